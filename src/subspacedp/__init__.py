@@ -1,0 +1,83 @@
+"""Publish tables under differential privacy while mandated totals stay exact.
+
+The public names are loaded on first use, so `import subspacedp` costs little more than NumPy.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from subspacedp import datasets
+    from subspacedp.errors import SubspaceDPError
+    from subspacedp.invariants import hold
+    from subspacedp.mechanisms import design
+    from subspacedp.privacy import (
+        ZCDP,
+        ApproxDP,
+        GaussianDP,
+        PureDP,
+        calibrate_gaussian,
+        gaussian_delta,
+        paper_constant,
+    )
+    from subspacedp.release import Release, certificate_schema
+    from subspacedp.subspace import null_space
+    from subspacedp.tables import AddRemoveOne, Axis, Domain, ReplaceOne, Table
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ZCDP",
+    "AddRemoveOne",
+    "ApproxDP",
+    "Axis",
+    "Domain",
+    "GaussianDP",
+    "PureDP",
+    "Release",
+    "ReplaceOne",
+    "SubspaceDPError",
+    "Table",
+    "calibrate_gaussian",
+    "certificate_schema",
+    "datasets",
+    "design",
+    "gaussian_delta",
+    "hold",
+    "null_space",
+    "paper_constant",
+]
+
+_HOME = {
+    "errors": ["SubspaceDPError"],
+    "invariants": ["hold"],
+    "mechanisms": ["design"],
+    "privacy": [
+        "ZCDP",
+        "ApproxDP",
+        "GaussianDP",
+        "PureDP",
+        "calibrate_gaussian",
+        "gaussian_delta",
+        "paper_constant",
+    ],
+    "release": ["Release", "certificate_schema"],
+    "subspace": ["null_space"],
+    "tables": ["AddRemoveOne", "Axis", "Domain", "ReplaceOne", "Table"],
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "datasets":
+        return import_module("subspacedp.datasets")
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module 'subspacedp' has no attribute {name!r}")
+    value = getattr(import_module(f"subspacedp.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

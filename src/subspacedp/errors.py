@@ -1,0 +1,63 @@
+"""The errors of this package: one sentence each, with their evidence as attributes.
+
+No message ever quotes a confidential value. What may be said is public: names, shapes, rules, and
+how many things went wrong.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BudgetError",
+    "DataError",
+    "DomainError",
+    "InvariantError",
+    "NotPrivateError",
+    "ReleaseError",
+    "SubspaceDPError",
+]
+
+
+class SubspaceDPError(ValueError):
+    """Base of every error this package raises on purpose.
+
+    Keyword arguments become attributes, so a program can read the evidence without parsing the
+    sentence.
+
+    >>> error = SubspaceDPError("`epsilon` must be positive; got -1.0.", epsilon=-1.0)
+    >>> error.epsilon
+    -1.0
+    """
+
+    def __init__(self, sentence: str, **evidence: object) -> None:
+        super().__init__(sentence)
+        self.evidence = evidence
+        for name, value in evidence.items():
+            setattr(self, name, value)
+
+    def __getattr__(self, name: str) -> object:
+        # Only reached when the attribute was not set as evidence.
+        raise AttributeError(f"{type(self).__name__} carries no evidence named {name!r}")
+
+
+class DomainError(SubspaceDPError):
+    """The declared axes, labels or levels are not usable."""
+
+
+class DataError(SubspaceDPError):
+    """The confidential data do not fit the declared domain."""
+
+
+class InvariantError(SubspaceDPError):
+    """The held totals are unknown, contradictory, or leave nothing to protect."""
+
+
+class BudgetError(SubspaceDPError):
+    """A privacy parameter or neighbour relation is out of range."""
+
+
+class NotPrivateError(BudgetError):
+    """A calibration that does not keep what it promises; `true_delta` says what it gives."""
+
+
+class ReleaseError(SubspaceDPError):
+    """A release cannot be made, written or read."""

@@ -1,0 +1,99 @@
+"""`design()`: from what is wanted to a mechanism, with every argument checked at the border."""
+
+from __future__ import annotations
+
+from subspacedp.errors import BudgetError, InvariantError, ReleaseError
+from subspacedp.invariants import Held
+from subspacedp.mechanisms.base import Mechanism
+from subspacedp.mechanisms.projected import Projected
+from subspacedp.privacy import Budget
+from subspacedp.release import Design
+from subspacedp.tables import Domain, Neighbours, ReplaceOne
+
+__all__ = ["MECHANISMS", "design"]
+
+MECHANISMS: dict[str, type[Mechanism]] = {"projected": Projected}
+MAX_DECIMALS = 12
+
+
+def design(
+    domain: Domain,
+    held: Held | None,
+    budget: Budget,
+    *,
+    neighbours: Neighbours | None = None,
+    mechanism: str = "projected",
+    decimals: int | None = None,
+) -> Mechanism:
+    """Design a mechanism: what to publish, what to hold, what to promise.
+
+    Parameters
+    ----------
+    domain
+        The table's public axes.
+    held
+        What stays exact, from `hold(...)`; None for nothing.
+    budget
+        `PureDP` buys discrete Laplace noise; `ApproxDP`, `ZCDP` and `GaussianDP` rounded Gaussian.
+    neighbours
+        What one person may change; `ReplaceOne()` by default.
+    mechanism
+        "projected": noise on every count, projected onto the null space of the invariants.
+    decimals
+        None: real values and the S guarantee. 0 or k: digits that add up exactly, and G.
+
+    Examples
+    --------
+    >>> import subspacedp as sdp
+    >>> domain = sdp.Domain([sdp.Axis("age", ["young", "old"]), sdp.Axis("sex", ["F", "M"])])
+    >>> mechanism = sdp.design(domain, sdp.hold("age"), sdp.PureDP(1.0))
+    >>> mechanism.guarantee.kind
+    'S'
+    >>> release = mechanism.release(sdp.Table([[30, 20], [10, 40]], domain), seed=1)
+    >>> release.values.sum(axis=1)
+    array([50., 50.])
+    """
+    if not isinstance(domain, Domain):
+        raise InvariantError(f"The first argument must be a `Domain`; got {_a(domain)}.")
+    if held is not None and not isinstance(held, Held):
+        raise InvariantError(f"`held` must come from `hold(...)` or be None; got {_a(held)}.")
+    if not isinstance(budget, Budget) or type(budget) is Budget:
+        raise BudgetError(
+            f"`budget` must be PureDP, ApproxDP, ZCDP or GaussianDP; got {_a(budget)}."
+        )
+    relation = ReplaceOne() if neighbours is None else neighbours
+    if not isinstance(relation, Neighbours) or type(relation) is Neighbours:
+        raise BudgetError(
+            f"`neighbours` must be ReplaceOne(...) or AddRemoveOne(...); got {_a(relation)}."
+        )
+    if mechanism not in MECHANISMS:
+        known = ", ".join(f"'{name}'" for name in MECHANISMS)
+        raise ReleaseError(f"`mechanism` must be one of {known}; got {mechanism!r}.")
+    if decimals is not None and (
+        not isinstance(decimals, int)
+        or isinstance(decimals, bool)
+        or not 0 <= decimals <= MAX_DECIMALS
+    ):
+        raise ReleaseError(
+            f"`decimals` must be None or a whole number from 0 to {MAX_DECIMALS}; got {decimals!r}."
+        )
+    margins = (held or Held()).on(domain)
+    if margins.rank >= domain.size:
+        raise InvariantError(
+            "The held margins fix every cell of the table: nothing is left to protect.",
+            rank=margins.rank,
+        )
+    return MECHANISMS[mechanism](
+        Design(
+            mechanism=mechanism,
+            domain=domain,
+            held=margins,
+            budget=budget,
+            neighbours=relation,
+            decimals=decimals,
+        )
+    )
+
+
+def _a(thing: object) -> str:
+    return f"a {type(thing).__name__}"

@@ -1,0 +1,16 @@
+"""Noise: keyed random words, exact laws on the integers, and the joint model of a release."""
+
+from subspacedp.noise.draw import draw
+from subspacedp.noise.laws import DiscreteLaplace, NoiseLaw, RoundedGaussian
+from subspacedp.noise.model import NoiseModel
+from subspacedp.noise.words import Keystream, ReleaseKeys
+
+__all__ = [
+    "DiscreteLaplace",
+    "Keystream",
+    "NoiseLaw",
+    "NoiseModel",
+    "ReleaseKeys",
+    "RoundedGaussian",
+    "draw",
+]

@@ -1,0 +1,109 @@
+"""Random words by random access: an AES-256-CTR keystream, and the keys it runs under.
+
+Cell i of a release uses word i, so the noise of any part of a table can be computed alone. Every
+purpose has its own key: the words that decide noise never decide a rounding, and no two releases
+share a key, for the derivation binds a fresh release id and what the words are used for.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Keystream", "ReleaseKeys"]
+
+KEY_BYTES = 32
+_CHUNK = 1 << 20  # bytes of zeros fed to the cipher at a time
+
+
+class Keystream:
+    """Uniform 64-bit words, any stretch of them, under one secret key.
+
+    Examples
+    --------
+    >>> stream = Keystream(bytes(32))
+    >>> bool((stream.words(3, 5) == stream.words(0, 8)[3:]).all())
+    True
+    """
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) != KEY_BYTES:
+            raise ValueError("a keystream needs a key of 32 bytes")
+        self._key = key
+
+    def words(self, start: int, count: int) -> npt.NDArray[np.uint64]:
+        """Words `start` to `start + count - 1`."""
+        from cryptography.hazmat.primitives.ciphers import Cipher
+        from cryptography.hazmat.primitives.ciphers.algorithms import AES256
+        from cryptography.hazmat.primitives.ciphers.modes import CTR
+
+        block, skip = divmod(start, 2)
+        cipher = Cipher(AES256(self._key), CTR(block.to_bytes(16, "big"))).encryptor()
+        size = 8 * (count + skip)
+        out = np.empty(size + 16, np.uint8)
+        view = out.data
+        zeros = bytes(min(_CHUNK, size))
+        for at in range(0, size, _CHUNK):
+            stop = min(at + _CHUNK, size)
+            cipher.update_into(memoryview(zeros)[: stop - at], view[at:])
+        return out[8 * skip : size].view("<u8").astype(np.uint64, copy=False)
+
+    def __repr__(self) -> str:
+        return "Keystream(key hidden)"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a keystream is secret and is not pickled")
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class ReleaseKeys:
+    """The master key of one release and the subkeys derived from it.
+
+    Parameters
+    ----------
+    master
+        256 bits from the operating system, or derived from a seed.
+    release_id
+        Public; fresh for every release.
+    context
+        What the words will serve: mechanism, law, cell order. Different contexts under one master
+        give unrelated words, so the same words never serve two budgets or two tables.
+    """
+
+    master: bytes
+    release_id: str
+    context: bytes
+
+    @classmethod
+    def fresh(cls, context: bytes) -> ReleaseKeys:
+        """A new master key and release id from the operating system."""
+        return cls(os.urandom(KEY_BYTES), os.urandom(16).hex(), context)
+
+    @classmethod
+    def from_seed(cls, seed: int, context: bytes) -> ReleaseKeys:
+        """Reproducible keys; whoever knows the seed can remove the noise."""
+        material = b"subspacedp seed " + str(int(seed)).encode()
+        master = _hkdf(material, b"", b"master")
+        release_id = _hkdf(material, b"", b"release id" + context)[:16].hex()
+        return cls(master, release_id, context)
+
+    def stream(self, purpose: str) -> Keystream:
+        """The keystream of one purpose: noise, refinement or dither."""
+        info = purpose.encode() + b"\x00" + self.context
+        return Keystream(_hkdf(self.master, self.release_id.encode(), info))
+
+    def __repr__(self) -> str:
+        return f"ReleaseKeys(release {self.release_id}, key hidden)"
+
+    def __reduce__(self) -> str:
+        raise TypeError("keys are secret and are not pickled")
+
+
+def _hkdf(material: bytes, salt: bytes, info: bytes) -> bytes:
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    return HKDF(SHA256(), KEY_BYTES, salt, info).derive(material)

@@ -1,0 +1,20 @@
+"""Privacy: budgets, the exact Gaussian trade-off, and the guarantees plain, S and G."""
+
+from subspacedp.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
+from subspacedp.privacy.gaussian import calibrate_gaussian, gaussian_delta, paper_constant
+from subspacedp.privacy.guarantees import Coverage, Guarantee, Kind, guarantee_of
+
+__all__ = [
+    "ZCDP",
+    "ApproxDP",
+    "Budget",
+    "Coverage",
+    "GaussianDP",
+    "Guarantee",
+    "Kind",
+    "PureDP",
+    "calibrate_gaussian",
+    "gaussian_delta",
+    "guarantee_of",
+    "paper_constant",
+]

@@ -1,0 +1,18 @@
+"""Releases: public designs, published values, certificates, checks and files."""
+
+from subspacedp.release.certificate import certificate_schema
+from subspacedp.release.design import Design, ExpectedError, calibrated_law
+from subspacedp.release.files import verify_folder
+from subspacedp.release.release import Release
+from subspacedp.release.verify import Check, Verification
+
+__all__ = [
+    "Check",
+    "Design",
+    "ExpectedError",
+    "Release",
+    "Verification",
+    "calibrated_law",
+    "certificate_schema",
+    "verify_folder",
+]

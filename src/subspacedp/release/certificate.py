@@ -1,0 +1,122 @@
+"""The certificate of a release as plain data; its JSON Schema is `certificate.schema.json`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from subspacedp.release.release import Release
+
+__all__ = ["FORMAT", "certificate", "certificate_schema", "certificate_text", "values_digest"]
+
+FORMAT = "subspacedp certificate 1"
+
+
+def values_digest(values: npt.NDArray[Any]) -> str:
+    """SHA-256 of the values in row-major order as little-endian 64-bit numbers."""
+    kind = "<i8" if values.dtype.kind == "i" else "<f8"
+    digest = hashlib.sha256(f"{kind} {values.shape}".encode())
+    digest.update(np.ascontiguousarray(values, kind).data)
+    return digest.hexdigest()
+
+
+def certificate_schema() -> str:
+    """The JSON Schema of a certificate, as text."""
+    return (files("subspacedp.release") / "certificate.schema.json").read_text("utf-8")
+
+
+def certificate_text(data: Any, indent: int = 0) -> str:
+    """JSON that a person can read: objects indented, lists of plain values on one line."""
+    inner, outer = " " * (indent + 1), " " * indent
+    if isinstance(data, dict) and data:
+        items = (
+            f"{inner}{json.dumps(k, ensure_ascii=False)}: {certificate_text(v, indent + 1)}"
+            for k, v in data.items()
+        )
+        return "{\n" + ",\n".join(items) + f"\n{outer}}}"
+    if isinstance(data, list) and any(isinstance(v, dict | list) for v in data):
+        items = (f"{inner}{certificate_text(v, indent + 1)}" for v in data)
+        return "[\n" + ",\n".join(items) + f"\n{outer}]"
+    return json.dumps(data, ensure_ascii=False)
+
+
+def certificate(release: Release) -> dict[str, Any]:
+    """What a release promises, on what terms, and what it does not promise."""
+    design, guarantee = release.design, release.guarantee
+    return {
+        "format": FORMAT,
+        "software": {"name": "subspacedp", "version": release.version},
+        "release_id": release.release_id,
+        "for_publication": not release.seeded,
+        "stamp": (
+            "NOT FOR PUBLICATION: made from a chosen seed; whoever knows it can remove the noise."
+            if release.seeded
+            else "Noise from a key that the operating system drew for this release alone."
+        ),
+        "design": design.as_dict(),
+        "guarantee": {
+            "kind": guarantee.kind,
+            "name": guarantee.name,
+            "statement": " ".join(guarantee.sentences()),
+            "proof": _proof(release),
+            "dimensions": {
+                "cells": design.domain.size,
+                "protected": design.space.dimension,
+                "exposed": design.space.rank,
+            },
+            "not_protected": guarantee.not_protected(),
+            "rests_on": (
+                "AES-256 in counter mode as a source of uniform words; apart from it the noise law "
+                "is exact, tails included."
+            ),
+        },
+        "invariants": [
+            {
+                "held": list(margin.names),
+                "shape": list(margin.shape),
+                "values": np.asarray(values).ravel().tolist(),
+            }
+            for margin, values in zip(design.held.margins, release.exact, strict=True)
+        ],
+        "noise": {
+            **design.law.as_dict(),
+            "on": "every count, independently, before projection onto the null space",
+            "rounding": _rounding(release),
+        },
+        "values": {
+            "type": "int64" if release.values.dtype.kind == "i" else "float64",
+            "exactness": _exactness(release),
+            "sha256": values_digest(release.values),
+            "expected_squared_error": design.expected_error().total,
+        },
+    }
+
+
+def _proof(release: Release) -> list[str]:
+    law = "laplace" if release.design.budget.pure else "gaussian"
+    return [f"docs/proofs/projected-{law}.md", "docs/proofs/guarantees.md"]
+
+
+def _rounding(release: Release) -> str:
+    digits = release.design.digits
+    if digits is None or not digits.needed:
+        return "none"
+    return (
+        f"cumulative random rounding along {len(digits.axes)} merged axes to multiples of "
+        f"10**-{digits.decimals}, independent of the noise; its variance is in every stated error"
+    )
+
+
+def _exactness(release: Release) -> str:
+    if release.design.decimals is None:
+        return (
+            "Each value is a whole number over a public denominator; the files carry it rounded to "
+            "float64, and the guarantee is of the unrounded value."
+        )
+    return "Each value is a whole number of published steps; sums to held totals are exact."

@@ -1,0 +1,150 @@
+"""Everything public about a release, known before any data are touched."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.balls import ball, round_up
+from subspacedp.invariants import HeldMargins
+from subspacedp.noise import DiscreteLaplace, NoiseLaw, NoiseModel, RoundedGaussian
+from subspacedp.privacy import Budget, Guarantee, PureDP, guarantee_of
+from subspacedp.privacy.budgets import exact_decimal
+from subspacedp.subspace import DigitPlan, MarginNullSpace
+from subspacedp.tables import Domain, Neighbours
+
+__all__ = ["Design", "ExpectedError", "calibrated_law"]
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectedError:
+    """Mean squared error, from the design alone; rounding of digits included.
+
+    With digits that add up the rounding part is a proven upper bound, exact for noise that
+    spreads over several whole numbers (docs/proofs/digits.md).
+    """
+
+    total: float
+    per_cell: npt.NDArray[np.float64]
+
+    def __repr__(self) -> str:
+        return f"ExpectedError(total={self.total:.6g}, {self.per_cell.size:,} cells)"
+
+
+def calibrated_law(budget: Budget, neighbours: Neighbours) -> NoiseLaw:
+    """The noise on the counts themselves that a budget buys, on the safe side.
+
+    Pure budgets buy discrete Laplace noise of rate exactly ε/Δ₁; the others rounded Gaussian noise
+    with σ = Δ₂/μ rounded up, μ the largest that the budget allows.
+    """
+    if isinstance(budget, PureDP):
+        return DiscreteLaplace(exact_decimal(budget.epsilon) / neighbours.l1)
+    mu = budget.gaussian_mu
+    return RoundedGaussian(round_up(lambda: ball(neighbours.l2_squared).sqrt() / ball(mu)))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Design:
+    """What will be published, what is held, what is promised, and how large the error will be.
+
+    All fields can be printed in a methods report; nothing here depends on data.
+    """
+
+    mechanism: str
+    domain: Domain
+    held: HeldMargins
+    budget: Budget
+    neighbours: Neighbours
+    decimals: int | None
+
+    @cached_property
+    def space(self) -> MarginNullSpace:
+        """The null space of the invariants."""
+        return MarginNullSpace(self.held)
+
+    @cached_property
+    def digits(self) -> DigitPlan | None:
+        """How published digits are made to add up; None for a real-valued release."""
+        return None if self.decimals is None else DigitPlan(self.space, self.decimals)
+
+    @cached_property
+    def law(self) -> NoiseLaw:
+        """The law of the integer noise on every measured count."""
+        return calibrated_law(self.budget, self.neighbours)
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """The strongest guarantee that holds."""
+        return guarantee_of(self.budget, self.neighbours, self.space, self.digits)
+
+    @cached_property
+    def noise(self) -> NoiseModel:
+        """The joint law of release minus truth."""
+        return NoiseModel(law=self.law, space=self.space, digits=self.digits)
+
+    def expected_error(self) -> ExpectedError:
+        """The mean squared error in total and cell by cell; no data needed."""
+        per_cell = self.noise.cell_variance()
+        return ExpectedError(total=float(per_cell.sum()), per_cell=per_cell)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The design as plain data: enough to rebuild it."""
+        return {
+            "mechanism": self.mechanism,
+            "domain": [
+                {
+                    "name": axis.name,
+                    "labels": _labels_data(axis.labels),
+                    "levels": [
+                        {
+                            "name": level.name,
+                            "groups": list(level.labels),
+                            "of_each_label": level.codes.tolist(),
+                        }
+                        for level in axis.chain[1:]
+                    ],
+                    "labels_from_data": axis.from_data,
+                }
+                for axis in self.domain.axes
+            ],
+            "held": [list(m.names) for m in self.held.margins],
+            "budget": self.budget.as_dict(),
+            "neighbours": neighbours_data(self.neighbours),
+            "decimals": self.decimals,
+        }
+
+    def context(self) -> bytes:
+        """A digest that binds random words to this mechanism, budget and cell order."""
+        text = json.dumps(self.as_dict(), sort_keys=True, ensure_ascii=True)
+        return hashlib.sha256(text.encode()).digest()
+
+    def __repr__(self) -> str:
+        digits = "real" if self.decimals is None else f"decimals={self.decimals}"
+        return (
+            f"{self.mechanism} mechanism on {self.domain!r}, held: {self.held}, {self.budget}, "
+            f"{self.neighbours.name}, {digits}"
+        )
+
+
+def neighbours_data(neighbours: Neighbours) -> dict[str, Any]:
+    """A neighbour relation as plain data."""
+    data: dict[str, Any] = {
+        "name": neighbours.name,
+        "records": neighbours.records,
+        "per_cell": neighbours.per_cell,
+    }
+    if neighbours.persons == 2:
+        data["exactly"] = neighbours.keeps_total
+    return data
+
+
+def _labels_data(labels: Any) -> Any:
+    if isinstance(labels, range):
+        return {"start": labels.start, "stop": labels.stop, "step": labels.step}
+    return list(labels)

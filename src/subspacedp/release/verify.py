@@ -1,0 +1,160 @@
+"""Checks of a release that any reader can repeat with the published files alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.invariants import HeldMargins, HeldValues
+from subspacedp.subspace import Mixed
+from subspacedp.tables import Margin
+
+if TYPE_CHECKING:
+    from subspacedp.release.release import Release
+
+__all__ = ["Check", "Verification", "verify_release"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check: what was looked at, whether it holds, and what was found."""
+
+    name: str
+    ok: bool
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{'ok  ' if self.ok else 'FAIL'} {self.name}: {self.detail}"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """All checks of a release."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check holds."""
+        return all(check.ok for check in self.checks)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.checks))
+
+
+def verify_release(release: Release) -> Verification:
+    """Check values against held totals, and held totals against each other."""
+    return Verification(
+        (
+            _check_values(release),
+            _check_consistent(release.design.held, release.exact),
+            _check_held(release),
+        )
+    )
+
+
+def _check_values(release: Release) -> Check:
+    values = release.values
+    if values.dtype.kind == "i":
+        return Check("values", True, f"{values.size:,} whole numbers")
+    bad = int(np.count_nonzero(~np.isfinite(values)))
+    found = f"{bad:,} of {values.size:,} are not finite" if bad else f"{values.size:,} real numbers"
+    return Check("values", bad == 0, found)
+
+
+def _check_consistent(held: HeldMargins, exact: HeldValues) -> Check:
+    """Held margins must agree on every margin that two of them determine."""
+    name = "held totals agree with each other"
+    for i, (m, total) in enumerate(zip(held.margins, exact, strict=True)):
+        if total.shape != m.shape:
+            return Check(name, False, f"{m!r} has the wrong number of totals")
+        if total[m.sizes == 0].any():
+            return Check(name, False, f"{m!r} has a total for a group without cells")
+        if (total < 0).any():
+            return Check(name, False, f"{m!r} has a negative total")
+        for k, other in zip(held.margins[:i], exact[:i], strict=True):
+            meet = m.meet(k)
+            if (m.coarsen(total, meet) != k.coarsen(other, meet)).any():
+                return Check(name, False, f"{m!r} and {k!r} contradict each other")
+    return Check(name, True, f"{sum(t.size for t in exact):,} totals")
+
+
+def _check_held(release: Release) -> Check:
+    """C·release = c in exact arithmetic, from the published numbers."""
+    held, exact, decimals = release.design.held, release.exact, release.design.decimals
+    name = "held totals are kept exactly"
+    if any(t.shape != m.shape for m, t in zip(held.margins, exact, strict=True)):
+        return Check(name, False, "the totals do not fit the margins")
+    if not np.all(np.isfinite(release.values)):
+        return Check(name, False, "some values are not finite")
+    if decimals is not None:
+        units = release.values
+        step = 10**decimals
+        if units.dtype.kind == "f":
+            scaled = np.rint(units * step)
+            if np.any(np.abs(scaled) >= 2**53) or np.any(scaled / step != units):
+                return Check(name, False, f"some values do not have {decimals} decimals")
+            units = scaled.astype(np.int64)
+        broken = sum(
+            int(np.count_nonzero(m.sum(units) != t * step))
+            for m, t in zip(held.margins, exact, strict=True)
+        )
+        return _held_result(name, broken, held, "in whole numbers")
+    recovered = recover(release.values, release.design.space.denominators)
+    if recovered is None:
+        return _check_held_rounded(release, name)
+    broken = sum(
+        int(np.count_nonzero(exact_sums(recovered, m) != t))
+        for m, t in zip(held.margins, exact, strict=True)
+    )
+    return _held_result(name, broken, held, "as exact fractions recovered from float64")
+
+
+def _check_held_rounded(release: Release, name: str) -> Check:
+    """Where float64 is too coarse to recover the fractions: within its rounding error."""
+    broken = 0
+    for m, t in zip(release.design.held.margins, release.exact, strict=True):
+        slack = m.sum(np.abs(release.values)) * 2.0**-51 * (2 + np.log2(release.values.size))
+        broken += int(np.count_nonzero(np.abs(m.sum(release.values) - t) > slack))
+    return _held_result(name, broken, release.design.held, "within the rounding of float64")
+
+
+def _held_result(name: str, broken: int, held: HeldMargins, how: str) -> Check:
+    if broken:
+        return Check(name, False, f"{broken} of {held.rows:,} totals are not kept, checked {how}")
+    return Check(name, True, f"all {held.rows:,}, {how}")
+
+
+def recover(values: npt.NDArray[np.float64], denominators: npt.NDArray[Any]) -> Mixed | None:
+    """The exact fractions behind float64 values, or None when float64 is too coarse for that.
+
+    A value is within one unit in its last place of p/d; where |value|·d is well below 2**52, only
+    one p is that near.
+    """
+    d = np.broadcast_to(denominators, values.shape)
+    if values.size == 0 or denominators.dtype == object:
+        return None
+    if float((np.abs(values) * d).max()) >= 2.0**50:
+        return None
+    whole = np.floor(values)
+    numerator = np.rint((values - whole) * d).astype(np.int64)
+    fitted = Mixed.normal(whole.astype(np.int64), numerator, d)
+    # A value that is no such fraction was altered; leave it as an impossible one.
+    off = np.abs(fitted.to_float() - values) > 4 * np.spacing(np.abs(values) + 1)
+    fitted.whole[off] += 1
+    return fitted
+
+
+def exact_sums(values: Mixed, margin: Margin) -> npt.NDArray[Any]:
+    """Group sums of exact fractions, as Python integers or fractions in an object array."""
+    from fractions import Fraction
+
+    out = margin.sum(values.whole).astype(object)
+    d = np.broadcast_to(values.denominator, values.whole.shape)
+    for size in np.unique(d):
+        part = margin.sum(np.where(d == size, values.numerator, 0)).astype(object)
+        out = out + part * Fraction(1, int(size))
+    return np.asarray(out, object)

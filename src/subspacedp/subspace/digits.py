@@ -1,0 +1,239 @@
+"""Published digits that add up: unbiased rounding of a lifted residual that keeps C z = r exact.
+
+The lifted residual z has C z = r in rationals. Rounding its cells one by one would break that;
+rounding its *cumulative* table does not. Order the axes so that every group of every held level is
+a run of neighbours, take cumulative sums S along all axes, round every entry of S up or down at
+random with the probability of its fractional part, and take differences back. A group total is a
+signed sum of entries of S at ends of groups, and those are whole numbers already: they are taken
+from the integers r and never rounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import ReleaseError
+from subspacedp.invariants import HeldMargins, HeldValues
+from subspacedp.subspace.margins import MarginNullSpace
+from subspacedp.subspace.merged import MergedAxis, fewest_merged_axes
+from subspacedp.tables import Margin
+
+__all__ = ["DigitPlan"]
+
+Int64Array = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+LIMIT = 2**61
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DigitPlan:
+    """How a lifted residual is rounded to multiples of 10**-decimals.
+
+    Guarantees
+    ----------
+    1. `apply` returns integers R with C R = 10**decimals · r, exactly.
+    2. Given r, E[R] = 10**decimals · lift(r) up to 2**-50: a float64 decides each coin.
+    3. `variance` bounds the rounding part of a variance from above, whatever the scale of the
+       noise, and equals it once the noise is spread over several steps of every denominator.
+       (`docs/proofs/digits.md`; it needs noise whose characteristic function is non-negative.)
+    """
+
+    space: MarginNullSpace
+    decimals: int
+
+    @property
+    def held(self) -> HeldMargins:
+        """The held margins."""
+        return self.space.held
+
+    @property
+    def step(self) -> int:
+        """How many grid steps make one: 10**decimals."""
+        return int(10**self.decimals)
+
+    @cached_property
+    def needed(self) -> bool:
+        """Whether a lifted integer residual can miss the grid at all."""
+        return bool(np.any(self.step % self.space.denominators != 0))
+
+    @cached_property
+    def axes(self) -> tuple[MergedAxis, ...]:
+        """The axes along which sums are cumulated: as few as the held margins allow."""
+        return fewest_merged_axes(self.held.domain, self.held.essential)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the table over the merged axes."""
+        return tuple(len(axis) for axis in self.axes)
+
+    def apply(self, residual: HeldValues, dither: npt.NDArray[np.uint64]) -> Int64Array:
+        """Round 10**decimals · lift(r) to integers R with C R = 10**decimals · r.
+
+        Parameters
+        ----------
+        residual
+            One integer array for every held margin.
+        dither
+            One uniform word a cell, independent of everything else.
+        """
+        scaled = tuple(self._scaled(r) for r in residual)
+        if not self.needed:
+            lifted = self.space.lift_exact(scaled)
+            return lifted.whole
+        whole = np.zeros(self.shape, np.int64)
+        fraction = np.zeros(self.shape)
+        for k, a in self.held.expansion.items():
+            w, numerator, denominator = self._cumulated(scaled, k)
+            whole += a * w
+            fraction += a * (numerator / denominator)
+        carry = np.floor(fraction)
+        fraction -= carry
+        coin = (dither.reshape(self.shape) >> np.uint64(11)) * 2.0**-53
+        rounded = whole + carry.astype(np.int64) + (coin < fraction)
+        for margin in self.held.essential:
+            ends = self._ends(margin)
+            np.copyto(rounded, self._cumulated(scaled, margin)[0], where=ends)
+        return self._to_domain(_differences(rounded))
+
+    def variance(self, weights: npt.NDArray[Any] | None = None) -> Any:
+        """The variance that rounding adds: to every cell, or to one weighted sum of cells."""
+        if not self.held.margins or not self.needed:
+            return 0.0 if weights is not None else np.zeros(self.held.domain.shape)
+        unit = 1.0 / self.step**2
+        if weights is None:
+            out = self._entry_variance
+            for a in range(out.ndim):
+                out = out + _shifted(out, a)
+            return self._to_domain(out) * unit
+        w = self._from_domain(np.asarray(weights, np.float64))
+        for a in range(w.ndim):
+            w = w - _shifted(w, a, back=True)
+        return float(np.sum(w * w * self._entry_variance)) * unit
+
+    @cached_property
+    def _entry_variance(self) -> FloatArray:
+        """E[f (1 − f)] of every cumulative entry, at most (1 − 1/L²)/6.
+
+        L is a denominator of the entry's weights on the noise; see the proof note.
+        """
+        multiple = np.ones(self.shape, np.int64)
+        saturated = np.zeros(self.shape, bool)
+        for k in self.held.expansion:
+            denominator = np.ones((1,) * len(self.shape), np.int64)
+            for a, axis in enumerate(self.axes):
+                run = axis.run(k)
+                part = run.sizes[run.group] // np.gcd(run.sizes[run.group], run.place)
+                denominator = denominator * _along(part, a, len(self.shape))
+            denominator = denominator // np.gcd(denominator, self.step)
+            # Beyond 2**20 the factor 1 − 1/L² is 1 to twelve digits: stop multiplying there.
+            saturated |= denominator > 2**20
+            multiple = np.lcm(multiple, np.where(denominator > 2**20, 1, denominator))
+            saturated |= multiple > 2**20
+            multiple[saturated] = 1
+        out = np.where(saturated, 1.0, 1.0 - 1.0 / multiple.astype(np.float64) ** 2) / 6.0
+        for margin in self.held.essential:
+            out[self._ends(margin)] = 0.0
+        return out
+
+    def _scaled(self, residual: Int64Array) -> Int64Array:
+        if self.step > 1 and np.any(np.abs(residual) >= LIMIT // self.step):
+            raise ReleaseError(
+                f"The totals are too large for {self.decimals} decimals; ask for fewer."
+            )
+        return residual * self.step
+
+    def _ends(self, margin: Margin) -> npt.NDArray[np.bool_]:
+        """The entries that a margin determines: every index ends one of its groups."""
+        out = np.ones(self.shape, bool)
+        for a, axis in enumerate(self.axes):
+            run = axis.run(margin)
+            out &= _along(run.place == run.sizes[run.group], a, len(self.shape))
+        return out
+
+    def _cumulated(
+        self, residual: HeldValues, k: Margin
+    ) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Cumulative sums of the means of margin k as whole, numerator, denominator.
+
+        Within a group the cumulative sum grows by equal steps, so it is the multilinear
+        interpolation of the cumulated group totals, which are integers: one axis after another,
+        (1 − p/s)·lower + (p/s)·upper at place p of a group of s, in exact mixed numbers.
+        """
+        whole = self._group_totals(self.held.of(residual, k), k)
+        for a in range(whole.ndim):
+            zeros = np.zeros([1 if b == a else n for b, n in enumerate(whole.shape)], np.int64)
+            whole = np.concatenate([zeros, np.cumsum(whole, axis=a)], axis=a)
+        dimensions = len(self.shape)
+        numerator: Int64Array = np.zeros((1,) * dimensions, np.int64)
+        denominator: Int64Array = np.ones((1,) * dimensions, np.int64)
+        for a, axis in enumerate(self.axes):
+            run = axis.run(k)
+            p = _along(run.place, a, dimensions)
+            s = _along(run.sizes[run.group], a, dimensions)
+            low, high = np.take(whole, run.group, axis=a), np.take(whole, run.group + 1, axis=a)
+            quotient, rest = np.divmod(high - low, s)
+            carried, over = np.divmod(rest * p, s)
+            if a == 0:
+                numerator, denominator = over, s
+                whole = low + quotient * p + carried
+                continue
+            n_low = np.take(numerator, run.group, axis=a)
+            n_high = np.take(numerator, run.group + 1, axis=a)
+            numerator = over * denominator + n_low * (s - p) + n_high * p
+            denominator = denominator * s
+            more, numerator = np.divmod(numerator, denominator)
+            whole = low + quotient * p + carried + more
+        return whole, numerator, denominator
+
+    def _group_totals(self, totals: Int64Array, k: Margin) -> Int64Array:
+        """Totals of margin k with one dimension a merged axis, groups in order of their runs."""
+        arranged = totals.transpose([b for axis in self.axes for b in axis.members])
+        arranged = arranged.reshape([axis.groups(k) for axis in self.axes])
+        for a, axis in enumerate(self.axes):
+            arranged = np.take(arranged, axis.run(k).ids, axis=a)
+        return arranged
+
+    def _from_domain(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        out = values.reshape(self.held.domain.shape)
+        out = out.transpose([b for axis in self.axes for b in axis.members]).reshape(self.shape)
+        for a, axis in enumerate(self.axes):
+            out = np.take(out, axis.order, axis=a)
+        return out
+
+    def _to_domain(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        out = values
+        for a, axis in enumerate(self.axes):
+            out = np.take(out, np.argsort(axis.order), axis=a)
+        members = [b for axis in self.axes for b in axis.members]
+        shape = self.held.domain.shape
+        out = out.reshape([shape[b] for b in members])
+        return np.ascontiguousarray(out.transpose(np.argsort(members)))
+
+
+def _along(vector: npt.NDArray[Any], axis: int, dimensions: int) -> npt.NDArray[Any]:
+    shape = [1] * dimensions
+    shape[axis] = len(vector)
+    return vector.reshape(shape)
+
+
+def _shifted(values: FloatArray, axis: int, *, back: bool = False) -> FloatArray:
+    """Entry i − 1 (or i + 1) at place i, and 0 beyond the border."""
+    out = np.zeros_like(values)
+    upper: list[Any] = [slice(None)] * values.ndim
+    lower: list[Any] = [slice(None)] * values.ndim
+    upper[axis], lower[axis] = slice(1, None), slice(None, -1)
+    target, source = (lower, upper) if back else (upper, lower)
+    out[tuple(target)] = values[tuple(source)]
+    return out
+
+
+def _differences(cumulated: Int64Array) -> Int64Array:
+    out = cumulated
+    for a in range(out.ndim):
+        out = np.diff(out, axis=a, prepend=0)
+    return out

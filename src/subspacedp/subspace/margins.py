@@ -1,0 +1,157 @@
+"""The null space of held margins, without a matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import InvariantError
+from subspacedp.invariants import HeldMargins, HeldValues
+from subspacedp.subspace.mixed import Mixed, lcm
+from subspacedp.tables import Domain, Margin
+
+__all__ = ["MarginNullSpace"]
+
+FloatArray = npt.NDArray[np.float64]
+MAX_DENSE = 5000
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MarginNullSpace:
+    """N = {v : C v = 0} for a family of held margins.
+
+    Guarantees
+    ----------
+    1. `lift_exact` and `dimension` are exact integer or rational arithmetic.
+    2. `project` and `lift` agree with the dense orthogonal projector to rounding error.
+
+    Notes
+    -----
+    The averaging operators of the margins commute, so Π_N = ∏_m (I − P_m): subtracting the group
+    means of one margin after another is the projection, in one sweep. Expanding the product gives
+    Π_R = Σ_k a_k P_k over the meets k of the margins, and (P_k v) needs only the group totals
+    T_k of v: lift(r) = Σ_k a_k T_k / |group of k|, with T_k an integer that r determines.
+    """
+
+    held: HeldMargins
+
+    @property
+    def domain(self) -> Domain:
+        """The domain of the table."""
+        return self.held.domain
+
+    @property
+    def rank(self) -> int:
+        """The dimension of R: how many independent figures are published exactly."""
+        return self.held.rank
+
+    @property
+    def dimension(self) -> int:
+        """The dimension of N: how many independent figures are protected."""
+        return self.domain.size - self.rank
+
+    @cached_property
+    def _sizes(self) -> dict[Margin, npt.NDArray[np.int64]]:
+        # An empty group has no cell to spread to; 1 keeps the division defined.
+        return {k: np.maximum(k.sizes, 1) for k in self.held.expansion}
+
+    def project(self, values: npt.ArrayLike) -> FloatArray:
+        """Π_N v: subtract the group means of every held margin, one after another."""
+        out = self._table(values).copy()
+        for margin in self.held.essential:
+            out -= margin.spread(margin.sum(out) / np.maximum(margin.sizes, 1))
+        return out
+
+    def lift(self, residual: HeldValues) -> FloatArray:
+        """The z of least norm with C z = r; `residual` has one array a held margin."""
+        return self.lift_exact(residual).to_float()
+
+    def lift_exact(self, residual: HeldValues) -> Mixed:
+        """The z of least norm with C z = r, as exact rationals."""
+        whole = np.zeros(self.domain.shape, np.int64)
+        numerator: npt.NDArray[Any] = np.zeros(self.domain.shape, self.denominators.dtype)
+        for k, a in self.held.expansion.items():
+            quotient, rest = np.divmod(self.held.of(residual, k), self._sizes[k])
+            whole += a * k.spread(quotient)
+            scale = self.denominators // k.spread(self._sizes[k])
+            numerator += a * (k.spread(rest) * scale)
+        return Mixed.normal(whole, numerator, self.denominators)
+
+    @cached_property
+    def denominators(self) -> npt.NDArray[Any]:
+        """A public denominator for every cell of any lifted integer residual.
+
+        Broadcastable to the domain's shape; Python integers where 64 bits do not suffice.
+        """
+        ones = np.ones((1,) * len(self.domain.shape), np.int64)
+        terms = [ones, *(k.spread(size) for k, size in self._sizes.items())]
+        out = lcm(terms)
+        # Numerators add up to Σ|a_k| denominators before they are reduced.
+        weight = sum(abs(a) for a in self.held.expansion.values())
+        if out.dtype != object and int(out.max()) * max(weight, 1) >= 2**62:
+            out = out.astype(object)
+        return out
+
+    def diagonal(self) -> FloatArray:
+        """diag(Π_N) in the domain's shape: what share of a cell's noise remains."""
+        out = np.ones(self.domain.shape)
+        for k, a in self.held.expansion.items():
+            out -= a / k.spread(self._sizes[k])
+        return np.maximum(out, 0.0)
+
+    def share_exposed(self, weights: npt.ArrayLike) -> float:
+        """|Π_R w|² / |w|²: how much of a linear question the invariants answer."""
+        w = self._table(weights)
+        norm = float(np.vdot(w, w))
+        if norm == 0.0:
+            raise InvariantError("A question needs at least one weight that is not zero.")
+        inside = self.project(w)
+        share = 1.0 - float(np.vdot(inside, inside)) / norm
+        # Rounding error of the sweep, relative; below it the share is 0 or 1.
+        tolerance = 1e-12
+        return 0.0 if share < tolerance else 1.0 if share > 1 - tolerance else share
+
+    def contains(self, values: npt.ArrayLike) -> bool:
+        """Whether C v = 0: exactly for integers, to 1e-9 of the largest entry for floats."""
+        array = np.asarray(values)
+        if array.shape != self.domain.shape:
+            array = self._table(values)
+        if array.dtype.kind in "iu":
+            return not any(m.sum(array).any() for m in self.held.essential)
+        scale = float(np.abs(array).max(initial=0.0))
+        return all(
+            bool(np.all(np.abs(m.sum(array)) <= 1e-9 * scale * np.maximum(m.sizes, 1)))
+            for m in self.held.essential
+        )
+
+    def basis(self) -> FloatArray:
+        """An orthonormal basis of N as columns; only for small tables."""
+        n = self.domain.size
+        if n > MAX_DENSE:
+            raise InvariantError(
+                f"A dense basis of {n:,} cells is out of reach; `project` needs none."
+            )
+        eye = np.eye(n).reshape((n, *self.domain.shape))
+        projector = np.stack([self.project(e).ravel() for e in eye])
+        _, vectors = np.linalg.eigh(projector)
+        return np.asarray(vectors[:, n - self.dimension :], np.float64)
+
+    def _table(self, values: npt.ArrayLike) -> FloatArray:
+        array = np.asarray(values, np.float64)
+        if array.shape == (self.domain.size,):
+            array = array.reshape(self.domain.shape)
+        if array.shape != self.domain.shape:
+            raise InvariantError(
+                f"Expected an array of the domain's shape {self.domain.shape}; got {array.shape}."
+            )
+        return array
+
+    def __repr__(self) -> str:
+        return (
+            f"NullSpace(dimension {self.dimension:,} of {self.domain.size:,}; "
+            f"held exactly: {self.held})"
+        )

@@ -1,0 +1,77 @@
+"""Exact rational arrays: a whole number and a fraction over a public denominator, cell by cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Mixed", "lcm"]
+
+SAFE_BITS = 61
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Mixed:
+    """`whole + numerator / denominator` with 0 ≤ numerator < denominator in every cell.
+
+    `whole` is int64; numerator and denominator are int64 where the public denominators allow it,
+    and Python integers in an object array where they do not. The denominators never depend on
+    data.
+    """
+
+    whole: npt.NDArray[np.int64]
+    numerator: npt.NDArray[Any]
+    denominator: npt.NDArray[Any]  # broadcastable to the shape of `whole`
+
+    @classmethod
+    def normal(
+        cls,
+        whole: npt.NDArray[np.int64],
+        numerator: npt.NDArray[Any],
+        denominator: npt.NDArray[Any],
+    ) -> Mixed:
+        """Carry whole parts out of any integer numerator."""
+        carry = numerator // denominator
+        return cls(whole + carry.astype(np.int64), numerator - carry * denominator, denominator)
+
+    def rsub(self, integers: npt.NDArray[np.int64]) -> Mixed:
+        """`integers - self`, exactly."""
+        return Mixed.normal(integers - self.whole, -self.numerator, self.denominator)
+
+    def to_float(self) -> npt.NDArray[np.float64]:
+        """The nearest float64, within one unit in the last place."""
+        fraction = np.asarray(self.numerator / self.denominator, np.float64)
+        return self.whole.astype(np.float64) + fraction
+
+    def fractions(self) -> npt.NDArray[Any]:
+        """An object array of `fractions.Fraction`; for small tables and tests."""
+        denominator = np.broadcast_to(self.denominator, self.whole.shape)
+        out = np.empty(self.whole.shape, object)
+        for i in np.ndindex(self.whole.shape):
+            part = Fraction(int(self.numerator[i]), int(denominator[i]))
+            out[i] = int(self.whole[i]) + part
+        return out
+
+
+def lcm(arrays: Iterable[npt.NDArray[np.int64]]) -> npt.NDArray[Any]:
+    """Least common multiple of broadcastable positive arrays, exactly.
+
+    The product bounds the multiple; where even that fits 64 bits no overflow is possible,
+    otherwise Python integers do the work and the result is narrowed again if it fits.
+    """
+    factors = list(arrays)
+    bits = sum(float(np.log2(np.max(f))) for f in factors)
+    wide = bits >= SAFE_BITS
+    out: npt.NDArray[Any] = np.ones((1,) * (factors[0].ndim if factors else 1), np.int64)
+    if wide:
+        out = out.astype(object)
+    for f in factors:
+        out = np.lcm(out, f.astype(object) if wide else f)
+    if wide and max(int(v).bit_length() for v in out.flat) < SAFE_BITS:
+        out = out.astype(np.int64)
+    return out

@@ -1,0 +1,264 @@
+"""An axis of a table: its labels and a chain of coarser and coarser levels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import DomainError
+
+__all__ = ["Axis", "Label", "Level"]
+
+Label = str | int
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Level:
+    """A partition of an axis' labels into groups.
+
+    Parameters
+    ----------
+    name
+        What `hold(...)` calls it.
+    codes
+        For every label of the axis the number of its group.
+    labels
+        The names of the groups. A group may be empty: a state without a county in the table.
+    """
+
+    name: str
+    codes: Int64Array  # (n,) group of each label
+    labels: Sequence[Label]  # (groups,)
+
+    @property
+    def groups(self) -> int:
+        """The number of groups, empty ones included."""
+        return len(self.labels)
+
+    @cached_property
+    def sizes(self) -> Int64Array:
+        """How many labels each group has."""
+        sizes = np.bincount(self.codes, minlength=self.groups).astype(np.int64)
+        sizes.setflags(write=False)
+        return sizes
+
+    @property
+    def nonempty(self) -> int:
+        """The number of groups that have at least one label."""
+        return int(np.count_nonzero(self.sizes))
+
+    @cached_property
+    def is_identity(self) -> bool:
+        """Whether every label is a group of its own, in order."""
+        n = len(self.codes)
+        return self.groups == n and bool(np.array_equal(self.codes, np.arange(n)))
+
+    def __repr__(self) -> str:
+        return f"Level({self.name!r}, {self.groups} groups)"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Axis:
+    """Labels along one direction of a table, with nested coarser levels.
+
+    Parameters
+    ----------
+    name
+        Name of the axis, and of its finest level.
+    labels
+        One label a position; distinct strings or integers. A `range` is kept as it is, so a
+        long axis of numbers costs nothing.
+    levels
+        Coarser levels, finest first: name → the group of every label, in the order of `labels`.
+        Every group of one level must lie within one group of the next.
+    groups
+        For a level whose list of groups is known beforehand (an official list of states, say):
+        name → all its group labels, in order. Groups without a label are allowed.
+    from_data
+        True when the labels were read off confidential data; certificates report it.
+
+    Examples
+    --------
+    >>> county = Axis("county", ["Kent", "Sussex", "Cook"], levels={"state": ["DE", "DE", "IL"]})
+    >>> county.level("state").labels
+    ('DE', 'IL')
+    >>> county
+    Axis('county', 3 labels, levels: state)
+    """
+
+    name: str
+    labels: Sequence[Label]
+    levels: Mapping[str, Sequence[Label]] | None = None
+    groups: Mapping[str, Sequence[Label]] | None = None
+    from_data: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise DomainError("An axis needs a non-empty name.")
+        labels = _plain_labels(self.labels, f"Axis `{self.name}`")
+        if not labels:
+            raise DomainError(f"Axis `{self.name}` must have at least one label.")
+        repeated = _first_repeated(labels)
+        if repeated is not None:
+            raise DomainError(
+                f"Axis `{self.name}` has the label {repeated!r} more than once; "
+                "labels must be distinct.",
+                label=repeated,
+            )
+        object.__setattr__(self, "labels", labels)
+        object.__setattr__(self, "levels", dict(self.levels or {}))
+        object.__setattr__(self, "groups", dict(self.groups or {}))
+        self._check_nesting()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        names = ", ".join(level.name for level in self.chain[1:])
+        tail = f", levels: {names}" if names else ""
+        return f"Axis({self.name!r}, {len(self)} labels{tail})"
+
+    @cached_property
+    def chain(self) -> tuple[Level, ...]:
+        """All named levels, finest first; the first is the labels themselves."""
+        n = len(self.labels)
+        finest = Level(name=self.name, codes=np.arange(n), labels=self.labels)
+        levels, groups = self.levels or {}, self.groups or {}
+        unknown = set(groups) - set(levels)
+        if unknown:
+            raise DomainError(
+                f"Axis `{self.name}`: groups are given for `{min(unknown)}`, which is no level."
+            )
+        return (
+            finest,
+            *(
+                _level(self.name, name, members, groups.get(name), n)
+                for name, members in levels.items()
+            ),
+        )
+
+    @cached_property
+    def all(self) -> Level:
+        """The coarsest level of every axis: one group with everything in it."""
+        return Level(name="", codes=np.zeros(len(self.labels), np.int64), labels=("all",))
+
+    @cached_property
+    def _steps(self) -> tuple[Level, ...]:
+        return (*self.chain, self.all)
+
+    @property
+    def depth(self) -> int:
+        """The number of levels, the finest and the all-in-one included."""
+        return len(self._steps)
+
+    def step(self, number: int) -> Level:
+        """The level by its place in the chain: 0 the finest, `depth - 1` all in one."""
+        return self._steps[number]
+
+    def level(self, name: str) -> Level:
+        """The level of that name."""
+        for level in self.chain:
+            if level.name == name:
+                return level
+        raise DomainError(f"Axis `{self.name}` has no level `{name}`.")
+
+    def matches(self, other: Axis) -> bool:
+        """Whether the other axis has the same name, labels and levels."""
+        if self is other:
+            return True
+        return self.depth == other.depth and all(
+            a.name == b.name
+            and list(a.labels) == list(b.labels)
+            and np.array_equal(a.codes, b.codes)
+            for a, b in zip(self.chain, other.chain, strict=True)
+        )
+
+    def parents(self, fine: int, coarse: int) -> Int64Array:
+        """For every group of step `fine` its group of step `coarse` (0 for empty groups)."""
+        up = np.zeros(self._steps[fine].groups, np.int64)
+        up[self._steps[fine].codes] = self._steps[coarse].codes
+        return up
+
+    def _check_nesting(self) -> None:
+        names = [level.name for level in self.chain]
+        repeated = _first_repeated(names)
+        if repeated is not None:
+            raise DomainError(
+                f"Axis `{self.name}` uses the name `{repeated}` for two levels; "
+                "names must be distinct."
+            )
+        for fine, coarse in zip(self.chain, self.chain[1:], strict=False):
+            up = np.zeros(fine.groups, np.int64)
+            up[fine.codes] = coarse.codes
+            broken = np.flatnonzero(up[fine.codes] != coarse.codes)
+            if broken.size:
+                label = fine.labels[int(fine.codes[broken[0]])]
+                raise DomainError(
+                    f"Level `{fine.name}` does not nest in level `{coarse.name}` on axis "
+                    f"`{self.name}`: group {label!r} lies in more than one group of "
+                    f"`{coarse.name}`. List levels from finest to coarsest.",
+                    fine=fine.name,
+                    coarse=coarse.name,
+                    label=label,
+                )
+
+
+def _plain_labels(labels: Sequence[Label], owner: str) -> Sequence[Label]:
+    """Labels as plain strings and integers; NumPy scalars are unwrapped."""
+    if isinstance(labels, range):
+        return labels
+    if isinstance(labels, str):
+        raise DomainError(f"{owner}: labels must be a list of labels, not one string.")
+    plain = [
+        label.item() if isinstance(label, np.generic) else label
+        for label in (labels.tolist() if isinstance(labels, np.ndarray) else labels)
+    ]
+    for label in plain:
+        if not isinstance(label, str | int) or isinstance(label, bool):
+            raise DomainError(
+                f"{owner}: labels must be strings or integers; got one of type "
+                f"{type(label).__name__}."
+            )
+    return tuple(plain)
+
+
+def _first_repeated(values: Sequence[Label]) -> Label | None:
+    if isinstance(values, range):
+        return None
+    seen: set[Label] = set()
+    for value in values:
+        if value in seen:
+            return value
+        seen.add(value)
+    return None
+
+
+def _level(
+    axis: str, name: str, members: Sequence[Label], groups: Sequence[Label] | None, n: int
+) -> Level:
+    if not isinstance(name, str) or not name:
+        raise DomainError(f"Axis `{axis}`: a level needs a non-empty name.")
+    of_each = _plain_labels(members, f"Level `{name}`")
+    if len(of_each) != n:
+        raise DomainError(
+            f"Level `{name}` must give one group for each of the {n} labels of axis `{axis}`; "
+            f"got {len(of_each)}."
+        )
+    names = tuple(dict.fromkeys(of_each)) if groups is None else _plain_labels(groups, name)
+    repeated = _first_repeated(names)
+    if repeated is not None:
+        raise DomainError(f"Level `{name}` lists the group {repeated!r} more than once.")
+    number = {label: i for i, label in enumerate(names)}
+    unknown = next((label for label in of_each if label not in number), None)
+    if unknown is not None:
+        raise DomainError(
+            f"Level `{name}`: the group {unknown!r} is not in its list of groups.", label=unknown
+        )
+    codes = np.fromiter((number[label] for label in of_each), np.int64, n)
+    codes.setflags(write=False)
+    return Level(name=name, codes=codes, labels=names)

@@ -1,0 +1,154 @@
+"""The public shape of a table: its axes, and the margins that can be taken of it."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from subspacedp.errors import DomainError
+from subspacedp.tables.axis import Axis, Label
+from subspacedp.tables.margin import Margin
+
+__all__ = ["Domain"]
+
+MAX_CELLS = 2**62
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Domain:
+    """The axes of a table. Public: nothing in it may depend on confidential data.
+
+    Where the labels can only be had from the data, `Domain.from_data` reads them, and every
+    certificate of a release made with it says that the labels themselves are not protected.
+
+    Examples
+    --------
+    >>> domain = Domain([Axis("age", ["young", "old"]), Axis("sex", ["F", "M"])])
+    >>> domain
+    Domain(age: 2, sex: 2; 4 cells)
+    >>> domain.margin("age").shape
+    (2, 1)
+    """
+
+    axes: Sequence[Axis]
+
+    def __post_init__(self) -> None:
+        axes = tuple(self.axes)
+        if not axes:
+            raise DomainError("A domain needs at least one axis.")
+        wrong = next((a for a in axes if not isinstance(a, Axis)), None)
+        if wrong is not None:
+            raise DomainError(f"A domain is made of `Axis` objects; got a {type(wrong).__name__}.")
+        seen: dict[str, str] = {}
+        for axis in axes:
+            for level in axis.chain:
+                if level.name in seen:
+                    raise DomainError(
+                        f"The name `{level.name}` is used on axis `{seen[level.name]}` and on "
+                        f"axis `{axis.name}`; names of axes and levels must be unique in a domain."
+                    )
+                seen[level.name] = axis.name
+        if math.prod(len(axis) for axis in axes) > MAX_CELLS:
+            raise DomainError("A domain may have at most 2**62 cells.")
+        object.__setattr__(self, "axes", axes)
+
+    @classmethod
+    def from_data(cls, frame: Any, columns: Sequence[str]) -> Domain:
+        """Read the labels off a dataframe: convenient, and *not protected*.
+
+        That a label occurs is itself information about the people in the data. The certificate of
+        every release with this domain says so.
+        """
+        from subspacedp.tables.frames import column_values
+
+        return cls(
+            [Axis(name, _sorted_labels(column_values(frame, name)), from_data=True)
+             for name in columns]
+        )  # fmt: skip
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of labels of every axis."""
+        return tuple(len(axis) for axis in self.axes)
+
+    @property
+    def size(self) -> int:
+        """The number of cells."""
+        return math.prod(self.shape)
+
+    @property
+    def from_data_axes(self) -> tuple[str, ...]:
+        """Names of the axes whose labels were read off confidential data."""
+        return tuple(axis.name for axis in self.axes if axis.from_data)
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[int, int]]:
+        return {
+            level.name: (a, step)
+            for a, axis in enumerate(self.axes)
+            for step, level in enumerate(axis.chain)
+        }
+
+    def axis(self, name: str) -> Axis:
+        """The axis of that name."""
+        place = self._places.get(name)
+        if place is None or place[1] != 0:
+            raise DomainError(f"The domain has no axis `{name}`.")
+        return self.axes[place[0]]
+
+    def margin(self, *names: str) -> Margin:
+        """The margin at the named levels; axes that are not named are summed over."""
+        steps = [axis.depth - 1 for axis in self.axes]
+        used: dict[int, str] = {}
+        for name in names:
+            place = self._places.get(name)
+            if place is None:
+                raise DomainError(self._unknown(name), name=name)
+            a, step = place
+            if a in used:
+                other = used[a]
+                raise DomainError(
+                    f"The level `{name}` is named twice in one margin."
+                    if other == name
+                    else f"The levels `{other}` and `{name}` are of the same axis "
+                    f"`{self.axes[a].name}`; one margin takes one level an axis."
+                )
+            used[a] = name
+            steps[a] = step
+        return Margin(tuple(self.axes), tuple(steps))
+
+    @cached_property
+    def cells(self) -> Margin:
+        """The finest margin: every cell by itself."""
+        return Margin(tuple(self.axes), (0,) * len(self.axes))
+
+    def matches(self, other: Domain) -> bool:
+        """Whether the other domain has the same axes, labels and levels, in the same order."""
+        if self is other:
+            return True
+        return len(self.axes) == len(other.axes) and all(
+            a.matches(b) for a, b in zip(self.axes, other.axes, strict=True)
+        )
+
+    def label(self, index: Sequence[int]) -> tuple[Label, ...]:
+        """The labels of the cell at `index`."""
+        return tuple(axis.labels[i] for axis, i in zip(self.axes, index, strict=True))
+
+    def _unknown(self, name: str) -> str:
+        near = difflib.get_close_matches(str(name), self._places, n=1)
+        hint = f"; did you mean `{near[0]}`?" if near else "."
+        known = ", ".join(f"`{known}`" for known in self._places)
+        return f"The domain has no level `{name}`{hint} Its levels are {known}."
+
+    def __repr__(self) -> str:
+        axes = ", ".join(f"{axis.name}: {len(axis)}" for axis in self.axes)
+        return f"Domain({axes}; {self.size:,} cells)"
+
+
+def _sorted_labels(values: Sequence[Label]) -> list[Label]:
+    distinct = set(values)
+    return sorted(distinct, key=lambda label: (isinstance(label, str), label))

@@ -1,0 +1,145 @@
+"""A margin: one level on every axis; sums into it and spreading out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.tables.axis import Axis, Label, Level
+
+__all__ = ["Margin"]
+
+Int64Array = npt.NDArray[np.int64]
+ArrayT = TypeVar("ArrayT", bound=npt.NDArray[Any])
+
+
+@dataclass(frozen=True, repr=False)
+class Margin:
+    """One level on every axis of a domain; two margins are equal when their steps are.
+
+    The averaging operators P_m of margins (replace every cell by its group's mean) commute, and
+    P_m P_k = P_{m ∧ k}, where the meet takes the coarser level on every axis: within one axis
+    averaging over fine groups and then over the coarse ones that contain them is averaging over
+    the coarse ones. All the algebra of held totals rests on this.
+    """
+
+    axes: tuple[Axis, ...]
+    steps: tuple[int, ...]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Margin) and self.steps == other.steps and self.axes == other.axes
+
+    def __hash__(self) -> int:
+        return hash(self.steps)
+
+    @cached_property
+    def levels(self) -> tuple[Level, ...]:
+        """The level on every axis."""
+        return tuple(axis.step(s) for axis, s in zip(self.axes, self.steps, strict=True))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the levels that are kept; summed axes have none."""
+        return tuple(level.name for level in self.levels if level.name)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of groups on every axis, empty ones included."""
+        return tuple(level.groups for level in self.levels)
+
+    @property
+    def nonempty(self) -> int:
+        """The number of groups that contain a cell."""
+        count = 1
+        for level in self.levels:
+            count *= level.nonempty
+        return count
+
+    @cached_property
+    def sizes(self) -> Int64Array:
+        """The number of cells of every group, in the margin's shape."""
+        out = np.ones(self.shape, np.int64)
+        for a, level in enumerate(self.levels):
+            out *= _along(level.sizes, a, len(self.axes))
+        return out
+
+    def meet(self, other: Margin) -> Margin:
+        """The finest margin that both determine: the coarser level on every axis."""
+        steps = tuple(max(s, t) for s, t in zip(self.steps, other.steps, strict=True))
+        return Margin(self.axes, steps)
+
+    def determines(self, other: Margin) -> bool:
+        """Whether `other` can be computed from this margin."""
+        return all(s <= t for s, t in zip(self.steps, other.steps, strict=True))
+
+    def sum(self, values: ArrayT) -> ArrayT:
+        """Group sums of a table in the domain's shape."""
+        out = values
+        for a, (axis, level) in enumerate(zip(self.axes, self.levels, strict=True)):
+            if not level.is_identity:
+                out = _sum_groups(out, level.codes, level.groups, a, one=level is axis.all)
+        return out
+
+    def coarsen(self, totals: ArrayT, to: Margin) -> ArrayT:
+        """Totals of a coarser margin from the totals of this one."""
+        out = totals
+        for a, axis in enumerate(self.axes):
+            fine, coarse = self.steps[a], to.steps[a]
+            if fine != coarse:
+                groups = axis.step(coarse).groups
+                out = _sum_groups(
+                    out, axis.parents(fine, coarse), groups, a, one=coarse == axis.depth - 1
+                )
+        return out
+
+    def spread(self, totals: ArrayT) -> ArrayT:
+        """Every cell's group value, broadcastable to the domain's shape.
+
+        Axes that are summed over keep length 1, so the result costs no more than it must.
+        """
+        out: Any = totals
+        for a, (axis, level) in enumerate(zip(self.axes, self.levels, strict=True)):
+            if level is not axis.all and not level.is_identity:
+                out = np.take(out, level.codes, axis=a)
+        return out  # type: ignore[no-any-return]
+
+    def labels(self) -> Iterator[tuple[Label, ...]]:
+        """The labels of every group, in row-major order; summed axes are left out."""
+        kept = [level.labels for level in self.levels if level.name]
+        return product(*kept)
+
+    def __repr__(self) -> str:
+        return f"Margin({' × '.join(self.names) or 'grand total'})"
+
+
+def _along(vector: Int64Array, axis: int, dimensions: int) -> Int64Array:
+    """A vector as an array that broadcasts along one axis."""
+    shape = [1] * dimensions
+    shape[axis] = len(vector)
+    return vector.reshape(shape)
+
+
+def _sum_groups(values: ArrayT, codes: Int64Array, groups: int, axis: int, *, one: bool) -> ArrayT:
+    if one:
+        summed: Any = values.sum(axis=axis, keepdims=True, dtype=values.dtype)
+        return summed  # type: ignore[no-any-return]
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+    arranged = values if np.array_equal(codes, ordered) else np.take(values, order, axis=axis)
+    sums: Any = np.add.reduceat(arranged, starts, axis=axis)
+    if len(starts) == groups:
+        return sums  # type: ignore[no-any-return]
+    shape = list(values.shape)
+    shape[axis] = groups
+    out = np.zeros(shape, values.dtype)
+    place: list[Any] = [slice(None)] * values.ndim
+    place[axis] = ordered[starts]
+    out[tuple(place)] = sums
+    return out  # type: ignore[return-value]

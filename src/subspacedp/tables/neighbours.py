@@ -1,0 +1,120 @@
+"""Neighbour relations: what one person's data may change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from subspacedp.errors import BudgetError
+
+__all__ = ["AddRemoveOne", "Neighbours", "ReplaceOne"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbours:
+    """Common part of the two relations: how many records a person may have, and where.
+
+    Parameters
+    ----------
+    records
+        The most records one person contributes to the table.
+    per_cell
+        The most of these that fall in one cell; by default all of them may.
+    """
+
+    records: int = 1
+    per_cell: int | None = None
+
+    name: ClassVar[str] = ""
+    persons: ClassVar[int] = 1  # how many person contributions a change removes and adds
+
+    def __post_init__(self) -> None:
+        _check_positive("records", self.records)
+        if self.per_cell is not None:
+            _check_positive("per_cell", self.per_cell)
+            if self.per_cell > self.records:
+                raise BudgetError(
+                    f"`per_cell` must be at most `records`; got {self.per_cell} > {self.records}."
+                )
+
+    @property
+    def l1(self) -> int:
+        """The ℓ₁ sensitivity Δ₁ of the table of counts."""
+        return self.persons * self.records
+
+    @property
+    def l2_squared(self) -> int:
+        """The squared ℓ₂ sensitivity Δ₂² of the table of counts, an integer.
+
+        A person's records make a vector u ≥ 0 with ‖u‖₁ ≤ m and entries at most k; ‖u‖₂² is
+        largest when as many cells as possible are full: q k² + r² with q, r = divmod(m, k). A
+        replacement moves by u − v with u, v ≥ 0, so ‖u − v‖² ≤ ‖u‖² + ‖v‖².
+        """
+        k = self.per_cell or self.records
+        full, rest = divmod(self.records, k)
+        return self.persons * (full * k * k + rest * rest)
+
+    @property
+    def keeps_total(self) -> bool:
+        """Whether no neighbouring change can alter the grand total."""
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplaceOne(Neighbours):
+    """One person's records are exchanged for others (the paper's relation).
+
+    Parameters
+    ----------
+    exactly
+        Whether every person has exactly `records` records, so that the grand total is the same in
+        neighbouring tables. By default so for one record a person, and not for several.
+
+    Examples
+    --------
+    >>> ReplaceOne().l1, ReplaceOne().l2_squared, ReplaceOne().keeps_total
+    (2, 2, True)
+    >>> ReplaceOne(records=5, per_cell=2).l2_squared
+    18
+    """
+
+    exactly: bool | None = None
+
+    name: ClassVar[str] = "replace-one"
+    persons: ClassVar[int] = 2
+
+    @property
+    def keeps_total(self) -> bool:
+        """Whether no neighbouring change can alter the grand total."""
+        return self.records == 1 if self.exactly is None else self.exactly
+
+    def __str__(self) -> str:
+        other = "another" if self.records == 1 else "others"
+        return f"one person's {_records(self)} replaced by {other}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddRemoveOne(Neighbours):
+    """One person's records are added or removed.
+
+    >>> AddRemoveOne().l1, AddRemoveOne().l2_squared
+    (1, 1)
+    """
+
+    name: ClassVar[str] = "add-remove-one"
+    persons: ClassVar[int] = 1
+
+    def __str__(self) -> str:
+        return f"one person's {_records(self)} added or removed"
+
+
+def _records(neighbours: Neighbours) -> str:
+    if neighbours.records == 1:
+        return "record"
+    cap = f", at most {neighbours.per_cell} in a cell," if neighbours.per_cell else ""
+    return f"records (at most {neighbours.records}{cap})".replace(",)", ")")
+
+
+def _check_positive(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise BudgetError(f"`{name}` must be a whole number of at least 1; got {value!r}.")
