@@ -7,6 +7,7 @@ how many things went wrong.
 from __future__ import annotations
 
 __all__ = [
+    "AlteredError",
     "BudgetError",
     "DataError",
     "DomainError",
@@ -61,3 +62,7 @@ class NotPrivateError(BudgetError):
 
 class ReleaseError(SubspaceDPError):
     """A release cannot be made, written or read."""
+
+
+class AlteredError(ReleaseError):
+    """The files of a release do not belong together: something was changed after it was made."""

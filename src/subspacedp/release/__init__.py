@@ -2,7 +2,7 @@
 
 from subspacedp.release.certificate import certificate_schema
 from subspacedp.release.design import Design, ExpectedError, calibrated_law
-from subspacedp.release.files import verify_folder
+from subspacedp.release.files import check_new_folder, verify_folder
 from subspacedp.release.release import Release
 from subspacedp.release.verify import Check, Verification
 
@@ -14,5 +14,6 @@ __all__ = [
     "Verification",
     "calibrated_law",
     "certificate_schema",
+    "check_new_folder",
     "verify_folder",
 ]

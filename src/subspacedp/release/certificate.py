@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.release.verify import SEEDED
+
 if TYPE_CHECKING:
     from subspacedp.release.release import Release
 
@@ -55,7 +57,7 @@ def certificate(release: Release) -> dict[str, Any]:
         "release_id": release.release_id,
         "for_publication": not release.seeded,
         "stamp": (
-            "NOT FOR PUBLICATION: made from a chosen seed; whoever knows it can remove the noise."
+            SEEDED
             if release.seeded
             else "Noise from a key that the operating system drew for this release alone."
         ),

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from subspacedp.errors import ReleaseError
+from subspacedp.errors import AlteredError, ReleaseError
 from subspacedp.release.certificate import FORMAT, certificate_text, values_digest
 from subspacedp.release.design import Design
 from subspacedp.release.rebuild import rebuild_design
 from subspacedp.release.release import Release
 from subspacedp.release.verify import Check, Verification, verify_release
 
-__all__ = ["load", "save", "verify_folder"]
+__all__ = ["check_new_folder", "load", "save", "verify_folder"]
 
 CERTIFICATE, PARQUET, CSV = "certificate.json", "values.parquet", "values.csv"
 
@@ -35,9 +35,7 @@ def save(release: Release, folder: str | PathLike[str]) -> None:
     import pyarrow.csv
     import pyarrow.parquet
 
-    target = Path(folder)
-    if target.exists():
-        raise ReleaseError(f"The folder `{target}` exists already; a release never overwrites one.")
+    target = check_new_folder(folder)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
@@ -57,6 +55,14 @@ def save(release: Release, folder: str | PathLike[str]) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def check_new_folder(folder: str | PathLike[str]) -> Path:
+    """The folder as a path, if a release may be written there; ask before noise is drawn."""
+    target = Path(folder)
+    if target.exists():
+        raise ReleaseError(f"The folder `{target}` exists already; a release never overwrites one.")
+    return target
+
+
 def load(folder: str | PathLike[str]) -> Release:
     """Read a release; its values must be the ones the certificate was made for."""
     source = Path(folder)
@@ -66,25 +72,37 @@ def load(folder: str | PathLike[str]) -> Release:
     _check_rows(table, design)
     values = table["value"].to_numpy().reshape(design.domain.shape).copy()
     release = _release(data, design, values)
-    if values_digest(values) != data["values"]["sha256"]:
-        raise ReleaseError(
+    if values_digest(values) != _stated_digest(data):
+        raise AlteredError(
             f"The values in `{source / PARQUET}` are not the ones its certificate was made for."
         )
     return release
+
+
+def _stated_digest(data: dict[str, Any]) -> str:
+    try:
+        return str(data["values"]["sha256"])
+    except (KeyError, TypeError):
+        raise ReleaseError("The certificate is not usable: it states no digest.") from None
 
 
 def verify_folder(folder: str | PathLike[str]) -> Verification:
     """All checks of a release on disk: its files, its certificate, and the release itself."""
     source = Path(folder)
     data = _read_certificate(source)
-    release = load(source)
+    try:
+        release = load(source)
+    except AlteredError as error:
+        return Verification((Check("files belong together", False, str(error)),))
+    own = verify_release(release)
     return Verification(
         (
-            Check("digest", True, "the values are the ones the certificate was made for"),
-            _check_csv(release, source),
+            Check("files belong together", True, "digest and labels are the certificate's"),
+            *_check_tables(release, source),
             _check_restated(release, data),
-            *verify_release(release).checks,
-        )
+            *own.checks,
+        ),
+        own.stamp,
     )
 
 
@@ -140,7 +158,7 @@ def _check_rows(table: Any, design: Design) -> None:
     """Rows must be the domain's cells, in order."""
     domain = design.domain
     if table.num_rows != domain.size or "value" not in table.column_names:
-        raise ReleaseError("The values file does not have the rows and columns of its certificate.")
+        raise AlteredError("The values file does not have the rows and columns of its certificate.")
     for a, axis in enumerate(domain.axes):
         shape = [1] * len(domain.shape)
         shape[a] = len(axis)
@@ -148,7 +166,7 @@ def _check_rows(table: Any, design: Design) -> None:
         if axis.name not in table.column_names or not np.array_equal(
             np.asarray(table[axis.name].to_numpy()), wanted
         ):
-            raise ReleaseError(
+            raise AlteredError(
                 f"The labels of `{axis.name}` in the values file are not those of its certificate."
             )
 
@@ -173,17 +191,36 @@ def _release(data: dict[str, Any], design: Design, values: Any) -> Release:
         ) from None
 
 
-def _check_csv(release: Release, source: Path) -> Check:
+def _check_tables(release: Release, source: Path) -> list[Check]:
+    """Both files say the same as the release: labels, levels, values, standard errors."""
     import pyarrow as pa
     import pyarrow.csv
 
-    name = "CSV and Parquet agree"
-    try:
-        table = pyarrow.csv.read_csv(source / CSV)
-        same = np.array_equal(table["value"].to_numpy(), release.values.ravel())
-    except (OSError, KeyError, pa.ArrowException):
-        return Check(name, False, f"{CSV} cannot be read")
-    return Check(name, same, f"{table.num_rows:,} rows")
+    wanted = {name: np.asarray(column) for name, column in release.columns().items()}
+    types = {name: pa.array(column[:1]).type for name, column in wanted.items()}
+    options = pyarrow.csv.ConvertOptions(column_types=types)
+    checks = []
+    for name in (PARQUET, CSV):
+        try:
+            if name == PARQUET:
+                table = _read_parquet(source)
+            else:
+                table = pyarrow.csv.read_csv(source / CSV, convert_options=options)
+            different = [c for c in wanted if not _same(c, wanted[c], table[c].to_numpy())]
+        except (OSError, KeyError, pa.ArrowException):
+            checks.append(Check(name, False, "cannot be read as the table of this release"))
+            continue
+        detail = f"column `{different[0]}` differs" if different else f"{table.num_rows:,} rows"
+        checks.append(Check(name, not different, detail))
+    return checks
+
+
+def _same(column: str, wanted: Any, found: Any) -> bool:
+    if wanted.shape != found.shape:
+        return False
+    if column == "stderr":  # standard errors may differ in the last bit between machines
+        return bool(np.allclose(wanted, found, rtol=1e-12, atol=0.0))
+    return bool(np.array_equal(wanted, found))
 
 
 def _check_restated(release: Release, data: dict[str, Any]) -> Check:

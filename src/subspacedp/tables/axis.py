@@ -224,6 +224,10 @@ def _plain_labels(labels: Sequence[Label], owner: str) -> Sequence[Label]:
                 f"{owner}: labels must be strings or integers; got one of type "
                 f"{type(label).__name__}."
             )
+    if len({isinstance(label, str) for label in plain}) > 1:
+        raise DomainError(f"{owner}: labels must be all strings or all integers.")
+    if any(isinstance(label, int) and not -(2**63) <= label < 2**63 for label in plain):
+        raise DomainError(f"{owner}: whole-number labels must fit 64 bits.")
     return tuple(plain)
 
 

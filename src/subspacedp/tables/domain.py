@@ -16,6 +16,7 @@ from subspacedp.tables.margin import Margin
 __all__ = ["Domain"]
 
 MAX_CELLS = 2**62
+RESERVED = ("value", "stderr")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,6 +47,11 @@ class Domain:
         seen: dict[str, str] = {}
         for axis in axes:
             for level in axis.chain:
+                if level.name in RESERVED:
+                    raise DomainError(
+                        f"`{level.name}` is a column of every release; give the axis or level "
+                        "another name."
+                    )
                 if level.name in seen:
                     raise DomainError(
                         f"The name `{level.name}` is used on axis `{seen[level.name]}` and on "

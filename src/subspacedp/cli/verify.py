@@ -1,0 +1,33 @@
+"""`subspacedp verify FOLDER`: every check a reader can repeat."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from subspacedp.cli.show import checks_table
+from subspacedp.errors import ReleaseError
+from subspacedp.release import verify_folder
+
+__all__ = ["run"]
+
+
+def run(folder: Path, *, as_json: bool) -> int:
+    """Print the checks; 0 when all hold, 1 when one does not."""
+    if not folder.is_dir():
+        raise ReleaseError(f"There is no folder `{folder}`.")
+    result = verify_folder(folder)
+    console = Console(highlight=False)
+    if as_json:
+        checks = [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in result.checks]
+        print(json.dumps({"folder": str(folder), "ok": result.ok, "checks": checks}))
+        return 0 if result.ok else 1
+    console.print(checks_table(result))
+    if result.stamp:
+        console.print(f"[bold yellow]{escape(result.stamp)}[/]")
+    verdict = "[green]All checks hold.[/]" if result.ok else "[bold red]A check failed.[/]"
+    console.print(verdict)
+    return 0 if result.ok else 1

@@ -1,0 +1,109 @@
+"""The command as a person meets it: in a process of its own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def run(*arguments, cwd=None):
+    return subprocess.run(
+        [str(Path(sys.executable).parent / "subspacedp"), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo") / "release"
+    return folder, run("demo", "census", "--out", folder)
+
+
+def test_demo_says_what_matters(demo):
+    folder, result = demo
+    assert result.returncode == 0, result.stderr
+    text = " ".join(result.stdout.split())
+    for piece in (
+        "state totals held exact",
+        "induced subspace differential privacy with ε = 0.192",
+        "52 independent figures of 3,221",
+        "3,169 dimensions",
+        "typical error",
+        "held totals are kept exactly",
+        "values.csv",
+        "certificate.json",
+        "subspacedp verify",
+    ):
+        assert piece in text, piece
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"values.csv", "values.parquet", "certificate.json"}
+
+
+def test_verify_holds(demo):
+    folder, _ = demo
+    result = run("verify", folder)
+    assert result.returncode == 0
+    assert "All checks hold." in result.stdout
+    data = json.loads(run("verify", folder, "--json").stdout)
+    assert data["ok"] is True
+    assert all(check["ok"] for check in data["checks"])
+
+
+def test_verify_fails_with_status_1_on_an_altered_release(tmp_path):
+    assert run("demo", "census", "--out", tmp_path / "r", "--decimals", "0").returncode == 0
+    csv = tmp_path / "r" / "values.csv"
+    csv.write_text(csv.read_text().replace('"01001"', '"99999"'))
+    result = run("verify", tmp_path / "r")
+    assert result.returncode == 1
+    assert "FAIL" in result.stdout
+    assert "A check failed." in result.stdout
+    assert json.loads(run("verify", tmp_path / "r", "--json").stdout)["ok"] is False
+
+
+def test_demo_as_json(tmp_path):
+    result = run("demo", "census", "--out", tmp_path / "r", "--decimals", "0", "--json")
+    data = json.loads(result.stdout)
+    assert data["guarantee"]["kind"] == "G"
+    assert data["verified"] is True
+    # The root mean square over 3,221 counties is within 15 % of what is expected, at > 5 sd.
+    assert 0.7 < data["seen_squared_error"] / data["expected_squared_error"] < 1.3
+    assert sum(row["counties"] for row in data["by_size"]) == 3221
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("demo", "census", "--epsilon", "-1"), "`epsilon` must be a positive finite number"),
+        (("demo", "census", "--epsilon", "inf"), "`epsilon` must be a positive finite number"),
+        (("demo", "census", "--decimals", "99"), "`decimals` must be None or a whole number"),
+        (("demo", "census", "--out", "."), "exists already"),
+        (("demo", "moon"), "No such command"),
+        (("verify", "nowhere"), "There is no folder"),
+        (("verify", "."), "has no certificate.json"),
+        (("verify",), "Missing argument"),
+    ],
+)
+def test_bad_input_is_one_sentence_status_2_and_nothing_written(tmp_path, arguments, sentence):
+    result = run(*arguments, cwd=tmp_path)
+    assert result.returncode == 2
+    assert sentence in result.stderr
+    assert "Traceback" not in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [(), ("demo",), ("demo", "census"), ("verify",)])
+def test_every_verb_has_help(arguments):
+    result = run(*arguments, "--help")
+    assert result.returncode == 0
+    assert "Usage: subspacedp" in result.stdout
+
+
+def test_version():
+    import subspacedp
+
+    assert run("version").stdout.strip() == subspacedp.__version__

@@ -1,0 +1,18 @@
+"""Hypothesis profiles: `default` repeats itself exactly; `soak` looks much further.
+
+HYPOTHESIS_PROFILE=soak python -m pytest tests
+"""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# Exact arithmetic on random tables has no stable duration: no deadline, and generation may be slow.
+_COMMON = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
+}
+
+settings.register_profile("default", max_examples=100, derandomize=True, **_COMMON)
+settings.register_profile("soak", max_examples=5000, derandomize=False, print_blob=True, **_COMMON)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
