@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import DomainError, InvariantError
-from subspacedp.tables import Domain, Margin, Table
+from subspacedp.tables import Domain, Margin, Table, margin_sums
 
 __all__ = ["Held", "HeldMargins", "HeldValues", "hold"]
 
@@ -124,11 +124,12 @@ class HeldMargins:
         """The exact totals c of a table, one integer array a margin, in the order of `margins`."""
         if table.domain is not self.domain and table.domain.shape != self.domain.shape:
             raise InvariantError("The table is not on the domain of the held margins.")
-        return tuple(m.sum(table.counts) for m in self.margins)
+        return margin_sums(table.counts, self.margins)
 
     def residual(self, noisy: npt.NDArray[np.int64], exact: HeldValues) -> HeldValues:
         """C·noisy − c in exact integers (modulo 2**64, which never matters below 2**62)."""
-        return tuple(m.sum(noisy) - c for m, c in zip(self.margins, exact, strict=True))
+        sums = margin_sums(noisy, self.margins)
+        return tuple(s - c for s, c in zip(sums, exact, strict=True))
 
     def of(self, values: Sequence[npt.NDArray[np.int64]], margin: Margin) -> npt.NDArray[np.int64]:
         """The totals of any margin that the family determines, from the totals of the family."""

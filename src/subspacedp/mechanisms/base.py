@@ -46,9 +46,17 @@ class Mechanism(ABC):
 
     @abstractmethod
     def reconstruct(
-        self, noisy: npt.NDArray[np.int64], exact: HeldValues, coins: Keystream
+        self,
+        noisy: npt.NDArray[np.int64],
+        exact: HeldValues,
+        coins: Keystream,
+        *,
+        overwrite: bool = False,
     ) -> npt.NDArray[Any]:
-        """The release from the measurement and the held totals."""
+        """The release from the measurement and the held totals.
+
+        With `overwrite` it may take the memory of `noisy`, whose content is then lost.
+        """
 
     @property
     def guarantee(self) -> Guarantee:
@@ -86,7 +94,7 @@ class Mechanism(ABC):
         noisy = self.measure(table, keys)
         return Release(
             design=self.design,
-            values=self.reconstruct(noisy, exact, keys.stream("dither")),
+            values=self.reconstruct(noisy, exact, keys.stream("dither"), overwrite=True),
             exact=exact,
             release_id=keys.release_id,
             seeded=seed is not None,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.base import Mechanism
-from subspacedp.noise import Keystream, ReleaseKeys, draw
+from subspacedp.noise import Keystream, ReleaseKeys, add_noise
 from subspacedp.subspace import DigitPlan
 from subspacedp.tables import Table
 
@@ -46,28 +46,35 @@ class Projected(Mechanism):
 
     def measure(self, table: Table, keys: ReleaseKeys) -> npt.NDArray[np.int64]:
         """Counts plus independent integer noise, modulo 2**64."""
-        noise = draw(self.design.law, keys, 0, table.counts.size)
-        return noise.reshape(table.counts.shape) + table.counts
+        noisy = np.empty(table.counts.shape, np.int64)
+        add_noise(self.design.law, keys, 0, table.counts.reshape(-1), noisy.reshape(-1))
+        return noisy
 
     def reconstruct(
-        self, noisy: npt.NDArray[np.int64], exact: HeldValues, coins: Keystream
+        self,
+        noisy: npt.NDArray[np.int64],
+        exact: HeldValues,
+        coins: Keystream,
+        *,
+        overwrite: bool = False,
     ) -> npt.NDArray[Any]:
         """`noisy - lift(C·noisy - c)`, as rationals rounded once or as digits that add up."""
         residual = self.design.held.residual(noisy, exact)
-        if self.design.digits is None:
-            return self.design.space.lift_exact(residual).rsub(noisy).to_float()
-        return _with_digits(self.design.digits, noisy, residual, coins)
+        digits = self.design.digits
+        if digits is None:
+            return self.design.space.subtract_lift(noisy, residual, overwrite=overwrite)
+        if digits.decimals > 0:
+            _check_float(noisy, digits)
+        own = noisy if overwrite else noisy.copy()
+        steps = digits.round_in_place(own, residual, coins)
+        return steps if digits.decimals == 0 else steps / digits.step
 
 
-def _with_digits(
-    digits: DigitPlan, noisy: npt.NDArray[np.int64], residual: HeldValues, coins: Keystream
-) -> npt.NDArray[Any]:
-    if digits.decimals == 0:
-        return noisy - digits.apply(residual, coins.words(0, noisy.size))
-    if np.any(np.abs(noisy) >= EXACT_FLOAT // (2 * digits.step)):
+def _check_float(noisy: npt.NDArray[np.int64], digits: DigitPlan) -> None:
+    """Steps must be whole numbers that float64 tells apart."""
+    largest = max(abs(int(noisy.min())), abs(int(noisy.max())))
+    if largest >= EXACT_FLOAT // (2 * digits.step):
         raise ReleaseError(
             f"The counts are too large to carry {digits.decimals} decimals in float64; ask for "
             "fewer decimals."
         )
-    steps = noisy * digits.step - digits.apply(residual, coins.words(0, noisy.size))
-    return steps / digits.step

@@ -1,6 +1,6 @@
 """Noise: keyed random words, exact laws on the integers, and the joint model of a release."""
 
-from subspacedp.noise.draw import draw
+from subspacedp.noise.draw import add_noise, draw
 from subspacedp.noise.laws import DiscreteLaplace, NoiseLaw, RoundedGaussian
 from subspacedp.noise.model import NoiseModel
 from subspacedp.noise.words import Keystream, ReleaseKeys
@@ -12,5 +12,6 @@ __all__ = [
     "NoiseModel",
     "ReleaseKeys",
     "RoundedGaussian",
+    "add_noise",
     "draw",
 ]

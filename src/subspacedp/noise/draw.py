@@ -2,43 +2,127 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.noise.laws import NoiseLaw
-from subspacedp.noise.thresholds import refine, threshold_table
+from subspacedp.noise.inversion import GaussianInversion
+from subspacedp.noise.laws import IntegerLaw, NoiseLaw, RoundedGaussian
+from subspacedp.noise.thresholds import Lookup, ThresholdTable, refine, threshold_table
 from subspacedp.noise.words import Keystream, ReleaseKeys
+from subspacedp.parallel import compiled, for_each, pieces, thread_count
 
-__all__ = ["draw"]
+__all__ = ["add_noise", "draw"]
+
+Int64Array = npt.NDArray[np.int64]
 
 # Each cell has 2**40 refinement words of its own; one is needed about once in 10**16 cells.
 REFINEMENT_STRIDE = 1 << 40
+BLOCK = 1 << 16  # cells a block: words, table and output of one stay in a core's cache
+LARGEST_SIGMA_TABLE = 1000.0
 
 
-def draw(law: NoiseLaw, keys: ReleaseKeys, start: int, count: int) -> npt.NDArray[np.int64]:
-    """The noise of cells `start` to `start + count - 1`.
+def draw(law: NoiseLaw, keys: ReleaseKeys, start: int, count: int) -> Int64Array:
+    """The noise of cells `start` to `start + count - 1`; see `add_noise`."""
+    out = np.zeros(count, np.int64)
+    add_noise(law, keys, start, out, out)
+    return out
+
+
+def add_noise(
+    law: NoiseLaw, keys: ReleaseKeys, start: int, base: Int64Array, out: Int64Array
+) -> None:
+    """Write base + noise of cells `start`, `start + 1`, … to `out`, which may be `base` itself.
 
     Guarantees
     ----------
     1. Every value has exactly the law's distribution, tails included, if the keystream is uniform:
-       exactness rests on AES-256 as a pseudorandom function and on nothing else.
-    2. The noise of a cell depends on the keys and its number alone.
+       exactness rests on AES-256 as a pseudorandom function and on nothing else (and, for Gaussian
+       noise beyond a scale of 1000, on the stated bound of a float quantile).
+    2. The noise of a cell depends on the keys and its number alone, not on blocks or threads.
     """
-    total = np.zeros(count, np.int64)
-    for number, (weight, part) in enumerate(law.components()):
-        table = threshold_table(part)
-        words = keys.stream(f"noise/{number}").words(start, count)
-        values, open_ = table.lookup(words)
-        if open_.size:
-            more = keys.stream(f"refinement/{number}")
-            for i in open_.tolist():
-                values[i] = _settle(refine(part, int(words[i]), _words_of(more, start + i)))
-        total += weight * values
-    return total
+    parts = [
+        _Part(weight, lookup_of(part), keys.stream(f"noise/{i}"), keys.stream(f"refinement/{i}"))
+        for i, (weight, part) in enumerate(law.components())
+    ]
+    kernel = compiled(base.size)
+
+    def work(stretch: tuple[int, int]) -> None:
+        scratch = np.empty(BLOCK + 3, np.uint64)
+        for at in range(stretch[0], stretch[1], BLOCK):
+            inside = slice(at, min(at + BLOCK, stretch[1]))
+            source = base[inside]
+            for part in parts:
+                part.add(start + at, source, out[inside], scratch, kernel=kernel)
+                source = out[inside]
+
+    blocks = -(-base.size // BLOCK)
+    stretches = [
+        (lo * BLOCK, min(hi * BLOCK, base.size)) for lo, hi in pieces(blocks, 4 * thread_count())
+    ]
+    for_each(work, stretches if base.size else [])
 
 
-def _words_of(stream: Keystream, cell: int):  # type: ignore[no-untyped-def]
-    return lambda k: int(stream.words(cell * REFINEMENT_STRIDE + k, 1)[0])
+def lookup_of(law: IntegerLaw) -> Lookup:
+    """The way from words to values for one component of a law."""
+    if isinstance(law, RoundedGaussian) and law.sigma > LARGEST_SIGMA_TABLE:
+        return GaussianInversion(law)
+    return threshold_table(law)
+
+
+class _Part:
+    """One component of a law, with its keystreams."""
+
+    def __init__(self, weight: int, lookup: Lookup, words: Keystream, more: Keystream) -> None:
+        self.weight, self.lookup, self.words, self.more = weight, lookup, words, more
+
+    def add(
+        self,
+        first: int,
+        base: Int64Array,
+        out: Int64Array,
+        scratch: npt.NDArray[np.uint64],
+        *,
+        kernel: bool,
+    ) -> None:
+        """Write base + weight · noise of the cells from `first` on."""
+        words = self.words.words(first, base.size, scratch)
+        if kernel and isinstance(self.lookup, ThresholdTable):
+            from subspacedp.noise.kernels import MOST_OPEN, add_values
+
+            guide, shift = self.lookup.guide
+            open_ = np.empty(MOST_OPEN, np.int64)
+            table = self.lookup.thresholds
+            at = self.lookup.first
+            found = add_values(
+                words, table, guide, np.uint64(shift), at, self.weight, base, out, open_
+            )
+            if found:
+                self._correct(first, words, out, _open_places(self.lookup, words, open_, found))
+            return
+        values, places = self.lookup.lookup(words)
+        np.add(base, self.weight * values, out=out)
+        if places.size:
+            self._correct(first, words, out, places)
+
+    def _correct(
+        self, first: int, words: npt.NDArray[np.uint64], out: Int64Array, places: Int64Array
+    ) -> None:
+        """Replace the provisional values of open words by their refined ones."""
+        guesses = self.lookup.lookup(words[places])[0]
+        for i, guess in zip(places.tolist(), guesses.tolist(), strict=True):
+            exact = refine(self.lookup.law, int(words[i]), self._words_of(first + i), guess)
+            out[i] = _settle(int(out[i]) + self.weight * (exact - guess))
+
+    def _words_of(self, cell: int) -> Callable[[int], int]:
+        return lambda k: int(self.more.words(cell * REFINEMENT_STRIDE + k, 1)[0])
+
+
+def _open_places(
+    table: Lookup, words: npt.NDArray[np.uint64], open_: Int64Array, found: int
+) -> Int64Array:
+    return open_[:found] if found <= open_.size else table.lookup(words)[1]
 
 
 def _settle(value: int) -> int:

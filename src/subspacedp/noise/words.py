@@ -8,6 +8,7 @@ share a key, for the derivation binds a fresh release id and what the words are 
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,8 @@ import numpy.typing as npt
 __all__ = ["Keystream", "ReleaseKeys"]
 
 KEY_BYTES = 32
-_CHUNK = 1 << 20  # bytes of zeros fed to the cipher at a time
+_CHUNK = 1 << 19  # bytes of zeros fed to the cipher at a time
+_ZEROS = memoryview(bytes(_CHUNK))
 
 
 class Keystream:
@@ -34,8 +36,14 @@ class Keystream:
             raise ValueError("a keystream needs a key of 32 bytes")
         self._key = key
 
-    def words(self, start: int, count: int) -> npt.NDArray[np.uint64]:
-        """Words `start` to `start + count - 1`."""
+    def words(
+        self, start: int, count: int, scratch: npt.NDArray[np.uint64] | None = None
+    ) -> npt.NDArray[np.uint64]:
+        """Words `start` to `start + count - 1`.
+
+        A caller that asks again and again gives `scratch`, an array of at least `count + 3` words
+        to write to, and gets a view of it.
+        """
         from cryptography.hazmat.primitives.ciphers import Cipher
         from cryptography.hazmat.primitives.ciphers.algorithms import AES256
         from cryptography.hazmat.primitives.ciphers.modes import CTR
@@ -43,13 +51,13 @@ class Keystream:
         block, skip = divmod(start, 2)
         cipher = Cipher(AES256(self._key), CTR(block.to_bytes(16, "big"))).encryptor()
         size = 8 * (count + skip)
-        out = np.empty(size + 16, np.uint8)
-        view = out.data
-        zeros = bytes(min(_CHUNK, size))
+        room = np.empty(count + skip + 2, np.uint64) if scratch is None else scratch
+        view = room.view(np.uint8).data
         for at in range(0, size, _CHUNK):
             stop = min(at + _CHUNK, size)
-            cipher.update_into(memoryview(zeros)[: stop - at], view[at:])
-        return out[8 * skip : size].view("<u8").astype(np.uint64, copy=False)
+            cipher.update_into(_ZEROS[: stop - at], view[at:])
+        words = room[skip : skip + count]
+        return words if sys.byteorder == "little" else words.byteswap()
 
     def __repr__(self) -> str:
         return "Keystream(key hidden)"

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldValues
+from subspacedp.parallel import compiled
 from subspacedp.subspace.margins import MarginNullSpace
 from subspacedp.subspace.merged import MergedAxis, fewest_merged_axes
 from subspacedp.tables import Margin
@@ -28,6 +29,15 @@ __all__ = ["DigitPlan"]
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 LIMIT = 2**61
+
+
+class WordSource(Protocol):
+    """Random access to uniform words."""
+
+    def words(
+        self, start: int, count: int, scratch: npt.NDArray[np.uint64] | None = None
+    ) -> npt.NDArray[np.uint64]:
+        """Words `start` to `start + count - 1`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -100,6 +110,25 @@ class DigitPlan:
             np.copyto(rounded, self._cumulated(scaled, margin)[0], where=ends)
         return self._to_domain(_differences(rounded))
 
+    def round_in_place(
+        self, noisy: Int64Array, residual: HeldValues, coins: WordSource
+    ) -> Int64Array:
+        """Turn noisy counts into 10**decimals · noisy − R, in their own memory when large.
+
+        The coin of an entry of the merged table is the word of its number in row-major order, so
+        the result depends on neither blocks nor threads.
+        """
+        if not compiled(noisy.size) or not self.held.margins or not noisy.flags.c_contiguous:
+            dither = coins.words(0, noisy.size)
+            return noisy * self.step - self.apply(residual, dither)
+        if not self.needed:
+            scaled = tuple(self._scaled(r) for r in residual)
+            return noisy * self.step - self.space.lift_exact(scaled).whole
+        from subspacedp.subspace.rounding import RowRounding
+
+        RowRounding(self, tuple(self._scaled(r) for r in residual)).run(noisy.reshape(-1), coins)
+        return noisy
+
     def variance(self, weights: npt.NDArray[Any] | None = None) -> Any:
         """The variance that rounding adds: to every cell, or to one weighted sum of cells."""
         if not self.held.margins or not self.needed:
@@ -164,10 +193,8 @@ class DigitPlan:
         interpolation of the cumulated group totals, which are integers: one axis after another,
         (1 − p/s)·lower + (p/s)·upper at place p of a group of s, in exact mixed numbers.
         """
-        whole = self._group_totals(self.held.of(residual, k), k)
-        for a in range(whole.ndim):
-            zeros = np.zeros([1 if b == a else n for b, n in enumerate(whole.shape)], np.int64)
-            whole = np.concatenate([zeros, np.cumsum(whole, axis=a)], axis=a)
+        whole = self.group_totals(self.held.of(residual, k), k)
+        whole = cumulated(whole)
         dimensions = len(self.shape)
         numerator: Int64Array = np.zeros((1,) * dimensions, np.int64)
         denominator: Int64Array = np.ones((1,) * dimensions, np.int64)
@@ -190,7 +217,7 @@ class DigitPlan:
             whole = low + quotient * p + carried + more
         return whole, numerator, denominator
 
-    def _group_totals(self, totals: Int64Array, k: Margin) -> Int64Array:
+    def group_totals(self, totals: Int64Array, k: Margin) -> Int64Array:
         """Totals of margin k with one dimension a merged axis, groups in order of their runs."""
         arranged = totals.transpose([b for axis in self.axes for b in axis.members])
         arranged = arranged.reshape([axis.groups(k) for axis in self.axes])
@@ -213,6 +240,15 @@ class DigitPlan:
         shape = self.held.domain.shape
         out = out.reshape([shape[b] for b in members])
         return np.ascontiguousarray(out.transpose(np.argsort(members)))
+
+
+def cumulated(totals: Int64Array) -> Int64Array:
+    """Cumulative sums along all axes with a zero in front of each."""
+    out = totals
+    for a in range(out.ndim):
+        zeros = np.zeros([1 if b == a else n for b, n in enumerate(out.shape)], np.int64)
+        out = np.concatenate([zeros, np.cumsum(out, axis=a)], axis=a)
+    return out
 
 
 def _along(vector: npt.NDArray[Any], axis: int, dimensions: int) -> npt.NDArray[Any]:

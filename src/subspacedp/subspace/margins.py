@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from subspacedp.errors import InvariantError
 from subspacedp.invariants import HeldMargins, HeldValues
-from subspacedp.subspace.mixed import Mixed, lcm
-from subspacedp.tables import Domain, Margin
+from subspacedp.parallel import compiled, for_each
+from subspacedp.subspace.mixed import Mixed, centred_divmod, lcm
+from subspacedp.tables import Domain, Margin, RowPlan, margin_sums
 
 __all__ = ["MarginNullSpace"]
 
@@ -59,12 +60,45 @@ class MarginNullSpace:
         # An empty group has no cell to spread to; 1 keeps the division defined.
         return {k: np.maximum(k.sizes, 1) for k in self.held.expansion}
 
-    def project(self, values: npt.ArrayLike) -> FloatArray:
-        """Π_N v: subtract the group means of every held margin, one after another."""
-        out = self._table(values).copy()
+    def project(self, values: npt.ArrayLike, *, overwrite: bool = False) -> FloatArray:
+        """Π_N v: subtract the group means of every held margin, one after another.
+
+        With `overwrite` a float64 array in C order is projected in place, and a large one costs
+        little more than reading it twice and writing it once.
+        """
+        out = self._table(values)
+        if not overwrite or not out.flags.c_contiguous or not out.flags.writeable:
+            out = np.array(out, np.float64, order="C")
+        if compiled(out.size) and self.held.essential:
+            self._subtract_means(out)
+            return out
         for margin in self.held.essential:
             out -= margin.spread(margin.sum(out) / np.maximum(margin.sizes, 1))
         return out
+
+    def _subtract_means(self, table: FloatArray) -> None:
+        """Both sweeps compiled: sums of the margins, then Σ_k a_k (means of k) from every cell."""
+        from subspacedp.subspace.kernels import subtract_rows
+
+        sums = margin_sums(table, self.held.essential)
+        essential = HeldMargins(domain=self.domain, margins=self.held.essential)
+        plan = self._rows
+        means = plan.join(
+            [a * essential.of(sums, k) / self._sizes[k] for k, a in self.held.expansion.items()],
+            np.float64,
+        )
+        flat = table.reshape(-1)
+        for_each(
+            lambda stretch: subtract_rows(
+                flat, *stretch, plan.row, plan.outer, plan.offsets, plan.modes, plan.codes,
+                plan.starts, means,
+            ),
+            plan.stretches(),
+        )  # fmt: skip
+
+    @cached_property
+    def _rows(self) -> RowPlan:
+        return RowPlan(tuple(self.held.expansion))
 
     def lift(self, residual: HeldValues) -> FloatArray:
         """The z of least norm with C z = r; `residual` has one array a held margin."""
@@ -80,6 +114,34 @@ class MarginNullSpace:
             scale = self.denominators // k.spread(self._sizes[k])
             numerator += a * (k.spread(rest) * scale)
         return Mixed.normal(whole, numerator, self.denominators)
+
+    def subtract_lift(
+        self, noisy: npt.NDArray[np.int64], residual: HeldValues, *, overwrite: bool = False
+    ) -> FloatArray:
+        """Noisy − lift(r) in float64; whole parts are subtracted as integers.
+
+        With `overwrite` the result takes the memory of a large `noisy`.
+        """
+        if not compiled(noisy.size) or not self.held.margins or not noisy.flags.c_contiguous:
+            return self.lift_exact(residual).rsub(noisy).to_float()
+        from subspacedp.subspace.kernels import subtract_rows_exactly
+
+        plan, whole, fraction = self._rows, [], []
+        for k, a in self.held.expansion.items():
+            quotient, rest = centred_divmod(self.held.of(residual, k), self._sizes[k])
+            whole.append(a * quotient)
+            fraction.append(a * rest / self._sizes[k])
+        parts = plan.join(whole, np.int64), plan.join(fraction, np.float64)
+        flat = noisy.reshape(-1)
+        out = flat.view(np.float64) if overwrite else np.empty(flat.shape, np.float64)
+        for_each(
+            lambda stretch: subtract_rows_exactly(
+                flat, out, *stretch, plan.row, plan.outer, plan.offsets, plan.modes, plan.codes,
+                plan.starts, *parts,
+            ),
+            plan.stretches(),
+        )  # fmt: skip
+        return out.reshape(noisy.shape)
 
     @cached_property
     def denominators(self) -> npt.NDArray[Any]:

@@ -44,6 +44,16 @@ class MergedAxis:
         return math.prod(len(self.domain.axes[b]) for b in self.members)
 
     @cached_property
+    def places(self) -> Int64Array:
+        """What each position, in order, adds to the number of a cell of the table."""
+        shape = self.domain.shape
+        out = np.zeros(1, np.int64)
+        for b in self.members:
+            stride = math.prod(shape[b + 1 :])
+            out = (out[:, None] + stride * np.arange(shape[b])[None, :]).ravel()
+        return out[self.order]
+
+    @cached_property
     def order(self) -> Int64Array:
         """The positions, sorted by coarsest group, then the next finer, then as they come."""
         keys = [self._codes(steps) for steps in reversed(self.chain)]
@@ -81,9 +91,15 @@ class MergedAxis:
 
 
 def fewest_merged_axes(domain: Domain, margins: Sequence[Margin]) -> tuple[MergedAxis, ...]:
-    """Partition the axes into as few mergeable classes as possible."""
+    """Partition the axes into as few mergeable classes as possible.
+
+    The class with the table's last axis comes last, so that kernels walk memory in order, and the
+    others by length, longest first, which keeps the slices that differencing remembers small.
+    """
     best = _partition(len(domain.axes), margins)
-    return tuple(MergedAxis(domain, members, _chain(members, margins) or ()) for members in best)
+    merged = [MergedAxis(domain, members, _chain(members, margins) or ()) for members in best]
+    last = len(domain.axes) - 1
+    return tuple(sorted(merged, key=lambda axis: (last in axis.members, -len(axis), axis.members)))
 
 
 def _chain(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Mixed", "lcm"]
+__all__ = ["Mixed", "centred_divmod", "lcm"]
 
 SAFE_BITS = 61
 
@@ -56,6 +56,15 @@ class Mixed:
             part = Fraction(int(self.numerator[i]), int(denominator[i]))
             out[i] = int(self.whole[i]) + part
         return out
+
+
+def centred_divmod(
+    numbers: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Quotient and remainder with the remainder at most half the size in either direction."""
+    quotient, rest = np.divmod(numbers, sizes)
+    up = 2 * rest > sizes
+    return quotient + up, rest - np.where(up, sizes, 0)
 
 
 def lcm(arrays: Iterable[npt.NDArray[np.int64]]) -> npt.NDArray[Any]:

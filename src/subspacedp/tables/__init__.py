@@ -4,6 +4,7 @@ from subspacedp.tables.axis import Axis, Label, Level
 from subspacedp.tables.domain import Domain
 from subspacedp.tables.margin import Margin
 from subspacedp.tables.neighbours import AddRemoveOne, Neighbours, ReplaceOne
+from subspacedp.tables.rows import RowPlan, margin_sums
 from subspacedp.tables.table import MAX_TOTAL, Table
 
 __all__ = [
@@ -16,5 +17,7 @@ __all__ = [
     "Margin",
     "Neighbours",
     "ReplaceOne",
+    "RowPlan",
     "Table",
+    "margin_sums",
 ]

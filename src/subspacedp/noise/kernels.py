@@ -1,0 +1,35 @@
+"""Compiled twin of `ThresholdTable.lookup`: one guide step and a short scan a word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+__all__ = ["MOST_OPEN", "add_values"]
+
+MOST_OPEN = 64  # room for words of one block that equal a threshold; about 1 in 10**16 does
+
+
+@njit(cache=True, nogil=True)
+def add_values(
+    words: Any, thresholds: Any, guide: Any, shift: Any, first: Any, weight: Any,
+    base: Any, out: Any, open_: Any,
+) -> Any:  # fmt: skip
+    """Write base + weight·value of each word to out; returns how many words need refinement.
+
+    The places of the first `MOST_OPEN` of those are written to `open_`.
+    """
+    found = 0
+    for i in range(words.size):
+        word = words[i]
+        place = np.int64(guide[word >> shift])
+        while thresholds[place] < word:
+            place += 1
+        if thresholds[place] == word:
+            if found < open_.size:
+                open_[found] = i
+            found += 1
+        out[i] = base[i] + weight * (first + place)
+    return found

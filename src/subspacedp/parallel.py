@@ -1,0 +1,48 @@
+"""Threads over fixed pieces of work; results never depend on how many threads there are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import TypeVar
+
+__all__ = ["compiled", "for_each", "pieces", "thread_count"]
+
+T = TypeVar("T")
+
+# Below so many cells NumPy does the work: compiled kernels would cost more to load than they save.
+KERNEL_FROM = 1 << 16
+
+
+def compiled(cells: int) -> bool:
+    """Whether a table of so many cells is worth a compiled kernel."""
+    return cells >= KERNEL_FROM
+
+
+def thread_count() -> int:
+    """The number of threads: SUBSPACEDP_THREADS, or the processors this process may use."""
+    asked = os.environ.get("SUBSPACEDP_THREADS", "")
+    if asked.isdigit() and int(asked) > 0:
+        return int(asked)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def pieces(total: int, number: int) -> list[tuple[int, int]]:
+    """Consecutive stretches of `range(total)`, at most `number` of them, all about as long."""
+    number = max(1, min(number, total))
+    bounds = [total * i // number for i in range(number + 1)]
+    return list(pairwise(bounds))
+
+
+def for_each(work: Callable[[T], None], items: Sequence[T]) -> None:
+    """Call `work` on every item, on as many threads as there are; the first error is raised."""
+    threads = min(thread_count(), len(items))
+    if threads <= 1:
+        for item in items:
+            work(item)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(work, item) for item in items]:
+            done.result()

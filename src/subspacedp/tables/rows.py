@@ -1,0 +1,160 @@
+"""Tables as rows for compiled kernels: where each row of cells falls in each margin.
+
+A table in row-major order is cut into rows: the last axis, or the last few where that is short.
+Within a row a margin's groups are all the same, all different, or given by a code for every cell;
+from row to row they move by an offset that is a sum over the outer axes. That is all a kernel
+needs to sum into any margin, or to spread out of it, in one sweep over memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.parallel import compiled, for_each, pieces
+from subspacedp.tables.margin import Margin
+
+__all__ = ["RowPlan", "margin_sums"]
+
+Int64Array = npt.NDArray[np.int64]
+
+SHORT, WANTED = 64, 256  # merge axes into a row until it has so many cells
+PIECES = 4  # partial sums are kept apart: fixed, so that results do not depend on threads
+SCALAR, VECTOR, CODED = 0, 1, 2
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RowPlan:
+    """How several margins of one domain see the rows of its tables."""
+
+    margins: tuple[Margin, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the tables."""
+        return tuple(len(axis) for axis in self.margins[0].axes)
+
+    @cached_property
+    def first_inner(self) -> int:
+        """The first of the axes that make a row."""
+        shape = self.shape
+        a = len(shape) - 1
+        if shape[a] < SHORT:
+            while a > 0 and math.prod(shape[a:]) < WANTED:
+                a -= 1
+        return a
+
+    @property
+    def row(self) -> int:
+        """The number of cells of a row."""
+        return math.prod(self.shape[self.first_inner :])
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return math.prod(self.shape[: self.first_inner])
+
+    @cached_property
+    def outer(self) -> Int64Array:
+        """The lengths of the outer axes."""
+        return np.array(self.shape[: self.first_inner], np.int64)
+
+    @cached_property
+    def offsets(self) -> Int64Array:
+        """(margins, outer axes, longest outer axis): what an index adds to a group number."""
+        a = self.first_inner
+        out = np.zeros((len(self.margins), max(a, 1), max([1, *self.shape[:a]])), np.int64)
+        for i, margin in enumerate(self.margins):
+            for b in range(a):
+                codes = margin.levels[b].codes
+                out[i, b, : len(codes)] = codes * math.prod(margin.shape[b + 1 :])
+        return out
+
+    @cached_property
+    def modes(self) -> Int64Array:
+        """For each margin: SCALAR, VECTOR or CODED within a row."""
+        return np.array([self._mode(margin) for margin in self.margins], np.int64)
+
+    def _mode(self, margin: Margin) -> int:
+        inner = range(self.first_inner, len(self.shape))
+        if all(margin.levels[b].groups == 1 for b in inner):
+            return SCALAR
+        if all(margin.levels[b].is_identity for b in inner):
+            return VECTOR
+        return CODED
+
+    @cached_property
+    def codes(self) -> Int64Array:
+        """(margins, row) for the coded ones, and one empty column when there are none."""
+        if not (self.modes == CODED).any():
+            return np.zeros((len(self.margins), 1), np.int64)
+        out = np.zeros((len(self.margins), self.row), np.int64)
+        for i, margin in enumerate(self.margins):
+            if self.modes[i] == CODED:
+                code = np.zeros(1, np.int64)
+                for b in range(self.first_inner, len(self.shape)):
+                    level = margin.levels[b]
+                    code = (code[:, None] * level.groups + level.codes[None, :]).ravel()
+                out[i] = code
+        return out
+
+    @cached_property
+    def starts(self) -> Int64Array:
+        """Where each margin begins when all are laid end to end; the last entry is the total."""
+        sizes = [math.prod(margin.shape) for margin in self.margins]
+        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+    def join(self, totals: Sequence[npt.NDArray[Any]], dtype: Any) -> npt.NDArray[Any]:
+        """Values of every margin, laid end to end."""
+        return np.concatenate([np.asarray(t, dtype).ravel() for t in totals])
+
+    def split(self, flat: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], ...]:
+        """The reverse of `join`."""
+        return tuple(
+            flat[lo:hi].reshape(margin.shape)
+            for margin, lo, hi in zip(self.margins, self.starts, self.starts[1:], strict=False)
+        )
+
+    def stretches(self) -> list[tuple[int, int, int, int]]:
+        """Fixed pieces of the table: a range of rows, and of places within a row.
+
+        Few enough that their partial sums stay below a twentieth of the table.
+        """
+        cells = self.rows * self.row
+        number = max(1, min(PIECES, cells // (20 * max(1, int(self.starts[-1])))))
+        if self.rows >= number:
+            return [(lo, hi, 0, self.row) for lo, hi in pieces(self.rows, number)]
+        return [(0, self.rows, lo, hi) for lo, hi in pieces(self.row, number)]
+
+
+def margin_sums(values: npt.NDArray[Any], margins: Sequence[Margin]) -> tuple[Any, ...]:
+    """Group sums for several margins at once; one sweep over a large table.
+
+    Guarantees
+    ----------
+    1. Integers: exactly `margin.sum(values)` for every margin, modulo 2**64.
+    2. Floats: the same for any number of threads.
+    """
+    if not compiled(values.size) or not margins or not values.flags.c_contiguous:
+        return tuple(margin.sum(values) for margin in margins)
+    from subspacedp.tables.kernels import sum_rows
+
+    plan = RowPlan(tuple(margins))
+    stretches = plan.stretches()
+    partial = np.zeros((len(stretches), plan.starts[-1]), values.dtype)
+    flat = values.reshape(-1)
+
+    def work(i: int) -> None:
+        sum_rows(
+            flat, *stretches[i], plan.row, plan.outer, plan.offsets, plan.modes, plan.codes,
+            plan.starts, partial[i],
+        )  # fmt: skip
+
+    for_each(work, range(len(stretches)))
+    return plan.split(partial.sum(axis=0, dtype=values.dtype))
