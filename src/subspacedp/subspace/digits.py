@@ -69,7 +69,7 @@ class DigitPlan:
     @cached_property
     def needed(self) -> bool:
         """Whether a lifted integer residual can miss the grid at all."""
-        return bool(np.any(self.step % self.space.denominators != 0))
+        return bool(np.any(self.step % self.space.denominator_classes[0] != 0))
 
     @cached_property
     def axes(self) -> tuple[MergedAxis, ...]:
@@ -103,8 +103,9 @@ class DigitPlan:
             fraction += a * (numerator / denominator)
         carry = np.floor(fraction)
         fraction -= carry
-        coin = (dither.reshape(self.shape) >> np.uint64(11)) * 2.0**-53
-        rounded = whole + carry.astype(np.int64) + (coin < fraction)
+        # floor(f + coin) is 1 with probability f.
+        coin = (dither.reshape(self.shape) >> np.uint64(12)) * 2.0**-52
+        rounded = whole + carry.astype(np.int64) + (fraction + coin >= 1.0)
         for margin in self.held.essential:
             ends = self._ends(margin)
             np.copyto(rounded, self._cumulated(scaled, margin)[0], where=ends)

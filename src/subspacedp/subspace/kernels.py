@@ -9,6 +9,8 @@ from numba import njit
 
 from subspacedp.tables.kernels import group_of_row
 
+ONE = np.uint64(0x3FF0000000000000)  # the bits of 1.0
+
 __all__ = ["round_rows", "subtract_rows", "subtract_rows_exactly"]
 
 
@@ -77,7 +79,8 @@ def subtract_rows_exactly(
 def round_rows(
     noisy: Any, step: Any, words: Any, first: Any, last: Any, skip: Any, lo: Any, hi: Any,
     shape: Any, places: Any, contiguous: Any, group: Any, share: Any, groups: Any, factor: Any,
-    sums: Any, sum_at: Any, whole: Any, whole_at: Any, ends: Any, buffers: Any, buffer_at: Any,
+    sums: Any, sum_at: Any, whole: Any, whole_at: Any, ends: Any, last_ends: Any,
+    last_ends_at: Any, buffers: Any, buffer_at: Any,
 ) -> Any:  # fmt: skip
     """Digits that add up for rows `first` to `last - 1` of the merged table, in place.
 
@@ -98,8 +101,9 @@ def round_rows(
         number of runs.
     factor, sums, whole
         The coefficient of each term, the cumulated remainders at corners, the whole parts.
-    ends
-        For margin m and axis s at every position: whether it ends a run.
+    ends, last_ends
+        For margin m and outer axis s at every position whether it ends a run; for the last axis
+        the positions that do, margin after margin.
     buffers
         The last slice along every outer axis, before differencing along it.
 
@@ -112,6 +116,9 @@ def round_rows(
     size = hi - lo
     entry = np.empty(size, np.float64)
     rounded = np.empty(size, np.int64)
+    change = np.empty(size, np.int64)
+    bits = np.empty(size, np.uint64)
+    coin = bits.view(np.float64)  # in [1, 2): the words' leading bits as a mantissa
     minus = np.empty(size, np.int64)
     index = np.zeros(axes, np.int64)
     worst = 0.0
@@ -171,32 +178,35 @@ def round_rows(
                 entry[i] += scale * (lo + i + 1)
         coins = words[(r - first) * size : (r - first + 1) * size]
         for i in range(size):
-            floor = np.floor(entry[i])
-            up = np.float64(coins[i] >> np.uint64(11)) * 2.0**-53 < entry[i] - floor
-            rounded[i] = np.int64(floor) + np.int64(up)
+            bits[i] = coins[i] >> np.uint64(12) | ONE
+        for i in range(size):
+            # floor(x + coin) is x rounded up with the probability of its fractional part.
+            rounded[i] = np.int64(np.floor(entry[i] + (coin[i] - 1.0)))
         for m in range(ends.shape[0]):
             fixed = True
             for s in range(final):
                 fixed = fixed and ends[m, s, index[s]]
             if fixed:
-                for i in range(size):
-                    if ends[m, final, lo + i]:
-                        nearest = np.rint(entry[i])
-                        worst = max(worst, abs(entry[i] - nearest))
-                        rounded[i] = np.int64(nearest)
-        for i in range(size - 1, 0, -1):
-            rounded[i] -= rounded[i - 1]
+                for place in last_ends[last_ends_at[m] : last_ends_at[m + 1]]:
+                    if lo <= place < hi:
+                        nearest = np.rint(entry[place - lo])
+                        worst = max(worst, abs(entry[place - lo] - nearest))
+                        rounded[place - lo] = np.int64(nearest)
+        change[0] = rounded[0]
+        upper, lower, between = rounded[1:], rounded[: size - 1], change[1:]
+        for i in range(size - 1):
+            between[i] = upper[i] - lower[i]
         inner = np.int64(0)
         stride = np.int64(size)
         for s in range(final - 1, -1, -1):
             past = buffers[buffer_at[s] + inner : buffer_at[s] + inner + size]
             if index[s] == 0:
                 for i in range(size):
-                    past[i] = rounded[i]
+                    past[i] = change[i]
             else:
                 for i in range(size):
-                    now = rounded[i]
-                    rounded[i] = now - past[i]
+                    now = change[i]
+                    change[i] = now - past[i]
                     past[i] = now
             inner += index[s] * stride
             stride *= shape[s]
@@ -208,9 +218,9 @@ def round_rows(
         if contiguous:
             target = noisy[cell + places[final, lo] : cell + places[final, lo] + size]
             for i in range(skip[1], size):
-                target[i] = step * target[i] - (minus[i] + constant) - rounded[i]
+                target[i] = step * target[i] - (minus[i] + constant) - change[i]
         else:
             for i in range(skip[1], size):
                 where = cell + places[final, lo + i]
-                noisy[where] = step * noisy[where] - (minus[i] + constant) - rounded[i]
+                noisy[where] = step * noisy[where] - (minus[i] + constant) - change[i]
     return worst

@@ -144,18 +144,48 @@ class MarginNullSpace:
         return out.reshape(noisy.shape)
 
     @cached_property
-    def denominators(self) -> npt.NDArray[Any]:
-        """A public denominator for every cell of any lifted integer residual.
+    def denominator_classes(self) -> tuple[npt.NDArray[Any], list[npt.NDArray[np.int64]]]:
+        """The distinct denominators, and for every axis the class of each label.
 
-        Broadcastable to the domain's shape; Python integers where 64 bits do not suffice.
+        A cell's denominator depends only on the sizes of the groups it is in. Labels of an axis
+        whose groups have the same sizes at every level in use are one class, so this stays tiny
+        however large the table.
         """
-        ones = np.ones((1,) * len(self.domain.shape), np.int64)
-        terms = [ones, *(k.spread(size) for k, size in self._sizes.items())]
+        dimensions = len(self.domain.shape)
+        members, columns = [], []
+        for a in range(dimensions):
+            steps = sorted({k.steps[a] for k in self.held.expansion})
+            levels = [self.domain.axes[a].step(step) for step in steps]
+            sizes = np.array([level.sizes[level.codes] for level in levels], np.int64)
+            sizes = sizes.reshape(len(levels), len(self.domain.axes[a]))
+            distinct, member = np.unique(sizes, axis=1, return_inverse=True)
+            members.append(member.reshape(-1))
+            columns.append(dict(zip(steps, distinct, strict=False)))
+        terms = [np.ones((1,) * dimensions, np.int64)]
+        for k in self.held.expansion:
+            term = np.ones((1,) * dimensions, np.int64)
+            for a, step in enumerate(k.steps):
+                term = term * columns[a][step].reshape(
+                    [-1 if b == a else 1 for b in range(dimensions)]
+                )
+            terms.append(term)
         out = lcm(terms)
         # Numerators add up to Σ|a_k| denominators before they are reduced.
         weight = sum(abs(a) for a in self.held.expansion.values())
         if out.dtype != object and int(out.max()) * max(weight, 1) >= 2**62:
             out = out.astype(object)
+        return out, members
+
+    @cached_property
+    def denominators(self) -> npt.NDArray[Any]:
+        """A public denominator for every cell of any lifted integer residual.
+
+        Broadcastable to the domain's shape; Python integers where 64 bits do not suffice.
+        """
+        out, members = self.denominator_classes
+        for a, member in enumerate(members):
+            if out.shape[a] > 1:
+                out = np.take(out, member, axis=a)
         return out
 
     def diagonal(self) -> FloatArray:

@@ -49,6 +49,9 @@ class RowRounding:
             for i, margin in enumerate(plan.held.essential):
                 run = axis.run(margin)
                 self.ends[i, s, : len(axis)] = run.place == run.sizes[run.group]
+        last = [np.flatnonzero(self.ends[i, -1]) for i in range(len(self.ends))]
+        self.last_ends, starts = _joined(last)
+        self.last_ends_at = np.append(starts, self.last_ends.size)
         self.contiguous = bool(np.array_equal(axes[-1].places, np.arange(len(axes[-1]))))
         self.factor = np.array([float(a) for _, a in terms])
         sums, whole = [], []
@@ -117,7 +120,8 @@ class RowRounding:
         worst = round_rows(
             noisy, self.plan.step, words, first, last, np.array(skip, np.int64), lo, hi,
             self.shape, self.places, self.contiguous, self.group, self.share, self.groups,
-            self.factor, self.sums, self.sum_at, self.whole, self.whole_at, self.ends, buffers, at,
+            self.factor, self.sums, self.sum_at, self.whole, self.whole_at, self.ends,
+            self.last_ends, self.last_ends_at, buffers, at,
         )  # fmt: skip
         if worst > TOLERANCE:
             raise ReleaseError("The held totals are not consistent with each other.")
