@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from typing import Any, ClassVar
 
@@ -23,6 +24,11 @@ from subspacedp.release import Design, ExpectedError, Release
 from subspacedp.tables import Table
 
 __all__ = ["Mechanism"]
+
+
+@cache
+def _version() -> str:
+    return version("subspacedp")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -88,7 +94,7 @@ class Mechanism(ABC):
             )
         if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
             raise ReleaseError(f"`seed` must be a whole number; got a {type(seed).__name__}.")
-        context = self.design.context()
+        context = self.design.context
         keys = ReleaseKeys.fresh(context) if seed is None else ReleaseKeys.from_seed(seed, context)
         exact = self.design.held.values(table)
         noisy = self.measure(table, keys)
@@ -98,7 +104,7 @@ class Mechanism(ABC):
             exact=exact,
             release_id=keys.release_id,
             seeded=seed is not None,
-            version=version("subspacedp"),
+            version=_version(),
         )
 
     def __repr__(self) -> str:

@@ -119,6 +119,7 @@ class Design:
             "decimals": self.decimals,
         }
 
+    @cached_property
     def context(self) -> bytes:
         """A digest that binds random words to this mechanism, budget and cell order."""
         text = json.dumps(self.as_dict(), sort_keys=True, ensure_ascii=True)

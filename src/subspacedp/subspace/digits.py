@@ -4,12 +4,13 @@ The lifted residual z has C z = r in rationals. Rounding its cells one by one wo
 rounding its *cumulative* table does not. Order the axes so that every group of every held level is
 a run of neighbours, take cumulative sums S along all axes, round every entry of S up or down at
 random with the probability of its fractional part, and take differences back. A group total is a
-signed sum of entries of S at ends of groups, and those are whole numbers already: they are taken
-from the integers r and never rounded.
+signed sum of entries of S at ends of groups, and those are whole numbers already: they stay as they
+are, and no coin is thrown for them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -22,6 +23,7 @@ from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.parallel import compiled
 from subspacedp.subspace.margins import MarginNullSpace
 from subspacedp.subspace.merged import MergedAxis, fewest_merged_axes
+from subspacedp.subspace.mixed import centred_divmod
 from subspacedp.tables import Margin
 
 __all__ = ["DigitPlan"]
@@ -47,7 +49,7 @@ class DigitPlan:
     Guarantees
     ----------
     1. `apply` returns integers R with C R = 10**decimals · r, exactly.
-    2. Given r, E[R] = 10**decimals · lift(r) up to 2**-50: a float64 decides each coin.
+    2. Given r, E[R] = 10**decimals · lift(r) up to n·2**-48 for n cells: float64 decides the coins.
     3. `variance` bounds the rounding part of a variance from above, whatever the scale of the
        noise, and equals it once the noise is spread over several steps of every denominator.
        (`docs/proofs/digits.md`; it needs noise whose characteristic function is non-negative.)
@@ -93,23 +95,35 @@ class DigitPlan:
         """
         scaled = tuple(self._scaled(r) for r in residual)
         if not self.needed:
-            lifted = self.space.lift_exact(scaled)
-            return lifted.whole
+            return self.space.lift_exact(scaled).whole
         whole = np.zeros(self.shape, np.int64)
-        fraction = np.zeros(self.shape)
-        for k, a in self.held.expansion.items():
-            w, numerator, denominator = self._cumulated(scaled, k)
-            whole += a * w
-            fraction += a * (numerator / denominator)
-        carry = np.floor(fraction)
-        fraction -= carry
-        # floor(f + coin) is 1 with probability f.
+        entry = np.zeros(self.shape)
+        for k, a, quotient, rest in self.parts(scaled):
+            whole += a * self._spread(quotient, k)
+            entry += a * self._interpolated(cumulated(rest).astype(np.float64), k)
+        # floor(x + coin) is x rounded up with the probability of its fractional part.
         coin = (dither.reshape(self.shape) >> np.uint64(12)) * 2.0**-52
-        rounded = whole + carry.astype(np.int64) + (fraction + coin >= 1.0)
+        rounded = np.floor(entry + coin).astype(np.int64)
+        nearest = np.rint(entry)
         for margin in self.held.essential:
             ends = self._ends(margin)
-            np.copyto(rounded, self._cumulated(scaled, margin)[0], where=ends)
-        return self._to_domain(_differences(rounded))
+            check_whole(float(np.abs(entry - nearest).max(where=ends, initial=0.0)))
+            np.copyto(rounded, nearest.astype(np.int64), where=ends)
+        return self._to_domain(whole + _differences(rounded))
+
+    def parts(self, scaled: HeldValues) -> Iterator[tuple[Margin, int, Int64Array, Int64Array]]:
+        """Each term of the lift, by groups in order: margin, coefficient, quotient, remainder.
+
+        The term adds a·T/s to every cell of a group with total T and s cells. Its whole part a·q
+        needs no rounding; what is left, T − q·s, is at most s/2 in size, so that the cumulated
+        table stays small whatever the scale of the noise.
+        """
+        for k, a in self.held.expansion.items():
+            totals = self._group_totals(self.held.of(scaled, k), k)
+            sizes = np.ones((1,) * totals.ndim, np.int64)
+            for s, axis in enumerate(self.axes):
+                sizes = sizes * _along(axis.run(k).sizes, s, totals.ndim)
+            yield k, a, *centred_divmod(totals, sizes)
 
     def round_in_place(
         self, noisy: Int64Array, residual: HeldValues, coins: WordSource
@@ -185,40 +199,29 @@ class DigitPlan:
             out &= _along(run.place == run.sizes[run.group], a, len(self.shape))
         return out
 
-    def _cumulated(
-        self, residual: HeldValues, k: Margin
-    ) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """Cumulative sums of the means of margin k as whole, numerator, denominator.
+    def _spread(self, groups: Int64Array, k: Margin) -> Int64Array:
+        """Every position's group value, broadcastable to the merged shape."""
+        out = groups
+        for a, axis in enumerate(self.axes):
+            if out.shape[a] > 1:
+                out = np.take(out, axis.run(k).group, axis=a)
+        return out
 
-        Within a group the cumulative sum grows by equal steps, so it is the multilinear
-        interpolation of the cumulated group totals, which are integers: one axis after another,
-        (1 − p/s)·lower + (p/s)·upper at place p of a group of s, in exact mixed numbers.
+    def _interpolated(self, corners: FloatArray, k: Margin) -> FloatArray:
+        """Cumulative sums at every position from those at ends of groups.
+
+        Within a group the sum grows by equal steps, so at place p of a group of s it is
+        (1 − p/s)·lower + (p/s)·upper, one axis after another.
         """
-        whole = self.group_totals(self.held.of(residual, k), k)
-        whole = cumulated(whole)
-        dimensions = len(self.shape)
-        numerator: Int64Array = np.zeros((1,) * dimensions, np.int64)
-        denominator: Int64Array = np.ones((1,) * dimensions, np.int64)
+        out = corners
         for a, axis in enumerate(self.axes):
             run = axis.run(k)
-            p = _along(run.place, a, dimensions)
-            s = _along(run.sizes[run.group], a, dimensions)
-            low, high = np.take(whole, run.group, axis=a), np.take(whole, run.group + 1, axis=a)
-            quotient, rest = np.divmod(high - low, s)
-            carried, over = np.divmod(rest * p, s)
-            if a == 0:
-                numerator, denominator = over, s
-                whole = low + quotient * p + carried
-                continue
-            n_low = np.take(numerator, run.group, axis=a)
-            n_high = np.take(numerator, run.group + 1, axis=a)
-            numerator = over * denominator + n_low * (s - p) + n_high * p
-            denominator = denominator * s
-            more, numerator = np.divmod(numerator, denominator)
-            whole = low + quotient * p + carried + more
-        return whole, numerator, denominator
+            lower = np.take(out, run.group, axis=a)
+            share = _along(run.place / run.sizes[run.group], a, out.ndim)
+            out = lower + (np.take(out, run.group + 1, axis=a) - lower) * share
+        return out
 
-    def group_totals(self, totals: Int64Array, k: Margin) -> Int64Array:
+    def _group_totals(self, totals: Int64Array, k: Margin) -> Int64Array:
         """Totals of margin k with one dimension a merged axis, groups in order of their runs."""
         arranged = totals.transpose([b for axis in self.axes for b in axis.members])
         arranged = arranged.reshape([axis.groups(k) for axis in self.axes])
@@ -250,6 +253,15 @@ def cumulated(totals: Int64Array) -> Int64Array:
         zeros = np.zeros([1 if b == a else n for b, n in enumerate(out.shape)], np.int64)
         out = np.concatenate([zeros, np.cumsum(out, axis=a)], axis=a)
     return out
+
+
+def check_whole(worst: float) -> None:
+    """Entries that the totals determine are whole up to rounding error, n·2**-48 at most.
+
+    Anything more means that the totals contradict each other.
+    """
+    if worst > 1e-3:
+        raise ReleaseError("The held totals contradict each other.")
 
 
 def _along(vector: npt.NDArray[Any], axis: int, dimensions: int) -> npt.NDArray[Any]:

@@ -13,17 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldValues
 from subspacedp.parallel import for_each, pieces, thread_count
-from subspacedp.subspace.digits import DigitPlan, WordSource, cumulated
+from subspacedp.subspace.digits import DigitPlan, WordSource, check_whole, cumulated
 from subspacedp.subspace.kernels import round_rows
-from subspacedp.subspace.mixed import centred_divmod
 
 __all__ = ["RowRounding"]
 
 SLAB = 1 << 16  # words fetched at a time
-TOLERANCE = 1e-3  # entries that must be whole are so to n·2**-48; anything else is a defect
 
 
 class RowRounding:
@@ -55,14 +52,7 @@ class RowRounding:
         self.contiguous = bool(np.array_equal(axes[-1].places, np.arange(len(axes[-1]))))
         self.factor = np.array([float(a) for _, a in terms])
         sums, whole = [], []
-        for k, a in terms:
-            totals = plan.group_totals(plan.held.of(scaled, k), k)
-            sizes = np.ones((1,) * totals.ndim, np.int64)
-            for s, axis in enumerate(axes):
-                shape = [1] * totals.ndim
-                shape[s] = -1
-                sizes = sizes * axis.run(k).sizes.reshape(shape)
-            quotient, rest = centred_divmod(totals, sizes)
+        for _, a, quotient, rest in plan.parts(scaled):
             whole.append((a * quotient).ravel())
             sums.append(cumulated(rest).ravel().astype(np.float64))
         self.whole, self.whole_at = _joined(whole)
@@ -123,8 +113,7 @@ class RowRounding:
             self.factor, self.sums, self.sum_at, self.whole, self.whole_at, self.ends,
             self.last_ends, self.last_ends_at, buffers, at,
         )  # fmt: skip
-        if worst > TOLERANCE:
-            raise ReleaseError("The held totals are not consistent with each other.")
+        check_whole(worst)
 
 
 def _joined(parts: list[npt.NDArray[Any]]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:

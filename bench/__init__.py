@@ -1,0 +1,1 @@
+"""Benchmarks: ratios against real peers, each taken inside one run."""

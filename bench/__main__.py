@@ -1,0 +1,53 @@
+"""`make bench`: run every benchmark, print the table, write `bench/latest.json`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import campus, noise, projection, startup, whole_release
+from bench.timing import Ratio
+
+PARTS = {
+    "startup": startup.run,
+    "noise": noise.run,
+    "projection": projection.run,
+    "whole_release": whole_release.run,
+    "campus": campus.run,
+}
+LATEST = Path(__file__).with_name("latest.json")
+
+
+def main(names: list[str]) -> int:
+    """Run the named parts, or all; 1 when a target is missed."""
+    unknown = [name for name in names if name not in PARTS]
+    if unknown:
+        print(f"no benchmark `{unknown[0]}`; there are {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+    console = Console(highlight=False)
+    ratios: list[Ratio] = []
+    for name in names or PARTS:
+        with console.status(f"measuring {name} …"):
+            ratios.extend(PARTS[name]())
+    table = Table(box=None, padding=(0, 2))
+    for heading in ("what", "ratio", "target", "measured"):
+        table.add_column(heading, justify="right" if heading in ("ratio", "target") else "left")
+    for ratio in ratios:
+        colour = "green" if ratio.met else "bold red"
+        data = ratio.as_dict()
+        table.add_row(
+            ratio.name, f"[{colour}]{data['ratio']:g}[/]", data["target"], f"[dim]{ratio.note}[/]"
+        )
+    console.print(table)
+    known = json.loads(LATEST.read_text("utf-8")) if names and LATEST.exists() else {}
+    known.update({ratio.name: ratio.as_dict() for ratio in ratios})
+    LATEST.write_text(json.dumps(known, indent=1) + "\n", "utf-8")
+    return 0 if all(ratio.met for ratio in ratios) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
