@@ -1,11 +1,13 @@
 """Noise: keyed random words, exact laws on the integers, and the joint model of a release."""
 
-from subspacedp.noise.draw import add_noise, draw
+from subspacedp.noise.draw import add_noise, draw, uses_float_quantile
+from subspacedp.noise.inversion import QUANTILE_BOUND
 from subspacedp.noise.laws import DiscreteLaplace, NoiseLaw, RoundedGaussian
 from subspacedp.noise.model import NoiseModel
 from subspacedp.noise.words import Keystream, ReleaseKeys
 
 __all__ = [
+    "QUANTILE_BOUND",
     "DiscreteLaplace",
     "Keystream",
     "NoiseLaw",
@@ -14,4 +16,5 @@ __all__ = [
     "RoundedGaussian",
     "add_noise",
     "draw",
+    "uses_float_quantile",
 ]

@@ -13,7 +13,7 @@ from subspacedp.noise.thresholds import Lookup, ThresholdTable, refine, threshol
 from subspacedp.noise.words import Keystream, ReleaseKeys
 from subspacedp.parallel import compiled, for_each, pieces, thread_count
 
-__all__ = ["add_noise", "draw"]
+__all__ = ["add_noise", "draw", "lookup_of", "uses_float_quantile"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -66,9 +66,14 @@ def add_noise(
 
 def lookup_of(law: IntegerLaw) -> Lookup:
     """The way from words to values for one component of a law."""
-    if isinstance(law, RoundedGaussian) and law.sigma > LARGEST_SIGMA_TABLE:
+    if isinstance(law, RoundedGaussian) and uses_float_quantile(law):
         return GaussianInversion(law)
     return threshold_table(law)
+
+
+def uses_float_quantile(law: IntegerLaw) -> bool:
+    """Whether draws of a law rest on the stated bound of a float64 quantile."""
+    return isinstance(law, RoundedGaussian) and law.sigma > LARGEST_SIGMA_TABLE
 
 
 class _Part:
