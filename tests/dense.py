@@ -4,6 +4,7 @@ Built from the public labels and levels alone and by other means (Kronecker prod
 matrices, exact elimination by FLINT), so an error in the package's algebra cannot repeat here.
 """
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -108,3 +109,13 @@ def residual(domain: sdp.Domain, held: Held, vector: np.ndarray) -> tuple[np.nda
     shapes = [margin.shape for margin in held.on(domain).margins]
     parts = zip(totals(domain, held, vector), shapes, strict=True)
     return tuple(part.astype(np.int64).reshape(shape) for part, shape in parts)
+
+
+def ulp(exact: Fraction) -> Fraction:
+    """One unit in the last place of the float nearest to a number."""
+    return Fraction(math.ulp(exact.numerator / exact.denominator))
+
+
+def ulps(computed: float, exact: Fraction) -> Fraction:
+    """The distance of a float from an exact number, in units in the last place of the number."""
+    return abs(Fraction(computed) - exact) / ulp(exact)

@@ -5,9 +5,12 @@ members are not neighbours, groups without a label, redundant and repeated margi
 and tables with a total of exactly 2**62.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import reduce
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
@@ -15,6 +18,18 @@ import subspacedp as sdp
 from subspacedp.invariants import Held
 
 MAX_TOTAL = 2**62
+
+# Large tables go through compiled kernels, small ones through NumPy: both must do the same.
+ENGINES = {"numpy": 2**62, "compiled": 1}
+both_engines = pytest.mark.parametrize("engine", ENGINES)
+
+
+@contextmanager
+def using(engine: str) -> Iterator[None]:
+    """Let one of the two do the work, whatever the size of the table."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("subspacedp.parallel.KERNEL_FROM", ENGINES[engine])
+        yield
 
 
 def examples(times: int) -> int:

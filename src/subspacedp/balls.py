@@ -19,6 +19,7 @@ __all__ = ["ball", "certain_compare", "certain_floor", "round_down", "round_up"]
 Quantity = Callable[[], "arb"]
 START_BITS = 128
 MOST_BITS = 1 << 15
+SMALLEST = Fraction(1, 2**1074)
 
 
 def ball(number: Fraction | int | float) -> arb:
@@ -74,6 +75,8 @@ def _round(quantity: Quantity, *, upward: bool) -> float:
     while bits <= MOST_BITS:
         with ctx.workprec(bits):
             value = quantity()
+            if 0 < value < ball(SMALLEST):  # too small for its digits to be written out
+                return math.ulp(0.0) if upward else 0.0
             exact = _exact(value.upper() if upward else value.lower())
             if value.rel_accuracy_bits() >= START_BITS // 2:
                 break

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from hypothesis import given
+from tests import dense, strategies
 
 from subspacedp.errors import DomainError
 from subspacedp.tables import Axis
-from tests import dense, strategies
 
 
 def sentence(*args, **kwargs) -> str:

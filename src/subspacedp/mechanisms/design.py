@@ -14,6 +14,10 @@ __all__ = ["MECHANISMS", "design"]
 
 MECHANISMS: dict[str, type[Mechanism]] = {"projected": Projected}
 MAX_DECIMALS = 12
+# Sums of noise of this scale over any table leave 64 bits with probability below exp(−2**13).
+LARGEST_SCALE = 2.0**40
+# Below it all noise is zero for all practical purposes, and a claim of privacy would mislead.
+SMALLEST_SCALE = 0.001
 
 
 def design(
@@ -83,16 +87,27 @@ def design(
             "The held margins fix every cell of the table: nothing is left to protect.",
             rank=margins.rank,
         )
-    return MECHANISMS[mechanism](
-        Design(
-            mechanism=mechanism,
-            domain=domain,
-            held=margins,
-            budget=budget,
-            neighbours=relation,
-            decimals=decimals,
-        )
+    made = Design(
+        mechanism=mechanism,
+        domain=domain,
+        held=margins,
+        budget=budget,
+        neighbours=relation,
+        decimals=decimals,
     )
+    if made.law.scale > LARGEST_SCALE:
+        raise BudgetError(
+            f"The budget is too small for counts in 64 bits: the noise would have a scale of "
+            f"{made.law.scale:.3g}, and at most 2**40 is possible.",
+            scale=made.law.scale,
+        )
+    if made.law.scale < SMALLEST_SCALE:
+        raise BudgetError(
+            f"The budget is so large that no noise would be left: a scale of {made.law.scale:.3g}, "
+            f"where at least {SMALLEST_SCALE:g} is asked for.",
+            scale=made.law.scale,
+        )
+    return MECHANISMS[mechanism](made)
 
 
 def _a(thing: object) -> str:

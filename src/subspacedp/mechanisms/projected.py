@@ -1,4 +1,4 @@
-"""The projected Laplace and Gaussian mechanisms (the paper's Corollaries 9 and 11).
+"""The projected Laplace and Gaussian mechanisms (the paper's Corollaries 17 and 14).
 
 release = noisy − lift(C·noisy − c), which equals A(x) + Π_N(noise), computed from integers.
 """
@@ -31,8 +31,8 @@ class Projected(Mechanism):
     ----------
     1. The measurement counts + noise is private with the design's budget over all neighbours
        (docs/proofs/projected-laplace.md, docs/proofs/projected-gaussian.md).
-    2. Real-valued: the release is exactly noisy − lift(C·noisy − c) in rationals, rounded to
-       float64 once at the end.
+    2. Real-valued: noisy − lift(C·noisy − c), whole parts in integers and fractions in float64:
+       within a few units in the last place of 1 + |value| of the exact rational.
     3. With decimals: whole numbers of steps whose group sums equal the held totals as integers.
     4. Unbiased, with the noise model of the design.
     """

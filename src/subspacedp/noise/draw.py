@@ -134,6 +134,7 @@ def _settle(value: int) -> int:
     """The value modulo 2⁶⁴ as a signed word.
 
     Taking noisy counts modulo 2⁶⁴ is post-processing of the exact measurement, so nothing about
-    the guarantee changes even for the values (of probability below exp(−2²⁰)) that wrap.
+    the guarantee changes even for values that wrap; with the scales that `design` allows, up to
+    2⁴⁰, none ever does (probability below exp(−2²⁰)).
     """
     return (value + 2**63) % 2**64 - 2**63

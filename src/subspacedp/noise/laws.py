@@ -66,7 +66,7 @@ class DiscreteLaplace:
 
     rate: Fraction
 
-    # Tables stay below some nine thousand entries; larger scales split into digits.
+    # Tables stay below some eleven thousand entries; larger scales split into digits.
     LARGEST_TABLE = 128
     BASE = 1024
 

@@ -72,24 +72,21 @@ class ThresholdTable:
 
 @lru_cache(maxsize=64)
 def threshold_table(law: IntegerLaw) -> ThresholdTable:
-    """The table of a law, computed with ball arithmetic."""
+    """The table of a symmetric law, computed with ball arithmetic.
+
+    Only the lower tail is evaluated, where F keeps its relative precision: F(z) = 1 − F(−z − 1),
+    and as no F(z) is a multiple of 2⁻⁶⁴, t_z = 2⁶⁴ − 1 − t_{−z−1}.
+    """
 
     def threshold(z: int) -> int:
-        return min(certain_floor(lambda: law.cdf(z)() * 2**64), TOP)
+        return certain_floor(lambda: law.cdf(z)() * 2**64)
 
-    upward = [threshold(0)]
-    while upward[-1] < TOP:
-        upward.append(threshold(len(upward)))
-    downward = []
-    z = -1
-    while True:
-        downward.append(threshold(z))
-        if downward[-1] == 0:
-            break
-        z -= 1
-    values = np.array([*reversed(downward), *upward], np.uint64)
+    lower = [threshold(-1)]
+    while lower[-1] > 0:
+        lower.append(threshold(-1 - len(lower)))
+    values = np.array([*reversed(lower), *(TOP - t for t in lower)], np.uint64)
     values.setflags(write=False)
-    return ThresholdTable(law, z, values)
+    return ThresholdTable(law, -len(lower), values)
 
 
 def refine(law: IntegerLaw, word: int, more: MoreWords, guess: int = 0) -> int:

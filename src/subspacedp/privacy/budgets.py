@@ -28,9 +28,13 @@ def _positive(name: str, value: object) -> float:
         raise BudgetError(
             f"`{name}` must be a positive finite number; got a {type(value).__name__}."
         )
-    if not math.isfinite(value) or value <= 0:
+    try:
+        number = float(value)
+    except OverflowError:
+        raise BudgetError(f"`{name}` is too large a number.") from None
+    if not math.isfinite(number) or number <= 0:
         raise BudgetError(f"`{name}` must be a positive finite number; got {value!r}.")
-    return float(value)
+    return number
 
 
 @dataclass(frozen=True)

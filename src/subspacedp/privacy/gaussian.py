@@ -100,7 +100,7 @@ def gaussian_delta(sigma: float, epsilon: float) -> float:
     if not (isinstance(sigma, int | float) and math.isfinite(sigma) and sigma > 0):
         raise BudgetError(f"`sigma` must be a positive finite number; got {sigma!r}.")
     exact = exact_decimal(ApproxDP(epsilon, 0.5).epsilon)
-    return round_up(_delta_ball(exact, 1 / Fraction(sigma)))
+    return min(round_up(_delta_ball(exact, 1 / Fraction(sigma))), 1.0)
 
 
 def paper_constant(epsilon: float, delta: float) -> float:

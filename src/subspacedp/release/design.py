@@ -26,7 +26,7 @@ __all__ = ["Design", "ExpectedError", "calibrated_law"]
 class ExpectedError:
     """Mean squared error, from the design alone; rounding of digits included.
 
-    With digits that add up the rounding part is a proven upper bound, exact for noise that
+    With digits that add up the rounding part is a proven upper bound, close for noise that
     spreads over several whole numbers (docs/proofs/digits.md).
     """
 

@@ -49,9 +49,10 @@ class DigitPlan:
     Guarantees
     ----------
     1. `apply` returns integers R with C R = 10**decimals · r, exactly.
-    2. Given r, E[R] = 10**decimals · lift(r) up to n·2**-48 for n cells: float64 decides the coins.
+    2. Given r, E[R] = 10**decimals · lift(r) up to the rounding error of float64, which decides
+       the coins (bounded in `docs/proofs/digits.md`; 4e-11 seen for 27 million cells).
     3. `variance` bounds the rounding part of a variance from above, whatever the scale of the
-       noise, and equals it once the noise is spread over several steps of every denominator.
+       noise, and comes close to it once the noise is spread over several whole numbers.
        (`docs/proofs/digits.md`; it needs noise whose characteristic function is non-negative.)
     """
 
@@ -167,13 +168,13 @@ class DigitPlan:
         """
         multiple = np.ones(self.shape, np.int64)
         saturated = np.zeros(self.shape, bool)
-        for k in self.held.expansion:
+        for k, factor in self.held.expansion.items():
             denominator = np.ones((1,) * len(self.shape), np.int64)
             for a, axis in enumerate(self.axes):
                 run = axis.run(k)
                 part = run.sizes[run.group] // np.gcd(run.sizes[run.group], run.place)
                 denominator = denominator * _along(part, a, len(self.shape))
-            denominator = denominator // np.gcd(denominator, self.step)
+            denominator = denominator // np.gcd(denominator, factor * self.step)
             # Beyond 2**20 the factor 1 − 1/L² is 1 to twelve digits: stop multiplying there.
             saturated |= denominator > 2**20
             multiple = np.lcm(multiple, np.where(denominator > 2**20, 1, denominator))

@@ -111,8 +111,9 @@ class MarginNullSpace:
         for k, a in self.held.expansion.items():
             quotient, rest = np.divmod(self.held.of(residual, k), self._sizes[k])
             whole += a * k.spread(quotient)
-            scale = self.denominators // k.spread(self._sizes[k])
-            numerator += a * (k.spread(rest) * scale)
+            common = np.gcd(self._sizes[k], a)  # a·rest/size = (a/g)·rest/(size/g)
+            scale = self.denominators // k.spread(self._sizes[k] // common)
+            numerator += k.spread(a // common * rest) * scale
         return Mixed.normal(whole, numerator, self.denominators)
 
     def subtract_lift(
@@ -162,13 +163,13 @@ class MarginNullSpace:
             members.append(member.reshape(-1))
             columns.append(dict(zip(steps, distinct, strict=False)))
         terms = [np.ones((1,) * dimensions, np.int64)]
-        for k in self.held.expansion:
+        for k, factor in self.held.expansion.items():
             term = np.ones((1,) * dimensions, np.int64)
             for a, step in enumerate(k.steps):
                 term = term * columns[a][step].reshape(
                     [-1 if b == a else 1 for b in range(dimensions)]
                 )
-            terms.append(term)
+            terms.append(term // np.gcd(term, factor))
         out = lcm(terms)
         # Numerators add up to Σ|a_k| denominators before they are reduced.
         weight = sum(abs(a) for a in self.held.expansion.values())

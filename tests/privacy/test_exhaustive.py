@@ -1,0 +1,501 @@
+"""The guarantees plain, S and G proved by exhaustion on small tables, and broken twins caught."""
+
+import itertools
+from fractions import Fraction
+from functools import cache
+
+import numpy as np
+import pytest
+from tests.privacy.exhaustion import (
+    changes,
+    distance,
+    held_rows,
+    law_of,
+    neighbours,
+    null_space_part,
+    persons,
+    row_space_part,
+    tables,
+    violations,
+    weight,
+    window,
+)
+
+from subspacedp import AddRemoveOne, Axis, Domain, PureDP, ReplaceOne, design, hold
+from subspacedp.noise import DiscreteLaplace, Keystream
+
+Q = Fraction(2, 3)
+TOP = 2**64 - 1
+
+
+def line(n):
+    return Domain([Axis("a", range(n))])
+
+
+SQUARE = Domain([Axis("row", ["r", "s"]), Axis("column", ["t", "u"])])
+PAIRS = Domain([Axis("county", ["k", "l", "m"], levels={"state": ["A", "A", "B"]})])
+BOTH = hold("row") & hold("column")
+HELD = [
+    (line(2), hold(), 4),
+    (line(3), hold(), 3),
+    (line(4), hold(), 2),
+    (PAIRS, hold("state"), 3),
+    (SQUARE, hold("row"), 2),
+    (SQUARE, BOTH, 2),
+]
+
+
+class Case:
+    """A design on a small domain, with its release as exact outcomes and their chances."""
+
+    def __init__(self, domain, held, relation, decimals):
+        self.mechanism = design(domain, held, PureDP(1.0), neighbours=relation, decimals=decimals)
+        self.design = self.mechanism.design
+        self.shape, self.cells = domain.shape, domain.size
+        self.relation = relation
+        self.rows = held_rows(self.design.held)
+        self.bound = Q**-relation.l1  # e^ε for the budget whose rate makes e^{-rate} = Q
+        self.lifted = row_space_part(self.rows)
+        self.protected = cache(null_space_part(self.rows))
+        self.outcomes = cache(self.outcomes)
+
+    def totals(self, x):
+        """C x, in the form that `reconstruct` takes."""
+        counts = np.array(x).reshape(self.shape)
+        return tuple(m.sum(counts) for m in self.design.held.margins)
+
+    def held(self, x):
+        """C x, as a key."""
+        return tuple(sum(r * v for r, v in zip(row, x, strict=True)) for row in self.rows)
+
+    def outcomes(self, noisy, x_for_totals):
+        """Every release that `reconstruct` can make of a measurement, with its exact chance."""
+        exact = self.totals(x_for_totals)
+        array = np.array(noisy).reshape(self.shape)
+        if self.design.decimals is None:
+            residual = self.design.held.residual(array, exact)
+            released = self.design.space.lift_exact(residual).rsub(array)
+            made = self.mechanism.reconstruct(array, exact, None)
+            assert np.array_equal(made, released.to_float())
+            return [(tuple(released.fractions().ravel()), Fraction(1))]
+        return list(self.rounded(array, exact, noisy, x_for_totals))
+
+    def rounded(self, array, exact, noisy, x):
+        """All outcomes of the dither: entry by entry up or down, with its fraction's chance."""
+        step = self.design.digits.step
+        entries = self.cumulated(
+            [step * v for v in self.lifted([a - b for a, b in zip(noisy, x, strict=True)])]
+        )
+        free = [j for j, v in enumerate(entries) if v.denominator > 1]
+        found = set()
+        for chosen in itertools.product((0, TOP), repeat=len(free)):
+            words = dict(zip(free, chosen, strict=True))
+            coins = Coins([words.get(j, 0) for j in range(self.cells)])
+            made = np.asarray(self.mechanism.reconstruct(array, exact, coins)) * step
+            units = [int(v) for v in np.rint(made).astype(int).ravel()]
+            correction = [step * n - u for n, u in zip(noisy, units, strict=True)]
+            chance = Fraction(1)
+            for got, true in zip(self.cumulated(correction), entries, strict=True):
+                assert abs(got - true) < 1
+                part = true - true.__floor__()
+                chance *= 1 if got == true else part if got > true else 1 - part
+            found.add(tuple(units))
+            yield tuple(Fraction(u, step) for u in units), chance
+        assert len(found) == 2 ** len(free)  # every word was looked at, and by itself
+
+    def cumulated(self, values):
+        """Cumulative sums along the plan's axes; the small domains here are in order already."""
+        table = np.array([Fraction(v) for v in values], object).reshape(self.design.digits.shape)
+        for a in range(table.ndim):
+            table = np.cumsum(table, axis=a)
+        return list(table.ravel())
+
+    def law(self, x, seen, *, part=None, q=Q):
+        """The law of the release, or of a part of it, for one table."""
+
+        def output(noisy):
+            made = self.outcomes(noisy, self.like(x))
+            return made if part is None else [(part(v), p) for v, p in made]
+
+        return law_of(x, q, seen, output)
+
+    @cache  # noqa: B019  # a handful of small objects, for the life of a test run
+    def like(self, x):
+        """A fixed table with the same held totals, so that outcomes are computed once."""
+        return next(y for y in tables(self.cells, sum(x)) if self.held(y) == self.held(x))
+
+
+class Coins:
+    """Dither words chosen one by one."""
+
+    def __init__(self, words):
+        self.chosen = np.array(words, np.uint64)
+
+    def words(self, start, count, scratch=None):
+        return self.chosen[start : start + count].copy()
+
+
+# ---------------------------------------------------------------------------------- the measurement
+
+
+@pytest.mark.parametrize(
+    "relation",
+    [
+        ReplaceOne(),
+        AddRemoveOne(),
+        ReplaceOne(records=2),
+        AddRemoveOne(records=3, per_cell=2),
+        ReplaceOne(records=3, per_cell=1),
+    ],
+    ids=str,
+)
+def test_no_neighbouring_change_exceeds_the_sensitivities_and_one_reaches_them(relation):
+    moved = changes(6, relation)
+    assert max(sum(map(abs, d)) for d in moved) == relation.l1
+    assert max(sum(v * v for v in d) for d in moved) == relation.l2_squared
+
+
+@pytest.mark.parametrize("relation", [ReplaceOne(), AddRemoveOne(records=2)], ids=str)
+def test_the_laplace_measurement_keeps_its_ratio_everywhere_and_reaches_it(relation):
+    """P(noisy|x)/P(noisy|x') = q^{‖noisy − x‖₁ − ‖noisy − x'‖₁}, exactly, against q^{-Δ₁}."""
+    law = design(line(2), hold(), PureDP(0.3), neighbours=relation).design.law
+    assert law == DiscreteLaplace(Fraction(3, 10) / relation.l1)  # e^ε = (e^{-rate})^{-Δ₁}
+    reached = False
+    for x in tables(2, 3):
+        for y in neighbours(x, relation):
+            for noisy in window(2, -8, 12):
+                ratio = weight(noisy, x, Q) / weight(noisy, y, Q)
+                assert ratio <= Q**-relation.l1
+                reached |= ratio == Q**-relation.l1
+    assert reached
+
+
+def test_noise_calibrated_to_half_the_sensitivity_is_caught_in_the_measurement():
+    half = Q**2
+    worst = max(
+        weight(noisy, (1, 0), half) / weight(noisy, (0, 1), half) for noisy in window(2, -3, 4)
+    )
+    assert worst > Q**-2
+
+
+# ------------------------------------------------------------------------------------------- plain
+
+
+@pytest.mark.parametrize("decimals", [None, 0, 1])
+@pytest.mark.parametrize("n", [2, 3])
+def test_plain_a_held_total_under_replace_one_costs_nothing(n, decimals):
+    """The law of the whole release, dither included, is ε-close for every two neighbours."""
+    case = Case(line(n), hold(), ReplaceOne(), decimals)
+    assert case.mechanism.guarantee.kind == "plain"
+    seen = window(n, -2, 4)
+    for x in tables(n, 3):
+        first = case.law(x, seen)
+        for y in neighbours(x, case.relation):
+            second = case.law(y, seen)
+            assert set(first) == set(second)
+            assert violations(first, second, case.bound) == []
+            assert all(sum(atom) == sum(x) for atom in first)
+
+
+def test_plain_does_not_hold_where_the_relation_can_alter_the_total():
+    """The same check fails for add-remove, where the kind is indeed not plain."""
+    case = Case(line(2), hold(), AddRemoveOne(), None)
+    assert case.mechanism.guarantee.kind == "S"
+    seen = window(2, -2, 4)
+    first, second = case.law((1, 0), seen), case.law((0, 0), seen)
+    assert set(first).isdisjoint(second)
+
+
+# ----------------------------------------------------------------------------------------------- S
+
+
+@pytest.mark.parametrize("relation", [AddRemoveOne(), ReplaceOne(), AddRemoveOne(records=2)])
+@pytest.mark.parametrize(("domain", "held", "size"), HELD)
+def test_s_the_protected_part_is_private_over_all_neighbours(domain, held, size, relation):
+    """Every atom of Π_N(release), for every two neighbours, those that change c included."""
+    case = Case(domain, held, relation, None)
+    seen = window(case.cells, -size, size)
+    changed = False
+    for x in tables(case.cells, 1):
+        first = case.law(x, seen, part=case.protected)
+        for y in neighbours(x, relation):
+            second = case.law(y, seen, part=case.protected)
+            assert set(first) == set(second)
+            assert violations(first, second, case.bound) == []
+            changed |= case.held(x) != case.held(y)
+    assert changed or case.mechanism.guarantee.kind == "plain"
+
+
+@pytest.mark.parametrize(("domain", "held", "size"), HELD)
+def test_the_protected_part_of_the_release_is_that_of_the_measurement(domain, held, size):
+    """f = g(noisy) + C⁺c with g(noisy) = Π_N(noisy): the form that makes S hold for any budget."""
+    case = Case(domain, held, AddRemoveOne(), None)
+    x, y = (0,) * case.cells, (1,) + (0,) * (case.cells - 1)
+    for noisy, table in itertools.product(window(case.cells, -size, size), (x, y)):
+        ((released, chance),) = case.outcomes(noisy, table)
+        assert chance == 1
+        assert case.protected(released) == case.protected(noisy)
+        assert case.lifted(released) == case.lifted(table)
+        assert case.held(released) == case.held(table)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_s_without_a_window(n):
+    """The whole infinite sum: Π_N(release) = v for noisy = v + t·1, all t, geometric both ways."""
+    case = Case(line(n), hold(), AddRemoveOne(), None)
+
+    def mass(noisy, x):
+        far = max(abs(a - b) for a, b in zip(noisy, x, strict=True))
+        shifted = (tuple(v + t for v in noisy) for t in range(-far, far + 1))
+        middle = sum(weight(s, x, Q) for s in shifted)
+        # From |t| ≥ far on, each further step moves every entry away from x: a factor Q^n.
+        ends = (tuple(v + t for v in noisy) for t in (-far, far))
+        return middle + sum(weight(s, x, Q) for s in ends) * Q**n / (1 - Q**n)
+
+    for x in tables(n, 2):
+        for y in neighbours(x, case.relation):
+            for tail in window(n - 1, -6, 6):
+                noisy = (0, *tail)  # one measurement of every class
+                assert mass(noisy, x) <= case.bound * mass(noisy, y)
+
+
+@pytest.mark.parametrize(
+    ("domain", "held", "decimals"), [(line(2), hold(), 1), (SQUARE, hold("row"), 1)]
+)
+def test_s_holds_with_decimals_that_need_no_rounding(domain, held, decimals):
+    case = Case(domain, held, AddRemoveOne(), decimals)
+    assert case.mechanism.guarantee.kind == "S"
+    seen = window(case.cells, -2, 2)
+    for x in tables(case.cells, 1):
+        first = case.law(x, seen, part=case.protected)
+        for y in neighbours(x, case.relation):
+            second = case.law(y, seen, part=case.protected)
+            assert set(first) == set(second)
+            assert violations(first, second, case.bound) == []
+
+
+# ----------------------------------------------------------------------------------------------- G
+
+
+@pytest.mark.parametrize("relation", [ReplaceOne(), AddRemoveOne()], ids=str)
+@pytest.mark.parametrize(
+    ("domain", "held", "size", "decimals"),
+    [
+        (line(2), hold(), 4, 0),
+        (line(3), hold(), 3, 0),
+        (line(3), hold(), 2, 1),
+        (PAIRS, hold("state"), 3, 0),
+        (SQUARE, hold("row"), 2, 0),
+        (SQUARE, BOTH, 2, 0),
+    ],
+)
+def test_g_tables_with_equal_totals_at_distance_k_are_k_epsilon_close(
+    domain, held, size, decimals, relation
+):
+    """Dither enumerated exactly: P(release|x) ≤ q^{-‖x − y‖₁} P(release|y) whenever C x = C y."""
+    case = Case(domain, held, relation, decimals)
+    seen, pairs = window(case.cells, -size + 1, size), 0
+    for x, y in itertools.combinations(tables(case.cells, 3 if case.cells < 4 else 2), 2):
+        if case.held(x) != case.held(y):
+            continue
+        # A step of the relation moves Δ₁, so ‖x − y‖₁ = kΔ₁ means k steps.
+        first, second = case.law(x, seen), case.law(y, seen)
+        assert set(first) == set(second)
+        assert violations(first, second, Q ** -distance(x, y)) == []
+        assert all(case.held(atom) == case.held(x) for atom in first)
+        pairs += 1
+    assert pairs >= 1
+
+
+@pytest.mark.parametrize(
+    ("domain", "held", "size"), [(line(3), hold(), 3), (SQUARE, BOTH, 2), (PAIRS, hold("state"), 3)]
+)
+def test_dither_is_unbiased_and_its_chances_add_up(domain, held, size):
+    """E[release | noisy, c] = noisy − lift(C·noisy − c), in rationals."""
+    case = Case(domain, held, AddRemoveOne(), 0)
+    x = (0,) * case.cells
+    rounding_seen = False
+    for noisy in window(case.cells, -size, size):
+        outcomes = case.outcomes(noisy, x)
+        assert sum(p for _, p in outcomes) == 1
+        mean = tuple(sum(v[i] * p for v, p in outcomes) for i in range(case.cells))
+        lift = case.lifted(noisy)
+        assert mean == tuple(a - b for a, b in zip(noisy, lift, strict=True))
+        rounding_seen |= len(outcomes) > 1
+    assert rounding_seen
+
+
+@pytest.mark.parametrize(("n", "decimals"), [(2, 0), (3, 0), (3, 1)])
+def test_an_integer_release_of_a_held_total_is_not_s(n, decimals):
+    """The counterexample: the supports of Π_N(release) for two neighbours have nothing in common.
+
+    An integer release has total c, so n·Π_N(release) = n·release − c is −c modulo n (on a grid of
+    1/g, −c·g modulo n): the protected part shows c modulo n.
+    """
+    case = Case(line(n), hold(), AddRemoveOne(), decimals)
+    assert case.mechanism.guarantee.kind == "G"
+    seen = window(n, -2, 3)
+    none, one = (0,) * n, (1,) + (0,) * (n - 1)
+    first = case.law(none, seen, part=case.protected)
+    second = case.law(one, seen, part=case.protected)
+    assert first
+    assert set(first).isdisjoint(second)
+
+
+# ----------------------------------------------------------------------------------- broken twins
+
+
+def test_twin_with_noise_too_small_is_caught():
+    case = Case(line(2), hold(), AddRemoveOne(), None)
+    seen = window(2, -3, 3)
+    for q in (Q**2, Q * Fraction(19, 20)):  # half the scale; five percent less of q
+        first = case.law((1, 0), seen, part=case.protected, q=q)
+        second = case.law((0, 0), seen, part=case.protected, q=q)
+        assert violations(first, second, case.bound)
+
+
+@pytest.mark.parametrize("kind", ["plain", "S", "G"])
+def test_twin_whose_reconstruction_looks_at_the_table_is_caught(kind):
+    """Structural zeros read off the data: an empty cell is published as empty."""
+    relation = ReplaceOne() if kind == "plain" else AddRemoveOne()
+    case = Case(line(3), hold(), relation, 0 if kind == "G" else None)
+    part = case.protected if kind == "S" else tuple
+    seen = window(3, -2, 3)
+
+    def peeking(x):
+        def output(noisy):
+            for value, chance in case.outcomes(noisy, case.like(x)):
+                out = list(value)
+                if x[2] == 0:
+                    out[0], out[2] = out[0] + out[2], Fraction(0)
+                yield part(tuple(out)), chance
+
+        return law_of(x, Q, seen, output)
+
+    x, y = (1, 0, 0), (0, 0, 1)
+    steps = 2 if relation.l1 == 1 else 1
+    assert violations(peeking(x), peeking(y), case.bound**steps)
+
+
+def test_twin_that_rounds_cell_by_cell_and_is_called_s_is_caught():
+    """Largest remainders: integers, totals kept, G; but c sits in the protected part."""
+    case = Case(line(3), hold(), AddRemoveOne(), None)
+    seen = window(3, -2, 3)
+
+    def rounding(x):
+        def output(noisy):
+            whole, rest = divmod(sum(noisy) - sum(x), 3)
+            out = tuple(Fraction(v - whole - (i < rest)) for i, v in enumerate(noisy))
+            assert sum(out) == sum(x)
+            return [(out, Fraction(1))]
+
+        return output
+
+    def law(x, part):
+        return law_of(x, Q, seen, lambda noisy: [(part(v), p) for v, p in rounding(x)(noisy)])
+
+    called_s = violations(law((1, 0, 0), case.protected), law((0, 0, 0), case.protected), Q**-1)
+    assert called_s
+    # Given the total it is private: what is broken is the name, not the mechanism.
+    assert violations(law((1, 0, 0), tuple), law((0, 0, 1), tuple), Q**-2) == []
+
+
+def test_twin_that_shares_the_words_of_noise_and_dither_is_caught():
+    """One uniform U decides the noise of cell 0 by inversion and, as a coin, its rounding."""
+    case = Case(line(2), hold(), ReplaceOne(), 0)
+
+    def cdf(z):
+        return Q**-z / (1 + Q) if z < 0 else 1 - Q ** (z + 1) / (1 + Q)
+
+    def mass(z):
+        return cdf(z) - cdf(z - 1)
+
+    def law(x, shared):
+        out = {}
+        for noisy in window(2, -6, 7):
+            noise = noisy[0] - x[0]
+            # The outcome of a low word has the share `low` of all words, at their lower end.
+            (first, low), *rest = case.outcomes(noisy, x)
+            if shared:
+                below = max(Fraction(0), min(cdf(noise), low) - cdf(noise - 1))
+            else:
+                below = mass(noise) * low
+            second = mass(noisy[1] - x[1])
+            for (value, _), chance in zip(
+                [(first, low), *rest], (below, mass(noise) - below), strict=False
+            ):
+                out[value] = out.get(value, Fraction(0)) + chance * second
+        return out
+
+    assert violations(law((1, 0), shared=False), law((0, 1), shared=False), case.bound) == []
+    assert violations(law((1, 0), shared=True), law((0, 1), shared=True), case.bound)
+
+
+@pytest.mark.parametrize(
+    ("domain", "held", "decimals"), [(line(3), hold(), 0), (line(3), hold(), 2), (SQUARE, BOTH, 0)]
+)
+def test_a_coin_falls_with_the_chance_of_the_fraction(domain, held, decimals):
+    """The words of one entry that round it up are an end of the range, as long as its fraction."""
+    case = Case(domain, held, AddRemoveOne(), decimals)
+    zero, noisy = (0,) * case.cells, (1,) + (0,) * (case.cells - 1)
+    array, exact = np.array(noisy).reshape(case.shape), case.totals(zero)
+    step = case.design.digits.step
+    entries = case.cumulated([step * v for v in case.lifted(noisy)])
+
+    def made(j, word):
+        coins = Coins([word if i == j else 0 for i in range(case.cells)])
+        return tuple(np.asarray(case.mechanism.reconstruct(array, exact, coins)).ravel())
+
+    checked = 0
+    for j, value in enumerate(entries):
+        if value.denominator == 1:
+            assert made(j, 0) == made(j, TOP)
+            continue
+        low, high = 0, TOP
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if made(j, middle) == made(j, 0) else (low, middle)
+        part = value - value.__floor__()
+        share = Fraction(high, 2**64)  # of the words that do as word 0 does
+        assert min(abs(share - part), abs(1 - share - part)) <= Fraction(1, 2**50)
+        checked += 1
+    assert checked
+
+
+@pytest.mark.parametrize(("domain", "held", "size"), HELD)
+@pytest.mark.parametrize("decimals", [None, 0, 1])
+def test_compiled_code_publishes_the_same(domain, held, size, decimals, monkeypatch):
+    """Large tables take compiled code; made to take small ones, its outcomes are the same."""
+    case = Case(domain, held, AddRemoveOne(), decimals)
+    x, size = (1,) + (0,) * (case.cells - 1), size - 1
+    exact, words = case.totals(x), np.array([0, TOP], np.uint64)
+    jobs = list(itertools.product(window(case.cells, -size, size), (0, 5)))
+
+    def release(noisy, pattern):
+        coins = Coins([words[(pattern >> i) & 1] for i in range(case.cells)])
+        return case.mechanism.reconstruct(np.array(noisy).reshape(case.shape), exact, coins)
+
+    plain = [release(*job) for job in jobs]
+    monkeypatch.setattr("subspacedp.parallel.KERNEL_FROM", 1)
+    compiled = [release(*job) for job in jobs]
+    if decimals is None:
+        # Both round the same fraction to float64, each within one unit in the last place.
+        assert np.allclose(compiled, plain, rtol=2.0**-51, atol=2.0**-51)
+    else:
+        assert np.array_equal(compiled, plain)
+
+
+def test_the_real_coins_are_a_keystream():
+    """The enumeration above stands in for a keystream; both answer `words(start, count)`."""
+    case = Case(line(3), hold(), AddRemoveOne(), 0)
+    coins = Keystream(bytes(32))
+    for noisy in window(3, -1, 1):
+        made = case.mechanism.reconstruct(np.array(noisy), case.totals((0, 0, 0)), coins)
+        assert tuple(map(Fraction, made.tolist())) in dict(case.outcomes(noisy, (0, 0, 0)))
+
+
+def test_persons_are_what_the_relation_says():
+    assert set(persons(2, ReplaceOne())) == {(1, 0), (0, 1)}
+    assert set(persons(2, AddRemoveOne())) == {(0, 0), (1, 0), (0, 1)}
+    assert (1, 1) in persons(2, AddRemoveOne(records=2, per_cell=1))
+    assert (2, 0) not in persons(2, AddRemoveOne(records=2, per_cell=1))
