@@ -75,8 +75,8 @@ def _round(quantity: Quantity, *, upward: bool) -> float:
     while bits <= MOST_BITS:
         with ctx.workprec(bits):
             value = quantity()
-            if 0 < value < ball(SMALLEST):  # too small for its digits to be written out
-                return math.ulp(0.0) if upward else 0.0
+            if abs(value) < ball(SMALLEST):  # too small for its digits to be written out
+                return math.ulp(0.0) if upward else 0.0 if value > 0 else -math.ulp(0.0)
             exact = _exact(value.upper() if upward else value.lower())
             if value.rel_accuracy_bits() >= START_BITS // 2:
                 break

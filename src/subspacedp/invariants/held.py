@@ -56,12 +56,12 @@ def hold(*names: str) -> Held:
     >>> hold("hour", "building") & hold("group", "building")
     hold('hour', 'building') & hold('group', 'building')
     """
-    wrong = next((name for name in names if not isinstance(name, str)), None)
-    if wrong is not None:
-        raise InvariantError(
-            f"`hold` takes names of levels; got a {type(wrong).__name__}. "
-            "Combine margins as hold('a') & hold('b')."
-        )
+    for name in names:
+        if not isinstance(name, str):
+            raise InvariantError(
+                f"`hold` takes names of levels; got a {type(name).__name__}. "
+                "Combine margins as hold('a') & hold('b')."
+            )
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated is not None:
         raise InvariantError(f"The level `{repeated}` is named twice in one margin.")

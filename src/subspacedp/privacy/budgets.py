@@ -31,7 +31,7 @@ def _positive(name: str, value: object) -> float:
     try:
         number = float(value)
     except OverflowError:
-        raise BudgetError(f"`{name}` is too large a number.") from None
+        raise BudgetError(f"`{name}` must be a number that float64 can hold.") from None
     if not math.isfinite(number) or number <= 0:
         raise BudgetError(f"`{name}` must be a positive finite number; got {value!r}.")
     return number
