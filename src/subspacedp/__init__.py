@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from subspacedp import datasets
     from subspacedp.errors import SubspaceDPError
-    from subspacedp.invariants import hold
-    from subspacedp.mechanisms import design
+    from subspacedp.invariants import LinearInvariants, hold, zeros
+    from subspacedp.mechanisms import design, impose
     from subspacedp.privacy import (
         ZCDP,
         ApproxDP,
@@ -22,7 +22,18 @@ if TYPE_CHECKING:
     )
     from subspacedp.release import Release, certificate_schema
     from subspacedp.subspace import null_space
-    from subspacedp.tables import AddRemoveOne, Axis, Domain, ReplaceOne, Table
+    from subspacedp.tables import (
+        AddRemoveOne,
+        Axis,
+        Cells,
+        ClippedSums,
+        Domain,
+        GeneralQuery,
+        LinearQuery,
+        ReplaceOne,
+        Table,
+        check_sensitivity,
+    )
 
 __version__ = "0.1.0"
 
@@ -31,8 +42,13 @@ __all__ = [
     "AddRemoveOne",
     "ApproxDP",
     "Axis",
+    "Cells",
+    "ClippedSums",
     "Domain",
     "GaussianDP",
+    "GeneralQuery",
+    "LinearInvariants",
+    "LinearQuery",
     "PureDP",
     "Release",
     "ReplaceOne",
@@ -40,18 +56,21 @@ __all__ = [
     "Table",
     "calibrate_gaussian",
     "certificate_schema",
+    "check_sensitivity",
     "datasets",
     "design",
     "gaussian_delta",
     "hold",
+    "impose",
     "null_space",
     "paper_constant",
+    "zeros",
 ]
 
 _HOME = {
     "errors": ["SubspaceDPError"],
-    "invariants": ["hold"],
-    "mechanisms": ["design"],
+    "invariants": ["LinearInvariants", "hold", "zeros"],
+    "mechanisms": ["design", "impose"],
     "privacy": [
         "ZCDP",
         "ApproxDP",
@@ -63,7 +82,18 @@ _HOME = {
     ],
     "release": ["Release", "certificate_schema"],
     "subspace": ["null_space"],
-    "tables": ["AddRemoveOne", "Axis", "Domain", "ReplaceOne", "Table"],
+    "tables": [
+        "AddRemoveOne",
+        "Axis",
+        "Cells",
+        "ClippedSums",
+        "Domain",
+        "GeneralQuery",
+        "LinearQuery",
+        "ReplaceOne",
+        "Table",
+        "check_sensitivity",
+    ],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

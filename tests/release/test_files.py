@@ -108,7 +108,7 @@ def test_labels_from_data_are_reported():
     release = sdp.design(domain, sdp.hold(), sdp.PureDP(1)).release(table)
     certificate = release.certificate()
     assert any("`city`" in line for line in certificate["guarantee"]["not_protected"])
-    assert certificate["design"]["domain"][0]["labels_from_data"] is True
+    assert certificate["design"]["query"]["domain"][0]["labels_from_data"] is True
 
 
 def test_an_existing_folder_is_never_touched(folder):

@@ -5,42 +5,86 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import DomainError, InvariantError
-from subspacedp.tables import Domain, Margin, Table, margin_sums
+from subspacedp.tables import Domain, Margin, Neighbours, Table, margin_sums
 
-__all__ = ["Held", "HeldMargins", "HeldValues", "hold"]
+if TYPE_CHECKING:
+    from subspacedp.invariants.linear import LinearInvariants, StructuralZeros
 
-HeldValues = tuple[npt.NDArray[np.int64], ...]
+__all__ = ["Held", "HeldMargins", "HeldValues", "as_held", "hold"]
+
+HeldValues = tuple[npt.NDArray[Any], ...]  # integers, but for a real-valued C
 
 
 @dataclass(frozen=True)
 class Held:
-    """Margins to be held exact, by the names of their levels; combined with `&`."""
+    """What is to be held exact: margins by the names of their levels, and any linear equality.
+
+    Combined with `&`; made by `hold(...)`, `LinearInvariants(...)` and `zeros(...)`.
+    """
 
     margins: tuple[tuple[str, ...], ...] = ()
+    linear: tuple[LinearInvariants, ...] = ()
+    zeros: tuple[StructuralZeros, ...] = ()
 
-    def __and__(self, other: Held) -> Held:
-        if not isinstance(other, Held):
+    def __and__(self, other: Held | LinearInvariants | StructuralZeros) -> Held:
+        try:
+            right = as_held(other)
+        except InvariantError:
             return NotImplemented
-        return Held((*self.margins, *(m for m in other.margins if m not in self.margins)))
+        return Held(
+            (*self.margins, *(m for m in right.margins if m not in self.margins)),
+            (*self.linear, *right.linear),
+            (*self.zeros, *right.zeros),
+        )
 
     def on(self, domain: Domain) -> HeldMargins:
-        """The family of margins this means on a domain."""
+        """The family of margins this means on a domain; for margins alone."""
+        return HeldMargins(domain=domain, margins=self.margins_on(domain))
+
+    def margins_on(self, domain: Domain | None) -> tuple[Margin, ...]:
+        """The distinct margins on a domain."""
+        if domain is None:
+            raise InvariantError("`hold(...)` needs a table; this query has no axes to hold.")
         try:
-            asked = [domain.margin(*names) for names in self.margins]
+            return tuple(dict.fromkeys(domain.margin(*names) for names in self.margins))
         except DomainError as error:
             raise InvariantError(str(error), **error.evidence) from None
-        return HeldMargins(domain=domain, margins=tuple(dict.fromkeys(asked)))
 
     def __str__(self) -> str:
-        return " & ".join(f"hold({', '.join(map(repr, names))})" for names in self.margins)
+        return " & ".join(
+            [
+                *(f"hold({', '.join(map(repr, names))})" for names in self.margins),
+                *map(repr, self.linear),
+                *map(repr, self.zeros),
+            ]
+        )
 
     def __repr__(self) -> str:
         return str(self) or "Held()"
+
+
+def as_held(thing: Held | LinearInvariants | StructuralZeros | None) -> Held:
+    """Any way of saying what is held, as one expression."""
+    from subspacedp.invariants.linear import LinearInvariants, StructuralZeros
+
+    if thing is None:
+        return Held()
+    if isinstance(thing, Held):
+        return thing
+    if isinstance(thing, LinearInvariants):
+        return Held(linear=(thing,))
+    if isinstance(thing, StructuralZeros):
+        return Held(zeros=(thing,))
+    raise InvariantError(
+        "What is held must come from hold(...), LinearInvariants(...) or zeros(...); got a "
+        f"{type(thing).__name__}."
+    )
 
 
 def hold(*names: str) -> Held:
@@ -79,6 +123,7 @@ class HeldMargins:
 
     domain: Domain
     margins: tuple[Margin, ...]
+    counts: bool = True  # whether the answers are counts of records
 
     @cached_property
     def essential(self) -> tuple[Margin, ...]:
@@ -124,7 +169,29 @@ class HeldMargins:
         """The exact totals c of a table, one integer array a margin, in the order of `margins`."""
         if table.domain is not self.domain and table.domain.shape != self.domain.shape:
             raise InvariantError("The table is not on the domain of the held margins.")
-        return margin_sums(table.counts, self.margins)
+        return self.sums(table.counts)
+
+    def sums(self, answers: npt.NDArray[np.int64]) -> HeldValues:
+        """The exact totals of integer answers, one array a margin."""
+        return margin_sums(answers, self.margins)
+
+    @property
+    def exact(self) -> bool:
+        """Held values are integers."""
+        return True
+
+    def fixed_by(self, neighbours: Neighbours) -> bool:
+        """Whether no neighbouring change can alter a held value."""
+        return self.rank == 0 or (self.counts and self.only_total and neighbours.keeps_total)
+
+    def as_list(self) -> list[dict[str, Any]]:
+        """What is held, as plain data."""
+        return [{"margin": list(m.names)} for m in self.margins]
+
+    @property
+    def value_shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the held values."""
+        return [m.shape for m in self.margins]
 
     def residual(self, noisy: npt.NDArray[np.int64], exact: HeldValues) -> HeldValues:
         """C·noisy − c in exact integers (modulo 2**64, which never matters below 2**62)."""
@@ -139,11 +206,7 @@ class HeldMargins:
         raise InvariantError(f"{margin!r} is not determined by the held margins.")
 
     def __str__(self) -> str:
-        return "; ".join(_words(m) for m in self.margins) or "nothing"
+        return "; ".join(m.words for m in self.margins) or "nothing"
 
     def __repr__(self) -> str:
         return f"HeldMargins({self}; rank {self.rank} of {self.domain.size})"
-
-
-def _words(margin: Margin) -> str:
-    return f"every {' × '.join(margin.names)} total" if margin.names else "the grand total"

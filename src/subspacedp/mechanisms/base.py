@@ -16,12 +16,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.errors import ReleaseError
-from subspacedp.invariants import HeldValues
+from subspacedp.errors import DataError, ReleaseError
+from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues
 from subspacedp.noise import Keystream, ReleaseKeys
 from subspacedp.privacy import Guarantee
 from subspacedp.release import Design, ExpectedError, Release
-from subspacedp.tables import Table
 
 __all__ = ["Mechanism"]
 
@@ -37,7 +36,7 @@ class Mechanism(ABC):
 
     Guarantees
     ----------
-    1. The release is reconstruct(measure(table), held totals, coins): the table enters through
+    1. The release is reconstruct(measure(data), held values, coins): the data enter through
        these two arguments and nowhere else.
     2. C·release = c exactly.
     """
@@ -47,8 +46,12 @@ class Mechanism(ABC):
     proofs: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
-    def measure(self, table: Table, keys: ReleaseKeys) -> npt.NDArray[np.int64]:
+    def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[np.int64]:
+        """The differentially private measurement of confidential answers: integers."""
+
+    def measure(self, data: Any, keys: ReleaseKeys) -> npt.NDArray[np.int64]:
         """The differentially private measurement: integers, noise included."""
+        return self.add_noise(self.design.query.answers(data), keys)
 
     @abstractmethod
     def reconstruct(
@@ -73,31 +76,26 @@ class Mechanism(ABC):
         """The mean squared error in total and cell by cell; no data needed."""
         return self.design.expected_error()
 
-    def release(self, table: Table, *, seed: int | None = None) -> Release:
+    def release(self, data: Any, *, seed: int | None = None) -> Release:
         """Make a release.
 
         Parameters
         ----------
-        table
-            The confidential counts, on the design's domain.
+        data
+            The confidential data that the query is asked of: a table of counts on its domain.
         seed
             Only for examples and tests: a whole number that makes the noise reproducible. The
             release is stamped as not for publication. By default the operating system gives a
             fresh key, so no two releases, and no two forks of a process, share noise.
         """
-        if not isinstance(table, Table):
-            raise ReleaseError(f"Expected a `Table`; got a {type(table).__name__}.")
-        if not self.design.domain.matches(table.domain):
-            raise ReleaseError(
-                f"The table ({table.domain!r}) is not on the domain the mechanism was designed "
-                f"for ({self.design.domain!r}): axes, labels or levels differ."
-            )
+        answers = self.design.query.answers(data)
+        _check_empty(answers, self.design.held)
         if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
             raise ReleaseError(f"`seed` must be a whole number; got a {type(seed).__name__}.")
         context = self.design.context
         keys = ReleaseKeys.fresh(context) if seed is None else ReleaseKeys.from_seed(seed, context)
-        exact = self.design.held.values(table)
-        noisy = self.measure(table, keys)
+        exact = self.design.held.sums(answers)
+        noisy = self.add_noise(answers, keys)
         return Release(
             design=self.design,
             values=self.reconstruct(noisy, exact, keys.stream("dither"), overwrite=True),
@@ -109,3 +107,15 @@ class Mechanism(ABC):
 
     def __repr__(self) -> str:
         return f"Mechanism({self.design!r})"
+
+
+def _check_empty(answers: npt.NDArray[np.int64], held: HeldMargins | HeldMatrix) -> None:
+    """Cells declared empty must be so; how many are not is said, never which."""
+    empty = getattr(held, "empty", None)
+    if empty is not None and np.any(answers[empty]):
+        filled = int(np.count_nonzero(answers[empty]))
+        raise DataError(
+            f"{filled} of the cells declared empty have someone in them; a structural zero must "
+            "be impossible, not just unobserved.",
+            cells=filled,
+        )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from subspacedp.errors import BudgetError, InvariantError, ReleaseError
-from subspacedp.invariants import Held
+from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, as_held, bind
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.projected import Projected
 from subspacedp.privacy import Budget
 from subspacedp.release import Design
-from subspacedp.tables import Domain, Neighbours, ReplaceOne
+from subspacedp.subspace import space_of
+from subspacedp.tables import Domain, Neighbours, Query, ReplaceOne, as_query
 
 __all__ = ["MECHANISMS", "design"]
 
@@ -21,8 +22,8 @@ SMALLEST_SCALE = 0.001
 
 
 def design(
-    domain: Domain,
-    held: Held | None,
+    domain: Domain | Query,
+    held: Held | LinearInvariants | StructuralZeros | None,
     budget: Budget,
     *,
     neighbours: Neighbours | None = None,
@@ -34,9 +35,10 @@ def design(
     Parameters
     ----------
     domain
-        The table's public axes.
+        The table's public axes, meaning its cells, or a query such as `LinearQuery(A)`.
     held
-        What stays exact, from `hold(...)`; None for nothing.
+        What stays exact: `hold(...)`, `LinearInvariants(C)`, `zeros(mask)`, combined with `&`;
+        None for nothing.
     budget
         `PureDP` buys discrete Laplace noise; `ApproxDP`, `ZCDP` and `GaussianDP` rounded Gaussian.
     neighbours
@@ -57,10 +59,7 @@ def design(
     >>> release.values.sum(axis=1)
     array([50., 50.])
     """
-    if not isinstance(domain, Domain):
-        raise InvariantError(f"The first argument must be a `Domain`; got {_a(domain)}.")
-    if held is not None and not isinstance(held, Held):
-        raise InvariantError(f"`held` must come from `hold(...)` or be None; got {_a(held)}.")
+    query, asked = as_query(domain), as_held(held)
     if not isinstance(budget, Budget) or type(budget) is Budget:
         raise BudgetError(
             f"`budget` must be PureDP, ApproxDP, ZCDP or GaussianDP; got {_a(budget)}."
@@ -81,20 +80,27 @@ def design(
         raise ReleaseError(
             f"`decimals` must be None or a whole number from 0 to {MAX_DECIMALS}; got {decimals!r}."
         )
-    margins = (held or Held()).on(domain)
-    if margins.rank >= domain.size:
+    if decimals is not None and query.grid != 1:
+        raise ReleaseError(
+            "Digits that add up need a query with whole answers; publish real values "
+            "(decimals=None) instead."
+        )
+    bound = bind(asked, query)
+    space = space_of(bound)
+    if space.dimension <= 0:
         raise InvariantError(
-            "The held margins fix every cell of the table: nothing is left to protect.",
-            rank=margins.rank,
+            "What is held fixes every answer: nothing is left to protect.", rank=space.rank
         )
     made = Design(
         mechanism=mechanism,
-        domain=domain,
-        held=margins,
+        query=query,
+        held=bound,
         budget=budget,
         neighbours=relation,
         decimals=decimals,
     )
+    if made.digits is not None:
+        _ = made.digits.needed  # refuses now what cannot be rounded
     if made.law.scale > LARGEST_SCALE:
         raise BudgetError(
             f"The budget is too small for counts in 64 bits: the noise would have a scale of "

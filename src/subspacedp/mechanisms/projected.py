@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.invariants import HeldValues
+from subspacedp.invariants import HeldMatrix, HeldValues
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import Keystream, ReleaseKeys, add_noise
-from subspacedp.subspace import DigitPlan
-from subspacedp.tables import Table
+from subspacedp.subspace import Digits
 
 __all__ = ["Projected"]
 
@@ -44,10 +43,12 @@ class Projected(Mechanism):
         "digits.md",
     )
 
-    def measure(self, table: Table, keys: ReleaseKeys) -> npt.NDArray[np.int64]:
-        """Counts plus independent integer noise, modulo 2**64."""
-        noisy = np.empty(table.counts.shape, np.int64)
-        add_noise(self.design.law, keys, 0, table.counts.reshape(-1), noisy.reshape(-1))
+    def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[np.int64]:
+        """Answers plus independent integer noise, modulo 2**64."""
+        noisy = np.empty(answers.shape, np.int64)
+        add_noise(self.design.law, keys, 0, answers.reshape(-1), noisy.reshape(-1))
+        if isinstance(self.design.held, HeldMatrix) and self.design.held.empty is not None:
+            noisy[self.design.held.empty] = 0  # publicly known: no noise is needed there
         return noisy
 
     def reconstruct(
@@ -60,9 +61,10 @@ class Projected(Mechanism):
     ) -> npt.NDArray[Any]:
         """`noisy - lift(C·noisy - c)`, as rationals rounded once or as digits that add up."""
         residual = self.design.held.residual(noisy, exact)
-        digits = self.design.digits
+        digits, grid = self.design.digits, float(self.design.query.grid)
         if digits is None:
-            return self.design.space.subtract_lift(noisy, residual, overwrite=overwrite)
+            real = self.design.space.subtract_lift(noisy, residual, overwrite=overwrite)
+            return real if grid == 1.0 else real * grid
         if digits.decimals > 0:
             _check_float(noisy, digits)
         own = noisy if overwrite else noisy.copy()
@@ -70,7 +72,7 @@ class Projected(Mechanism):
         return steps if digits.decimals == 0 else steps / digits.step
 
 
-def _check_float(noisy: npt.NDArray[np.int64], digits: DigitPlan) -> None:
+def _check_float(noisy: npt.NDArray[np.int64], digits: Digits) -> None:
     """Steps must be whole numbers that float64 tells apart."""
     largest = max(abs(int(noisy.min())), abs(int(noisy.max())))
     if largest >= EXACT_FLOAT // (2 * digits.step):

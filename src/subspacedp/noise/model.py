@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.noise.laws import NoiseLaw
-from subspacedp.subspace import DigitPlan, MarginNullSpace
+from subspacedp.subspace import Digits, NullSpace
 
 __all__ = ["NoiseModel"]
 
@@ -27,23 +27,24 @@ class NoiseModel:
     """
 
     law: NoiseLaw
-    space: MarginNullSpace
-    digits: DigitPlan | None
+    space: NullSpace
+    digits: Digits | None
+    grid: float = 1.0  # one unit of the integer noise
 
     def cell_variance(self) -> npt.NDArray[np.float64]:
         """The variance of every cell, in the domain's shape."""
         out = self.space.diagonal()
-        out *= self.law.variance
+        out *= self.law.variance * self.grid**2
         if self.digits is not None:
-            out += self.digits.variance()
+            out += self.digits.variance() * self.grid**2
         return out
 
     def variance(self, weights: npt.ArrayLike) -> float:
         """The variance of Σ wᵢ·cellᵢ; zero for what the invariants fix."""
         w = np.asarray(weights, np.float64)
         inside: Any = self.space.project(w)
-        out = self.law.variance * float(np.vdot(inside, inside))
+        out = self.law.variance * float(np.vdot(inside, inside)) * self.grid**2
         if self.digits is not None:
-            out += self.digits.variance(w)
-        scale = float(np.vdot(w, w)) * self.law.variance
+            out += self.digits.variance(w) * self.grid**2
+        scale = float(np.vdot(w, w)) * self.law.variance * self.grid**2
         return 0.0 if out < 1e-20 * scale else out

@@ -2,7 +2,7 @@
 
 from subspacedp.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
 from subspacedp.privacy.gaussian import calibrate_gaussian, gaussian_delta, paper_constant
-from subspacedp.privacy.guarantees import Coverage, Guarantee, Kind, guarantee_of
+from subspacedp.privacy.guarantees import Coverage, Guarantee, Kind, kind_of
 
 __all__ = [
     "ZCDP",
@@ -15,6 +15,6 @@ __all__ = [
     "PureDP",
     "calibrate_gaussian",
     "gaussian_delta",
-    "guarantee_of",
+    "kind_of",
     "paper_constant",
 ]

@@ -18,10 +18,10 @@ from typing import Literal
 import numpy.typing as npt
 
 from subspacedp.privacy.budgets import Budget
-from subspacedp.subspace import DigitPlan, MarginNullSpace
+from subspacedp.subspace import NullSpace
 from subspacedp.tables import Neighbours
 
-__all__ = ["Coverage", "Guarantee", "Kind", "guarantee_of"]
+__all__ = ["Coverage", "Guarantee", "Kind", "kind_of"]
 
 Kind = Literal["plain", "S", "G"]
 
@@ -71,7 +71,8 @@ class Guarantee:
     kind: Kind
     budget: Budget
     neighbours: Neighbours
-    space: MarginNullSpace
+    space: NullSpace
+    from_data_axes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -87,7 +88,7 @@ class Guarantee:
 
     def sentences(self) -> list[str]:
         """The paragraph, sentence by sentence."""
-        n, rank = self.space.domain.size, self.space.rank
+        n, rank = self.space.size, self.space.rank
         budget, change = str(self.budget), str(self.neighbours)
         opening = (
             f"The release has {self.name} with {budget}, where neighbouring data differ by "
@@ -140,7 +141,7 @@ class Guarantee:
         out.extend(
             f"The labels of axis `{name}` were read off the data: that a label occurs is not "
             "protected."
-            for name in self.space.domain.from_data_axes
+            for name in self.from_data_axes
         )
         return out
 
@@ -148,17 +149,16 @@ class Guarantee:
         return f"Guarantee({self.kind!r}, {self.budget}, {self.neighbours.name})"
 
 
-def guarantee_of(
-    budget: Budget, neighbours: Neighbours, space: MarginNullSpace, digits: DigitPlan | None
-) -> Guarantee:
-    """The strongest guarantee that measure-then-reconstruct has in this situation.
+def kind_of(*, fixed: bool, rounded: bool) -> Kind:
+    """The strongest guarantee that measure-then-reconstruct has.
 
-    Notes
-    -----
-    plain: c is constant over neighbours, so the reconstruction adds nothing to the measurement.
-    S: a real-valued reconstruction is g(noisy) + C⁺c; so is one with digits when no lifted
-    residual can miss the grid. G otherwise: rounding ties Π_N(release) to c.
+    Parameters
+    ----------
+    fixed
+        Whether no neighbouring change can alter a held value: then c adds nothing to the
+        measurement, and the guarantee is plain.
+    rounded
+        Whether digits are rounded to add up, which ties Π_N(release) to c: G. A real-valued
+        reconstruction is g(noisy) + C⁺c, and so is one whose digits need no rounding: S.
     """
-    fixed = space.rank == 0 or (space.held.only_total and neighbours.keeps_total)
-    kind: Kind = "plain" if fixed else "S" if digits is None or not digits.needed else "G"
-    return Guarantee(kind=kind, budget=budget, neighbours=neighbours, space=space)
+    return "plain" if fixed else "G" if rounded else "S"

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from subspacedp.noise import QUANTILE_BOUND, uses_float_quantile
 from subspacedp.release.verify import SEEDED
+from subspacedp.subspace import GeneralNullSpace
 
 if TYPE_CHECKING:
     from subspacedp.release.release import Release
@@ -69,7 +70,7 @@ def certificate(release: Release) -> dict[str, Any]:
             "statement": " ".join(guarantee.sentences()),
             "proof": _proof(release),
             "dimensions": {
-                "cells": design.domain.size,
+                "cells": design.query.size,
                 "protected": design.space.dimension,
                 "exposed": design.space.rank,
             },
@@ -77,16 +78,13 @@ def certificate(release: Release) -> dict[str, Any]:
             "rests_on": _rests_on(release),
         },
         "invariants": [
-            {
-                "held": list(margin.names),
-                "shape": list(margin.shape),
-                "values": np.asarray(values).ravel().tolist(),
-            }
-            for margin, values in zip(design.held.margins, release.exact, strict=True)
+            {"shape": list(values.shape), "values": values.ravel().tolist()}
+            for values in release.exact
         ],
         "noise": {
             **design.law.as_dict(),
-            "on": "every count, independently, before projection onto the null space",
+            "unit": str(design.query.grid),
+            "on": "every answer, independently, before projection onto the null space",
             "rounding": _rounding(release),
         },
         "values": {
@@ -117,13 +115,15 @@ def _rounding(release: Release) -> str:
     digits = release.design.digits
     if digits is None or not digits.needed:
         return "none"
-    return (
-        f"cumulative random rounding along {len(digits.axes)} merged axes to multiples of "
-        f"10**-{digits.decimals}, independent of the noise; its variance is in every stated error"
-    )
+    return digits.describe()
 
 
 def _exactness(release: Release) -> str:
+    if release.design.decimals is None and isinstance(release.design.space, GeneralNullSpace):
+        return (
+            "Values are float64 computed to a relative residual of 1e-9 in the held figures; the "
+            "guarantee is of the exact value."
+        )
     if release.design.decimals is None:
         return (
             "Each value is a whole number over a public denominator; the files carry it rounded to "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -12,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.balls import ball, round_up
-from subspacedp.invariants import HeldMargins
+from subspacedp.errors import ReleaseError
+from subspacedp.invariants import HeldMargins, HeldMatrix
 from subspacedp.noise import DiscreteLaplace, NoiseLaw, NoiseModel, RoundedGaussian
-from subspacedp.privacy import Budget, Guarantee, PureDP, guarantee_of
+from subspacedp.privacy import Budget, Guarantee, PureDP, kind_of
 from subspacedp.privacy.budgets import exact_decimal
-from subspacedp.subspace import DigitPlan, MarginNullSpace
-from subspacedp.tables import Domain, Neighbours
+from subspacedp.subspace import Digits, NullSpace, digits_of, space_of
+from subspacedp.tables import Domain, Neighbours, Query, Sensitivity
 
 __all__ = ["Design", "ExpectedError", "calibrated_law"]
 
@@ -37,16 +39,17 @@ class ExpectedError:
         return f"ExpectedError(total={self.total:.6g}, {self.per_cell.size:,} cells)"
 
 
-def calibrated_law(budget: Budget, neighbours: Neighbours) -> NoiseLaw:
-    """The noise on the counts themselves that a budget buys, on the safe side.
+def calibrated_law(budget: Budget, sensitivity: Sensitivity | Neighbours) -> NoiseLaw:
+    """The noise on integer answers that a budget buys, on the safe side.
 
     Pure budgets buy discrete Laplace noise of rate exactly ε/Δ₁; the others rounded Gaussian noise
-    with σ = Δ₂/μ rounded up, μ the largest that the budget allows.
+    with σ = Δ₂/μ rounded up, μ the largest that the budget allows. A neighbour relation stands for
+    the sensitivity it gives to counts.
     """
     if isinstance(budget, PureDP):
-        return DiscreteLaplace(exact_decimal(budget.epsilon) / neighbours.l1)
-    mu = budget.gaussian_mu
-    return RoundedGaussian(round_up(lambda: ball(neighbours.l2_squared).sqrt() / ball(mu)))
+        return DiscreteLaplace(exact_decimal(budget.epsilon) / Fraction(sensitivity.l1))
+    mu, squared = budget.gaussian_mu, Fraction(sensitivity.l2_squared)
+    return RoundedGaussian(round_up(lambda: ball(squared).sqrt() / ball(mu)))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -57,36 +60,54 @@ class Design:
     """
 
     mechanism: str
-    domain: Domain
-    held: HeldMargins
+    query: Query
+    held: HeldMargins | HeldMatrix
     budget: Budget
     neighbours: Neighbours
     decimals: int | None
 
-    @cached_property
-    def space(self) -> MarginNullSpace:
-        """The null space of the invariants."""
-        return MarginNullSpace(self.held)
+    @property
+    def domain(self) -> Domain:
+        """The axes of the answers; a query without any has none."""
+        if self.query.axes is None:
+            raise ReleaseError("The answers of this query have no axes.")
+        return self.query.axes
 
     @cached_property
-    def digits(self) -> DigitPlan | None:
+    def space(self) -> NullSpace:
+        """The null space of the invariants."""
+        return space_of(self.held)
+
+    @cached_property
+    def digits(self) -> Digits | None:
         """How published digits are made to add up; None for a real-valued release."""
-        return None if self.decimals is None else DigitPlan(self.space, self.decimals)
+        return digits_of(self.space, self.decimals)
 
     @cached_property
     def law(self) -> NoiseLaw:
-        """The law of the integer noise on every measured count."""
-        return calibrated_law(self.budget, self.neighbours)
+        """The law of the integer noise on every measured answer."""
+        return calibrated_law(self.budget, self.query.sensitivity(self.neighbours))
 
     @cached_property
     def guarantee(self) -> Guarantee:
         """The strongest guarantee that holds."""
-        return guarantee_of(self.budget, self.neighbours, self.space, self.digits)
+        return Guarantee(
+            kind=kind_of(
+                fixed=self.held.fixed_by(self.neighbours),
+                rounded=self.digits is not None and self.digits.needed,
+            ),
+            budget=self.budget,
+            neighbours=self.neighbours,
+            space=self.space,
+            from_data_axes=self.query.axes.from_data_axes if self.query.axes else (),
+        )
 
     @cached_property
     def noise(self) -> NoiseModel:
         """The joint law of release minus truth."""
-        return NoiseModel(law=self.law, space=self.space, digits=self.digits)
+        return NoiseModel(
+            law=self.law, space=self.space, digits=self.digits, grid=float(self.query.grid)
+        )
 
     def expected_error(self) -> ExpectedError:
         """The mean squared error in total and cell by cell; no data needed."""
@@ -97,23 +118,8 @@ class Design:
         """The design as plain data: enough to rebuild it."""
         return {
             "mechanism": self.mechanism,
-            "domain": [
-                {
-                    "name": axis.name,
-                    "labels": _labels_data(axis.labels),
-                    "levels": [
-                        {
-                            "name": level.name,
-                            "groups": list(level.labels),
-                            "of_each_label": level.codes.tolist(),
-                        }
-                        for level in axis.chain[1:]
-                    ],
-                    "labels_from_data": axis.from_data,
-                }
-                for axis in self.domain.axes
-            ],
-            "held": [list(m.names) for m in self.held.margins],
+            "query": self.query.as_dict(),
+            "held": self.held.as_list(),
             "budget": self.budget.as_dict(),
             "neighbours": neighbours_data(self.neighbours),
             "decimals": self.decimals,
@@ -121,14 +127,14 @@ class Design:
 
     @cached_property
     def context(self) -> bytes:
-        """A digest that binds random words to this mechanism, budget and cell order."""
+        """A digest that binds random words to this mechanism, budget and order of answers."""
         text = json.dumps(self.as_dict(), sort_keys=True, ensure_ascii=True)
         return hashlib.sha256(text.encode()).digest()
 
     def __repr__(self) -> str:
         digits = "real" if self.decimals is None else f"decimals={self.decimals}"
         return (
-            f"{self.mechanism} mechanism on {self.domain!r}, held: {self.held}, {self.budget}, "
+            f"{self.mechanism} mechanism on {self.query!r}, held: {self.held}, {self.budget}, "
             f"{self.neighbours.name}, {digits}"
         )
 
@@ -143,9 +149,3 @@ def neighbours_data(neighbours: Neighbours) -> dict[str, Any]:
     if neighbours.persons == 2:
         data["exactly"] = neighbours.keeps_total
     return data
-
-
-def _labels_data(labels: Any) -> Any:
-    if isinstance(labels, range):
-        return {"start": labels.start, "stop": labels.stop, "step": labels.step}
-    return list(labels)

@@ -70,7 +70,7 @@ def load(folder: str | PathLike[str]) -> Release:
     design = rebuild_design(data["design"])
     table = _read_parquet(source)
     _check_rows(table, design)
-    values = table["value"].to_numpy().reshape(design.domain.shape).copy()
+    values = table["value"].to_numpy().reshape(design.query.shape).copy()
     release = _release(data, design, values)
     if values_digest(values) != _stated_digest(data):
         raise AlteredError(
@@ -107,19 +107,13 @@ def verify_folder(folder: str | PathLike[str]) -> Verification:
 
 
 def _arrow_table(release: Release) -> Any:
-    """Labels are dictionary-encoded: one copy of each, whatever the size of the table."""
+    """Labels are dictionary-encoded: one copy of each in the file, whatever the table's size."""
     import pyarrow as pa
 
-    domain = release.design.domain
-    columns: dict[str, Any] = {}
-    for a, axis in enumerate(domain.axes):
-        shape = [1] * len(domain.shape)
-        shape[a] = len(axis)
-        for level in axis.chain:
-            codes = np.broadcast_to(level.codes.astype(np.int32).reshape(shape), domain.shape)
-            columns[level.name] = pa.DictionaryArray.from_arrays(
-                pa.array(codes.ravel()), pa.array(list(level.labels))
-            )
+    columns: dict[str, Any] = {
+        name: pa.array(column).dictionary_encode()
+        for name, column in release.design.query.columns().items()
+    }
     columns["value"] = pa.array(release.values.ravel())
     columns["stderr"] = pa.array(release.stderr().ravel())
     return pa.table(columns)
@@ -155,27 +149,23 @@ def _read_parquet(source: Path) -> Any:
 
 
 def _check_rows(table: Any, design: Design) -> None:
-    """Rows must be the domain's cells, in order."""
-    domain = design.domain
-    if table.num_rows != domain.size or "value" not in table.column_names:
+    """Rows must be the answers of the query, in order."""
+    if table.num_rows != design.query.size or "value" not in table.column_names:
         raise AlteredError("The values file does not have the rows and columns of its certificate.")
-    for a, axis in enumerate(domain.axes):
-        shape = [1] * len(domain.shape)
-        shape[a] = len(axis)
-        wanted = np.broadcast_to(np.asarray(axis.labels).reshape(shape), domain.shape).ravel()
-        if axis.name not in table.column_names or not np.array_equal(
-            np.asarray(table[axis.name].to_numpy()), wanted
+    for name, wanted in design.query.columns().items():
+        if name not in table.column_names or not np.array_equal(
+            np.asarray(table[name].to_numpy()), wanted
         ):
             raise AlteredError(
-                f"The labels of `{axis.name}` in the values file are not those of its certificate."
+                f"The labels of `{name}` in the values file are not those of its certificate."
             )
 
 
 def _release(data: dict[str, Any], design: Design, values: Any) -> Release:
     try:
         exact = tuple(
-            np.asarray(item["values"], np.int64).reshape(m.shape)
-            for m, item in zip(design.held.margins, data["invariants"], strict=True)
+            np.asarray(item["values"], np.int64 if design.held.exact else np.float64).reshape(shape)
+            for shape, item in zip(design.held.value_shapes, data["invariants"], strict=True)
         )
         return Release(
             design=design,

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from subspacedp.errors import ReleaseError, SubspaceDPError
-from subspacedp.invariants import Held
+from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, bind
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
 from subspacedp.release.design import Design
-from subspacedp.tables import AddRemoveOne, Axis, Domain, Neighbours, ReplaceOne
+from subspacedp.tables import (
+    AddRemoveOne,
+    Axis,
+    Cells,
+    ClippedSums,
+    Domain,
+    GeneralQuery,
+    LinearQuery,
+    Neighbours,
+    Query,
+    ReplaceOne,
+)
 
 __all__ = ["rebuild_design"]
 
@@ -21,13 +33,12 @@ BUDGETS: dict[str, type[Budget]] = {c.name: c for c in (PureDP, ApproxDP, ZCDP, 
 def rebuild_design(data: Mapping[str, Any]) -> Design:
     """The design that a certificate states."""
     try:
-        domain = Domain([_axis(axis) for axis in data["domain"]])
-        held = Held(tuple(tuple(names) for names in data["held"])).on(domain)
+        query = _query(data["query"])
         budget = dict(data["budget"])
         return Design(
             mechanism=str(data["mechanism"]),
-            domain=domain,
-            held=held,
+            query=query,
+            held=bind(_held(data["held"], query), query),
             budget=BUDGETS[budget.pop("name")](**budget),
             neighbours=_neighbours(data["neighbours"]),
             decimals=data["decimals"],
@@ -38,6 +49,46 @@ def rebuild_design(data: Mapping[str, Any]) -> Design:
         raise ReleaseError(
             f"The certificate is not usable: its design cannot be read ({type(error).__name__})."
         ) from None
+
+
+def _query(data: Mapping[str, Any]) -> Query:
+    if data["kind"] == "cells":
+        return Cells(Domain([_axis(axis) for axis in data["domain"]]))
+    if data["kind"] == "linear":
+        matrix = _sparse(data["integers"], np.float64)
+        matrix.data *= float(Fraction(data["grid"]))
+        return LinearQuery(matrix, labels=data["labels"])
+    if data["kind"] == "function":
+        return GeneralQuery(
+            None, len(data["labels"]), data["l1"], data["l2"], data["labels"], data["whole"]
+        )
+    if data["kind"] == "clipped sums":
+        domain = Domain([_axis(axis) for axis in data["domain"]])
+        return ClippedSums(domain, *(data[k] for k in ("value", "lower", "upper", "unit")))
+    raise ReleaseError("The certificate is not usable: its query is unknown.")
+
+
+def _held(parts: Sequence[Mapping[str, Any]], query: Query) -> Held:
+    held = Held()
+    for part in parts:
+        if "margin" in part:
+            held = held & Held((tuple(part["margin"]),))
+        elif "linear" in part:
+            values = part["linear"]["values"]
+            kind = np.int64 if all(isinstance(v, int) for v in values) else np.float64
+            held = held & LinearInvariants(_sparse(part["linear"], kind), labels=part["labels"])
+        else:
+            mask = np.zeros(query.size, bool)
+            mask[np.asarray(part["zeros"], np.int64)] = True
+            held = held & StructuralZeros(mask.reshape(query.shape))
+    return held
+
+
+def _sparse(data: Mapping[str, Any], kind: Any) -> Any:
+    from scipy.sparse import csr_array
+
+    entries = (np.asarray(data["values"], kind), (data["rows"], data["columns"]))
+    return csr_array(entries, shape=tuple(data["shape"]))
 
 
 def _axis(data: Mapping[str, Any]) -> Axis:

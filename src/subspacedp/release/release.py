@@ -45,9 +45,9 @@ class Release:
     version: str
 
     def __post_init__(self) -> None:
-        if self.values.shape != self.design.domain.shape:
+        if self.values.shape != self.design.query.shape:
             raise ReleaseError(
-                f"The values must have the domain's shape {self.design.domain.shape}; "
+                f"The values must have the shape {self.design.query.shape} of the answers; "
                 f"got {self.values.shape}."
             )
         self.values.setflags(write=False)
@@ -65,19 +65,13 @@ class Release:
         """Every check that a reader can repeat; `.ok` when all hold."""
         return verify_release(self)
 
-    def columns(self, *, levels: bool = True) -> dict[str, npt.NDArray[Any]]:
-        """One row a cell: labels (and their levels), value, standard error."""
-        domain = self.design.domain
-        out: dict[str, npt.NDArray[Any]] = {}
-        for a, axis in enumerate(domain.axes):
-            shape = [1] * len(domain.shape)
-            shape[a] = len(axis)
-            for level in axis.chain if levels else axis.chain[:1]:
-                column = np.asarray(level.labels)[level.codes].reshape(shape)
-                out[level.name] = np.broadcast_to(column, domain.shape).ravel()
-        out["value"] = self.values.ravel()
-        out["stderr"] = self.stderr().ravel()
-        return out
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """One row an answer: labels (and their levels), value, standard error."""
+        return {
+            **self.design.query.columns(),
+            "value": self.values.ravel(),
+            "stderr": self.stderr().ravel(),
+        }
 
     def to_frame(self, backend: str = "pyarrow") -> Any:
         """One row a cell, as a dataframe of pyarrow, pandas or polars."""

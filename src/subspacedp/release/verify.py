@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.invariants import HeldMargins, HeldValues
-from subspacedp.subspace import Mixed
+from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues
+from subspacedp.subspace import MarginNullSpace, Mixed
 from subspacedp.tables import Margin
 
 if TYPE_CHECKING:
@@ -51,12 +51,14 @@ class Verification:
 
 def verify_release(release: Release) -> Verification:
     """Check values against held totals, and held totals against each other."""
+    held = release.design.held
+    about_held = (
+        (_check_consistent(held, release.exact), _check_margins(release, held))
+        if isinstance(held, HeldMargins)
+        else (_check_matrix(release, held),)
+    )
     return Verification(
-        (
-            _check_values(release),
-            _check_consistent(release.design.held, release.exact),
-            _check_held(release),
-        ),
+        (_check_values(release), *about_held),
         SEEDED if release.seeded else "",
     )
 
@@ -78,7 +80,7 @@ def _check_consistent(held: HeldMargins, exact: HeldValues) -> Check:
             return Check(name, False, f"{m!r} has the wrong number of totals")
         if total[m.sizes == 0].any():
             return Check(name, False, f"{m!r} has a total for a group without cells")
-        if (total < 0).any():
+        if held.counts and (total < 0).any():
             return Check(name, False, f"{m!r} has a negative total")
         for k, other in zip(held.margins[:i], exact[:i], strict=True):
             meet = m.meet(k)
@@ -87,16 +89,35 @@ def _check_consistent(held: HeldMargins, exact: HeldValues) -> Check:
     return Check(name, True, f"{sum(t.size for t in exact):,} totals")
 
 
-def _check_held(release: Release) -> Check:
+def _check_matrix(release: Release, held: HeldMatrix) -> Check:
+    """C·release = c for any C: in integers where both are, else to the stated residual."""
+    name = "held figures are kept"
+    if release.exact[0].shape != (held.rows,) or not np.all(np.isfinite(release.values)):
+        return Check(name, False, "the held figures or the values are not usable")
+    units = release.values.reshape(-1) / float(release.design.query.grid)
+    decimals = release.design.decimals
+    if decimals is not None:
+        step = 10**decimals
+        steps = np.rint(units * step).astype(np.int64)
+        broken = int(np.count_nonzero(held.sums(steps)[0] != release.exact[0] * step))
+        return Check(name, broken == 0, f"{held.rows - broken} of {held.rows:,}, in whole numbers")
+    size = abs(held.matrix) @ np.abs(units) + np.abs(release.exact[0])
+    off = np.abs(held.matrix @ units - release.exact[0])
+    broken = int(np.count_nonzero(off > 1e-8 * np.maximum(size, 1.0)))
+    return Check(name, broken == 0, f"{held.rows - broken} of {held.rows:,}, to 1e-8 of their size")
+
+
+def _check_margins(release: Release, held: HeldMargins) -> Check:
     """C·release = c in exact arithmetic, from the published numbers."""
-    held, exact, decimals = release.design.held, release.exact, release.design.decimals
+    exact, decimals, grid = release.exact, release.design.decimals, release.design.query.grid
+    values = release.values if grid == 1 else release.values / float(grid)
     name = "held totals are kept exactly"
     if any(t.shape != m.shape for m, t in zip(held.margins, exact, strict=True)):
         return Check(name, False, "the totals do not fit the margins")
     if not np.all(np.isfinite(release.values)):
         return Check(name, False, "some values are not finite")
     if decimals is not None:
-        units = release.values
+        units = values
         step = 10**decimals
         if units.dtype.kind == "f":
             scaled = np.rint(units * step)
@@ -108,9 +129,9 @@ def _check_held(release: Release) -> Check:
             for m, t in zip(held.margins, exact, strict=True)
         )
         return _held_result(name, broken, held, "in whole numbers")
-    recovered = recover(release.values, release.design.space.denominators)
+    recovered = recover(values, MarginNullSpace(held).denominators)
     if recovered is None:
-        return _check_held_rounded(release, name)
+        return _check_held_rounded(values, exact, held, name)
     broken = sum(
         int(np.count_nonzero(exact_sums(recovered, m) != t))
         for m, t in zip(held.margins, exact, strict=True)
@@ -118,13 +139,15 @@ def _check_held(release: Release) -> Check:
     return _held_result(name, broken, held, "as exact fractions recovered from float64")
 
 
-def _check_held_rounded(release: Release, name: str) -> Check:
+def _check_held_rounded(
+    values: npt.NDArray[Any], exact: HeldValues, held: HeldMargins, name: str
+) -> Check:
     """Where float64 is too coarse to recover the fractions: within its rounding error."""
     broken = 0
-    for m, t in zip(release.design.held.margins, release.exact, strict=True):
-        slack = m.sum(np.abs(release.values)) * 2.0**-51 * (2 + np.log2(release.values.size))
-        broken += int(np.count_nonzero(np.abs(m.sum(release.values) - t) > slack))
-    return _held_result(name, broken, release.design.held, "within the rounding of float64")
+    for m, t in zip(held.margins, exact, strict=True):
+        slack = m.sum(np.abs(values)) * 2.0**-51 * (2 + np.log2(values.size))
+        broken += int(np.count_nonzero(np.abs(m.sum(values) - t) > slack))
+    return _held_result(name, broken, held, "within the rounding of float64")
 
 
 def _held_result(name: str, broken: int, held: HeldMargins, how: str) -> Check:
@@ -148,7 +171,7 @@ def recover(values: npt.NDArray[np.float64], denominators: npt.NDArray[Any]) -> 
     numerator = np.rint((values - whole) * d).astype(np.int64)
     fitted = Mixed.normal(whole.astype(np.int64), numerator, d)
     # A value that is no such fraction was altered; leave it as an impossible one.
-    off = np.abs(fitted.to_float() - values) > 4 * np.spacing(np.abs(values) + 1)
+    off = np.abs(fitted.to_float() - values) > 64 * np.spacing(np.abs(values) + 1)
     fitted.whole[off] += 1
     return fitted
 

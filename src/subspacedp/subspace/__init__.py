@@ -1,17 +1,42 @@
 """The null space of the invariants: what stays protected, and how to stay inside it."""
 
-from subspacedp.errors import InvariantError
-from subspacedp.invariants import Held
+from subspacedp.invariants import (
+    Held,
+    HeldMargins,
+    HeldMatrix,
+    LinearInvariants,
+    StructuralZeros,
+    as_held,
+    bind,
+)
 from subspacedp.subspace.digits import DigitPlan
+from subspacedp.subspace.general import GeneralNullSpace
+from subspacedp.subspace.general_digits import GeneralDigits
 from subspacedp.subspace.margins import MarginNullSpace
 from subspacedp.subspace.mixed import Mixed
-from subspacedp.tables import Domain
+from subspacedp.tables import Domain, Query, as_query
 
-__all__ = ["DigitPlan", "MarginNullSpace", "Mixed", "null_space"]
+__all__ = [
+    "DigitPlan",
+    "Digits",
+    "GeneralDigits",
+    "GeneralNullSpace",
+    "MarginNullSpace",
+    "Mixed",
+    "NullSpace",
+    "digits_of",
+    "null_space",
+    "space_of",
+]
+
+NullSpace = MarginNullSpace | GeneralNullSpace
+Digits = DigitPlan | GeneralDigits
 
 
-def null_space(domain: Domain, held: Held | None = None) -> MarginNullSpace:
-    """The null space of what is held on a domain.
+def null_space(
+    domain: Domain | Query, held: Held | LinearInvariants | StructuralZeros | None = None
+) -> NullSpace:
+    """The null space of what is held on a domain, or on the answers of a query.
 
     Examples
     --------
@@ -24,8 +49,18 @@ def null_space(domain: Domain, held: Held | None = None) -> MarginNullSpace:
     array([[ 1., -1.],
            [-1.,  1.]])
     """
-    if not isinstance(domain, Domain):
-        raise InvariantError(f"Expected a `Domain`; got a {type(domain).__name__}.")
-    if held is not None and not isinstance(held, Held):
-        raise InvariantError(f"Expected `hold(...)` or None; got a {type(held).__name__}.")
-    return MarginNullSpace((held or Held()).on(domain))
+    return space_of(bind(as_held(held), as_query(domain)))
+
+
+def space_of(held: HeldMargins | HeldMatrix) -> NullSpace:
+    """The null space of bound invariants: structured for margins, by a matrix otherwise."""
+    return MarginNullSpace(held) if isinstance(held, HeldMargins) else GeneralNullSpace(held)
+
+
+def digits_of(space: NullSpace, decimals: int | None) -> Digits | None:
+    """How digits are made to add up; None for real values."""
+    if decimals is None:
+        return None
+    if isinstance(space, MarginNullSpace):
+        return DigitPlan(space, decimals)
+    return GeneralDigits(space, decimals)

@@ -79,6 +79,13 @@ class DigitPlan:
         """The axes along which sums are cumulated: as few as the held margins allow."""
         return fewest_merged_axes(self.held.domain, self.held.essential)
 
+    def describe(self) -> str:
+        """The rounding in words, for certificates."""
+        return (
+            f"cumulative random rounding along {len(self.axes)} merged axes to multiples of "
+            f"10**-{self.decimals}, independent of the noise; its variance is in every stated error"
+        )
+
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the table over the merged axes."""

@@ -46,6 +46,16 @@ class MarginNullSpace:
         return self.held.domain
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the table."""
+        return self.domain.shape
+
+    @property
+    def size(self) -> int:
+        """The number of cells."""
+        return self.domain.size
+
+    @property
     def rank(self) -> int:
         """The dimension of R: how many independent figures are published exactly."""
         return self.held.rank
@@ -102,7 +112,12 @@ class MarginNullSpace:
 
     def lift(self, residual: HeldValues) -> FloatArray:
         """The z of least norm with C z = r; `residual` has one array a held margin."""
-        return self.lift_exact(residual).to_float()
+        if all(np.asarray(r).dtype.kind in "iu" for r in residual):
+            return self.lift_exact(residual).to_float()
+        out = np.zeros(self.shape)
+        for k, a in self.held.expansion.items():
+            out += k.spread(a * self.held.of(residual, k) / self._sizes[k])
+        return out
 
     def lift_exact(self, residual: HeldValues) -> Mixed:
         """The z of least norm with C z = r, as exact rationals."""

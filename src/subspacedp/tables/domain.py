@@ -140,6 +140,25 @@ class Domain:
             a.matches(b) for a, b in zip(self.axes, other.axes, strict=True)
         )
 
+    def as_list(self) -> list[dict[str, Any]]:
+        """The axes as plain data: enough to rebuild the domain."""
+        return [
+            {
+                "name": axis.name,
+                "labels": _labels_data(axis.labels),
+                "levels": [
+                    {
+                        "name": level.name,
+                        "groups": list(level.labels),
+                        "of_each_label": level.codes.tolist(),
+                    }
+                    for level in axis.chain[1:]
+                ],
+                "labels_from_data": axis.from_data,
+            }
+            for axis in self.axes
+        ]
+
     def label(self, index: Sequence[int]) -> tuple[Label, ...]:
         """The labels of the cell at `index`."""
         return tuple(axis.labels[i] for axis, i in zip(self.axes, index, strict=True))
@@ -153,6 +172,12 @@ class Domain:
     def __repr__(self) -> str:
         axes = ", ".join(f"{axis.name}: {len(axis)}" for axis in self.axes)
         return f"Domain({axes}; {self.size:,} cells)"
+
+
+def _labels_data(labels: Sequence[Label]) -> Any:
+    if isinstance(labels, range):
+        return {"start": labels.start, "stop": labels.stop, "step": labels.step}
+    return list(labels)
 
 
 def _sorted_labels(values: Sequence[Label]) -> list[Label]:

@@ -14,7 +14,7 @@ from subspacedp.tables.axis import Axis, Label
 if TYPE_CHECKING:
     from subspacedp.tables.domain import Domain
 
-__all__ = ["column_values", "counts_from_frame", "frame_from_columns"]
+__all__ = ["column_values", "counts_from_frame", "frame_from_columns", "positions"]
 
 
 def _eager(frame: Any) -> Any:
@@ -47,7 +47,7 @@ def counts_from_frame(
     wrapped = _eager(frame)
     if value not in wrapped.columns:
         raise DataError(f"The data have no column `{value}`.", column=value)
-    places = [_positions(axis, column_values(frame, axis.name)) for axis in domain.axes]
+    places = [positions(axis, column_values(frame, axis.name)) for axis in domain.axes]
     counts = _count_column(wrapped[value], value)
     flat = np.ravel_multi_index(tuple(places), domain.shape)
     seen = np.bincount(flat, minlength=domain.size)
@@ -75,7 +75,8 @@ def _count_column(column: Any, name: str) -> npt.NDArray[Any]:
     return np.asarray(column.to_numpy())
 
 
-def _positions(axis: Axis, values: Sequence[Label]) -> npt.NDArray[np.int64]:
+def positions(axis: Axis, values: Sequence[Label]) -> npt.NDArray[np.int64]:
+    """The place on an axis of every value of a confidential column."""
     number = {label: i for i, label in enumerate(axis.labels)}
     places = np.fromiter((number.get(v, -1) for v in values), np.int64, len(values))
     unknown = int(np.count_nonzero(places < 0))

@@ -109,6 +109,11 @@ class Margin:
                 out = np.take(out, level.codes, axis=a)
         return out  # type: ignore[no-any-return]
 
+    @property
+    def words(self) -> str:
+        """What holding this margin holds, in words."""
+        return f"every {' × '.join(self.names)} total" if self.names else "the grand total"
+
     def labels(self) -> Iterator[tuple[Label, ...]]:
         """The labels of every group, in row-major order; summed axes are left out."""
         kept = [level.labels for level in self.levels if level.name]

@@ -1,0 +1,262 @@
+"""Any linear equality held exact: a matrix C on the answers, and cells known to be empty."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import InvariantError
+from subspacedp.invariants.held import Held, HeldMargins, HeldValues
+from subspacedp.tables import Cells, Margin, Neighbours, Query
+from subspacedp.tables.queries import exact_product, sparse_data
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = ["HeldMatrix", "LinearInvariants", "StructuralZeros", "bind", "hold_matrix", "zeros"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LinearInvariants:
+    """Hold C·answers exact, for any matrix C.
+
+    Parameters
+    ----------
+    matrix
+        One row an invariant, one column an answer of the query (in row-major order); dense or
+        scipy sparse, whole or real numbers. Redundant rows are allowed.
+    labels
+        A name for every row.
+
+    Examples
+    --------
+    >>> LinearInvariants([[1, 0, 1, 0]], labels=["odd"])
+    LinearInvariants(1 rows on 4 answers)
+    """
+
+    matrix: Any
+    labels: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        from scipy.sparse import csr_array, issparse
+
+        given: Any = self.matrix
+        try:
+            rows: Any = given if issparse(given) else np.atleast_2d(np.asarray(given))
+            array: Any = csr_array(rows)
+            array = array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
+        except (ValueError, TypeError):
+            raise InvariantError("The invariants must be a matrix of numbers.") from None
+        if array.shape[0] == 0 or array.shape[1] == 0:
+            raise InvariantError("The invariants must have at least one row and one column.")
+        if not np.all(np.isfinite(array.data)):
+            raise InvariantError("The invariants must not have NaN or infinite entries.")
+        whole = np.array_equal(array.data, np.rint(array.data))
+        if whole and np.abs(array.data).max(initial=0) < 2**53:
+            array = array.astype(np.int64)
+        array.sum_duplicates()
+        array.eliminate_zeros()
+        names = self.labels
+        if names is None:
+            names = [f"row {i}" for i in range(array.shape[0])]
+        names = tuple(str(name) for name in names)
+        if len(names) != array.shape[0]:
+            raise InvariantError(
+                f"`labels` must name each of the {array.shape[0]} rows; got {len(names)}."
+            )
+        object.__setattr__(self, "matrix", array)
+        object.__setattr__(self, "labels", names)
+
+    def __and__(self, other: Held | LinearInvariants | StructuralZeros) -> Held:
+        return Held(linear=(self,)) & other
+
+    def __repr__(self) -> str:
+        return f"LinearInvariants({self.matrix.shape[0]} rows on {self.matrix.shape[1]} answers)"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StructuralZeros:
+    """Cells that are publicly known to be empty: they stay zero and take no noise."""
+
+    mask: Any
+
+    def __post_init__(self) -> None:
+        mask = np.asarray(self.mask)
+        if mask.dtype != np.bool_:
+            raise InvariantError("Structural zeros are a table of True and False.")
+        object.__setattr__(self, "mask", mask)
+
+    def __and__(self, other: Held | LinearInvariants | StructuralZeros) -> Held:
+        return Held(zeros=(self,)) & other
+
+    def __repr__(self) -> str:
+        return f"StructuralZeros({int(self.mask.sum())} cells)"
+
+
+def zeros(mask: npt.ArrayLike) -> Held:
+    """Declare cells empty: a boolean table, True where a cell cannot have anyone in it.
+
+    It must be public knowledge (a five-year-old with a doctorate), never read off the data.
+    """
+    return Held(zeros=(StructuralZeros(mask),))
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class HeldMatrix:
+    """Invariants of any kind on the answers of a query, as one sparse matrix C.
+
+    Structural zeros are rows of their own, and their columns are taken out of all other rows, where
+    they would only add 0.
+    """
+
+    query: Query
+    matrix: csr_array
+    labels: tuple[str, ...]
+    parts: tuple[dict[str, Any], ...]  # as asked for, as plain data
+    words: str
+    empty: npt.NDArray[np.bool_] | None
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of C as asked for, redundant ones included."""
+        return int(self.matrix.shape[0])
+
+    @property
+    def exact(self) -> bool:
+        """Whether C is a matrix of integers, so that held values are exact integers."""
+        return bool(self.matrix.dtype.kind == "i")
+
+    def sums(self, answers: npt.NDArray[np.int64]) -> HeldValues:
+        """The held values of integer answers, one vector: integers if C is, else float64."""
+        flat = answers.reshape(-1)
+        if self.exact:
+            return (exact_product(self.matrix, flat),)
+        return (np.asarray(self.matrix @ flat.astype(np.float64)),)
+
+    def residual(self, noisy: npt.NDArray[np.int64], exact: HeldValues) -> HeldValues:
+        """C·noisy − c."""
+        return (self.sums(noisy)[0] - exact[0],)
+
+    def fixed_by(self, neighbours: Neighbours) -> bool:
+        """Whether no neighbouring change can alter a held value.
+
+        C times what one record adds must be zero, or the same for every record where each person
+        has the same number of them. Compared exactly: doubt counts as no.
+        """
+        records = self.query.contributions
+        if records is None:
+            return self.matrix.nnz == 0
+        # Structural zeros: nobody can have a record there.
+        possible = np.ones(records.shape[1], bool)
+        if self.empty is not None and records.shape[1] == self.empty.size:
+            possible &= ~self.empty.reshape(-1)
+        effect = (self.matrix @ records).tocsc()[:, np.flatnonzero(possible)]
+        if not neighbours.keeps_total:
+            return not np.any(effect.data)
+        first = effect[:, [0]].toarray()
+        return not np.any(effect.toarray() != first) if effect.shape[1] else True
+
+    def as_list(self) -> list[dict[str, Any]]:
+        """What is held, as plain data."""
+        return list(self.parts)
+
+    @cached_property
+    def value_shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the held values."""
+        return [(self.rows,)]
+
+    def __str__(self) -> str:
+        return self.words
+
+    def __repr__(self) -> str:
+        return f"HeldMatrix({self}; {self.rows} rows of {self.query.size})"
+
+
+def hold_matrix(held: Held, query: Query) -> HeldMatrix:
+    """All invariants of an expression as one matrix on the answers of a query."""
+    from scipy.sparse import csr_array, vstack
+
+    blocks: list[Any] = []
+    labels: list[str] = []
+    parts: list[dict[str, Any]] = []
+    words: list[str] = []
+    empty = _empty_cells(held, query)
+    margins = held.margins_on(query.axes) if held.margins else ()
+    for margin in margins:
+        blocks.append(_margin_matrix(margin))
+        labels.extend(" × ".join(map(str, names)) or "total" for names in margin.labels())
+        parts.append({"margin": list(margin.names)})
+        words.append(margin.words)
+    for part in held.linear:
+        if part.matrix.shape[1] != query.size:
+            raise InvariantError(
+                f"The invariants have {part.matrix.shape[1]} columns; the query has {query.size} "
+                "answers."
+            )
+        blocks.append(part.matrix)
+        labels.extend(part.labels or ())
+        parts.append({"linear": sparse_data(part.matrix), "labels": list(part.labels or ())})
+        words.append(f"{part.matrix.shape[0]} linear equalities")
+    matrix = vstack(blocks, format="csr") if blocks else csr_array((0, query.size), dtype=np.int64)
+    if empty is not None:
+        where = np.flatnonzero(empty.reshape(-1))
+        keep = csr_array(
+            (np.ones(query.size - where.size, np.int64),
+             (np.flatnonzero(~empty.reshape(-1)), np.flatnonzero(~empty.reshape(-1)))),
+            shape=(query.size, query.size),
+        )  # fmt: skip
+        alone = csr_array(
+            (np.ones(where.size, np.int64), (np.arange(where.size), where)),
+            shape=(where.size, query.size),
+        )
+        matrix = vstack([csr_array(matrix @ keep), alone], format="csr")
+        labels.extend(f"empty cell {i}" for i in where)
+        parts.append({"zeros": where.tolist()})
+        words.append(f"{where.size} cells known to be empty")
+    return HeldMatrix(
+        query=query,
+        matrix=csr_array(matrix),
+        labels=tuple(labels),
+        parts=tuple(parts),
+        words="; ".join(words) or "nothing",
+        empty=empty,
+    )
+
+
+def bind(held: Held, query: Query) -> HeldMargins | HeldMatrix:
+    """What an expression means on a query; margins alone keep their structure."""
+    if query.axes is not None and not held.linear and not held.zeros:
+        counts = isinstance(query, Cells)
+        margins = held.margins_on(query.axes)
+        return HeldMargins(domain=query.axes, margins=margins, counts=counts)
+    return hold_matrix(held, query)
+
+
+def _empty_cells(held: Held, query: Query) -> npt.NDArray[np.bool_] | None:
+    if not held.zeros:
+        return None
+    empty = np.zeros(query.shape, bool)
+    for part in held.zeros:
+        if part.mask.size != query.size:
+            raise InvariantError(
+                f"Structural zeros must have the shape {query.shape} of the answers; got "
+                f"{part.mask.shape}."
+            )
+        empty |= part.mask.reshape(query.shape)
+    return empty
+
+
+def _margin_matrix(margin: Margin) -> csr_array:
+    from scipy.sparse import csr_array
+
+    groups = int(np.prod(margin.shape))
+    numbers = margin.spread(np.arange(groups).reshape(margin.shape))
+    shape = tuple(len(axis) for axis in margin.axes)
+    group = np.broadcast_to(numbers, shape).reshape(-1)
+    cells = np.arange(group.size)
+    return csr_array((np.ones(group.size, np.int64), (group, cells)), shape=(groups, group.size))

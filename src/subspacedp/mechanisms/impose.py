@@ -1,0 +1,135 @@
+"""The projection framework: invariants put on what another mechanism released (Theorem 10).
+
+If M is (ε, δ)-private for the query A, then M(x) − lift(C·M(x) − C·A(x)) is (ε, δ)-induced subspace
+private for A and C: its part in the null space is Π_N M(x), post-processing of M(x).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import InvariantError
+from subspacedp.invariants import (
+    Held,
+    HeldMargins,
+    HeldMatrix,
+    HeldValues,
+    LinearInvariants,
+    StructuralZeros,
+    as_held,
+    bind,
+)
+from subspacedp.subspace import space_of
+from subspacedp.tables import Domain, Query, as_query
+
+__all__ = ["held_values", "impose"]
+
+
+def impose(
+    domain: Domain | Query,
+    held: Held | LinearInvariants | StructuralZeros | None,
+    noisy: npt.ArrayLike,
+    exact: npt.ArrayLike | Sequence[npt.ArrayLike],
+) -> npt.NDArray[np.float64]:
+    """The nearest vector to an existing release that has the exact values.
+
+    Parameters
+    ----------
+    domain
+        The table's axes, or a query.
+    held
+        What is to be exact.
+    noisy
+        What a differentially private mechanism released for the answers.
+    exact
+        C·A(x): the held values of the confidential answers; one array for each held margin, or one
+        for all.
+
+    Guarantees
+    ----------
+    1. The result has the exact values (to the rounding of float64).
+    2. It keeps the (ε, δ) of `noisy`, as induced subspace privacy: its part orthogonal to the
+       invariants is post-processing of `noisy`. Unbiased if `noisy` is.
+
+    Examples
+    --------
+    >>> from subspacedp import Axis, Domain, hold
+    >>> domain = Domain([Axis("age", ["young", "middle", "old"])])
+    >>> impose(domain, hold(), [10.3, 4.1, 5.0], 20)
+    array([10.5,  4.3,  5.2])
+    """
+    query = as_query(domain)
+    bound = bind(as_held(held), query)
+    values = np.asarray(noisy)
+    if values.dtype.kind not in "iuf" or values.size != query.size:
+        raise InvariantError(
+            f"The noisy answers must be {query.size} numbers in the shape {query.shape}."
+        )
+    if not np.all(np.isfinite(values)):
+        raise InvariantError("The noisy answers must be finite numbers.")
+    values = values.reshape(query.shape).astype(np.float64)
+    wanted = held_values(bound, exact)
+    residual: HeldValues
+    if isinstance(bound, HeldMargins):
+        residual = tuple(
+            m.sum(values) - np.asarray(c, np.float64)
+            for m, c in zip(bound.margins, wanted, strict=True)
+        )
+    else:
+        residual = (bound.matrix @ values.reshape(-1) - wanted[0],)
+    out = values - space_of(bound).lift(residual)
+    if isinstance(bound, HeldMatrix) and bound.empty is not None:
+        out[bound.empty] = 0.0
+    return np.asarray(out, np.float64)
+
+
+def held_values(
+    bound: HeldMargins | HeldMatrix, exact: npt.ArrayLike | Sequence[npt.ArrayLike]
+) -> HeldValues:
+    """Given held values in their shapes, checked to be possible at all."""
+    shapes = bound.value_shapes
+    given: Any = [exact] if len(shapes) == 1 and not _is_list_of_arrays(exact) else exact
+    try:
+        arrays = [np.asarray(c, np.float64) for c in given]
+    except (TypeError, ValueError):
+        raise InvariantError("The exact values must be numbers, one array a held margin.") from None
+    if len(arrays) != len(shapes):
+        raise InvariantError(
+            f"Exact values are needed for {len(shapes)} held margins, one array each; got "
+            f"{len(arrays)}."
+        )
+    out = []
+    for array, shape in zip(arrays, shapes, strict=True):
+        if array.size != int(np.prod(shape)):
+            raise InvariantError(
+                f"Exact values must have the shape {shape}; got {array.shape}.", shape=shape
+            )
+        if not np.all(np.isfinite(array)):
+            raise InvariantError("The exact values must be finite numbers.")
+        out.append(array.reshape(shape))
+    if isinstance(bound, HeldMargins):
+        _check_agreement(bound, out)
+    return tuple(out)
+
+
+def _check_agreement(bound: HeldMargins, values: list[npt.NDArray[np.float64]]) -> None:
+    """Two margins must agree on every margin that both determine."""
+    for i, m in enumerate(bound.margins):
+        if np.any(values[i][m.sizes == 0]):
+            raise InvariantError("The exact values have a total for a group without cells.")
+        for k, other in zip(bound.margins[:i], values[:i], strict=True):
+            meet = m.meet(k)
+            a, b = m.coarsen(values[i], meet), k.coarsen(other, meet)
+            if not np.allclose(a, b, rtol=1e-9, atol=1e-9):
+                raise InvariantError(
+                    "The exact values contradict each other: two held margins disagree on a "
+                    "total that both determine."
+                )
+
+
+def _is_list_of_arrays(exact: Any) -> bool:
+    return isinstance(exact, list | tuple) and len(exact) == 1 and np.ndim(exact[0]) > 0

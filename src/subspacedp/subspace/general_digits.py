@@ -1,0 +1,75 @@
+"""Digits that add up for a small integer C, with the interface of `DigitPlan`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import InvariantError
+from subspacedp.invariants import HeldValues
+from subspacedp.subspace.digits import WordSource
+from subspacedp.subspace.general import GeneralNullSpace
+
+if TYPE_CHECKING:
+    from subspacedp.subspace.lattice import LatticeDigits
+
+__all__ = ["GeneralDigits"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GeneralDigits:
+    """Random rounding in a reduced basis of the kernel lattice of C (`lattice.py`)."""
+
+    space: GeneralNullSpace
+    decimals: int
+
+    @property
+    def step(self) -> int:
+        """How many grid steps make one: 10**decimals."""
+        return int(10**self.decimals)
+
+    @cached_property
+    def lattice(self) -> LatticeDigits:
+        """The rounding itself; refuses a C that is not whole or too large."""
+        from subspacedp.subspace.lattice import LatticeDigits
+
+        if not self.space.held.exact:
+            raise InvariantError(
+                "Digits can add up only for invariants with whole coefficients; publish real "
+                "values (decimals=None) instead."
+            )
+        return LatticeDigits(self.space.held.matrix, self.decimals)
+
+    @property
+    def needed(self) -> bool:
+        """Whether a lifted integer residual can miss the grid at all."""
+        return bool(self.space.held.rows) and self.lattice.needed
+
+    def round_in_place(
+        self, noisy: npt.NDArray[np.int64], residual: HeldValues, coins: WordSource
+    ) -> npt.NDArray[np.int64]:
+        """10**decimals · noisy − R with C R = 10**decimals · r."""
+        if not self.space.held.rows:
+            return noisy * self.step
+        dither = coins.words(0, max(1, self.lattice.dimension))
+        return noisy * self.step - self.lattice.apply(residual[0], dither).reshape(noisy.shape)
+
+    def variance(self, weights: npt.NDArray[Any] | None = None) -> Any:
+        """The variance that rounding adds, at most: to every answer, or to one weighted sum."""
+        if not self.needed:
+            return 0.0 if weights is not None else np.zeros(self.space.shape)
+        unit = 1.0 / self.step**2
+        if weights is None:
+            return np.asarray(self.lattice.variance()).reshape(self.space.shape) * unit
+        return float(self.lattice.variance(np.asarray(weights, float).reshape(-1))) * unit
+
+    def describe(self) -> str:
+        """The rounding in words, for certificates."""
+        return (
+            f"random rounding in a reduced basis of the kernel lattice to multiples of "
+            f"10**-{self.decimals}, independent of the noise; its variance is in every stated error"
+        )

@@ -1,0 +1,339 @@
+"""Queries: what is asked of the data, as integers on a public grid, and what one person changes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import DataError, DomainError
+from subspacedp.tables.domain import Domain
+from subspacedp.tables.neighbours import Neighbours
+from subspacedp.tables.table import Table
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = ["Cells", "LinearQuery", "Query", "Sensitivity", "as_query"]
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """Safe bounds on what a neighbouring change does to integer answers: Δ₁ and Δ₂²."""
+
+    l1: Fraction
+    l2_squared: Fraction
+
+
+class Query(ABC):
+    """A question with a vector of answers.
+
+    Answers are measured as integers: `answers(data)` counts units of `grid`, a public number.
+    """
+
+    @property
+    def grid(self) -> Fraction:
+        """One unit of the integer answers."""
+        return Fraction(1)
+
+    @property
+    def axes(self) -> Domain | None:
+        """The axes of the answers, for queries that have any."""
+        return None
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the answers."""
+
+    @property
+    def size(self) -> int:
+        """The number of answers."""
+        return int(np.prod(self.shape))
+
+    @abstractmethod
+    def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
+        """What a neighbouring change does to the integer answers, at most."""
+
+    @abstractmethod
+    def answers(self, data: Any) -> Int64Array:
+        """The confidential answers as integers, in units of the grid."""
+
+    @property
+    def contributions(self) -> csr_array | None:
+        """What one record of each kind adds to the integer answers, as columns; None if unknown."""
+        return None
+
+    @abstractmethod
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """The labels of the answers, one row each, for files and dataframes."""
+
+    @abstractmethod
+    def as_dict(self) -> dict[str, Any]:
+        """The query as plain data."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Cells(Query):
+    """Every cell of a table: the histogram itself."""
+
+    domain: Domain
+
+    @property
+    def axes(self) -> Domain:
+        """The domain."""
+        return self.domain
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The domain's shape."""
+        return self.domain.shape
+
+    def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
+        """The neighbour relation's own."""
+        return Sensitivity(Fraction(neighbours.l1), Fraction(neighbours.l2_squared))
+
+    def answers(self, data: Any) -> Int64Array:
+        """The counts of a table on this domain."""
+        table = _table(data)
+        if not self.domain.matches(table.domain):
+            raise DataError(
+                f"The table ({table.domain!r}) is not on the domain the mechanism was designed "
+                f"for ({self.domain!r}): axes, labels or levels differ."
+            )
+        return table.counts
+
+    @cached_property
+    def contributions(self) -> csr_array:
+        """One record adds one to its cell."""
+        from scipy.sparse import eye_array
+
+        return eye_array(self.size, dtype=np.int64, format="csr")
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """The label of every axis and level."""
+        out: dict[str, npt.NDArray[Any]] = {}
+        for a, axis in enumerate(self.domain.axes):
+            shape = [1] * len(self.shape)
+            shape[a] = len(axis)
+            for level in axis.chain:
+                column = np.asarray(level.labels)[level.codes].reshape(shape)
+                out[level.name] = np.broadcast_to(column, self.shape).ravel()
+        return out
+
+    def as_dict(self) -> dict[str, Any]:
+        """The domain as plain data."""
+        return {"kind": "cells", "domain": self.domain.as_list()}
+
+    def __repr__(self) -> str:
+        return repr(self.domain)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LinearQuery(Query):
+    """Linear questions A·histogram of a table.
+
+    Parameters
+    ----------
+    matrix
+        A, one row a question and one column a cell of the table (in row-major order); dense or
+        scipy sparse.
+    labels
+        A name for every question.
+
+    Guarantees
+    ----------
+    1. Answers are exact integers: what is asked is `integers · grid`, the matrix on a public grid.
+       Integer and short dyadic matrices lie on it exactly; others are rounded to it, which moves
+       no entry by more than 2**-31 of the largest (`deviation` says by how much).
+    2. Sensitivities are those of exactly that matrix, in exact integers.
+
+    Examples
+    --------
+    >>> query = LinearQuery([[1, 1, 0], [0, 0.5, 0.5]])
+    >>> query.grid, query.integers.tolist()
+    (Fraction(1, 2), [[2, 2, 0], [0, 1, 1]])
+    """
+
+    matrix: Any
+    labels: Sequence[str] | None = None
+
+    BITS = 30
+
+    def __post_init__(self) -> None:
+        from scipy.sparse import csr_array, issparse
+
+        given: Any = self.matrix
+        try:
+            rows: Any = given if issparse(given) else np.atleast_2d(np.asarray(given, float))
+            array: Any = csr_array(rows)
+        except (ValueError, TypeError):
+            raise DomainError("The query must be a matrix of numbers.") from None
+        array = array.astype(np.float64)
+        array.sum_duplicates()
+        if array.shape[0] == 0 or array.shape[1] == 0:
+            raise DomainError("The query matrix must have at least one row and one column.")
+        if not np.all(np.isfinite(array.data)):
+            raise DomainError("The query matrix must not have NaN or infinite entries.")
+        if not array.data.any():
+            raise DomainError("The query matrix is zero: there is nothing to ask.")
+        labels = self.labels
+        if labels is None:
+            labels = [str(i) for i in range(array.shape[0])]
+        labels = [str(label) for label in labels]
+        if len(labels) != array.shape[0] or len(set(labels)) != len(labels):
+            raise DomainError(
+                f"`labels` must be {array.shape[0]} distinct names, one for each question."
+            )
+        object.__setattr__(self, "matrix", array)
+        object.__setattr__(self, "labels", tuple(labels))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """One answer a row of the matrix."""
+        return (int(self.matrix.shape[0]),)
+
+    @cached_property
+    def _bits(self) -> int:
+        """The number of binary places of the grid: as few as are exact, or else 30 leading bits."""
+        data = np.abs(self.matrix.data)
+        most = self.BITS - int(np.ceil(np.log2(data.max()))) if data.size else 0
+        for bits in range(min(0, most), most + 1):
+            scaled = data * 2.0**bits
+            if np.array_equal(scaled, np.rint(scaled)) and bits >= 0:
+                return bits
+        return most
+
+    @property
+    def grid(self) -> Fraction:
+        """One unit of the integer answers."""
+        return Fraction(1, 2) ** self._bits
+
+    @cached_property
+    def integer_matrix(self) -> csr_array:
+        """The matrix in units of the grid, sparse."""
+        out: csr_array = self.matrix.copy()
+        out.data = np.rint(out.data * 2.0**self._bits)
+        out = out.astype(np.int64)
+        out.eliminate_zeros()
+        return out
+
+    @property
+    def integers(self) -> Int64Array:
+        """The matrix in units of the grid, dense."""
+        return np.asarray(self.integer_matrix.toarray(), np.int64)
+
+    @property
+    def deviation(self) -> float:
+        """The largest change of an entry by putting it on the grid; 0 when it is exact."""
+        grid = float(self.grid)
+        return float(np.abs(self.matrix.data - np.rint(self.matrix.data / grid) * grid).max())
+
+    @property
+    def contributions(self) -> csr_array:
+        """The columns of the matrix."""
+        return self.integer_matrix
+
+    def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
+        """Exact for one record a person; `records` times it, a safe bound, for several."""
+        return matrix_sensitivity(self.integer_matrix, neighbours)
+
+    def answers(self, data: Any) -> Int64Array:
+        """A·counts in exact integers."""
+        table = _table(data)
+        if table.counts.size != self.matrix.shape[1]:
+            raise DataError(
+                f"The query has {self.matrix.shape[1]} columns; the table has "
+                f"{table.counts.size} cells."
+            )
+        return exact_product(self.integer_matrix, table.counts.reshape(-1))
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """The names of the questions."""
+        return {"question": np.asarray(self.labels)}
+
+    def as_dict(self) -> dict[str, Any]:
+        """The matrix in units of its grid, by its entries."""
+        return {
+            "kind": "linear",
+            "labels": list(self.labels or ()),
+            "grid": str(self.grid),
+            "integers": sparse_data(self.integer_matrix),
+        }
+
+    def __repr__(self) -> str:
+        return f"LinearQuery({self.shape[0]} questions of {self.matrix.shape[1]} cells)"
+
+
+def as_query(thing: Domain | Query) -> Query:
+    """A query; a domain means its cells."""
+    if isinstance(thing, Query):
+        return thing
+    if isinstance(thing, Domain):
+        return Cells(thing)
+    raise DomainError(
+        f"The first argument must be a `Domain` or a query; got a {type(thing).__name__}."
+    )
+
+
+def matrix_sensitivity(matrix: csr_array, neighbours: Neighbours) -> Sensitivity:
+    """Sensitivity of integer answers `matrix · histogram`, in exact integers.
+
+    One record: the largest norm of a column (add-remove) or of a difference of two columns
+    (replace-one). Several records: the norm of a sum is at most the sum of the norms.
+    """
+    columns = np.unique(matrix.toarray().T, axis=0).astype(np.float64)  # (distinct, questions)
+    empty = np.zeros((1, columns.shape[1]))
+    if neighbours.persons == 1:
+        others = empty
+    elif neighbours.keeps_total:
+        others = columns
+    else:  # a person may have no record at all: nothing is one of the choices
+        others = columns = np.concatenate([columns, empty])
+    l1 = l2_squared = 0.0
+    for at in range(0, len(columns), 256):
+        for other in range(0, len(others), 256):
+            difference = columns[at : at + 256, None, :] - others[None, other : other + 256, :]
+            l1 = max(l1, float(np.abs(difference).sum(axis=2).max()))
+            l2_squared = max(l2_squared, float(np.square(difference).sum(axis=2).max()))
+    m = neighbours.records
+    return Sensitivity(m * _safe(l1), m * m * _safe(l2_squared))
+
+
+def _safe(sum_of_integers: float) -> Fraction:
+    """A float sum of integers: exact below 2**53, and rounded up beyond."""
+    exact = Fraction(sum_of_integers)
+    return exact if exact < 2**53 else exact * (1 + Fraction(1, 2**40))
+
+
+def exact_product(matrix: csr_array, counts: Int64Array) -> Int64Array:
+    """Matrix times counts in int64, refused when a row could leave 64 bits."""
+    largest = int(abs(matrix).sum(axis=1).max()) if matrix.nnz else 0
+    if largest * max(int(np.abs(counts).max(initial=0)), 1) >= 2**62:
+        raise DataError("The answers are too large for 64 bits; scale the query down.")
+    return np.asarray(matrix @ counts, np.int64)
+
+
+def sparse_data(matrix: csr_array) -> dict[str, Any]:
+    """A sparse matrix as plain data: shape, and row, column, value of every entry."""
+    entries = matrix.tocoo()
+    return {
+        "shape": [int(n) for n in matrix.shape],
+        "rows": entries.row.tolist(),
+        "columns": entries.col.tolist(),
+        "values": entries.data.tolist(),
+    }
+
+
+def _table(data: Any) -> Table:
+    if not isinstance(data, Table):
+        raise DataError(f"Expected a `Table`; got a {type(data).__name__}.")
+    return data
