@@ -34,7 +34,7 @@ def test_demo_says_what_matters(demo):
         "52 independent figures of 3,221",
         "3,169 dimensions",
         "typical error",
-        "held totals are kept exactly",
+        "held totals are kept",
         "values.csv",
         "certificate.json",
         "subspacedp verify",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy.typing as npt
+
 from subspacedp.errors import BudgetError, InvariantError, ReleaseError
 from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, as_held, bind
 from subspacedp.mechanisms.base import Mechanism
+from subspacedp.mechanisms.extended import Extended, with_strategy
 from subspacedp.mechanisms.projected import Projected
 from subspacedp.privacy import Budget
 from subspacedp.release import Design
@@ -13,7 +16,7 @@ from subspacedp.tables import Domain, Neighbours, Query, ReplaceOne, as_query
 
 __all__ = ["MECHANISMS", "design"]
 
-MECHANISMS: dict[str, type[Mechanism]] = {"projected": Projected}
+MECHANISMS: dict[str, type[Mechanism]] = {"projected": Projected, "extended": Extended}
 MAX_DECIMALS = 12
 # Sums of noise of this scale over any table leave 64 bits with probability below exp(−2**13).
 LARGEST_SCALE = 2.0**40
@@ -29,6 +32,7 @@ def design(
     neighbours: Neighbours | None = None,
     mechanism: str = "projected",
     decimals: int | None = None,
+    basis: npt.ArrayLike | None = None,
 ) -> Mechanism:
     """Design a mechanism: what to publish, what to hold, what to promise.
 
@@ -44,9 +48,13 @@ def design(
     neighbours
         What one person may change; `ReplaceOne()` by default.
     mechanism
-        "projected": noise on every count, projected onto the null space of the invariants.
+        "projected": noise on every answer, projected onto the null space of the invariants.
+        "extended": noise inside the null space, for the sensitivity that is left there.
     decimals
         None: real values and the S guarantee. 0 or k: digits that add up exactly, and G.
+    basis
+        For "extended": an orthonormal basis of the null space as columns. Laplace noise depends on
+        it; by default any basis is taken.
 
     Examples
     --------
@@ -91,6 +99,13 @@ def design(
         raise InvariantError(
             "What is held fixes every answer: nothing is left to protect.", rank=space.rank
         )
+    if mechanism != "extended" and basis is not None:
+        raise ReleaseError("`basis` is for the extended mechanism.")
+    if mechanism == "extended" and decimals is not None:
+        raise ReleaseError(
+            "Digits that add up need the projected mechanism; publish real values (decimals=None) "
+            "with the extended one."
+        )
     made = Design(
         mechanism=mechanism,
         query=query,
@@ -99,6 +114,8 @@ def design(
         neighbours=relation,
         decimals=decimals,
     )
+    if mechanism == "extended":
+        made = with_strategy(made, basis)
     if made.digits is not None:
         _ = made.digits.needed  # refuses now what cannot be rounded
     if made.law.scale > LARGEST_SCALE:

@@ -1,13 +1,14 @@
 """Noise: keyed random words, exact laws on the integers, and the joint model of a release."""
 
-from subspacedp.noise.draw import add_noise, draw, uses_float_quantile
+from subspacedp.noise.draw import add_noise, draw, draw_each, uses_float_quantile
 from subspacedp.noise.inversion import QUANTILE_BOUND
 from subspacedp.noise.laws import DiscreteLaplace, NoiseLaw, RoundedGaussian
-from subspacedp.noise.model import NoiseModel
+from subspacedp.noise.model import BasisNoise, NoiseModel
 from subspacedp.noise.words import Keystream, ReleaseKeys
 
 __all__ = [
     "QUANTILE_BOUND",
+    "BasisNoise",
     "DiscreteLaplace",
     "Keystream",
     "NoiseLaw",
@@ -16,5 +17,6 @@ __all__ = [
     "RoundedGaussian",
     "add_noise",
     "draw",
+    "draw_each",
     "uses_float_quantile",
 ]

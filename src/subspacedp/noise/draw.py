@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from subspacedp.noise.thresholds import Lookup, ThresholdTable, refine, threshol
 from subspacedp.noise.words import Keystream, ReleaseKeys
 from subspacedp.parallel import compiled, for_each, pieces, thread_count
 
-__all__ = ["add_noise", "draw", "lookup_of", "uses_float_quantile"]
+__all__ = ["add_noise", "draw", "draw_each", "lookup_of", "uses_float_quantile"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -62,6 +62,24 @@ def add_noise(
         (lo * BLOCK, min(hi * BLOCK, base.size)) for lo, hi in pieces(blocks, 4 * thread_count())
     ]
     for_each(work, stretches if base.size else [])
+
+
+def draw_each(laws: Sequence[RoundedGaussian], member: Int64Array, keys: ReleaseKeys) -> Int64Array:
+    """Noise where cell i has the law number `member[i]`; cell i uses word i, as everywhere."""
+    words = keys.stream("noise/0").words(0, member.size)
+    more = keys.stream("refinement/0")
+    out = np.zeros(member.size, np.int64)
+    for number, law in enumerate(laws):
+        places = np.flatnonzero(member == number)
+        lookup = lookup_of(law)
+        values, open_ = lookup.lookup(words[places])
+        out[places] = values
+        for j in open_.tolist():
+            cell = int(places[j])
+            part = _Part(1, lookup, more, more)
+            exact = refine(law, int(words[cell]), part.words_of(cell), int(values[j]))
+            out[cell] = _settle(exact)
+    return out
 
 
 def lookup_of(law: IntegerLaw) -> Lookup:
@@ -117,10 +135,10 @@ class _Part:
         """Replace the provisional values of open words by their refined ones."""
         guesses = self.lookup.lookup(words[places])[0]
         for i, guess in zip(places.tolist(), guesses.tolist(), strict=True):
-            exact = refine(self.lookup.law, int(words[i]), self._words_of(first + i), guess)
+            exact = refine(self.lookup.law, int(words[i]), self.words_of(first + i), guess)
             out[i] = _settle(int(out[i]) + self.weight * (exact - guess))
 
-    def _words_of(self, cell: int) -> Callable[[int], int]:
+    def words_of(self, cell: int) -> Callable[[int], int]:
         return lambda k: int(self.more.words(cell * REFINEMENT_STRIDE + k, 1)[0])
 
 

@@ -8,43 +8,61 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.noise.laws import NoiseLaw
-from subspacedp.subspace import Digits, NullSpace
+from subspacedp.subspace import BasisStrategy, Digits, NullSpace
 
-__all__ = ["NoiseModel"]
+__all__ = ["BasisNoise", "NoiseModel"]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class NoiseModel:
-    """Release minus truth: Π_N e with independent integer noise e, plus digit rounding.
+    """Release minus truth: Π_N e with independent noise e of one variance, plus digit rounding.
 
     Guarantees
     ----------
     1. The mean is zero.
-    2. Without digits, variances are exact: Var(w·e) = Var(e₁)·|Π_N w|².
-    3. With digits, the rounding part is uncorrelated with Π_N e and bounded as `DigitPlan` says,
+    2. Without digits, variances are exact: Var(w·e) = Var(e₁)·|Π_N w|² (where the diagonal of Π_N
+       is; a general C of large size has upper bounds).
+    3. With digits, the rounding part is uncorrelated with Π_N e and bounded as the digits say,
        so stated variances are never too small.
     """
 
-    law: NoiseLaw
+    each: float  # Var(e₁), in units of the published values squared
     space: NullSpace
-    digits: Digits | None
-    grid: float = 1.0  # one unit of the integer noise
+    digits: Digits | None = None
 
     def cell_variance(self) -> npt.NDArray[np.float64]:
-        """The variance of every cell, in the domain's shape."""
+        """The variance of every answer, in their shape."""
         out = self.space.diagonal()
-        out *= self.law.variance * self.grid**2
+        out *= self.each
         if self.digits is not None:
-            out += self.digits.variance() * self.grid**2
+            out += self.digits.variance()
         return out
 
     def variance(self, weights: npt.ArrayLike) -> float:
-        """The variance of Σ wᵢ·cellᵢ; zero for what the invariants fix."""
+        """The variance of Σ wᵢ·answerᵢ; zero for what the invariants fix."""
         w = np.asarray(weights, np.float64)
         inside: Any = self.space.project(w)
-        out = self.law.variance * float(np.vdot(inside, inside)) * self.grid**2
+        out = self.each * float(np.vdot(inside, inside))
         if self.digits is not None:
-            out += self.digits.variance(w) * self.grid**2
-        scale = float(np.vdot(w, w)) * self.law.variance * self.grid**2
-        return 0.0 if out < 1e-20 * scale else out
+            out += self.digits.variance(w)
+        return 0.0 if out < 1e-20 * float(np.vdot(w, w)) * self.each else out
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class BasisNoise:
+    """Release minus truth: B e, with independent noise e on the coordinates of a basis B of N."""
+
+    each: float
+    strategy: BasisStrategy
+
+    def cell_variance(self) -> npt.NDArray[np.float64]:
+        """The variance of every answer, in their shape."""
+        squares = np.square(self.strategy.back).sum(axis=1)
+        return np.asarray(squares * self.each).reshape(self.strategy.space.shape)
+
+    def variance(self, weights: npt.ArrayLike) -> float:
+        """The variance of Σ wᵢ·answerᵢ; zero for what the invariants fix."""
+        w = np.asarray(weights, np.float64).reshape(-1)
+        inside = self.strategy.back.T @ w
+        out = self.each * float(np.vdot(inside, inside))
+        return 0.0 if out < 1e-20 * float(np.vdot(w, w)) * self.each else out

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.noise import QUANTILE_BOUND, uses_float_quantile
+from subspacedp.noise import QUANTILE_BOUND, RoundedGaussian, uses_float_quantile
 from subspacedp.release.verify import SEEDED
 from subspacedp.subspace import GeneralNullSpace
 
@@ -83,8 +83,8 @@ def certificate(release: Release) -> dict[str, Any]:
         ],
         "noise": {
             **design.law.as_dict(),
-            "unit": str(design.query.grid),
-            "on": "every answer, independently, before projection onto the null space",
+            "unit": str(design.unit),
+            "on": _measured(release),
             "rounding": _rounding(release),
         },
         "values": {
@@ -98,7 +98,14 @@ def certificate(release: Release) -> dict[str, Any]:
 
 def _rests_on(release: Release) -> str:
     words = "AES-256 in counter mode as a source of uniform words"
-    if uses_float_quantile(release.design.law):
+    design = release.design
+    steps = (
+        int(design.on_margins.denominators.max())
+        if design.mechanism == "extended" and design.basis is None
+        else 1
+    )
+    law = design.law
+    if isinstance(law, RoundedGaussian) and uses_float_quantile(RoundedGaussian(law.sigma * steps)):
         return (
             f"{words}, and on a bound of {QUANTILE_BOUND:.1e} on the error of a float64 normal "
             "quantile, checked but not proven; draws within it of a boundary are exact."
@@ -107,8 +114,22 @@ def _rests_on(release: Release) -> str:
 
 
 def _proof(release: Release) -> list[str]:
+    if release.design.mechanism == "extended":
+        return ["docs/proofs/extended.md", "docs/proofs/guarantees.md"]
     law = "laplace" if release.design.budget.pure else "gaussian"
     return [f"docs/proofs/projected-{law}.md", "docs/proofs/guarantees.md"]
+
+
+def _measured(release: Release) -> str:
+    design = release.design
+    if design.basis is not None:
+        return "every coordinate of the answers in a basis of the null space, independently"
+    if design.mechanism == "extended":
+        return (
+            "every answer projected onto the null space, independently, rounded to steps of one "
+            "over the answer's denominator, then projected again"
+        )
+    return "every answer, independently, before projection onto the null space"
 
 
 def _rounding(release: Release) -> str:
@@ -119,7 +140,9 @@ def _rounding(release: Release) -> str:
 
 
 def _exactness(release: Release) -> str:
-    if release.design.decimals is None and isinstance(release.design.space, GeneralNullSpace):
+    if release.design.decimals is None and (
+        isinstance(release.design.space, GeneralNullSpace) or release.design.mechanism == "extended"
+    ):
         return (
             "Values are float64 computed to a relative residual of 1e-9 in the held figures; the "
             "guarantee is of the exact value."

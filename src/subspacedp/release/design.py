@@ -15,10 +15,18 @@ import numpy.typing as npt
 from subspacedp.balls import ball, round_up
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix
-from subspacedp.noise import DiscreteLaplace, NoiseLaw, NoiseModel, RoundedGaussian
+from subspacedp.noise import BasisNoise, DiscreteLaplace, NoiseLaw, NoiseModel, RoundedGaussian
 from subspacedp.privacy import Budget, Guarantee, PureDP, kind_of
 from subspacedp.privacy.budgets import exact_decimal
-from subspacedp.subspace import Digits, NullSpace, digits_of, space_of
+from subspacedp.subspace import (
+    BasisStrategy,
+    Digits,
+    MarginNullSpace,
+    MarginStrategy,
+    NullSpace,
+    digits_of,
+    space_of,
+)
 from subspacedp.tables import Domain, Neighbours, Query, Sensitivity
 
 __all__ = ["Design", "ExpectedError", "calibrated_law"]
@@ -65,6 +73,7 @@ class Design:
     budget: Budget
     neighbours: Neighbours
     decimals: int | None
+    basis: BasisStrategy | None = None  # what an extended mechanism measures, unless margins
 
     @property
     def domain(self) -> Domain:
@@ -85,8 +94,34 @@ class Design:
 
     @cached_property
     def law(self) -> NoiseLaw:
-        """The law of the integer noise on every measured answer."""
-        return calibrated_law(self.budget, self.query.sensitivity(self.neighbours))
+        """The law of the noise on every number that is measured, in units of `unit`.
+
+        For the extended mechanism on margins, before rounding: each number is rounded to steps of
+        one over its denominator.
+        """
+        return calibrated_law(self.budget, self.sensitivity)
+
+    @cached_property
+    def sensitivity(self) -> Sensitivity:
+        """Of the numbers that are measured, in units of `unit`."""
+        if self.mechanism != "extended":
+            return self.query.sensitivity(self.neighbours)
+        if self.basis is not None:
+            return self.basis.sensitivity(self.query, self.neighbours)
+        squared = self.on_margins.sensitivity(self.neighbours)
+        return Sensitivity(self.query.sensitivity(self.neighbours).l1, squared)
+
+    @cached_property
+    def on_margins(self) -> MarginStrategy:
+        """What the extended mechanism measures when margins are held."""
+        if not isinstance(self.space, MarginNullSpace):
+            raise ReleaseError("This strategy is for held margins alone.")
+        return MarginStrategy(self.space)
+
+    @property
+    def unit(self) -> Fraction:
+        """One unit of the integer noise."""
+        return self.query.grid if self.basis is None else self.query.grid / 2**self.basis.bits
 
     @cached_property
     def guarantee(self) -> Guarantee:
@@ -103,11 +138,16 @@ class Design:
         )
 
     @cached_property
-    def noise(self) -> NoiseModel:
+    def noise(self) -> NoiseModel | BasisNoise:
         """The joint law of release minus truth."""
-        return NoiseModel(
-            law=self.law, space=self.space, digits=self.digits, grid=float(self.query.grid)
-        )
+        each = self.law.variance * float(self.unit) ** 2
+        if self.basis is not None:
+            return BasisNoise(each=each, strategy=self.basis)
+        if self.mechanism == "extended":
+            # Each cell is rounded to its own grid; the coarsest adds most.
+            coarsest = int(self.on_margins.denominators.min())
+            each = RoundedGaussian(self.law.scale * coarsest).variance / coarsest**2
+        return NoiseModel(each=each, space=self.space, digits=self.digits)
 
     def expected_error(self) -> ExpectedError:
         """The mean squared error in total and cell by cell; no data needed."""
@@ -123,6 +163,7 @@ class Design:
             "budget": self.budget.as_dict(),
             "neighbours": neighbours_data(self.neighbours),
             "decimals": self.decimals,
+            **({"basis": self.basis.as_dict()} if self.basis is not None else {}),
         }
 
     @cached_property

@@ -12,6 +12,7 @@ from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, bind
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
 from subspacedp.release.design import Design
+from subspacedp.subspace import BasisStrategy, space_of
 from subspacedp.tables import (
     AddRemoveOne,
     Axis,
@@ -35,10 +36,17 @@ def rebuild_design(data: Mapping[str, Any]) -> Design:
     try:
         query = _query(data["query"])
         budget = dict(data["budget"])
+        held = bind(_held(data["held"], query), query)
+        basis = data.get("basis")
         return Design(
             mechanism=str(data["mechanism"]),
             query=query,
-            held=bind(_held(data["held"], query), query),
+            held=held,
+            basis=None
+            if basis is None
+            else BasisStrategy(
+                space_of(held), np.asarray(basis["weights"], np.int64), int(basis["bits"])
+            ),
             budget=BUDGETS[budget.pop("name")](**budget),
             neighbours=_neighbours(data["neighbours"]),
             decimals=data["decimals"],

@@ -14,14 +14,17 @@ from subspacedp.subspace.general import GeneralNullSpace
 from subspacedp.subspace.general_digits import GeneralDigits
 from subspacedp.subspace.margins import MarginNullSpace
 from subspacedp.subspace.mixed import Mixed
+from subspacedp.subspace.strategy import BasisStrategy, MarginStrategy
 from subspacedp.tables import Domain, Query, as_query
 
 __all__ = [
+    "BasisStrategy",
     "DigitPlan",
     "Digits",
     "GeneralDigits",
     "GeneralNullSpace",
     "MarginNullSpace",
+    "MarginStrategy",
     "Mixed",
     "NullSpace",
     "digits_of",

@@ -42,7 +42,7 @@ class GeneralDigits:
                 "Digits can add up only for invariants with whole coefficients; publish real "
                 "values (decimals=None) instead."
             )
-        return LatticeDigits(self.space.held.matrix, self.decimals)
+        return LatticeDigits(self.space.held.matrix.toarray(), self.decimals)
 
     @property
     def needed(self) -> bool:

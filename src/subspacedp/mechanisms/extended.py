@@ -1,0 +1,98 @@
+"""The extended Gaussian and Laplace mechanisms (the paper's Algorithm 1 and Corollaries 15, 18).
+
+Noise lives inside the null space from the start: Π_N A(x) is measured with noise for its own
+sensitivity Δ(Π_N A), which is never more than Δ(A) in ℓ₂, and the release is what it says of the
+null space plus C⁺c.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import ReleaseError
+from subspacedp.invariants import HeldMargins, HeldValues
+from subspacedp.mechanisms.base import Mechanism
+from subspacedp.noise import Keystream, ReleaseKeys, RoundedGaussian, add_noise, draw_each
+from subspacedp.release import Design
+from subspacedp.subspace import BasisStrategy
+from subspacedp.tables import Cells
+
+__all__ = ["Extended", "with_strategy"]
+
+MOST_BITS = 30
+LARGEST_UNITS = 2.0**38  # noise scale in units of the grid: coarser grids for small budgets
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Extended(Mechanism):
+    """Noise on the answers' part in the null space.
+
+    Guarantees
+    ----------
+    1. The measurement is private with the design's budget over all neighbours, for the sensitivity
+       of exactly the integers that are measured (docs/proofs/extended.md).
+    2. The release is g(noisy) + C⁺c with g(noisy) in the null space: S.
+    3. With Gaussian noise the mean squared error is (n − n_c)·σ², σ for Δ₂(Π_N A); never above the
+       projected mechanism's but for the rounding of the grid.
+    """
+
+    proofs: ClassVar[tuple[str, ...]] = ("extended.md", "guarantees.md")
+
+    def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[np.int64]:
+        """The part of the answers in the null space, as integers, plus noise."""
+        design = self.design
+        if design.basis is not None:
+            measured = design.basis.integers(answers)
+            add_noise(design.law, keys, 0, measured, measured)
+            return measured
+        measured = design.on_margins.integers(answers)
+        sizes, member = np.unique(design.on_margins.denominators, return_inverse=True)
+        # One step up: the product must not round below σ times the denominator.
+        scales = [math.nextafter(design.law.scale * int(size), math.inf) for size in sizes]
+        laws = [RoundedGaussian(scale) for scale in scales]
+        return measured + draw_each(laws, member.reshape(-1), keys).reshape(measured.shape)
+
+    def reconstruct(
+        self,
+        noisy: npt.NDArray[np.int64],
+        exact: HeldValues,
+        coins: Keystream,
+        *,
+        overwrite: bool = False,
+    ) -> npt.NDArray[Any]:
+        """Π_N·noisy + C⁺c."""
+        del coins, overwrite
+        design = self.design
+        if design.basis is not None:
+            coordinates = noisy * 2.0**-design.basis.bits
+            inside = (design.basis.back @ coordinates).reshape(design.query.shape)
+        else:
+            inside = design.space.project(noisy / design.on_margins.denominators)
+        return (inside + design.space.lift(exact)) * float(design.query.grid)
+
+
+def with_strategy(design: Design, basis: npt.ArrayLike | None) -> Design:
+    """The design with what it measures: margins need no basis for Gaussian noise, others do.
+
+    The grid of a basis is 2**-30, or coarser where the noise would otherwise leave its range.
+    """
+    margins = isinstance(design.held, HeldMargins) and isinstance(design.query, Cells)
+    if basis is None and margins and not design.budget.pure:
+        largest = int(design.on_margins.denominators.max())
+        if design.law.scale * largest > LARGEST_UNITS:
+            raise ReleaseError(
+                "The budget is too small for noise in steps of the held groups' denominators; use "
+                "the projected mechanism."
+            )
+        return design
+    made = replace(design, basis=BasisStrategy.from_basis(design.space, MOST_BITS, basis))
+    spare = int(np.ceil(np.log2(max(made.law.scale / LARGEST_UNITS, 1.0))))
+    if spare == 0:
+        return made
+    coarser = BasisStrategy.from_basis(design.space, max(MOST_BITS - spare, 0), basis)
+    return replace(design, basis=coarser)

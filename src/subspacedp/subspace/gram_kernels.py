@@ -1,0 +1,185 @@
+"""Compiled loops for large components: exact elimination, and the inverse of a band on its band."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+__all__ = ["band_of_inverse", "eliminate", "quadratic_forms"]
+
+LARGEST = 2**30  # products of two such numbers, and their sums, stay within 63 bits
+
+
+@njit(cache=True, nogil=True)
+def _gcd(a: Any, b: Any) -> Any:
+    a, b = abs(a), abs(b)
+    while b:
+        a, b = b, a % b
+    return a
+
+
+@njit(cache=True, nogil=True)
+def eliminate(
+    starts: Any, columns: Any, data: Any, width: Any, order: Any, count: Any, budget: Any
+) -> Any:
+    """Which rows of an integer matrix depend on rows before them, in exact arithmetic.
+
+    Sparse fraction-free Gaussian elimination, a row at a time. A pivot row has zeros in the pivot
+    columns of earlier ones, so a new row is reduced by the pivots in the order they were found.
+
+    Parameters
+    ----------
+    starts, columns, data
+        The matrix by rows.
+    width
+        The number of columns.
+    order
+        The order of the rows, sparse ones first.
+    count
+        The number of entries of each column; pivots are taken where it is small.
+    budget
+        How many entries may be combined before giving up.
+
+    Returns
+    -------
+    uint8 array
+        For each row 0: depends on others, 1: independent, 2: not decided, because a number left
+        its 30 bits or the budget is spent.
+    """
+    state = np.full(starts.size - 1, 2, np.uint8)
+    pivot_of = np.full(width, -1, np.int64)  # the pivot row of each column
+    column_of = np.empty(starts.size - 1, np.int64)  # the pivot column of each pivot row
+    at = np.zeros(starts.size, np.int64)  # where pivot rows start in the pool
+    pool_columns = np.empty(2 * columns.size + 16, np.int64)
+    pool_data = np.empty(2 * columns.size + 16, np.int64)
+    work = np.zeros(width, np.int64)
+    seen = np.zeros(width, np.bool_)
+    touched = np.empty(width, np.int64)
+    found = 0
+    for i in order:
+        if budget < 0:
+            break
+        if found == width:
+            state[i] = 0
+            continue
+        size, fits = 0, True
+        heap = [np.int64(-1)]
+        heap.clear()
+        for e in range(starts[i], starts[i + 1]):
+            c = columns[e]
+            work[c], seen[c], touched[size] = data[e], True, c
+            size += 1
+            fits = fits and abs(data[e]) <= LARGEST
+            if pivot_of[c] >= 0:
+                heapq.heappush(heap, pivot_of[c])
+        while heap and fits:
+            k = heapq.heappop(heap)
+            value = work[column_of[k]]
+            if value == 0:
+                continue
+            pivot = pool_data[at[k]]
+            common = _gcd(value, pivot)
+            times, factor = pivot // common, value // common
+            budget -= at[k + 1] - at[k]
+            if times != 1:
+                budget -= size
+                for t in range(size):
+                    work[touched[t]] *= times
+            for e in range(at[k], at[k + 1]):
+                c = pool_columns[e]
+                if not seen[c]:
+                    seen[c], touched[size] = True, c
+                    size += 1
+                    if pivot_of[c] >= 0:
+                        heapq.heappush(heap, pivot_of[c])
+                work[c] -= factor * pool_data[e]
+                fits = fits and abs(work[c]) <= LARGEST
+            if times != 1:
+                for t in range(size):
+                    fits = fits and abs(work[touched[t]]) <= LARGEST
+        if fits:
+            content, entries = np.int64(0), 0
+            for t in range(size):
+                if work[touched[t]] != 0:
+                    content = _gcd(work[touched[t]], content)
+                    entries += 1
+            state[i] = 1 if entries else 0
+            if entries:
+                best = np.int64(-1)
+                if at[found] + entries > pool_data.size:
+                    more_columns = np.empty(2 * pool_data.size + entries, np.int64)
+                    more_data = np.empty(2 * pool_data.size + entries, np.int64)
+                    more_columns[: at[found]] = pool_columns[: at[found]]
+                    more_data[: at[found]] = pool_data[: at[found]]
+                    pool_columns, pool_data = more_columns, more_data
+                end = at[found]
+                for t in range(size):
+                    c = touched[t]
+                    if work[c] == 0:
+                        continue
+                    pool_columns[end], pool_data[end] = c, work[c] // content
+                    # Small pivots keep numbers small, rare columns keep rows short.
+                    if best < 0 or (abs(pool_data[end]), count[c]) < (
+                        abs(pool_data[best]), count[pool_columns[best]]
+                    ):  # fmt: skip
+                        best = end
+                    end += 1
+                first = at[found]
+                c, value = pool_columns[best], pool_data[best]
+                pool_columns[best], pool_data[best] = pool_columns[first], pool_data[first]
+                pool_columns[first], pool_data[first] = c, value
+                if value < 0:
+                    for e in range(first, end):
+                        pool_data[e] = -pool_data[e]
+                pivot_of[c], column_of[found] = found, c
+                found += 1
+                at[found] = end
+        for t in range(size):
+            work[touched[t]], seen[touched[t]] = 0, False
+    return state
+
+
+@njit(cache=True, nogil=True)
+def band_of_inverse(factor: Any) -> Any:
+    """The entries of (L Lᵀ)⁻¹ inside the band of L (Takahashi, Fagan and Chen 1973).
+
+    `factor[i, k]` is L[i + k, i], and the result has the same layout.
+    """
+    n, width = factor.shape
+    out = np.zeros_like(factor)
+    column = np.empty(width)
+    for i in range(n - 1, -1, -1):
+        last = min(width, n - i)
+        # Z[j, i] = −Σ_k L[k, i] Z[k, j] / L[i, i] for j > i, all k within the band.
+        column[:] = 0.0
+        for k in range(1, last):
+            weight, z = factor[i, k], out[i + k]
+            total = weight * z[0]
+            for j in range(1, last - k):
+                column[k + j] += weight * z[j]
+                total += factor[i, k + j] * z[j]
+            column[k] += total
+        total = 1.0 / factor[i, 0]
+        for j in range(1, last):
+            out[i, j] = -column[j] / factor[i, 0]
+            total -= factor[i, j] * out[i, j]
+        out[i, 0] = total / factor[i, 0]
+    return out
+
+
+@njit(cache=True, nogil=True)
+def quadratic_forms(starts: Any, rows: Any, data: Any, band: Any) -> Any:
+    """cᵀ Z c for every column c of a sparse matrix and the symmetric band matrix Z."""
+    out = np.zeros(starts.size - 1)
+    for c in range(out.size):
+        total = 0.0
+        for e in range(starts[c], starts[c + 1]):
+            total += data[e] * data[e] * band[rows[e], 0]
+            for f in range(starts[c], e):
+                low, high = min(rows[e], rows[f]), max(rows[e], rows[f])
+                total += 2.0 * data[e] * data[f] * band[low, high - low]
+        out[c] = total
+    return out

@@ -1,0 +1,132 @@
+"""All components together: C z = r by refinement, and the diagonal of the projection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.subspace.components import Rows, used_columns
+from subspacedp.subspace.gram import (
+    Block,
+    DenseBlock,
+    root_by_eigenvectors,
+    root_by_singular_vectors,
+    small_blocks,
+)
+from subspacedp.subspace.gram_iterative import iterative_block
+from subspacedp.subspace.gram_rank import Ranks
+
+__all__ = ["Dual"]
+
+FloatArray = npt.NDArray[np.float64]
+
+TARGET = 1e-12  # the relative residual aimed at
+PROMISED = 1e-9  # and the one that counts as reached
+ROUNDS = 8  # of refinement
+SMALL_ROWS, DENSE_ROWS = 32, 300  # components solved in stacks, and one by one
+TALL = 3 * 10**7  # entries of a component of few columns and many rows
+PRODUCTS = 2 * 10**8  # entries combined for the sharper bound on the diagonal
+EPS = float(np.finfo(np.float64).eps)
+
+
+class Dual:
+    """G⁺ for unit rows, component by component."""
+
+    def __init__(self, rows: Rows, ranks: Ranks) -> None:
+        self.rows = rows
+        self.blocks: list[tuple[slice, Block]] = list(_blocks(rows, ranks))
+
+    def solve(self, residual: FloatArray, target: FloatArray) -> FloatArray:
+        """A y with G y ≈ r; `target` is a norm for each component."""
+        out = residual.copy()  # a single row has G = 1
+        for part, block in self.blocks:
+            at = self.rows.component[part.start]
+            out[part] = block.solve(residual[part], float(target[at]))
+        return out
+
+    def reach(self, values: FloatArray, wanted: FloatArray) -> bool:
+        """Move `values` within R, in place, until C values = wanted.
+
+        Returns whether every component came to 1e-9 of where it started, or to rounding error.
+        """
+        rows = self.rows
+        rest = wanted - rows.matrix @ values
+        # Rounding error of C v, to first order: rows of k entries have √k eps of their sum.
+        noise = 4 * EPS * rows.norms_of(np.abs(wanted) + rows.absolute @ np.abs(values))
+        start = size = rows.norms_of(rest)
+        target = np.maximum(TARGET * start, noise)
+        for _ in range(ROUNDS):
+            open_ = size > target
+            if not open_.any():
+                break
+            rest[~open_[rows.component]] = 0.0
+            step = rows.matrix.T @ self.solve(rest, target / 2)
+            moved = values + step
+            after = wanted - rows.matrix @ moved
+            now = rows.norms_of(after)
+            if not np.any(now[open_] < size[open_] / 2):
+                break
+            values[:] = moved
+            rest, size = after, now
+        return bool(np.all(size <= np.maximum(PROMISED * start, 1e3 * noise)))
+
+    @cached_property
+    def diagonal(self) -> tuple[FloatArray, bool]:
+        """diag(Π_N), and whether it is exact rather than an upper bound."""
+        single = int(np.searchsorted(self.rows.sizes, 1, side="right"))
+        alone = self.rows.matrix[:single]
+        share: FloatArray = np.zeros(self.rows.matrix.shape[1])
+        share[alone.indices] = alone.data**2
+        exact = True
+        for part, block in self.blocks:
+            found = block.leverage()
+            exact = exact and found is not None
+            share += _least_leverage(self.rows.matrix[part]) if found is None else found
+        return np.clip(1.0 - share, 0.0, 1.0), exact
+
+
+def _blocks(rows: Rows, ranks: Ranks) -> Iterator[tuple[slice, Block]]:
+    """How each component of more than one row is solved."""
+    single, small = np.searchsorted(rows.sizes, [1, SMALL_ROWS], side="right")
+    closer = np.zeros(0, np.int64)
+    if small > single:
+        stacked, closer = small_blocks(rows, int(single), int(small), ranks.component)
+        yield slice(int(rows.starts[single]), int(rows.starts[small])), stacked
+    for component in [*closer.tolist(), *range(int(small), rows.components)]:
+        part = slice(int(rows.starts[component]), int(rows.starts[component + 1]))
+        whole = rows.block(component)
+        compact, columns = used_columns(whole)
+        rank, (count, width) = int(ranks.component[component]), compact.shape
+        if count <= DENSE_ROWS:
+            root = root_by_eigenvectors(compact, rank)
+        elif width <= DENSE_ROWS and count * width <= TALL:
+            root = None
+        else:
+            yield part, iterative_block(compact, columns, whole.shape[1], rank)
+            continue
+        if root is None:
+            root = root_by_singular_vectors(compact, rank)
+        yield part, DenseBlock(whole, root)
+
+
+def _least_leverage(block: Any) -> FloatArray:
+    """‖c‖⁴ / cᵀ G c ≤ cᵀ G⁺ c for every column c of C (Cauchy–Schwarz), 0 for a zero column.
+
+    Where G is out of reach, cᵀ G c ≤ Σ_j c_j² Σ_k |C|_k·|C|_j takes its place, which only lowers
+    the bound.
+    """
+    square = block.multiply(block)
+    norm = np.asarray(square.sum(axis=0)).reshape(-1)
+    count = np.bincount(block.indices, minlength=1).astype(np.float64)
+    pairs = float(count @ count)
+    if pairs * block.nnz / block.shape[0] <= PRODUCTS:
+        form = np.asarray((block @ block.T @ block).multiply(block).sum(axis=0)).reshape(-1)
+    else:
+        absolute = abs(block)
+        form = square.T @ (absolute @ np.asarray(absolute.sum(axis=0)).reshape(-1))
+    # A hair lower, for rounding error.
+    return np.where(form > 0.0, norm**2 / np.where(form > 0.0, form, 1.0), 0.0) * (1 - 1e-12)

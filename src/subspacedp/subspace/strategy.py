@@ -1,0 +1,209 @@
+"""What the extension framework measures: the answers' part in the null space, in integers.
+
+Measuring Π_N A(x) instead of A(x) needs noise for Δ(Π_N A) only. Two ways to have integers:
+
+- held margins: every entry of Π_N A(x) is a whole number over a public denominator, so the entry
+  times its denominator is measured, and no basis is formed (`MarginStrategy`);
+- any C: coordinates in an orthonormal basis of N, the basis itself put on a public grid
+  (`BasisStrategy`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import InvariantError, ReleaseError
+from subspacedp.subspace.general import GeneralNullSpace
+from subspacedp.subspace.margins import MarginNullSpace
+from subspacedp.tables import Neighbours, Query, Sensitivity
+from subspacedp.tables.queries import exact_product, matrix_sensitivity
+
+__all__ = ["BasisStrategy", "MarginStrategy"]
+
+Int64Array = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+LARGEST_BASIS = 1000
+MOST_PAIR_TYPES = 1 << 20
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MarginStrategy:
+    """Π_N·answers for held margins, each entry in steps of one over its public denominator."""
+
+    space: MarginNullSpace
+
+    @cached_property
+    def denominators(self) -> Int64Array:
+        """The denominator of every cell, in the domain's shape."""
+        out = self.space.denominators
+        if out.dtype == object:
+            raise ReleaseError(
+                "The held groups have sizes without a common multiple in 64 bits; use the "
+                "projected mechanism."
+            )
+        return np.broadcast_to(out, self.space.shape)
+
+    def integers(self, answers: Int64Array) -> Int64Array:
+        """Denominator · Π_N·answers, exactly."""
+        inside = self.space.lift_exact(self.space.held.sums(answers)).rsub(answers)
+        largest = int(np.abs(inside.whole).max(initial=0)) + 1
+        if largest * int(self.denominators.max()) >= 2**62:
+            raise ReleaseError(
+                "The counts times their denominators leave 64 bits; use the projected mechanism."
+            )
+        return np.asarray(inside.whole * self.denominators + inside.numerator, np.int64)
+
+    def sensitivity(self, neighbours: Neighbours) -> Fraction:
+        """Δ₂(Π_N A)² for counts: closed form for one record, a safe bound for several.
+
+        One record: the largest ‖Π_N e_i‖² = Π_ii (add-remove), or ‖Π_N(e_i − e_j)‖² = Π_ii + Π_jj
+        − 2Π_ij (replace-one). Several: ‖Π_N u‖ is at most ‖u‖, and at most the sum over records.
+        """
+        full = Fraction(neighbours.l2_squared)
+        if neighbours.persons == 1:
+            one = float(self.space.diagonal().max())
+        else:
+            one = self._largest_pair(maybe_none=not neighbours.keeps_total)
+        # Rounding error of a few sums of ratios: far below the part in 10¹² added here.
+        return min(full, neighbours.records**2 * Fraction(one) * (1 + Fraction(1, 10**12)))
+
+    def _largest_pair(self, *, maybe_none: bool) -> float:
+        """The largest ‖Π_N(e_i − e_j)‖², over all kinds of pairs that sizes and levels allow.
+
+        On each axis a pair is described by the sizes of both labels' groups and the finest level
+        at which they share one. Not every such description need occur, so this is an upper bound.
+        """
+        axes = self.space.domain.axes
+        steps = [sorted({k.steps[a] for k in self.space.held.expansion}) for a in range(len(axes))]
+        kinds = [self._pair_kinds(a, steps[a]) for a in range(len(axes))]
+        if int(np.prod([len(kind) for kind in kinds], dtype=float)) > MOST_PAIR_TYPES:
+            return 2.0
+        best = float(self.space.diagonal().max()) if maybe_none else 0.0
+        for pair in product(*kinds):
+            first = second = shared = 0.0
+            for k, a in self.space.held.expansion.items():
+                one = two = 1.0
+                together = True
+                for axis, (size_i, size_j, level) in enumerate(pair):
+                    one *= size_i[k.steps[axis]]
+                    two *= size_j[k.steps[axis]]
+                    together = together and level <= k.steps[axis]
+                first += a / one
+                second += a / two
+                shared += a / one if together else 0.0
+            same = all(level == 0 for _, _, level in pair)
+            if not same:
+                best = max(best, (1 - first) + (1 - second) + 2 * shared)
+        return best
+
+    def _pair_kinds(
+        self, axis: int, steps: list[int]
+    ) -> list[tuple[dict[int, int], dict[int, int], int]]:
+        """(sizes of one, sizes of the other, finest shared step) for pairs of labels of an axis."""
+        source = self.space.domain.axes[axis]
+        levels = {s: source.step(s) for s in steps}
+        rows = np.array([levels[s].sizes[levels[s].codes] for s in steps], np.int64)
+        distinct = np.unique(rows.reshape(len(steps), len(source)), axis=1).T
+        sizes = [dict(zip(steps, row.tolist(), strict=True)) for row in distinct]
+        different = [
+            (first, second, level)
+            for i, first in enumerate(sizes)
+            for second in sizes[: i + 1]
+            for level in range(1, source.depth)
+            # Sharing a group at a level and all coarser ones means the same sizes there.
+            if all(first[s] == second[s] for s in steps if s >= level)
+        ]
+        return [*((one, one, 0) for one in sizes), *different]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BasisStrategy:
+    """Coordinates of the answers in a basis of N, the basis put on a public grid of 2**-bits.
+
+    Guarantees
+    ----------
+    1. What is measured is `weights · answers` in exact integers; sensitivities are those of exactly
+       these integers.
+    2. Putting the basis on the grid moves no coordinate by more than 2**-(bits+1) times the sum of
+       the answers' sizes: a public bound on the bias it causes.
+    """
+
+    space: MarginNullSpace | GeneralNullSpace
+    weights: Int64Array  # (dimension, answers)
+    bits: int
+
+    @classmethod
+    def from_basis(
+        cls,
+        space: MarginNullSpace | GeneralNullSpace,
+        bits: int,
+        basis: npt.ArrayLike | None = None,
+    ) -> BasisStrategy:
+        """The strategy of an orthonormal basis of N, by default any."""
+        if space.size > LARGEST_BASIS:
+            raise ReleaseError(
+                f"This mechanism forms a basis, and {space.size:,} answers are more than "
+                f"{LARGEST_BASIS:,}; use the projected mechanism."
+            )
+        columns = space.basis() if basis is None else np.asarray(basis, np.float64)
+        if columns.shape != (space.size, space.dimension):
+            raise InvariantError(
+                f"A basis must have the shape {(space.size, space.dimension)}; got {columns.shape}."
+            )
+        inside = np.stack([space.project(c.reshape(space.shape)).reshape(-1) for c in columns.T])
+        if not np.allclose(inside, columns.T, atol=1e-9) or not np.allclose(
+            columns.T @ columns, np.eye(space.dimension), atol=1e-9
+        ):
+            raise InvariantError(
+                "The basis must be orthonormal and lie in the null space of the invariants."
+            )
+        return cls(space, np.rint(columns.T * 2.0**bits).astype(np.int64), bits)
+
+    def integers(self, answers: Int64Array) -> Int64Array:
+        """Weights · answers, exactly."""
+        from scipy.sparse import csr_array
+
+        return exact_product(csr_array(self.weights), answers.reshape(-1))
+
+    def sensitivity(self, query: Query, neighbours: Neighbours) -> Sensitivity:
+        """Of exactly the integers measured; from the declared one for a black box."""
+        from scipy.sparse import csr_array
+
+        if query.contributions is not None:
+            records = query.contributions
+            largest = int(np.abs(self.weights).sum(axis=1).max()) * int(abs(records).max())
+            if largest >= 2**62:
+                raise ReleaseError("The query's entries are too large for this mechanism.")
+            return matrix_sensitivity(csr_array(self.weights @ records), neighbours)
+        known = query.sensitivity(neighbours)
+        # ‖W v‖₂ ≤ ‖W‖_F-safe norm · ‖v‖₂, and ‖·‖₁ ≤ √k ‖·‖₂ in k dimensions.
+        k, n = self.weights.shape
+        norm = Fraction(2**self.bits + k * n)
+        squared = norm * norm * known.l2_squared
+        return Sensitivity(_root_up(k * squared), squared)
+
+    @cached_property
+    def back(self) -> FloatArray:
+        """From measured coordinates (in units of 1) to answers: a basis of N again."""
+        rows = self.weights * 2.0**-self.bits
+        return np.stack(
+            [self.space.project(row.reshape(self.space.shape)).reshape(-1) for row in rows], axis=1
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The integers that define what is measured."""
+        return {"bits": self.bits, "weights": self.weights.tolist()}
+
+
+def _root_up(value: Fraction) -> Fraction:
+    from subspacedp.balls import ball, round_up
+
+    return Fraction(round_up(lambda: ball(value).sqrt()))
