@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from subspacedp import datasets
     from subspacedp.errors import SubspaceDPError
     from subspacedp.invariants import LinearInvariants, hold, zeros
-    from subspacedp.mechanisms import design, impose
+    from subspacedp.mechanisms import design, impose, impose_on
     from subspacedp.privacy import (
         ZCDP,
         ApproxDP,
@@ -62,6 +62,7 @@ __all__ = [
     "gaussian_delta",
     "hold",
     "impose",
+    "impose_on",
     "null_space",
     "paper_constant",
     "zeros",
@@ -70,7 +71,7 @@ __all__ = [
 _HOME = {
     "errors": ["SubspaceDPError"],
     "invariants": ["LinearInvariants", "hold", "zeros"],
-    "mechanisms": ["design", "impose"],
+    "mechanisms": ["design", "impose", "impose_on"],
     "privacy": [
         "ZCDP",
         "ApproxDP",

@@ -2,7 +2,18 @@
 
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.design import MECHANISMS, design
+from subspacedp.mechanisms.extended import Extended
 from subspacedp.mechanisms.impose import impose
+from subspacedp.mechanisms.imposed import Imposed, impose_on
 from subspacedp.mechanisms.projected import Projected
 
-__all__ = ["MECHANISMS", "Mechanism", "Projected", "design", "impose"]
+__all__ = [
+    "MECHANISMS",
+    "Extended",
+    "Imposed",
+    "Mechanism",
+    "Projected",
+    "design",
+    "impose",
+    "impose_on",
+]

@@ -26,7 +26,7 @@ from subspacedp.invariants import (
 from subspacedp.subspace import space_of
 from subspacedp.tables import Domain, Query, as_query
 
-__all__ = ["held_values", "impose"]
+__all__ = ["held_values", "impose", "impose_bound"]
 
 
 def impose(
@@ -72,7 +72,13 @@ def impose(
     if not np.all(np.isfinite(values)):
         raise InvariantError("The noisy answers must be finite numbers.")
     values = values.reshape(query.shape).astype(np.float64)
-    wanted = held_values(bound, exact)
+    return impose_bound(bound, values, held_values(bound, exact))
+
+
+def impose_bound(
+    bound: HeldMargins | HeldMatrix, values: npt.NDArray[np.float64], wanted: HeldValues
+) -> npt.NDArray[np.float64]:
+    """`values - lift(C·values - c)` for bound invariants and values in the answers' shape."""
     residual: HeldValues
     if isinstance(bound, HeldMargins):
         residual = tuple(

@@ -19,7 +19,14 @@ from subspacedp.errors import BudgetError
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["DigitDifference", "DiscreteLaplace", "IntegerLaw", "NoiseLaw", "RoundedGaussian"]
+__all__ = [
+    "DeclaredNoise",
+    "DigitDifference",
+    "DiscreteLaplace",
+    "IntegerLaw",
+    "NoiseLaw",
+    "RoundedGaussian",
+]
 
 
 class IntegerLaw(Protocol):
@@ -119,6 +126,33 @@ class DiscreteLaplace:
             "rate": str(self.rate),
             "variance": self.variance,
             "mass": "P(z) proportional to exp(-rate * |z|), z any integer",
+        }
+
+
+@dataclass(frozen=True)
+class DeclaredNoise:
+    """The noise of a mechanism that is not ours: only what its owner says is known of it."""
+
+    description: str
+    declared_variance: float | None = None
+
+    @property
+    def variance(self) -> float:
+        """As declared; NaN where nothing was."""
+        return math.nan if self.declared_variance is None else self.declared_variance
+
+    @property
+    def scale(self) -> float:
+        """The standard deviation."""
+        return math.sqrt(self.variance)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What was declared, as plain data."""
+        return {
+            "family": "declared",
+            "description": self.description,
+            "variance": self.declared_variance,
+            "mass": "that of the mechanism the invariants are imposed on",
         }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,8 @@ def certificate(release: Release) -> dict[str, Any]:
         "stamp": (
             SEEDED
             if release.seeded
+            else "Noise of another mechanism, with the randomness that it brings."
+            if design.declared is not None
             else "Noise from a key that the operating system drew for this release alone."
         ),
         "design": design.as_dict(),
@@ -82,7 +85,7 @@ def certificate(release: Release) -> dict[str, Any]:
             for values in release.exact
         ],
         "noise": {
-            **design.law.as_dict(),
+            **(design.law if design.declared is None else design.declared).as_dict(),
             "unit": str(design.unit),
             "on": _measured(release),
             "rounding": _rounding(release),
@@ -91,12 +94,18 @@ def certificate(release: Release) -> dict[str, Any]:
             "type": "int64" if release.values.dtype.kind == "i" else "float64",
             "exactness": _exactness(release),
             "sha256": values_digest(release.values),
-            "expected_squared_error": design.expected_error().total,
+            "expected_squared_error": _number_or_none(design.expected_error().total),
         },
     }
 
 
+def _number_or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
 def _rests_on(release: Release) -> str:
+    if release.design.declared is not None:
+        return "the privacy guarantee that the other mechanism declares; it is not checked here."
     words = "AES-256 in counter mode as a source of uniform words"
     design = release.design
     steps = (
@@ -114,14 +123,17 @@ def _rests_on(release: Release) -> str:
 
 
 def _proof(release: Release) -> list[str]:
-    if release.design.mechanism == "extended":
-        return ["docs/proofs/extended.md", "docs/proofs/guarantees.md"]
+    other = {"extended": "extended.md", "imposed": "impose.md"}.get(release.design.mechanism)
+    if other is not None:
+        return [f"docs/proofs/{other}", "docs/proofs/guarantees.md"]
     law = "laplace" if release.design.budget.pure else "gaussian"
     return [f"docs/proofs/projected-{law}.md", "docs/proofs/guarantees.md"]
 
 
 def _measured(release: Release) -> str:
     design = release.design
+    if design.declared is not None:
+        return "the answers, by the other mechanism, before the invariants were imposed"
     if design.basis is not None:
         return "every coordinate of the answers in a basis of the null space, independently"
     if design.mechanism == "extended":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,14 @@ import numpy.typing as npt
 from subspacedp.balls import ball, round_up
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix
-from subspacedp.noise import BasisNoise, DiscreteLaplace, NoiseLaw, NoiseModel, RoundedGaussian
+from subspacedp.noise import (
+    BasisNoise,
+    DeclaredNoise,
+    DiscreteLaplace,
+    NoiseLaw,
+    NoiseModel,
+    RoundedGaussian,
+)
 from subspacedp.privacy import Budget, Guarantee, PureDP, kind_of
 from subspacedp.privacy.budgets import exact_decimal
 from subspacedp.subspace import (
@@ -74,6 +81,7 @@ class Design:
     neighbours: Neighbours
     decimals: int | None
     basis: BasisStrategy | None = None  # what an extended mechanism measures, unless margins
+    declared: DeclaredNoise | None = None  # for invariants imposed on another mechanism
 
     @property
     def domain(self) -> Domain:
@@ -140,7 +148,8 @@ class Design:
     @cached_property
     def noise(self) -> NoiseModel | BasisNoise:
         """The joint law of release minus truth."""
-        each = self.law.variance * float(self.unit) ** 2
+        law = self.law if self.declared is None else self.declared
+        each = law.variance * float(self.unit) ** 2
         if self.basis is not None:
             return BasisNoise(each=each, strategy=self.basis)
         if self.mechanism == "extended":
@@ -164,6 +173,7 @@ class Design:
             "neighbours": neighbours_data(self.neighbours),
             "decimals": self.decimals,
             **({"basis": self.basis.as_dict()} if self.basis is not None else {}),
+            **({"declared": asdict(self.declared)} if self.declared is not None else {}),
         }
 
     @cached_property

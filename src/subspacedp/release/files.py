@@ -209,7 +209,7 @@ def _same(column: str, wanted: Any, found: Any) -> bool:
     if wanted.shape != found.shape:
         return False
     if column == "stderr":  # standard errors may differ in the last bit between machines
-        return bool(np.allclose(wanted, found, rtol=1e-12, atol=0.0))
+        return bool(np.allclose(wanted, found, rtol=1e-12, atol=0.0, equal_nan=True))
     return bool(np.array_equal(wanted, found))
 
 

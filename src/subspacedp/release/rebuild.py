@@ -10,6 +10,7 @@ import numpy as np
 
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, bind
+from subspacedp.noise import DeclaredNoise
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
 from subspacedp.release.design import Design
 from subspacedp.subspace import BasisStrategy, space_of
@@ -37,11 +38,12 @@ def rebuild_design(data: Mapping[str, Any]) -> Design:
         query = _query(data["query"])
         budget = dict(data["budget"])
         held = bind(_held(data["held"], query), query)
-        basis = data.get("basis")
+        basis, declared = data.get("basis"), data.get("declared")
         return Design(
             mechanism=str(data["mechanism"]),
             query=query,
             held=held,
+            declared=None if declared is None else DeclaredNoise(**declared),
             basis=None
             if basis is None
             else BasisStrategy(

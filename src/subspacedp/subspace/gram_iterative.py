@@ -62,19 +62,37 @@ class IterativeBlock:
         """cᵀ G⁺ c for every column c; None where it is out of reach."""
         if self.rank == UNKNOWN:
             return None
-        found = None
-        if self.block.shape[0] <= DENSE_LEVERAGE:
-            root = root_by_eigenvectors(self.block, self.rank)
-            found = leverages(self.block, root) if root is not None else None
-        if found is None and self.gram is not None:
-            found = _banded_leverage(self.block, self.gram)
-        # Π_R has trace `rank`. A shift only lowers leverages, so what the sum misses bounds what
-        # any one of them misses.
-        if found is None or abs(float(found.sum()) - self.rank) > TRACE:
+        found = next(filter(self._adds_up, self._leverages()), None)
+        if found is None:
             return None
         out = np.zeros(self.width)
         out[self.columns] = found
         return out
+
+    def _leverages(self) -> Iterator[FloatArray]:
+        """Candidates for the leverages of the columns in use, the most accurate first."""
+        if self.block.shape[0] <= DENSE_LEVERAGE:
+            root = root_by_eigenvectors(self.block, self.rank)
+            if root is not None:
+                yield leverages(self.block, root)
+        if self.gram is not None:
+            yield from _banded_leverages(self.block, self.gram)
+
+    def _adds_up(self, leverage: FloatArray) -> bool:
+        """Whether they sum to the trace of Π_R, the rank.
+
+        A shift only lowers leverages, so what the sum misses bounds what any one of them misses.
+        """
+        return abs(float(leverage.sum()) - self.rank) <= TRACE
+
+
+def _dot(a: FloatArray, b: FloatArray) -> float:
+    # Not BLAS, whose threads cost more than they save here and decide the order of the sum.
+    return float(np.einsum("i,i->", a, b))
+
+
+def _norm(a: FloatArray) -> float:
+    return _dot(a, a) ** 0.5
 
 
 def conjugate_gradients(
@@ -82,26 +100,26 @@ def conjugate_gradients(
 ) -> tuple[FloatArray, float, int]:
     """The best y found with G y ≈ r, its residual by recursion, and the number of iterations."""
     y, rest = np.zeros_like(residual), residual.copy()
-    best, kept, when = float(np.linalg.norm(rest)), y.copy(), 0
+    best, kept, when = _norm(rest), y.copy(), 0
     direction = step = precondition(rest)
-    inner = float(rest @ step)
+    inner = _dot(rest, step)
     for iteration in range(most):
         if best <= target:
             return kept, best, iteration
         image = times(direction)
-        curvature = float(direction @ image)
+        curvature = _dot(direction, image)
         if not 0.0 < curvature < np.inf:  # nothing left but what no y can reach
             break
         y += inner / curvature * direction
         rest -= inner / curvature * image
-        size = float(np.linalg.norm(rest))
+        size = _norm(rest)
         if size < best:
             best, when = size, iteration
             kept[:] = y
         elif not np.isfinite(size) or iteration - when > PATIENCE:
             break
         step = precondition(rest)
-        inner, before = float(rest @ step), inner
+        inner, before = _dot(rest, step), inner
         direction = step + inner / before * direction
     return kept, best, most
 
@@ -110,7 +128,7 @@ def iterative_block(block: Any, columns: Int64Array, width: int, rank: int) -> I
     """Choose how to solve one component, by trying it on a right side in its range."""
     gram = _gram(block)
     trial = np.asarray(block @ np.random.default_rng(0).standard_normal(block.shape[1]))
-    target = RESIDUAL * float(np.linalg.norm(trial))
+    target = RESIDUAL * _norm(trial)
     patient = int(np.clip(10**10 // (2 * block.nnz), FEW, 20_000))
 
     for precondition, most, method in _candidates(gram, block, patient):
@@ -220,19 +238,15 @@ def _dense_solver(factor: FloatArray) -> Apply:
     return lambda vector: np.asarray(cho_solve((factor, True), vector))
 
 
-def _banded_leverage(block: Any, gram: Any) -> FloatArray | None:
+def _banded_leverages(block: Any, gram: Any) -> Iterator[FloatArray]:
     """cᵀ G⁻¹ c from the entries of G⁻¹ inside the band: all pairs of rows with a common column."""
     place, width = _band_order(gram)
     rows = place.size
     if rows * width > BAND_ENTRIES or rows * width**2 > INVERSE_WORK:
-        return None
+        return
     from subspacedp.subspace.gram_kernels import band_of_inverse, quadratic_forms
 
-    factor = next(_factors(_lower_band(gram, place, width)), None)
-    if factor is None:
-        return None
-    by_columns = block.tocsc()
-    inverse = band_of_inverse(np.ascontiguousarray(factor.T))
-    return np.asarray(
-        quadratic_forms(by_columns.indptr, place[by_columns.indices], by_columns.data, inverse)
-    )
+    columns = block.tocsc()
+    for factor in _factors(_lower_band(gram, place, width)):
+        inverse = band_of_inverse(np.ascontiguousarray(factor.T))
+        yield quadratic_forms(columns.indptr, place[columns.indices], columns.data, inverse)

@@ -121,12 +121,17 @@ def _least_leverage(block: Any) -> FloatArray:
     """
     square = block.multiply(block)
     norm = np.asarray(square.sum(axis=0)).reshape(-1)
-    count = np.bincount(block.indices, minlength=1).astype(np.float64)
-    pairs = float(count @ count)
+    count = np.bincount(block.indices, minlength=norm.size)
+    shared = np.flatnonzero(count > 1)
+    form = norm.copy()  # a column of one entry: G has unit diagonal
+    pairs = float(np.sum(count[shared].astype(np.float64) ** 2))
     if pairs * block.nnz / block.shape[0] <= PRODUCTS:
-        form = np.asarray((block @ block.T @ block).multiply(block).sum(axis=0)).reshape(-1)
+        part = block[:, shared]
+        form[shared] = np.asarray(((block @ block.T) @ part).multiply(part).sum(axis=0)).reshape(-1)
     else:
         absolute = abs(block)
-        form = square.T @ (absolute @ np.asarray(absolute.sum(axis=0)).reshape(-1))
+        reach = absolute @ np.asarray(absolute.sum(axis=0)).reshape(-1)
+        form[shared] = (square.T @ reach)[shared]
+    filled = norm > 0.0
     # A hair lower, for rounding error.
-    return np.where(form > 0.0, norm**2 / np.where(form > 0.0, form, 1.0), 0.0) * (1 - 1e-12)
+    return np.where(filled, norm**2 / np.where(filled, form, 1.0), 0.0) * (1 - 1e-12)
