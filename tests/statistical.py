@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -166,13 +167,14 @@ def z_limit() -> float:
     return float(stats.norm.isf(ALPHA / 2))
 
 
-def mean_p(values: npt.ArrayLike, expected: float) -> float:
-    """The two-sided p-value of a mean, by its z-score."""
-    v = np.asarray(values, np.float64).ravel()
-    spread = float(v.std(ddof=1)) / math.sqrt(v.size)
-    if spread == 0.0:
-        return 1.0 if float(v[0]) == expected else 0.0
-    return float(2 * stats.norm.sf(abs(float(v.mean()) - expected) / spread))
+def mean_p(values: npt.ArrayLike, expected: npt.ArrayLike) -> Any:
+    """The two-sided p-value of a mean, by its z-score; of each column's mean for a matrix."""
+    v = np.asarray(values, np.float64)
+    spread = v.std(axis=0, ddof=1) / math.sqrt(len(v))
+    off = np.abs(v.mean(axis=0) - expected)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = np.where(off == 0, 0.0, off / spread)
+    return 2 * stats.norm.sf(z)
 
 
 def replicates_for_variance(kurtosis: float, off: float = 0.05) -> int:

@@ -71,7 +71,7 @@ def exact_release(mechanism: Mechanism, table: sdp.Table, seed: int) -> Mixed:
 
 
 @strategies.both_engines
-@settings(max_examples=strategies.examples(8))
+@settings(max_examples=strategies.examples(6))
 @given(data=st.data(), seed=strategies.seeds)
 def test_digits_add_up_to_the_held_totals_as_integers(engine, data, seed):
     domain, held, mechanism = data.draw(designs(decimals=(0, 2)))
@@ -89,7 +89,7 @@ def test_digits_add_up_to_the_held_totals_as_integers(engine, data, seed):
     assert release.verify().ok
 
 
-@settings(max_examples=strategies.examples(8))
+@settings(max_examples=strategies.examples(6))
 @given(data=st.data(), seed=strategies.seeds)
 def test_real_values_add_up_to_the_held_totals_as_fractions(data, seed):
     domain, held, mechanism = data.draw(designs(decimals=(None,)))

@@ -90,7 +90,7 @@ def test_a_table_of_another_shape_is_refused():
 # ------------------------------------------------------------------------------------- ranks
 
 
-@settings(max_examples=strategies.examples(10))
+@settings(max_examples=strategies.examples(6))
 @given(strategies.problems())
 def test_the_rank_is_that_of_the_dense_matrix_over_the_rationals(problem):
     domain, held = problem
@@ -110,7 +110,7 @@ def test_counting_rows_instead_would_be_caught():
     assert family.rows == len(C) == 760  # a rank that ignored the shared building totals
 
 
-@settings(max_examples=strategies.examples(5))
+@settings(max_examples=strategies.examples(3))
 @given(strategies.problems(min_margins=1))
 def test_essential_margins_span_all_and_the_redundant_add_nothing(problem):
     domain, held = problem

@@ -110,6 +110,10 @@ class Case:
             table = np.cumsum(table, axis=a)
         return list(table.ravel())
 
+    def laws(self, seen, part=None):
+        """The law of the release, or of a part of it, as a function of the table; kept."""
+        return cache(lambda x: self.law(x, seen, part=part))
+
     def law(self, x, seen, *, part=None, q=Q):
         """The law of the release, or of a part of it, for one table."""
 
@@ -187,11 +191,11 @@ def test_plain_a_held_total_under_replace_one_costs_nothing(n, decimals):
     """The law of the whole release, dither included, is ε-close for every two neighbours."""
     case = Case(line(n), hold(), ReplaceOne(), decimals)
     assert case.mechanism.guarantee.kind == "plain"
-    seen = window(n, -2, 4)
+    law = case.laws(window(n, -2, 4))
     for x in tables(n, 3):
-        first = case.law(x, seen)
+        first = law(x)
         for y in neighbours(x, case.relation):
-            second = case.law(y, seen)
+            second = law(y)
             assert set(first) == set(second)
             assert violations(first, second, case.bound) == []
             assert all(sum(atom) == sum(x) for atom in first)
@@ -214,12 +218,12 @@ def test_plain_does_not_hold_where_the_relation_can_alter_the_total():
 def test_s_the_protected_part_is_private_over_all_neighbours(domain, held, size, relation):
     """Every atom of Π_N(release), for every two neighbours, those that change c included."""
     case = Case(domain, held, relation, None)
-    seen = window(case.cells, -size, size)
+    law = case.laws(window(case.cells, -size, size), case.protected)
     changed = False
     for x in tables(case.cells, 1):
-        first = case.law(x, seen, part=case.protected)
+        first = law(x)
         for y in neighbours(x, relation):
-            second = case.law(y, seen, part=case.protected)
+            second = law(y)
             assert set(first) == set(second)
             assert violations(first, second, case.bound) == []
             changed |= case.held(x) != case.held(y)
@@ -265,11 +269,11 @@ def test_s_without_a_window(n):
 def test_s_holds_with_decimals_that_need_no_rounding(domain, held, decimals):
     case = Case(domain, held, AddRemoveOne(), decimals)
     assert case.mechanism.guarantee.kind == "S"
-    seen = window(case.cells, -2, 2)
+    law = case.laws(window(case.cells, -2, 2), case.protected)
     for x in tables(case.cells, 1):
-        first = case.law(x, seen, part=case.protected)
+        first = law(x)
         for y in neighbours(x, case.relation):
-            second = case.law(y, seen, part=case.protected)
+            second = law(y)
             assert set(first) == set(second)
             assert violations(first, second, case.bound) == []
 
@@ -294,12 +298,12 @@ def test_g_tables_with_equal_totals_at_distance_k_are_k_epsilon_close(
 ):
     """Dither enumerated exactly: P(release|x) ≤ q^{-‖x − y‖₁} P(release|y) whenever C x = C y."""
     case = Case(domain, held, relation, decimals)
-    seen, pairs = window(case.cells, -size + 1, size), 0
+    law, pairs = case.laws(window(case.cells, -size + 1, size)), 0
     for x, y in itertools.combinations(tables(case.cells, 3 if case.cells < 4 else 2), 2):
         if case.held(x) != case.held(y):
             continue
         # A step of the relation moves Δ₁, so ‖x − y‖₁ = kΔ₁ means k steps.
-        first, second = case.law(x, seen), case.law(y, seen)
+        first, second = law(x), law(y)
         assert set(first) == set(second)
         assert violations(first, second, Q ** -distance(x, y)) == []
         assert all(case.held(atom) == case.held(x) for atom in first)

@@ -18,7 +18,7 @@ EPSILONS = [1e-6, 1e-3, 0.1, 0.5, 1.0, 4.0, 10.0, 100.0, 1e4]
 DELTAS = [0.9, 0.1, 1e-3, 1e-6, 1e-12, 1e-30]
 
 
-SIGMAS = [0.01, 0.3, 1.0, 5.0, 1000.0]
+SIGMAS = [0.05, 0.3, 1.0, 5.0, 1000.0]
 # Where δ(ε), about exp(−(ε σ − 1/2σ)²/2), is a float at all.
 WITHIN_FLOATS = [(s, e) for s in SIGMAS for e in EPSILONS if e * s - 0.5 / s < 36]
 
@@ -28,6 +28,12 @@ def test_the_stated_delta_is_the_hockey_stick_divergence_rounded_up(sigma, epsil
     stated, mu = Fraction(gaussian_delta(sigma, epsilon)), 1 / Fraction(sigma)
     assert delta_against(stated, epsilon, mu) == -1
     assert delta_against(stated * (1 - Fraction(1, 10**15)), epsilon, mu) == 1
+
+
+def test_a_delta_nearer_to_one_than_floats_tell_is_stated_as_one():
+    """σ = 0.01: 1 − δ is about e^{-1250}."""
+    for epsilon in (1e-6, 1.0, 100.0):
+        assert 1.0 <= gaussian_delta(0.01, epsilon) <= math.nextafter(1.0, 2.0)
 
 
 def test_a_delta_below_all_floats_is_rounded_up_to_the_least_of_them():

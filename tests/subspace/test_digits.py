@@ -130,7 +130,7 @@ def test_digits_keep_the_contract(engine, problem, seed, decimals, magnitude):
 
 
 @strategies.both_engines
-@settings(max_examples=strategies.examples(10))
+@settings(max_examples=strategies.examples(8))
 @given(
     problem=strategies.problems(min_margins=1),
     seed=strategies.seeds,
@@ -177,7 +177,7 @@ def test_sums_are_exact_for_totals_near_2_to_the_61(engine, problem, seed, decim
     assert (distance < q * 2 ** len(plan.axes)).all()
 
 
-@settings(max_examples=strategies.examples(4))
+@settings(max_examples=strategies.examples(3))
 @given(
     strategies.problems(min_margins=1, max_labels=40),
     strategies.seeds,
@@ -288,7 +288,7 @@ def mergeable(members: list[int], levels: list[tuple[int, ...]]) -> bool:
     )
 
 
-@settings(max_examples=strategies.examples(10))
+@settings(max_examples=strategies.examples(6))
 @given(strategies.problems(max_cells=100, max_labels=5))
 def test_the_merged_axes_are_the_fewest_possible(problem):
     domain, held = problem
@@ -420,6 +420,10 @@ TIGHT = {
     "two margins that share an axis": (
         [axis("a", [3]), axis("b", [4]), axis("c", [2])],
         sdp.hold("a", "c") & sdp.hold("b", "c"),
+    ),
+    "three totals": (
+        [axis("a", [2]), axis("b", [2]), axis("c", [2])],
+        sdp.hold("a") & sdp.hold("b") & sdp.hold("c"),
     ),
     "three margins": (
         [axis("a", [2]), axis("b", [3]), axis("c", [3])],

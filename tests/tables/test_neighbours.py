@@ -7,7 +7,7 @@ import pytest
 from subspacedp.errors import BudgetError
 from subspacedp.tables import AddRemoveOne, Neighbours, ReplaceOne
 
-CASES = [(m, k) for m in range(1, 5) for k in (None, *range(1, m + 1))]
+CASES = [(m, k) for m in range(1, 7) for k in (None, *range(1, m + 1))]
 
 
 def contributions(records: int, per_cell: int | None, cells: int, *, exactly: bool):

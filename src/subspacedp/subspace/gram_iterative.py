@@ -43,6 +43,7 @@ class IterativeBlock:
     columns: Int64Array
     width: int  # the number of all columns
     rank: int
+    spare: npt.NDArray[np.bool_]  # rows known to depend on others
     gram: Any | None  # G, sparse, where it is affordable
     precondition: Apply
     most: int
@@ -76,7 +77,8 @@ class IterativeBlock:
             if root is not None:
                 yield leverages(self.block, root)
         if self.gram is not None:
-            yield from _banded_leverages(self.block, self.gram)
+            keep = np.flatnonzero(~self.spare)
+            yield from _banded_leverages(self.block[keep], self.gram[keep][:, keep])
 
     def _adds_up(self, leverage: FloatArray) -> bool:
         """Whether they sum to the trace of Π_R, the rank.
@@ -92,7 +94,7 @@ def _dot(a: FloatArray, b: FloatArray) -> float:
 
 
 def _norm(a: FloatArray) -> float:
-    return _dot(a, a) ** 0.5
+    return float(np.sqrt(_dot(a, a)))
 
 
 def conjugate_gradients(
@@ -124,7 +126,9 @@ def conjugate_gradients(
     return kept, best, most
 
 
-def iterative_block(block: Any, columns: Int64Array, width: int, rank: int) -> IterativeBlock:
+def iterative_block(
+    block: Any, columns: Int64Array, width: int, rank: int, spare: npt.NDArray[np.bool_]
+) -> IterativeBlock:
     """Choose how to solve one component, by trying it on a right side in its range."""
     gram = _gram(block)
     trial = np.asarray(block @ np.random.default_rng(0).standard_normal(block.shape[1]))
@@ -132,11 +136,13 @@ def iterative_block(block: Any, columns: Int64Array, width: int, rank: int) -> I
     patient = int(np.clip(10**10 // (2 * block.nnz), FEW, 20_000))
 
     for precondition, most, method in _candidates(gram, block, patient):
-        made = IterativeBlock(block, columns, width, rank, gram, precondition, most, method)
+        # What comes later may take longer than the trial does.
+        made = IterativeBlock(
+            block, columns, width, rank, spare, gram, precondition, 4 * most, method
+        )
         _, reached, _ = conjugate_gradients(made.times, precondition, trial, target, most)
         if reached <= target:
-            # What comes later may take longer than the trial did.
-            return IterativeBlock(block, columns, width, rank, gram, precondition, 4 * most, method)
+            return made
     raise InvariantError(
         f"The invariants are too close to dependent: {block.shape[0]:,} rows that share cells "
         "could not be solved to 1e-12. Drop rows that follow from others.",

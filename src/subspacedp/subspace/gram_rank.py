@@ -39,6 +39,7 @@ class Ranks:
 
     component: Int64Array
     method: str
+    spare: npt.NDArray[np.bool_]  # rows found to depend on others, not all of them
 
 
 def ranks_of(rows: Rows) -> Ranks:
@@ -53,15 +54,19 @@ def ranks_of(rows: Rows) -> Ranks:
     matrix: Any = rows.whole[rows.source] if integer else rows.matrix
     left = peel(matrix, 0.0 if integer else PRIVATE)
     rank = rows.sizes - np.bincount(rows.component[left], minlength=rows.components)
+    spare = np.zeros(rows.source.size, bool)
     if not left.size:
-        return Ranks(rank, EXACT)
+        return Ranks(rank, EXACT, spare)
     core = matrix[left]
     label = connected(core)
     parent = np.zeros(label.max() + 1, np.int64)
     parent[label] = rows.component[left]
     found, undecided = np.zeros(parent.size, np.int64), np.ones(parent.size, bool)
     if integer and left.size > FEW_ROWS:
-        found, undecided = _eliminated(core, label)
+        state = _eliminated(core)
+        spare[left[state == 0]] = True
+        found = np.bincount(label[state == 1], minlength=parent.size)
+        undecided = np.bincount(label[state == 2], minlength=parent.size) > 0
     methods = {EXACT}
     order = np.argsort(label, kind="stable")
     ends = np.cumsum(np.bincount(label))
@@ -75,26 +80,25 @@ def ranks_of(rows: Rows) -> Ranks:
         methods.add(method)
     np.add.at(rank, parent, np.maximum(found, 0))
     rank[parent[found == UNKNOWN]] = UNKNOWN
-    return Ranks(rank, max(methods, key=METHODS.index))
+    return Ranks(rank, max(methods, key=METHODS.index), spare)
 
 
-def _eliminated(core: Any, label: Int64Array) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
-    """The rank of every core by exact elimination, and which ones it left undecided."""
+def _eliminated(core: Any) -> npt.NDArray[np.uint8]:
+    """For every row 0: depends on others, 1: independent, 2: not decided."""
     from subspacedp.subspace.gram_kernels import eliminate
 
     compact, columns = used_columns(core)
-    state = eliminate(
-        compact.indptr.astype(np.int64),
-        compact.indices.astype(np.int64),
-        compact.data,
-        columns.size,
-        np.argsort(np.diff(compact.indptr), kind="stable"),
-        np.bincount(compact.indices, minlength=columns.size),
-        ELIMINATION,
+    return np.asarray(
+        eliminate(
+            compact.indptr.astype(np.int64),
+            compact.indices.astype(np.int64),
+            compact.data,
+            columns.size,
+            np.argsort(np.diff(compact.indptr), kind="stable"),
+            np.bincount(compact.indices, minlength=columns.size),
+            ELIMINATION,
+        )
     )
-    undecided = np.zeros(label.max() + 1, bool)
-    undecided[label[state == 2]] = True
-    return np.bincount(label[state == 1], minlength=undecided.size), undecided
 
 
 def _integer_rank(block: Any) -> tuple[int, str] | None:

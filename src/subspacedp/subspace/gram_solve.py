@@ -106,7 +106,8 @@ def _blocks(rows: Rows, ranks: Ranks) -> Iterator[tuple[slice, Block]]:
         elif width <= DENSE_ROWS and count * width <= TALL:
             root = None
         else:
-            yield part, iterative_block(compact, columns, whole.shape[1], rank)
+            spare = ranks.spare[part]
+            yield part, iterative_block(compact, columns, whole.shape[1], rank, spare)
             continue
         if root is None:
             root = root_by_singular_vectors(compact, rank)
