@@ -81,7 +81,10 @@ def _round(quantity: Quantity, *, upward: bool) -> float:
             if value.rel_accuracy_bits() >= START_BITS // 2:
                 break
         bits *= 2
-    nearest = exact.numerator / exact.denominator
+    try:
+        nearest = exact.numerator / exact.denominator
+    except OverflowError:
+        return math.inf if upward else math.nextafter(math.inf, 0)
     if upward and Fraction(nearest) < exact:
         return math.nextafter(nearest, math.inf)
     if not upward and Fraction(nearest) > exact:

@@ -23,7 +23,8 @@ def run(folder: Path, *, as_json: bool) -> int:
     console = Console(highlight=False)
     if as_json:
         checks = [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in result.checks]
-        print(json.dumps({"folder": str(folder), "ok": result.ok, "checks": checks}))
+        report = {"folder": str(folder), "ok": result.ok, "stamp": result.stamp, "checks": checks}
+        print(json.dumps(report))
         return 0 if result.ok else 1
     console.print(checks_table(result))
     if result.stamp:

@@ -193,6 +193,29 @@ class HeldMargins:
         """The shapes of the held values."""
         return [m.shape for m in self.margins]
 
+    def check_agreement(self, values: Sequence[npt.ArrayLike]) -> None:
+        """Two margins must agree on every margin that both determine; an error if not."""
+        found = self.contradiction(values)
+        if found:
+            raise InvariantError(f"The held values contradict each other: {found}.")
+
+    def contradiction(self, values: Sequence[npt.ArrayLike]) -> str:
+        """What is impossible about values of the margins, in words; empty when nothing is."""
+        arrays = [np.asarray(v) for v in values]
+        if [v.shape for v in arrays] != self.value_shapes:
+            return "they do not have the shapes of the held margins"
+        for i, (m, v) in enumerate(zip(self.margins, arrays, strict=True)):
+            if np.any(v[m.sizes == 0]):
+                return f"{m!r} has a total for a group without cells"
+            for k, other in zip(self.margins[:i], arrays[:i], strict=True):
+                meet = m.meet(k)
+                a, b = m.coarsen(v, meet), k.coarsen(other, meet)
+                whole = np.array_equal(a, np.rint(a)) and np.array_equal(b, np.rint(b))
+                same = np.array_equal(a, b) if whole else np.allclose(a, b, rtol=1e-9, atol=1e-9)
+                if not same:
+                    return f"{m!r} and {k!r} disagree on a total that both determine"
+        return ""
+
     def residual(self, noisy: npt.NDArray[np.int64], exact: HeldValues) -> HeldValues:
         """C·noisy − c in exact integers (modulo 2**64, which never matters below 2**62)."""
         sums = margin_sums(noisy, self.margins)

@@ -49,6 +49,10 @@ class LinearInvariants:
         try:
             rows: Any = given if issparse(given) else np.atleast_2d(np.asarray(given))
             array: Any = csr_array(rows)
+            if array.dtype.kind not in "biuf" or (
+                array.dtype.kind == "u" and np.any(array.data > 2**62)
+            ):
+                raise TypeError("not a matrix of real numbers in 64 bits")
             array = array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
         except (ValueError, TypeError):
             raise InvariantError("The invariants must be a matrix of numbers.") from None
@@ -149,12 +153,11 @@ class HeldMatrix:
         has the same number of them. Compared exactly: doubt counts as no.
         """
         records = self.query.contributions
-        if records is None:
+        if records is None or not self.exact:  # real sums also differ by their rounding
             return self.matrix.nnz == 0
-        # Structural zeros: nobody can have a record there.
         possible = np.ones(records.shape[1], bool)
-        if self.empty is not None and records.shape[1] == self.empty.size:
-            possible &= ~self.empty.reshape(-1)
+        if self.empty is not None and isinstance(self.query, Cells):
+            possible &= ~self.empty.reshape(-1)  # nobody can have a record there
         effect = (self.matrix @ records).tocsc()[:, np.flatnonzero(possible)]
         if not neighbours.keeps_total:
             return not np.any(effect.data)
@@ -242,7 +245,7 @@ def _empty_cells(held: Held, query: Query) -> npt.NDArray[np.bool_] | None:
         return None
     empty = np.zeros(query.shape, bool)
     for part in held.zeros:
-        if part.mask.size != query.size:
+        if part.mask.shape not in (query.shape, (query.size,)):
             raise InvariantError(
                 f"Structural zeros must have the shape {query.shape} of the answers; got "
                 f"{part.mask.shape}."

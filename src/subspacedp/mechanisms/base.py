@@ -25,6 +25,12 @@ from subspacedp.release import Design, ExpectedError, Release
 __all__ = ["Mechanism"]
 
 
+# Real values are rounded to float64: up to here by at most a thousandth.
+REAL_LIMIT = 2**43
+# Steps of published decimals must be told apart by float64, with room for a check to recompute.
+STEP_LIMIT = 2**51
+
+
 @cache
 def _version() -> str:
     return version("subspacedp")
@@ -48,6 +54,24 @@ class Mechanism(ABC):
     @abstractmethod
     def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[np.int64]:
         """The differentially private measurement of confidential answers: integers."""
+
+    def check_size(self, answers: npt.NDArray[np.int64]) -> None:
+        """Refuse answers whose release float64 could not carry, before any noise is drawn.
+
+        A refusal after the noise was drawn would invite another try, and the release that comes
+        through would no longer have the stated law.
+        """
+        decimals, scale = self.design.decimals, self.design.law.scale
+        largest = max(abs(int(answers.min())), abs(int(answers.max()))) + 64 * scale
+        if decimals is None and largest >= REAL_LIMIT:
+            raise ReleaseError(
+                "The counts are too large to publish as real numbers in float64, beyond 2**43; "
+                "ask for decimals=0."
+            )
+        if decimals and largest * 10**decimals >= STEP_LIMIT:
+            raise ReleaseError(
+                f"The counts are too large to carry {decimals} decimals in float64; ask for fewer."
+            )
 
     def measure(self, data: Any, keys: ReleaseKeys) -> npt.NDArray[np.int64]:
         """The differentially private measurement: integers, noise included."""
@@ -90,6 +114,7 @@ class Mechanism(ABC):
         """
         answers = self.design.query.answers(data)
         _check_empty(answers, self.design.held)
+        self.check_size(answers)
         if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
             raise ReleaseError(f"`seed` must be a whole number; got a {type(seed).__name__}.")
         context = self.design.context

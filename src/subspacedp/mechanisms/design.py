@@ -10,14 +10,13 @@ from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.extended import Extended, with_strategy
 from subspacedp.mechanisms.projected import Projected
 from subspacedp.privacy import Budget
-from subspacedp.release import Design
+from subspacedp.release import MAX_DECIMALS, Design
 from subspacedp.subspace import space_of
 from subspacedp.tables import Domain, Neighbours, Query, ReplaceOne, as_query
 
 __all__ = ["MECHANISMS", "design"]
 
 MECHANISMS: dict[str, type[Mechanism]] = {"projected": Projected, "extended": Extended}
-MAX_DECIMALS = 12
 # Sums of noise of this scale over any table leave 64 bits with probability below exp(−2**13).
 LARGEST_SCALE = 2.0**40
 # Below it all noise is zero for all practical purposes, and a claim of privacy would mislead.
@@ -77,7 +76,7 @@ def design(
         raise BudgetError(
             f"`neighbours` must be ReplaceOne(...) or AddRemoveOne(...); got {_a(relation)}."
         )
-    if mechanism not in MECHANISMS:
+    if not isinstance(mechanism, str) or mechanism not in MECHANISMS:
         known = ", ".join(f"'{name}'" for name in MECHANISMS)
         raise ReleaseError(f"`mechanism` must be one of {known}; got {mechanism!r}.")
     if decimals is not None and (

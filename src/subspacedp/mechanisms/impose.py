@@ -6,6 +6,7 @@ private for A and C: its part in the null space is Π_N M(x), post-processing of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ from subspacedp.invariants import (
     as_held,
     bind,
 )
-from subspacedp.subspace import space_of
+from subspacedp.subspace import GeneralNullSpace, space_of
 from subspacedp.tables import Domain, Query, as_query
 
 __all__ = ["held_values", "impose", "impose_bound"]
@@ -65,7 +66,7 @@ def impose(
     query = as_query(domain)
     bound = bind(as_held(held), query)
     values = np.asarray(noisy)
-    if values.dtype.kind not in "iuf" or values.size != query.size:
+    if values.dtype.kind not in "iuf" or values.shape not in (query.shape, (query.size,)):
         raise InvariantError(
             f"The noisy answers must be {query.size} numbers in the shape {query.shape}."
         )
@@ -79,6 +80,7 @@ def impose_bound(
     bound: HeldMargins | HeldMatrix, values: npt.NDArray[np.float64], wanted: HeldValues
 ) -> npt.NDArray[np.float64]:
     """`values - lift(C·values - c)` for bound invariants and values in the answers' shape."""
+    space = space_of(bound)
     residual: HeldValues
     if isinstance(bound, HeldMargins):
         residual = tuple(
@@ -87,7 +89,8 @@ def impose_bound(
         )
     else:
         residual = (bound.matrix @ values.reshape(-1) - wanted[0],)
-    out = values - space_of(bound).lift(residual)
+    error = space.rounding(values) if isinstance(space, GeneralNullSpace) else math.inf
+    out = values - space.lift(residual, error=error)
     if isinstance(bound, HeldMatrix) and bound.empty is not None:
         out[bound.empty] = 0.0
     return np.asarray(out, np.float64)
@@ -118,23 +121,8 @@ def held_values(
             raise InvariantError("The exact values must be finite numbers.")
         out.append(array.reshape(shape))
     if isinstance(bound, HeldMargins):
-        _check_agreement(bound, out)
+        bound.check_agreement(out)
     return tuple(out)
-
-
-def _check_agreement(bound: HeldMargins, values: list[npt.NDArray[np.float64]]) -> None:
-    """Two margins must agree on every margin that both determine."""
-    for i, m in enumerate(bound.margins):
-        if np.any(values[i][m.sizes == 0]):
-            raise InvariantError("The exact values have a total for a group without cells.")
-        for k, other in zip(bound.margins[:i], values[:i], strict=True):
-            meet = m.meet(k)
-            a, b = m.coarsen(values[i], meet), k.coarsen(other, meet)
-            if not np.allclose(a, b, rtol=1e-9, atol=1e-9):
-                raise InvariantError(
-                    "The exact values contradict each other: two held margins disagree on a "
-                    "total that both determine."
-                )
 
 
 def _is_list_of_arrays(exact: Any) -> bool:

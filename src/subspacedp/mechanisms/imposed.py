@@ -77,6 +77,9 @@ class Imposed(Mechanism):
             self.design.query.grid
         )
 
+    def check_size(self, answers: npt.NDArray[np.int64]) -> None:
+        """The wrapped mechanism decides what it takes."""
+
     def release(self, data: Any, *, seed: int | None = None) -> Release:
         """Make a release; the wrapped mechanism brings its own randomness, so there is no seed."""
         if seed is not None:

@@ -11,15 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMatrix, HeldValues
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import Keystream, ReleaseKeys, add_noise
-from subspacedp.subspace import Digits
 
 __all__ = ["Projected"]
-
-EXACT_FLOAT = 2**53
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,18 +61,6 @@ class Projected(Mechanism):
         if digits is None:
             real = self.design.space.subtract_lift(noisy, residual, overwrite=overwrite)
             return real if grid == 1.0 else real * grid
-        if digits.decimals > 0:
-            _check_float(noisy, digits)
         own = noisy if overwrite else noisy.copy()
         steps = digits.round_in_place(own, residual, coins)
         return steps if digits.decimals == 0 else steps / digits.step
-
-
-def _check_float(noisy: npt.NDArray[np.int64], digits: Digits) -> None:
-    """Steps must be whole numbers that float64 tells apart."""
-    largest = max(abs(int(noisy.min())), abs(int(noisy.max())))
-    if largest >= EXACT_FLOAT // (2 * digits.step):
-        raise ReleaseError(
-            f"The counts are too large to carry {digits.decimals} decimals in float64; ask for "
-            "fewer decimals."
-        )

@@ -84,7 +84,10 @@ class DiscreteLaplace:
     @property
     def scale(self) -> float:
         """1/rate."""
-        return float(1 / self.rate)
+        try:
+            return float(1 / self.rate)
+        except OverflowError:
+            return math.inf
 
     @cached_property
     def variance(self) -> float:

@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from typing import ClassVar
 
 from subspacedp.balls import ball, round_down
 from subspacedp.errors import BudgetError
 from subspacedp.privacy.gaussian import largest_mu
+from subspacedp.privacy.numbers import exact_decimal, positive, shown
 
 __all__ = ["ZCDP", "ApproxDP", "Budget", "GaussianDP", "PureDP", "exact_decimal"]
-
-
-def exact_decimal(value: float) -> Fraction:
-    """The number a person reads: 0.192 means 192/1000, not the float nearest to it.
-
-    >>> exact_decimal(0.192)
-    Fraction(24, 125)
-    """
-    return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
-
-
-def _positive(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BudgetError(
-            f"`{name}` must be a positive finite number; got a {type(value).__name__}."
-        )
-    try:
-        number = float(value)
-    except OverflowError:
-        raise BudgetError(f"`{name}` must be a number that float64 can hold.") from None
-    if not math.isfinite(number) or number <= 0:
-        raise BudgetError(f"`{name}` must be a positive finite number; got {value!r}.")
-    return number
 
 
 @dataclass(frozen=True)
@@ -67,10 +43,10 @@ class PureDP(Budget):
     name: ClassVar[str] = "pure"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _positive("epsilon", self.epsilon))
+        object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon))
 
     def __str__(self) -> str:
-        return f"ε = {self.epsilon:g}"
+        return f"ε = {shown(self.epsilon)}"
 
 
 @dataclass(frozen=True)
@@ -82,8 +58,8 @@ class ApproxDP(Budget):
     name: ClassVar[str] = "approximate"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _positive("epsilon", self.epsilon))
-        object.__setattr__(self, "delta", _positive("delta", self.delta))
+        object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", positive("delta", self.delta))
         if self.delta >= 1:
             raise BudgetError(f"`delta` must be below 1; got {self.delta!r}.")
 
@@ -93,7 +69,7 @@ class ApproxDP(Budget):
         return largest_mu(exact_decimal(self.epsilon), exact_decimal(self.delta))
 
     def __str__(self) -> str:
-        return f"ε = {self.epsilon:g}, δ = {self.delta:g}"
+        return f"ε = {shown(self.epsilon)}, δ = {shown(self.delta)}"
 
 
 @dataclass(frozen=True)
@@ -104,7 +80,7 @@ class ZCDP(Budget):
     name: ClassVar[str] = "zero-concentrated"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rho", _positive("rho", self.rho))
+        object.__setattr__(self, "rho", positive("rho", self.rho))
 
     @property
     def gaussian_mu(self) -> float:
@@ -112,7 +88,7 @@ class ZCDP(Budget):
         return round_down(lambda: (2 * ball(exact_decimal(self.rho))).sqrt())
 
     def __str__(self) -> str:
-        return f"ρ = {self.rho:g} (zero-concentrated)"
+        return f"ρ = {shown(self.rho)} (zero-concentrated)"
 
 
 @dataclass(frozen=True)
@@ -123,7 +99,7 @@ class GaussianDP(Budget):
     name: ClassVar[str] = "gaussian"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mu", _positive("mu", self.mu))
+        object.__setattr__(self, "mu", positive("mu", self.mu))
 
     @property
     def gaussian_mu(self) -> float:
@@ -131,4 +107,4 @@ class GaussianDP(Budget):
         return round_down(lambda: ball(exact_decimal(self.mu)))
 
     def __str__(self) -> str:
-        return f"μ = {self.mu:g} (Gaussian)"
+        return f"μ = {shown(self.mu)} (Gaussian)"

@@ -10,7 +10,6 @@ allows; every comparison is decided by ball arithmetic and the answer is the end
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
@@ -18,9 +17,12 @@ from typing import TYPE_CHECKING
 
 from subspacedp.balls import ball, certain_compare, round_up
 from subspacedp.errors import BudgetError, NotPrivateError
+from subspacedp.privacy.numbers import exact_decimal, positive
 
 if TYPE_CHECKING:
     from flint import arb
+
+LARGEST_EPSILON = 10**12  # its noise is 7e-7 of the sensitivity: nothing is left to protect
 
 __all__ = ["calibrate_gaussian", "gaussian_delta", "largest_mu", "paper_constant"]
 
@@ -38,10 +40,10 @@ def _delta_ball(epsilon: Fraction, mu: Fraction) -> Callable[[], arb]:
 
 
 def _numbers(epsilon: object, delta: object) -> tuple[Fraction, Fraction]:
-    from subspacedp.privacy.budgets import ApproxDP, exact_decimal
-
-    budget = ApproxDP(epsilon, delta)  # type: ignore[arg-type]  # it checks both
-    return exact_decimal(budget.epsilon), exact_decimal(budget.delta)
+    e, d = positive("epsilon", epsilon), positive("delta", delta)
+    if d >= 1:
+        raise BudgetError(f"`delta` must be below 1; got {d!r}.")
+    return exact_decimal(e), exact_decimal(d)
 
 
 @lru_cache(maxsize=256)
@@ -53,6 +55,8 @@ def largest_mu(epsilon: Fraction, delta: Fraction) -> float:
     1. δ(ε) at the returned μ is at most `delta`: decided by ball arithmetic.
     2. Within a relative 1e-15 of the largest such μ.
     """
+    if epsilon > LARGEST_EPSILON:
+        raise BudgetError("`epsilon` must be at most 1e12 to calibrate Gaussian noise.")
 
     def private(mu: float) -> bool:
         return certain_compare(_delta_ball(epsilon, Fraction(mu)), delta) <= 0
@@ -95,12 +99,8 @@ def gaussian_delta(sigma: float, epsilon: float) -> float:
     >>> round(gaussian_delta(1.0, 1.0), 7)
     0.1269367
     """
-    from subspacedp.privacy.budgets import ApproxDP, exact_decimal
-
-    if not (isinstance(sigma, int | float) and math.isfinite(sigma) and sigma > 0):
-        raise BudgetError(f"`sigma` must be a positive finite number; got {sigma!r}.")
-    exact = exact_decimal(ApproxDP(epsilon, 0.5).epsilon)
-    return min(round_up(_delta_ball(exact, 1 / Fraction(sigma))), 1.0)
+    scale, exact = positive("sigma", sigma), exact_decimal(positive("epsilon", epsilon))
+    return min(round_up(_delta_ball(exact, 1 / Fraction(scale))), 1.0)
 
 
 def paper_constant(epsilon: float, delta: float) -> float:

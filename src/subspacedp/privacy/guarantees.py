@@ -90,6 +90,7 @@ class Guarantee:
         """The paragraph, sentence by sentence."""
         n, rank = self.space.size, self.space.rank
         budget, change = str(self.budget), str(self.neighbours)
+        figures = "figure" if rank == 1 else "figures"
         opening = (
             f"The release has {self.name} with {budget}, where neighbouring data differ by "
             f"{change}."
@@ -98,7 +99,7 @@ class Guarantee:
             return [opening, f"Nothing is held exact: all {n:,} dimensions are protected."]
         held = (
             f"Held exact, and so published without any protection: {self.space.held} "
-            f"({rank:,} independent figures of {n:,})."
+            f"({rank:,} independent {figures} of {n:,})."
         )
         if self.kind == "plain":
             return [
@@ -138,6 +139,12 @@ class Guarantee:
                 "Held figures of several releases add up: what they determine together is not "
                 "protected either."
             )
+        n = self.neighbours
+        cap = f", or more than {n.per_cell} in one cell," if n.per_cell else ""
+        out.append(
+            f"A person with more than {n.records} record{'s' if n.records > 1 else ''} in the "
+            f"table{cap} is not protected at this budget."
+        )
         out.extend(
             f"The labels of axis `{name}` were read off the data: that a label occurs is not "
             "protected."

@@ -1,12 +1,13 @@
 """Releases: public designs, published values, certificates, checks and files."""
 
 from subspacedp.release.certificate import certificate_schema
-from subspacedp.release.design import Design, ExpectedError, calibrated_law
+from subspacedp.release.design import MAX_DECIMALS, Design, ExpectedError, calibrated_law
 from subspacedp.release.files import check_new_folder, verify_folder
 from subspacedp.release.release import Release
 from subspacedp.release.verify import Check, Verification
 
 __all__ = [
+    "MAX_DECIMALS",
     "Check",
     "Design",
     "ExpectedError",

@@ -24,7 +24,7 @@ from subspacedp.noise import (
     RoundedGaussian,
 )
 from subspacedp.privacy import Budget, Guarantee, PureDP, kind_of
-from subspacedp.privacy.budgets import exact_decimal
+from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.subspace import (
     BasisStrategy,
     Digits,
@@ -36,7 +36,9 @@ from subspacedp.subspace import (
 )
 from subspacedp.tables import Domain, Neighbours, Query, Sensitivity
 
-__all__ = ["Design", "ExpectedError", "calibrated_law"]
+MAX_DECIMALS = 12
+
+__all__ = ["MAX_DECIMALS", "Design", "ExpectedError", "calibrated_law"]
 
 
 @dataclass(frozen=True, eq=False)

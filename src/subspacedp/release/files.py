@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from os import PathLike
@@ -79,6 +81,11 @@ def load(folder: str | PathLike[str]) -> Release:
     return release
 
 
+def _digest(source: Path) -> str:
+    """SHA-256 of the certificate: what to compare with what its publisher says."""
+    return hashlib.sha256((source / CERTIFICATE).read_bytes()).hexdigest()
+
+
 def _stated_digest(data: dict[str, Any]) -> str:
     try:
         return str(data["values"]["sha256"])
@@ -97,7 +104,7 @@ def verify_folder(folder: str | PathLike[str]) -> Verification:
     own = verify_release(release)
     return Verification(
         (
-            Check("files belong together", True, "digest and labels are the certificate's"),
+            Check("files belong together", True, f"by {CERTIFICATE} {_digest(source)[:16]}…"),
             *_check_tables(release, source),
             _check_restated(release, data),
             *own.checks,
@@ -121,19 +128,29 @@ def _arrow_table(release: Release) -> Any:
 
 def _read_certificate(source: Path) -> dict[str, Any]:
     try:
-        data = json.loads((source / CERTIFICATE).read_text("utf-8"))
+        text = (source / CERTIFICATE).read_text("utf-8")
+        data = json.loads(text, object_pairs_hook=_distinct_keys)
     except FileNotFoundError:
         raise ReleaseError(f"`{source}` has no {CERTIFICATE}; it is not a release.") from None
     except OSError as error:
         raise ReleaseError(f"Cannot read `{source / CERTIFICATE}`: {error.strerror}.") from None
     except ValueError:
-        raise ReleaseError(f"`{source / CERTIFICATE}` is not valid JSON.") from None
+        raise ReleaseError(
+            f"`{source / CERTIFICATE}` is not valid JSON with distinct keys."
+        ) from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ReleaseError(f"`{source / CERTIFICATE}` is not a certificate this version can read.")
     missing = {"design", "values", "invariants", "software", "release_id"} - set(data)
     if missing:
         raise ReleaseError(f"`{source / CERTIFICATE}` lacks `{min(missing)}`.")
     return data
+
+
+def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """JSON lets a key come twice, and readers differ on which one counts."""
+    if len({key for key, _ in pairs}) != len(pairs):
+        raise ValueError("a key comes twice")
+    return dict(pairs)
 
 
 def _read_parquet(source: Path) -> Any:
@@ -172,7 +189,7 @@ def _release(data: dict[str, Any], design: Design, values: Any) -> Release:
             values=values,
             exact=exact,
             release_id=str(data["release_id"]),
-            seeded=not data["for_publication"],
+            seeded=data["for_publication"] is not True,
             version=str(data["software"]["version"]),
         )
     except (KeyError, TypeError, ValueError, OverflowError):
@@ -197,6 +214,7 @@ def _check_tables(release: Release, source: Path) -> list[Check]:
             else:
                 table = pyarrow.csv.read_csv(source / CSV, convert_options=options)
             different = [c for c in wanted if not _same(c, wanted[c], table[c].to_numpy())]
+            different += [c for c in table.column_names if c not in wanted]
         except (OSError, KeyError, pa.ArrowException):
             checks.append(Check(name, False, "cannot be read as the table of this release"))
             continue
@@ -217,7 +235,9 @@ def _check_restated(release: Release, data: dict[str, Any]) -> Check:
     """Everything the certificate says follows from its design: derive it again and compare."""
     name = "the certificate follows from its design"
     fresh = json.loads(json.dumps(release.certificate()))
-    for key in ("guarantee", "noise", "values", "invariants", "stamp"):
-        if fresh[key] != data.get(key):
+    for key in [*fresh, *data]:
+        if key not in fresh or key not in data or fresh[key] != data[key]:
             return Check(name, False, f"`{key}` is not what the design implies")
+    if not re.fullmatch("[0-9a-f]{32}", release.release_id):
+        return Check(name, False, "`release_id` is not one")
     return Check(name, True, "guarantee, noise law and stated error derived again, all equal")

@@ -12,7 +12,7 @@ from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, bind
 from subspacedp.noise import DeclaredNoise
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
-from subspacedp.release.design import Design
+from subspacedp.release.design import MAX_DECIMALS, Design
 from subspacedp.subspace import BasisStrategy, space_of
 from subspacedp.tables import (
     AddRemoveOne,
@@ -51,23 +51,30 @@ def rebuild_design(data: Mapping[str, Any]) -> Design:
             ),
             budget=BUDGETS[budget.pop("name")](**budget),
             neighbours=_neighbours(data["neighbours"]),
-            decimals=data["decimals"],
+            decimals=_decimals(data["decimals"]),
         )
     except SubspaceDPError as error:
         raise ReleaseError(f"The certificate is not usable: {error}") from None
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise ReleaseError(
             f"The certificate is not usable: its design cannot be read ({type(error).__name__})."
         ) from None
+
+
+def _decimals(value: Any) -> int | None:
+    if value is not None and (not isinstance(value, int) or not 0 <= value <= MAX_DECIMALS):
+        raise ReleaseError("The certificate is not usable: its decimals are out of range.")
+    return value
 
 
 def _query(data: Mapping[str, Any]) -> Query:
     if data["kind"] == "cells":
         return Cells(Domain([_axis(axis) for axis in data["domain"]]))
     if data["kind"] == "linear":
-        matrix = _sparse(data["integers"], np.float64)
-        matrix.data *= float(Fraction(data["grid"]))
-        return LinearQuery(matrix, labels=data["labels"])
+        matrix, grid = _sparse(data["integers"], np.float64), Fraction(data["grid"])
+        matrix.data *= float(grid)
+        places = (1 / grid).numerator.bit_length() - grid.numerator.bit_length()
+        return LinearQuery(matrix, labels=data["labels"], places=places)
     if data["kind"] == "function":
         return GeneralQuery(
             None, len(data["labels"]), data["l1"], data["l2"], data["labels"], data["whole"]

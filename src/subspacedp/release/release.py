@@ -51,6 +51,8 @@ class Release:
                 f"got {self.values.shape}."
             )
         self.values.setflags(write=False)
+        for held in self.exact:
+            held.setflags(write=False)
 
     @property
     def guarantee(self) -> Guarantee:

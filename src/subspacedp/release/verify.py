@@ -73,20 +73,14 @@ def _check_values(release: Release) -> Check:
 
 
 def _check_consistent(held: HeldMargins, exact: HeldValues) -> Check:
-    """Held margins must agree on every margin that two of them determine."""
+    """Held totals must be possible: of the right shapes, and in agreement."""
     name = "held totals agree with each other"
-    for i, (m, total) in enumerate(zip(held.margins, exact, strict=True)):
-        if total.shape != m.shape:
-            return Check(name, False, f"{m!r} has the wrong number of totals")
-        if total[m.sizes == 0].any():
-            return Check(name, False, f"{m!r} has a total for a group without cells")
-        if held.counts and (total < 0).any():
-            return Check(name, False, f"{m!r} has a negative total")
-        for k, other in zip(held.margins[:i], exact[:i], strict=True):
-            meet = m.meet(k)
-            if (m.coarsen(total, meet) != k.coarsen(other, meet)).any():
-                return Check(name, False, f"{m!r} and {k!r} contradict each other")
-    return Check(name, True, f"{sum(t.size for t in exact):,} totals")
+    found = held.contradiction(exact)
+    if not found and any((np.abs(t.astype(object)) > 2**62).any() for t in exact):
+        found = "a total is beyond 2**62"
+    if not found and held.counts and any((t < 0).any() for t in exact):
+        found = "a total is negative"
+    return Check(name, not found, found or f"{sum(t.size for t in exact):,} totals")
 
 
 def _check_matrix(release: Release, held: HeldMatrix) -> Check:
@@ -98,8 +92,12 @@ def _check_matrix(release: Release, held: HeldMatrix) -> Check:
     decimals = release.design.decimals
     if decimals is not None:
         step = 10**decimals
-        steps = np.rint(units * step).astype(np.int64)
-        broken = int(np.count_nonzero(held.sums(steps)[0] != release.exact[0] * step))
+        steps = whole_steps(units, step)
+        if steps is None:
+            return Check(name, False, f"some values do not have {decimals} decimals")
+        wanted = release.exact[0].astype(object) * step
+        found = held.matrix.toarray().astype(object) @ steps.astype(object)
+        broken = int(np.count_nonzero(found != wanted))
         return Check(name, broken == 0, f"{held.rows - broken} of {held.rows:,}, in whole numbers")
     size = abs(held.matrix) @ np.abs(units) + np.abs(release.exact[0])
     off = np.abs(held.matrix @ units - release.exact[0])
@@ -117,15 +115,12 @@ def _check_margins(release: Release, held: HeldMargins) -> Check:
     if not np.all(np.isfinite(release.values)):
         return Check(name, False, "some values are not finite")
     if decimals is not None:
-        units = values
         step = 10**decimals
-        if units.dtype.kind == "f":
-            scaled = np.rint(units * step)
-            if np.any(np.abs(scaled) >= 2**53) or np.any(scaled / step != units):
-                return Check(name, False, f"some values do not have {decimals} decimals")
-            units = scaled.astype(np.int64)
+        steps = whole_steps(values, step)
+        if steps is None:
+            return Check(name, False, f"some values do not have {decimals} decimals")
         broken = sum(
-            int(np.count_nonzero(m.sum(units) != t * step))
+            int(np.count_nonzero(m.exact_sum(steps) != t.astype(object) * step))
             for m, t in zip(held.margins, exact, strict=True)
         )
         return _held_result(name, broken, held, "in whole numbers")
@@ -133,6 +128,8 @@ def _check_margins(release: Release, held: HeldMargins) -> Check:
     recovered = recover(values, MarginNullSpace(held).denominators) if exact_fractions else None
     if recovered is None:
         return _check_held_rounded(values, exact, held, name)
+    if isinstance(recovered, int):
+        return Check(name, False, f"{recovered} values are not what this design can release")
     broken = sum(
         int(np.count_nonzero(exact_sums(recovered, m) != t))
         for m, t in zip(held.margins, exact, strict=True)
@@ -157,8 +154,24 @@ def _held_result(name: str, broken: int, held: HeldMargins, how: str) -> Check:
     return Check(name, True, f"all {held.rows:,}, {how}")
 
 
-def recover(values: npt.NDArray[np.float64], denominators: npt.NDArray[Any]) -> Mixed | None:
+def whole_steps(values: npt.NDArray[Any], step: int) -> npt.NDArray[np.int64] | None:
+    """The whole numbers k with k/step equal to the values, or None if some value has none."""
+    if values.dtype.kind == "i":
+        return np.asarray(values * step, np.int64)
+    near = np.rint(values * step)
+    for shift in (-1.0, 1.0):  # the product may round to the next whole number
+        near = np.where(
+            ((near + shift) / step == values) & (near / step != values), near + shift, near
+        )
+    if np.any(np.abs(near) >= 2**53) or np.any(near / step != values):
+        return None
+    return np.asarray(near, np.int64)
+
+
+def recover(values: npt.NDArray[np.float64], denominators: npt.NDArray[Any]) -> Mixed | int | None:
     """The exact fractions behind float64 values, or None when float64 is too coarse for that.
+
+    An integer tells how many values are no such fractions: they were altered.
 
     A value is within one unit in its last place of p/d; where |value|·d is well below 2**52, only
     one p is that near.
@@ -171,10 +184,8 @@ def recover(values: npt.NDArray[np.float64], denominators: npt.NDArray[Any]) -> 
     whole = np.floor(values)
     numerator = np.rint((values - whole) * d).astype(np.int64)
     fitted = Mixed.normal(whole.astype(np.int64), numerator, d)
-    # A value that is no such fraction was altered; leave it as an impossible one.
     off = np.abs(fitted.to_float() - values) > 64 * np.spacing(np.abs(values) + 1)
-    fitted.whole[off] += 1
-    return fitted
+    return int(np.count_nonzero(off)) or fitted
 
 
 def exact_sums(values: Mixed, margin: Margin) -> npt.NDArray[Any]:

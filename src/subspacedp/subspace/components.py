@@ -39,17 +39,16 @@ def as_csr(matrix: Any) -> csr_array:
         raise InvariantError(
             f"An invariant matrix must have real numbers as entries; got {given.dtype}."
         )
-    out: Any = csr_array(given, copy=True)
-    if (
-        out.dtype.kind in "iu"
-        and out.nnz
-        and max(-int(out.data.min()), int(out.data.max())) > EXACT
-    ):
+    entries = given.data if issparse(given) else given
+    whole = given.dtype.kind in "iu"
+    if whole and entries.size and max(-int(entries.min()), int(entries.max())) > EXACT:
         raise InvariantError(
             "Whole numbers in an invariant matrix must not exceed 2**53; divide the row by a "
             "common factor."
         )
-    out = out.astype(np.float64 if out.dtype.kind == "f" else np.int64)
+    # Converted first: repeated entries are added up in 64 bits.
+    kind = np.float64 if given.dtype.kind == "f" else np.int64
+    out: Any = csr_array(given.astype(kind), copy=True)
     out.sum_duplicates()
     if not np.isfinite(out.data).all():
         raise InvariantError("An invariant matrix must have finite entries; got NaN or infinity.")

@@ -24,7 +24,7 @@ from subspacedp.parallel import compiled
 from subspacedp.subspace.margins import MarginNullSpace
 from subspacedp.subspace.merged import MergedAxis, fewest_merged_axes
 from subspacedp.subspace.mixed import centred_divmod
-from subspacedp.tables import Margin
+from subspacedp.tables import Margin, along
 
 __all__ = ["DigitPlan"]
 
@@ -83,7 +83,8 @@ class DigitPlan:
         """The rounding in words, for certificates."""
         return (
             f"cumulative random rounding along {len(self.axes)} merged axes to multiples of "
-            f"10**-{self.decimals}, independent of the noise; its variance is in every stated error"
+            f"10**-{self.decimals}, independent of the noise; a bound on its variance is in "
+            "every stated error"
         )
 
     @property
@@ -130,7 +131,7 @@ class DigitPlan:
             totals = self._group_totals(self.held.of(scaled, k), k)
             sizes = np.ones((1,) * totals.ndim, np.int64)
             for s, axis in enumerate(self.axes):
-                sizes = sizes * _along(axis.run(k).sizes, s, totals.ndim)
+                sizes = sizes * along(axis.run(k).sizes, s, totals.ndim)
             yield k, a, *centred_divmod(totals, sizes)
 
     def round_in_place(
@@ -180,7 +181,7 @@ class DigitPlan:
             for a, axis in enumerate(self.axes):
                 run = axis.run(k)
                 part = run.sizes[run.group] // np.gcd(run.sizes[run.group], run.place)
-                denominator = denominator * _along(part, a, len(self.shape))
+                denominator = denominator * along(part, a, len(self.shape))
             denominator = denominator // np.gcd(denominator, factor * self.step)
             # Beyond 2**20 the factor 1 − 1/L² is 1 to twelve digits: stop multiplying there.
             saturated |= denominator > 2**20
@@ -204,7 +205,7 @@ class DigitPlan:
         out = np.ones(self.shape, bool)
         for a, axis in enumerate(self.axes):
             run = axis.run(margin)
-            out &= _along(run.place == run.sizes[run.group], a, len(self.shape))
+            out &= along(run.place == run.sizes[run.group], a, len(self.shape))
         return out
 
     def _spread(self, groups: Int64Array, k: Margin) -> Int64Array:
@@ -225,7 +226,7 @@ class DigitPlan:
         for a, axis in enumerate(self.axes):
             run = axis.run(k)
             lower = np.take(out, run.group, axis=a)
-            share = _along(run.place / run.sizes[run.group], a, out.ndim)
+            share = along(run.place / run.sizes[run.group], a, out.ndim)
             out = lower + (np.take(out, run.group + 1, axis=a) - lower) * share
         return out
 
@@ -270,12 +271,6 @@ def check_whole(worst: float) -> None:
     """
     if worst > 1e-3:
         raise ReleaseError("The held totals contradict each other.")
-
-
-def _along(vector: npt.NDArray[Any], axis: int, dimensions: int) -> npt.NDArray[Any]:
-    shape = [1] * dimensions
-    shape[axis] = len(vector)
-    return vector.reshape(shape)
 
 
 def _shifted(values: FloatArray, axis: int, *, back: bool = False) -> FloatArray:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from subspacedp.errors import InvariantError
 from subspacedp.invariants import HeldMatrix, HeldValues
+from subspacedp.subspace.margins import scaled_question
 
 if TYPE_CHECKING:
     from subspacedp.subspace.matrix import MatrixNullSpace
@@ -65,21 +66,33 @@ class GeneralNullSpace:
         flat = self._flat(values)
         return (self.matrix.project(flat) if self.held.rows else flat.copy()).reshape(self.shape)
 
-    def lift(self, residual: HeldValues) -> FloatArray:
-        """The z of least norm with C z = r."""
+    def lift(self, residual: HeldValues, *, error: float = 0.0) -> FloatArray:
+        """The z of least norm with C z = r.
+
+        `error` says how far each number may be from the exact one, for an r computed in floating
+        point from larger numbers.
+        """
         if not self.held.rows:
             return np.zeros(self.shape)
-        return self.matrix.lift(np.asarray(residual[0], np.float64)).reshape(self.shape)
+        flat = np.asarray(residual[0], np.float64)
+        return self.matrix.lift(flat, error=error).reshape(self.shape)
 
     def subtract_lift(
         self, noisy: npt.NDArray[np.int64], residual: HeldValues, *, overwrite: bool = False
     ) -> FloatArray:
         """Noisy − lift(r) in float64; `overwrite` has no effect here."""
         del overwrite
-        out = noisy - self.lift(residual)
+        out = noisy - self.lift(residual, error=self.rounding(noisy))
         if self.held.empty is not None:
             out[self.held.empty] = 0.0
         return out
+
+    def rounding(self, answers: npt.NDArray[np.number]) -> float:
+        """How far C·answers may be off in float64; nothing for integers and an integer C."""
+        if self.held.exact and answers.dtype.kind == "i":
+            return 0.0
+        largest = abs(self.held.matrix) @ np.abs(answers.reshape(-1).astype(np.float64))
+        return 2.0**-45 * float(np.max(largest, initial=0.0))
 
     def diagonal(self) -> FloatArray:
         """diag(Π_N), or a proven upper bound of it where the exact one is out of reach."""
@@ -89,9 +102,7 @@ class GeneralNullSpace:
 
     def share_exposed(self, weights: npt.ArrayLike) -> float:
         """|Π_R w|² / |w|²: how much of a linear question the invariants answer."""
-        flat = self._flat(weights)
-        if not flat.any():
-            raise InvariantError("A question needs at least one weight that is not zero.")
+        flat = scaled_question(self._flat(weights))
         return self.matrix.share_exposed(flat) if self.held.rows else 0.0
 
     def contains(self, values: npt.ArrayLike) -> bool:

@@ -71,5 +71,6 @@ class GeneralDigits:
         """The rounding in words, for certificates."""
         return (
             f"random rounding in a reduced basis of the kernel lattice to multiples of "
-            f"10**-{self.decimals}, independent of the noise; its variance is in every stated error"
+            f"10**-{self.decimals}, independent of the noise; a bound on its variance is in "
+            "every stated error"
         )

@@ -43,8 +43,8 @@ class Block(Protocol):
         """A y with G y ≈ r; iterations may stop when ‖G y − r‖ ≤ target."""
         ...
 
-    def leverage(self) -> FloatArray | None:
-        """cᵀ G⁺ c for every column c of C, 0 elsewhere; None where it is out of reach."""
+    def leverage(self) -> tuple[FloatArray, bool]:
+        """cᵀ G⁺ c for every column c of C, and whether this is exact; if not, it is no more."""
         ...
 
 
@@ -121,12 +121,12 @@ class DenseBlock:
         del target
         return np.asarray(self.root @ (self.root.T @ residual))
 
-    def leverage(self) -> FloatArray | None:
+    def leverage(self) -> tuple[FloatArray, bool]:
         """cᵀ G⁺ c for every column c."""
         compact, columns = used_columns(self.block)
         out = np.zeros(self.block.shape[1])
         out[columns] = leverages(compact, self.root)
-        return out
+        return out, True
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,9 +141,10 @@ class SmallBlocks:
         del target
         return np.asarray(self.inverse @ residual)
 
-    def leverage(self) -> FloatArray | None:
+    def leverage(self) -> tuple[FloatArray, bool]:
         """cᵀ G⁺ c for every column c."""
-        return np.asarray((self.inverse @ self.block).multiply(self.block).sum(axis=0)).reshape(-1)
+        terms = (self.inverse @ self.block).multiply(self.block)
+        return np.asarray(terms.sum(axis=0)).reshape(-1), True
 
 
 def small_blocks(
@@ -176,7 +177,8 @@ def small_blocks(
         kept = np.arange(size) >= (size - ranks[chosen])[:, None]
         least = np.where(kept, values, np.inf).min(axis=1)
         clear = least >= CLEAR * values[:, -1]
-        weights = np.where(kept & clear[:, None], 1.0 / np.where(kept, values, 1.0), 0.0)
+        kept &= clear[:, None]
+        weights = np.where(kept, 1.0 / np.where(kept, values, 1.0), 0.0)
         parts.append((lo, (vectors * weights[:, None, :]) @ vectors.transpose(0, 2, 1)))
         closer.append(chosen[~clear])
     data = np.concatenate([stack.reshape(-1) for _, stack in parts])

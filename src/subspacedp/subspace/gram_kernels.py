@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-__all__ = ["band_of_inverse", "eliminate", "quadratic_forms"]
+__all__ = ["band_forms", "band_of_inverse", "eliminate", "sparse_forms"]
 
 LARGEST = 2**30  # products of two such numbers, and their sums, stay within 63 bits
 
@@ -23,38 +23,39 @@ def _gcd(a: Any, b: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def eliminate(
-    starts: Any, columns: Any, data: Any, width: Any, order: Any, count: Any, budget: Any
+    starts: Any, places: Any, data: Any, width: Any, order: Any, count: Any, budget: Any
 ) -> Any:
-    """Which rows of an integer matrix depend on rows before them, in exact arithmetic.
+    """Which vectors of integers depend on vectors before them, in exact arithmetic.
 
-    Sparse fraction-free Gaussian elimination, a row at a time. A pivot row has zeros in the pivot
-    columns of earlier ones, so a new row is reduced by the pivots in the order they were found.
+    Sparse fraction-free Gaussian elimination, a vector at a time. A pivot vector has zeros in the
+    pivot places of earlier ones, so a new vector is reduced by them in the order they were found.
 
     Parameters
     ----------
-    starts, columns, data
-        The matrix by rows.
+    starts, places, data
+        The vectors: where each starts, and the place and value of every entry.
     width
-        The number of columns.
+        The length of a vector.
     order
-        The order of the rows, sparse ones first.
+        The order of the vectors, sparse ones first.
     count
-        The number of entries of each column; pivots are taken where it is small.
+        The number of entries at each place; pivots are taken where it is small.
     budget
         How many entries may be combined before giving up.
 
     Returns
     -------
-    uint8 array
-        For each row 0: depends on others, 1: independent, 2: not decided, because a number left
-        its 30 bits or the budget is spent.
+    tuple
+        For each vector 0: depends on others, 1: independent, 2: not decided, because a number left
+        its 30 bits or the budget is spent; and the pivot places, where the independent vectors are
+        independent too.
     """
     state = np.full(starts.size - 1, 2, np.uint8)
-    pivot_of = np.full(width, -1, np.int64)  # the pivot row of each column
-    column_of = np.empty(starts.size - 1, np.int64)  # the pivot column of each pivot row
-    at = np.zeros(starts.size, np.int64)  # where pivot rows start in the pool
-    pool_columns = np.empty(2 * columns.size + 16, np.int64)
-    pool_data = np.empty(2 * columns.size + 16, np.int64)
+    pivot_of = np.full(width, -1, np.int64)  # the pivot vector of each place
+    place_of = np.empty(starts.size - 1, np.int64)  # the pivot place of each of them
+    at = np.zeros(starts.size, np.int64)  # where they start in the pool
+    pool_places = np.empty(2 * places.size + 16, np.int64)
+    pool_data = np.empty(2 * places.size + 16, np.int64)
     work = np.zeros(width, np.int64)
     seen = np.zeros(width, np.bool_)
     touched = np.empty(width, np.int64)
@@ -69,15 +70,15 @@ def eliminate(
         heap = [np.int64(-1)]
         heap.clear()
         for e in range(starts[i], starts[i + 1]):
-            c = columns[e]
-            work[c], seen[c], touched[size] = data[e], True, c
+            p = places[e]
+            work[p], seen[p], touched[size] = data[e], True, p
             size += 1
             fits = fits and abs(data[e]) <= LARGEST
-            if pivot_of[c] >= 0:
-                heapq.heappush(heap, pivot_of[c])
+            if pivot_of[p] >= 0:
+                heapq.heappush(heap, pivot_of[p])
         while heap and fits:
             k = heapq.heappop(heap)
-            value = work[column_of[k]]
+            value = work[place_of[k]]
             if value == 0:
                 continue
             pivot = pool_data[at[k]]
@@ -89,14 +90,14 @@ def eliminate(
                 for t in range(size):
                     work[touched[t]] *= times
             for e in range(at[k], at[k + 1]):
-                c = pool_columns[e]
-                if not seen[c]:
-                    seen[c], touched[size] = True, c
+                p = pool_places[e]
+                if not seen[p]:
+                    seen[p], touched[size] = True, p
                     size += 1
-                    if pivot_of[c] >= 0:
-                        heapq.heappush(heap, pivot_of[c])
-                work[c] -= factor * pool_data[e]
-                fits = fits and abs(work[c]) <= LARGEST
+                    if pivot_of[p] >= 0:
+                        heapq.heappush(heap, pivot_of[p])
+                work[p] -= factor * pool_data[e]
+                fits = fits and abs(work[p]) <= LARGEST
             if times != 1:
                 for t in range(size):
                     fits = fits and abs(work[touched[t]]) <= LARGEST
@@ -110,36 +111,36 @@ def eliminate(
             if entries:
                 best = np.int64(-1)
                 if at[found] + entries > pool_data.size:
-                    more_columns = np.empty(2 * pool_data.size + entries, np.int64)
+                    more_places = np.empty(2 * pool_data.size + entries, np.int64)
                     more_data = np.empty(2 * pool_data.size + entries, np.int64)
-                    more_columns[: at[found]] = pool_columns[: at[found]]
+                    more_places[: at[found]] = pool_places[: at[found]]
                     more_data[: at[found]] = pool_data[: at[found]]
-                    pool_columns, pool_data = more_columns, more_data
+                    pool_places, pool_data = more_places, more_data
                 end = at[found]
                 for t in range(size):
-                    c = touched[t]
-                    if work[c] == 0:
+                    p = touched[t]
+                    if work[p] == 0:
                         continue
-                    pool_columns[end], pool_data[end] = c, work[c] // content
-                    # Small pivots keep numbers small, rare columns keep rows short.
-                    if best < 0 or (abs(pool_data[end]), count[c]) < (
-                        abs(pool_data[best]), count[pool_columns[best]]
+                    pool_places[end], pool_data[end] = p, work[p] // content
+                    # Small pivots keep numbers small, rare places keep vectors short.
+                    if best < 0 or (abs(pool_data[end]), count[p]) < (
+                        abs(pool_data[best]), count[pool_places[best]]
                     ):  # fmt: skip
                         best = end
                     end += 1
                 first = at[found]
-                c, value = pool_columns[best], pool_data[best]
-                pool_columns[best], pool_data[best] = pool_columns[first], pool_data[first]
-                pool_columns[first], pool_data[first] = c, value
+                p, value = pool_places[best], pool_data[best]
+                pool_places[best], pool_data[best] = pool_places[first], pool_data[first]
+                pool_places[first], pool_data[first] = p, value
                 if value < 0:
                     for e in range(first, end):
                         pool_data[e] = -pool_data[e]
-                pivot_of[c], column_of[found] = found, c
+                pivot_of[p], place_of[found] = found, p
                 found += 1
                 at[found] = end
         for t in range(size):
             work[touched[t]], seen[touched[t]] = 0, False
-    return state
+    return state, place_of[:found]
 
 
 @njit(cache=True, nogil=True)
@@ -171,7 +172,7 @@ def band_of_inverse(factor: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def quadratic_forms(starts: Any, rows: Any, data: Any, band: Any) -> Any:
+def band_forms(starts: Any, rows: Any, data: Any, band: Any) -> Any:
     """cᵀ Z c for every column c of a sparse matrix and the symmetric band matrix Z."""
     out = np.zeros(starts.size - 1)
     for c in range(out.size):
@@ -181,5 +182,21 @@ def quadratic_forms(starts: Any, rows: Any, data: Any, band: Any) -> Any:
             for f in range(starts[c], e):
                 low, high = min(rows[e], rows[f]), max(rows[e], rows[f])
                 total += 2.0 * data[e] * data[f] * band[low, high - low]
+        out[c] = total
+    return out
+
+
+@njit(cache=True, nogil=True)
+def sparse_forms(starts: Any, rows: Any, data: Any, at: Any, columns: Any, values: Any) -> Any:
+    """cᵀ G c for every column c of a sparse matrix and G by sorted rows (`at`, `columns`)."""
+    out = np.zeros(starts.size - 1)
+    for c in range(out.size):
+        total = 0.0
+        for e in range(starts[c], starts[c + 1]):
+            first, last = at[rows[e]], at[rows[e] + 1]
+            for f in range(starts[c], starts[c + 1]):
+                k = first + np.searchsorted(columns[first:last], rows[f])
+                if k < last and columns[k] == rows[f]:
+                    total += data[e] * data[f] * values[k]
         out[c] = total
     return out

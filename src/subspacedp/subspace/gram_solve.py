@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,20 +16,19 @@ from subspacedp.subspace.gram import (
     root_by_singular_vectors,
     small_blocks,
 )
-from subspacedp.subspace.gram_iterative import iterative_block
+from subspacedp.subspace.gram_iterative import IterativeBlock, iterative_block
 from subspacedp.subspace.gram_rank import Ranks
 
 __all__ = ["Dual"]
 
 FloatArray = npt.NDArray[np.float64]
 
-TARGET = 1e-12  # the relative residual aimed at
+TARGET = 1e-12  # the relative residual that iterations aim at
 PROMISED = 1e-9  # and the one that counts as reached
+ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of |C| |v|: what C v is worth
 ROUNDS = 8  # of refinement
 SMALL_ROWS, DENSE_ROWS = 32, 300  # components solved in stacks, and one by one
 TALL = 3 * 10**7  # entries of a component of few columns and many rows
-PRODUCTS = 2 * 10**8  # entries combined for the sharper bound on the diagonal
-EPS = float(np.finfo(np.float64).eps)
 
 
 class Dual:
@@ -51,28 +49,35 @@ class Dual:
     def reach(self, values: FloatArray, wanted: FloatArray) -> bool:
         """Move `values` within R, in place, until C values = wanted.
 
-        Returns whether every component came to 1e-9 of where it started, or to rounding error.
+        Returns whether every component came to 1e-9 of where it started, or of |C| |values|.
         """
         rows = self.rows
         rest = wanted - rows.matrix @ values
-        # Rounding error of C v, to first order: rows of k entries have √k eps of their sum.
-        noise = 4 * EPS * rows.norms_of(np.abs(wanted) + rows.absolute @ np.abs(values))
+        scale = rows.norms_of(np.abs(wanted) + rows.absolute @ np.abs(values))
         start = size = rows.norms_of(rest)
-        target = np.maximum(TARGET * start, noise)
+        target = np.maximum(self.aim * start, ROUNDING * scale)
         for _ in range(ROUNDS):
-            open_ = size > target
-            if not open_.any():
+            unfinished = size > target
+            if not unfinished.any():
                 break
-            rest[~open_[rows.component]] = 0.0
-            step = rows.matrix.T @ self.solve(rest, target / 2)
-            moved = values + step
+            rest[~unfinished[rows.component]] = 0.0
+            moved = values + rows.matrix.T @ self.solve(rest, target / 2)
             after = wanted - rows.matrix @ moved
             now = rows.norms_of(after)
-            if not np.any(now[open_] < size[open_] / 2):
+            if not np.any(now[unfinished] < size[unfinished] / 2):
                 break
             values[:] = moved
             rest, size = after, now
-        return bool(np.all(size <= np.maximum(PROMISED * start, 1e3 * noise)))
+        return bool(np.all(size <= PROMISED * np.maximum(start, scale)))
+
+    @cached_property
+    def aim(self) -> FloatArray:
+        """The relative residual that each component aims at; a factor gives all there is."""
+        out = np.zeros(self.rows.components)
+        for part, block in self.blocks:
+            if isinstance(block, IterativeBlock):
+                out[self.rows.component[part.start]] = TARGET
+        return out
 
     @cached_property
     def diagonal(self) -> tuple[FloatArray, bool]:
@@ -82,10 +87,10 @@ class Dual:
         share: FloatArray = np.zeros(self.rows.matrix.shape[1])
         share[alone.indices] = alone.data**2
         exact = True
-        for part, block in self.blocks:
-            found = block.leverage()
-            exact = exact and found is not None
-            share += _least_leverage(self.rows.matrix[part]) if found is None else found
+        for _, block in self.blocks:
+            found, certain = block.leverage()
+            share += found
+            exact = exact and certain
         return np.clip(1.0 - share, 0.0, 1.0), exact
 
 
@@ -112,27 +117,3 @@ def _blocks(rows: Rows, ranks: Ranks) -> Iterator[tuple[slice, Block]]:
         if root is None:
             root = root_by_singular_vectors(compact, rank)
         yield part, DenseBlock(whole, root)
-
-
-def _least_leverage(block: Any) -> FloatArray:
-    """‖c‖⁴ / cᵀ G c ≤ cᵀ G⁺ c for every column c of C (Cauchy–Schwarz), 0 for a zero column.
-
-    Where G is out of reach, cᵀ G c ≤ Σ_j c_j² Σ_k |C|_k·|C|_j takes its place, which only lowers
-    the bound.
-    """
-    square = block.multiply(block)
-    norm = np.asarray(square.sum(axis=0)).reshape(-1)
-    count = np.bincount(block.indices, minlength=norm.size)
-    shared = np.flatnonzero(count > 1)
-    form = norm.copy()  # a column of one entry: G has unit diagonal
-    pairs = float(np.sum(count[shared].astype(np.float64) ** 2))
-    if pairs * block.nnz / block.shape[0] <= PRODUCTS:
-        part = block[:, shared]
-        form[shared] = np.asarray(((block @ block.T) @ part).multiply(part).sum(axis=0)).reshape(-1)
-    else:
-        absolute = abs(block)
-        reach = absolute @ np.asarray(absolute.sum(axis=0)).reshape(-1)
-        form[shared] = (square.T @ reach)[shared]
-    filled = norm > 0.0
-    # A hair lower, for rounding error.
-    return np.where(filled, norm**2 / np.where(filled, form, 1.0), 0.0) * (1 - 1e-12)

@@ -27,9 +27,9 @@ __all__ = ["LatticeDigits", "kernel_basis"]
 Int64Array = npt.NDArray[np.int64]
 Integers = npt.NDArray[Any]  # Python integers of any size
 
-LARGEST = 300  # cells: set-up then takes a few seconds
-MOST_BITS = 400  # of the volume of the row lattice, which is what lattice reduction has to undo
-MOST_BITS_A_VECTOR = 30  # longer corrections than this would drown any table
+LARGEST = 300  # cells
+MOST_BITS = 400  # of the volume of the row lattice; with LARGEST, set-up takes 4 s at most
+MOST_BITS_A_VECTOR = 30  # corrections of a thousand million would drown any table
 MOST_DECIMALS = 18
 SCALE_BITS = 32
 ATTEMPTS = 2
@@ -57,7 +57,7 @@ class LatticeDigits:
     Guarantees
     ----------
     1. `apply` returns integers R with C R = 10**decimals · r, exactly, for every r = C e with whole
-       e and whatever the coins; for any other r it refuses.
+       e and whatever the coins; it refuses any other r, and an R beyond 64 bits.
     2. Given r, E[R] = 10**decimals · C⁺r up to Σ_j |B_ij|·2**-65 in cell i: coordinates are exact
        rationals, and only the coin is finite, with 64 bits.
     3. `variance` bounds the rounding part of a variance from above, and covariances with it.
@@ -85,7 +85,11 @@ class LatticeDigits:
     _numerators: Integers = field(init=False)  # of −10**decimals · B⁺P, row j over L_j
 
     def __post_init__(self) -> None:
-        if not _is_whole_number(self.decimals) or not 0 <= self.decimals <= MOST_DECIMALS:
+        if (
+            not isinstance(self.decimals, int)
+            or isinstance(self.decimals, bool)
+            or not 0 <= self.decimals <= MOST_DECIMALS
+        ):
             raise InvariantError(
                 f"`decimals` must be a whole number from 0 to {MOST_DECIMALS}, or None for real "
                 "values."
@@ -137,12 +141,11 @@ class LatticeDigits:
         words = np.asarray(dither)
         if self.needed and (words.dtype != np.uint64 or words.ndim != 1 or len(words) < d):
             raise InvariantError(f"`dither` must be a vector of {d} words of type uint64.")
-        # r = C P a, with a whole exactly where r is the image of a whole vector.
+        # r = C P a with a whole a, or r is not the image of a whole vector.
         inverse, denominator = self._image
-        scaled = inverse @ r[self._rows]
-        a = scaled // denominator
+        a = inverse @ r[self._rows] // denominator
         solution = _product(self._particular, a)
-        if np.any(scaled % denominator) or np.any(_product(self.matrix, solution) != r):
+        if np.any(_product(self.matrix, solution) != r):
             raise InvariantError("The held values contradict each other.")
         y = self._numerators @ a  # over L
         if self.needed:
@@ -264,14 +267,21 @@ def _split(matrix: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
     rows = _independent_rows(matrix)
     k, d = len(rows), n - len(rows)
     identity = np.eye(n, dtype=np.int64)
-    if k == 0 or d == 0:
-        return rows, identity[:, :d], identity[:, d:]
+    if k == 0:
+        return rows, identity, identity[:, :0]
     C = matrix[rows] // np.gcd.reduce(matrix[rows], axis=1)[:, None]
     bits = _volume_bits(C)
-    if bits > MOST_BITS or bits > MOST_BITS_A_VECTOR * d:
+    if bits > MOST_BITS:
+        raise InvariantError(
+            "Digits that add up are out of reach for so many invariants with such coefficients: "
+            f"{INSTEAD}."
+        )
+    if d == 0:
+        return rows, identity[:, :0], identity
+    if bits > MOST_BITS_A_VECTOR * d:
         raise _no_short_basis()
-    # Reduce the rows of [2ˢCᵀ | I] (Pohst 1987). All are in the form [2ˢCv | v], and the v keep
-    # forming a basis of Zⁿ. With s large enough vectors outside the kernel are long and come last.
+    # Reduce the rows of [2ˢCᵀ | I] (Cohen 1993, section 2.7). They stay of the form [2ˢCv | v], and
+    # the v stay a basis of Zⁿ. With s large enough those outside the kernel are long and come last.
     lattice = np.concatenate([C.T.astype(object) << SCALE_BITS, identity.astype(object)], axis=1)
     for _ in range(ATTEMPTS):
         lattice = _integers(fmpz_mat(lattice.tolist()).lll())
@@ -374,10 +384,6 @@ def _spread(L: int, *, any_noise: bool) -> float:
     if any_noise:
         return factor / 4 if L % 2 else 0.25
     return factor / 6
-
-
-def _is_whole_number(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _no_short_basis() -> InvariantError:

@@ -21,6 +21,16 @@ FloatArray = npt.NDArray[np.float64]
 MAX_DENSE = 5000
 
 
+def scaled_question(weights: FloatArray) -> FloatArray:
+    """Weights of a question scaled so that nothing over- or underflows."""
+    largest = float(np.abs(weights).max(initial=0.0))
+    if not np.isfinite(largest):
+        raise InvariantError("The weights of a question must be finite numbers.")
+    if largest == 0.0:
+        raise InvariantError("A question needs at least one weight that is not zero.")
+    return weights / largest
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class MarginNullSpace:
     """N = {v : C v = 0} for a family of held margins.
@@ -110,8 +120,14 @@ class MarginNullSpace:
     def _rows(self) -> RowPlan:
         return RowPlan(tuple(self.held.expansion))
 
-    def lift(self, residual: HeldValues) -> FloatArray:
-        """The z of least norm with C z = r; `residual` has one array a held margin."""
+    def lift(self, residual: HeldValues, *, error: float = 0.0) -> FloatArray:
+        """The z of least norm with C z = r; `residual` has one array a held margin.
+
+        `error` says how far each number may be from the exact one, for an r computed in floating
+        point; margins that disagree are an error only without it.
+        """
+        if error == 0.0:
+            self.held.check_agreement(residual)
         if all(np.asarray(r).dtype.kind in "iu" for r in residual):
             return self.lift_exact(residual).to_float()
         out = np.zeros(self.shape)
@@ -209,14 +225,14 @@ class MarginNullSpace:
         out = np.ones(self.domain.shape)
         for k, a in self.held.expansion.items():
             out -= a / k.spread(self._sizes[k])
-        return np.maximum(out, 0.0)
+        # A cell that is not fixed keeps at least 2**-axes: smaller is rounding error of zero.
+        out[out < 2.0**-40] = 0.0
+        return out
 
     def share_exposed(self, weights: npt.ArrayLike) -> float:
         """|Π_R w|² / |w|²: how much of a linear question the invariants answer."""
-        w = self._table(weights)
+        w = scaled_question(self._table(weights))
         norm = float(np.vdot(w, w))
-        if norm == 0.0:
-            raise InvariantError("A question needs at least one weight that is not zero.")
         inside = self.project(w)
         share = 1.0 - float(np.vdot(inside, inside)) / norm
         # Rounding error of the sweep, relative; below it the share is 0 or 1.
@@ -229,7 +245,7 @@ class MarginNullSpace:
         if array.shape != self.domain.shape:
             array = self._table(values)
         if array.dtype.kind in "iu":
-            return not any(m.sum(array).any() for m in self.held.essential)
+            return not any((m.exact_sum(array) != 0).any() for m in self.held.essential)
         scale = float(np.abs(array).max(initial=0.0))
         return all(
             bool(np.all(np.abs(m.sum(array)) <= 1e-9 * scale * np.maximum(m.sizes, 1)))

@@ -113,6 +113,7 @@ class MatrixNullSpace:
                 "The invariants are too close to dependent for a projection to 1e-9; drop rows "
                 "that follow from others."
             )
+        out[self._determined] = 0.0
         return out
 
     def lift(self, residual: npt.ArrayLike, *, error: float = 0.0) -> FloatArray:
@@ -153,7 +154,9 @@ class MatrixNullSpace:
 
     def diagonal(self) -> FloatArray:
         """diag(Π_N), or an upper bound: what share of a cell's noise remains."""
-        return self._dual.diagonal[0].copy()
+        out = self._dual.diagonal[0].copy()
+        out[self._determined] = 0.0
+        return out
 
     @property
     def diagonal_is_exact(self) -> bool:
@@ -222,6 +225,19 @@ class MatrixNullSpace:
         return ranks_of(self._rows)
 
     @cached_property
+    def _determined(self) -> npt.NDArray[np.int64]:
+        """The cells of components of full column rank: held exactly, with nothing left to chance.
+
+        There Π_N is zero, not only to rounding error.
+        """
+        rows = self._rows
+        component = np.full(self.size, -1)
+        component[rows.matrix.indices] = np.repeat(rows.component, np.diff(rows.matrix.indptr))
+        used = np.flatnonzero(component >= 0)
+        columns = np.bincount(component[used], minlength=rows.components)
+        return used[(columns == self._ranks.component)[component[used]]]
+
+    @cached_property
     def _dual(self) -> Dual:
         from subspacedp.subspace.gram_solve import Dual
 
@@ -242,6 +258,8 @@ class MatrixNullSpace:
         array = np.asarray(values, np.float64)
         if array.shape != (self.size,):
             raise InvariantError(f"Expected an array of {self.size:,} cells; got {array.shape}.")
+        if not np.isfinite(array).all():
+            raise InvariantError("Cells must be finite numbers.")
         return array
 
     def __repr__(self) -> str:

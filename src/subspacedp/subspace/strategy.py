@@ -159,8 +159,8 @@ class BasisStrategy:
                 f"A basis must have the shape {(space.size, space.dimension)}; got {columns.shape}."
             )
         inside = np.stack([space.project(c.reshape(space.shape)).reshape(-1) for c in columns.T])
-        if not np.allclose(inside, columns.T, atol=1e-9) or not np.allclose(
-            columns.T @ columns, np.eye(space.dimension), atol=1e-9
+        if not np.allclose(inside, columns.T, rtol=0, atol=1e-9) or not np.allclose(
+            columns.T @ columns, np.eye(space.dimension), rtol=0, atol=1e-9
         ):
             raise InvariantError(
                 "The basis must be orthonormal and lie in the null space of the invariants."

@@ -3,7 +3,7 @@
 from subspacedp.tables.axis import Axis, Label, Level
 from subspacedp.tables.domain import Domain
 from subspacedp.tables.functions import ClippedSums, GeneralQuery, check_sensitivity
-from subspacedp.tables.margin import Margin
+from subspacedp.tables.margin import Margin, along
 from subspacedp.tables.neighbours import AddRemoveOne, Neighbours, ReplaceOne
 from subspacedp.tables.queries import Cells, LinearQuery, Query, Sensitivity, as_query
 from subspacedp.tables.rows import RowPlan, margin_sums
@@ -27,6 +27,7 @@ __all__ = [
     "RowPlan",
     "Sensitivity",
     "Table",
+    "along",
     "as_query",
     "check_sensitivity",
     "margin_sums",

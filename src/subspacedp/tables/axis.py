@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,6 +14,7 @@ from subspacedp.errors import DomainError
 __all__ = ["Axis", "Label", "Level"]
 
 Label = str | int
+MAX_LABELS = 2**33
 Int64Array = npt.NDArray[np.int64]
 
 
@@ -100,6 +101,11 @@ class Axis:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise DomainError("An axis needs a non-empty name.")
+        if self.levels is not None and not isinstance(self.levels, Mapping):
+            raise DomainError(
+                f"Axis `{self.name}`: `levels` must map each level's name to the group of every "
+                "label."
+            )
         labels = _plain_labels(self.labels, f"Axis `{self.name}`")
         if not labels:
             raise DomainError(f"Axis `{self.name}` must have at least one label.")
@@ -211,9 +217,13 @@ class Axis:
 def _plain_labels(labels: Sequence[Label], owner: str) -> Sequence[Label]:
     """Labels as plain strings and integers; NumPy scalars are unwrapped."""
     if isinstance(labels, range):
+        if labels and abs(labels[-1] - labels[0]) // abs(labels.step) >= MAX_LABELS:
+            raise DomainError(f"{owner} may have at most 2**33 labels.")
         return labels
     if isinstance(labels, str):
         raise DomainError(f"{owner}: labels must be a list of labels, not one string.")
+    if not isinstance(labels, Iterable):
+        raise DomainError(f"{owner}: labels must be a list; got one {type(labels).__name__}.")
     plain = [
         label.item() if isinstance(label, np.generic) else label
         for label in (labels.tolist() if isinstance(labels, np.ndarray) else labels)
@@ -224,11 +234,21 @@ def _plain_labels(labels: Sequence[Label], owner: str) -> Sequence[Label]:
                 f"{owner}: labels must be strings or integers; got one of type "
                 f"{type(label).__name__}."
             )
+    if any(isinstance(label, str) and not _encodable(label) for label in plain):
+        raise DomainError(f"{owner}: a label is not text that UTF-8 can write.")
     if len({isinstance(label, str) for label in plain}) > 1:
         raise DomainError(f"{owner}: labels must be all strings or all integers.")
     if any(isinstance(label, int) and not -(2**63) <= label < 2**63 for label in plain):
         raise DomainError(f"{owner}: whole-number labels must fit 64 bits.")
     return tuple(plain)
+
+
+def _encodable(label: str) -> bool:
+    try:
+        label.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _first_repeated(values: Sequence[Label]) -> Label | None:

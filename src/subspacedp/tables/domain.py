@@ -38,6 +38,8 @@ class Domain:
     axes: Sequence[Axis]
 
     def __post_init__(self) -> None:
+        if isinstance(self.axes, Axis):
+            raise DomainError("A domain takes a list of axes; put the axis in brackets.")
         axes = tuple(self.axes)
         if not axes:
             raise DomainError("A domain needs at least one axis.")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,8 @@ def _eager(frame: Any) -> Any:
 
     try:
         return nw.from_native(frame, eager_only=True)
+    except nw.exceptions.NarwhalsError as error:
+        raise DataError(f"The dataframe cannot be used: {type(error).__name__}.") from None
     except TypeError:
         raise DataError(
             f"Expected an eager dataframe (pandas, polars, pyarrow); got a {type(frame).__name__}."
@@ -33,11 +36,14 @@ def column_values(frame: Any, name: str) -> list[Label]:
     wrapped = _eager(frame)
     if name not in wrapped.columns:
         raise DataError(f"The data have no column `{name}`.", column=name)
-    values = wrapped[name].to_list()
-    missing = sum(value is None or value != value for value in values)
+    missing = wrapped[name].null_count()
+    values = wrapped[name].to_list() if not missing else []
+    missing = missing or sum(isinstance(v, float) and math.isnan(v) for v in values)
     if missing:
         raise DataError(f"Column `{name}` has {missing} missing values.", column=name)
-    return values  # type: ignore[no-any-return]
+    if not all(isinstance(value, Hashable) for value in values):
+        raise DataError(f"Column `{name}` must hold single labels, not lists.", column=name)
+    return values
 
 
 def counts_from_frame(

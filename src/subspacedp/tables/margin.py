@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from subspacedp.tables.axis import Axis, Label, Level
 
-__all__ = ["Margin"]
+__all__ = ["Margin", "along"]
 
 Int64Array = npt.NDArray[np.int64]
 ArrayT = TypeVar("ArrayT", bound=npt.NDArray[Any])
@@ -66,7 +66,7 @@ class Margin:
         """The number of cells of every group, in the margin's shape."""
         out = np.ones(self.shape, np.int64)
         for a, level in enumerate(self.levels):
-            out *= _along(level.sizes, a, len(self.axes))
+            out *= along(level.sizes, a, len(self.axes))
         return out
 
     def meet(self, other: Margin) -> Margin:
@@ -85,6 +85,14 @@ class Margin:
             if not level.is_identity:
                 out = _sum_groups(out, level.codes, level.groups, a, one=level is axis.all)
         return out
+
+    def exact_sum(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Group sums of integers that cannot wrap, as Python integers in an object array."""
+        wide = values.astype(np.int64) if values.dtype != np.uint64 else values.astype(object)
+        if wide.dtype == object:
+            return self.sum(wide)
+        high, low = self.sum(wide >> 31), self.sum(wide & (2**31 - 1))
+        return np.asarray(high.astype(object) * 2**31 + low.astype(object), object)
 
     def coarsen(self, totals: ArrayT, to: Margin) -> ArrayT:
         """Totals of a coarser margin from the totals of this one."""
@@ -123,7 +131,7 @@ class Margin:
         return f"Margin({' × '.join(self.names) or 'grand total'})"
 
 
-def _along(vector: Int64Array, axis: int, dimensions: int) -> Int64Array:
+def along(vector: npt.NDArray[Any], axis: int, dimensions: int) -> npt.NDArray[Any]:
     """A vector as an array that broadcasts along one axis."""
     shape = [1] * dimensions
     shape[axis] = len(vector)

@@ -88,9 +88,15 @@ class ReplaceOne(Neighbours):
         """Whether no neighbouring change can alter the grand total."""
         return self.records == 1 if self.exactly is None else self.exactly
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.exactly is not None and not isinstance(self.exactly, bool):
+            raise BudgetError(f"`exactly` must be True, False or None; got {self.exactly!r}.")
+
     def __str__(self) -> str:
-        other = "another" if self.records == 1 else "others"
-        return f"one person's {_records(self)} replaced by {other}"
+        if self.records == 1 and self.keeps_total:
+            return "one person's record replaced by another"
+        return f"one person's {_records(self, exactly=self.keeps_total)} replaced by others"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,16 +111,19 @@ class AddRemoveOne(Neighbours):
     persons: ClassVar[int] = 1
 
     def __str__(self) -> str:
+        if self.records == 1:
+            return "one person's record added or removed"
         return f"one person's {_records(self)} added or removed"
 
 
-def _records(neighbours: Neighbours) -> str:
-    if neighbours.records == 1:
-        return "record"
-    cap = f", at most {neighbours.per_cell} in a cell," if neighbours.per_cell else ""
-    return f"records (at most {neighbours.records}{cap})".replace(",)", ")")
+def _records(neighbours: Neighbours, *, exactly: bool = False) -> str:
+    number = "exactly" if exactly else "at most"
+    cap = f", at most {neighbours.per_cell} in a cell" if neighbours.per_cell else ""
+    return f"records ({number} {neighbours.records}{cap})"
 
 
 def _check_positive(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise BudgetError(f"`{name}` must be a whole number of at least 1; got {value!r}.")
+    if value >= 2**31:
+        raise BudgetError(f"`{name}` must be below 2**31.")

@@ -148,6 +148,9 @@ class LinearQuery(Query):
         scipy sparse.
     labels
         A name for every question.
+    places
+        The number of binary places of the grid; by default as few as are exact, up to 30 leading
+        bits of the largest entry.
 
     Guarantees
     ----------
@@ -165,6 +168,7 @@ class LinearQuery(Query):
 
     matrix: Any
     labels: Sequence[str] | None = None
+    places: int | None = None
 
     BITS = 30
 
@@ -204,6 +208,8 @@ class LinearQuery(Query):
     @cached_property
     def _bits(self) -> int:
         """The number of binary places of the grid: as few as are exact, or else 30 leading bits."""
+        if self.places is not None:
+            return self.places
         data = np.abs(self.matrix.data)
         most = self.BITS - int(np.ceil(np.log2(data.max()))) if data.size else 0
         for bits in range(min(0, most), most + 1):
@@ -290,7 +296,11 @@ def matrix_sensitivity(matrix: csr_array, neighbours: Neighbours) -> Sensitivity
     One record: the largest norm of a column (add-remove) or of a difference of two columns
     (replace-one). Several records: the norm of a sum is at most the sum of the norms.
     """
-    columns = np.unique(matrix.toarray().T, axis=0).astype(np.float64)  # (distinct, questions)
+    whole = np.unique(matrix.toarray().T, axis=0)  # (distinct, questions)
+    largest = float(np.abs(whole).max(initial=0))
+    # Entries beyond 2**53 are rounded by at most this in a difference of two.
+    off = largest * 2.0**-51 if largest >= 2.0**53 else 0.0
+    columns = whole.astype(np.float64)
     empty = np.zeros((1, columns.shape[1]))
     if neighbours.persons == 1:
         others = empty
@@ -304,7 +314,9 @@ def matrix_sensitivity(matrix: csr_array, neighbours: Neighbours) -> Sensitivity
             difference = columns[at : at + 256, None, :] - others[None, other : other + 256, :]
             l1 = max(l1, float(np.abs(difference).sum(axis=2).max()))
             l2_squared = max(l2_squared, float(np.square(difference).sum(axis=2).max()))
-    m = neighbours.records
+    m, n = neighbours.records, columns.shape[1]
+    if off:
+        l1, l2_squared = l1 + n * off, (l2_squared**0.5 + n**0.5 * off) ** 2
     return Sensitivity(m * _safe(l1), m * m * _safe(l2_squared))
 
 

@@ -44,6 +44,8 @@ class Table:
     domain: Domain
 
     def __post_init__(self) -> None:
+        if not isinstance(self.domain, Domain):
+            raise DataError(f"A table needs a `Domain`; got a {type(self.domain).__name__}.")
         counts = _whole_counts(self.counts, self.domain)
         counts.setflags(write=False)
         object.__setattr__(self, "counts", counts)
@@ -69,10 +71,12 @@ class Table:
         return cls(counts_from_frame(frame, domain, value, fill=fill), domain)
 
     def __repr__(self) -> str:
-        return f"{repr(self.domain).replace('Domain', 'Table')[:-1]}, counts hidden)"
+        return f"Table({repr(self.domain)[len('Domain(') : -1]}, counts hidden)"
 
 
 def _whole_counts(counts: Any, domain: Domain) -> npt.NDArray[np.int64]:
+    if isinstance(counts, np.ma.MaskedArray):
+        raise DataError("The counts must not be a masked array; fill what is masked first.")
     try:
         array = np.asarray(counts)
     except (ValueError, TypeError):
@@ -88,13 +92,13 @@ def _whole_counts(counts: Any, domain: Domain) -> npt.NDArray[np.int64]:
     if array.dtype.kind == "f":
         missing = int(np.count_nonzero(~np.isfinite(array)))
         if missing:
-            raise DataError(f"{missing} counts are not finite numbers (NaN or infinite).")
+            raise DataError(f"{_counts(missing)} not finite numbers (NaN or infinite).")
         broken = int(np.count_nonzero(array != np.floor(array)))
         if broken:
-            raise DataError(f"{broken} counts are not whole numbers.")
+            raise DataError(f"{_counts(broken)} not whole numbers.")
     negative = int(np.count_nonzero(array < 0))
     if negative:
-        raise DataError(f"{negative} counts are negative.")
+        raise DataError(f"{_counts(negative)} negative.")
     # Compare before conversion, so that nothing can wrap; then add in halves that cannot.
     too_large = bool((array > MAX_TOTAL).any()) if array.size else False
     whole = np.zeros(0, np.int64) if too_large else array.astype(np.int64)
@@ -108,10 +112,14 @@ def _from_objects(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if not all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in array.flat):
         raise DataError("The counts must be whole numbers; some are not numbers at all.")
     if any(v < 0 for v in array.flat):
-        raise DataError(f"{sum(v < 0 for v in array.flat)} counts are negative.")
+        raise DataError(f"{_counts(sum(v < 0 for v in array.flat))} negative.")
     if any(v > MAX_TOTAL for v in array.flat):
         raise DataError("The counts must sum to at most 2**62.")
     return array.astype(np.int64)
+
+
+def _counts(number: int) -> str:
+    return "1 count is" if number == 1 else f"{number} counts are"
 
 
 def _exact_sum(counts: npt.NDArray[np.int64]) -> int:
