@@ -103,8 +103,8 @@ def problems(draw, *, min_margins: int = 0, **sizes) -> tuple[sdp.Domain, Held]:
 
 
 @st.composite
-def counts(draw, domain: sdp.Domain) -> np.ndarray:
-    """Counts in the domain's shape; the kind of table is drawn first."""
+def counts(draw, domain: sdp.Domain, most: int = MAX_TOTAL) -> np.ndarray:
+    """Counts in the domain's shape that sum to `most` or less; the kind of table comes first."""
     kind = draw(st.sampled_from(["zero", "small", "sparse", "large", "full"]))
     rng = np.random.default_rng(draw(seeds))
     if kind == "zero":
@@ -114,16 +114,16 @@ def counts(draw, domain: sdp.Domain) -> np.ndarray:
     if kind == "sparse":
         return rng.integers(0, 10**6, domain.shape) * (rng.random(domain.shape) < 0.1)
     if kind == "large":
-        return rng.integers(0, MAX_TOTAL // domain.size, domain.shape, endpoint=True)
-    cuts = np.sort(rng.integers(0, MAX_TOTAL, domain.size - 1, endpoint=True))
-    parts = np.diff(np.concatenate([[0], cuts, [MAX_TOTAL]]))
-    return parts.reshape(domain.shape)  # sums to exactly 2**62
+        return rng.integers(0, most // domain.size, domain.shape, endpoint=True)
+    cuts = np.sort(rng.integers(0, most, domain.size - 1, endpoint=True))
+    parts = np.diff(np.concatenate([[0], cuts, [most]]))
+    return parts.reshape(domain.shape)  # sums to `most` exactly
 
 
 @st.composite
-def tables(draw, domain: sdp.Domain) -> sdp.Table:
+def tables(draw, domain: sdp.Domain, most: int = MAX_TOTAL) -> sdp.Table:
     """A table on the domain."""
-    return sdp.Table(draw(counts(domain)), domain)
+    return sdp.Table(draw(counts(domain, most)), domain)
 
 
 def integers(rng: np.random.Generator, shape: tuple[int, ...], magnitude: int) -> np.ndarray:

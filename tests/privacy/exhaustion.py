@@ -13,12 +13,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
+
+from subspacedp import Axis, Domain, PureDP, design
 
 Vector = tuple[Fraction, ...]
 Counts = tuple[int, ...]
 Law = dict[Vector, Fraction]
+
+Q = Fraction(2, 3)
+TOP = 2**64 - 1
 
 
 # --------------------------------------------------------------------------- tables and neighbours
@@ -153,3 +159,105 @@ def violations(first: Law, second: Law, bound: Fraction) -> list[Vector]:
         if first.get(atom, zero) > bound * second.get(atom, zero)
         or second.get(atom, zero) > bound * first.get(atom, zero)
     ]
+
+
+# ------------------------------------------------------------------------------- a mechanism's law
+
+
+def line(n: int) -> Domain:
+    """A domain of n cells in a row."""
+    return Domain([Axis("a", range(n))])
+
+
+class Case:
+    """A design on a small domain, with its release as exact outcomes and their chances."""
+
+    def __init__(self, domain, held, relation, decimals):
+        self.mechanism = design(domain, held, PureDP(1.0), neighbours=relation, decimals=decimals)
+        self.design = self.mechanism.design
+        self.shape, self.cells = domain.shape, domain.size
+        self.relation = relation
+        self.rows = held_rows(self.design.held)
+        self.bound = Q**-relation.l1  # e^ε for the budget whose rate makes e^{-rate} = Q
+        self.lifted = row_space_part(self.rows)
+        self.protected = cache(null_space_part(self.rows))
+        self.outcomes = cache(self.outcomes)
+
+    def totals(self, x):
+        """C x, in the form that `reconstruct` takes."""
+        counts = np.array(x).reshape(self.shape)
+        return tuple(m.sum(counts) for m in self.design.held.margins)
+
+    def held(self, x):
+        """C x, as a key."""
+        return tuple(sum(r * v for r, v in zip(row, x, strict=True)) for row in self.rows)
+
+    def outcomes(self, noisy, x_for_totals):
+        """Every release that `reconstruct` can make of a measurement, with its exact chance."""
+        exact = self.totals(x_for_totals)
+        array = np.array(noisy).reshape(self.shape)
+        if self.design.decimals is None:
+            residual = self.design.held.residual(array, exact)
+            released = self.design.space.lift_exact(residual).rsub(array)
+            made = self.mechanism.reconstruct(array, exact, None)
+            assert np.array_equal(made, released.to_float())
+            return [(tuple(released.fractions().ravel()), Fraction(1))]
+        return list(self.rounded(array, exact, noisy, x_for_totals))
+
+    def rounded(self, array, exact, noisy, x):
+        """All outcomes of the dither: entry by entry up or down, with its fraction's chance."""
+        step = self.design.digits.step
+        entries = self.cumulated(
+            [step * v for v in self.lifted([a - b for a, b in zip(noisy, x, strict=True)])]
+        )
+        free = [j for j, v in enumerate(entries) if v.denominator > 1]
+        found = set()
+        for chosen in itertools.product((0, TOP), repeat=len(free)):
+            words = dict(zip(free, chosen, strict=True))
+            coins = Coins([words.get(j, 0) for j in range(self.cells)])
+            made = np.asarray(self.mechanism.reconstruct(array, exact, coins)) * step
+            units = [int(v) for v in np.rint(made).astype(int).ravel()]
+            correction = [step * n - u for n, u in zip(noisy, units, strict=True)]
+            chance = Fraction(1)
+            for got, true in zip(self.cumulated(correction), entries, strict=True):
+                assert abs(got - true) < 1
+                part = true - true.__floor__()
+                chance *= 1 if got == true else part if got > true else 1 - part
+            found.add(tuple(units))
+            yield tuple(Fraction(u, step) for u in units), chance
+        assert len(found) == 2 ** len(free)  # every word was looked at, and by itself
+
+    def cumulated(self, values):
+        """Cumulative sums along the plan's axes; the small domains here are in order already."""
+        table = np.array([Fraction(v) for v in values], object).reshape(self.design.digits.shape)
+        for a in range(table.ndim):
+            table = np.cumsum(table, axis=a)
+        return list(table.ravel())
+
+    def laws(self, seen, part=None):
+        """The law of the release, or of a part of it, as a function of the table; kept."""
+        return cache(lambda x: self.law(x, seen, part=part))
+
+    def law(self, x, seen, *, part=None, q=Q):
+        """The law of the release, or of a part of it, for one table."""
+
+        def output(noisy):
+            made = self.outcomes(noisy, self.like(x))
+            return made if part is None else [(part(v), p) for v, p in made]
+
+        return law_of(x, q, seen, output)
+
+    @cache  # noqa: B019  # a handful of small objects, for the life of a test run
+    def like(self, x):
+        """A fixed table with the same held totals, so that outcomes are computed once."""
+        return next(y for y in tables(self.cells, sum(x)) if self.held(y) == self.held(x))
+
+
+class Coins:
+    """Dither words chosen one by one."""
+
+    def __init__(self, words):
+        self.chosen = np.array(words, np.uint64)
+
+    def words(self, start, count, scratch=None):
+        return self.chosen[start : start + count].copy()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests import dense, strategies
 
 import subspacedp as sdp
-from subspacedp.errors import InvariantError
+from subspacedp.errors import DomainError, InvariantError
 from subspacedp.invariants import Held
 from subspacedp.subspace import MarginNullSpace, Mixed
 
@@ -284,9 +284,11 @@ def test_errors():
     assert refused(lambda: space.share_exposed(np.zeros((3, 2)))) == (
         "A question needs at least one weight that is not zero."
     )
-    assert refused(lambda: sdp.null_space("domain")) == "Expected a `Domain`; got a str."
+    with pytest.raises(DomainError) as caught:
+        sdp.null_space("domain")
+    assert str(caught.value) == "The first argument must be a `Domain` or a query; got a str."
     assert refused(lambda: sdp.null_space(domain, "a")) == (
-        "Expected `hold(...)` or None; got a str."
+        "What is held must come from hold(...), LinearInvariants(...) or zeros(...); got a str."
     )
     long = sdp.null_space(sdp.Domain([sdp.Axis("a", range(5001))]), sdp.hold())
     assert refused(long.basis) == (

@@ -25,7 +25,7 @@ from subspacedp.release import Design, ExpectedError, Release
 __all__ = ["Mechanism"]
 
 
-# Real values are rounded to float64: up to here by at most a thousandth.
+# Real values are rounded to float64: up to here by a thousandth of a unit, or of the noise.
 REAL_LIMIT = 2**43
 # Steps of published decimals must be told apart by float64, with room for a check to recompute.
 STEP_LIMIT = 2**51
@@ -61,12 +61,14 @@ class Mechanism(ABC):
         A refusal after the noise was drawn would invite another try, and the release that comes
         through would no longer have the stated law.
         """
-        decimals, scale = self.design.decimals, self.design.law.scale
+        design = self.design
+        decimals = design.decimals
+        scale = design.law.scale * float(design.unit / design.query.grid)  # in units of answers
         largest = max(abs(int(answers.min())), abs(int(answers.max()))) + 64 * scale
-        if decimals is None and largest >= REAL_LIMIT:
+        if decimals is None and largest >= REAL_LIMIT * max(1.0, scale):
+            advice = "ask for decimals=0" if design.query.grid == 1 else "scale the query down"
             raise ReleaseError(
-                "The counts are too large to publish as real numbers in float64, beyond 2**43; "
-                "ask for decimals=0."
+                f"The answers are too large to publish as real numbers in float64; {advice}."
             )
         if decimals and largest * 10**decimals >= STEP_LIMIT:
             raise ReleaseError(

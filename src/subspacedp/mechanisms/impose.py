@@ -112,6 +112,10 @@ def held_values(
             f"{len(arrays)}."
         )
     out = []
+    if isinstance(bound, HeldMatrix) and bound.empty is not None:
+        zeros = np.zeros(int(bound.empty.sum()))
+        if arrays[0].size == bound.rows - zeros.size:  # that empty cells are 0 need not be said
+            arrays = [np.concatenate([arrays[0].ravel(), zeros])]
     for array, shape in zip(arrays, shapes, strict=True):
         if array.size != int(np.prod(shape)):
             raise InvariantError(

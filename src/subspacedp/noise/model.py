@@ -20,8 +20,9 @@ class NoiseModel:
     Guarantees
     ----------
     1. The mean is zero.
-    2. Without digits, variances are exact: Var(w·e) = Var(e₁)·|Π_N w|² (where the diagonal of Π_N
-       is; a general C of large size has upper bounds).
+    2. Without digits, variances are exact: Var(w·e) = Var(e₁)·|Π_N w|². Two exceptions are upper
+       bounds: cells of a general C of large size, and the extended mechanism on margins with
+       unequal groups, where the coarsest grid stands for all.
     3. With digits, the rounding part is uncorrelated with Π_N e and bounded as the digits say,
        so stated variances are never too small.
     """

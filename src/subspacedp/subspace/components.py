@@ -26,9 +26,8 @@ def as_csr(matrix: Any) -> csr_array:
     """Any matrix as sparse rows in canonical form: int64 where all entries are integers."""
     from scipy.sparse import csr_array, issparse
 
-    given: Any = matrix
-    if not issparse(given):
-        given = _dense(given)
+    sparse = bool(issparse(matrix))
+    given: Any = matrix if sparse else _dense(matrix)
     if given.ndim != 2:
         raise InvariantError(
             f"An invariant matrix must have two dimensions, rows and columns; got {given.ndim}."
@@ -39,9 +38,7 @@ def as_csr(matrix: Any) -> csr_array:
         raise InvariantError(
             f"An invariant matrix must have real numbers as entries; got {given.dtype}."
         )
-    entries = given.data if issparse(given) else given
-    whole = given.dtype.kind in "iu"
-    if whole and entries.size and max(-int(entries.min()), int(entries.max())) > EXACT:
+    if given.dtype.kind in "iu" and _largest(given.tocoo().data if sparse else given) > EXACT:
         raise InvariantError(
             "Whole numbers in an invariant matrix must not exceed 2**53; divide the row by a "
             "common factor."
@@ -58,6 +55,10 @@ def as_csr(matrix: Any) -> csr_array:
     for part in (out.data, out.indices, out.indptr):
         part.setflags(write=False)
     return out  # type: ignore[no-any-return]
+
+
+def _largest(entries: npt.NDArray[Any]) -> int:
+    return max(-int(entries.min()), int(entries.max())) if entries.size else 0
 
 
 def _dense(matrix: Any) -> npt.NDArray[Any]:

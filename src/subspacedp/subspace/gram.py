@@ -7,7 +7,7 @@ diag(Π_R)_i = c_iᵀ G⁺ c_i for the column c_i.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,8 @@ PIECE = 1 << 21  # numbers in a dense piece of a sparse matrix
 
 class Block(Protocol):
     """An approximate G⁺ for some consecutive rows."""
+
+    aim: ClassVar[float]  # the relative residual worth aiming at; 0 for all there is
 
     def solve(self, residual: FloatArray, target: float) -> FloatArray:
         """A y with G y ≈ r; iterations may stop when ‖G y − r‖ ≤ target."""
@@ -113,6 +115,7 @@ def leverages(block: Any, root: FloatArray) -> FloatArray:
 class DenseBlock:
     """One component with a dense factor."""
 
+    aim: ClassVar[float] = 0.0
     block: Any  # its rows on all columns
     root: FloatArray
 
@@ -133,6 +136,7 @@ class DenseBlock:
 class SmallBlocks:
     """Many small components: their pseudo-inverses as one sparse matrix."""
 
+    aim: ClassVar[float] = 0.0
     block: Any
     inverse: Any
 

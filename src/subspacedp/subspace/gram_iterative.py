@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,7 @@ class IterativeBlock:
     A singular G is no obstacle: C v lies in its range, and conjugate gradients stay there.
     """
 
+    aim: ClassVar[float] = RESIDUAL
     block: Any  # its rows, on the columns it uses
     columns: Int64Array
     width: int  # the number of all columns

@@ -23,8 +23,8 @@ __all__ = ["exact_leverages", "least_leverages"]
 FloatArray = npt.NDArray[np.float64]
 
 TRACE = 1e-6  # what leverages may miss of their sum
-CHOLESKY_ROWS, EIGENVECTOR_ROWS = 2000, 1000
-BAND_WORK = 2 * 10**10
+CHOLESKY_ROWS, EIGENVECTOR_ROWS = 3000, 1000
+BAND_WORK = 10**10
 
 
 def exact_leverages(block: Any, independent: Any, gram: Any | None, rank: int) -> FloatArray | None:
@@ -68,7 +68,8 @@ def _banded(block: Any, gram: Any) -> Iterator[FloatArray]:
     """From the entries of G⁻¹ inside the band, where all pairs of rows with a common column are."""
     place, width = band_order(gram, block)
     rows = place.size
-    if rows * width > BAND_ENTRIES or rows * width**2 > BAND_WORK:
+    wide = 4 * width > rows and rows <= CHOLESKY_ROWS
+    if wide or rows * width > BAND_ENTRIES or rows * width**2 > BAND_WORK:
         return
     from subspacedp.subspace.gram_kernels import band_forms, band_of_inverse
 
@@ -81,12 +82,12 @@ def _banded(block: Any, gram: Any) -> Iterator[FloatArray]:
 
 def _dense(block: Any) -> Iterator[FloatArray]:
     """‖L⁻¹ c‖² for G = L Lᵀ."""
-    from scipy.linalg import solve_triangular
+    from scipy.linalg.lapack import dtrtri
 
     factor = next(dense_factors(dense_gram(block)), None)
     if factor is not None:
-        inverse = solve_triangular(factor, np.eye(factor.shape[0]), lower=True)
-        yield leverages(block, np.ascontiguousarray(inverse.T))
+        inverse, _ = dtrtri(factor, lower=1)
+        yield leverages(block, np.ascontiguousarray(np.tril(inverse).T))
 
 
 def least_leverages(block: Any, gram: Any | None) -> FloatArray:

@@ -16,15 +16,14 @@ from subspacedp.subspace.gram import (
     root_by_singular_vectors,
     small_blocks,
 )
-from subspacedp.subspace.gram_iterative import IterativeBlock, iterative_block
+from subspacedp.subspace.gram_iterative import iterative_block
 from subspacedp.subspace.gram_rank import Ranks
 
 __all__ = ["Dual"]
 
 FloatArray = npt.NDArray[np.float64]
 
-TARGET = 1e-12  # the relative residual that iterations aim at
-PROMISED = 1e-9  # and the one that counts as reached
+PROMISED = 1e-9  # the relative residual that counts as reached
 ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of |C| |v|: what C v is worth
 ROUNDS = 8  # of refinement
 SMALL_ROWS, DENSE_ROWS = 32, 300  # components solved in stacks, and one by one
@@ -72,11 +71,10 @@ class Dual:
 
     @cached_property
     def aim(self) -> FloatArray:
-        """The relative residual that each component aims at; a factor gives all there is."""
+        """The relative residual that each component aims at."""
         out = np.zeros(self.rows.components)
         for part, block in self.blocks:
-            if isinstance(block, IterativeBlock):
-                out[self.rows.component[part.start]] = TARGET
+            out[self.rows.component[part.start]] = block.aim
         return out
 
     @cached_property

@@ -61,10 +61,10 @@ class MatrixNullSpace:
     >>> space = MatrixNullSpace([[1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 1, 1]])
     >>> space.rank, space.dimension, space.rank_method
     (2, 2, 'exact over the rationals')
-    >>> space.project([4, 0, 1, 1])
-    array([ 2., -2.,  0.,  0.])
-    >>> space.lift([2, 0, 2])
-    array([1., 1., 0., 0.])
+    >>> abs(space.project([5, 1, 3, 3]) - [2, -2, 0, 0]).max() < 1e-12
+    True
+    >>> abs(space.lift([2, 4, 6]) - [1, 1, 2, 2]).max() < 1e-12
+    True
     """
 
     def __init__(self, matrix: Any) -> None:
@@ -235,7 +235,8 @@ class MatrixNullSpace:
         component[rows.matrix.indices] = np.repeat(rows.component, np.diff(rows.matrix.indptr))
         used = np.flatnonzero(component >= 0)
         columns = np.bincount(component[used], minlength=rows.components)
-        return used[(columns == self._ranks.component)[component[used]]]
+        full = columns == self._ranks.component
+        return np.asarray(used[full[component[used]]])
 
     @cached_property
     def _dual(self) -> Dual:

@@ -260,12 +260,12 @@ def _move(
 ) -> None:  # fmt: skip
     """Take away or add one person's records, within the bounds of the relation."""
     number = records if records is not None else int(rng.integers(0, neighbours.records + 1))
-    most = neighbours.per_cell or neighbours.records
-    while number > 0:
-        open_ = np.flatnonzero(counts > 0) if sign < 0 else np.arange(counts.size)
-        if not open_.size:
-            return
-        cell = int(rng.choice(open_))
-        here = min(most, number, int(counts[cell]) if sign < 0 else most)
+    room = np.full(counts.size, neighbours.per_cell or neighbours.records)
+    if sign < 0:
+        room = np.minimum(room, counts)
+    while number > 0 and room.any():
+        cell = int(rng.choice(np.flatnonzero(room)))
+        here = min(number, int(room[cell]))
         counts[cell] += sign * here
+        room[cell] = 0
         number -= here

@@ -20,6 +20,8 @@ from subspacedp.tables.table import Table
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+LARGEST_DENSE = 1 << 24  # entries of a matrix whose pairs of columns are all compared
+
 __all__ = ["Cells", "LinearQuery", "Query", "Sensitivity", "as_query"]
 
 Int64Array = npt.NDArray[np.int64]
@@ -156,7 +158,7 @@ class LinearQuery(Query):
     ----------
     1. Answers are exact integers: what is asked is `integers · grid`, the matrix on a public grid.
        Integer and short dyadic matrices lie on it exactly; others are rounded to it, which moves
-       no entry by more than 2**-31 of the largest (`deviation` says by how much).
+       no entry by more than 2**-30 of the largest (`deviation` says by how much).
     2. Sensitivities are those of exactly that matrix, in exact integers.
 
     Examples
@@ -211,6 +213,8 @@ class LinearQuery(Query):
         if self.places is not None:
             return self.places
         data = np.abs(self.matrix.data)
+        if np.array_equal(data, np.rint(data)):
+            return 0
         most = self.BITS - int(np.ceil(np.log2(data.max()))) if data.size else 0
         for bits in range(min(0, most), most + 1):
             scaled = data * 2.0**bits
@@ -296,6 +300,8 @@ def matrix_sensitivity(matrix: csr_array, neighbours: Neighbours) -> Sensitivity
     One record: the largest norm of a column (add-remove) or of a difference of two columns
     (replace-one). Several records: the norm of a sum is at most the sum of the norms.
     """
+    if matrix.shape[0] * matrix.shape[1] > LARGEST_DENSE:
+        return _by_columns(matrix, neighbours)
     whole = np.unique(matrix.toarray().T, axis=0)  # (distinct, questions)
     largest = float(np.abs(whole).max(initial=0))
     # Entries beyond 2**53 are rounded by at most this in a difference of two.
@@ -309,15 +315,25 @@ def matrix_sensitivity(matrix: csr_array, neighbours: Neighbours) -> Sensitivity
     else:  # a person may have no record at all: nothing is one of the choices
         others = columns = np.concatenate([columns, empty])
     l1 = l2_squared = 0.0
-    for at in range(0, len(columns), 256):
-        for other in range(0, len(others), 256):
-            difference = columns[at : at + 256, None, :] - others[None, other : other + 256, :]
+    side = max(1, int((2**22 / columns.shape[1]) ** 0.5))  # pairs at a time, to save memory
+    for at in range(0, len(columns), side):
+        for other in range(0, len(others), side):
+            difference = columns[at : at + side, None, :] - others[None, other : other + side, :]
             l1 = max(l1, float(np.abs(difference).sum(axis=2).max()))
             l2_squared = max(l2_squared, float(np.square(difference).sum(axis=2).max()))
     m, n = neighbours.records, columns.shape[1]
     if off:
         l1, l2_squared = l1 + n * off, (l2_squared**0.5 + n**0.5 * off) ** 2
     return Sensitivity(m * _safe(l1), m * m * _safe(l2_squared))
+
+
+def _by_columns(matrix: csr_array, neighbours: Neighbours) -> Sensitivity:
+    """The same for large matrices: exact for add-remove, by the triangle inequality otherwise."""
+    data = matrix.astype(np.float64)
+    l1 = float(abs(data).sum(axis=0).max())
+    l2_squared = float(data.power(2).sum(axis=0).max())
+    records = neighbours.persons * neighbours.records
+    return Sensitivity(records * _safe(l1), records**2 * _safe(l2_squared))
 
 
 def _safe(sum_of_integers: float) -> Fraction:
