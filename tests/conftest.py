@@ -14,5 +14,5 @@ _COMMON = {
 }
 
 settings.register_profile("default", max_examples=100, derandomize=True, **_COMMON)
-settings.register_profile("soak", max_examples=5000, derandomize=False, print_blob=True, **_COMMON)
+settings.register_profile("soak", max_examples=2000, derandomize=False, print_blob=True, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

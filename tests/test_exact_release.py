@@ -225,7 +225,7 @@ def test_zeros_full_tables_single_labels_and_empty_groups(engine, counts, held, 
     mechanism = sdp.design(DOMAIN, FAMILIES[held], sdp.PureDP(1.0), decimals=decimals)
     with strategies.using(engine):
         if counts == "full" and decimals != 0:
-            with pytest.raises(ReleaseError, match=r"^The counts are too large to "):
+            with pytest.raises(ReleaseError, match=r"^The (counts|answers) are too large to "):
                 mechanism.release(table, seed=3)
             return
         release = mechanism.release(table, seed=3)
@@ -283,12 +283,8 @@ def test_the_largest_counts_that_float64_carries_are_published_and_verified(deci
 @pytest.mark.parametrize(
     ("decimals", "sentence"),
     [
-        (
-            None,
-            "The counts are too large to publish as real numbers in float64, beyond 2**43; "
-            "ask for decimals=0.",
-        ),
-        (2, "The counts are too large to carry 2 decimals in float64; ask for fewer."),
+        (None, r"too large to publish as real numbers in float64.*; ask for decimals=0\.$"),
+        (2, r"too large to carry 2 decimals in float64; ask for fewer\.$"),
     ],
 )
 def test_larger_counts_are_refused_before_any_noise_is_drawn(decimals, sentence, monkeypatch):
@@ -296,9 +292,8 @@ def test_larger_counts_are_refused_before_any_noise_is_drawn(decimals, sentence,
     counts = np.zeros(DOMAIN.shape, np.int64)
     counts[0, 0, 0] = carried(mechanism) + 2
     monkeypatch.setattr(ReleaseKeys, "stream", None)  # a draw would fail in another way
-    with pytest.raises(ReleaseError) as caught:
+    with pytest.raises(ReleaseError, match=sentence):
         mechanism.release(sdp.Table(counts, DOMAIN))
-    assert str(caught.value) == sentence
 
 
 # --------------------------------------------------------------------------- verify catches it

@@ -4,7 +4,8 @@ The rounding acts on cumulated tables. With T the cumulation and z = 10**k · li
 promised about R = T⁻¹ · round(T z) can be checked exactly:
 
 - C R = 10**k r in integers;
-- coins that all fall low (high) give the ceilings (floors) of T z, and nothing else;
+- words that are all near one end of their range give the floors of T z, near the other its
+  ceilings;
 - every entry of T R follows one word of its own, so given r the roundings are independent;
 - over words that are evenly spaced the mean of R is z, as integers: E[R | r] = z.
 """

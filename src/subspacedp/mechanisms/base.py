@@ -64,13 +64,18 @@ class Mechanism(ABC):
         design = self.design
         decimals = design.decimals
         scale = design.law.scale * float(design.unit / design.query.grid)  # in units of answers
-        largest = max(abs(int(answers.min())), abs(int(answers.max()))) + 64 * scale
-        if decimals is None and largest >= REAL_LIMIT * max(1.0, scale):
-            advice = "ask for decimals=0" if design.query.grid == 1 else "scale the query down"
+        largest = max(abs(int(answers.min())), abs(int(answers.max())))
+        if decimals is None and design.query.grid == 1 and largest >= REAL_LIMIT:
             raise ReleaseError(
-                f"The answers are too large to publish as real numbers in float64; {advice}."
+                "The counts are too large to publish as real numbers in float64, beyond 2**43; "
+                "ask for decimals=0."
             )
-        if decimals and largest * 10**decimals >= STEP_LIMIT:
+        if decimals is None and largest >= REAL_LIMIT * max(1.0, scale):
+            raise ReleaseError(
+                "The answers are too large to publish as real numbers in float64; scale the query "
+                "down."
+            )
+        if decimals and (largest + 64 * scale) * 10**decimals >= STEP_LIMIT:
             raise ReleaseError(
                 f"The counts are too large to carry {decimals} decimals in float64; ask for fewer."
             )

@@ -32,7 +32,8 @@ FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 
 TOLERANCE = 1e-10  # of singular values of unit rows, relative to the largest
-CLEAR = 1e-9  # eigenvalues of G above this share of the largest are far above rounding error
+CLEAR = 1e-6  # eigenvalues of G above this share of the largest are far above rounding error
+ERROR = 10 * float(np.finfo(np.float64).eps)  # of a leverage, for each unit of condition
 PIECE = 1 << 21  # numbers in a dense piece of a sparse matrix
 
 
@@ -46,7 +47,10 @@ class Block(Protocol):
         ...
 
     def leverage(self) -> tuple[FloatArray, bool]:
-        """cᵀ G⁺ c for every column c of C, and whether this is exact; if not, it is no more."""
+        """cᵀ G⁺ c for every column c of C, and whether this is exact; if not, it is no more.
+
+        What rounding may have added is taken off.
+        """
         ...
 
 
@@ -128,8 +132,17 @@ class DenseBlock:
         """cᵀ G⁺ c for every column c."""
         compact, columns = used_columns(self.block)
         out = np.zeros(self.block.shape[1])
-        out[columns] = leverages(compact, self.root)
+        out[columns] = leverages(compact, self.root) * (1 - self._error)
         return out, True
+
+    @property
+    def _error(self) -> float:
+        """Singular vectors lose digits by the condition of C, eigenvectors by that of G."""
+        if not self.root.shape[1]:
+            return 0.0
+        scales = np.linalg.norm(self.root, axis=0)  # the inverse singular values
+        condition = float(scales.max() / scales.min())
+        return ERROR * (condition**2 if condition**2 * CLEAR <= 1 else condition)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,6 +152,7 @@ class SmallBlocks:
     aim: ClassVar[float] = 0.0
     block: Any
     inverse: Any
+    error: FloatArray  # of leverages, relative, for the component of each row
 
     def solve(self, residual: FloatArray, target: float) -> FloatArray:
         """G⁺ r."""
@@ -147,7 +161,8 @@ class SmallBlocks:
 
     def leverage(self) -> tuple[FloatArray, bool]:
         """cᵀ G⁺ c for every column c."""
-        terms = (self.inverse @ self.block).multiply(self.block)
+        lower = self.inverse.multiply(1 - self.error[:, None])
+        terms = (lower @ self.block).multiply(self.block)
         return np.asarray(terms.sum(axis=0)).reshape(-1), True
 
 
@@ -167,6 +182,7 @@ def small_blocks(
     component = rows.component[begin:end]
     offset = rows.starts[component] - begin  # first row of each row's component
     parts, closer = [], []
+    error = np.zeros(end - begin)
     sizes = rows.sizes[first:last]
     for size in np.unique(sizes):
         chosen = np.flatnonzero(sizes == size) + first
@@ -181,6 +197,7 @@ def small_blocks(
         kept = np.arange(size) >= (size - ranks[chosen])[:, None]
         least = np.where(kept, values, np.inf).min(axis=1)
         clear = least >= CLEAR * values[:, -1]
+        error[lo:hi] = np.repeat(ERROR * values[:, -1] / np.where(clear, least, np.inf), size)
         kept &= clear[:, None]
         weights = np.where(kept, 1.0 / np.where(kept, values, 1.0), 0.0)
         parts.append((lo, (vectors * weights[:, None, :]) @ vectors.transpose(0, 2, 1)))
@@ -198,4 +215,4 @@ def small_blocks(
         for lo, stack in parts
     ])  # fmt: skip
     inverse = csr_array(coo_array((data, (at_row, at_column)), shape=(end - begin, end - begin)))
-    return SmallBlocks(block, inverse), np.concatenate(closer)
+    return SmallBlocks(block, inverse, error), np.concatenate(closer)

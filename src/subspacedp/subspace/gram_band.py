@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["BAND_ENTRIES", "band_order", "banded_factors", "dense_factors", "lower_band"]
+from subspacedp.subspace.gram_gradients import Apply
+
+__all__ = [
+    "BAND_ENTRIES",
+    "band_order",
+    "banded_factors",
+    "banded_solver",
+    "dense_factors",
+    "dense_solver",
+    "lower_band",
+]
 
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
@@ -75,3 +85,22 @@ def dense_factors(gram: FloatArray) -> Iterator[FloatArray]:
             continue
         if float(np.diag(factor).min()) ** 2 > PIVOT * size:
             yield factor
+
+
+def banded_solver(factor: FloatArray, place: Int64Array) -> Apply:
+    """Solve with a banded factor of G in the order of `place`."""
+    from scipy.linalg import cho_solve_banded
+
+    order = np.argsort(place)
+
+    def solve(vector: FloatArray) -> FloatArray:
+        return np.asarray(cho_solve_banded((factor, True), vector[order])[place])
+
+    return solve
+
+
+def dense_solver(factor: FloatArray) -> Apply:
+    """Solve with a dense factor of G."""
+    from scipy.linalg import cho_solve
+
+    return lambda vector: np.asarray(cho_solve((factor, True), vector))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,9 @@ from subspacedp.subspace.gram_band import (
     BAND_ENTRIES,
     band_order,
     banded_factors,
+    banded_solver,
     dense_factors,
+    dense_solver,
     lower_band,
 )
 from subspacedp.subspace.gram_gradients import Apply, conjugate_gradients, norm
@@ -26,14 +28,25 @@ __all__ = ["IterativeBlock", "iterative_block"]
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 
-RESIDUAL, REFINABLE = 1e-12, 1e-6  # what a trial run has to reach, by recursion and in truth
-FEW, SOME = 150, 60  # iterations that are cheaper than a factor; and that a good factor leaves
+RESIDUAL = 1e-12  # what iterations aim at
+REACHED, REFINABLE = 1e-11, 1e-6  # what a trial has to come to, without a factor and with one
+FEW, SOME = 200, 100  # iterations that are cheaper than a factor; and those with one
 IMPATIENT, PATIENT = 50, 1000  # iterations without progress before giving up
 
 # What is affordable, each in a few seconds and a few hundred megabytes.
 GRAM_ENTRIES, GRAM_WORK = 4 * 10**7, 10**9
 BAND_WORK = 2 * 10**11
 DENSE_ROWS = 5000
+
+
+class Way(NamedTuple):
+    """How to solve a component by iteration."""
+
+    name: str
+    precondition: Apply
+    most: int  # iterations
+    patience: int  # iterations without progress before giving up
+    enough: float  # the residual of a trial
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,10 +63,7 @@ class IterativeBlock:
     rank: int
     spare: npt.NDArray[np.bool_]  # rows known to depend on others
     gram: Any | None  # G, sparse, where it is affordable
-    precondition: Apply
-    most: int
-    patience: int
-    method: str
+    way: Way
 
     def times(self, y: FloatArray) -> FloatArray:
         """G y."""
@@ -64,7 +74,12 @@ class IterativeBlock:
     def solve(self, residual: FloatArray, target: float) -> FloatArray:
         """A y with ‖G y − r‖ ≤ target, or as near as iterations come."""
         return conjugate_gradients(
-            self.times, self.precondition, residual, target, most=self.most, patience=self.patience
+            self.times,
+            self.way.precondition,
+            residual,
+            target,
+            most=self.way.most,
+            patience=self.way.patience,
         )[0]
 
     def leverage(self) -> tuple[FloatArray, bool]:
@@ -83,43 +98,35 @@ def iterative_block(
     """Choose how to solve one component, by trying it on a right side in its range."""
     gram = _gram(block)
     trial = np.asarray(block @ np.random.default_rng(0).standard_normal(block.shape[1]))
-    target = RESIDUAL * norm(trial)
-    patient = int(np.clip(10**10 // (2 * block.nnz), FEW, 20_000))
-
-    for precondition, most, patience, method in _candidates(gram, block, patient):
-        # What comes later may take longer than the trial does.
-        made = IterativeBlock(
-            block, columns, width, rank, spare, gram, precondition, 4 * most, patience, method
-        )
-        y, reached, _ = conjugate_gradients(
-            made.times, precondition, trial, target, most=most, patience=patience
-        )
-        # The residual itself may be above the one by recursion; refinement deals with the rest.
-        if reached <= target and norm(trial - block @ (block.T @ y)) <= REFINABLE * norm(trial):
+    size = norm(trial)
+    for way in _ways(gram, block):
+        made = IterativeBlock(block, columns, width, rank, spare, gram, way)
+        y = made.solve(trial, RESIDUAL * size)
+        if norm(trial - block @ (block.T @ y)) <= way.enough * size:
             return made
     raise InvariantError(
         f"The invariants are too close to dependent: {block.shape[0]:,} rows that share cells "
-        "could not be solved to 1e-12. Drop rows that follow from others.",
+        "cannot be solved together. Drop rows that follow from others.",
         rows=block.shape[0],
     )
 
 
-def _candidates(
-    gram: Any | None, block: Any, patient: int
-) -> Iterator[tuple[Apply, int, int, str]]:
-    """Ways to solve a component, cheapest first: preconditioner, iterations, patience, name."""
+def _ways(gram: Any | None, block: Any) -> Iterator[Way]:
+    """Ways to solve a component, cheapest first."""
     rows = block.shape[0]
-    yield _same, FEW, IMPATIENT, "conjugate gradients"
+    yield Way("conjugate gradients", _same, FEW, IMPATIENT, REACHED)
     if gram is not None:
         place, width = band_order(gram, block)
         narrow = 4 * width <= rows or rows > DENSE_ROWS
         if narrow and rows * width <= BAND_ENTRIES and rows * width**2 <= BAND_WORK:
             for factor in banded_factors(lower_band(gram, place, width)):
-                yield _banded_solver(factor, place), SOME, IMPATIENT, "banded Cholesky"
+                solver = banded_solver(factor, place)
+                yield Way("banded Cholesky", solver, SOME, IMPATIENT, REFINABLE)
     if rows <= DENSE_ROWS:
         for factor in dense_factors(dense_gram(block)):
-            yield _dense_solver(factor), SOME, IMPATIENT, "dense Cholesky"
-    yield _same, patient, PATIENT, "conjugate gradients"
+            yield Way("dense Cholesky", dense_solver(factor), SOME, IMPATIENT, REFINABLE)
+    patient = int(np.clip(10**10 // (2 * block.nnz), FEW, 20_000))
+    yield Way("conjugate gradients", _same, patient, PATIENT, REACHED)
 
 
 def _same(vector: FloatArray) -> FloatArray:
@@ -139,20 +146,3 @@ def _gram(block: Any) -> Any | None:
     out = (block @ block.T).tocsr()
     out.sort_indices()
     return out
-
-
-def _banded_solver(factor: FloatArray, place: Int64Array) -> Apply:
-    from scipy.linalg import cho_solve_banded
-
-    order = np.argsort(place)
-
-    def solve(vector: FloatArray) -> FloatArray:
-        return np.asarray(cho_solve_banded((factor, True), vector[order])[place])
-
-    return solve
-
-
-def _dense_solver(factor: FloatArray) -> Apply:
-    from scipy.linalg import cho_solve
-
-    return lambda vector: np.asarray(cho_solve((factor, True), vector))

@@ -8,23 +8,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.subspace.gram import dense_gram, leverages, root_by_eigenvectors
+from subspacedp.subspace.gram import CLEAR, ERROR, dense_gram, leverages, root_by_eigenvectors
 from subspacedp.subspace.gram_band import (
     BAND_ENTRIES,
     band_order,
     banded_factors,
+    banded_solver,
     dense_factors,
+    dense_solver,
     lower_band,
 )
+from subspacedp.subspace.gram_gradients import Apply, norm
 from subspacedp.subspace.gram_rank import UNKNOWN
 
 __all__ = ["exact_leverages", "least_leverages"]
 
 FloatArray = npt.NDArray[np.float64]
 
-TRACE = 1e-6  # what leverages may miss of their sum
+EXACT = 1e-6  # what counts as exact, for each leverage
+TRACE = 1e-6  # and for their sum
 CHOLESKY_ROWS, EIGENVECTOR_ROWS = 3000, 1000
 BAND_WORK = 10**10
+POWERS = 20
 
 
 def exact_leverages(block: Any, independent: Any, gram: Any | None, rank: int) -> FloatArray | None:
@@ -41,18 +46,21 @@ def exact_leverages(block: Any, independent: Any, gram: Any | None, rank: int) -
 
     Notes
     -----
-    The leverages sum to the trace of Π_R, which is the rank. What a singular or ill-conditioned G
-    costs shows in that sum.
+    The leverages sum to the trace of Π_R, which is the rank. What a singular G costs shows in that
+    sum. What rounding may have added is taken off: with G known to ‖E‖ = eps ‖G‖, cᵀ G⁻¹ c is off
+    by cᵀ G⁻¹ E G⁻¹ c, at most ‖E‖/λ of it for the smallest eigenvalue λ.
     """
     if rank == UNKNOWN:
         return None
-    for found in _candidates(block, independent, gram, rank):
-        if abs(float(found.sum()) - rank) <= TRACE:
-            return found
+    for found, error in _candidates(block, independent, gram, rank):
+        if error <= EXACT and abs(float(found.sum()) - rank) <= TRACE:
+            return found * (1 - error)
     return None
 
 
-def _candidates(block: Any, independent: Any, gram: Any | None, rank: int) -> Iterator[FloatArray]:
+def _candidates(
+    block: Any, independent: Any, gram: Any | None, rank: int
+) -> Iterator[tuple[FloatArray, float]]:
     if independent.shape[0] == rank:
         if gram is not None:
             yield from _banded(independent, gram)
@@ -61,10 +69,10 @@ def _candidates(block: Any, independent: Any, gram: Any | None, rank: int) -> It
     if block.shape[0] <= EIGENVECTOR_ROWS:
         root = root_by_eigenvectors(block, rank)
         if root is not None:
-            yield leverages(block, root)
+            yield leverages(block, root), ERROR / CLEAR
 
 
-def _banded(block: Any, gram: Any) -> Iterator[FloatArray]:
+def _banded(block: Any, gram: Any) -> Iterator[tuple[FloatArray, float]]:
     """From the entries of G⁻¹ inside the band, where all pairs of rows with a common column are."""
     place, width = band_order(gram, block)
     rows = place.size
@@ -77,17 +85,30 @@ def _banded(block: Any, gram: Any) -> Iterator[FloatArray]:
     if factor is not None:
         columns = block.tocsc()
         inverse = band_of_inverse(np.ascontiguousarray(factor.T))
-        yield band_forms(columns.indptr, place[columns.indices], columns.data, inverse)
+        found = band_forms(columns.indptr, place[columns.indices], columns.data, inverse)
+        yield found, ERROR * _condition(gram, banded_solver(factor, place))
 
 
-def _dense(block: Any) -> Iterator[FloatArray]:
+def _dense(block: Any) -> Iterator[tuple[FloatArray, float]]:
     """‖L⁻¹ c‖² for G = L Lᵀ."""
     from scipy.linalg.lapack import dtrtri
 
-    factor = next(dense_factors(dense_gram(block)), None)
+    gram = dense_gram(block)
+    factor = next(dense_factors(gram), None)
     if factor is not None:
         inverse, _ = dtrtri(factor, lower=1)
-        yield leverages(block, np.ascontiguousarray(np.tril(inverse).T))
+        found = leverages(block, np.ascontiguousarray(np.tril(inverse).T))
+        yield found, ERROR * _condition(gram, dense_solver(factor))
+
+
+def _condition(gram: Any, solve: Apply) -> float:
+    """The condition of G by power iterations on G⁻¹, from below but near; ‖G‖ from above."""
+    vector = np.random.default_rng(0).standard_normal(gram.shape[0])
+    largest = 0.0
+    for _ in range(POWERS):
+        vector = solve(vector / norm(vector))
+        largest = max(largest, norm(vector))
+    return largest * float(np.asarray(abs(gram).sum(axis=1)).max())
 
 
 def least_leverages(block: Any, gram: Any | None) -> FloatArray:

@@ -242,8 +242,10 @@ class MarginNullSpace:
     def contains(self, values: npt.ArrayLike) -> bool:
         """Whether C v = 0: exactly for integers, to 1e-9 of the largest entry for floats."""
         array = np.asarray(values)
-        if array.shape != self.domain.shape:
-            array = self._table(values)
+        if array.shape == (self.size,):
+            array = array.reshape(self.shape)
+        if array.shape != self.shape:
+            array = self._table(values)  # which says what is wrong
         if array.dtype.kind in "iu":
             return not any((m.exact_sum(array) != 0).any() for m in self.held.essential)
         scale = float(np.abs(array).max(initial=0.0))

@@ -36,15 +36,17 @@ class MatrixNullSpace:
 
     Guarantees
     ----------
-    1. `rank` is exact where `rank_method` says so: for integer matrices whenever rows peel off,
-       elimination stays within 30 bits, or at most 400 connected rows are left; it is never above
-       the true rank where it was found modulo a prime.
-    2. ‖C z − r‖ ≤ 1e-9 max(1, ‖r‖) for every z = `lift(r)` that is returned, and the residual
-       aimed at is 1e-12 ‖r‖. An r that no z can meet is refused.
-    3. `project` removes C v to 1e-9 of its size, or to rounding error of C v, component by
-       component. Its result differs from v by an element of R, up to rounding error times the
-       condition of the unit rows.
-    4. `diagonal` is diag(Π_N), to 1e-6, where `diagonal_is_exact`; elsewhere it is an upper bound.
+    1. `rank` is exact where `rank_method` says so: for integers whenever rows peel off, elimination
+       stays within 30 bits, or at most 400 connected rows are left; found modulo a prime, it is
+       never above the true rank; for real numbers it counts singular values of the rows scaled to
+       norm 1.
+    2. ‖C z − r‖ ≤ 1e-9 max(1, ‖r‖) for every z = `lift(r)` that is returned, and iterations aim at
+       1e-12 ‖r‖. An r that no z can meet is refused.
+    3. `project` removes C v to 1e-9 of its size or of |C| |v|, component by component, and moves v
+       within R only, up to rounding error times the condition of the rows scaled to norm 1. Where
+       the invariants determine all cells of a component it is exactly zero.
+    4. `diagonal` is never below diag(Π_N), and within 1e-6 of it where `diagonal_is_exact`. Cells
+       in no row have exactly 1.
     5. The same matrix gives the same results.
 
     Notes
@@ -61,9 +63,9 @@ class MatrixNullSpace:
     >>> space = MatrixNullSpace([[1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 1, 1]])
     >>> space.rank, space.dimension, space.rank_method
     (2, 2, 'exact over the rationals')
-    >>> abs(space.project([5, 1, 3, 3]) - [2, -2, 0, 0]).max() < 1e-12
+    >>> bool(abs(space.project([5, 1, 3, 3]) - [2, -2, 0, 0]).max() < 1e-12)
     True
-    >>> abs(space.lift([2, 4, 6]) - [1, 1, 2, 2]).max() < 1e-12
+    >>> bool(abs(space.lift([2, 4, 6]) - [1, 1, 2, 2]).max() < 1e-12)
     True
     """
 
@@ -247,9 +249,9 @@ class MatrixNullSpace:
     def _exact_product(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """C v for integers, in 64 bits where they suffice and in Python integers otherwise."""
         largest = max(-int(values.min()), int(values.max()), 1)
-        weights = np.abs(self.matrix.data).astype(np.float64)
+        weights = np.asarray(abs(self.matrix.astype(np.float64)).sum(axis=1))
         # Twice the largest possible sum of absolute values, so that rounding does not matter.
-        if 2.0 * float(weights.sum()) * largest < 2.0**63:
+        if 2.0 * float(weights.max(initial=0.0)) * largest < 2.0**63:
             return np.asarray(self.matrix @ values.astype(np.int64))
         terms = self.matrix.data.astype(object) * values[self.matrix.indices].astype(object)
         filled = np.flatnonzero(np.diff(self.matrix.indptr))

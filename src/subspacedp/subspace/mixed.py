@@ -45,8 +45,11 @@ class Mixed:
 
     def to_float(self) -> npt.NDArray[np.float64]:
         """The nearest float64, within one unit in the last place."""
-        fraction = np.asarray(self.numerator / self.denominator, np.float64)
-        return self.whole.astype(np.float64) + fraction
+        # From the side of zero, so that small negative values keep their digits.
+        below = self.whole < 0
+        part = np.where(below, self.denominator - self.numerator, self.numerator)
+        fraction = np.asarray(part / self.denominator, np.float64)
+        return (self.whole + below).astype(np.float64) + np.where(below, -fraction, fraction)
 
     def fractions(self) -> npt.NDArray[Any]:
         """An object array of `fractions.Fraction`; for small tables and tests."""
