@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import campus, noise, projection, startup, whole_release
+from bench import campus, matrix, noise, projection, startup, whole_release
 from bench.timing import Ratio
 
 PARTS = {
@@ -18,6 +18,7 @@ PARTS = {
     "projection": projection.run,
     "whole_release": whole_release.run,
     "campus": campus.run,
+    "matrix": matrix.run,
 }
 LATEST = Path(__file__).with_name("latest.json")
 

@@ -43,7 +43,7 @@ def carried(mechanism: Mechanism) -> int:
     decimals, room = mechanism.design.decimals, math.ceil(64 * mechanism.design.law.scale) + 1
     if decimals == 0:
         return strategies.MAX_TOTAL
-    return (REAL_LIMIT if decimals is None else STEP_LIMIT // 10**decimals) - room
+    return REAL_LIMIT - 1 if decimals is None else STEP_LIMIT // 10**decimals - room
 
 
 def steps_of(release: Release) -> np.ndarray:

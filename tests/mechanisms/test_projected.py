@@ -96,9 +96,9 @@ class OtherLaw(Projected):
 
     factor = 1.0
 
-    def measure(self, table, keys):
+    def add_noise(self, answers, keys):
         law = rescaled(self.design.law, self.factor)
-        return table.counts + draw(law, keys, 0, table.counts.size).reshape(table.counts.shape)
+        return answers + draw(law, keys, 0, answers.size).reshape(answers.shape)
 
 
 class VarianceTooLarge(OtherLaw):
@@ -116,12 +116,12 @@ class HalfTheSensitivity(OtherLaw):
 class SharedWords(Projected):
     """One stream of words for noise and for dither."""
 
-    def measure(self, table, keys):
+    def add_noise(self, answers, keys):
         class Shared:
             def stream(self, purpose):
                 return keys.stream("dither")
 
-        return super().measure(table, Shared())
+        return super().add_noise(answers, Shared())
 
 
 @pytest.mark.parametrize(
