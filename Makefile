@@ -38,8 +38,8 @@ format: $(ALL)  ## repair what ruff can repair
 	$(BIN)/ruff format .
 
 .PHONY: soak
-soak: $(ALL)  ## the long tests that `make test` leaves out
-	$(BIN)/python -m pytest -n $(JOBS) -m soak
+soak: $(ALL)  ## all tests with twenty times as many random examples, new ones every time
+	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n $(JOBS) -m "soak or not soak"
 
 .PHONY: bench
 bench: $(ALL)  ## measure, and write bench/latest.json

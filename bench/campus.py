@@ -61,6 +61,25 @@ def run() -> Iterator[Ratio]:
     dense = time.perf_counter() - start
     note = f"set-up and release {ours * 1e3:.1f} ms, dense basis {dense:.1f} s"
     yield Ratio("campus_speed_over_dense_basis", dense / ours, 1000.0, True, note)
+    yield from _extended_error(table)
+
+
+def _extended_error(table: sdp.Table) -> Iterator[Ratio]:
+    """The extended Gaussian's error against its formula, and against the projected one's."""
+    budget = sdp.ApproxDP(1.0, 1e-6)
+    extended = sdp.design(_domain(), _held(), budget, mechanism="extended")
+    projected = sdp.design(_domain(), _held(), budget)
+    runs = 40
+    seen = [
+        float(np.sum((extended.release(table).values - table.counts) ** 2)) for _ in range(runs)
+    ]
+    expected = extended.expected_error().total
+    # A sum of 5,980 squares of normal variables has the relative standard deviation √(2/5980).
+    sigmas = abs(np.mean(seen) / expected - 1) / np.sqrt(2 / 5980 / runs)
+    note = f"squared error seen {np.mean(seen):,.0f}, by formula {expected:,.0f}, {runs} releases"
+    yield Ratio("campus_extended_error_off_in_standard_errors", sigmas, 4.0, False, note)
+    ratio = expected / projected.expected_error().total
+    yield Ratio("campus_extended_error_over_projected", ratio, 1.0, False, "squared error")
 
 
 def _fresh_times(counts: np.ndarray) -> Iterator[float]:
