@@ -9,7 +9,7 @@ import pytest
 from flint import ctx
 from tests.privacy.tradeoff import delta_against, exact
 
-from subspacedp import ZCDP, AddRemoveOne, ApproxDP, GaussianDP, ReplaceOne
+from subspacedp import ZCDP, AddRemoveOne, ApproxDP, GaussianDP, PureDP, ReplaceOne
 from subspacedp.errors import BudgetError, NotPrivateError
 from subspacedp.privacy import calibrate_gaussian, gaussian_delta, paper_constant
 from subspacedp.release import calibrated_law
@@ -197,7 +197,5 @@ def test_opendp_agrees_on_the_laplace_rate():
     dp.enable_features("contrib")
     space = dp.vector_domain(dp.atom_domain(T=int)), dp.l1_distance(T=int)
     for relation in (ReplaceOne(), AddRemoveOne(records=3)):
-        from subspacedp import PureDP
-
         scale = calibrated_law(PureDP(0.5), relation).scale
         assert dp.m.make_laplace(*space, scale=scale).map(relation.l1) == pytest.approx(0.5)
