@@ -28,7 +28,7 @@ class Ratio:
     @property
     def met(self) -> bool:
         """Whether the target is reached."""
-        return self.value >= self.target if self.at_least else self.value <= self.target
+        return bool(self.value >= self.target if self.at_least else self.value <= self.target)
 
     def as_dict(self) -> dict[str, Any]:
         """For `latest.json`."""

@@ -6,6 +6,11 @@ how many things went wrong.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
 __all__ = [
     "AlteredError",
     "BudgetError",
@@ -15,7 +20,18 @@ __all__ = [
     "NotPrivateError",
     "ReleaseError",
     "SubspaceDPError",
+    "without_values",
 ]
+
+
+def without_values(call: Callable[[], T], sentence: str) -> T:
+    """Call code that sees confidential data; whatever it raises is told by its type alone."""
+    try:
+        return call()
+    except SubspaceDPError:
+        raise
+    except Exception as error:
+        raise DataError(f"{sentence} ({type(error).__name__}).") from None
 
 
 class SubspaceDPError(ValueError):

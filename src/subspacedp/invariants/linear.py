@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -65,10 +65,10 @@ class LinearInvariants:
             array = array.astype(np.int64)
         array.sum_duplicates()
         array.eliminate_zeros()
-        names = self.labels
-        if names is None:
-            names = [f"row {i}" for i in range(array.shape[0])]
-        names = tuple(str(name) for name in names)
+        given_names: Any = self.labels
+        if given_names is None:
+            given_names = [f"row {i}" for i in range(array.shape[0])]
+        names = tuple(map(str, given_names)) if isinstance(given_names, Iterable) else ()
         if len(names) != array.shape[0]:
             raise InvariantError(
                 f"`labels` must name each of the {array.shape[0]} rows; got {len(names)}."
@@ -158,6 +158,9 @@ class HeldMatrix:
         possible = np.ones(records.shape[1], bool)
         if self.empty is not None and isinstance(self.query, Cells):
             possible &= ~self.empty.reshape(-1)  # nobody can have a record there
+        bound = abs(self.matrix.astype(float)) @ abs(records.astype(float))
+        if bound.nnz and float(bound.max()) >= 2.0**62:
+            return False  # the product could wrap
         effect = (self.matrix @ records).tocsc()[:, np.flatnonzero(possible)]
         if not neighbours.keeps_total:
             return not np.any(effect.data)

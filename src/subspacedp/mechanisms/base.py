@@ -63,6 +63,8 @@ class Mechanism(ABC):
         """
         design = self.design
         decimals = design.decimals
+        if decimals == 0:
+            return  # whole numbers are not carried by float64
         scale = design.law.scale * float(design.unit / design.query.grid)  # in units of answers
         largest = max(abs(int(answers.min())), abs(int(answers.max())))
         if decimals is None and design.query.grid == 1 and largest >= REAL_LIMIT:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.errors import ReleaseError
+from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import Keystream, ReleaseKeys, RoundedGaussian, add_noise, draw_each
@@ -25,6 +25,8 @@ from subspacedp.tables import Cells
 __all__ = ["Extended", "with_strategy"]
 
 MOST_BITS = 30
+LEAST_BITS = 12
+VISIBLE = 0.05  # of the scale of the noise on a coordinate
 LARGEST_UNITS = 2.0**38  # noise scale in units of the grid: coarser grids for small budgets
 
 
@@ -56,6 +58,20 @@ class Extended(Mechanism):
         scales = [math.nextafter(design.law.scale * int(size), math.inf) for size in sizes]
         laws = [RoundedGaussian(scale) for scale in scales]
         return measured + draw_each(laws, member.reshape(-1), keys).reshape(measured.shape)
+
+    def check_size(self, answers: npt.NDArray[np.int64]) -> None:
+        """Refuse also answers for which the grid of the basis could cause a visible bias."""
+        super().check_size(answers)
+        basis = self.design.basis
+        if basis is None:
+            return
+        noise = self.design.law.scale * 2.0**-basis.bits
+        total = float(np.abs(answers.astype(np.float64)).sum())
+        if basis.bias_bound(total) > VISIBLE * noise:
+            raise ReleaseError(
+                "The answers are too large for the grid of the basis to be free of bias; use the "
+                "projected mechanism."
+            )
 
     def reconstruct(
         self,
@@ -94,5 +110,8 @@ def with_strategy(design: Design, basis: npt.ArrayLike | None) -> Design:
     spare = int(np.ceil(np.log2(max(made.law.scale / LARGEST_UNITS, 1.0))))
     if spare == 0:
         return made
-    coarser = BasisStrategy.from_basis(design.space, max(MOST_BITS - spare, 0), basis)
-    return replace(design, basis=coarser)
+    if MOST_BITS - spare < LEAST_BITS:
+        raise BudgetError(
+            "The budget is too small for this mechanism's grid; use the projected mechanism."
+        )
+    return replace(design, basis=BasisStrategy.from_basis(design.space, MOST_BITS - spare, basis))

@@ -27,7 +27,9 @@ from subspacedp.invariants import (
 from subspacedp.subspace import GeneralNullSpace, space_of
 from subspacedp.tables import Domain, Query, as_query
 
-__all__ = ["held_values", "impose", "impose_bound"]
+FEW_ROWS = 200
+
+__all__ = ["check_something_left", "held_values", "impose", "impose_bound"]
 
 
 def impose(
@@ -65,7 +67,11 @@ def impose(
     """
     query = as_query(domain)
     bound = bind(as_held(held), query)
-    values = np.asarray(noisy)
+    check_something_left(bound)
+    try:
+        values = np.asarray(noisy)
+    except ValueError:
+        values = np.empty(0, object)
     if values.dtype.kind not in "iuf" or values.shape not in (query.shape, (query.size,)):
         raise InvariantError(
             f"The noisy answers must be {query.size} numbers in the shape {query.shape}."
@@ -126,7 +132,36 @@ def held_values(
         out.append(array.reshape(shape))
     if isinstance(bound, HeldMargins):
         bound.check_agreement(out)
+    else:
+        _check_solvable(bound, out[0])
     return tuple(out)
+
+
+def check_something_left(bound: HeldMargins | HeldMatrix) -> None:
+    """Invariants that fix every answer leave nothing to protect."""
+    if space_of(bound).dimension <= 0:
+        raise InvariantError("What is held fixes every answer: nothing is left to protect.")
+
+
+def _check_solvable(bound: HeldMatrix, values: npt.NDArray[np.float64]) -> None:
+    """C z = c must have a solution: exactly for whole numbers and few rows, else to 1e-9."""
+    if bound.empty is not None and np.any(values[bound.rows - int(bound.empty.sum()) :]):
+        raise InvariantError("The exact values have someone in a cell known to be empty.")
+    space_of(bound).lift((values,))
+    if not bound.exact or bound.rows > FEW_ROWS or np.any(values != np.rint(values)):
+        return
+    from flint import fmpz_mat
+
+    # Every combination of rows that vanishes must vanish on the values too.
+    matrix = [[int(v) for v in row] for row in bound.matrix.toarray().T]
+    vanishing, number = fmpz_mat(matrix).nullspace()
+    whole = [int(v) for v in values]
+    for j in range(number):
+        if sum(int(vanishing[i, j]) * v for i, v in enumerate(whole)):
+            raise InvariantError(
+                "The exact values contradict each other: no table has them all, because some rows "
+                "of the invariants follow from others."
+            )
 
 
 def _is_list_of_arrays(exact: Any) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.balls import ball, round_up
-from subspacedp.errors import BudgetError, ReleaseError
+from subspacedp.errors import BudgetError, ReleaseError, without_values
 from subspacedp.invariants import (
     Held,
     HeldValues,
@@ -26,7 +26,7 @@ from subspacedp.invariants import (
     bind,
 )
 from subspacedp.mechanisms.base import Mechanism
-from subspacedp.mechanisms.impose import impose_bound
+from subspacedp.mechanisms.impose import check_something_left, impose_bound
 from subspacedp.noise import DeclaredNoise, Keystream, ReleaseKeys
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, PureDP
 from subspacedp.release import Design, Release
@@ -53,7 +53,10 @@ class Imposed(Mechanism):
     def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[Any]:
         """What the wrapped mechanism releases for the answers."""
         del keys  # it has its own source of randomness
-        noisy = np.asarray(self.function(answers.copy()))
+        noisy = without_values(
+            lambda: np.asarray(self.function(answers.copy())),
+            "The wrapped mechanism failed, or did not release an array of numbers",
+        )
         if noisy.dtype.kind not in "iuf" or noisy.size != answers.size:
             raise ReleaseError(
                 f"The mechanism must release {answers.size} numbers; got {noisy.size} of type "
@@ -131,6 +134,8 @@ def impose_on(
     20.0
     """
     query, relation = as_query(domain), ReplaceOne() if neighbours is None else neighbours
+    if not isinstance(relation, Neighbours) or type(relation) is Neighbours:
+        raise BudgetError("`neighbours` must be ReplaceOne(...) or AddRemoveOne(...).")
     function = mechanism
     if _is_opendp(mechanism):
         if budget is not None:
@@ -145,12 +150,16 @@ def impose_on(
         )
     if not isinstance(budget, Budget) or type(budget) is Budget:
         raise BudgetError("Say what the mechanism guarantees: budget=PureDP(...) or another.")
-    if variance is not None and not (math.isfinite(variance) and variance >= 0):
+    if variance is not None and not (
+        isinstance(variance, int | float) and math.isfinite(variance) and variance >= 0
+    ):
         raise ReleaseError(f"`variance` must be a number of at least 0; got {variance!r}.")
+    bound = bind(as_held(held), query)
+    check_something_left(bound)
     design = Design(
         mechanism="imposed",
         query=query,
-        held=bind(as_held(held), query),
+        held=bound,
         budget=budget,
         neighbours=relation,
         decimals=None,
@@ -166,13 +175,13 @@ def _is_opendp(mechanism: Any) -> bool:
 
 def _opendp_function(measurement: Any) -> Callable[[npt.NDArray[np.int64]], Any]:
     def call(answers: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        try:
-            return np.asarray(measurement(answers.ravel().tolist()))
-        except (TypeError, ValueError) as error:
+        values = answers.ravel().tolist()
+        if not measurement.input_domain.member(values):
             raise ReleaseError(
-                "The OpenDP measurement does not take or give a vector of numbers "
-                f"({type(error).__name__})."
-            ) from None
+                "The answers are not in the input domain of the OpenDP measurement, where alone "
+                "its guarantee holds."
+            )
+        return np.asarray(measurement(values))
 
     return call
 

@@ -87,6 +87,7 @@ def certificate(release: Release) -> dict[str, Any]:
         "noise": {
             **(design.law if design.declared is None else design.declared).as_dict(),
             "unit": str(design.unit),
+            "sensitivity": _sensitivity(release),
             "on": _measured(release),
             "rounding": _rounding(release),
         },
@@ -130,12 +131,33 @@ def _proof(release: Release) -> list[str]:
     return [f"docs/proofs/projected-{law}.md", "docs/proofs/guarantees.md"]
 
 
+def _sensitivity(release: Release) -> dict[str, float]:
+    """Δ₁ and Δ₂ of the numbers measured, and of the answers themselves, in units of the answers."""
+    design = release.design
+    answers, unit, grid = (
+        design.query.sensitivity(design.neighbours),
+        design.unit,
+        design.query.grid,
+    )
+    measured = answers if design.declared is not None else design.sensitivity
+    return {
+        "l1_measured": float(measured.l1 * unit),
+        "l2_measured": math.sqrt(measured.l2_squared) * float(unit),
+        "l1_of_answers": float(answers.l1 * grid),
+        "l2_of_answers": math.sqrt(answers.l2_squared) * float(grid),
+    }
+
+
 def _measured(release: Release) -> str:
     design = release.design
     if design.declared is not None:
         return "the answers, by the other mechanism, before the invariants were imposed"
     if design.basis is not None:
-        return "every coordinate of the answers in a basis of the null space, independently"
+        return (
+            "every coordinate of the answers in a basis of the null space, independently; the "
+            f"basis is on a grid of 2**-{design.basis.bits}, which moves no coordinate by more "
+            f"than 2**-{design.basis.bits + 1} of the sum of the answers' sizes"
+        )
     if design.mechanism == "extended":
         return (
             "every answer projected onto the null space, independently, rounded to steps of one "

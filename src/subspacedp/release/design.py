@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.balls import ball, round_up
-from subspacedp.errors import ReleaseError
+from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix
 from subspacedp.noise import (
     BasisNoise,
@@ -63,6 +63,10 @@ def calibrated_law(budget: Budget, sensitivity: Sensitivity | Neighbours) -> Noi
     with σ = Δ₂/μ rounded up, μ the largest that the budget allows. A neighbour relation stands for
     the sensitivity it gives to counts.
     """
+    if sensitivity.l1 == 0 or sensitivity.l2_squared == 0:
+        raise BudgetError(
+            "No person can change what would be measured: there is nothing to protect by noise."
+        )
     if isinstance(budget, PureDP):
         return DiscreteLaplace(exact_decimal(budget.epsilon) / Fraction(sensitivity.l1))
     mu, squared = budget.gaussian_mu, Fraction(sensitivity.l2_squared)

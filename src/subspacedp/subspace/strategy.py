@@ -118,8 +118,9 @@ class MarginStrategy:
             for i, first in enumerate(sizes)
             for second in sizes[: i + 1]
             for level in range(1, source.depth)
-            # Sharing a group at a level and all coarser ones means the same sizes there.
-            if all(first[s] == second[s] for s in steps if s >= level)
+            # Two labels share a group of at least two, and the same sizes there and above.
+            if int(source.step(level).sizes.max()) > 1
+            and all(first[s] == second[s] for s in steps if s >= level)
         ]
         return [*((one, one, 0) for one in sizes), *different]
 
@@ -194,9 +195,15 @@ class BasisStrategy:
     def back(self) -> FloatArray:
         """From measured coordinates (in units of 1) to answers: a basis of N again."""
         rows = self.weights * 2.0**-self.bits
-        return np.stack(
+        inside = np.stack(
             [self.space.project(row.reshape(self.space.shape)).reshape(-1) for row in rows], axis=1
         )
+        # Undo what putting the basis on the grid did inside N, so that it causes no bias there.
+        return np.asarray(inside @ np.linalg.inv(rows @ inside), np.float64)
+
+    def bias_bound(self, total: float) -> float:
+        """The most that the grid can move a coordinate, for answers whose sizes add up to this."""
+        return total * 2.0 ** -(self.bits + 1)
 
     def as_dict(self) -> dict[str, Any]:
         """The integers that define what is measured."""

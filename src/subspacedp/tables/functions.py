@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.errors import DataError, DomainError
+from subspacedp.errors import DataError, DomainError, without_values
 from subspacedp.tables.domain import Domain
 from subspacedp.tables.frames import column_values, positions
 from subspacedp.tables.neighbours import Neighbours
-from subspacedp.tables.queries import Query, Sensitivity
+from subspacedp.tables.queries import Query, Sensitivity, name_list
 from subspacedp.tables.table import Table
 
 __all__ = ["ClippedSums", "GeneralQuery", "check_sensitivity"]
@@ -61,7 +61,9 @@ class GeneralQuery(Query):
             value = getattr(self, name)
             if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
                 raise DomainError(f"`{name}` must be a positive finite number; got {value!r}.")
-        labels = [str(i) for i in range(self.number)] if self.labels is None else self.labels
+        if self.function is not None and not callable(self.function):
+            raise DomainError("The query must be a function of the data.")
+        labels = name_list(self.labels, self.number)
         if len(labels) != self.number or len(set(labels)) != len(labels):
             raise DomainError(f"`labels` must be {self.number} distinct names.")
         object.__setattr__(self, "labels", tuple(str(label) for label in labels))
@@ -76,7 +78,7 @@ class GeneralQuery(Query):
         """One unit of the integer answers: a power of two, or 1 for whole answers."""
         if self.whole:
             return Fraction(1)
-        fine = min(self.l1 / self.number, self.l2 / math.sqrt(self.number)) / 1000
+        fine = max(min(self.l1 / self.number, self.l2 / math.sqrt(self.number)) / 1000, 1e-300)
         return Fraction(2) ** math.floor(math.log2(fine))
 
     def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
@@ -92,7 +94,11 @@ class GeneralQuery(Query):
         """The function's answers in units of the grid."""
         if self.function is None:
             raise DataError("This query was read from a certificate and has no function to ask.")
-        found = np.asarray(self.function(data), np.float64)
+        function = self.function
+        found = without_values(
+            lambda: np.asarray(function(data), np.float64),
+            "The query's function did not give a vector of numbers",
+        )
         if found.shape != (self.number,):
             raise DataError(f"The query must give {self.number} answers; got shape {found.shape}.")
         if not np.all(np.isfinite(found)):
@@ -150,6 +156,8 @@ class ClippedSums(Query):
             raise DomainError("`lower`, `upper` and `unit` must be finite numbers.")
         if self.lower > self.upper or self.unit <= 0:
             raise DomainError("`lower` must be at most `upper`, and `unit` positive.")
+        if self._most >= 2**31:
+            raise DomainError("The range must be less than 2**31 units wide; choose a larger one.")
         if self._most == 0:
             raise DomainError("The range holds nothing but 0: there is nothing to sum.")
 
@@ -188,11 +196,16 @@ class ClippedSums(Query):
 
     def answers(self, data: Any) -> Int64Array:
         """Clipped sums of a dataframe of records, in units of `unit`."""
-        raw = np.asarray(column_values(data, self.value), np.float64)
+        raw = without_values(
+            lambda: np.asarray(column_values(data, self.value), np.float64),
+            f"Column `{self.value}` must hold numbers",
+        )
         if not np.all(np.isfinite(raw)):
             raise DataError(f"Column `{self.value}` has values that are not finite numbers.")
         units = np.rint(np.clip(raw, self.lower, self.upper) / float(self.unit)).astype(np.int64)
         units = np.clip(units, -self._most, self._most)
+        if self._most * units.size >= 2**62:
+            raise DataError("The sums could leave 64 bits; choose a larger unit.")
         places = [positions(axis, column_values(data, axis.name)) for axis in self.domain.axes]
         out = np.zeros(self.domain.size, np.int64)
         np.add.at(out, np.ravel_multi_index(tuple(places), self.shape), units)
@@ -231,7 +244,10 @@ def check_sensitivity(
     bound = query.sensitivity(neighbours)
     base = query.answers(table)
     for _ in range(tries):
-        moved = query.answers(Table(_neighbour(table, neighbours, rng), table.domain)) - base
+        counts = _neighbour(table, neighbours, rng)
+        if counts is None:
+            continue
+        moved = query.answers(Table(counts, table.domain)) - base
         l1 = int(np.abs(moved).sum())
         l2_squared = sum(int(m) ** 2 for m in moved.ravel())
         if l1 > bound.l1 or l2_squared > bound.l2_squared:
@@ -243,13 +259,14 @@ def check_sensitivity(
             )
 
 
-def _neighbour(table: Table, neighbours: Neighbours, rng: np.random.Generator) -> Int64Array:
-    """The counts after one random neighbouring change."""
+def _neighbour(table: Table, neighbours: Neighbours, rng: np.random.Generator) -> Int64Array | None:
+    """The counts after one random neighbouring change; None when it was not possible."""
     counts = table.counts.ravel().copy()
     people = neighbours.records if neighbours.keeps_total or neighbours.persons == 1 else None
-    if neighbours.persons == 2 or rng.random() < 0.5:
-        _move(counts, -1, neighbours, people, rng)
-    if neighbours.persons == 2 or np.array_equal(counts, table.counts.ravel()):
+    removes = neighbours.persons == 2 or rng.random() < 0.5
+    if removes and not _move(counts, -1, neighbours, people, rng):
+        return None
+    if neighbours.persons == 2 or not removes:
         _move(counts, +1, neighbours, people, rng)
     return counts.reshape(table.counts.shape)
 
@@ -257,15 +274,16 @@ def _neighbour(table: Table, neighbours: Neighbours, rng: np.random.Generator) -
 def _move(
     counts: Int64Array, sign: int, neighbours: Neighbours, records: int | None,
     rng: np.random.Generator,
-) -> None:  # fmt: skip
-    """Take away or add one person's records, within the bounds of the relation."""
+) -> bool:  # fmt: skip
+    """Take away or add one person's records, within the bounds; whether all found a place."""
     number = records if records is not None else int(rng.integers(0, neighbours.records + 1))
     room = np.full(counts.size, neighbours.per_cell or neighbours.records)
     if sign < 0:
         room = np.minimum(room, counts)
     while number > 0 and room.any():
         cell = int(rng.choice(np.flatnonzero(room)))
-        here = min(number, int(room[cell]))
+        here = int(rng.integers(1, min(number, int(room[cell])) + 1))  # spread or together
         counts[cell] += sign * here
-        room[cell] = 0
+        room[cell] -= here
         number -= here
+    return number == 0

@@ -41,11 +41,23 @@ def _sum(segment: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
+def _sum_in_any_order(segment: Any) -> Any:
+    """The sum of integers, which the compiler may take in any order."""
+    total = segment[0] - segment[0]
+    for x in segment:
+        total += x
+    return total
+
+
+@njit(cache=True, nogil=True)
 def sum_rows(
-    values: Any, first: Any, last: Any, lo: Any, hi: Any, row: Any, outer: Any, offsets: Any,
-    modes: Any, codes: Any, starts: Any, out: Any,
+    values: Any, whole: Any, first: Any, last: Any, lo: Any, hi: Any, row: Any, outer: Any,
+    offsets: Any, modes: Any, codes: Any, starts: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Add rows `first` to `last - 1`, places `lo` to `hi - 1`, into all margins at once."""
+    """Add rows `first` to `last - 1`, places `lo` to `hi - 1`, into all margins at once.
+
+    `whole` tells that the values are integers.
+    """
     for r in range(first, last):
         segment = values[r * row + lo : r * row + hi]
         total = segment[0] - segment[0]
@@ -54,7 +66,7 @@ def sum_rows(
             at = starts[m] + group_of_row(r, outer, offsets[m])
             if modes[m] == 0:
                 if not have:
-                    total = _sum(segment)
+                    total = _sum_in_any_order(segment) if whole else _sum(segment)
                     have = True
                 out[at] += total
             elif modes[m] == 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 LARGEST_DENSE = 1 << 24  # entries of a matrix whose pairs of columns are all compared
 
-__all__ = ["Cells", "LinearQuery", "Query", "Sensitivity", "as_query"]
+MOST_DIFFERENCES = 1 << 31  # entries of all differences of pairs of columns
+
+__all__ = ["Cells", "LinearQuery", "Query", "Sensitivity", "as_query", "name_list"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -179,8 +181,10 @@ class LinearQuery(Query):
 
         given: Any = self.matrix
         try:
-            rows: Any = given if issparse(given) else np.atleast_2d(np.asarray(given, float))
+            rows: Any = given if issparse(given) else np.atleast_2d(np.asarray(given))
             array: Any = csr_array(rows)
+            if array.dtype.kind not in "biuf":
+                raise TypeError("not real numbers")
         except (ValueError, TypeError):
             raise DomainError("The query must be a matrix of numbers.") from None
         array = array.astype(np.float64)
@@ -191,16 +195,15 @@ class LinearQuery(Query):
             raise DomainError("The query matrix must not have NaN or infinite entries.")
         if not array.data.any():
             raise DomainError("The query matrix is zero: there is nothing to ask.")
-        labels = self.labels
-        if labels is None:
-            labels = [str(i) for i in range(array.shape[0])]
-        labels = [str(label) for label in labels]
-        if len(labels) != array.shape[0] or len(set(labels)) != len(labels):
-            raise DomainError(
-                f"`labels` must be {array.shape[0]} distinct names, one for each question."
-            )
+        places = self.places
+        if places is not None and (not isinstance(places, int) or not 0 <= places <= 1000):
+            raise DomainError("`places` must be a whole number from 0 to 1000.")
         object.__setattr__(self, "matrix", array)
-        object.__setattr__(self, "labels", tuple(labels))
+        object.__setattr__(self, "labels", name_list(self.labels, array.shape[0]))
+        if float(np.abs(array.data).max()) * 2.0**self._bits >= 2.0**53:
+            raise DomainError("The query's coefficients are too large; scale it down.")
+        if not self.integer_matrix.nnz:
+            raise DomainError("The query is zero on its grid; ask for more `places`.")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -215,10 +218,10 @@ class LinearQuery(Query):
         data = np.abs(self.matrix.data)
         if np.array_equal(data, np.rint(data)):
             return 0
-        most = self.BITS - int(np.ceil(np.log2(data.max()))) if data.size else 0
-        for bits in range(min(0, most), most + 1):
+        most = min(max(self.BITS - int(np.ceil(np.log2(data.max()))), 0), 1000)
+        for bits in range(min(most, 64)):
             scaled = data * 2.0**bits
-            if np.array_equal(scaled, np.rint(scaled)) and bits >= 0:
+            if np.array_equal(scaled, np.rint(scaled)):
                 return bits
         return most
 
@@ -283,6 +286,16 @@ class LinearQuery(Query):
         return f"LinearQuery({self.shape[0]} questions of {self.matrix.shape[1]} cells)"
 
 
+def name_list(labels: Any, number: int) -> tuple[str, ...]:
+    """Distinct names for answers; their numbers where none are given."""
+    if labels is None:
+        return tuple(str(i) for i in range(number))
+    names = tuple(str(label) for label in labels) if isinstance(labels, Iterable) else ()
+    if len(names) != number or len(set(names)) != number or isinstance(labels, str):
+        raise DomainError(f"`labels` must be {number} distinct names, one for each answer.")
+    return names
+
+
 def as_query(thing: Domain | Query) -> Query:
     """A query; a domain means its cells."""
     if isinstance(thing, Query):
@@ -303,6 +316,8 @@ def matrix_sensitivity(matrix: csr_array, neighbours: Neighbours) -> Sensitivity
     if matrix.shape[0] * matrix.shape[1] > LARGEST_DENSE:
         return _by_columns(matrix, neighbours)
     whole = np.unique(matrix.toarray().T, axis=0)  # (distinct, questions)
+    if neighbours.persons == 2 and len(whole) ** 2 * matrix.shape[0] > MOST_DIFFERENCES:
+        return _by_columns(matrix, neighbours)
     largest = float(np.abs(whole).max(initial=0))
     # Entries beyond 2**53 are rounded by at most this in a difference of two.
     off = largest * 2.0**-51 if largest >= 2.0**53 else 0.0
@@ -344,8 +359,8 @@ def _safe(sum_of_integers: float) -> Fraction:
 
 def exact_product(matrix: csr_array, counts: Int64Array) -> Int64Array:
     """Matrix times counts in int64, refused when a row could leave 64 bits."""
-    largest = int(abs(matrix).sum(axis=1).max()) if matrix.nnz else 0
-    if largest * max(int(np.abs(counts).max(initial=0)), 1) >= 2**62:
+    largest = float(abs(matrix.astype(np.float64)).sum(axis=1).max()) if matrix.nnz else 0.0
+    if largest * max(float(np.abs(counts.astype(np.float64)).max(initial=0.0)), 1.0) >= 2.0**62:
         raise DataError("The answers are too large for 64 bits; scale the query down.")
     return np.asarray(matrix @ counts, np.int64)
 

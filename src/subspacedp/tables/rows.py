@@ -148,11 +148,11 @@ def margin_sums(values: npt.NDArray[Any], margins: Sequence[Margin]) -> tuple[An
     plan = RowPlan(tuple(margins))
     stretches = plan.stretches()
     partial = np.zeros((len(stretches), plan.starts[-1]), values.dtype)
-    flat = values.reshape(-1)
+    flat, whole = values.reshape(-1), values.dtype.kind in "iu"
 
     def work(i: int) -> None:
         sum_rows(
-            flat, *stretches[i], plan.row, plan.outer, plan.offsets, plan.modes, plan.codes,
+            flat, whole, *stretches[i], plan.row, plan.outer, plan.offsets, plan.modes, plan.codes,
             plan.starts, partial[i],
         )  # fmt: skip
 
