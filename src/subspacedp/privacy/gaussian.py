@@ -10,6 +10,7 @@ allows; every comparison is decided by ball arithmetic and the answer is the end
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
@@ -46,6 +47,19 @@ def _numbers(epsilon: object, delta: object) -> tuple[Fraction, Fraction]:
     return exact_decimal(e), exact_decimal(d)
 
 
+def _rough_mu(epsilon: float, delta: float) -> float:
+    """About the largest μ, by bisection in floats; any positive number is a safe answer."""
+    root = math.sqrt(2)
+    low, high = 1e-9, 1e9
+    for _ in range(100):
+        mu = math.sqrt(low * high)
+        a, b = mu / 2 - epsilon / mu, mu / 2 + epsilon / mu
+        tail = math.erfc(b / root)
+        second = math.exp(min(epsilon + math.log(tail), 700.0)) if tail > 0 else 0.0
+        low, high = (mu, high) if (math.erfc(-a / root) - second) / 2 <= delta else (low, mu)
+    return low
+
+
 @lru_cache(maxsize=256)
 def largest_mu(epsilon: Fraction, delta: Fraction) -> float:
     """The largest float μ whose δ(ε) is certainly at most `delta`.
@@ -61,14 +75,17 @@ def largest_mu(epsilon: Fraction, delta: Fraction) -> float:
     def private(mu: float) -> bool:
         return certain_compare(_delta_ball(epsilon, Fraction(mu)), delta) <= 0
 
-    low = 1.0
-    while not private(low):
-        low /= 2
-        if low < 1e-150:
-            raise BudgetError("This (epsilon, delta) is too small to calibrate.")
-    high = 2 * low
-    while private(high):
-        low, high = high, 2 * high
+    guess = _rough_mu(float(epsilon), float(delta))
+    low, high = guess * (1 - 1e-9), guess * (1 + 1e-9)
+    if not (private(low) and not private(high)):  # the guess is only where to look first
+        low = 1.0
+        while not private(low):
+            low /= 2
+            if low < 1e-150:
+                raise BudgetError("This (epsilon, delta) is too small to calibrate.")
+        high = 2 * low
+        while private(high):
+            low, high = high, 2 * high
     while True:
         middle = low + (high - low) / 2
         if middle in (low, high) or high - low <= 2e-16 * high:

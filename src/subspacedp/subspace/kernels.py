@@ -9,8 +9,6 @@ from numba import njit
 
 from subspacedp.tables.kernels import group_of_row
 
-ONE = np.uint64(0x3FF0000000000000)  # the bits of 1.0
-
 __all__ = ["round_rows", "subtract_rows", "subtract_rows_exactly"]
 
 
@@ -117,8 +115,6 @@ def round_rows(
     entry = np.empty(size, np.float64)
     rounded = np.empty(size, np.int64)
     change = np.empty(size, np.int64)
-    bits = np.empty(size, np.uint64)
-    coin = bits.view(np.float64)  # in [1, 2): the words' leading bits as a mantissa
     minus = np.empty(size, np.int64)
     index = np.zeros(axes, np.int64)
     worst = 0.0
@@ -178,10 +174,9 @@ def round_rows(
                 entry[i] += scale * (lo + i + 1)
         coins = words[(r - first) * size : (r - first + 1) * size]
         for i in range(size):
-            bits[i] = coins[i] >> np.uint64(12) | ONE
-        for i in range(size):
             # floor(x + coin) is x rounded up with the probability of its fractional part.
-            rounded[i] = np.int64(np.floor(entry[i] + (coin[i] - 1.0)))
+            coin = np.float64(coins[i] >> np.uint64(12)) * 2.0**-52
+            rounded[i] = np.int64(np.floor(entry[i] + coin))
         for m in range(ends.shape[0]):
             fixed = True
             for s in range(final):
@@ -192,15 +187,29 @@ def round_rows(
                         nearest = np.rint(entry[place - lo])
                         worst = max(worst, abs(entry[place - lo] - nearest))
                         rounded[place - lo] = np.int64(nearest)
-        change[0] = rounded[0]
+        # Differences along the last axis and the one before it in one go, then the others.
         upper, lower, between = rounded[1:], rounded[: size - 1], change[1:]
-        for i in range(size - 1):
-            between[i] = upper[i] - lower[i]
-        inner = np.int64(0)
-        stride = np.int64(size)
+        inner, stride = np.int64(0), np.int64(size)
+        change[0] = rounded[0]
+        if final == 0:
+            for i in range(size - 1):
+                between[i] = upper[i] - lower[i]
         for s in range(final - 1, -1, -1):
             past = buffers[buffer_at[s] + inner : buffer_at[s] + inner + size]
-            if index[s] == 0:
+            if s == final - 1:
+                behind = past[1:]
+                if index[s] == 0:
+                    for i in range(size - 1):
+                        between[i] = upper[i] - lower[i]
+                        behind[i] = between[i]
+                else:
+                    for i in range(size - 1):
+                        now = upper[i] - lower[i]
+                        between[i] = now - behind[i]
+                        behind[i] = now
+                    change[0] = rounded[0] - past[0]
+                past[0] = rounded[0]
+            elif index[s] == 0:
                 for i in range(size):
                     past[i] = change[i]
             else:
@@ -216,9 +225,15 @@ def round_rows(
         for s in range(final):
             cell += places[s, index[s]]
         if contiguous:
-            target = noisy[cell + places[final, lo] : cell + places[final, lo] + size]
-            for i in range(skip[1], size):
-                target[i] = step * target[i] - (minus[i] + constant) - change[i]
+            begin = cell + places[final, lo]
+            target = noisy[begin + skip[1] : begin + size]
+            away, last_change = minus[skip[1] :], change[skip[1] :]
+            if step == 1:
+                for i in range(target.size):
+                    target[i] -= away[i] + constant + last_change[i]
+            else:
+                for i in range(target.size):
+                    target[i] = step * target[i] - (away[i] + constant) - last_change[i]
         else:
             for i in range(skip[1], size):
                 where = cell + places[final, lo + i]
