@@ -65,6 +65,17 @@ def test_verify_fails_with_status_1_on_an_altered_release(tmp_path):
     assert json.loads(run("verify", tmp_path / "r", "--json").stdout)["ok"] is False
 
 
+def test_a_seeded_release_is_stamped_for_programs_too(tmp_path):
+    import subspacedp as sdp
+
+    table = sdp.datasets.census2010()
+    mechanism = sdp.design(table.domain, sdp.hold("state"), sdp.PureDP(1.0))
+    mechanism.release(table, seed=1).save(tmp_path / "r")
+    data = json.loads(run("verify", tmp_path / "r", "--json").stdout)
+    assert data["stamp"].startswith("NOT FOR PUBLICATION")
+    assert "NOT FOR PUBLICATION" in run("verify", tmp_path / "r").stdout
+
+
 def test_demo_as_json(tmp_path):
     result = run("demo", "census", "--out", tmp_path / "r", "--decimals", "0", "--json")
     data = json.loads(result.stdout)

@@ -1,5 +1,6 @@
 """A release on disk: round trip, schema, atomicity, and every alteration caught."""
 
+import dataclasses
 import json
 import os
 import re
@@ -151,6 +152,11 @@ def edit_parquet(folder, column, change):
     pq.write_table(table.set_column(index, column, pa.array(values)), folder / "values.parquet")
 
 
+def add_column(folder, name):
+    table = pq.read_table(folder / "values.parquet")
+    pq.write_table(table.append_column(name, table["value"]), folder / "values.parquet")
+
+
 def bump(values):
     values[0] += 1
 
@@ -185,6 +191,16 @@ def set_at(*path, value):
         lambda f: edit_certificate(f, set_at("values", "expected_squared_error", value=1.0)),
         lambda f: edit_certificate(f, set_at("values", "sha256", value="0" * 64)),
         lambda f: edit_certificate(f, set_at("for_publication", value=False)),
+        lambda f: edit_certificate(f, set_at("for_publication", value="yes")),
+        lambda f: edit_certificate(f, set_at("note", value="trust me")),
+        lambda f: edit_certificate(f, set_at("design", "protects", value="everything")),
+        lambda f: edit_certificate(f, set_at("design", "mechanism", value="magic")),
+        lambda f: edit_certificate(f, set_at("software", "name", value="other")),
+        lambda f: edit_certificate(f, set_at("release_id", value="x")),
+        lambda f: edit_certificate(
+            f, set_at("design", "query", "domain", 0, "levels", 0, "of_each_label", 0, value=-2)
+        ),
+        lambda f: add_column(f, "corrected"),
         lambda f: (f / "values.csv").write_text(
             (f / "values.csv").read_text().replace('"a"', '"z"', 1)
         ),
@@ -196,6 +212,57 @@ def test_every_alteration_is_caught(folder, alter):
     assert verify_folder(folder).ok
     alter(folder)
     assert not verify_folder(folder).ok
+
+
+def test_a_key_that_comes_twice_is_refused(folder):
+    path = folder / "certificate.json"
+    text = path.read_text("utf-8")
+    path.write_text(text.replace('"format"', '"guarantee": {"kind": "plain"},\n "format"', 1))
+    with pytest.raises(ReleaseError, match="distinct keys"):
+        verify_folder(folder)
+
+
+@pytest.mark.parametrize(("decimals", "shift"), [(12, 2**52), (4, 2**60), (2, 2**62), (0, 2**62)])
+def test_totals_do_not_verify_modulo_2_to_the_64(tmp_path, decimals, shift):
+    """A check that wraps is blind to the first three: shift · 10**decimals is 0 modulo 2**64."""
+    domain = sdp.Domain([sdp.Axis("c", list("abcde"), levels={"s": list("XXXYY")})])
+    table = sdp.Table([3, 1, 4, 1, 5], domain)
+    mechanism = sdp.design(domain, sdp.hold("s"), sdp.PureDP(1.0), decimals=decimals)
+    mechanism.release(table).save(tmp_path / "r")
+    assert verify_folder(tmp_path / "r").ok
+
+    def move(data):
+        data["invariants"][0]["values"][0] += shift
+
+    edit_certificate(tmp_path / "r", move)
+    assert not verify_folder(tmp_path / "r").ok
+
+
+def test_a_value_that_is_no_possible_fraction_is_found():
+    release = make()
+    values = release.values.copy()
+    values[0, 0, 0] += -1 + 1e-6
+    altered = dataclasses.replace(release, values=values)
+    assert not altered.verify().ok
+
+
+@pytest.mark.parametrize(("decimals", "count"), [(2, 4 * 10**12), (10, 40_000)])
+def test_genuine_releases_near_the_limit_verify(decimals, count):
+    domain = sdp.Domain([sdp.Axis("a", range(30))])
+    mechanism = sdp.design(
+        domain, sdp.hold(), sdp.PureDP(1.0), neighbours=sdp.AddRemoveOne(), decimals=decimals
+    )
+    table = sdp.Table(np.full(30, count), domain)
+    assert all(mechanism.release(table, seed=seed).verify().ok for seed in range(50))
+
+
+def test_real_values_that_would_hide_the_noise_are_refused():
+    domain = sdp.Domain([sdp.Axis("a", range(3))])
+    table = sdp.Table([2**60 + 100, 2**60 - 60, 2**60], domain)
+    with pytest.raises(ReleaseError, match="ask for decimals=0"):
+        sdp.design(domain, sdp.hold(), sdp.PureDP(1.0)).release(table)
+    whole = sdp.design(domain, sdp.hold(), sdp.PureDP(1.0), decimals=0).release(table)
+    assert int(whole.values.astype(object).sum()) == 3 * 2**60 + 40
 
 
 def test_loading_altered_values_is_refused(folder):

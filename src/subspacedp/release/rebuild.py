@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from subspacedp.errors import ReleaseError, SubspaceDPError
+from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, bind
 from subspacedp.noise import DeclaredNoise
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
@@ -29,11 +29,15 @@ from subspacedp.tables import (
 
 __all__ = ["rebuild_design"]
 
+MECHANISMS = ("projected", "extended", "imposed")
+
 BUDGETS: dict[str, type[Budget]] = {c.name: c for c in (PureDP, ApproxDP, ZCDP, GaussianDP)}
 
 
 def rebuild_design(data: Mapping[str, Any]) -> Design:
     """The design that a certificate states."""
+    if not isinstance(data, Mapping) or data.get("mechanism") not in MECHANISMS:
+        raise AlteredError("The certificate names a mechanism that does not exist.")
     try:
         query = _query(data["query"])
         budget = dict(data["budget"])
