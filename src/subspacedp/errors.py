@@ -31,7 +31,9 @@ def without_values(call: Callable[[], T], sentence: str) -> T:
     except SubspaceDPError:
         raise
     except Exception as error:
-        raise DataError(f"{sentence} ({type(error).__name__}).") from None
+        kind = type(error).__name__
+    # Raised outside the handler, so that the original error is not even attached as context.
+    raise DataError(f"{sentence} ({kind}).")
 
 
 class SubspaceDPError(ValueError):

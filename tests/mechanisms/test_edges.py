@@ -29,7 +29,7 @@ def told(call):
         call()
     error = caught.value
     shown = "".join(traceback.TracebackException.from_exception(error).format_exception_only())
-    return shown + repr(error.__cause__) + repr(error.evidence) + str(error.__suppress_context__)
+    return shown + repr(error.__cause__) + repr(error.__context__) + repr(error.evidence)
 
 
 @pytest.mark.parametrize("function", [raises_with_counts, lambda table: [HIDDEN + "x", 1, 2]])
@@ -44,7 +44,6 @@ def test_a_wrapped_mechanism_that_fails_tells_nothing(function):
     wrapped = sdp.impose_on(LINE, sdp.hold(), function, budget=sdp.PureDP(1.0))
     text = told(lambda: wrapped.release(TABLE))
     assert HIDDEN not in text
-    assert text.endswith("True")  # the original error is not chained
 
 
 def test_a_value_column_that_is_no_number_tells_nothing():
