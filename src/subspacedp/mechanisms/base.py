@@ -20,7 +20,7 @@ from subspacedp.errors import DataError, ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues
 from subspacedp.noise import Keystream, ReleaseKeys
 from subspacedp.privacy import Guarantee
-from subspacedp.release import Design, ExpectedError, Release
+from subspacedp.release import Accuracy, Design, ExpectedError, Release
 
 __all__ = ["Mechanism"]
 
@@ -108,6 +108,14 @@ class Mechanism(ABC):
     def expected_error(self) -> ExpectedError:
         """The mean squared error in total and cell by cell; no data needed."""
         return self.design.expected_error()
+
+    def accuracy(self, weights: npt.ArrayLike | None = None) -> Accuracy:
+        """Standard errors and margins of error of every answer, or of weighted sums of answers."""
+        return self.design.accuracy(weights)
+
+    def margin_accuracy(self, *names: str) -> Accuracy:
+        """Standard errors and margins of error of the totals of a margin's groups."""
+        return self.design.margin_accuracy(*names)
 
     def release(self, data: Any, *, seed: int | None = None) -> Release:
         """Make a release.

@@ -2,8 +2,15 @@
 
 from subspacedp.noise.draw import add_noise, draw, draw_each, uses_float_quantile
 from subspacedp.noise.inversion import QUANTILE_BOUND
-from subspacedp.noise.laws import DeclaredNoise, DiscreteLaplace, NoiseLaw, RoundedGaussian
-from subspacedp.noise.model import BasisNoise, NoiseModel
+from subspacedp.noise.laws import (
+    DeclaredNoise,
+    DiscreteLaplace,
+    KnownLaw,
+    NoiseLaw,
+    RoundedGaussian,
+)
+from subspacedp.noise.model import BasisNoise, JointNoise, NoiseModel
+from subspacedp.noise.sums import OnlyVariance, Part, Rounding, SumLaw, WeightedSum, part
 from subspacedp.noise.words import Keystream, ReleaseKeys
 
 __all__ = [
@@ -11,13 +18,21 @@ __all__ = [
     "BasisNoise",
     "DeclaredNoise",
     "DiscreteLaplace",
+    "JointNoise",
     "Keystream",
+    "KnownLaw",
     "NoiseLaw",
     "NoiseModel",
+    "OnlyVariance",
+    "Part",
     "ReleaseKeys",
     "RoundedGaussian",
+    "Rounding",
+    "SumLaw",
+    "WeightedSum",
     "add_noise",
     "draw",
     "draw_each",
+    "part",
     "uses_float_quantile",
 ]

@@ -24,6 +24,7 @@ __all__ = [
     "DigitDifference",
     "DiscreteLaplace",
     "IntegerLaw",
+    "KnownLaw",
     "NoiseLaw",
     "RoundedGaussian",
 ]
@@ -251,3 +252,6 @@ class RoundedGaussian:
             "variance": self.variance,
             "mass": "P(z) = Phi((z + 1/2)/sigma) - Phi((z - 1/2)/sigma), z any integer",
         }
+
+
+KnownLaw = DiscreteLaplace | RoundedGaussian

@@ -2,36 +2,183 @@
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.errors import ReleaseError
+from subspacedp.noise.laws import DeclaredNoise, KnownLaw, RoundedGaussian
+from subspacedp.noise.sums import OnlyVariance, Part, Rounding, SumLaw, WeightedSum, part
 from subspacedp.subspace import BasisStrategy, Digits, NullSpace
 
-__all__ = ["BasisNoise", "NoiseModel"]
+__all__ = ["BasisNoise", "JointNoise", "NoiseModel"]
+
+FloatArray = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class NoiseModel:
-    """Release minus truth: Π_N e with independent noise e of one variance, plus digit rounding.
+class JointNoise(ABC):
+    """Release minus truth, as a linear map of independent noise, plus rounding of digits.
 
     Guarantees
     ----------
     1. The mean is zero.
-    2. Without digits, variances are exact: Var(w·e) = Var(e₁)·|Π_N w|². Two exceptions are upper
-       bounds: cells of a general C of large size, and the extended mechanism on margins with
-       unequal groups, where the coarsest grid stands for all.
-    3. With digits, the rounding part is uncorrelated with Π_N e and bounded as the digits say,
-       so stated variances are never too small.
+    2. Stated variances and covariances are never too small, and exact where nothing is rounded.
     """
 
-    each: float  # Var(e₁), in units of the published values squared
+    @property
+    @abstractmethod
+    def each(self) -> float:
+        """The variance of one noise variable, in units of the published values squared."""
+
+    @abstractmethod
+    def cell_variance(self) -> FloatArray:
+        """The variance of every answer, in their shape."""
+
+    @abstractmethod
+    def inside(self, weights: FloatArray) -> FloatArray:
+        """The weights of the independent noise in Σ wᵢ·answerᵢ."""
+
+    @abstractmethod
+    def parts(self, inside: FloatArray) -> tuple[Part, ...]:
+        """The independent noise with its laws, for weights from `inside`."""
+
+    def coins(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """What each coin of the rounding adds to Σ wᵢ·answerᵢ, and a bound on its variance."""
+        return np.zeros(0), np.zeros(0)
+
+    @property
+    def known(self) -> bool:
+        """Whether the law is known, and not only its variance."""
+        return True
+
+    @property
+    def grid(self) -> float | None:
+        """What published values are multiples of; None for real ones."""
+        return None
+
+    def is_fixed(self, weights: FloatArray) -> bool:
+        """Whether the invariants fix Σ wᵢ·answerᵢ."""
+        return self._fixed(weights, self.inside(weights))
+
+    def variance(self, weights: npt.ArrayLike) -> float:
+        """The variance of Σ wᵢ·answerᵢ; zero for what the invariants fix."""
+        w = np.asarray(weights, np.float64)
+        inside = self.inside(w)
+        if self._fixed(w, inside):
+            return 0.0
+        coefficients, coin = self.coins(w)
+        return self.each * float(np.vdot(inside, inside)) + float(coefficients**2 @ coin)
+
+    def covariance(self, rows: npt.ArrayLike) -> FloatArray:
+        """The covariance matrix of several weighted sums, one a row of weights.
+
+        With rounded digits it is an upper bound: it exceeds the true one by a matrix without
+        negative eigenvalues.
+        """
+        each = [np.asarray(row, np.float64) for row in np.asarray(rows, np.float64)]
+        inner = [self.inside(w) for w in each]
+        fixed = np.array(
+            [self._fixed(w, inside) for w, inside in zip(each, inner, strict=True)], bool
+        )
+        inside = np.stack([i.reshape(-1) for i in inner])
+        out = self.each * (inside @ inside.T)
+        pairs = [self.coins(w) for w in each]
+        if pairs and pairs[0][0].size:
+            coefficients = np.stack([v for v, _ in pairs])
+            out += (coefficients * pairs[0][1]) @ coefficients.T
+        out[fixed, :] = 0.0
+        out[:, fixed] = 0.0
+        return np.asarray(out)
+
+    def law_of(self, weights: npt.ArrayLike) -> SumLaw:
+        """The law of the error of Σ wᵢ·answerᵢ."""
+        w = np.asarray(weights, np.float64)
+        inside = self.inside(w)
+        if self._fixed(w, inside):
+            return WeightedSum(parts=())
+        coefficients, _ = self.coins(w)
+        return self.law_from(self.parts(inside), coefficients, self._step(w), self.variance(w))
+
+    def law_from(
+        self,
+        parts: tuple[Part, ...],
+        coefficients: FloatArray,
+        step: float | None,
+        variance: float,
+    ) -> SumLaw:
+        """The law of a weighted sum from its parts; by the variance alone where no law is known."""
+        if not self.known:
+            if math.isnan(variance):
+                raise ReleaseError(
+                    "The noise of this release was declared without a variance, so nothing can be "
+                    "said about its errors."
+                )
+            return OnlyVariance(variance)
+        coefficients = coefficients[np.abs(coefficients) > 1e-12]
+        rounding = (
+            Rounding(float(coefficients @ coefficients), float(np.abs(coefficients).sum()))
+            if coefficients.size
+            else None
+        )
+        return WeightedSum(parts=parts, rounding=rounding, step=step if rounding else None)
+
+    def _step(self, weights: FloatArray) -> float | None:
+        """What the weighted sum is a multiple of, for whole weights of values on a grid."""
+        if self.grid is None:
+            return None
+        w = weights[weights != 0]
+        if w.size == 0 or not np.array_equal(w, np.rint(w)) or np.abs(w).max() > 2**40:
+            return None
+        return float(np.gcd.reduce(w.astype(np.int64))) * self.grid
+
+    def _fixed(self, weights: FloatArray, inside: FloatArray) -> bool:
+        """Rounding error of a projection is 1e-15 of the weights; what is left below is zero."""
+        return float(np.vdot(inside, inside)) <= 1e-20 * float(np.vdot(weights, weights))
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class NoiseModel(JointNoise):
+    """Release minus truth: Π_N e with independent noise e, plus digit rounding.
+
+    Guarantees
+    ----------
+    1. Without digits, variances are exact: Var(w·e) = Var(e₁)·|Π_N w|². Two exceptions are upper
+       bounds: cells of a general C of large size, and the extended mechanism on margins with
+       unequal groups, where the coarsest grid stands for all.
+    2. With digits, the rounding part is uncorrelated with Π_N e and bounded as the digits say.
+    """
+
+    law: KnownLaw | DeclaredNoise
+    unit: float  # of the noise, in units of the published values
     space: NullSpace
     digits: Digits | None = None
+    # For the extended mechanism on margins: each cell's noise is rounded to steps of one over it.
+    denominators: npt.NDArray[np.int64] | None = None
 
-    def cell_variance(self) -> npt.NDArray[np.float64]:
+    @property
+    def each(self) -> float:
+        """Var(e₁), in units of the published values squared."""
+        if self.denominators is None:
+            return self.law.variance * self.unit**2
+        coarsest = self._coarsest
+        return RoundedGaussian(self.law.scale * coarsest).variance / coarsest**2 * self.unit**2
+
+    @property
+    def known(self) -> bool:
+        """Whether the law is known, and not only its variance."""
+        return not isinstance(self.law, DeclaredNoise)
+
+    @property
+    def grid(self) -> float | None:
+        """What published values are multiples of; None for real ones."""
+        return None if self.digits is None else 1.0 / self.digits.step
+
+    def cell_variance(self) -> FloatArray:
         """The variance of every answer, in their shape."""
         out = self.space.diagonal()
         out *= self.each
@@ -39,31 +186,73 @@ class NoiseModel:
             out += self.digits.variance()
         return out
 
-    def variance(self, weights: npt.ArrayLike) -> float:
-        """The variance of Σ wᵢ·answerᵢ; zero for what the invariants fix."""
-        w = np.asarray(weights, np.float64)
-        inside: Any = self.space.project(w)
-        out = self.each * float(np.vdot(inside, inside))
-        if self.digits is not None:
-            out += self.digits.variance(w)
-        return 0.0 if out < 1e-20 * float(np.vdot(w, w)) * self.each else out
+    def inside(self, weights: FloatArray) -> FloatArray:
+        """Π_N w."""
+        return self.space.project(weights)
+
+    def coins(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """What each coin of the rounding adds, and a bound on its variance."""
+        if self.digits is None:
+            return np.zeros(0), np.zeros(0)
+        return self.digits.coefficients(weights)
+
+    def parts(self, inside: FloatArray) -> tuple[Part, ...]:
+        """One law for all cells, or one for every denominator."""
+        if isinstance(self.law, DeclaredNoise):
+            return ()
+        if self.denominators is None:
+            return (part(self.law, inside * self.unit),)
+        sigma = self.law.scale
+        flat, grids = inside.reshape(-1), np.broadcast_to(self.denominators, inside.shape).ravel()
+        return tuple(
+            part(RoundedGaussian(sigma * int(d)), flat[grids == d] * (self.unit / int(d)))
+            for d in np.unique(grids)
+        )
+
+    def counted(self, weights: FloatArray, counts: FloatArray) -> tuple[Part, ...]:
+        """The parts for values of Π_N w and how often each occurs; needs one grid for all."""
+        law, unit = self.law, self.unit
+        if isinstance(law, DeclaredNoise):
+            return ()
+        if self.denominators is not None:
+            d = self._coarsest
+            law, unit = RoundedGaussian(law.scale * d), unit / d
+        return (Part(law, np.abs(weights) * unit, counts),)
+
+    @cached_property
+    def _coarsest(self) -> int:
+        return 1 if self.denominators is None else int(self.denominators.min())
+
+    @cached_property
+    def one_grid(self) -> bool:
+        """Whether all noise variables have the same law."""
+        d = self.denominators
+        return d is None or self._coarsest == int(d.max())
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class BasisNoise:
+class BasisNoise(JointNoise):
     """Release minus truth: B e, with independent noise e on the coordinates of a basis B of N."""
 
-    each: float
+    law: KnownLaw
+    unit: float
     strategy: BasisStrategy
 
-    def cell_variance(self) -> npt.NDArray[np.float64]:
+    @property
+    def each(self) -> float:
+        """Var(e₁), in units of the published values squared."""
+        return self.law.variance * self.unit**2
+
+    def cell_variance(self) -> FloatArray:
         """The variance of every answer, in their shape."""
         squares = np.square(self.strategy.back).sum(axis=1)
         return np.asarray(squares * self.each).reshape(self.strategy.space.shape)
 
-    def variance(self, weights: npt.ArrayLike) -> float:
-        """The variance of Σ wᵢ·answerᵢ; zero for what the invariants fix."""
-        w = np.asarray(weights, np.float64).reshape(-1)
-        inside = self.strategy.back.T @ w
-        out = self.each * float(np.vdot(inside, inside))
-        return 0.0 if out < 1e-20 * float(np.vdot(w, w)) * self.each else out
+    def inside(self, weights: FloatArray) -> FloatArray:
+        """Bᵀw."""
+        flat: Any = weights.reshape(-1)
+        return np.asarray(self.strategy.back.T @ flat)
+
+    def parts(self, inside: FloatArray) -> tuple[Part, ...]:
+        """One law for all coordinates."""
+        return (part(self.law, inside * self.unit),)

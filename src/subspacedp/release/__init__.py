@@ -2,19 +2,28 @@
 
 from subspacedp.release.certificate import certificate_schema
 from subspacedp.release.design import MAX_DECIMALS, Design, ExpectedError, calibrated_law
+from subspacedp.release.estimates import Accuracy, Estimate, check_level
 from subspacedp.release.files import check_new_folder, verify_folder
+from subspacedp.release.questions import checked_weights, where
+from subspacedp.release.ratios import Ratio
 from subspacedp.release.release import Release
 from subspacedp.release.verify import Check, Verification
 
 __all__ = [
     "MAX_DECIMALS",
+    "Accuracy",
     "Check",
     "Design",
+    "Estimate",
     "ExpectedError",
+    "Ratio",
     "Release",
     "Verification",
     "calibrated_law",
     "certificate_schema",
+    "check_level",
     "check_new_folder",
+    "checked_weights",
     "verify_folder",
+    "where",
 ]

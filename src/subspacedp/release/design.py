@@ -19,12 +19,13 @@ from subspacedp.noise import (
     BasisNoise,
     DeclaredNoise,
     DiscreteLaplace,
-    NoiseLaw,
+    KnownLaw,
     NoiseModel,
     RoundedGaussian,
 )
 from subspacedp.privacy import Budget, Guarantee, PureDP, kind_of
 from subspacedp.privacy.numbers import exact_decimal
+from subspacedp.release.estimates import Accuracy
 from subspacedp.subspace import (
     BasisStrategy,
     Digits,
@@ -56,7 +57,7 @@ class ExpectedError:
         return f"ExpectedError(total={self.total:.6g}, {self.per_cell.size:,} cells)"
 
 
-def calibrated_law(budget: Budget, sensitivity: Sensitivity | Neighbours) -> NoiseLaw:
+def calibrated_law(budget: Budget, sensitivity: Sensitivity | Neighbours) -> KnownLaw:
     """The noise on integer answers that a budget buys, on the safe side.
 
     Pure budgets buy discrete Laplace noise of rate exactly ε/Δ₁; the others rounded Gaussian noise
@@ -107,7 +108,7 @@ class Design:
         return digits_of(self.space, self.decimals)
 
     @cached_property
-    def law(self) -> NoiseLaw:
+    def law(self) -> KnownLaw:
         """The law of the noise on every number that is measured, in units of `unit`.
 
         For the extended mechanism on margins, before rounding: each number is rounded to steps of
@@ -154,20 +155,41 @@ class Design:
     @cached_property
     def noise(self) -> NoiseModel | BasisNoise:
         """The joint law of release minus truth."""
-        law = self.law if self.declared is None else self.declared
-        each = law.variance * float(self.unit) ** 2
         if self.basis is not None:
-            return BasisNoise(each=each, strategy=self.basis)
-        if self.mechanism == "extended":
-            # Each cell is rounded to its own grid; the coarsest adds most.
-            coarsest = int(self.on_margins.denominators.min())
-            each = RoundedGaussian(self.law.scale * coarsest).variance / coarsest**2
-        return NoiseModel(each=each, space=self.space, digits=self.digits)
+            return BasisNoise(law=self.law, unit=float(self.unit), strategy=self.basis)
+        grids = self.on_margins.denominators if self.mechanism == "extended" else None
+        return NoiseModel(
+            law=self.law if self.declared is None else self.declared,
+            unit=float(self.unit),
+            space=self.space,
+            digits=self.digits,
+            denominators=grids,
+        )
 
     def expected_error(self) -> ExpectedError:
         """The mean squared error in total and cell by cell; no data needed."""
         per_cell = self.noise.cell_variance()
         return ExpectedError(total=float(per_cell.sum()), per_cell=per_cell)
+
+    def accuracy(self, weights: npt.ArrayLike | None = None) -> Accuracy:
+        """Standard errors and margins of error of every answer, or of weighted sums of answers."""
+        from subspacedp.release.questions import cell_figures, checked_weights, weighted_figures
+
+        if weights is None:
+            return Accuracy(
+                figures=cell_figures(self), held=str(self.held), names=self.query.columns()
+            )
+        figures = weighted_figures(self, checked_weights(weights, self.query.shape))
+        return Accuracy(figures=figures, held=str(self.held))
+
+    def margin_accuracy(self, *names: str) -> Accuracy:
+        """Standard errors and margins of error of the totals of a margin's groups."""
+        from subspacedp.release.questions import margin_figures, margin_names
+
+        margin = self.domain.margin(*names)
+        return Accuracy(
+            figures=margin_figures(self, margin), held=str(self.held), names=margin_names(margin)
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """The design as plain data: enough to rebuild it."""

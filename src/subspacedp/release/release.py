@@ -10,9 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.invariants import HeldValues
+from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.privacy import Guarantee
 from subspacedp.release.design import Design
+from subspacedp.release.estimates import Accuracy, Estimate
+from subspacedp.release.questions import checked_weights, where
+from subspacedp.release.ratios import Ratio
 from subspacedp.release.verify import Verification, verify_release
 from subspacedp.tables.frames import frame_from_columns
 
@@ -62,6 +65,90 @@ class Release:
     def stderr(self) -> npt.NDArray[np.float64]:
         """The standard error of every cell; 0 where the invariants fix it."""
         return np.sqrt(self.design.noise.cell_variance())
+
+    def interval(
+        self, level: float = 0.95, *, simultaneous: bool = False, method: str = "exact"
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Lower and upper ends, in the shape of the values, that cover the truth.
+
+        Parameters
+        ----------
+        level
+            The probability that an interval covers the true answer, at least.
+        simultaneous
+            Whether all intervals shall cover at once.
+        method
+            "exact": from the law of the noise; "normal": the usual approximation.
+        """
+        return self.cells().interval(level, simultaneous=simultaneous, method=method)
+
+    def cells(self) -> Estimate:
+        """Every answer as an estimate."""
+        return self._estimate(self.design.accuracy(), self.values)
+
+    def estimate(self, weights: npt.ArrayLike) -> Estimate:
+        """A weighted sum of the answers, or several along a leading axis of the weights.
+
+        Examples
+        --------
+        >>> import subspacedp as sdp
+        >>> domain = sdp.Domain([sdp.Axis("age", ["young", "old"]), sdp.Axis("sex", ["F", "M"])])
+        >>> mechanism = sdp.design(domain, sdp.hold("age"), sdp.PureDP(1.0))
+        >>> release = mechanism.release(sdp.Table([[30, 20], [10, 40]], domain), seed=1)
+        >>> release.estimate(release.where(sex="F"))
+        Estimate(36.5, standard error 2.79918)
+        >>> release.estimate(release.where(age="old"))
+        Estimate(50, standard error 0; fixed by the invariants (every age total), published exactly)
+        """
+        w = checked_weights(weights, self.design.query.shape)
+        dimensions = len(self.design.query.shape)
+        values = np.tensordot(w, np.asarray(self.values, np.float64), dimensions)
+        return self._estimate(self.design.accuracy(w), np.asarray(values))
+
+    def margin(self, *names: str) -> Estimate:
+        """The total of every group of a margin, by the names of its levels."""
+        margin = self.design.domain.margin(*names)
+        held = self.design.held
+        if isinstance(held, HeldMargins) and any(m.determines(margin) for m in held.margins):
+            values: npt.NDArray[Any] = held.of(self.exact, margin)
+        else:
+            values = margin.sum(np.asarray(self.values))
+        return self._estimate(self.design.margin_accuracy(*names), values)
+
+    def ratio(self, numerator: npt.ArrayLike, denominator: npt.ArrayLike) -> Ratio:
+        """A ratio of two weighted sums of the answers."""
+        weights = [checked_weights(w, self.design.query.shape) for w in (numerator, denominator)]
+        if any(w.shape != self.design.query.shape for w in weights):
+            raise ReleaseError("A ratio has one numerator and one denominator.")
+        first, second = (float(np.vdot(w, np.asarray(self.values, float))) for w in weights)
+        return Ratio(
+            noise=self.design.noise,
+            numerator_weights=weights[0],
+            denominator_weights=weights[1],
+            numerator=first,
+            denominator=second,
+        )
+
+    def covariance(self, weights: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """The covariance matrix of several weighted sums of the answers.
+
+        With digits that add up it is an upper bound, in the sense of matrices.
+        """
+        w = checked_weights(weights, self.design.query.shape)
+        return self.design.noise.covariance(w[None] if w.shape == self.design.query.shape else w)
+
+    def where(self, **labels: Any) -> npt.NDArray[np.float64]:
+        """Weights for `estimate`: 1 for the cells with these labels, 0 elsewhere.
+
+        Axes and levels go by name, and several labels as a list:
+        `release.where(state="Texas", sex=["F", "M"])`.
+        """
+        return where(self.design.domain, labels)
+
+    def _estimate(self, accuracy: Accuracy, values: npt.NDArray[Any]) -> Estimate:
+        return Estimate(
+            figures=accuracy.figures, held=accuracy.held, names=accuracy.names, values=values
+        )
 
     def verify(self) -> Verification:
         """Every check that a reader can repeat; `.ok` when all hold."""

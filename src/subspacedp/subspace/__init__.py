@@ -14,6 +14,7 @@ from subspacedp.subspace.general import GeneralNullSpace
 from subspacedp.subspace.general_digits import GeneralDigits
 from subspacedp.subspace.margins import MarginNullSpace
 from subspacedp.subspace.mixed import Mixed
+from subspacedp.subspace.profiles import GroupProfiles, corner_counts
 from subspacedp.subspace.strategy import BasisStrategy, MarginStrategy
 from subspacedp.tables import Domain, Query, as_query
 
@@ -23,10 +24,12 @@ __all__ = [
     "Digits",
     "GeneralDigits",
     "GeneralNullSpace",
+    "GroupProfiles",
     "MarginNullSpace",
     "MarginStrategy",
     "Mixed",
     "NullSpace",
+    "corner_counts",
     "digits_of",
     "null_space",
     "space_of",

@@ -163,10 +163,26 @@ class DigitPlan:
             for a in range(out.ndim):
                 out = out + _shifted(out, a)
             return self._to_domain(out) * unit
+        v = self._corners(weights)
+        return float(np.sum(v * v * self._entry_variance)) * unit
+
+    def coefficients(self, weights: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+        """What each coin adds to a weighted sum of cells, and a bound on the coin's variance.
+
+        The rounding part of Σ wᵢ·cellᵢ is Σ vⱼuⱼ; given the noise the uⱼ are independent, of mean
+        zero, and each takes two values one apart.
+        """
+        if not self.held.margins or not self.needed:
+            return np.zeros(0), np.zeros(0)
+        thrown = self._entry_variance > 0
+        return self._corners(weights)[thrown] / self.step, self._entry_variance[thrown]
+
+    def _corners(self, weights: npt.NDArray[Any]) -> FloatArray:
+        """The weights of the cumulative entries in a weighted sum of cells."""
         w = self._from_domain(np.asarray(weights, np.float64))
         for a in range(w.ndim):
             w = w - _shifted(w, a, back=True)
-        return float(np.sum(w * w * self._entry_variance)) * unit
+        return np.asarray(w)
 
     @cached_property
     def _entry_variance(self) -> FloatArray:

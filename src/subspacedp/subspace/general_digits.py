@@ -67,6 +67,15 @@ class GeneralDigits:
             return np.asarray(self.lattice.variance()).reshape(self.space.shape) * unit
         return float(self.lattice.variance(np.asarray(weights, float).reshape(-1))) * unit
 
+    def coefficients(
+        self, weights: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """What each coin adds to a weighted sum of answers, and a bound on the coin's variance."""
+        if not self.needed:
+            return np.zeros(0), np.zeros(0)
+        v = np.asarray(weights, np.float64).reshape(-1) @ self.lattice.basis.astype(np.float64)
+        return v / self.step, self.lattice.coin_variance()
+
     def describe(self) -> str:
         """The rounding in words, for certificates."""
         return (

@@ -178,7 +178,7 @@ class LatticeDigits:
         B diag(v) Bᵀ with v_j = f_j(1 − f_j). Its mean is at most (1 − 1/L_j²)/6, and in general
         at most ¼, or (1 − 1/L_j²)/4 for odd L_j.
         """
-        v = np.array([_spread(int(L), any_noise=any_noise) for L in self.denominators])
+        v = self.coin_variance(any_noise=any_noise)
         B = self.basis.astype(np.float64)
         if weights is None:
             return (B * B) @ v
@@ -186,6 +186,10 @@ class LatticeDigits:
         if len(w) != len(B):
             raise InvariantError(f"`weights` must have {len(B)} entries, one a cell; got {len(w)}.")
         return float(((w @ B) ** 2) @ v)
+
+    def coin_variance(self, *, any_noise: bool = False) -> npt.NDArray[np.float64]:
+        """A bound on the variance of every rounded coordinate."""
+        return np.array([_spread(int(L), any_noise=any_noise) for L in self.denominators])
 
     def _checked(self, residual: Int64Array) -> Integers:
         """The residual in Python integers; its values are confidential and never quoted."""

@@ -63,6 +63,10 @@ class MergedAxis:
         """The number of groups of a margin on this axis, empty ones included."""
         return math.prod(margin.levels[b].groups for b in self.members)
 
+    def codes(self, margin: Margin) -> Int64Array:
+        """The group of a margin that each position is in, before ordering."""
+        return self._codes(tuple(margin.steps[b] for b in self.members))
+
     def run(self, margin: Margin) -> Run:
         """The runs of a margin's level on this axis."""
         steps = tuple(margin.steps[b] for b in self.members)

@@ -1,0 +1,156 @@
+"""Families of figures computed from a release: their weights, standard errors and error laws."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import ReleaseError
+from subspacedp.noise import JointNoise, NoiseModel, SumLaw
+from subspacedp.subspace import DigitPlan, GroupProfiles, corner_counts
+from subspacedp.tables import Margin
+
+__all__ = ["EachApart", "Figures", "GroupTotals"]
+
+FloatArray = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
+
+MOST_APART = 20_000
+
+
+class Figures(ABC):
+    """Linear functionals of the answers, sorted into classes with one error law each."""
+
+    shape: tuple[int, ...]
+
+    @abstractmethod
+    def variance(self) -> FloatArray:
+        """The variance of every figure, in their shape; 0 for those the invariants fix."""
+
+    @abstractmethod
+    def classes(self) -> Int64Array:
+        """A number for every figure; the same number means the same law."""
+
+    @abstractmethod
+    def law(self, number: int) -> SumLaw:
+        """The error law of a class."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EachApart(Figures):
+    """Figures with weights of any kind; each has a law of its own."""
+
+    noise: JointNoise
+    shape: tuple[int, ...]
+    weights: Callable[[int], FloatArray]
+    known_variance: FloatArray | None = None
+
+    def variance(self) -> FloatArray:
+        """One projection a figure."""
+        if self.known_variance is not None:
+            return self.known_variance
+        number = int(np.prod(self.shape, dtype=np.int64))
+        found = [self.noise.variance(self.weights(i)) for i in range(number)]
+        return np.asarray(found, np.float64).reshape(self.shape)
+
+    def classes(self) -> Int64Array:
+        """All different."""
+        number = int(np.prod(self.shape, dtype=np.int64))
+        if number > MOST_APART:
+            raise ReleaseError(
+                f"Exact intervals of {number:,} figures, each with a law of its own, are out of "
+                f"reach; ask for at most {MOST_APART:,} with `estimate`, or for method='normal'."
+            )
+        return np.arange(number).reshape(self.shape)
+
+    def law(self, number: int) -> SumLaw:
+        """By its weights."""
+        return self.noise.law_of(self.weights(number))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GroupTotals(Figures):
+    """The totals of a margin's groups where margins are held: closed forms, however many cells."""
+
+    noise: NoiseModel
+    profiles: GroupProfiles
+
+    @property
+    def margin(self) -> Margin:
+        """The margin."""
+        return self.profiles.margin
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The margin's shape."""
+        return self.margin.shape
+
+    def variance(self) -> FloatArray:
+        """Var(e₁)·|Π_N 1_G|², and at most 1/6 of a squared step for every coin."""
+        digits = self.noise.digits
+        if digits is not None and self.margin == self.profiles.space.domain.cells:
+            return self.noise.cell_variance()
+        squared = self.profiles.squared()
+        out = squared * self.noise.each
+        if isinstance(digits, DigitPlan):
+            out += np.where(squared > 0, self._coins / (6.0 * digits.step**2), 0.0)
+        return out
+
+    @cached_property
+    def _coins(self) -> Int64Array:
+        digits = self.noise.digits
+        if not isinstance(digits, DigitPlan):
+            return np.zeros(self.shape, np.int64)
+        return corner_counts(digits, self.margin)
+
+    def classes(self) -> Int64Array:
+        """Equal sizes of all containing groups, and equally many coins."""
+        return np.asarray(self.profiles.classes() * self._most_coins + self._coins)
+
+    @cached_property
+    def _most_coins(self) -> int:
+        return int(self._coins.max(initial=0)) + 1
+
+    def law(self, number: int) -> SumLaw:
+        """From the values of Π_N 1_G and how often each occurs."""
+        kind, coins = divmod(int(number), self._most_coins)
+        weights, counts = self.profiles.profile(kind)
+        parts = self.noise.counted(weights, counts)
+        grid = self.noise.grid
+        step = 1.0 if grid is None else grid
+        variance = self.noise.each * float(counts @ weights**2)
+        return self.noise.law_from(parts, np.full(coins, step), grid, variance)
+
+
+def cells_apart(noise: JointNoise, shape: tuple[int, ...]) -> EachApart:
+    """Every answer by itself, for invariants without structure."""
+
+    def weights(i: int) -> FloatArray:
+        out = np.zeros(shape)
+        out.reshape(-1)[i] = 1.0
+        return out
+
+    return EachApart(noise, shape, weights, noise.cell_variance())
+
+
+def rows_apart(noise: JointNoise, rows: npt.NDArray[Any], shape: tuple[int, ...]) -> EachApart:
+    """Given weights, one row a figure."""
+    return EachApart(noise, shape, lambda i: np.asarray(rows[i], np.float64))
+
+
+def groups_apart(noise: JointNoise, margin: Margin) -> EachApart:
+    """The totals of a margin's groups for invariants without structure."""
+
+    def weights(i: int) -> FloatArray:
+        groups = np.zeros(margin.shape)
+        groups.reshape(-1)[i] = 1.0
+        shape = tuple(len(axis) for axis in margin.axes)
+        return np.array(np.broadcast_to(margin.spread(groups), shape))
+
+    return EachApart(noise, margin.shape, weights)

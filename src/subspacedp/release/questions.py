@@ -1,0 +1,117 @@
+"""What can be asked of a design or a release: cells, margins, any weights, by label."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import DomainError, ReleaseError
+from subspacedp.noise import NoiseModel
+from subspacedp.release.figures import (
+    Figures,
+    GroupTotals,
+    cells_apart,
+    groups_apart,
+    rows_apart,
+)
+from subspacedp.subspace import GroupProfiles, MarginNullSpace
+from subspacedp.tables import Domain, Margin
+
+if TYPE_CHECKING:
+    from subspacedp.release.design import Design
+
+__all__ = ["cell_figures", "checked_weights", "margin_figures", "margin_names", "where"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def checked_weights(weights: npt.ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+    """Finite weights of one figure, or of several along a leading axis."""
+    try:
+        w = np.asarray(weights, np.float64)
+    except (TypeError, ValueError):
+        raise ReleaseError("The weights of a figure must be numbers.") from None
+    if w.shape == (int(np.prod(shape)),):
+        w = w.reshape(shape)
+    if w.shape != shape and w.shape[1:] != shape:
+        raise ReleaseError(
+            f"The weights of a figure must have the shape {shape} of the answers, or (k, "
+            f"{', '.join(map(str, shape))}) for k figures; got {w.shape}."
+        )
+    if not np.all(np.isfinite(w)):
+        raise ReleaseError("The weights of a figure must be finite numbers.")
+    return w
+
+
+def weighted_figures(design: Design, weights: FloatArray) -> Figures:
+    """One figure of given weights, or several."""
+    single = weights.shape == design.query.shape
+    rows = weights[None] if single else weights
+    return rows_apart(design.noise, rows, () if single else (len(rows),))
+
+
+def cell_figures(design: Design) -> Figures:
+    """Every answer."""
+    noise = design.noise
+    if _structured(design):
+        return margin_figures(design, design.domain.cells)
+    return cells_apart(noise, design.query.shape)
+
+
+def margin_figures(design: Design, margin: Margin) -> Figures:
+    """The total of every group of a margin."""
+    noise = design.noise
+    if _structured(design) and isinstance(noise, NoiseModel):
+        space = noise.space
+        if isinstance(space, MarginNullSpace):
+            return GroupTotals(noise, GroupProfiles(space, margin))
+    return groups_apart(noise, margin)
+
+
+def _structured(design: Design) -> bool:
+    noise = design.noise
+    return (
+        isinstance(noise, NoiseModel)
+        and isinstance(noise.space, MarginNullSpace)
+        and noise.one_grid
+    )
+
+
+def margin_names(margin: Margin) -> dict[str, npt.NDArray[Any]]:
+    """The labels of every group of a margin, one column a level that is kept."""
+    out: dict[str, npt.NDArray[Any]] = {}
+    for a, level in enumerate(margin.levels):
+        if level.name:
+            shape = [1] * len(margin.shape)
+            shape[a] = level.groups
+            column = np.asarray(level.labels).reshape(shape)
+            out[level.name] = np.broadcast_to(column, margin.shape).ravel()
+    return out
+
+
+def where(domain: Domain, labels: dict[str, Any]) -> FloatArray:
+    """Weights 1 for the cells with given labels of axes or levels, 0 elsewhere."""
+    out = np.ones(domain.shape)
+    for name, wanted in labels.items():
+        found = next(
+            ((a, level) for a, axis in enumerate(domain.axes)
+             for level in axis.chain if level.name == name),
+            None,
+        )  # fmt: skip
+        if found is None:
+            known = ", ".join(f"`{lv.name}`" for axis in domain.axes for lv in axis.chain)
+            raise DomainError(f"There is no axis or level `{name}`; there are {known}.")
+        a, level = found
+        several = isinstance(wanted, (list, tuple, set, frozenset, np.ndarray))
+        chosen = list(wanted) if several else [wanted]
+        groups = {label: g for g, label in enumerate(level.labels)}
+        unknown = [label for label in chosen if label not in groups]
+        if unknown:
+            raise DomainError(f"`{name}` has no label {unknown[0]!r}.")
+        mask = np.isin(level.codes, [groups[label] for label in chosen])
+        shape = [1] * len(domain.shape)
+        shape[a] = len(domain.axes[a])
+        out = out * mask.reshape(shape)
+    return out
