@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from subspacedp import datasets
     from subspacedp.errors import SubspaceDPError
     from subspacedp.invariants import LinearInvariants, hold, zeros
-    from subspacedp.mechanisms import design, impose, impose_on
+    from subspacedp.mechanisms import budget_for, design, impose, impose_on
     from subspacedp.privacy import (
         ZCDP,
         ApproxDP,
@@ -54,6 +54,7 @@ __all__ = [
     "ReplaceOne",
     "SubspaceDPError",
     "Table",
+    "budget_for",
     "calibrate_gaussian",
     "certificate_schema",
     "check_sensitivity",
@@ -71,7 +72,7 @@ __all__ = [
 _HOME = {
     "errors": ["SubspaceDPError"],
     "invariants": ["LinearInvariants", "hold", "zeros"],
-    "mechanisms": ["design", "impose", "impose_on"],
+    "mechanisms": ["budget_for", "design", "impose", "impose_on"],
     "privacy": [
         "ZCDP",
         "ApproxDP",

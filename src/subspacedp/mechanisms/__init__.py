@@ -5,6 +5,7 @@ from subspacedp.mechanisms.design import MECHANISMS, design
 from subspacedp.mechanisms.extended import Extended
 from subspacedp.mechanisms.impose import impose
 from subspacedp.mechanisms.imposed import Imposed, impose_on
+from subspacedp.mechanisms.planning import budget_for
 from subspacedp.mechanisms.projected import Projected
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Imposed",
     "Mechanism",
     "Projected",
+    "budget_for",
     "design",
     "impose",
     "impose_on",

@@ -117,26 +117,37 @@ class Mechanism(ABC):
         """Standard errors and margins of error of the totals of a margin's groups."""
         return self.design.margin_accuracy(*names)
 
-    def release(self, data: Any, *, seed: int | None = None) -> Release:
+    def release(self, data: Any, *, everything: Any = None, seed: int | None = None) -> Release:
         """Make a release.
 
         Parameters
         ----------
         data
             The confidential data that the query is asked of: a table of counts on its domain.
+        everything
+            For a design with `capped=True`, where `data` counts a bounded number of records a
+            person: the same table of all records, which the held values are taken from.
         seed
             Only for examples and tests: a whole number that makes the noise reproducible. The
             release is stamped as not for publication. By default the operating system gives a
             fresh key, so no two releases, and no two forks of a process, share noise.
         """
         answers = self.design.query.answers(data)
+        if (everything is not None) != self.design.capped:
+            raise ReleaseError(
+                "A design with capped=True takes the bounded table and `everything`, the table of "
+                "all records; other designs take one table."
+            )
+        full = answers if everything is None else self.design.query.answers(everything)
         _check_empty(answers, self.design.held)
+        _check_empty(full, self.design.held)
         self.check_size(answers)
+        self.check_size(full)
         if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
             raise ReleaseError(f"`seed` must be a whole number; got a {type(seed).__name__}.")
         context = self.design.context
         keys = ReleaseKeys.fresh(context) if seed is None else ReleaseKeys.from_seed(seed, context)
-        exact = self.design.held.sums(answers)
+        exact = self.design.held.sums(full)
         noisy = self.add_noise(answers, keys)
         return Release(
             design=self.design,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy.typing as npt
 
-from subspacedp.errors import BudgetError, InvariantError, ReleaseError
+from subspacedp.errors import BudgetError, InvariantError, ReleaseError, SubspaceDPError
 from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, as_held, bind
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.extended import Extended, with_strategy
@@ -32,6 +34,7 @@ def design(
     mechanism: str = "projected",
     decimals: int | None = None,
     basis: npt.ArrayLike | None = None,
+    capped: bool = False,
 ) -> Mechanism:
     """Design a mechanism: what to publish, what to hold, what to promise.
 
@@ -49,11 +52,15 @@ def design(
     mechanism
         "projected": noise on every answer, projected onto the null space of the invariants.
         "extended": noise inside the null space, for the sensitivity that is left there.
+        "auto": the one of them with the smaller expected error.
     decimals
         None: real values and the S guarantee. 0 or k: digits that add up exactly, and G.
     basis
         For "extended": an orthonormal basis of the null space as columns. Laplace noise depends on
         it; by default any basis is taken.
+    capped
+        Whether held values are to count all records of a person while the noise protects a table
+        with at most `neighbours.records` of them; `release` then takes both tables.
 
     Examples
     --------
@@ -76,8 +83,8 @@ def design(
         raise BudgetError(
             f"`neighbours` must be ReplaceOne(...) or AddRemoveOne(...); got {_a(relation)}."
         )
-    if not isinstance(mechanism, str) or mechanism not in MECHANISMS:
-        known = ", ".join(f"'{name}'" for name in MECHANISMS)
+    if not isinstance(mechanism, str) or mechanism not in (*MECHANISMS, "auto"):
+        known = ", ".join(f"'{name}'" for name in (*MECHANISMS, "auto"))
         raise ReleaseError(f"`mechanism` must be one of {known}; got {mechanism!r}.")
     if decimals is not None and (
         not isinstance(decimals, int)
@@ -91,6 +98,10 @@ def design(
         raise ReleaseError(
             "Digits that add up need a query with whole answers; publish real values "
             "(decimals=None) instead."
+        )
+    if mechanism == "auto":
+        return _best(
+            query, asked, budget, neighbours=relation, decimals=decimals, basis=basis, capped=capped
         )
     bound = bind(asked, query)
     space = space_of(bound)
@@ -112,6 +123,7 @@ def design(
         budget=budget,
         neighbours=relation,
         decimals=decimals,
+        capped=bool(capped),
     )
     if mechanism == "extended":
         made = with_strategy(made, basis)
@@ -130,6 +142,21 @@ def design(
             scale=made.law.scale,
         )
     return MECHANISMS[mechanism](made)
+
+
+def _best(query: Query, held: Held, budget: Budget, **options: Any) -> Mechanism:
+    """The mechanism with the smallest expected error among those that apply; no data needed."""
+    made: list[Mechanism] = []
+    refusal: SubspaceDPError | None = None
+    for name in MECHANISMS:
+        chosen = {**options, "basis": options["basis"] if name == "extended" else None}
+        try:
+            made.append(design(query, held, budget, mechanism=name, **chosen))
+        except SubspaceDPError as error:
+            refusal = refusal or error
+    if not made and refusal is not None:
+        raise refusal
+    return min(made, key=lambda mechanism: mechanism.expected_error().total)
 
 
 def _a(thing: object) -> str:

@@ -83,11 +83,11 @@ class Imposed(Mechanism):
     def check_size(self, answers: npt.NDArray[np.int64]) -> None:
         """The wrapped mechanism decides what it takes."""
 
-    def release(self, data: Any, *, seed: int | None = None) -> Release:
+    def release(self, data: Any, *, everything: Any = None, seed: int | None = None) -> Release:
         """Make a release; the wrapped mechanism brings its own randomness, so there is no seed."""
         if seed is not None:
             raise ReleaseError("A wrapped mechanism has its own randomness; it takes no seed.")
-        return super().release(data)
+        return super().release(data, everything=everything)
 
 
 def impose_on(

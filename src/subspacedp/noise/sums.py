@@ -248,7 +248,9 @@ class WeightedSum:
         from scipy.fft import irfft, next_fast_len
 
         n = next_fast_len(2 * math.ceil(reach / g) + 2, real=True)
-        mass = irfft(self._characteristic(np.arange(n // 2 + 1) * np.float64(2 * np.pi / (n * g))), n)
+        mass = irfft(
+            self._characteristic(np.arange(n // 2 + 1) * np.float64(2 * np.pi / (n * g))), n
+        )
         upper = np.maximum(mass[: n // 2 + 1], 0.0)
         above = np.cumsum(upper[::-1])[::-1] + alpha * NEGLECTED + FLOAT_ERROR
         points = np.arange(upper.size) * np.float64(g)

@@ -73,6 +73,7 @@ class Guarantee:
     neighbours: Neighbours
     space: NullSpace
     from_data_axes: tuple[str, ...] = ()
+    capped: bool = False
 
     @property
     def name(self) -> str:
@@ -140,11 +141,19 @@ class Guarantee:
                 "protected either."
             )
         n = self.neighbours
-        cap = f", or more than {n.per_cell} in one cell," if n.per_cell else ""
-        out.append(
-            f"A person with more than {n.records} record{'s' if n.records > 1 else ''} in the "
-            f"table{cap} is not protected at this budget."
-        )
+        records = f"{n.records} record{'s' if n.records > 1 else ''}"
+        cell = f"{n.per_cell} in one cell" if n.per_cell else ""
+        if self.capped:
+            out.append(
+                f"At most {records} a person{f', and {cell},' if cell else ''} "
+                f"{'take' if n.records > 1 else 'takes'} part in what noise protects, so the figures describe that bounded table; "
+                "the held figures count all records."
+            )
+        else:
+            out.append(
+                f"A person with more than {records} in the table"
+                f"{f', or more than {cell},' if cell else ''} is not protected at this budget."
+            )
         out.extend(
             f"The labels of axis `{name}` were read off the data: that a label occurs is not "
             "protected."

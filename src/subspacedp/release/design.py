@@ -89,6 +89,7 @@ class Design:
     decimals: int | None
     basis: BasisStrategy | None = None  # what an extended mechanism measures, unless margins
     declared: DeclaredNoise | None = None  # for invariants imposed on another mechanism
+    capped: bool = False  # held values count all records, noise protects a bounded table
 
     @property
     def domain(self) -> Domain:
@@ -143,13 +144,16 @@ class Design:
         """The strongest guarantee that holds."""
         return Guarantee(
             kind=kind_of(
-                fixed=self.held.fixed_by(self.neighbours),
+                # A person's records beyond the bound are in the held values all the same.
+                fixed=self.held.fixed_by(self.neighbours)
+                and (not self.capped or self.space.rank == 0),
                 rounded=self.digits is not None and self.digits.needed,
             ),
             budget=self.budget,
             neighbours=self.neighbours,
             space=self.space,
             from_data_axes=self.query.axes.from_data_axes if self.query.axes else (),
+            capped=self.capped,
         )
 
     @cached_property
@@ -202,6 +206,7 @@ class Design:
             "decimals": self.decimals,
             **({"basis": self.basis.as_dict()} if self.basis is not None else {}),
             **({"declared": asdict(self.declared)} if self.declared is not None else {}),
+            **({"capped": True} if self.capped else {}),
         }
 
     @cached_property

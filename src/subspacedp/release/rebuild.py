@@ -56,6 +56,7 @@ def rebuild_design(data: Mapping[str, Any]) -> Design:
             budget=BUDGETS[budget.pop("name")](**budget),
             neighbours=_neighbours(data["neighbours"]),
             decimals=_decimals(data["decimals"]),
+            capped=_true_or_absent(data.get("capped", False)),
         )
     except SubspaceDPError as error:
         raise ReleaseError(f"The certificate is not usable: {error}") from None
@@ -63,6 +64,12 @@ def rebuild_design(data: Mapping[str, Any]) -> Design:
         raise ReleaseError(
             f"The certificate is not usable: its design cannot be read ({type(error).__name__})."
         ) from None
+
+
+def _true_or_absent(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ReleaseError("The certificate is not usable: `capped` must be true or absent.")
+    return value
 
 
 def _decimals(value: Any) -> int | None:
