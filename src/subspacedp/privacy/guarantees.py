@@ -146,8 +146,8 @@ class Guarantee:
         if self.capped:
             out.append(
                 f"At most {records} a person{f', and {cell},' if cell else ''} "
-                f"{'take' if n.records > 1 else 'takes'} part in what noise protects, so the figures describe that bounded table; "
-                "the held figures count all records."
+                f"{'take' if n.records > 1 else 'takes'} part in what noise protects, so the "
+                "figures describe that bounded table; the held figures count all records."
             )
         else:
             out.append(

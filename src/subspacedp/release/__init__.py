@@ -3,10 +3,12 @@
 from subspacedp.release.certificate import certificate_schema
 from subspacedp.release.design import MAX_DECIMALS, Design, ExpectedError, calibrated_law
 from subspacedp.release.estimates import Accuracy, Estimate, check_level
-from subspacedp.release.files import check_new_folder, verify_folder
+from subspacedp.release.files import verify_folder, write_files, write_margins
+from subspacedp.release.folders import check_new_folder, new_folder
 from subspacedp.release.questions import checked_weights, where
 from subspacedp.release.ratios import Ratio
 from subspacedp.release.release import Release
+from subspacedp.release.signature import read_private_key, sign_folder
 from subspacedp.release.verify import Check, Verification
 
 __all__ = [
@@ -24,6 +26,11 @@ __all__ = [
     "check_level",
     "check_new_folder",
     "checked_weights",
+    "new_folder",
+    "read_private_key",
+    "sign_folder",
     "verify_folder",
     "where",
+    "write_files",
+    "write_margins",
 ]

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import shutil
-import tempfile
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from subspacedp.errors import AlteredError, ReleaseError
+from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.release.certificate import FORMAT, certificate_text, values_digest
 from subspacedp.release.design import Design
+from subspacedp.release.folders import new_folder
 from subspacedp.release.rebuild import rebuild_design
 from subspacedp.release.release import Release
+from subspacedp.release.signature import SIGNATURE, check_signature
 from subspacedp.release.verify import Check, Verification, verify_release
 
-__all__ = ["check_new_folder", "load", "save", "verify_folder"]
+__all__ = ["load", "save", "verify_folder", "write_files", "write_margins"]
 
 CERTIFICATE, PARQUET, CSV = "certificate.json", "values.parquet", "values.csv"
+MARGINS = "margins"
+LEVEL = 0.95  # of the intervals in files of margins
 
 
 def save(release: Release, folder: str | PathLike[str]) -> None:
@@ -34,35 +36,20 @@ def save(release: Release, folder: str | PathLike[str]) -> None:
     1. The folder appears complete or not at all: it is written beside its place and renamed.
     2. An existing folder is never touched.
     """
+    with new_folder(folder) as scratch:
+        write_files(release, scratch)
+
+
+def write_files(release: Release, folder: Path) -> None:
+    """Write values and certificate into a folder that exists."""
     import pyarrow.csv
     import pyarrow.parquet
 
-    target = check_new_folder(folder)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    except OSError as error:
-        raise ReleaseError(f"Cannot write to `{target.parent}`: {error.strerror}.") from None
-    try:
-        table = _arrow_table(release)
-        pyarrow.parquet.write_table(table, scratch / PARQUET)
-        pyarrow.csv.write_csv(table, scratch / CSV)
-        text = certificate_text(release.certificate())
-        (scratch / CERTIFICATE).write_text(text + "\n", "utf-8")
-        scratch.chmod(0o755)
-        os.rename(scratch, target)
-    except OSError as error:
-        raise ReleaseError(f"Cannot write `{target}`: {error.strerror or error}.") from None
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def check_new_folder(folder: str | PathLike[str]) -> Path:
-    """The folder as a path, if a release may be written there; ask before noise is drawn."""
-    target = Path(folder)
-    if target.exists():
-        raise ReleaseError(f"The folder `{target}` exists already; a release never overwrites one.")
-    return target
+    table = _arrow_table(release)
+    pyarrow.parquet.write_table(table, folder / PARQUET)
+    pyarrow.csv.write_csv(table, folder / CSV)
+    text = certificate_text(release.certificate())
+    (folder / CERTIFICATE).write_text(text + "\n", "utf-8")
 
 
 def load(folder: str | PathLike[str]) -> Release:
@@ -93,9 +80,39 @@ def _stated_digest(data: dict[str, Any]) -> str:
         raise ReleaseError("The certificate is not usable: it states no digest.") from None
 
 
-def verify_folder(folder: str | PathLike[str]) -> Verification:
-    """All checks of a release on disk: its files, its certificate, and the release itself."""
+def verify_folder(
+    folder: str | PathLike[str], *, public_key: str | PathLike[str] | None = None
+) -> Verification:
+    """All checks of a release on disk: its files, its certificate, and the release itself.
+
+    A folder that holds several releases is checked table by table. A signature is checked where
+    there is one; with `public_key` (a PEM file) there must be one, by that key.
+    """
     source = Path(folder)
+    signed = (
+        [check_signature(source, public_key)]
+        if public_key is not None or (source / SIGNATURE).is_file()
+        else []
+    )
+    inner = sorted(p.parent for p in source.glob(f"*/{CERTIFICATE}"))
+    if inner and not (source / CERTIFICATE).exists():
+        found = [(path.name, _verify_one(path)) for path in inner]
+        return Verification(
+            (
+                *signed,
+                *(
+                    Check(f"{name}: {c.name}", c.ok, c.detail)
+                    for name, v in found
+                    for c in v.checks
+                ),
+            ),
+            next((v.stamp for _, v in found if v.stamp), ""),
+        )
+    own = _verify_one(source)
+    return Verification((*signed, *own.checks), own.stamp)
+
+
+def _verify_one(source: Path) -> Verification:
     data = _read_certificate(source)
     try:
         release = load(source)
@@ -106,11 +123,60 @@ def verify_folder(folder: str | PathLike[str]) -> Verification:
         (
             Check("files belong together", True, f"by {CERTIFICATE} {_digest(source)[:16]}…"),
             *_check_tables(release, source),
+            *_check_margins(release, source),
             _check_restated(release, data),
             *own.checks,
         ),
         own.stamp,
     )
+
+
+def write_margins(release: Release, margins: Sequence[Sequence[str]], folder: Path) -> list[str]:
+    """Write the totals of some margins with standard errors and intervals; the files' names."""
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    written = []
+    for names in margins:
+        (folder / MARGINS).mkdir(exist_ok=True)
+        stem = f"{MARGINS}/{'-by-'.join(names) or 'total'}"
+        table = pa.table(release.margin(*names).columns(LEVEL))
+        pyarrow.csv.write_csv(table, folder / f"{stem}.csv")
+        pyarrow.parquet.write_table(table, folder / f"{stem}.parquet")
+        written.append(stem)
+    return written
+
+
+def _check_margins(release: Release, source: Path) -> list[Check]:
+    """Margins beside the values must follow from them."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    checks = []
+    for path in sorted((source / MARGINS).glob("*.parquet")):
+        name = f"{MARGINS}/{path.name}"
+        try:
+            table = pyarrow.parquet.read_table(path)
+            levels = [
+                c for c in table.column_names if c not in ("value", "stderr", "lower", "upper")
+            ]
+            wanted = release.margin(*levels).columns(LEVEL)
+            different = [
+                c for c in wanted if not _close(np.asarray(wanted[c]), table[c].to_numpy())
+            ]
+        except (OSError, KeyError, pa.ArrowException, SubspaceDPError):
+            checks.append(Check(name, False, "is not a margin of this release"))
+            continue
+        detail = f"column `{different[0]}` differs" if different else f"{table.num_rows:,} rows"
+        checks.append(Check(name, not different, detail))
+    return checks
+
+
+def _close(wanted: Any, found: Any) -> bool:
+    if wanted.shape != found.shape or wanted.dtype.kind not in "iuf":
+        return bool(np.array_equal(wanted, found))
+    return bool(np.allclose(wanted, found, rtol=1e-9, atol=1e-9, equal_nan=True))
 
 
 def _arrow_table(release: Release) -> Any:

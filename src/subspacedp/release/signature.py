@@ -1,0 +1,132 @@
+"""An Ed25519 signature of all files of a release folder."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from subspacedp.errors import ReleaseError
+from subspacedp.release.verify import Check
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
+
+__all__ = ["SIGNATURE", "check_signature", "read_private_key", "sign_folder"]
+
+SIGNATURE = "signature.json"
+NAME = "signature"
+
+
+def read_private_key(path: str | PathLike[str]) -> Ed25519PrivateKey:
+    """An Ed25519 key from a PEM file without a passphrase."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        key = load_pem_private_key(Path(path).read_bytes(), password=None)
+    except OSError as error:
+        raise ReleaseError(f"Cannot read the key `{path}`: {error.strerror}.") from None
+    except TypeError:
+        raise ReleaseError(f"The key `{path}` has a passphrase; give one without.") from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise ReleaseError(f"`{path}` is not a private key in PEM format.") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ReleaseError(f"The key `{path}` is not an Ed25519 key.")
+    return key
+
+
+def sign_folder(folder: Path, key: Ed25519PrivateKey) -> None:
+    """Write `signature.json`: the digest of every file below, and a signature of these."""
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    digests = _digests(folder)
+    public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    data = {
+        "algorithm": "Ed25519",
+        "public_key": base64.b64encode(public).decode(),
+        "files": digests,
+        "signs": "the files' names and SHA-256 digests as JSON, keys sorted, no spaces",
+        "signature": base64.b64encode(key.sign(_message(digests))).decode(),
+    }
+    (folder / SIGNATURE).write_text(json.dumps(data, indent=1) + "\n", "utf-8")
+
+
+def check_signature(folder: Path, public_key: str | PathLike[str] | None = None) -> Check:
+    """Whether the signature is right and covers every file as it is."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    wanted = None if public_key is None else _read_public_key(public_key)
+    try:
+        data = json.loads((folder / SIGNATURE).read_text("utf-8"))
+        files = {str(name): str(digest) for name, digest in data["files"].items()}
+        own = base64.b64decode(data["public_key"], validate=True)
+        signature = base64.b64decode(data["signature"], validate=True)
+        Ed25519PublicKey.from_public_bytes(own).verify(signature, _message(files))
+    except FileNotFoundError:
+        return Check(NAME, False, f"there is no {SIGNATURE}")
+    except InvalidSignature:
+        return Check(NAME, False, "the signature does not fit the digests")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return Check(NAME, False, f"{SIGNATURE} cannot be read")
+    present = _digests(folder)
+    different = sorted(set(files.items()) ^ set(present.items()))
+    if different:
+        return Check(NAME, False, f"`{different[0][0]}` is not the file that was signed")
+    if wanted is not None and own != wanted:
+        return Check(NAME, False, "signed by another key than the one given")
+    fingerprint = hashlib.sha256(own).hexdigest()[:16]
+    by = "the key given" if wanted is not None else "a key to be compared with its publisher's"
+    return Check(NAME, True, f"{len(files)} files, by {by}: {fingerprint}…")
+
+
+def _read_public_key(path: str | PathLike[str]) -> bytes:
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        PublicFormat,
+        load_pem_private_key,
+        load_pem_public_key,
+    )
+
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        raise ReleaseError(f"Cannot read the key `{path}`: {error.strerror}.") from None
+    key: Any
+    try:
+        key = (
+            load_pem_private_key(text, password=None)
+            if b"PRIVATE KEY" in text
+            else load_pem_public_key(text)
+        )
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise ReleaseError(f"`{path}` is not a public key in PEM format.") from None
+    public: Ed25519PublicKey | Any = key.public_key() if isinstance(key, Ed25519PrivateKey) else key
+    if not isinstance(public, Ed25519PublicKey):
+        raise ReleaseError(f"The key `{path}` is not an Ed25519 key.")
+    return public.public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.relative_to(folder).as_posix() != SIGNATURE
+    }
+
+
+def _message(digests: dict[str, str]) -> bytes:
+    return json.dumps(digests, sort_keys=True, separators=(",", ":")).encode()
