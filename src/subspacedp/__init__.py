@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         gaussian_delta,
         paper_constant,
     )
+    from subspacedp.publication import plan, read_specification, run
     from subspacedp.release import Release, certificate_schema
     from subspacedp.subspace import null_space
     from subspacedp.tables import (
@@ -66,6 +67,9 @@ __all__ = [
     "impose_on",
     "null_space",
     "paper_constant",
+    "plan",
+    "read_specification",
+    "run",
     "zeros",
 ]
 
@@ -82,6 +86,7 @@ _HOME = {
         "gaussian_delta",
         "paper_constant",
     ],
+    "publication": ["plan", "read_specification", "run"],
     "release": ["Release", "certificate_schema"],
     "subspace": ["null_space"],
     "tables": [

@@ -48,14 +48,89 @@ def demo_census(
 
 
 @app.command()
+def init(
+    source: Annotated[str, typer.Argument(help="A file of records, or a database's address.")],
+    out: Annotated[
+        Path, typer.Option(help="The specification to write; it must not exist yet.")
+    ] = Path("publication.yaml"),
+    table: Annotated[str | None, typer.Option(help="The table, in a database.")] = None,
+) -> None:
+    """Look at a file and write a commented specification to start from.
+
+    What it proposes was seen in the data: keep it confidential until you have checked it.
+    """
+    from subspacedp.cli.init import run
+
+    run(source, out, table)
+
+
+@app.command()
+def plan(
+    specification: Annotated[Path, typer.Argument(help="The specification.")],
+    target_error: Annotated[
+        float | None,
+        typer.Option(help="Solve for the budget: the margin of error wanted at 95 %."),
+    ] = None,
+    margin: Annotated[
+        str | None,
+        typer.Option(help="For --target-error: a margin such as `state,sex`, not every cell."),
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="For --target-error: the table.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say how far off every figure would be; no data are opened and no budget is spent."""
+    from subspacedp.cli.plan import run
+
+    run(specification, target_error, margin, table, as_json=as_json)
+
+
+@app.command()
+def release(
+    specification: Annotated[Path, typer.Argument(help="The specification.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write, instead of `publish.to`; must be new.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read and check everything; no noise, no files.")
+    ] = False,
+    compare: Annotated[
+        Path | None,
+        typer.Option(help="Also write a CONFIDENTIAL comparison to this owner-only folder."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Tabulate, add noise, and publish what a specification says."""
+    from subspacedp.cli.release import run
+
+    run(specification, out, compare, dry_run=dry_run, as_json=as_json)
+
+
+@app.command()
 def verify(
     folder: Annotated[Path, typer.Argument(help="The folder of a release.")],
+    key: Annotated[
+        Path | None, typer.Option(help="Public key (PEM) that must have signed the files.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Check a published release with its files alone."""
     from subspacedp.cli.verify import run
 
-    raise typer.Exit(run(folder, as_json=as_json))
+    raise typer.Exit(run(folder, key, as_json=as_json))
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="The folder of a release.")],
+    out: Annotated[Path, typer.Option(help="The page to write; it must not exist yet.")] = Path(
+        "report.html"
+    ),
+    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+) -> None:
+    """Write the report of a published release anew, from its files alone."""
+    from subspacedp.cli.report import run
+
+    run(folder, out, title)
 
 
 @app.command()

@@ -15,11 +15,11 @@ from subspacedp.release import verify_folder
 __all__ = ["run"]
 
 
-def run(folder: Path, *, as_json: bool) -> int:
+def run(folder: Path, key: Path | None = None, *, as_json: bool) -> int:
     """Print the checks; 0 when all hold, 1 when one does not."""
     if not folder.is_dir():
         raise ReleaseError(f"There is no folder `{folder}`.")
-    result = verify_folder(folder)
+    result = verify_folder(folder, public_key=key)
     console = Console(highlight=False)
     if as_json:
         checks = [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in result.checks]

@@ -117,6 +117,25 @@ class Mechanism(ABC):
         """Standard errors and margins of error of the totals of a margin's groups."""
         return self.design.margin_accuracy(*names)
 
+    def check(
+        self, data: Any, *, everything: Any = None
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Refuse what cannot be released, before any noise is drawn.
+
+        Returns the confidential answers that are measured, and those that held values come from.
+        """
+        if (everything is not None) != self.design.capped:
+            raise ReleaseError(
+                "A design with capped=True takes the bounded table and `everything`, the table of "
+                "all records; other designs take one table."
+            )
+        answers = self.design.query.answers(data)
+        full = answers if everything is None else self.design.query.answers(everything)
+        for table in (answers,) if full is answers else (answers, full):
+            _check_empty(table, self.design.held)
+            self.check_size(table)
+        return answers, full
+
     def release(self, data: Any, *, everything: Any = None, seed: int | None = None) -> Release:
         """Make a release.
 
@@ -132,17 +151,7 @@ class Mechanism(ABC):
             release is stamped as not for publication. By default the operating system gives a
             fresh key, so no two releases, and no two forks of a process, share noise.
         """
-        answers = self.design.query.answers(data)
-        if (everything is not None) != self.design.capped:
-            raise ReleaseError(
-                "A design with capped=True takes the bounded table and `everything`, the table of "
-                "all records; other designs take one table."
-            )
-        full = answers if everything is None else self.design.query.answers(everything)
-        _check_empty(answers, self.design.held)
-        _check_empty(full, self.design.held)
-        self.check_size(answers)
-        self.check_size(full)
+        answers, full = self.check(data, everything=everything)
         if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
             raise ReleaseError(f"`seed` must be a whole number; got a {type(seed).__name__}.")
         context = self.design.context

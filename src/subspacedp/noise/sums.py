@@ -367,7 +367,7 @@ class WeightedSum:
         `mass` is that of the grid symmetric about 0. With `shift` 1 its entries stand for what lies
         up to one step above them, and are placed there.
         """
-        from scipy.signal import fftconvolve
+        from scipy.fft import irfft, next_fast_len, rfft
 
         rounding = self.rounding
         if rounding is None:
@@ -377,7 +377,8 @@ class WeightedSum:
         bound = rounding.tail(steps)
         bound[0] = 0.0 if shift == 0 else 1.0  # what is at x or beyond counts in `above`
         bound[:shift] = 0.0
-        spread = fftconvolve(mass, bound)[mass.size // 2 :][: above.size]
+        n = next_fast_len(mass.size + bound.size, real=True)
+        spread = irfft(rfft(mass, n) * rfft(bound, n), n)[mass.size // 2 :][: above.size]
         return np.minimum(1.0, above + np.maximum(spread, 0.0) + FLOAT_ERROR)
 
     # ----------------------------------------------------------------------- Chernoff's bound

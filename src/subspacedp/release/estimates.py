@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.release.figures import Figures
+from subspacedp.release.figures import Figures, GroupTotals
 from subspacedp.tables.frames import frame_from_columns
 
 __all__ = ["Accuracy", "Estimate", "check_level"]
@@ -59,6 +59,11 @@ class Accuracy:
     def fixed(self) -> Any:
         """Where the invariants fix a figure, so that it is published exactly."""
         return _plain(self._stderr == 0)
+
+    @property
+    def closed(self) -> bool:
+        """Whether many figures share few laws, so that exact margins cost little."""
+        return isinstance(self.figures, GroupTotals)
 
     def margin_of_error(
         self, level: float = 0.95, *, simultaneous: bool = False, method: str = "exact"
@@ -139,6 +144,9 @@ class Estimate(Accuracy):
             self.margin_of_error(level, simultaneous=simultaneous, method=method), np.float64
         )
         values = np.asarray(self.values, np.float64)
+        if self.figures.whole:
+            half = np.floor(half + 1e-6)
+            return _plain(values - half), _plain(values + half)
         # Values of float64 are rounded; an end on a lattice must not lose its point to that.
         half = np.where(half > 0, half + 4 * np.spacing(np.abs(values)), 0.0)
         return _plain(values - half), _plain(values + half)

@@ -29,6 +29,11 @@ class Figures(ABC):
 
     shape: tuple[int, ...]
 
+    @property
+    def whole(self) -> bool:
+        """Whether all figures are published as whole numbers, and so are the true ones."""
+        return False
+
     @abstractmethod
     def variance(self) -> FloatArray:
         """The variance of every figure, in their shape; 0 for those the invariants fix."""
@@ -90,6 +95,11 @@ class GroupTotals(Figures):
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
         """The margin's shape."""
         return self.margin.shape
+
+    @property
+    def whole(self) -> bool:
+        """Whether all figures are published as whole numbers, and so are the true ones."""
+        return self.noise.grid == 1.0
 
     def variance(self) -> FloatArray:
         """Var(e₁)·|Π_N 1_G|², and at most 1/6 of a squared step for every coin."""

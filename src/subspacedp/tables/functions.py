@@ -195,7 +195,14 @@ class ClippedSums(Query):
         )
 
     def answers(self, data: Any) -> Int64Array:
-        """Clipped sums of a dataframe of records, in units of `unit`."""
+        """Clipped sums of a dataframe of records, in units of `unit`.
+
+        Sums that were clipped and added elsewhere come as an int64 array of the cells' shape.
+        """
+        if isinstance(data, np.ndarray) and data.dtype == np.int64:
+            if data.shape != self.shape:
+                raise DataError(f"Sums must have the cells' shape {self.shape}; got {data.shape}.")
+            return data
         raw = without_values(
             lambda: np.asarray(column_values(data, self.value), np.float64),
             f"Column `{self.value}` must hold numbers",

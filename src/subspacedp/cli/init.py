@@ -1,0 +1,35 @@
+"""`subspacedp init FILE`: a commented specification to start from."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from subspacedp.errors import ReleaseError
+from subspacedp.io import look, open_source
+from subspacedp.publication.starter import starter
+
+__all__ = ["run"]
+
+
+def run(source: str, out: Path, table: str | None) -> None:
+    """Look at the source and write the proposal, readable by its owner alone."""
+    if out.exists():
+        raise ReleaseError(f"`{out}` exists already; it is not overwritten.")
+    with open_source(source, table=table) as opened:
+        text = starter(look(opened), source)
+    try:
+        handle = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise ReleaseError(f"Cannot write `{out}`: {error.strerror}.") from None
+    console = Console(highlight=False)
+    console.print(f"Wrote {escape(str(out))}.", soft_wrap=True)
+    console.print(
+        "Labels in it were seen in the data: compare them with a public list before you publish."
+    )
+    console.print(f"Next: subspacedp plan {escape(str(out))}", soft_wrap=True)

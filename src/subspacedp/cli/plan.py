@@ -1,0 +1,91 @@
+"""`subspacedp plan SPEC`: the expected error of everything, before any data are opened."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table as RichTable
+
+from subspacedp.publication import read_specification
+from subspacedp.publication.planning import PlannedRelease, plan, target_budget
+
+__all__ = ["run"]
+
+
+def run(
+    path: Path, target: float | None, margin: str | None, table: str | None, *, as_json: bool
+) -> None:
+    """Print the plan, or the budget that reaches a target."""
+    specification = read_specification(path)
+    if target is not None:
+        names = None if margin is None else tuple(n.strip() for n in margin.split(",") if n.strip())
+        budget = target_budget(specification, target, margin=names, table=table)
+        if as_json:
+            print(
+                json.dumps({"margin_of_error": target, "level": 0.95, "budget": budget.as_dict()})
+            )
+            return
+        what = "every cell" if names is None else " × ".join(names) or "the grand total"
+        print(f"A margin of error of {target:g} (95 %) for {what} takes {budget}.")
+        return
+    made = plan(specification)
+    if as_json:
+        print(json.dumps(made.as_dict(), ensure_ascii=False))
+        return
+    console = Console(highlight=False)
+    for release in made.releases:
+        _print(console, release)
+    for name in made.waiting:
+        console.print(
+            f"\n[bold]{escape(name)}[/]: its labels are read off the data, so nothing can be said "
+            "before."
+        )
+    console.print("\n[dim]No data were opened, and no budget was spent.[/]")
+
+
+def _print(console: Console, release: PlannedRelease) -> None:
+    def indented(thing: Any) -> None:
+        console.print(Padding(thing, (0, 0, 0, 2)))
+
+    design = release.mechanism.design
+    console.print(
+        f"\n[bold]{escape(release.name)}[/]: {design.query.size:,} cells, "
+        f"{escape(str(design.budget))}, {design.mechanism} mechanism"
+    )
+    indented(escape(" ".join(release.mechanism.guarantee.sentences())))
+    console.print()
+    table = RichTable(box=None, padding=(0, 2), header_style="dim")
+    table.add_column("error of")
+    for heading in ("figures", "exact", "standard error", "margin of error (95 %)"):
+        table.add_column(heading, justify="right")
+    for line in release.lines:
+        table.add_row(
+            escape(line.what),
+            f"{line.figures:,}",
+            f"{line.fixed:,}",
+            _range(line.stderr),
+            _range(line.margin_of_error),
+        )
+    indented(table)
+    if release.compared:
+        console.print()
+        other = RichTable(box=None, padding=(0, 2), header_style="dim")
+        other.add_column("mechanism")
+        other.add_column("total squared error", justify="right")
+        for name, found in release.compared.items():
+            chosen = " [green](chosen)[/]" if name == design.mechanism else ""
+            text = f"{found:,.6g}" if isinstance(found, float) else f"[dim]{escape(found)}[/]"
+            other.add_row(name + chosen, text)
+        indented(other)
+
+
+def _range(ends: tuple[float, float]) -> str:
+    low, high = ends
+    if high == 0:
+        return "0"
+    return f"{low:,.4g}" if high - low < 1e-3 * high else f"{low:,.4g} to {high:,.4g}"

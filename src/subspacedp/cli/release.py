@@ -1,0 +1,64 @@
+"""`subspacedp release SPEC`: from data to publication."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+
+from subspacedp.cli.show import checks_table, progress
+from subspacedp.publication import read_specification
+from subspacedp.publication.running import Publication
+from subspacedp.publication.running import run as publish
+from subspacedp.release import verify_folder
+
+__all__ = ["run"]
+
+
+def run(
+    path: Path, out: Path | None, compare: Path | None, *, dry_run: bool, as_json: bool
+) -> None:
+    """Publish, verify what was written, and say where it is."""
+    specification = read_specification(path)
+    with progress() as tell:
+        made = publish(specification, out=out, dry_run=dry_run, compare=compare, progress=tell)
+    console = Console(highlight=False)
+    if made.folder is None:
+        if as_json:
+            print(json.dumps({"dry_run": True, "releases": list(made.mechanisms)}))
+            return
+        console.print(
+            "The data fit the specification: "
+            f"{', '.join(escape(name) for name in made.mechanisms)}."
+        )
+        console.print("Nothing was written, and no budget was spent.")
+        return
+    checked = verify_folder(made.folder)
+    if as_json:
+        print(json.dumps(_summary(made, verified=checked.ok), ensure_ascii=False))
+        return
+    console.print(Padding(checks_table(checked), (0, 0, 0, 2)))
+    if compare is not None:
+        console.print(
+            f"[bold yellow]CONFIDENTIAL[/] comparison: {escape(str(compare))}", soft_wrap=True
+        )
+    console.print(f"Published: {escape(str(made.folder))}", soft_wrap=True)
+    console.print(f"Open {escape(str(made.folder / 'report.html'))}", soft_wrap=True)
+
+
+def _summary(made: Publication, *, verified: bool) -> dict[str, object]:
+    return {
+        "folder": str(made.folder),
+        "verified": verified,
+        "releases": {
+            name: {
+                "release_id": release.release_id,
+                "guarantee": release.guarantee.kind,
+                "budget": release.design.budget.as_dict(),
+            }
+            for name, release in made.releases.items()
+        },
+    }

@@ -1,0 +1,202 @@
+"""What a publication would cost in accuracy, before any data are touched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from subspacedp.errors import ReleaseError, SubspaceDPError
+from subspacedp.mechanisms import MECHANISMS, Mechanism, budget_for
+from subspacedp.privacy import Budget
+from subspacedp.publication.budgeting import budget_of
+from subspacedp.publication.reading import SpecificationError
+from subspacedp.publication.releases import Asked, asked_releases, bounded, public_domain
+from subspacedp.publication.specification import Specification
+from subspacedp.release import Accuracy
+from subspacedp.tables import Domain
+
+__all__ = ["ErrorLine", "Plan", "PlannedRelease", "plan", "target_budget"]
+
+LEVEL = 0.95
+EXACT_UP_TO = 64  # figures with a law each; beyond, margins of error are the normal ones
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorLine:
+    """The error of a family of figures: what they are, how many, how far off."""
+
+    what: str
+    figures: int
+    fixed: int
+    stderr: tuple[float, float]  # smallest and largest
+    margin_of_error: tuple[float, float]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "what": self.what,
+            "figures": self.figures,
+            "published_exactly": self.fixed,
+            "stderr": list(self.stderr),
+            "margin_of_error_95": list(self.margin_of_error),
+        }
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class PlannedRelease:
+    """One release of a plan."""
+
+    name: str
+    mechanism: Mechanism
+    lines: Sequence[ErrorLine]
+    compared: Mapping[
+        str, float | str
+    ]  # mechanism → total squared error, or why it is not for this
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        design = self.mechanism.design
+        return {
+            "name": self.name,
+            "mechanism": design.mechanism,
+            "cells": design.query.size,
+            "held": str(design.held),
+            "budget": design.budget.as_dict(),
+            "guarantee": self.mechanism.guarantee.kind,
+            "promise": self.mechanism.guarantee.sentences(),
+            "errors": [line.as_dict() for line in self.lines],
+            "mechanisms": dict(self.compared),
+        }
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Plan:
+    """What a specification would publish, and how far off it would be."""
+
+    releases: Sequence[PlannedRelease]
+    waiting: Sequence[str]  # tables whose labels are still to be read off the data
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "releases": [release.as_dict() for release in self.releases],
+            "labels_from_data": list(self.waiting),
+        }
+
+    def __repr__(self) -> str:
+        return f"Plan({', '.join(release.name for release in self.releases)})"
+
+
+def plan(
+    specification: Specification | str | PathLike[str] | Mapping[str, Any],
+) -> Plan:
+    """The expected error of everything that a specification publishes; no data are opened."""
+    from subspacedp.publication.running import as_specification
+
+    asked_for = as_specification(specification)
+    releases, waiting = [], []
+    for asked in asked_releases(asked_for):
+        domain = public_domain(asked.table)
+        if domain is None:
+            waiting.append(asked.name)
+        else:
+            releases.append(_planned(asked, domain))
+    return Plan(releases=releases, waiting=waiting)
+
+
+def target_budget(
+    specification: Specification,
+    margin_of_error: float,
+    *,
+    level: float = LEVEL,
+    margin: Sequence[str] | None = None,
+    table: str | None = None,
+) -> Budget:
+    """The whole budget with which a table's figures have at most this margin of error.
+
+    With several tables, or sums beside the counts, the other shares grow in proportion, so the
+    answer is the budget of the whole specification.
+    """
+    for asked in asked_releases(specification):
+        if asked.sum is None and table in (None, asked.table.name):
+            break
+    else:
+        raise SpecificationError(f"The specification has no table `{table}`.")
+    domain = public_domain(asked.table)
+    if domain is None:
+        raise ReleaseError(
+            "The labels of this table are read off the data, so nothing can be said before."
+        )
+    own = asked.budget
+    needed = budget_for(
+        asked.query(domain),
+        asked.table.held(),
+        margin_of_error=margin_of_error,
+        level=level,
+        margin=margin,
+        like=own,
+        neighbours=specification.neighbours,
+        mechanism=asked.table.mechanism,
+        decimals=asked.table.publish.decimals,
+        capped=bounded(specification),
+    )
+    whole = budget_of(specification.document.privacy)
+    if whole == own:
+        return needed
+    grow = {
+        name: getattr(needed, name) / getattr(own, name) * getattr(whole, name)
+        for name in ("epsilon", "rho", "mu")
+        if hasattr(whole, name)
+    }
+    return replace(whole, **grow)
+
+
+def _planned(asked: Asked, domain: Domain) -> PlannedRelease:
+    mechanism = asked.mechanism(domain)
+    accuracy = mechanism.accuracy()
+    lines = [_line("every cell", accuracy)]
+    held = set(asked.table.hold) if asked.sum is None else set()
+    for names in dict.fromkeys([*asked.table.hold, *asked.margins]):
+        words = " × ".join(names) or "grand total"
+        label = f"{words} (held)" if names in held else words
+        lines.append(_line(label, mechanism.margin_accuracy(*names)))
+    return PlannedRelease(
+        name=asked.name,
+        mechanism=mechanism,
+        lines=lines,
+        compared=_compared(asked, domain) if asked.sum is None else {},
+    )
+
+
+def _line(what: str, accuracy: Accuracy) -> ErrorLine:
+    stderr = np.asarray(accuracy.stderr, np.float64).reshape(-1)
+    loose = stderr > 0
+    many = not accuracy.closed and stderr.size > EXACT_UP_TO
+    margins = np.asarray(
+        accuracy.margin_of_error(LEVEL, method="normal" if many else "exact")
+    ).reshape(-1)
+    return ErrorLine(
+        what=what,
+        figures=stderr.size,
+        fixed=int(np.count_nonzero(~loose)),
+        stderr=_ends(stderr[loose]),
+        margin_of_error=_ends(margins[loose]),
+    )
+
+
+def _ends(values: Any) -> tuple[float, float]:
+    return (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
+
+
+def _compared(asked: Asked, domain: Domain) -> dict[str, float | str]:
+    out: dict[str, float | str] = {}
+    for name in MECHANISMS:
+        try:
+            out[name] = asked.mechanism(domain, name=name).expected_error().total
+        except SubspaceDPError as error:
+            out[name] = str(error)
+    return out

@@ -1,0 +1,105 @@
+"""The releases that a specification asks for, and their designs; no data are touched here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from subspacedp.mechanisms import Mechanism, design
+from subspacedp.privacy import Budget
+from subspacedp.publication.schema import ROW
+from subspacedp.publication.specification import ONLY, Specification, TableSpecification
+from subspacedp.tables import Domain, Label, Query
+from subspacedp.tables.queries import Cells
+
+__all__ = ["COUNTS", "Asked", "asked_releases", "bounded", "choice_key"]
+
+COUNTS = "counts"  # the release of the counts where sums stand beside it
+KEY = "subspacedp"  # decides which records stay where the specification names no key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One release of a specification: the counts of a table, or a sum beside them.
+
+    Parameters
+    ----------
+    table
+        The table in the specification.
+    sum
+        The name of a clipped sum; None for the counts.
+    folder
+        Its folder below that of the publication; empty when it is the only one.
+    """
+
+    table: TableSpecification
+    sum: str | None
+    folder: str
+
+    @property
+    def name(self) -> str:
+        """What the release is called in reports."""
+        return self.folder or self.table.name
+
+    @property
+    def budget(self) -> Budget:
+        """Its part of the budget."""
+        return self.table.budget(self.sum)
+
+    @property
+    def margins(self) -> tuple[tuple[str, ...], ...]:
+        """The margins that are published beside the cells."""
+        return self.table.margins
+
+    def query(self, domain: Domain) -> Query:
+        """What is asked of the data."""
+        return Cells(domain) if self.sum is None else self.table.sum_queries(domain)[self.sum]
+
+    def mechanism(
+        self, domain: Domain, *, name: str | None = None, budget: Budget | None = None
+    ) -> Mechanism:
+        """The mechanism that the specification asks for, or another one for comparison."""
+        specification = self.table.specification
+        counts = self.sum is None
+        return design(
+            self.query(domain),
+            self.table.held() if counts else None,
+            self.budget if budget is None else budget,
+            neighbours=specification.neighbours,
+            mechanism=(name or self.table.mechanism) if counts else "projected",
+            decimals=self.table.publish.decimals if counts else None,
+            capped=bounded(specification),
+        )
+
+
+def asked_releases(specification: Specification) -> tuple[Asked, ...]:
+    """All releases, in order: every table's counts, then its sums."""
+    alone = specification.names == (ONLY,)
+    out = []
+    for table in specification.tables:
+        counts = ("" if not table.sums else COUNTS) if alone else table.name
+        out.append(Asked(table=table, sum=None, folder=counts))
+        for name in table.sums:
+            folder = name if alone else f"{table.name}-{name}"
+            out.append(Asked(table=table, sum=name, folder=folder))
+    return tuple(out)
+
+
+def bounded(specification: Specification) -> bool:
+    """Whether records of a person are bounded when they are tabulated."""
+    return specification.document.data.unit not in (None, ROW)
+
+
+def choice_key(specification: Specification) -> str:
+    """The key of the choice among a person's records; never chosen in view of the data."""
+    return specification.document.data.key or KEY
+
+
+def public_domain(
+    table: TableSpecification, labels: Mapping[str, Sequence[Label]] | None = None
+) -> Domain | None:
+    """The table's domain; None while labels have still to be read off the data."""
+    found = {axis: (labels or {})[axis] for axis in table.from_data if axis in (labels or {})}
+    if set(found) != set(table.from_data):
+        return None
+    return table.domain(found or None)

@@ -1,0 +1,432 @@
+"""A first specification, proposed from the columns of a file.
+
+What it proposes is a guess to be checked by a person, and every guess has a comment that says so.
+Labels that were seen in the data are confidential until somebody who knows the subject has
+confirmed that they are the public list.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from subspacedp.publication.reading import SpecificationError, plain_scalar, source_problem
+from subspacedp.tables.domain import RESERVED
+
+__all__ = ["ColumnLike", "starter"]
+
+WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+MOST_LABELS = 50  # a column with more distinct values is hardly an axis without a code list
+MOST_CELLS = 1_000_000
+WIDTH = 96
+LONGEST = 200  # of a name; YAML allows a key 1024 characters
+AGE_BINS = "[0, 5, 18, 25, 45, 65, 85]"
+ID_WORDS = {"id", "uuid", "guid", "pid", "ssn", "pin", "person", "respondent", "member", "patient"}
+AGE_WORDS = {"age", "alter", "edad", "eta", "idade", "leeftijd"}
+COUNT_WORDS = {"count", "counts", "n", "pop", "population", "freq", "frequency", "total", "persons"}
+PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
+
+
+class ColumnLike(Protocol):
+    """What was seen of a column."""
+
+    @property
+    def name(self) -> str:
+        """The column's name."""
+
+    @property
+    def kind(self) -> str:
+        """One of text, whole, real, date, bool."""
+
+    @property
+    def distinct(self) -> int | None:
+        """The number of distinct values; None for too many to count."""
+
+    @property
+    def nulls(self) -> float:
+        """The part of the rows that have no value."""
+
+    @property
+    def sample(self) -> tuple[Any, ...] | None:
+        """The distinct values where they are few."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Proposal:
+    """An axis: its lines of comment, its name, the inside of its braces, its number of labels."""
+
+    comments: list[str]
+    name: str
+    inside: str
+    labels: int
+    sure: bool = True  # whether it is proposed, or only mentioned in a comment
+
+    def lines(self, *, active: bool) -> list[str]:
+        entry = _wrapped(f"  {quoted(self.name)}: {{", self.inside.split("\n"), "}")
+        mark = "" if active else "  #"
+        return [f"  # {comment}" for comment in self.comments] + [mark + line for line in entry]
+
+
+def starter(columns: Sequence[ColumnLike], source: str) -> str:
+    """A commented specification for a file with these columns, ready to be edited.
+
+    Parameters
+    ----------
+    columns
+        What was seen of the columns.
+    source
+        The path or address to write into it; a password in an address is left out.
+
+    Returns
+    -------
+    The text of a YAML file that `read_specification` accepts.
+    """
+    usable, skipped = _usable(columns)
+    if not usable:
+        raise SpecificationError("The data have no column that could be an axis; name the columns.")
+    units = [column for column in usable if _is_id(column)]
+    counted, wide = ([], []) if units else _counted(usable)
+    others = [column for column in usable if column not in [*units, *counted]]
+    taken = {column.name for column in usable}
+    axes = [axis for c in others if (axis := _axis(c, taken, code_lists=bool(counted)))]
+    if wide:
+        axes.append(_wide_axis(wide, taken))
+    if not any(axis.sure for axis in axes):  # something has to stand there
+        axes = [_any_axis((others or units or counted)[0], taken)]
+        units = [column for column in units if column.name != axes[0].name]
+        counted = [column for column in counted if column.name != axes[0].name]
+    values = [c for c in others if c.kind == "real" and not _has_word(c.name, AGE_WORDS)]
+    return "\n".join(
+        [
+            *_heading(skipped),
+            *_data(units, counted, wide, source),
+            *_axes(axes),
+            *_rest(axes, values if not counted else []),
+            "",
+        ]
+    )
+
+
+def _usable(columns: Sequence[ColumnLike]) -> tuple[list[ColumnLike], list[str]]:
+    usable: list[ColumnLike] = []
+    skipped: list[str] = []
+    for column in columns:
+        name = column.name
+        if not name.strip() or len(name) > LONGEST or any(_unwritable(c) for c in name):
+            skipped.append(f"{quoted(name[:LONGEST])} has a name that cannot be used; rename it.")
+        elif any(name == other.name for other in usable):
+            skipped.append(f"{quoted(name)} occurs more than once; rename all but one.")
+        else:
+            usable.append(column)
+    return usable, skipped
+
+
+def _heading(skipped: list[str]) -> list[str]:
+    return [
+        "# yaml-language-server: $schema=specification.schema.json",
+        "#",
+        "# A proposal, made by looking at the data. Check every line: what is right cannot be",
+        "# seen in a file. Until the labels below are confirmed from public knowledge, keep this",
+        "# file as confidential as the data.",
+        *(f"# Left out: {sentence}" for sentence in skipped),
+        "",
+    ]
+
+
+def _data(
+    units: list[ColumnLike], counted: list[ColumnLike], wide: list[ColumnLike], source: str
+) -> list[str]:
+    readable = _readable(source)
+    where = quoted(readable)
+    table = []
+    if source_problem(readable, None):
+        table = ["table: persons  # the table within the database"]
+    lines = ["data:"]
+    if counted:
+        lines += [
+            "  # The columns look like counts and not like persons. If every row is a person,",
+            f"  # write source: {where} and unit: row here instead.",
+            "  counts:",
+            f"    source: {where}",
+            *(f"    {line}" for line in table),
+        ]
+        if not wide:
+            lines += [f"    value: {quoted(counted[0].name)}  # the column with the counts"]
+        lines += [
+            "  # One person is counted in at most so many cells. Nothing can check this claim.",
+            "  records: 1",
+            "",
+        ]
+        return lines
+    lines += [f"  source: {where}", *(f"  {line}" for line in table)]
+    if units:
+        lines += [
+            "  # Whose privacy is protected: this column looks like it names the person. If every",
+            "  # row is another person, write: unit: row",
+            f"  unit: {quoted(units[0].name)}",
+            *(f"  # It could also be {quoted(column.name)}." for column in units[1:]),
+            "  # The most records of one person that count; further ones are left out. More",
+            "  # records need more noise.",
+        ]
+    else:
+        lines += [
+            "  # Every row is taken for another person. If a person can have several rows, name",
+            "  # the column that says whose they are.",
+            "  unit: row",
+        ]
+    return [*lines, "  records: 1", ""]
+
+
+def _axes(axes: list[_Proposal]) -> list[str]:
+    lines = [
+        "# One axis for every direction of the table. Labels must come from public knowledge, such",
+        "# as a code book, and not from this file: that a label occurs can tell about a person.",
+        "# Those listed here were seen in the data, for convenience; check and complete them.",
+        "# Where one column groups another (states and their counties), keep the finer one as axis",
+        "# and name the other in its `levels`.",
+        "axes:",
+    ]
+    cells = 0
+    for axis in axes:
+        fits = not cells or cells * axis.labels <= MOST_CELLS
+        if axis.sure and not fits:
+            lines.append("  # Left out, as the table would have very many cells:")
+        active = axis.sure and fits
+        cells = max(cells, 1) * axis.labels if active else cells
+        lines += axis.lines(active=active)
+    return [*lines, ""]
+
+
+def _rest(axes: list[_Proposal], values: list[ColumnLike]) -> list[str]:
+    first = quoted(next(axis.name for axis in axes if axis.sure))
+    lines = [
+        "# Margins that are published exactly, for example the totals of one axis. What is held is",
+        "# not protected, so hold only what must be exact; [] within the list is the grand total.",
+    ]
+    if len(axes) > 1:
+        lines.append(f"# hold: [[{first}]]")
+    lines += [
+        "hold: []",
+        "",
+        "# The promise. epsilon 1.0 is a placeholder: smaller protects more and adds more noise.",
+        "# It is a decision for those who answer for the data, not for this file's author alone.",
+        "# Instead of epsilon alone: epsilon and delta, or rho, or mu.",
+        "privacy: {epsilon: 1.0, neighbours: replace-one}",
+        "",
+        "# projected, extended, or auto for the one with the smaller expected error.",
+        "mechanism: auto",
+        "",
+    ]
+    if values:
+        lines += [
+            "# Sums of a value beside the counts. lower and upper must be public knowledge, and",
+            "# the share of the budget is taken from the counts.",
+            "# sums:",
+            *(
+                f"#   {quoted(_safe_name(c.name))}: {{column: {quoted(c.name)}, lower: 0, "
+                "upper: 1000, unit: 1, share: 0.1}"
+                for c in values
+            ),
+            "",
+        ]
+    return [
+        *lines,
+        "# decimals 0: whole numbers that add up; null: real values, with the stronger guarantee.",
+        "# margins: further totals to publish, which costs nothing.",
+        "publish: {decimals: 0, margins: [], to: release}",
+    ]
+
+
+# ------------------------------------------------------------------------------------------ axes
+
+
+def _axis(column: ColumnLike, taken: set[str], *, code_lists: bool) -> _Proposal | None:
+    """The axis that a column looks like, or None."""
+    if _has_word(column.name, AGE_WORDS) and column.kind in {"whole", "real"}:
+        return _entry(
+            column,
+            taken,
+            ["Looks like an age: in groups, with a last one that is open."],
+            f"bins: {AGE_BINS}",
+            7,
+        )
+    labels = _labels(column)
+    if labels:
+        listed = ", \n".join(quoted(label) for label in labels)
+        comment = "Seen in the data: to be checked."
+        return _entry(column, taken, [comment], f"labels: [{listed}]", len(labels))
+    sure = code_lists or _countable(column)
+    return _code_list(column, taken, sure=sure) if column.kind == "text" else None
+
+
+def _labels(column: ColumnLike) -> list[str | int]:
+    """The labels to propose; none where there are too many, or of a kind that is no label."""
+    if column.kind == "bool":
+        return ["false", "true"]
+    found = [getattr(v, "item", lambda v=v: v)() for v in column.sample or () if v is not None]
+    if column.kind == "date":
+        found = [str(value) for value in found]
+    if column.kind == "whole":  # text files hold numbers as text
+        found = [int(v) if isinstance(v, str) and WHOLE.fullmatch(v) else v for v in found]
+    kind = int if column.kind == "whole" else str
+    fits = all(isinstance(value, kind) and not isinstance(value, bool) for value in found)
+    if not _countable(column) or not fits or column.kind == "real":
+        return []
+    if any(isinstance(v, int) and abs(v) >= 2**63 for v in found):
+        return []
+    if any(isinstance(v, str) and (not v or any(_unwritable(c) for c in v)) for v in found):
+        return []
+    return sorted(set(found)) if len(set(found)) <= MOST_LABELS else []
+
+
+def _countable(column: ColumnLike) -> bool:
+    return column.distinct is not None and 0 < column.distinct <= MOST_LABELS
+
+
+def _code_list(column: ColumnLike, taken: set[str], *, sure: bool) -> _Proposal:
+    made = _entry(
+        column,
+        taken,
+        [
+            "Too many labels to list: put the public code list into the file named here, the "
+            "label first."
+        ],
+        f"labels: {quoted(f'codes/{_safe_name(column.name)}.csv')}",
+        column.distinct or 1000,
+    )
+    return replace(made, sure=sure)
+
+
+def _any_axis(column: ColumnLike, taken: set[str]) -> _Proposal:
+    if column.kind in {"real", "whole"}:
+        return _entry(column, taken, ["Nothing looks like an axis: choose one."], "bins: [0, 1]", 2)
+    return _code_list(column, taken, sure=True)
+
+
+def _wide_axis(columns: list[ColumnLike], taken: set[str]) -> _Proposal:
+    prefix = _prefix(columns[0].name)
+    name = _free("category", taken)
+    inside = ", \n".join(
+        f"{quoted(c.name.removeprefix(prefix))}: {quoted(c.name)}" for c in columns
+    )
+    return _Proposal(
+        comments=["Columns of counts side by side: label and column of each."],
+        name=name,
+        inside=f"columns: {{{inside}}}",
+        labels=len(columns),
+    )
+
+
+def _entry(
+    column: ColumnLike, taken: set[str], comments: list[str], inside: str, labels: int
+) -> _Proposal:
+    name = column.name
+    if name in RESERVED:
+        inside = f"column: {quoted(name)}, \n{inside}"
+        name = _free(f"{name}_axis", taken)
+    if column.nulls > 0:
+        comments = [
+            *comments,
+            f"About {max(1, round(100 * column.nulls))} % of the rows have nothing here: decide "
+            "which label they get.",
+        ]
+    return _Proposal(comments=comments, name=name, inside=inside, labels=labels)
+
+
+# --------------------------------------------------------------------------------------- guesses
+
+
+def _is_id(column: ColumnLike) -> bool:
+    return (
+        column.kind in {"text", "whole"}
+        and column.distinct is None
+        and column.name != "row"
+        and _has_word(column.name, ID_WORDS)
+    )
+
+
+def _counted(columns: list[ColumnLike]) -> tuple[list[ColumnLike], list[ColumnLike]]:
+    """Columns that hold counts, and those of them that stand side by side in a wide table."""
+    many = [
+        column
+        for column in columns
+        if column.kind == "whole" and not _countable(column)
+        and not _has_word(column.name, AGE_WORDS)
+    ]  # fmt: skip
+    for column in many:
+        prefix = _prefix(column.name)
+        family = [other for other in many if prefix and _prefix(other.name) == prefix]
+        if len(family) > 1 and all(c.name != prefix for c in family):
+            return family, family
+    counted = [column for column in many if _has_word(column.name, COUNT_WORDS)]
+    return counted[:1], []
+
+
+def _prefix(name: str) -> str:
+    head, mark, tail = name.partition("_")
+    return head + mark if head and tail else ""
+
+
+def _has_word(name: str, words: set[str]) -> bool:
+    """Whether one of the words is in a name such as person_id, personId or PERSON ID."""
+    parts = re.sub(r"([a-z])([A-Z])", r"\1 \2", name)
+    plain = unicodedata.normalize("NFKD", parts).casefold()
+    return any(part in words for part in re.findall(r"[a-z]+", plain))
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
+
+
+# --------------------------------------------------------------------------------------- writing
+
+
+def quoted(value: str | int) -> str:
+    r"""A text or whole number as YAML: plain where that is safe, in double quotes otherwise.
+
+    >>> print(quoted("county"), quoted("no"), quoted("a: b"), quoted("007"), quoted(7))
+    county "no" "a: b" "007" 7
+    """
+    if isinstance(value, int):
+        return str(int(value))
+    if PLAIN.fullmatch(value) and plain_scalar(value) == (value, False):
+        return value
+    return f'"{"".join(_escaped(character) for character in value)}"'
+
+
+def _escaped(character: str) -> str:
+    if character in {'"', "\\"}:
+        return f"\\{character}"
+    return character if character.isprintable() else f"\\U{ord(character):08x}"
+
+
+def _unwritable(character: str) -> bool:
+    return unicodedata.category(character) == "Cs"  # half of a character: no text in UTF-8
+
+
+def _safe_name(name: str) -> str:
+    safe = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_-")
+    return safe or "column"
+
+
+def _readable(source: str) -> str:
+    """The source without a password; a placeholder where a specification would refuse it."""
+    source = re.sub(r"(://[^/@\s:]*):[^@\s]*@", r"\1@", source)
+    source = re.sub(r"(?i)([?&;\s])(password|pwd)=[^&;\s]*", r"\1", source)
+    return "data.csv" if not source or source_problem(source, "table") else source
+
+
+def _wrapped(start: str, pieces: list[str], end: str) -> list[str]:
+    """Pieces after one another, on further lines where they are too long for one."""
+    lines = [start]
+    for piece in pieces:
+        if len(lines[-1]) + len(piece) > WIDTH and lines[-1].strip():
+            lines.append("    ")
+        lines[-1] += piece
+    lines[-1] = lines[-1].rstrip() + end
+    return [line.rstrip() for line in lines]

@@ -1,0 +1,100 @@
+"""From a specification and its source to the confidential tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from subspacedp.io import (
+    AxisColumn,
+    ClippedValue,
+    Source,
+    labels_from_data,
+    open_source,
+    tabulate,
+)
+from subspacedp.publication.releases import Asked, bounded, choice_key
+from subspacedp.publication.specification import Specification, TableSpecification
+from subspacedp.tables import Domain, Label
+
+__all__ = ["Confidential", "found_labels", "open_data", "tabulate_release"]
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Confidential:
+    """The data of one release; nothing of them is shown."""
+
+    protected: Any
+    everything: Any  # None where nothing was bounded
+    dropped: int
+
+    def __repr__(self) -> str:
+        return "Confidential(hidden)"
+
+
+def open_data(specification: Specification) -> Source:
+    """Open the source of a specification."""
+    data = specification.document.data
+    table = data.counts.table if data.counts is not None else data.table
+    return open_source(specification.source, base=specification.folder, table=table)
+
+
+def found_labels(
+    specification: Specification, source: Source, progress: Progress
+) -> dict[str, Sequence[Label]]:
+    """The labels of axes with `labels: from-data`; they are not protected."""
+    axes = {axis for table in specification.tables for axis in table.from_data}
+    out: dict[str, Sequence[Label]] = {}
+    for axis in sorted(axes):
+        progress(f"reading the labels of `{axis}` off the data")
+        out[axis] = labels_from_data(source, specification.column(axis))
+    return out
+
+
+def tabulate_release(
+    asked: Asked, domain: Domain, source: Source, progress: Progress
+) -> Confidential:
+    """Tabulate what one release needs."""
+    specification = asked.table.specification
+    data = specification.document.data
+    capped = bounded(specification)
+    value = None
+    if asked.sum is not None:
+        entry = asked.table.sums[asked.sum]
+        value = ClippedValue(
+            column=entry.column or asked.sum,
+            lower=entry.lower,
+            upper=entry.upper,
+            unit=entry.unit,
+        )
+    found = tabulate(
+        source,
+        _columns(asked.table, domain),
+        unit=data.unit if capped else None,
+        records=specification.neighbours.records if capped else 1,
+        per_cell=specification.neighbours.per_cell if capped else None,
+        key=choice_key(specification) if capped else None,
+        value=value,
+        count=data.counts.value if data.counts is not None else None,
+        progress=progress,
+    )
+    if asked.sum is None:
+        everything = found.everything if capped else None
+        return Confidential(found.bounded, everything, found.dropped)
+    return Confidential(found.sums, found.sums_everything if capped else None, found.dropped)
+
+
+def _columns(table: TableSpecification, domain: Domain) -> list[AxisColumn]:
+    entries: Mapping[str, Any] = table.axes
+    return [
+        AxisColumn(
+            axis,
+            column=entry.column,
+            bins=tuple(entry.bins) if entry.bins is not None else None,
+            columns=dict(entry.columns) if entry.columns is not None else None,
+        )
+        for axis, entry in zip(domain.axes, entries.values(), strict=True)
+    ]

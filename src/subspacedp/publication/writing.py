@@ -1,0 +1,204 @@
+"""The folder of a publication: values, margins, certificates, report, and words for its readers."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from subspacedp.inference import biased_non_negative
+from subspacedp.publication.readme import readme
+from subspacedp.publication.releases import Asked, bounded
+from subspacedp.publication.specification import Specification
+from subspacedp.release import (
+    Release,
+    new_folder,
+    sign_folder,
+    write_files,
+    write_margins,
+)
+from subspacedp.report import PublishedColumn, PublishedFile, ReportNotes, write_report
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+__all__ = ["BIASED", "publication_report", "write_publication"]
+
+BIASED = "non-negative-biased"
+DICTIONARY = "dictionary.csv"
+Progress = Callable[[str], None]
+
+
+def write_publication(
+    specification: Specification,
+    asked: Sequence[Asked],
+    releases: Mapping[str, Release],
+    target: Path,
+    *,
+    key: Ed25519PrivateKey | None,
+    progress: Progress,
+) -> None:
+    """Write everything to a new folder, complete or not at all."""
+    with new_folder(target) as scratch:
+        files: list[PublishedFile] = []
+        for one in asked:
+            progress(f"writing {one.name}")
+            folder = scratch / one.folder if one.folder else scratch
+            folder.mkdir(exist_ok=True)
+            files += _write_release(one, releases[one.name], folder)
+        progress("writing the report")
+        notes = _notes(specification, asked, releases, signed=key is not None)
+        files += [
+            PublishedFile(name="README.txt", holds="How to read these files, in plain text."),
+            PublishedFile(name=DICTIONARY, holds="Every column of every file, with its meaning."),
+        ]
+        if key is not None:
+            files.append(
+                PublishedFile(name="signature.json", holds="An Ed25519 signature of all files.")
+            )
+        _write_dictionary(files, releases, scratch / DICTIONARY)
+        (scratch / "README.txt").write_text(
+            readme(_title(specification), releases, files, signed=key is not None), "utf-8"
+        )
+        described = [_with_digest(file, scratch) for file in files]
+        page = write_report(
+            dict(releases), title=_title(specification), notes=notes, files=described
+        )
+        (scratch / "report.html").write_text(page, "utf-8")
+        if key is not None:
+            sign_folder(scratch, key)
+
+
+def publication_report(
+    releases: Mapping[str, Release], *, title: str, files: Sequence[PublishedFile] = ()
+) -> str:
+    """A report of releases alone, without their specification."""
+    return write_report(dict(releases), title=title, files=files)
+
+
+def _write_release(asked: Asked, release: Release, folder: Path) -> list[PublishedFile]:
+    write_files(release, folder)
+    prefix = f"{asked.folder}/" if asked.folder else ""
+    what = asked.name if asked.folder else "every cell"
+    out = [
+        PublishedFile(name=f"{prefix}values.csv", holds=f"Values and standard errors of {what}."),
+        PublishedFile(name=f"{prefix}values.parquet", holds="The same, for programs."),
+        PublishedFile(
+            name=f"{prefix}certificate.json",
+            holds="The promise, its terms, what is held exactly, and the law of the noise.",
+        ),
+    ]
+    for stem in write_margins(release, asked.margins, folder):
+        out += [
+            PublishedFile(
+                name=f"{prefix}{stem}.csv",
+                holds="Totals with standard errors and 95 % intervals.",
+            ),
+            PublishedFile(name=f"{prefix}{stem}.parquet", holds="The same, for programs."),
+        ]
+    if asked.table.publish.non_negative and asked.sum is None:
+        out.append(_write_biased(release, folder, prefix))
+    return out
+
+
+def _write_biased(release: Release, folder: Path, prefix: str) -> PublishedFile:
+    import pyarrow as pa
+    import pyarrow.csv
+
+    columns: dict[str, Any] = {
+        **release.design.query.columns(),
+        "non_negative_biased": biased_non_negative(release).ravel(),
+        "unbiased_value": np.asarray(release.values).ravel(),
+    }
+    pyarrow.csv.write_csv(pa.table(columns), folder / f"{BIASED}.csv")
+    return PublishedFile(
+        name=f"{prefix}{BIASED}.csv",
+        holds="BIASED: the nearest table without negative values; no standard errors apply to it.",
+        columns=(
+            PublishedColumn(
+                name="non_negative_biased",
+                meaning="least-squares value that is not negative; biased",
+                type="real",
+            ),
+            PublishedColumn(
+                name="unbiased_value", meaning="the value of values.csv", type="number"
+            ),
+        ),
+    )
+
+
+def _write_dictionary(
+    files: Sequence[PublishedFile], releases: Mapping[str, Release], path: Path
+) -> None:
+    """One row a column: where it occurs, what it means, its type."""
+    rows: list[tuple[str, str, str]] = []
+    for release in releases.values():
+        for axis in release.design.domain.axes:
+            for level in axis.chain:
+                kind = "whole number" if np.asarray(level.labels).dtype.kind == "i" else "text"
+                of = "label" if level.name == axis.name else f"group of `{axis.name}`"
+                rows.append((level.name, f"{of}; {level.groups} of them", kind))
+    rows += [
+        ("value", "the released figure: unbiased; exact where stderr is 0", "number"),
+        ("stderr", "standard error of the value, from the law of the noise", "number"),
+        ("lower", "lower end of an interval that covers the true figure with 95 %", "number"),
+        ("upper", "upper end of the same interval", "number"),
+    ]
+    rows += [(c.name, c.meaning, c.type) for file in files for c in file.columns]
+    with path.open("w", encoding="utf-8", newline="") as handle:
+        writer = csv.writer(handle, lineterminator="\n")
+        writer.writerow(["column", "meaning", "type"])
+        writer.writerows(dict.fromkeys(rows))
+
+
+def _with_digest(file: PublishedFile, folder: Path) -> PublishedFile:
+    path = folder / file.name
+    if not path.is_file():
+        return file
+    content = path.read_bytes()
+    return PublishedFile(
+        name=file.name,
+        holds=file.holds,
+        size=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+        columns=file.columns,
+    )
+
+
+def _title(specification: Specification) -> str:
+    if specification.document.title:
+        return specification.document.title
+    axes = list(dict.fromkeys(axis for table in specification.tables for axis in table.axes))
+    return f"Counts by {' × '.join(axes)}"
+
+
+def _notes(
+    specification: Specification,
+    asked: Sequence[Asked],
+    releases: Mapping[str, Release],
+    *,
+    signed: bool,
+) -> ReportNotes:
+    n = specification.neighbours
+    contributions = ""
+    if bounded(specification):
+        cell = f", at most {n.per_cell} of them in one cell," if n.per_cell else ""
+        contributions = (
+            f"At most {n.records} record{'s' if n.records > 1 else ''} of a person{cell} count "
+            "where noise protects; which ones stay of a person with more is decided by a keyed "
+            "hash that looks at nobody else. Figures that are held exact count all records."
+        )
+    budget = [f"{name}: {release.design.budget}" for name, release in releases.items()]
+    return ReportNotes(
+        about=specification.document.about or "",
+        contact=specification.document.contact or "",
+        budget=budget if len(budget) > 1 else (),
+        contributions=contributions,
+        non_negative=any(one.table.publish.non_negative for one in asked),
+        signature="All files are signed; `subspacedp verify` checks them." if signed else "",
+        margins={one.name: [list(m) for m in one.margins] for one in asked if one.margins},
+    )

@@ -1,0 +1,254 @@
+"""Charts, drawn once into the page as SVG: no script runs and nothing is loaded to see them.
+
+Colours are those of Okabe and Ito. The page's style sheet finds them by their value and sets them
+again for dark screens and for paper, so each stands for one role only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from subspacedp.errors import ReleaseError
+from subspacedp.report.cell_errors import THRESHOLDS, CellErrors
+from subspacedp.report.estimates import Estimates
+from subspacedp.report.rows import error_digits, shown
+
+__all__ = ["Chart", "errors_chart", "estimates_chart", "histogram_chart", "percent", "publishing"]
+
+ACCENT, SECOND, INK, GRID = "#0072b2", "#d55e00", "#24292f", "#d0d7de"
+PADDING = {"left": 16, "right": 6, "top": 4, "bottom": 4}  # the page's font may be wider
+WIDTH = 420  # of the whole drawing: readable on a phone, two beside each other on a desk
+TAG = re.compile(r"<[^<>]*>")
+# An image is one thing to a screen reader: its parts have no roles, and name spaces are HTML's own.
+NEEDLESS = re.compile(
+    r' (?:xmlns(?::xlink)?|version|role|aria-[a-z]+|pointer-events|stroke-miterlimit)="[^"]*"'
+    r'| opacity="1"'
+)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawing, what it shows in words, and its figures."""
+
+    svg: str
+    caption: str
+    description: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    texts: int = 1  # so many columns, the first ones, are text
+
+
+def publishing(module: str) -> Any:
+    """An optional library; one sentence when it is missing."""
+    from importlib import import_module
+
+    try:
+        return import_module(module)
+    except ImportError:
+        raise ReleaseError(
+            f"`{module}` is not installed; reports need subspacedp[publish]."
+        ) from None
+
+
+def errors_chart(errors: CellErrors) -> Chart | None:
+    """Relative standard error against published value, both in powers of ten."""
+    points = errors.clusters()
+    if not points:
+        return None
+    alt = publishing("altair")
+    x = _log_axis(alt, [p["value"] for p in points], "~s")
+    y = _log_axis(alt, [*THRESHOLDS, *(p["relative"] for p in points)], "~%")
+    dots = (
+        alt.Chart(alt.InlineData(values=points))
+        .mark_circle(color=ACCENT, opacity=0.75)
+        .encode(
+            x=alt.X("value:Q", title="published value", **x),
+            y=alt.Y("relative:Q", title="standard error ÷ value", **y),
+            size=alt.Size("cells:Q", legend=None, scale=alt.Scale(type="sqrt", range=[14, 160])),
+        )
+    )
+    lines = [{"at": t, "text": f"{100 * t:g} %"} for t in THRESHOLDS]
+    base = alt.Chart(alt.InlineData(values=lines))
+    layers = [base.mark_rule(color=SECOND, strokeDash=[4, 3]).encode(y="at:Q"), dots]
+    for place, line in enumerate(lines):  # the lowest is named below its line: 5 and 10 are near
+        name = alt.Chart(alt.InlineData(values=[line]))
+        layers.append(
+            name.mark_text(color=INK, align="right", dy=-7 if place else 8, fontSize=12).encode(
+                x=alt.value("width"), y="at:Q", text="text:N"
+            )
+        )
+    classes = errors.classes()
+    digits = error_digits(errors.estimates.stderr)
+    rows = tuple(
+        (
+            "below 1" if c.least is None else _range(c.least, c.most),
+            f"{c.cells:,}",
+            shown(c.stderr, digits),
+            percent(c.relative),
+        )
+        for c in classes
+    )
+    small, large = classes[0], classes[-1]
+    description = (
+        "Relative standard error against published value, on logarithmic scales. The median is "
+        f"{percent(small.relative)} for the smallest cells and {percent(large.relative)} for "
+        "the largest."
+    )
+    return Chart(
+        svg=_drawn(alt.layer(*layers), description, 300),
+        caption="Relative error by published value",
+        description=description,
+        columns=("published value", "cells", "median standard error", "median relative error"),
+        rows=rows,
+    )
+
+
+def histogram_chart(errors: CellErrors) -> Chart | None:
+    """The distribution of the standard errors; none when all are alike."""
+    bins = errors.histogram()
+    if not bins:
+        return None
+    alt = publishing("altair")
+    bars = (
+        alt.Chart(alt.InlineData(values=bins))
+        .mark_rect(color=ACCENT)
+        .encode(
+            x=alt.X(
+                "from:Q",
+                title="standard error",
+                scale=alt.Scale(zero=False, nice=False),
+                axis=alt.Axis(tickCount=5, grid=False),
+            ),
+            x2="to:Q",
+            y=alt.Y("cells:Q", title="cells", axis=_short_axis(alt)),
+        )
+    )
+    digits = error_digits(errors.estimates.stderr)
+    least, most = bins[0]["from"], bins[-1]["to"]
+    description = (
+        f"Number of cells by standard error, from {shown(least, digits)} to {shown(most, digits)}."
+    )
+    return Chart(
+        svg=_drawn(bars, description, 300),
+        caption="Standard errors of the cells",
+        description=description,
+        columns=("standard error from", "to", "cells"),
+        rows=tuple(
+            (shown(b["from"], digits), shown(b["to"], digits), f"{b['cells']:,}")
+            for b in bins
+            if b["cells"]
+        ),
+        texts=0,
+    )
+
+
+def estimates_chart(
+    labels: Sequence[str], estimates: Estimates, caption: str, digits: tuple[int, int]
+) -> Chart:
+    """Points with bars for their intervals, one row a group."""
+    alt = publishing("altair")
+    lower, upper = estimates.interval
+    values = [
+        {"row": i, "value": float(v), "lower": float(lo), "upper": float(hi)}
+        for i, (v, lo, hi) in enumerate(zip(estimates.value, lower, upper, strict=True))
+    ]
+    # Two groups may have the same text: rows are told apart by number, and named by a list of
+    # JSON strings, which is a list of strings in Vega's expressions too.
+    names = alt.Axis(
+        labelExpr=f"{json.dumps(list(labels))}[datum.value]", labelLimit=130, grid=False
+    )
+    y = alt.Y("row:O", title=None, axis=names, sort=None)
+    base = alt.Chart(alt.InlineData(values=values)).encode(y=y)
+    scale = alt.Scale(zero=True, nice=True)
+    bars = base.mark_rule(color=ACCENT, strokeWidth=2).encode(
+        x=alt.X(
+            "lower:Q",
+            title="published value with 95 % interval",
+            scale=scale,
+            axis=_short_axis(alt),
+        ),
+        x2="upper:Q",
+    )
+    ends = [
+        base.mark_tick(color=ACCENT, thickness=2, size=8).encode(x=f"{end}:Q")
+        for end in ("lower", "upper")
+    ]
+    points = base.mark_point(color=SECOND, filled=True, size=42, opacity=1).encode(x="value:Q")
+    description = f"{caption}: {len(labels)} published values with their 95 % intervals."
+    of_value, of_error = digits
+    return Chart(
+        svg=_drawn(alt.layer(bars, *ends, points), description, 21 * len(labels) + 56),
+        caption=caption,
+        description=description,
+        columns=("group", "value", "standard error", "95 % from", "95 % to"),
+        rows=tuple(
+            (
+                label,
+                shown(estimates.value[i], of_value),
+                shown(estimates.stderr[i], of_error),
+                shown(lower[i], max(of_value, of_error - 1)),
+                shown(upper[i], max(of_value, of_error - 1)),
+            )
+            for i, label in enumerate(labels)
+        ),
+    )
+
+
+def _short_axis(alt: Any) -> Any:
+    """A few ticks, as 500, 1k, 1M."""
+    return alt.Axis(labelExpr="format(datum.value, '~s')", tickCount=4)
+
+
+def _log_axis(alt: Any, values: Sequence[float], form: str) -> dict[str, Any]:
+    """A logarithmic scale from one round number to another, with few lines between."""
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    high = max(high, low + 1)
+    if high - low <= 2:
+        ticks = [m * 10.0**k for k in range(low, high) for m in (1, 2, 5)]
+    else:
+        ticks = [10.0**k for k in range(low, high, math.ceil((high - low) / 8))]
+    return {
+        "scale": alt.Scale(type="log", domain=[10.0**low, 10.0**high], nice=False),
+        "axis": alt.Axis(values=[*ticks, 10.0**high], labelExpr=f"format(datum.value, '{form}')"),
+    }
+
+
+def _drawn(chart: Any, description: str, height: int) -> str:
+    """The chart as an SVG element that takes the page's font and width, and loads nothing."""
+    convert = publishing("vl_convert")
+    sized = chart.properties(
+        width=WIDTH, height=height, autosize={"type": "fit", "contains": "padding"}
+    )
+    sized = sized.configure(
+        background="transparent", font="sans-serif", aria=False, padding=PADDING
+    )
+    sized = sized.configure_view(stroke=None).configure_axis(
+        labelColor=INK,
+        titleColor=INK,
+        labelFontSize=13,
+        titleFontSize=13,
+        titleFontWeight="normal",
+        titlePadding=8,
+        gridColor=GRID,
+        domainColor=GRID,
+        tickColor=GRID,
+    )
+    svg = str(convert.vegalite_to_svg(sized.to_dict(), allowed_base_urls=[]))
+    bare = TAG.sub(lambda tag: NEEDLESS.sub("", tag[0]), svg)
+    return bare.replace("<svg", f'<svg role="img" aria-label="{escape(description)}"', 1)
+
+
+def _range(least: float, most: float | None) -> str:
+    return f"{least:,.0f} and more" if most is None else f"{least:,.0f} to below {most:,.0f}"
+
+
+def percent(share: float) -> str:
+    """A share in per cent, with two figures below ten per cent."""
+    digits = 0 if share >= 0.1 or share == 0 else 1 if share >= 0.01 else 2
+    return f"{100 * share:,.{digits}f} %" if share >= 0.0001 or share == 0 else "below 0.01 %"

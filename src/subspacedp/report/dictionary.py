@@ -1,0 +1,78 @@
+"""What is in the files of a release: the data dictionary, and the files themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from subspacedp.release import Release
+from subspacedp.release.files import CERTIFICATE, CSV, PARQUET
+from subspacedp.report.notes import PublishedColumn, PublishedFile
+from subspacedp.tables import Cells
+
+__all__ = ["default_files", "share_words", "size_words", "value_columns"]
+
+
+def default_files() -> tuple[PublishedFile, ...]:
+    """What `Release.save` writes."""
+    return (
+        PublishedFile(name=CSV, holds="Labels, value and standard error, one row a cell, as text."),
+        PublishedFile(name=PARQUET, holds="The same, for programs; numbers keep their type."),
+        PublishedFile(
+            name=CERTIFICATE,
+            holds="The promise, its terms, the held figures, and a digest of the values.",
+        ),
+    )
+
+
+def value_columns(release: Release) -> Sequence[PublishedColumn]:
+    """The columns of the values files."""
+    query = release.design.query
+    counts = isinstance(query, Cells)
+    noun = "cell" if query.axes is not None else "answer"
+    noise = "noise of mean zero" if release.design.declared is None else "another mechanism's noise"
+    value = PublishedColumn(
+        name="value",
+        meaning=f"the published figure of the {noun}, which has {noise}",
+        type="whole number" if release.values.dtype.kind == "i" else "decimal number",
+        unit="records" if counts else "that of the question",
+    )
+    stderr = PublishedColumn(
+        name="stderr",
+        meaning="its standard error, the noise alone; 0 where the held figures fix the value",
+        type="decimal number",
+        unit=value.unit,
+    )
+    return (*_label_columns(release), value, stderr)
+
+
+def _label_columns(release: Release) -> list[PublishedColumn]:
+    domain = release.design.query.axes
+    if domain is None:
+        return [PublishedColumn(name="question", meaning="the name of the question", type="text")]
+    out = []
+    for axis in domain.axes:
+        for step, level in enumerate(axis.chain):
+            kind = "text" if isinstance(level.labels[0], str) else "whole number"
+            meaning = (
+                f"label on the axis {axis.name}, one of {level.groups:,}"
+                if step == 0
+                else f"group of {axis.name}, one of {level.groups:,}"
+            )
+            out.append(PublishedColumn(name=level.name, meaning=meaning, type=kind))
+    return out
+
+
+def size_words(size: int | None) -> str:
+    """A number of bytes as people say it."""
+    if size is None:
+        return ""
+    for unit, step in (("MB", 10**6), ("kB", 10**3)):
+        if size >= step:
+            return f"{size / step:,.1f} {unit}"
+    return f"{size:,} bytes"
+
+
+def share_words(share: float) -> str:
+    """A part of the whole, rounded down: only all of it is 100 %."""
+    tenths = int(share * 1000 + 1e-9) / 10
+    return f"{tenths:g} %" if tenths in (0.0, 100.0) else f"{tenths:.1f} %"

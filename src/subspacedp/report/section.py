@@ -1,0 +1,254 @@
+"""One release as the page shows it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from subspacedp.errors import DomainError, ReleaseError
+from subspacedp.release import Release, Verification
+from subspacedp.release.certificate import certificate_text
+from subspacedp.report.cell_errors import CellErrors
+from subspacedp.report.charts import Chart, errors_chart, estimates_chart, histogram_chart
+from subspacedp.report.dictionary import value_columns
+from subspacedp.report.estimates import Estimates, cell_estimates, margin_estimates, within_reach
+from subspacedp.report.notes import PublishedColumn
+from subspacedp.report.rows import (
+    MOST_ROWS,
+    LabelColumn,
+    Rows,
+    error_digits,
+    label_column,
+    margin_labels,
+    shown,
+    table_rows,
+)
+from subspacedp.report.words import Fact, facts, kind_words
+from subspacedp.tables import Margin
+
+__all__ = ["Section"]
+
+FIRST_ROWS = 25  # in the page itself, for readers without scripts and for paper
+MOST_GROUPS, EACH_PANEL = 30, 12
+LONG_LIST, SHORT_LIST = 24, 8
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Section:
+    """What the page says about one release.
+
+    Parameters
+    ----------
+    release
+        The release.
+    name
+        Its name on a page with several; empty when it is alone.
+    prefix
+        Before the addresses of its parts of the page.
+    chosen
+        Margins chosen for publication, each by the names of its levels.
+    most_bytes
+        What its rows may add to the page.
+    """
+
+    release: Release
+    name: str
+    prefix: str
+    chosen: tuple[tuple[str, ...], ...]
+    most_bytes: int
+
+    @cached_property
+    def cells(self) -> Estimates:
+        """The estimate of every cell."""
+        return cell_estimates(self.release)
+
+    @cached_property
+    def errors(self) -> CellErrors:
+        """How exact the cells are."""
+        return CellErrors(self.cells)
+
+    @cached_property
+    def verification(self) -> Verification:
+        """Every check that a reader can repeat."""
+        return self.release.verify()
+
+    @cached_property
+    def facts(self) -> list[Fact]:
+        """The headline."""
+        digits = error_digits(self.cells.stderr)
+        typical = shown(self.errors.median, digits) if self.errors.known else None
+        return [*facts(self.release, typical), self._checked()]
+
+    def _checked(self) -> Fact:
+        failed = sum(not check.ok for check in self.verification.checks)
+        number = len(self.verification.checks)
+        answer = f"{failed} of {number} fail" if failed else f"All {number} hold"
+        return Fact("Checks", answer, "Made from the published figures; anybody can repeat them.")
+
+    @property
+    def error_words(self) -> str:
+        """The standard errors of the cells with noise, in words."""
+        noisy, digits = self.errors.noisy, error_digits(self.cells.stderr)
+        if not noisy.size:
+            return "The held figures fix every cell: nothing has noise."
+        least, most = shown(noisy.min(), digits), shown(noisy.max(), digits)
+        middle = shown(np.median(noisy), digits)
+        fixed = self.errors.exact
+        cells = f" {fixed:,} cell{'s are' if fixed > 1 else ' is'} fixed by the held figures."
+        spread = f"about {middle}" if self.errors.alike else f"{least} to {most}, median {middle}"
+        return f"Standard error of a cell: {spread}.{cells if fixed else ''}"
+
+    @property
+    def negative(self) -> int:
+        """How many published values are negative."""
+        return int(np.count_nonzero(self.cells.value < 0))
+
+    @property
+    def kind_words(self) -> str:
+        """What the kind of guarantee means."""
+        return kind_words(self.release.guarantee.kind)
+
+    @cached_property
+    def certificate(self) -> dict[str, Any]:
+        """What `certificate.json` says."""
+        return self.release.certificate()
+
+    @cached_property
+    def certificate_digest(self) -> str:
+        """SHA-256 of the file that `Release.save` writes."""
+        text = certificate_text(self.certificate) + "\n"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @cached_property
+    def certificate_shown(self) -> str:
+        """The certificate with long lists cut short."""
+        return certificate_text(_shortened(self.certificate))
+
+    @property
+    def columns(self) -> Sequence[PublishedColumn]:
+        """The data dictionary of the values files."""
+        return value_columns(self.release)
+
+    @cached_property
+    def error_charts(self) -> list[Chart]:
+        """Charts of the expected error."""
+        if not self.errors.known:
+            return []
+        drawn = (errors_chart(self.errors), histogram_chart(self.errors))
+        return [chart for chart in drawn if chart is not None]
+
+    @cached_property
+    def rows(self) -> Rows | None:
+        """The table at the end of the page."""
+        return table_rows(self.release, self.cells, self.most_bytes)
+
+    @property
+    def embedded(self) -> str:
+        """The table as JSON."""
+        return self.rows.embedded(self.download) if self.rows is not None else ""
+
+    @property
+    def download(self) -> str:
+        """The name of the file that the table can be saved as."""
+        words = [self.name, "" if self.rows is None or self.rows.complete else self.rows.title]
+        plain = "-".join(re.sub(r"[^A-Za-z0-9]+", "-", word).strip("-") for word in words if word)
+        return f"{plain.strip('-') or 'cells'}.csv"
+
+    @property
+    def first_rows(self) -> list[tuple[list[str], list[str]]]:
+        """The rows that are in the page without its script."""
+        return list(self.rows.first(FIRST_ROWS)) if self.rows is not None else []
+
+    @property
+    def most_rows(self) -> int:
+        """The most rows of the page's table."""
+        return MOST_ROWS
+
+    @cached_property
+    def margin(self) -> Margin | None:
+        """The margin that is charted: the first one chosen, or the coarsest, that has noise."""
+        domain = self.release.design.query.axes
+        if domain is None:
+            return None
+        chosen = self._published()
+        one_way = (domain.margin(level.name) for axis in domain.axes for level in axis.chain)
+        candidates = chosen or sorted(one_way, key=lambda m: m.nonempty)
+        noisy = (
+            m
+            for m in candidates
+            if within_reach(self.release, m)
+            and not np.all(self.release.design.margin_accuracy(*m.names).fixed)
+        )
+        return next(noisy, chosen[0] if chosen else None)
+
+    def _published(self) -> list[Margin]:
+        try:
+            return [self.release.design.domain.margin(*names) for names in self.chosen]
+        except DomainError as error:
+            raise ReleaseError(f"`margins`: {error}", **error.evidence) from None
+
+    @property
+    def loading(self) -> str:
+        """Two lines that read a release and add up cells, for readers who program."""
+        names = ", ".join(map(repr, self.margin.names)) if self.margin is not None else None
+        ask = "estimate(weights).interval(0.95)" if names is None else f"margin({names})"
+        frame = "" if names is None else ".to_frame(level=0.95)"
+        return f'release = subspacedp.Release.load("FOLDER")\nprint(release.{ask}{frame})'
+
+    @cached_property
+    def estimate_charts(self) -> list[Chart]:
+        """One chart of all groups; of many, some at even steps, in two charts by size."""
+        labels, found, what = self.charted
+        if np.isnan(found.stderr).any():
+            return []
+        digits = (0 if found.value.dtype.kind == "i" else 1, error_digits(found.stderr))
+        if found.value.size <= MOST_GROUPS:
+            names = [_joined(labels, i) for i in range(found.value.size)]
+            return [estimates_chart(names, found, f"Every {what}", digits)]
+        # By place, not by value: the extremes of many noisy values are extreme by their noise, and
+        # intervals chosen so cover less often than they say.
+        places = np.linspace(0, found.value.size - 1, 2 * EACH_PANEL).astype(np.int64)
+        order = places[np.argsort(-found.value[places], kind="stable")]
+        panels = {"larger": order[:EACH_PANEL], "smaller": order[EACH_PANEL:]}
+        return [
+            estimates_chart(
+                [_joined(labels, i) for i in rows],
+                found.take(rows),
+                f"By {what}: {2 * EACH_PANEL} of {found.value.size:,}, the {size} half",
+                digits,
+            )
+            for size, rows in panels.items()
+        ]
+
+    @cached_property
+    def charted(self) -> tuple[tuple[LabelColumn, ...], Estimates, str]:
+        """The figures of the charts: labels, estimates, and what they are."""
+        if self.margin is not None:
+            labels, kept = margin_labels(self.margin)
+            what = " × ".join(self.margin.names) or "total"
+            return labels, margin_estimates(self.release, self.margin).take(kept), what
+        columns = self.release.design.query.columns()
+        labels = tuple(label_column(name, column) for name, column in columns.items())
+        noun = "cell" if self.release.design.query.axes is not None else "question"
+        return labels, self.cells, noun
+
+
+def _joined(labels: Sequence[LabelColumn], row: int) -> str:
+    return " · ".join(column.texts[column.codes[row]] for column in labels) or "total"
+
+
+def _shortened(data: Any) -> Any:
+    """The same data with long lists cut short; what is left out is counted."""
+    if isinstance(data, dict):
+        return {key: _shortened(value) for key, value in data.items()}
+    if isinstance(data, list):
+        kept = [_shortened(item) for item in data[: SHORT_LIST if len(data) > LONG_LIST else None]]
+        left = len(data) - len(kept)
+        return [*kept, f"… and {left:,} more"] if left else kept
+    return data

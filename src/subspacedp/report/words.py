@@ -1,0 +1,164 @@
+"""What a release is and promises, in plain words for a review board and for data users."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import singledispatch
+
+from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Guarantee, Kind, PureDP
+from subspacedp.release import Release
+from subspacedp.tables import Neighbours
+
+__all__ = ["Fact", "budget_words", "facts", "kind_words", "person_words"]
+
+KINDS: dict[Kind, str] = {
+    "plain": (
+        "No one person can change any figure that is held exact, so the whole release is protected "
+        "in the ordinary sense of differential privacy."
+    ),
+    "S": (
+        "Everything but the held figures is protected, also against changes that would alter a "
+        "held figure. A question that the held figures answer in part is protected in the other "
+        "part only."
+    ),
+    "G": (
+        "Whoever knows the held figures learns from the rest of the release only what a "
+        "differentially private output tells. Nothing is promised about the held figures "
+        "themselves, nor about what follows from them."
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One line of the headline: a short answer, and what it means."""
+
+    name: str
+    answer: str
+    meaning: str
+
+
+def facts(release: Release, typical: str | None) -> list[Fact]:
+    """What is published, what is held, the budget, who is protected, and the typical error."""
+    guarantee = release.guarantee
+    return [
+        Fact("Published", _published(release), _axes(release)),
+        Fact("Held exactly", _held(release), _held_means(release)),
+        Fact("Privacy budget", str(guarantee.budget), _spent(guarantee)),
+        Fact("Who is protected", person_words(guarantee.neighbours), _change(guarantee)),
+        Fact("Typical error", *_typical(typical)),
+    ]
+
+
+def kind_words(kind: Kind) -> str:
+    """What the kind of guarantee means."""
+    return KINDS[kind]
+
+
+def person_words(neighbours: Neighbours) -> str:
+    """Whom the guarantee is about."""
+    if neighbours.records == 1:
+        return "Every person with at most one record"
+    cap = f", at most {neighbours.per_cell} of them in one cell" if neighbours.per_cell else ""
+    return f"Every person with at most {neighbours.records:,} records{cap}"
+
+
+@singledispatch
+def budget_words(budget: Budget) -> str:
+    """What the size of the budget means."""
+    return "Smaller is more private."
+
+
+@budget_words.register
+def _(budget: PureDP) -> str:
+    return (
+        f"One person changes the probability of any outcome by a factor of at most "
+        f"{_factor(budget)}. Smaller is more private."
+    )
+
+
+@budget_words.register
+def _(budget: ApproxDP) -> str:
+    return (
+        f"One person changes the probability of any outcome by a factor of at most "
+        f"{_factor(budget)}, and by δ beyond that. Smaller is more private."
+    )
+
+
+@budget_words.register
+def _(budget: ZCDP) -> str:
+    return (
+        "One person moves the distribution of the outcomes by a Rényi divergence of at most ρ "
+        "times its order. Smaller is more private."
+    )
+
+
+@budget_words.register
+def _(budget: GaussianDP) -> str:
+    return (
+        "Telling from the outcome whether one person's data were changed is at least as hard as "
+        "telling, from one draw, a normal variable with mean 0 from one with mean μ. Smaller is "
+        "more private."
+    )
+
+
+def _typical(error: str | None) -> tuple[str, str]:
+    if error is None:
+        return (
+            "Not declared",
+            "The noise is another mechanism's, which does not state its variance.",
+        )
+    return f"± {error}", "The standard error of half of the cells is at most this."
+
+
+def _spent(guarantee: Guarantee) -> str:
+    words = budget_words(guarantee.budget)
+    return words if guarantee.kind == "plain" else f"For what is not held exact. {words}"
+
+
+def _factor(budget: PureDP | ApproxDP) -> str:
+    """e^ε in three figures, rounded up: never more private than it is."""
+    if budget.epsilon > 30:
+        return f"e to the power {budget.epsilon:g}"
+    factor = math.exp(budget.epsilon) * (1 + 1e-12)
+    digits = max(0, 2 - math.floor(math.log10(factor)))
+    return f"{math.ceil(factor * 10**digits) / 10**digits:,.{digits}f}"
+
+
+def _published(release: Release) -> str:
+    size = release.design.query.size
+    noun = "cell" if release.design.query.axes is not None else "answer"
+    return f"{size:,} {noun}{'s' if size != 1 else ''}"
+
+
+def _axes(release: Release) -> str:
+    domain = release.design.query.axes
+    if domain is None:
+        return "The answers to a list of questions, one number each."
+    parts = []
+    for axis in domain.axes:
+        coarser = ", ".join(f"{level.name} ({level.groups:,})" for level in axis.chain[1:])
+        tail = f", grouped by {coarser}" if coarser else ""
+        parts.append(f"{axis.name} ({len(axis):,} labels{tail})")
+    return "A table by " + " × ".join(parts) + "."
+
+
+def _held(release: Release) -> str:
+    rank = release.design.space.rank
+    if not rank:
+        return "Nothing"
+    return f"{rank:,} figure{'s' if rank != 1 else ''}"
+
+
+def _held_means(release: Release) -> str:
+    if not release.design.space.rank:
+        return "Every figure has noise."
+    words = str(release.design.held)
+    return f"{words[:1].upper()}{words[1:]}: exact, without noise."
+
+
+def _change(guarantee: Guarantee) -> str:
+    return (
+        f"Neighbouring data differ by {guarantee.neighbours}; the budget bounds what that changes."
+    )

@@ -1,0 +1,167 @@
+"""The starter: whatever the columns are called, what it writes can be read, and says what it is."""
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from subspacedp.publication import SpecificationError, read_specification
+from subspacedp.publication.reading import load_yaml
+from subspacedp.publication.starter import quoted, starter
+
+KINDS = ["text", "whole", "real", "date", "bool"]
+AWKWARD = [
+    "no", "yes", "null", "~", "true", "007", "1e5", "12:30", "2020-01-01", "a: b", "- x", "#", "'",
+    '"', "\\", "{", "[", "&a", "*a", "!a", "%", "@", "`", "|", ">", "?", ":", ",", "=", "<<", "é",
+    "年齢", "😀", "\u2028", "\ufeff", "\x85", "\x00", "a\nb", "\ttab", " lead", "value", "stderr",
+    "row", "category", "value_axis", "id", "person_id", "age", "AGE", "count", "n", "pop_a",
+    "pop_b", "x" * 300, "", " ", "column", "---", "...",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    kind: str = "text"
+    distinct: int | None = None
+    nulls: float = 0.0
+    sample: tuple | None = None
+
+
+@st.composite
+def columns(draw):
+    name = draw(st.one_of(st.sampled_from(AWKWARD), st.text(max_size=12)))
+    kind = draw(st.sampled_from(KINDS))
+    item = {
+        "text": st.one_of(st.sampled_from(AWKWARD), st.text(max_size=6)),
+        "whole": st.integers(-(2**70), 2**70),
+        "real": st.floats(),
+        "date": st.dates(),
+        "bool": st.booleans(),
+    }[kind]
+    values = draw(st.none() | st.lists(st.none() | item, max_size=60, unique=True).map(tuple))
+    distinct = len(values) if values is not None else draw(st.none() | st.integers(0, 10**6))
+    return Column(name, kind, distinct, draw(st.floats(0, 1)), values)
+
+
+def read(text):
+    return read_specification(load_yaml(text).data)
+
+
+@given(st.lists(columns(), max_size=8), st.text(max_size=20))
+def test_what_it_writes_can_be_read(found, source):
+    try:
+        text = starter(found, source)
+    except SpecificationError as error:
+        assert "no column that could be an axis" in str(error)  # noqa: PT017 - allowed outcome
+        assert not any(column.name.strip() and len(column.name) <= 200 for column in found)
+        return
+    text.encode()
+    specification = read(text)
+    # Every axis that is read from one column is read from a column there is.
+    names = {column.name for column in found}
+    for name, entry in specification.document.axes.items():
+        used = [specification.column(name)] if entry.columns is None else entry.columns.values()
+        assert names.issuperset(used)
+
+
+@given(st.text() | st.sampled_from(AWKWARD))
+def test_a_quoted_text_is_that_text_and_in_a_comment_one_line(text):
+    assert load_yaml(f"[{quoted(text)}]").data == [text]
+    assert load_yaml(f"{{{quoted(text[:200])}: 1}}").data == {text[:200]: 1}
+    assert len(quoted(text).splitlines()) == 1
+
+
+PERSONS = [
+    Column("person_id", "whole"),
+    Column("AGE", "whole", 90, 0.02),
+    Column("sex", "text", 2, 0.0, ("M", "F")),
+    Column("county", "text"),
+    Column("income", "real"),
+    Column("citizen", "bool", 2),
+    Column("year", "whole", 2, 0.0, (2020, 2010)),
+]
+
+
+def test_persons():
+    text = starter(PERSONS, "persons.parquet")
+    specification = read(text)
+    document = specification.document
+    assert (document.data.source, document.data.unit) == ("persons.parquet", "person_id")
+    assert set(document.axes) == {"AGE", "sex", "citizen", "year"}
+    assert document.axes["AGE"].bins is not None
+    assert document.axes["sex"].labels == ("F", "M")
+    assert document.axes["year"].labels == (2010, 2020)
+    assert document.axes["citizen"].labels == ("false", "true")
+    assert document.privacy.epsilon == 1.0
+    assert "#  county: {labels: codes/county.csv}" in text  # mentioned, not proposed
+    assert "#   income: {column: income, lower: 0" in text
+    assert "About 2 % of the rows have nothing here" in text
+    assert "must come from public knowledge" in text
+    assert "placeholder" in text
+    assert "://" not in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_every_choice_has_a_comment():
+    lines = starter(PERSONS, "persons.parquet").splitlines()
+    for number, line in enumerate(lines):
+        key = line.strip().partition(":")[0]
+        if key in {"unit", "axes", "hold", "privacy", "mechanism", "publish", "AGE", "sex"}:
+            assert lines[number - 1].lstrip().startswith("#"), line
+
+
+def test_rows_are_persons_where_nothing_names_them():
+    assert read(starter(PERSONS[1:], "p.csv")).document.data.unit == "row"
+
+
+def test_further_ids_are_mentioned():
+    text = starter([*PERSONS, Column("householdId")], "p.csv")
+    assert '# It could also be householdId.' in text  # fmt: skip
+
+
+def test_a_wide_table_of_counts():
+    found = [Column("county"), Column("pop_hispanic", "whole"), Column("pop_nh_white", "whole")]
+    document = read(starter(found, "counties.csv")).document
+    assert document.data.counts.source == "counties.csv"
+    assert document.axes["category"].columns == {
+        "hispanic": "pop_hispanic",
+        "nh_white": "pop_nh_white",
+    }
+    assert document.axes["county"].labels == "codes/county.csv"
+
+
+def test_a_long_table_of_counts():
+    found = [Column("county"), Column("population", "whole")]
+    document = read(starter(found, "counties.csv")).document
+    assert document.data.counts.value == "population"
+    assert set(document.axes) == {"county"}
+
+
+def test_too_many_cells_are_left_out():
+    found = [Column(f"c{i}", "whole", 40, 0.0, tuple(range(40))) for i in range(6)]
+    text = starter(found, "p.csv")
+    assert len(read(text).document.axes) == 3
+    assert text.count("Left out, as the table would have very many cells") == 3
+
+
+def test_a_password_is_left_out():
+    for address in ["postgresql://me:secret@host/db", "postgresql://host/db?password=secret"]:
+        text = starter(PERSONS, address)
+        assert "secret" not in text
+        assert read(text).document.data.table == "persons"
+
+
+@pytest.mark.parametrize("source", ["persons.duckdb", "spark:local[2]", "ftp://host/a", "", "a b"])
+def test_any_source(source):
+    found = read(starter(PERSONS, source)).document.data
+    assert (found.source == source) == (source not in {"", "ftp://host/a"})
+    assert (found.table is not None) == (source in {"persons.duckdb", "spark:local[2]"})
+
+
+def test_columns_that_cannot_be_used_are_told():
+    text = starter([*PERSONS, Column("sex"), Column(""), Column("\ud800")], "p.csv")
+    assert text.count("# Left out: ") == 3
+    with pytest.raises(SpecificationError, match="no column that could be an axis"):
+        starter([Column(" ")], "p.csv")
