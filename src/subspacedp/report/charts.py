@@ -161,7 +161,7 @@ def estimates_chart(
     # Two groups may have the same text: rows are told apart by number, and named by a list of
     # JSON strings, which is a list of strings in Vega's expressions too.
     names = alt.Axis(
-        labelExpr=f"{json.dumps(list(labels))}[datum.value]", labelLimit=130, grid=False
+        labelExpr=f"{json.dumps(list(labels))}[datum.value]", labelLimit=190, grid=False
     )
     y = alt.Y("row:O", title=None, axis=names, sort=None)
     base = alt.Chart(alt.InlineData(values=values)).encode(y=y)
