@@ -1,0 +1,201 @@
+"""Tests that know the noise: their level counts what privacy added to the data.
+
+Two kinds of null hypothesis. About the *confidential figures* themselves the only randomness is the
+noise, whose law is public: p-values are exact, or proven bounds. About the *population* behind the
+counts there is sampling too: p-values are asymptotic, with the noise covariance in the variance, or
+from replicates that draw counts and noise anew. Derivations: `docs/proofs/inference-tests.md`.
+"""
+
+# ruff: noqa: PT028 - functions named test_* of a library, with defaults; not tests of pytest
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import ReleaseError
+from subspacedp.inference.results import (
+    TestResult,
+    check_variance,
+    fourth_cumulant,
+    no_test,
+    scaled_tail,
+)
+from subspacedp.noise import SumLaw
+from subspacedp.release import Estimate, Release, checked_weights
+
+__all__ = ["test_equal", "test_value"]
+
+FloatArray = npt.NDArray[np.float64]
+
+EXACT = "the exact law of the noise"
+HOW = {
+    "exact": EXACT,
+    "smeared": "the law of the noise, conservative by at most 0.4 % of a standard error",
+    "conservative": "a bound on the law of the noise with rounded digits",
+    "Chebyshev": "Chebyshev's inequality: only the variance of the noise is known",
+}
+
+
+# ------------------------------------------------------------------ about the confidential figures
+
+
+@no_test
+def test_value(release: Release, figure: npt.ArrayLike | Estimate, value: float) -> TestResult:
+    """Test that the true figure equals a value.
+
+    Parameters
+    ----------
+    release
+        The release.
+    figure
+        Weights of the answers, or one figure that `release.estimate` or `release.margin` gave.
+    value
+        What the confidential figure is under the null.
+
+    Guarantees
+    ----------
+    1. Under the null P(p-value ≤ a) ≤ a for every a, over the noise, whatever the data: the p-value
+       is a tail of the law of the noise. Equality, up to the steps of a lattice, where no digits
+       were rounded.
+    2. A figure that the invariants fix has the p-value 1 or 0: it is published exactly.
+
+    Examples
+    --------
+    >>> import subspacedp as sdp
+    >>> domain = sdp.Domain([sdp.Axis("age", ["young", "old"]), sdp.Axis("sex", ["F", "M"])])
+    >>> mechanism = sdp.design(domain, sdp.hold("age"), sdp.PureDP(1.0))
+    >>> release = mechanism.release(sdp.Table([[30, 20], [10, 40]], domain), seed=1)
+    >>> found = test_value(release, release.where(sex="F"), 40)
+    >>> found.method, round(found.statistic, 3), found.pvalue > 0.2
+    ('the exact law of the noise', -1.25, True)
+    >>> test_value(release, release.where(age="old"), 50).pvalue
+    1.0
+    """
+    if isinstance(figure, Estimate):
+        if figure.values.size != 1:
+            raise ReleaseError(
+                f"One figure is tested at a time; this estimate has {figure.values.size:,}."
+            )
+        estimate, size = float(figure.values.reshape(-1)[0]), 0.0
+        stderr = float(np.reshape(figure.stderr, -1)[0])
+        law = figure.figures.law(int(figure.figures.classes().reshape(-1)[0]))
+    else:
+        w = _one_figure(release, figure)
+        estimate, size = _weighted(release, w)
+        stderr = math.sqrt(release.design.noise.variance(w))
+        law = release.design.noise.law_of(w)
+    wanted = _number(value)
+    null = f"the true figure is {wanted:,.10g}"
+    return _against_noise(estimate - wanted, max(size, abs(estimate), 1.0), stderr, law, null)
+
+
+@no_test
+def test_equal(
+    release: Release, first: npt.ArrayLike, second: npt.ArrayLike, *, sampling: str = "none"
+) -> TestResult:
+    """Test that two figures are equal.
+
+    Parameters
+    ----------
+    release
+        The release.
+    first, second
+        Weights of the answers; `release.where(...)` gives those of a group.
+    sampling
+        "none": the null is that the two confidential figures are equal. "poisson": that their
+        expectations are, for cells with independent Poisson counts.
+
+    Guarantees
+    ----------
+    1. "none": that of `test_value`.
+    2. "poisson": the level is asymptotic, for differences large enough to be nearly normal. It is
+       the same when a sum of cells is held: given n = a + b the difference a − b has variance n
+       under the null, and n is then known exactly.
+
+    Examples
+    --------
+    >>> import subspacedp as sdp
+    >>> domain = sdp.Domain([sdp.Axis("age", ["young", "old"]), sdp.Axis("sex", ["F", "M"])])
+    >>> mechanism = sdp.design(domain, sdp.hold("age"), sdp.PureDP(1.0))
+    >>> release = mechanism.release(sdp.Table([[30, 20], [10, 40]], domain), seed=1)
+    >>> cell = {"age": "old"}
+    >>> women, men = release.where(sex="F", **cell), release.where(sex="M", **cell)
+    >>> test_equal(release, women, men).pvalue < test_equal(
+    ...     release, women, men, sampling="poisson"
+    ... ).pvalue < 0.01
+    True
+    """
+    if sampling not in ("none", "poisson"):
+        raise ReleaseError(f"`sampling` must be 'none' or 'poisson'; got {sampling!r}.")
+    w = _one_figure(release, first) - _one_figure(release, second)
+    difference, size = _weighted(release, w)
+    noise = release.design.noise.variance(w)
+    if sampling == "none":
+        law = release.design.noise.law_of(w)
+        null = "the two true figures are equal"
+        return _against_noise(difference, max(size, 1.0), math.sqrt(noise), law, null)
+    check_variance(noise)
+    values = np.asarray(release.values, np.float64)
+    variance = noise + max(0.0, float(np.vdot(w * w, values)))  # Var(w·n) = Σ w²λ, estimated
+    statistic, fourth = 0.0, 0.0
+    if variance > 0:
+        statistic = difference**2 / variance
+        inside = release.design.noise.inside(w)
+        fourth = fourth_cumulant(release.design.noise) * float(np.sum(inside**4)) / variance**2
+    pvalue, how = scaled_tail(statistic, 1, fourth)
+    return TestResult(
+        statistic=statistic,
+        df=1,
+        pvalue=pvalue,
+        null="the expectations behind two independent Poisson figures are equal",
+        method=f"{how}; variance: Poisson, estimated, plus that of the noise",
+    )
+
+
+def _against_noise(
+    difference: float, size: float, stderr: float, law: SumLaw, null: str
+) -> TestResult:
+    """|difference| against the law of the noise; `size` is that of the numbers it came from."""
+    slack = 1e-12 * size  # what float64 may have done to a sum of published values
+    if stderr == 0:
+        equal = abs(difference) <= slack
+        return TestResult(
+            statistic=0.0 if equal else math.copysign(math.inf, difference),
+            df=None,
+            pvalue=1.0 if equal else 0.0,
+            null=null,
+            method="no noise: the invariants fix the figure, and it is published exactly",
+        )
+    return TestResult(
+        statistic=difference / stderr,
+        df=None,
+        pvalue=law.tail(abs(difference) - slack),
+        null=null,
+        method=HOW.get(law.method, law.method),
+    )
+
+
+def _one_figure(release: Release, weights: npt.ArrayLike) -> FloatArray:
+    w = checked_weights(weights, release.design.query.shape)
+    if w.shape != release.design.query.shape:
+        raise ReleaseError(f"One figure is tested at a time; got weights of {len(w)}.")
+    return w
+
+
+def _weighted(release: Release, w: FloatArray) -> tuple[float, float]:
+    """Σ wᵢ·answerᵢ and Σ |wᵢ·answerᵢ|."""
+    terms = w * np.asarray(release.values, np.float64)
+    return float(terms.sum()), float(np.abs(terms).sum())
+
+
+def _number(value: float) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ReleaseError(f"`value` must be a finite number; got {value!r}.")
+    return number
