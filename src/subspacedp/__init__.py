@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from subspacedp import datasets
+    from subspacedp import datasets, inference
     from subspacedp.errors import SubspaceDPError
     from subspacedp.invariants import LinearInvariants, hold, zeros
     from subspacedp.mechanisms import budget_for, design, impose, impose_on
@@ -65,6 +65,7 @@ __all__ = [
     "hold",
     "impose",
     "impose_on",
+    "inference",
     "null_space",
     "paper_constant",
     "plan",
@@ -106,8 +107,8 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "datasets":
-        return import_module("subspacedp.datasets")
+    if name in ("datasets", "inference"):
+        return import_module(f"subspacedp.{name}")
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module 'subspacedp' has no attribute {name!r}")

@@ -1,5 +1,30 @@
 """Inference from a release: tests, regression, combination; sees a release, never data."""
 
+from subspacedp.inference.bias import BiasTrend, bias_trend
+from subspacedp.inference.combination import Combined, combine
+from subspacedp.inference.hypotheses import test_equal, test_value
+from subspacedp.inference.likelihood import Likelihood
 from subspacedp.inference.nonnegative import biased_non_negative
+from subspacedp.inference.regression import Regression, regress
+from subspacedp.inference.replicates import replicate_interval, replicate_quantiles, replicates
+from subspacedp.inference.results import TestResult
+from subspacedp.inference.two_way import test_homogeneity, test_independence
 
-__all__ = ["biased_non_negative"]
+__all__ = [
+    "BiasTrend",
+    "Combined",
+    "Likelihood",
+    "Regression",
+    "TestResult",
+    "bias_trend",
+    "biased_non_negative",
+    "combine",
+    "regress",
+    "replicate_interval",
+    "replicate_quantiles",
+    "replicates",
+    "test_equal",
+    "test_homogeneity",
+    "test_independence",
+    "test_value",
+]

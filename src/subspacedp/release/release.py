@@ -111,6 +111,8 @@ class Release:
         held = self.design.held
         if isinstance(held, HeldMargins) and any(m.determines(margin) for m in held.margins):
             values: npt.NDArray[Any] = held.of(self.exact, margin)
+            if self.design.query.grid != 1:  # held totals are whole numbers of its units
+                values = values * float(self.design.query.grid)
         else:
             values = margin.sum(np.asarray(self.values))
         return self._estimate(self.design.margin_accuracy(*names), values)
