@@ -9,7 +9,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import campus, matrix, noise, projection, startup, whole_release
+from bench import (
+    campus,
+    inference,
+    matrix,
+    noise,
+    projection,
+    startup,
+    tabulation,
+    whole_release,
+)
 from bench.timing import Ratio
 
 PARTS = {
@@ -19,6 +28,8 @@ PARTS = {
     "whole_release": whole_release.run,
     "campus": campus.run,
     "matrix": matrix.run,
+    "inference": inference.run,
+    "tabulation": tabulation.run,
 }
 LATEST = Path(__file__).with_name("latest.json")
 

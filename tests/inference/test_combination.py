@@ -21,7 +21,8 @@ from tests.strategies import domains, families, seeds
 
 import subspacedp as sdp
 from subspacedp.errors import InvariantError, ReleaseError
-from subspacedp.inference.combination import DenseCombinedNoise, combine
+from subspacedp.inference.combination import combine
+from subspacedp.inference.combined_noise import DenseCombinedNoise
 from subspacedp.noise import RoundedGaussian
 from subspacedp.release.figures import cells_apart, groups_apart
 

@@ -33,7 +33,7 @@ FloatArray = npt.NDArray[np.float64]
 EXACT = "the exact law of the noise"
 HOW = {
     "exact": EXACT,
-    "smeared": "the law of the noise, conservative by at most 0.4 % of a standard error",
+    "smeared": "the law of the noise, conservative by at most 0.6 % of a standard error",
     "conservative": "a bound on the law of the noise with rounded digits",
     "Chebyshev": "Chebyshev's inequality: only the variance of the noise is known",
 }

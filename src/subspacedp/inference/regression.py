@@ -10,22 +10,22 @@ noise in a coefficient. Its covariance is public, and so it is put in as it is. 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.noise import DiscreteLaplace, NoiseModel
-from subspacedp.release import Design, Release, check_level, checked_weights
+from subspacedp.inference.covariates import covariates, public_numbers, solution
+from subspacedp.inference.outcome import Outcome
+from subspacedp.inference.residual_variance import residual_variance
+from subspacedp.release import Release, check_level
 
 __all__ = ["Regression", "regress"]
 
 FloatArray = npt.NDArray[np.float64]
-
-COLLINEAR = 1e-10  # the smallest singular value of X with columns of length one, over the largest
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -192,19 +192,19 @@ def regress(
     >>> found.names, bool(found.stderr[1] > 1.2 * found.naive_stderr[1])
     (('intercept', 'men'), True)
     """
-    outcome = _Outcome.of(release, figures)
+    outcome = Outcome.of(release, figures)
     n = outcome.values.size
-    divisor = _public(scale, n, "scale", positive=False)
+    divisor = public_numbers(scale, n, "scale", positive=False)
     if np.any(divisor == 0):
         raise ReleaseError("`scale` must be different from 0 everywhere.")
-    w = _public(weights, n, "weights", positive=True)
-    matrix, labels = _covariates(X, n, names, intercept=intercept)
+    w = public_numbers(weights, n, "weights", positive=True)
+    matrix, labels = covariates(X, n, names, intercept=intercept)
     p = matrix.shape[1]
     if n <= p:
         raise ReleaseError(
             f"A regression needs more figures than coefficients; got {n} figures and {p}."
         )
-    gram, A = _solution(matrix, w, labels)
+    gram, A = solution(matrix, w, labels)
     y = outcome.values / divisor
     beta = A @ y
     rss = float(w @ (y - matrix @ beta) ** 2)
@@ -214,7 +214,7 @@ def regress(
     spread = float((w / divisor**2) @ outcome.variance())
     added = spread - float(np.sum(gram * smallest))  # t, what the noise adds to RSS
     _known(added)
-    sigma2, unsure = _residual_variance(outcome, matrix, w, divisor, labels)
+    sigma2, unsure = residual_variance(outcome, matrix, w, divisor, labels)
     inverse = np.linalg.inv(gram)
     centre = w @ y / w.sum() if intercept else 0.0
     tss = float(w @ (y - centre) ** 2)
@@ -235,217 +235,6 @@ def regress(
         naive_r2=_share(rss, tss),
         n=n,
     )
-
-
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class _Outcome:
-    """Figures of a release, and the covariance of linear combinations of them."""
-
-    design: Design
-    plain: Design  # the same without digits: what is certainly noise
-    values: FloatArray
-    names: tuple[str, ...] | None = None  # of a margin
-    rows: FloatArray | None = None  # weights of the answers
-
-    @classmethod
-    def of(cls, release: Release, figures: Any) -> _Outcome:
-        design = release.design
-        plain = design if design.decimals is None else replace(design, decimals=None)
-        if figures is None:
-            values = np.asarray(release.values, np.float64).reshape(-1)
-            return cls(design=design, plain=plain, values=values)
-        names = (figures,) if isinstance(figures, str) else figures
-        if isinstance(names, Sequence) and names and all(isinstance(v, str) for v in names):
-            values = np.asarray(release.margin(*names).values, np.float64).reshape(-1)
-            return cls(design=design, plain=plain, values=values, names=tuple(names))
-        rows = checked_weights(figures, design.query.shape)
-        if rows.shape == design.query.shape:
-            raise ReleaseError("`figures` must have one row of weights a figure; got one figure.")
-        values = np.tensordot(rows, np.asarray(release.values, np.float64), len(design.query.shape))
-        return cls(design=design, plain=plain, values=np.asarray(values), rows=rows)
-
-    def covariance(self, combinations: FloatArray, *, rounding: bool = True) -> FloatArray:
-        """The noise covariance of combinations of the figures, one a row."""
-        design = self.design if rounding else self.plain
-        return design.noise.covariance(np.stack([self._weights(row) for row in combinations]))
-
-    def variance(self) -> FloatArray:
-        """The noise variance of every figure, without rounding."""
-        if self.names is not None:
-            found = self.plain.margin_accuracy(*self.names).stderr ** 2
-        elif self.rows is not None:
-            found = np.array([self.plain.noise.variance(row) for row in self.rows])
-        else:
-            found = self.plain.noise.cell_variance()
-        return np.asarray(found, np.float64).reshape(-1)
-
-    @property
-    def is_cells(self) -> bool:
-        """Whether the figures are the answers themselves."""
-        return self.names is None and self.rows is None
-
-    @property
-    def unevenness(self) -> float:
-        """The variance of a squared noise variable in units of its squared variance, at most."""
-        law = getattr(self.plain.noise, "law", None)
-        return 5 + 1 / law.variance if isinstance(law, DiscreteLaplace) else 2.0
-
-    def _weights(self, row: FloatArray) -> FloatArray:
-        """The weights of the answers in a combination of the figures."""
-        shape = self.design.query.shape
-        if self.rows is not None:
-            return np.asarray(np.tensordot(row, self.rows, 1))
-        if self.names is None:
-            return row.reshape(shape)
-        margin = self.design.domain.margin(*self.names)
-        return np.array(np.broadcast_to(margin.spread(row.reshape(margin.shape)), shape))
-
-
-def _residual_variance(
-    outcome: _Outcome,
-    matrix: FloatArray,
-    w: FloatArray,
-    divisor: FloatArray,
-    labels: tuple[str, ...],
-) -> tuple[float, float]:
-    """An estimate of σ², which may be negative, and its standard error."""
-    noise = outcome.plain.noise
-    equal = np.all(w == w[0]) and np.all(divisor == divisor[0])
-    if outcome.is_cells and equal and isinstance(noise, NoiseModel):
-        each = noise.each / float(divisor[0]) ** 2
-        found = _from_parts(outcome, matrix, outcome.values / divisor[0], each)
-        if found is not None:
-            return float(w[0]) * found[0], float(w[0]) * found[1]
-    y, own = outcome.values / divisor, outcome.variance() / divisor**2
-    u, sigma2, unsure = w, math.nan, math.nan
-    for _ in range(3):
-        gram, A = _solution(matrix, u, labels)
-        rss = float(u @ (y - matrix @ (A @ y)) ** 2)
-        added = float(u @ own) - float(
-            np.sum(gram * outcome.covariance(A / divisor, rounding=False))
-        )
-        # tr(Q W⁻¹) with Q = U − UX(XᵀUX)⁻¹XᵀU.
-        enough = float(np.sum(u / w)) - float(np.einsum("ij,ji->", A / w, matrix * u[:, None]))
-        sigma2 = (rss - added) / enough
-        variances = max(sigma2, 0.0) / w + own
-        if not np.any(variances):
-            return 0.0, 0.0
-        unsure = math.sqrt(outcome.unevenness * float(np.sum((u * variances) ** 2))) / enough
-        u = 1 / (max(sigma2, unsure, 1e-12 * float(np.mean(w * variances))) / w + own)
-        u = u / u.mean()
-    return sigma2, unsure
-
-
-def _from_parts(
-    outcome: _Outcome, matrix: FloatArray, y: FloatArray, each: float
-) -> tuple[float, float] | None:
-    """σ² from the part of the residuals that the invariants keep free of noise, and from the rest.
-
-    Π_R y = Π_R Xβ + Π_R u and Π_N y = Π_N Xβ + Π_N(u + e): residuals of variance σ² and σ² + each,
-    uncorrelated, in known dimensions. The two estimates are weighted by their precision. None when
-    the covariates, fitted in both parts, leave no residuals.
-    """
-    space, shape = outcome.design.space, outcome.design.query.shape
-    both = np.column_stack([matrix, y])
-    free = np.stack([space.project(c.reshape(shape)).reshape(-1) for c in both.T], axis=1)
-    spread, number = [], []
-    for part, dimension in ((both - free, space.rank), (free, space.dimension)):
-        ours, theirs = part[:, :-1] / np.linalg.norm(matrix, axis=0), part[:, -1]
-        U, values, _ = np.linalg.svd(ours, full_matrices=False)
-        U = U[:, values > 1e-9]
-        spread.append(float(np.sum((theirs - U @ (U.T @ theirs)) ** 2)))
-        number.append(max(dimension - U.shape[1], 0))
-    if not any(number):
-        return None
-    estimates = [s / k if k else 0.0 for s, k in zip(spread, number, strict=True)]
-    estimates[1] -= each
-    sigma2 = estimates[0] if number[0] else estimates[1]
-    precision = np.zeros(2)
-    for _ in range(3):
-        level = max(sigma2, 1e-9 * (each + abs(estimates[1])), 1e-300)
-        precision = np.array(number) / np.array(
-            [2 * level**2, 2 * (level + each) ** 2 + (outcome.unevenness - 2) * each**2]
-        )
-        sigma2 = float(precision @ estimates / precision.sum())
-    return sigma2, float(1 / math.sqrt(precision.sum()))
-
-
-def _solution(
-    matrix: FloatArray, w: FloatArray, labels: tuple[str, ...]
-) -> tuple[FloatArray, FloatArray]:
-    """XᵀWX, and A = (XᵀWX)⁻¹XᵀW by the QR decomposition of W½X with columns of length one."""
-    root = np.sqrt(w)
-    weighted = matrix * root[:, None]
-    lengths = np.sqrt(np.sum(weighted**2, axis=0))
-    if np.any(lengths == 0):
-        zero = labels[int(np.argmin(lengths))]
-        raise ReleaseError(f"The covariate `{zero}` is 0 everywhere; leave it out.")
-    Q, R = np.linalg.qr(weighted / lengths)
-    values = np.linalg.svd(R, compute_uv=False)
-    if values[-1] <= COLLINEAR * values[0]:
-        raise ReleaseError(
-            "The covariates are collinear: one of "
-            + ", ".join(f"`{name}`" for name in labels)
-            + " is a combination of others; leave one out."
-        )
-    A = np.linalg.solve(R, Q.T) * root / lengths[:, None]
-    return weighted.T @ weighted, np.asarray(A)
-
-
-def _covariates(
-    X: Any, n: int, names: Sequence[str] | None, *, intercept: bool
-) -> tuple[FloatArray, tuple[str, ...]]:
-    """The matrix of covariates, constant first, and the names of its columns."""
-    found: list[str] | None = None
-    columns = X if isinstance(X, Mapping) else None
-    if columns is None and hasattr(X, "columns"):  # a dataframe; pyarrow keeps names elsewhere
-        columns = {str(name): X[name] for name in getattr(X, "column_names", X.columns)}
-    try:
-        if columns is not None:
-            found = [str(name) for name in columns]
-            parts = [np.asarray(column, np.float64) for column in columns.values()]
-            matrix = np.stack(parts, axis=1) if parts else np.zeros((n, 0))
-        else:
-            matrix = np.asarray(X, np.float64)
-            matrix = matrix[:, None] if matrix.ndim == 1 else matrix
-    except (TypeError, ValueError):
-        raise ReleaseError("The covariates must be columns of numbers of equal length.") from None
-    if matrix.ndim != 2 or matrix.shape[0] != n:
-        raise ReleaseError(
-            f"The covariates must have one row for each of {n:,} figures; got the shape "
-            f"{matrix.shape}."
-        )
-    if not np.all(np.isfinite(matrix)):
-        raise ReleaseError("The covariates must be finite numbers.")
-    given = list(names) if names is not None else found
-    labels = given or [f"x{j + 1}" for j in range(matrix.shape[1])]
-    if len(labels) != matrix.shape[1]:
-        raise ReleaseError(
-            f"`names` must name the {matrix.shape[1]} covariates; got {len(labels)} names."
-        )
-    if intercept:
-        matrix, labels = np.column_stack([np.ones(n), matrix]), ["intercept", *labels]
-    if not labels:
-        raise ReleaseError("A regression needs a covariate or an intercept.")
-    return matrix, tuple(map(str, labels))
-
-
-def _public(given: npt.ArrayLike | None, n: int, name: str, *, positive: bool) -> FloatArray:
-    """Public numbers, one a figure; 1 by default."""
-    if given is None:
-        return np.ones(n)
-    try:
-        out = np.asarray(given, np.float64)
-    except (TypeError, ValueError):
-        raise ReleaseError(f"`{name}` must be numbers.") from None
-    out = np.full(n, float(out)) if out.ndim == 0 else out.reshape(-1)
-    if out.size != n:
-        raise ReleaseError(
-            f"`{name}` must have one number for each of {n:,} figures; got {out.size:,}."
-        )
-    if not np.all(np.isfinite(out)) or (positive and np.any(out <= 0)):
-        raise ReleaseError(f"`{name}` must be {'positive' if positive else 'finite'} numbers.")
-    return out
 
 
 def _known(added: float) -> None:

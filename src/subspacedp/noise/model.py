@@ -14,7 +14,7 @@ import numpy.typing as npt
 from subspacedp.errors import ReleaseError
 from subspacedp.noise.laws import DeclaredNoise, KnownLaw, RoundedGaussian
 from subspacedp.noise.sums import OnlyVariance, Part, Rounding, SumLaw, WeightedSum, part
-from subspacedp.subspace import BasisStrategy, Digits, NullSpace
+from subspacedp.subspace import BasisStrategy, Digits, MarginNullSpace, NullSpace
 
 __all__ = ["BasisNoise", "JointNoise", "NoiseModel"]
 
@@ -50,6 +50,11 @@ class JointNoise(ABC):
     def coins(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """What each coin of the rounding adds to Σ wᵢ·answerᵢ, and a bound on its variance."""
         return np.zeros(0), np.zeros(0)
+
+    @property
+    def nothing(self) -> float:
+        """The squared relative error of `inside`: a share of the weights below it is zero."""
+        return 1e-20
 
     @property
     def known(self) -> bool:
@@ -137,8 +142,9 @@ class JointNoise(ABC):
         return float(np.gcd.reduce(w.astype(np.int64))) * self.grid
 
     def _fixed(self, weights: FloatArray, inside: FloatArray) -> bool:
-        """Rounding error of a projection is 1e-15 of the weights; what is left below is zero."""
-        return float(np.vdot(inside, inside)) <= 1e-20 * float(np.vdot(weights, weights))
+        """What is left of the weights below the rounding error of a projection is zero."""
+        left, whole = float(np.vdot(inside, inside)), float(np.vdot(weights, weights))
+        return left <= self.nothing * whole
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -167,6 +173,11 @@ class NoiseModel(JointNoise):
             return self.law.variance * self.unit**2
         coarsest = self._coarsest
         return RoundedGaussian(self.law.scale * coarsest).variance / coarsest**2 * self.unit**2
+
+    @property
+    def nothing(self) -> float:
+        """Group means leave 1e-15 of the weights, a solver for a general C more."""
+        return 1e-26 if isinstance(self.space, MarginNullSpace) else 1e-20
 
     @property
     def known(self) -> bool:

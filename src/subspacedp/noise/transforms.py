@@ -33,7 +33,7 @@ def characteristic(law: KnownLaw, t: FloatArray) -> FloatArray:
         for z, p in zip(numbers[1:], mass[1:], strict=True):
             out += 2 * p * np.cos(z * t)
         return out
-    near = np.remainder(t + np.pi, 2 * np.pi) - np.pi
+    near = t - 2 * np.pi * np.rint(t / (2 * np.pi))
     out = np.zeros(t.shape)
     for m in range(-2, 3):
         if abs(m) == 2 and law.sigma > 1:
@@ -76,13 +76,13 @@ def log_moment(law: KnownLaw, s: FloatArray) -> FloatArray:
         mass = high + np.log1p(-np.exp(low - high))
         return np.asarray(logsumexp(mass + np.multiply.outer(s, z), axis=-1))
     # E exp(sZ) = Σ_m (−1)^m exp(σ²(s + 2πim)²/2) sinh(s/2)/((s + 2πim)/2)
-    series = np.ones(s.shape)
+    series = np.zeros(s.shape)
     for m in (1, 2, 3):
         turn = np.exp(2j * np.pi * m * law.sigma**2 * s) * s / (s + 2j * np.pi * m)
         series += 2 * (-1) ** m * np.exp(-2 * (np.pi * m * law.sigma) ** 2) * turn.real
-    half = np.maximum(s / 2, 1e-8)
-    log_sinhc = half + np.log1p(-np.exp(-2 * half)) - np.log(2 * half)
-    return np.asarray(0.5 * (law.sigma * s) ** 2 + log_sinhc + np.log(series))
+    half = np.maximum(s / 2, 1e-12)
+    log_sinhc = half + np.log(-np.expm1(-2 * half) / (2 * half))
+    return np.asarray(0.5 * (law.sigma * s) ** 2 + log_sinhc + np.log1p(series))
 
 
 def _few(law: RoundedGaussian) -> tuple[FloatArray, FloatArray]:

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from subspacedp.publication.budgeting import budget_of, neighbours_of
+    from subspacedp.publication.code_lists import CodeList, read_code_list
     from subspacedp.publication.planning import Plan, plan
-    from subspacedp.publication.reading import CodeList, SpecificationError, read_code_list
+    from subspacedp.publication.problems import SpecificationError
     from subspacedp.publication.running import Publication, run
     from subspacedp.publication.schema import specification_schema
-    from subspacedp.publication.specification import (
-        Specification,
-        TableSpecification,
-        read_specification,
-    )
+    from subspacedp.publication.specification import Specification, read_specification
+    from subspacedp.publication.table_specification import TableSpecification
 
 __all__ = [
     "CodeList",
@@ -37,11 +35,13 @@ __all__ = [
 
 _HOME = {
     "budgeting": ["budget_of", "neighbours_of"],
+    "code_lists": ["CodeList", "read_code_list"],
     "planning": ["Plan", "plan"],
-    "reading": ["CodeList", "SpecificationError", "read_code_list"],
+    "problems": ["SpecificationError"],
     "running": ["Publication", "run"],
     "schema": ["specification_schema"],
-    "specification": ["Specification", "TableSpecification", "read_specification"],
+    "specification": ["Specification", "read_specification"],
+    "table_specification": ["TableSpecification"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

@@ -18,7 +18,8 @@ from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.tables import AddRemoveOne, Neighbours, ReplaceOne
 
 if TYPE_CHECKING:
-    from subspacedp.publication.schema import Data, Privacy
+    from subspacedp.publication.data_section import Data
+    from subspacedp.publication.document import Privacy
 
 __all__ = ["budget_of", "neighbours_of", "rest_of", "total_of"]
 
@@ -34,7 +35,7 @@ def budget_of(privacy: Privacy, share: Fraction | int = 1) -> Budget:
 
     Examples
     --------
-    >>> from subspacedp.publication.schema import Privacy
+    >>> from subspacedp.publication.document import Privacy
     >>> budget_of(Privacy(epsilon=0.3), Fraction(1, 10))
     PureDP(epsilon=0.03)
     >>> budget_of(Privacy(mu=1.0), Fraction(1, 2))

@@ -13,7 +13,7 @@ from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.mechanisms import MECHANISMS, Mechanism, budget_for
 from subspacedp.privacy import Budget
 from subspacedp.publication.budgeting import budget_of
-from subspacedp.publication.reading import SpecificationError
+from subspacedp.publication.problems import SpecificationError
 from subspacedp.publication.releases import Asked, asked_releases, bounded, public_domain
 from subspacedp.publication.specification import Specification
 from subspacedp.release import Accuracy

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from subspacedp.mechanisms import Mechanism, design
 from subspacedp.privacy import Budget
-from subspacedp.publication.schema import ROW
-from subspacedp.publication.specification import ONLY, Specification, TableSpecification
+from subspacedp.publication.data_section import ROW
+from subspacedp.publication.specification import Specification
+from subspacedp.publication.table_specification import ONLY, TableSpecification
 from subspacedp.tables import Domain, Label, Query
 from subspacedp.tables.queries import Cells
 

@@ -12,7 +12,8 @@ from subspacedp.errors import InvariantError, ReleaseError
 from subspacedp.mechanisms import Mechanism
 from subspacedp.publication.comparing import write_comparison
 from subspacedp.publication.releases import asked_releases, public_domain
-from subspacedp.publication.specification import RELEASE, Specification, read_specification
+from subspacedp.publication.specification import Specification, read_specification
+from subspacedp.publication.table_specification import RELEASE
 from subspacedp.publication.tabulating import (
     Confidential,
     found_labels,

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from subspacedp.publication.reading import SpecificationError, plain_scalar, source_problem
+from subspacedp.publication.addresses import source_problem
+from subspacedp.publication.problems import SpecificationError
+from subspacedp.publication.reading import plain_scalar
 from subspacedp.tables.domain import RESERVED
 
 __all__ = ["ColumnLike", "starter"]

@@ -15,7 +15,8 @@ from subspacedp.io import (
     tabulate,
 )
 from subspacedp.publication.releases import Asked, bounded, choice_key
-from subspacedp.publication.specification import Specification, TableSpecification
+from subspacedp.publication.specification import Specification
+from subspacedp.publication.table_specification import TableSpecification
 from subspacedp.tables import Domain, Label
 
 __all__ = ["Confidential", "found_labels", "open_data", "tabulate_release"]

@@ -35,7 +35,7 @@ class Accuracy:
     1. A figure is within its `margin_of_error(level)` of the truth with at least that probability;
        with `simultaneous`, all of them are, together.
     2. The margins come from the law of the noise itself, by default: exact where it lies on a
-       lattice of moderate size, otherwise wider by at most 0.4 % of a standard error; with rounded
+       lattice of moderate size, otherwise wider by at most 0.6 % of a standard error; with rounded
        digits they are proven bounds. `method="normal"` is the usual approximation.
     """
 
@@ -144,7 +144,7 @@ class Estimate(Accuracy):
             self.margin_of_error(level, simultaneous=simultaneous, method=method), np.float64
         )
         values = np.asarray(self.values, np.float64)
-        if self.figures.whole:
+        if self.figures.whole and method == "exact":
             half = np.floor(half + 1e-6)
             return _plain(values - half), _plain(values + half)
         # Values of float64 are rounded; an end on a lattice must not lose its point to that.

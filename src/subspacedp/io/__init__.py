@@ -1,0 +1,25 @@
+"""Person records or counts in, tables out: the group-by is done where the data are."""
+
+from subspacedp.io.coding import AxisColumn, bin_labels
+from subspacedp.io.engine import Kind, Source
+from subspacedp.io.inspect import Column, look
+from subspacedp.io.labels import Codes, labels_from_data, read_codes
+from subspacedp.io.sources import open_source
+from subspacedp.io.tabulate import Tabulated, tabulate
+from subspacedp.io.values import ClippedValue
+
+__all__ = [
+    "AxisColumn",
+    "ClippedValue",
+    "Codes",
+    "Column",
+    "Kind",
+    "Source",
+    "Tabulated",
+    "bin_labels",
+    "labels_from_data",
+    "look",
+    "open_source",
+    "read_codes",
+    "tabulate",
+]

@@ -1,0 +1,170 @@
+"""What every engine offers: the columns of one table, and answers to expressions about it.
+
+Expressions are built with ibis on tables without a connection and compiled to the engine's SQL; the
+engine's own driver runs the text and hands back arrow batches. So one expression means the same
+everywhere, and nothing but the answer leaves the engine.
+"""
+
+from __future__ import annotations
+
+import difflib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+from subspacedp.errors import DataError, without_values
+from subspacedp.tables import Label
+
+__all__ = ["Kind", "Source", "need"]
+
+NAME = "subspacedp_source"
+
+
+class Kind(StrEnum):
+    """What a column holds, as far as tables are concerned."""
+
+    TEXT = "text"
+    WHOLE = "whole"
+    REAL = "real"
+    DATE = "date"
+    BOOL = "bool"
+    OTHER = "other"
+
+
+# What ibis is told; sources give their columns this type, so that a cast that ibis leaves out as
+# needless is needless in the engine too.
+_IBIS = {
+    Kind.TEXT: "string",
+    Kind.WHOLE: "int64",
+    Kind.REAL: "float64",
+    Kind.DATE: "date",
+    Kind.BOOL: "boolean",
+    Kind.OTHER: "string",
+}
+
+
+class Source(ABC):
+    """One table of confidential data in the engine that holds it.
+
+    Close it, or use it in a `with` statement: spill files and connections end with it.
+
+    Parameters
+    ----------
+    address
+        Where it is, without a password.
+    kinds
+        The columns and what they hold.
+    """
+
+    kind: ClassVar[str]
+    dialect: ClassVar[str]
+
+    def __init__(self, address: str, kinds: Mapping[str, Kind]) -> None:
+        self.address = address
+        self.kinds = dict(kinds)
+        self._lists: dict[Sequence[Label], str] = {}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(self.kinds)
+
+    @property
+    def table(self) -> Any:
+        """The table as an ibis expression."""
+        ibis = need("ibis", "publish")
+
+        return ibis.table({name: _IBIS[kind] for name, kind in self.kinds.items()}, name=NAME)
+
+    def column(self, name: str, role: str) -> Kind:
+        """What a column holds; an error that names the nearest one where there is none."""
+        kind = self.kinds.get(name)
+        if kind is not None:
+            return kind
+        near = difflib.get_close_matches(str(name), self.columns, n=1, cutoff=0.5)
+        hint = f"; did you mean `{near[0]}`?" if near else "."
+        raise DataError(f"The source has no column `{name}` for {role}{hint}", column=name)
+
+    def listing(self, labels: Sequence[Label]) -> Any:
+        """Public labels as a table in the engine: columns `label` and `code`."""
+        ibis = need("ibis", "publish")
+
+        if labels not in self._lists:
+            name = f"subspacedp_labels_{len(self._lists)}"
+            self._list(name, labels)
+            self._lists[labels] = name
+        kind = "string" if isinstance(labels[0], str) else "int64"
+        return ibis.table({"label": kind, "code": "int64"}, name=self._lists[labels])
+
+    def batches(self, expression: Any) -> list[Any]:
+        """The answer as arrow record batches; whatever goes wrong is told by its type alone."""
+        ibis = need("ibis", "publish")
+
+        def ask() -> list[Any]:
+            return list(self._run(str(ibis.to_sql(expression, dialect=self.dialect))))
+
+        return without_values(ask, f"The {self.kind} source did not answer the query")
+
+    @abstractmethod
+    def digest(self, text: Any) -> Any:
+        """SHA-256 of the UTF-8 text in lower-case hexadecimal digits, as an expression."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the connection and remove what it left on disk; a second call does nothing."""
+
+    @abstractmethod
+    def _list(self, name: str, labels: Sequence[Label]) -> None:
+        """Make labels and their codes known under a name."""
+
+    @abstractmethod
+    def _run(self, sql: str) -> Iterable[Any]:
+        """The arrow batches of a statement."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Source({self.kind}, {self.address!r}, {len(self.kinds)} columns)"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a source is a connection to confidential data and is not pickled")
+
+
+def need(module: str, extra: str) -> Any:
+    """An optional library, or one sentence on how to install it."""
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        pass
+    raise DataError(
+        f"Reading this source needs `{module}`; install it with `pip install subspacedp[{extra}]`."
+    )
+
+
+def literal(label: Label, dialect: str) -> str:
+    """A public label as the engine's SQL writes it."""
+    from sqlglot import expressions as sge
+
+    return str(sge.convert(label).sql(dialect))
+
+
+def values(name: str, labels: Sequence[Label], dialect: str, cast: Callable[[str], str]) -> str:
+    """A common table expression with the labels and their codes."""
+    rows = (f"({literal(label, dialect)}, {code})" for code, label in enumerate(labels))
+    kind = "string" if isinstance(labels[0], str) else "int64"
+    label, code = f"CAST(label AS {cast(kind)}) AS label", f"CAST(code AS {cast('int64')}) AS code"
+    listed = f"(VALUES {', '.join(rows)}) AS v(label, code)"
+    return f"{name} AS (SELECT {label}, {code} FROM {listed})"  # noqa: S608 - escaped by sqlglot

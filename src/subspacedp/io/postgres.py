@@ -1,0 +1,160 @@
+"""PostgreSQL, read through psycopg in a read-only session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from subspacedp.errors import DataError, without_values
+from subspacedp.io.engine import NAME, Kind, Source, need, values
+from subspacedp.tables import Label
+
+__all__ = ["PostgresSource"]
+
+_KINDS = {
+    **dict.fromkeys(("smallint", "integer", "bigint"), Kind.WHOLE),
+    **dict.fromkeys(("real", "double precision"), Kind.REAL),
+    **dict.fromkeys(("text", "character", "character varying", "citext", "uuid"), Kind.TEXT),
+    "name": Kind.TEXT,
+    "date": Kind.DATE,
+    "boolean": Kind.BOOL,
+}
+# "C" compares bytes: the same equality and order as everywhere else, whatever the column's own
+# collation says. The cast to text also takes off the padding of CHAR(n).
+_AS = {
+    Kind.WHOLE: "CAST({} AS bigint)",
+    Kind.REAL: "CAST({} AS double precision)",
+    Kind.DATE: "{}",
+    Kind.BOOL: "{}",
+    Kind.TEXT: 'CAST({} AS text) COLLATE "C"',
+    Kind.OTHER: 'CAST({} AS text) COLLATE "C"',
+}
+_BATCH = 1 << 16
+
+
+class PostgresSource(Source):
+    """A table or view of a PostgreSQL database.
+
+    Parameters
+    ----------
+    address
+        `postgresql://user@host/database`, as libpq takes it.
+    table
+        `name` or `schema.name`.
+
+    Guarantees
+    ----------
+    1. The session is read-only; nothing is created in the database, not even temporarily.
+    2. One statement sees one state of the table.
+    """
+
+    kind = "postgres"
+    dialect = "postgres"
+
+    def __init__(self, address: str, table: str) -> None:
+        psycopg = need("psycopg", "postgres")
+        conninfo = need("psycopg.conninfo", "postgres")
+        options = without_values(
+            lambda: conninfo.conninfo_to_dict(address), "The PostgreSQL address cannot be read"
+        )
+        where = str(options.get("host", "this machine"))
+        public = f"postgresql://{where}/{options.get('dbname', '')}"
+        self._con: Any = without_values(
+            lambda: psycopg.connect(**options, autocommit=True),
+            f"The PostgreSQL server on {where} did not accept the connection; check the address, "
+            "the user, and the password in PGPASSWORD or a password file",
+        )
+        self._prefix: list[str] = []
+        try:
+            kinds = self._describe(table)
+        except BaseException:
+            self.close()
+            raise
+        super().__init__(f"{public} {table}", kinds)
+
+    def _describe(self, table: str) -> dict[str, Kind]:
+        quoted = ".".join(_name(part) for part in table.split("."))
+        sentence = f"The database has no table `{table}` that this user may read"
+
+        def ask() -> list[Any]:
+            self._con.execute("SET default_transaction_read_only = on")
+            self._con.execute("SET standard_conforming_strings = on")
+            query = (
+                "SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typtype "
+                "FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "
+                "WHERE a.attrelid = CAST(%s AS regclass) AND a.attnum > 0 AND NOT a.attisdropped "
+                "ORDER BY a.attnum"
+            )
+            return list(self._con.execute(query, (quoted,)).fetchall())
+
+        found = without_values(ask, sentence)
+        kinds = {str(name): _kind(str(kind), str(group)) for name, kind, group in found}
+        if not kinds:
+            raise DataError(f"{sentence}.")
+        columns = ", ".join(
+            f"{_AS[kind].format(_name(name))} AS {_name(name)}" for name, kind in kinds.items()
+        )
+        # Not materialised: only the columns that a statement uses are read.
+        self._prefix.append(f"{NAME} AS NOT MATERIALIZED (SELECT {columns} FROM {quoted})")  # noqa: S608 - quoted names
+        return kinds
+
+    def digest(self, text: Any) -> Any:
+        """SHA-256 of the UTF-8 text in lower-case hexadecimal digits, as an expression."""
+        convert, sha, encode = _functions()
+        return encode(sha(convert(text, "UTF8")), "hex")
+
+    def close(self) -> None:
+        """End the session."""
+        if not self._con.closed:
+            self._con.close()
+
+    def _list(self, name: str, labels: Sequence[Label]) -> None:
+        self._prefix.append(values(name, labels, self.dialect, _sql_type))
+
+    def _run(self, sql: str) -> Iterable[Any]:
+        import pyarrow as pa
+
+        with self._con.cursor() as cursor:
+            cursor.execute(f"WITH {', '.join(self._prefix)} SELECT * FROM ({sql}) AS answer")  # noqa: S608 - compiled by ibis
+            names = [column.name for column in cursor.description]
+            while rows := cursor.fetchmany(_BATCH):
+                columns = [pa.array(column) for column in zip(*rows, strict=True)]
+                yield pa.RecordBatch.from_arrays(columns, names)
+
+
+@cache
+def _functions() -> tuple[Any, Any, Any]:
+    ibis = need("ibis", "publish")
+
+    builtin = ibis.udf.scalar.builtin
+
+    @builtin(name="convert_to", signature=(("string", "string"), "binary"))
+    def convert(text, encoding): ...  # type: ignore[no-untyped-def]  # the signature is above
+
+    @builtin(name="sha256", signature=(("binary",), "binary"))
+    def sha(data): ...  # type: ignore[no-untyped-def]  # the signature is above
+
+    @builtin(name="encode", signature=(("binary", "string"), "string"))
+    def encode(data, how): ...  # type: ignore[no-untyped-def]  # the signature is above
+
+    return convert, sha, encode
+
+
+def _sql_type(kind: str) -> str:
+    return {"string": "text", "int64": "bigint"}[kind]
+
+
+def _name(value: str) -> str:
+    return '"' + value.replace('"', '""') + '"'
+
+
+def _kind(kind: str, group: str) -> Kind:
+    if group == "e":
+        return Kind.TEXT
+    plain, _, size = kind.partition("(")
+    if plain == "numeric":
+        width, _, scale = size.rstrip(")").partition(",")
+        whole = width.isdigit() and int(width) <= 18 and scale in ("", "0")
+        return Kind.WHOLE if whole else Kind.REAL
+    return _KINDS.get(plain, Kind.OTHER)

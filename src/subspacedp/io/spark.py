@@ -1,0 +1,156 @@
+"""Spark: tables of its catalogue, Parquet and CSV files."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from subspacedp.errors import DataError, without_values
+from subspacedp.io.engine import NAME, Kind, Source, need, values
+from subspacedp.tables import Label
+
+__all__ = ["SparkSource"]
+
+_KINDS = {
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), Kind.WHOLE),
+    **dict.fromkeys(("float", "double"), Kind.REAL),
+    "string": Kind.TEXT,
+    "date": Kind.DATE,
+    "boolean": Kind.BOOL,
+}
+_AS = {Kind.WHOLE: "bigint", Kind.REAL: "double", Kind.TEXT: "string", Kind.OTHER: "string"}
+
+
+class SparkSource(Source):
+    """A table that Spark reads.
+
+    Parameters
+    ----------
+    address
+        `spark:local[2]`, or `spark://host:port`. A session that runs already is used as it is.
+    table
+        A table of the catalogue, or a path to .parquet or .csv.
+    base
+        The folder that relative paths start from.
+    """
+
+    kind = "spark"
+    dialect = "pyspark"
+
+    def __init__(self, address: str, table: str, *, base: Path | None = None) -> None:
+        sql = need("pyspark.sql", "spark")
+        need("ibis", "publish").pyspark  # noqa: B018 - registers options that its compiler reads
+        master = address if address.startswith("spark://") else address.removeprefix("spark:")
+        running = sql.SparkSession.getActiveSession()
+        self._own = running is None
+        self._session: Any = running or without_values(
+            lambda: _start(sql, master), f"Spark could not be started with the master `{master}`"
+        )
+        self._prefix: list[str] = []
+        try:
+            frame = without_values(
+                lambda: self._open(table, base), f"Spark could not read the table `{table}`"
+            )
+            kinds = self._view(frame)
+        except BaseException:
+            self.close()
+            raise
+        super().__init__(f"{address} {table}", kinds)
+
+    def _open(self, table: str, base: Path | None) -> Any:
+        name = table.removesuffix(".gz")
+        if not name.endswith((".csv", ".tsv", ".parquet")) and "/" not in table:
+            return self._session.table(table)
+        path = table if base is None or "://" in table else str(base / table)
+        if name.endswith((".csv", ".tsv")):
+            sign = "\t" if name.endswith(".tsv") else ","
+            read = self._session.read.option("header", True).option("escape", '"')
+            return read.option("sep", sign).option("mode", "FAILFAST").csv(path)
+        return self._session.read.parquet(path)
+
+    def _view(self, frame: Any) -> dict[str, Kind]:
+        kinds, columns = {}, []
+        for field in frame.schema.fields:
+            kind = _kind(field.dataType.simpleString())
+            quoted = "`" + field.name.replace("`", "``") + "`"
+            plain = f"CAST({quoted} AS {_AS[kind]})" if kind in _AS else quoted
+            # Spark pads CHAR(n) on reading; the padding is no part of the value.
+            if str(field.metadata.get("__CHAR_VARCHAR_TYPE_STRING", "")).startswith("char("):
+                plain = f"rtrim({plain})"
+            kinds[field.name] = kind
+            columns.append(f"{plain} AS {quoted}")
+        frame.selectExpr(*columns).createOrReplaceTempView(self._name)
+        return kinds
+
+    @property
+    def _name(self) -> str:
+        """Sources of one session share its names; this one is this source's own."""
+        return f"{NAME}_{id(self)}"
+
+    def digest(self, text: Any) -> Any:
+        """SHA-256 of the UTF-8 text in lower-case hexadecimal digits, as an expression."""
+        return _sha2()(text, 256)
+
+    def close(self) -> None:
+        """Forget the table, and end the session if it was started here."""
+        session, self._session = self._session, None
+        if session is None:
+            return
+        try:
+            session.catalog.dropTempView(self._name)
+            if self._own:
+                session.stop()
+        except Exception as error:
+            kind = type(error).__name__
+        else:
+            return
+        raise DataError(f"The Spark session could not be ended ({kind}).")
+
+    def _list(self, name: str, labels: Sequence[Label]) -> None:
+        self._prefix.append(values(name, labels, "spark", _sql_type))
+
+    def _run(self, sql: str) -> Iterable[Any]:
+        prefix = [f"{NAME} AS (SELECT * FROM {self._name})", *self._prefix]  # noqa: S608 - our own names
+        frame = self._session.sql(f"WITH {', '.join(prefix)} SELECT * FROM ({sql}) AS answer")  # noqa: S608 - compiled by ibis
+        with warnings.catch_warnings():
+            # PySpark leaves the socket of an answer to the garbage collector.
+            warnings.simplefilter("ignore", ResourceWarning)
+            return list(frame.toArrow().to_batches())
+
+
+def _start(sql: Any, master: str) -> Any:
+    session = (
+        sql.SparkSession.builder.master(master)
+        .appName("subspacedp")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    # What Spark logs of a failed task may quote the row that it failed on.
+    session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+@cache
+def _sha2() -> Any:
+    ibis = need("ibis", "publish")
+
+    @ibis.udf.scalar.builtin(name="sha2", signature=(("string", "int32"), "string"))
+    def sha2(text, bits): ...  # type: ignore[no-untyped-def]  # the signature is above
+
+    return sha2
+
+
+def _sql_type(kind: str) -> str:
+    return {"string": "string", "int64": "bigint"}[kind]
+
+
+def _kind(kind: str) -> Kind:
+    if kind.startswith("decimal("):
+        width, scale = (int(part) for part in kind[len("decimal(") : -1].split(","))
+        return Kind.WHOLE if scale == 0 and width <= 18 else Kind.REAL
+    return _KINDS.get(kind, Kind.OTHER)

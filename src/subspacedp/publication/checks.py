@@ -1,0 +1,249 @@
+"""Checks of a specification across its sections, each of which is right by itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from subspacedp.errors import BudgetError, DomainError
+from subspacedp.publication.axis_section import AxisEntry
+from subspacedp.publication.budgeting import total_of
+from subspacedp.publication.data_section import ROW
+from subspacedp.publication.document import Document
+from subspacedp.publication.problems import Place, Problem
+from subspacedp.publication.spelling import nearest
+from subspacedp.publication.table_specification import ONLY, TableSpecification, axis_of
+from subspacedp.tables import Label
+from subspacedp.tables.domain import RESERVED
+
+if TYPE_CHECKING:
+    from subspacedp.publication.specification import Specification
+
+__all__ = ["cross_problems"]
+
+FOLDER_NAME = re.compile(r"\w[\w.-]*")
+
+
+def cross_problems(specification: Specification) -> Iterator[Problem]:
+    """What the sections of a specification say against each other."""
+    document = specification.document
+    yield from _names(document)
+    yield from _data(document)
+    for name, entry in document.axes.items():
+        yield from _groups(name, entry)
+    if document.tables is None:
+        yield from _table(specification, ONLY, ())
+        return
+    known = True
+    for name, table in document.tables.items():
+        place: Place = ("tables", name)
+        if not FOLDER_NAME.fullmatch(name):
+            yield Problem(
+                place, "must be a name of letters, digits, `_`, `-` and `.`, as a folder has it"
+            )
+        for i, axis in enumerate(table.axes):
+            if axis not in document.axes:
+                yield Problem((*place, "axes", i), _no_such("axis", axis, document.axes))
+                known = False
+            elif axis in table.axes[:i]:
+                yield Problem((*place, "axes", i), f"names the axis `{axis}` a second time")
+        if table.share is None and len(document.tables) > 1:
+            yield Problem(place, "needs a `share` of the budget")
+    if known:
+        yield from _shares(specification)
+        for name in document.tables:
+            yield from _table(specification, name, ("tables", name))
+
+
+def _names(document: Document) -> Iterator[Problem]:
+    """Names of axes and levels are unique in the file, and not those of published columns."""
+    seen: dict[str, str] = {}
+    for axis, entry in document.axes.items():
+        place: Place = ("axes", axis)
+        levels: Place = (*place, "levels")
+        if axis in RESERVED:
+            yield Problem(place, f"may not be named `{axis}`, which is a column of every release")
+        if axis in seen:
+            yield Problem(place, f"has the name of a level of axis `{seen[axis]}`")
+        if axis in entry.level_names:
+            yield Problem(levels, f"has a level that is named like the axis, `{axis}`")
+        for level in entry.level_names:
+            if level in RESERVED:
+                yield Problem(
+                    levels, f"may not have a level `{level}`, which is a column of every release"
+                )
+            if level in seen:
+                yield Problem(levels, f"has the level `{level}`, a name of axis `{seen[level]}`")
+        seen.update(dict.fromkeys((axis, *entry.level_names), axis))
+
+
+def _data(document: Document) -> Iterator[Problem]:
+    counts, unit = document.data.counts, document.data.unit
+    wide = [name for name, entry in document.axes.items() if entry.columns is not None]
+    for name in wide:
+        if counts is None:
+            yield Problem(
+                ("axes", name, "columns"), "is for a wide table of counts; give `data.counts`"
+            )
+    if len(wide) > 1:
+        yield Problem(
+            ("axes", wide[1], "columns"), f"can be given for one axis only; `{wide[0]}` has it"
+        )
+    if counts is not None and wide and counts.value is not None:
+        yield Problem(
+            ("data", "counts", "value"), f"cannot stand beside the columns of axis `{wide[0]}`"
+        )
+    if counts is not None and not wide and counts.value is None:
+        yield Problem(("data", "counts"), "needs `value`, the column with the counts")
+    for name, entry in document.axes.items():
+        if unit not in (None, ROW) and (entry.column or name) == unit:
+            yield Problem(("axes", name), f"cannot be the column `{unit}` that names the person")
+        if entry.columns is not None:
+            columns = list(entry.columns.values())
+            twice = next((column for column in columns if columns.count(column) > 1), None)
+            if twice is not None:
+                yield Problem(("axes", name, "columns"), f"has the column `{twice}` twice")
+
+
+def _groups(name: str, entry: AxisEntry) -> Iterator[Problem]:
+    """Every label that stands in the file is in one group of every level."""
+    if not isinstance(entry.levels, Mapping) or entry.inline is None:
+        return
+    place: Place = ("axes", name, "levels")
+    fine = True
+    for level, members in entry.levels.items():
+        seen: dict[Label, Label] = {}
+        for group, inside in members.items():
+            for label in inside:
+                if label not in entry.inline:
+                    yield Problem(
+                        (*place, level, group), _no_such("label", label, map(str, entry.inline))
+                    )
+                elif label in seen:
+                    yield Problem(
+                        (*place, level, group),
+                        f"has the label {label!r}, which `{seen[label]}` has already",
+                    )
+                seen.setdefault(label, group)
+        left = [label for label in entry.inline if label not in seen]
+        if left:
+            yield Problem((*place, level), f"has no group for the label {left[0]!r}")
+        fine = fine and not left and set(seen) <= set(entry.inline)
+    if fine:
+        try:
+            axis_of(name, entry, Path())
+        except DomainError as error:
+            yield Problem(place, f"cannot be used, as {_inner(error)}")
+
+
+def _shares(specification: Specification) -> Iterator[Problem]:
+    tables = specification.document.tables or {}
+    total = total_of(table.share for table in tables.values() if table.share is not None)
+    if total > 1:
+        yield Problem(("tables",), f"has shares that add up to {_decimal(total)}, more than 1")
+    folders: dict[str, str] = {}
+    for table in specification.tables:
+        folder = str(table.folder).casefold()
+        if folder in folders:
+            yield Problem(
+                ("tables", table.name),
+                f"would be written to the same folder as `{folders[folder]}`; give it another name",
+            )
+        folders.setdefault(folder, table.name)
+
+
+def _table(specification: Specification, name: str, place: Place) -> Iterator[Problem]:
+    table = specification.table(name)
+    axis_of_level = {
+        level: axis for axis, entry in table.axes.items() for level in (axis, *entry.level_names)
+    }
+    for i, margin in enumerate(table.hold):
+        at: Place = (*place, "hold", i)
+        yield from _margin(at, margin, axis_of_level)
+        if set(margin) == set(table.axes):
+            yield Problem(at, "holds every cell, so that nothing is left to protect")
+    for i, margin in enumerate(table.margins):
+        yield from _margin((*place, "publish", "margins", i), margin, axis_of_level)
+    if table.mechanism == "extended" and table.publish.decimals is not None:
+        own = specification.document.tables is None or (
+            (entry := specification.document.tables[name].publish) is not None
+            and "decimals" in entry.model_fields_set
+        )
+        yield Problem(
+            (*(place if own else ()), "publish", "decimals"),
+            "needs `mechanism: projected`; the extended one gives real values (null)",
+        )
+    if table.sums:
+        yield from _sums(specification, table, place)
+    else:
+        yield from _budget(table, None)
+
+
+def _sums(
+    specification: Specification, table: TableSpecification, place: Place
+) -> Iterator[Problem]:
+    at: Place = (*place, "sums")
+    if specification.document.data.counts is not None:
+        yield Problem(at, "needs records; `data.counts` has none")
+    for name in table.sums:
+        if not FOLDER_NAME.fullmatch(name):
+            yield Problem((*at, name), "must be a name of letters, digits, `_`, `-` and `.`")
+    total = total_of(entry.share for entry in table.sums.values())
+    if total >= 1:
+        yield Problem(
+            at, f"has shares that add up to {_decimal(total)}, which leaves nothing for the counts"
+        )
+        return
+    for part in (None, *table.sums):
+        yield from _budget(table, part)
+
+
+def _budget(table: TableSpecification, of: str | None) -> Iterator[Problem]:
+    try:
+        table.budget(of)
+    except BudgetError as error:
+        yield Problem(("privacy",), f"cannot be used, as {_inner(error)}")
+
+
+def _margin(
+    place: Place, margin: Sequence[str], axis_of_level: Mapping[str, str]
+) -> Iterator[Problem]:
+    used: dict[str, str] = {}
+    for name in margin:
+        if name not in axis_of_level:
+            yield Problem(place, _no_such("axis or level", name, axis_of_level))
+            continue
+        axis = axis_of_level[name]
+        if axis in used:
+            yield Problem(
+                place,
+                f"names `{name}` twice"
+                if used[axis] == name
+                else f"names `{used[axis]}` and `{name}`, which are levels of one axis, `{axis}`",
+            )
+        used[axis] = name
+
+
+def _no_such(kind: str, name: object, known: Any) -> str:
+    near = nearest(str(name), known)
+    hint = f"; did you mean `{near}`?" if near else ""
+    article = "an" if kind.startswith("a") else "a"
+    return f"names `{name}`, which is not {article} {kind} here{hint}"
+
+
+def _inner(error: Exception) -> str:
+    """A sentence of the library within one of ours."""
+    text = str(error).removesuffix(".")
+    return text[:1].lower() + text[1:]
+
+
+def _decimal(number: Fraction) -> str:
+    """A sum of decimals, all digits; it always ends."""
+    digits = 0
+    while number * 10**digits % 1:
+        digits += 1
+    text = f"{int(number * 10**digits):0{digits + 1}d}"
+    return f"{text[:-digits]}.{text[-digits:]}" if digits else text

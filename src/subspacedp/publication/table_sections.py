@@ -1,0 +1,101 @@
+"""The sections of what is published: tables, their sums, and the files they are written to."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from subspacedp.publication.fields import (
+    Field,
+    Margins,
+    Number,
+    Positive,
+    Section,
+    Share,
+    Strict,
+    Text,
+    WithJsonSchema,
+    model_validator,
+    said,
+)
+from subspacedp.release import MAX_DECIMALS
+
+__all__ = ["Publish", "Sum", "TableEntry", "TablePublish"]
+
+
+class TablePublish(Section):
+    """In which form a table is written."""
+
+    decimals: Annotated[
+        Annotated[int, Field(ge=0, le=MAX_DECIMALS)] | None,
+        WithJsonSchema({"type": ["integer", "null"], "minimum": 0, "maximum": MAX_DECIMALS}),
+    ] = Field(
+        default=None,
+        description="Digits after the point that add up exactly, 0 for whole numbers; null for "
+        "real values.",
+    )
+    margins: Margins = Field(
+        default=(), description="Further margins to publish beside the cells; they cost nothing."
+    )
+    non_negative: bool = Field(
+        default=False,
+        description="Whether to publish, beside the unbiased values, the nearest table without "
+        "negative ones, which is biased.",
+    )
+
+
+class Publish(TablePublish):
+    """What is written, where, and in which form."""
+
+    to: Text | None = Field(
+        default=None,
+        description="Folder of the release, relative to this file; `release` if not given. With "
+        "`tables`, each table has a folder of its own in it.",
+    )
+    sign: Text | None = Field(
+        default=None, description="Path of the private key (pem) that signs the release."
+    )
+
+
+class Sum(Section):
+    """Sums of a value over the records of each cell; each value clipped to a public range."""
+
+    column: Text | None = Field(
+        default=None, description="The column with the value; the sum's own name, if not given."
+    )
+    lower: Number = Field(description="Values below are moved up to it. Public.")
+    upper: Number = Field(description="Values above are moved down to it. Public.")
+    unit: Positive = Field(default=1.0, description="Values are rounded to multiples of it.")
+    share: Share = Field(
+        description="The part of the table's budget for these sums; the counts keep the rest."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Sum:
+        if self.lower >= self.upper:
+            raise said(f"must be below `upper`; got {self.lower:g} >= {self.upper:g}", "lower")
+        most = max(abs(self.lower), abs(self.upper)) / self.unit
+        if not 0.5 < most < 2**31 - 1:
+            raise said(f"must cut the range into 1 to 2**31 units; got {most:.3g} of them", "unit")
+        return self
+
+
+class TableEntry(Section):
+    """One of several tables that share the data and the budget."""
+
+    axes: Annotated[tuple[Text, ...], Strict(False), Field(min_length=1)] = Field(
+        description="The axes of this table, of those that `axes` defines."
+    )
+    hold: Margins = Field(default=(), description="Margins that are published exactly.")
+    share: Share | None = Field(
+        default=None,
+        description="The part of the budget for this table; all shares together are at most 1.",
+    )
+    mechanism: Literal["auto", "projected", "extended"] | None = Field(
+        default=None, description="As above, for this table alone."
+    )
+    publish: TablePublish | None = Field(
+        default=None, description="As above, for this table alone; other keys stay as above."
+    )
+    sums: dict[Text, Sum] = Field(
+        default_factory=dict, description="Clipped sums of a value beside the counts."
+    )

@@ -1,0 +1,226 @@
+"""The same records and the same key give the same tables on every engine."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from tests.io.oracle import tabulated, units_of
+
+from subspacedp.errors import DataError
+from subspacedp.io import (
+    AxisColumn,
+    ClippedValue,
+    bin_labels,
+    labels_from_data,
+    look,
+    open_source,
+    tabulate,
+)
+from subspacedp.tables import Axis
+
+# Labels that are hard on quoting, collations and case.
+AREAS = [
+    "01001", "1001", "a", "A", "ä", "Å", "it's", 'say "so"', "back\\slash", "new\nline", "per%cent",
+    "semi;colon", "-- no comment", "{brace}", "$1", "?", "tab\tbed", "b ", "zürich", "日本",
+]  # fmt: skip
+EDGES = (0, 5, 18, 65)
+AXES = [
+    AxisColumn(Axis("area", AREAS)),
+    AxisColumn(Axis("sex", ["F", "M"])),
+    AxisColumn(Axis("age", bin_labels(EDGES)), bins=EDGES),
+    AxisColumn(Axis("kind", range(3))),
+]
+SHAPE = (len(AREAS), 2, 4, 3)
+VALUE = ClippedValue(column="income", lower=-10.0, upper=40.0, unit=0.5)
+IDS = ["p", "P", "ä", "Ä", "p|1", "it's", "back\\slash", "émile", "日", "q"]
+
+
+def people(rows=600, seed=5):
+    rng = np.random.default_rng(seed)
+    return {
+        "person": [IDS[i] for i in rng.zipf(1.5, rows) % len(IDS)],
+        "number": rng.integers(-40, 60, rows).tolist(),
+        "area": [AREAS[i] for i in rng.zipf(1.3, rows) % len(AREAS)],
+        "sex": [("F", "M")[i] for i in rng.integers(0, 2, rows)],
+        "age": rng.integers(0, 90, rows).tolist(),
+        "kind": rng.integers(0, 3, rows).tolist(),
+        "income": (rng.integers(-120, 200, rows) / 4).tolist(),
+    }
+
+
+def expected(data, unit, **bounds):
+    rows = []
+    for i, who in enumerate(data[unit]):
+        age = sum(data["age"][i] >= edge for edge in EDGES) - 1
+        place = (AREAS.index(data["area"][i]), "FM".index(data["sex"][i]), age, data["kind"][i])
+        value = units_of(data["income"][i], VALUE.lower, VALUE.upper, VALUE.unit)
+        rows.append((who, int(np.ravel_multi_index(place, SHAPE)), value))
+    return tabulated(rows, SHAPE, **bounds)
+
+
+def duckdb_parquet(data, tmp_path, request):
+    pa.parquet.write_table(pa.table(data), tmp_path / "p.parquet")
+    return open_source("p.parquet", base=tmp_path)
+
+
+def duckdb_csv(data, tmp_path, request):
+    pa.csv.write_csv(pa.table(data), tmp_path / "p.csv")
+    return open_source(tmp_path / "p.csv")
+
+
+def postgres_table(data, tmp_path, request):
+    import psycopg
+
+    address = request.getfixturevalue("postgres")
+    with psycopg.connect(address, autocommit=True) as con:
+        con.execute('DROP TABLE IF EXISTS "Men & women"')
+        con.execute(
+            'CREATE TABLE "Men & women" (person varchar(40), number int, area text, sex char(3), '
+            "age smallint, kind bigint, income numeric(12, 4))"
+        )
+        with con.cursor() as cursor:
+            cursor.executemany(
+                'INSERT INTO "Men & women" VALUES (%s, %s, %s, %s, %s, %s, %s)',
+                list(zip(*data.values(), strict=True)),
+            )
+    return open_source(address, table="public.Men & women")
+
+
+def spark_parquet(data, tmp_path, request):
+    request.getfixturevalue("spark")
+    pa.parquet.write_table(pa.table(data), tmp_path / "p.parquet")
+    return open_source("spark:local[2]", table=str(tmp_path / "p.parquet"))
+
+
+ENGINES = [duckdb_parquet, duckdb_csv, postgres_table, spark_parquet]
+
+
+@pytest.fixture(params=ENGINES, ids=lambda engine: engine.__name__)
+def source(request, tmp_path):
+    with request.param(people(), tmp_path, request) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("unit", "records", "per_cell"),
+    [("person", 1, None), ("number", 7, None), ("person", 7, 2), ("number", 30, 1)],
+)
+def test_every_engine_finds_what_the_oracle_finds(source, unit, records, per_cell):
+    found = tabulate(
+        source, AXES, unit=unit, records=records, per_cell=per_cell, key=b"k\x00", value=VALUE
+    )
+    want = expected(
+        people(), unit, records=records, per_cell=per_cell or records, key=b"k\x00", valued=True
+    )
+    assert np.array_equal(found.everything.counts, want.everything)
+    assert np.array_equal(found.bounded.counts, want.bounded)
+    assert np.array_equal(found.sums, want.sums)
+    assert np.array_equal(found.sums_everything, want.sums_everything)
+    assert found.dropped == want.everything.sum() - want.bounded.sum()
+
+
+def test_rows_that_are_persons_and_sums(source):
+    found = tabulate(source, AXES, value=VALUE)
+    want = expected(people(), "number", records=1, per_cell=1, key="k", valued=True)
+    assert np.array_equal(found.everything.counts, want.everything)
+    assert np.array_equal(found.sums, want.sums_everything)
+    assert found.bounded is found.everything
+    assert np.array_equal(tabulate(source, AXES[:1]).bounded.counts.sum(), len(people()["age"]))
+
+
+def test_counts_are_added(source):
+    found = tabulate(source, AXES[:2], count="age")
+    data = people()
+    want = np.zeros(SHAPE[:2], np.int64)
+    for area, sex, age in zip(data["area"], data["sex"], data["age"], strict=True):
+        want[AREAS.index(area), "FM".index(sex)] += age
+    assert np.array_equal(found.everything.counts, want)
+
+
+def test_wrong_rows_are_counted_and_not_shown(source):
+    short = AxisColumn(Axis("area", AREAS[1:]))
+    wrong = people()["area"].count(AREAS[0])
+    with pytest.raises(DataError, match=f"^{wrong} rows have a value of `area` that is not among"):
+        tabulate(source, [short, *AXES[1:]])
+    with pytest.raises(DataError, match=f"^{wrong} rows have a value of `area` that is not among"):
+        tabulate(source, [short, *AXES[1:]], unit="person", key="k")
+
+
+def test_columns_labels_and_a_look(source):
+    assert set(source.columns) == set(people())
+    assert labels_from_data(source, "area") == sorted(AREAS)
+    columns = {column.name: column for column in look(source, limit=30)}
+    assert columns["area"].distinct == len(AREAS)
+    assert columns["area"].sample == tuple(sorted(AREAS))
+    assert columns["number"].distinct is None
+    assert columns["age"].kind == "whole"
+    assert columns["income"].kind == "real"
+    assert columns["sex"].nulls == 0.0
+
+
+def test_spellings_that_a_database_calls_equal_are_different_persons(postgres):
+    import psycopg
+
+    with psycopg.connect(postgres, autocommit=True) as con:
+        con.execute("DROP TABLE IF EXISTS folded")
+        con.execute("DROP COLLATION IF EXISTS folding")
+        con.execute(
+            "CREATE COLLATION folding "
+            "(provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+        )
+        con.execute("CREATE TABLE folded (u text COLLATE folding, a char(5) COLLATE folding)")
+        con.execute("INSERT INTO folded VALUES ('p', 'x'), ('P', 'x'), ('p', 'X')")
+    axis = AxisColumn(Axis("a", ["x", "X"]))
+    with open_source(postgres, table="folded") as source:
+        found = tabulate(source, [axis], unit="u", records=2, key="k")
+        assert found.everything.counts.tolist() == [2, 1]
+        assert found.dropped == 0
+        assert tabulate(source, [axis], unit="u", records=1, key="k").dropped == 1
+
+
+def test_the_database_is_only_read(postgres):
+    import psycopg
+
+    with psycopg.connect(postgres, autocommit=True) as con:
+        con.execute("DROP TABLE IF EXISTS mine")
+        con.execute("CREATE TABLE mine (a text)")
+        con.execute("INSERT INTO mine VALUES ('x')")
+    with open_source(postgres, table="mine") as source:
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            source._con.execute("DELETE FROM mine")
+        assert tabulate(source, [AxisColumn(Axis("a", ["x"]))]).everything.counts.tolist() == [1]
+        with pytest.raises(DataError, match="has no table `yours` that this user may read"):
+            open_source(postgres, table="yours")
+
+
+def test_a_server_that_goes_away_is_one_sentence(postgres):
+    import psycopg
+
+    with psycopg.connect(postgres, autocommit=True) as con:
+        con.execute("DROP TABLE IF EXISTS gone")
+        con.execute("CREATE TABLE gone (a text)")
+        con.execute("INSERT INTO gone VALUES ('planted')")
+        with open_source(postgres, table="gone") as source:
+            con.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+            )
+            with pytest.raises(DataError, match="did not answer the query") as caught:
+                tabulate(source, [AxisColumn(Axis("a", ["planted"]))])
+    assert caught.value.__context__ is None
+    assert "planted" not in str(caught.value)
+
+
+def test_passwords_are_not_shown(postgres):
+    with pytest.raises(DataError, match="did not accept the connection") as caught:
+        open_source("postgresql://me:hunter2@127.0.0.1:1/db", table="t")
+    assert "hunter2" not in repr(caught.value)
+    with pytest.raises(DataError) as caught:
+        open_source("postgresql://me:hunter2@host:port:hunter2/db?hunter2=1", table="t")
+    assert "hunter2" not in repr(caught.value)
+    address = postgres.replace("postgres@", "postgres:hunter2@")
+    with open_source(address, table="pg_catalog.pg_class") as source:
+        assert "hunter2" not in repr(source)
+        assert "hunter2" not in source.address
+        assert source.kind == "postgres"

@@ -1,0 +1,202 @@
+"""Plans: no data, the numbers of the mechanism, and the budget that a target takes."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import subspacedp as sdp
+from subspacedp.errors import BudgetError, ReleaseError
+from subspacedp.publication import SpecificationError, plan, read_specification
+from subspacedp.publication.planning import target_budget
+
+BUDGETS = [{"epsilon": 0.4}, {"epsilon": 0.4, "delta": 1e-6}, {"rho": 0.05}, {"mu": 0.3}]
+
+
+@pytest.fixture(autouse=True)
+def no_data(monkeypatch):
+    """Whoever opens a source fails."""
+
+    def opened(*_arguments, **_options):
+        raise AssertionError("data were opened")
+
+    monkeypatch.setattr("subspacedp.publication.tabulating.open_source", opened)
+    monkeypatch.setattr("subspacedp.io.duck.DuckSource.__init__", opened)
+
+
+def spec(**changes):
+    base = {
+        "data": {"source": "nowhere.parquet", "unit": "row"},
+        "axes": {
+            "county": {
+                "labels": ["c1", "c2", "c3", "c4"],
+                "levels": {"state": {"X": ["c1", "c2"], "Y": ["c3", "c4"]}},
+            },
+            "sex": {"labels": ["F", "M"]},
+        },
+        "hold": [["state"]],
+        "privacy": {"epsilon": 0.4},
+        "publish": {"margins": [["sex"], ["county"]]},
+    }
+    return {k: v for k, v in {**base, **changes}.items() if v is not None}
+
+
+@pytest.mark.parametrize("privacy", BUDGETS)
+@pytest.mark.parametrize("decimals", [None, 0])
+def test_a_plan_says_what_the_mechanism_says(privacy, decimals):
+    margins = [["sex"], ["county"]]
+    asked = spec(privacy=privacy, publish={"margins": margins, "decimals": decimals})
+    made = plan(asked)
+    assert list(made.waiting) == []
+    (release,) = made.releases
+    mechanism = release.mechanism
+    lines = {line.what: line for line in release.lines}
+    assert list(lines) == ["every cell", "state (held)", "sex", "county"]
+    accuracies = {
+        "every cell": mechanism.accuracy(),
+        "state (held)": mechanism.margin_accuracy("state"),
+        "sex": mechanism.margin_accuracy("sex"),
+        "county": mechanism.margin_accuracy("county"),
+    }
+    for what, accuracy in accuracies.items():
+        line = lines[what]
+        stderr = np.ravel(accuracy.stderr)
+        assert line.figures == stderr.size
+        assert line.stderr == (stderr.min(), stderr.max())
+        errors = np.ravel(accuracy.margin_of_error(0.95))
+        assert line.margin_of_error == (errors.min(), errors.max())
+    assert lines["state (held)"].fixed == 2
+    assert lines["state (held)"].margin_of_error == (0.0, 0.0)
+    assert lines["sex"].fixed == 0
+    direct = sdp.design(
+        mechanism.design.domain,
+        sdp.hold("state"),
+        mechanism.design.budget,
+        mechanism="auto",
+        decimals=decimals,
+    )
+    assert direct.design.as_dict() == mechanism.design.as_dict()
+
+
+def test_the_mechanisms_are_compared_and_auto_takes_the_better():
+    (release,) = plan(spec(privacy={"rho": 0.05})).releases
+    assert set(release.compared) == {"projected", "extended"}
+    assert all(isinstance(found, float) for found in release.compared.values())
+    best = min(release.compared, key=release.compared.get)
+    assert release.mechanism.design.mechanism == best
+    (rounded,) = plan(spec(publish={"decimals": 0})).releases
+    assert "real values" in rounded.compared["extended"]
+    assert rounded.mechanism.design.mechanism == "projected"
+
+
+def test_a_plan_is_plain_data():
+    made = plan(spec())
+    data = json.loads(json.dumps(made.as_dict(), allow_nan=False))
+    (release,) = data["releases"]
+    assert release["guarantee"] == "S"
+    assert release["cells"] == 8
+    assert release["budget"] == {"name": "pure", "epsilon": 0.4}
+    assert {"what", "figures", "published_exactly", "stderr", "margin_of_error_95"} == set(
+        release["errors"][0]
+    )
+    assert repr(made) == "Plan(table)"
+
+
+def test_labels_from_the_data_have_to_wait():
+    asked = spec(hold=[], publish={})
+    asked["axes"]["job"] = {"labels": "from-data"}
+    made = plan(asked)
+    assert list(made.releases) == []
+    assert list(made.waiting) == ["table"]
+    with pytest.raises(ReleaseError, match="read off the data"):
+        target_budget(read_specification(asked), 10)
+
+
+def test_several_tables_and_sums_are_planned_one_by_one():
+    sums = {"income": {"lower": 0, "upper": 100, "unit": 1, "share": 0.5}}
+    tables = {
+        "a": {"axes": ["county"], "hold": [["state"]], "share": 0.5, "sums": sums},
+        "b": {"axes": ["sex"], "share": 0.5},
+    }
+    made = plan(spec(hold=None, publish=None, tables=tables))
+    assert [release.name for release in made.releases] == ["a", "a-income", "b"]
+    counts, income, _ = made.releases
+    assert [line.what for line in income.lines] == ["every cell", "state"]
+    assert counts.mechanism.design.budget == sdp.PureDP(0.1)
+    assert income.mechanism.design.query.grid == 1
+
+
+def largest(asked, margin, name="table"):
+    (release,) = (r for r in plan(asked).releases if r.name == name)
+    mechanism = release.mechanism
+    accuracy = mechanism.accuracy() if margin is None else mechanism.margin_accuracy(*margin)
+    return float(np.max(accuracy.margin_of_error(0.95)))
+
+
+def scaled(budget, factor):
+    data = {k: v for k, v in budget.as_dict().items() if k != "name"}
+    first = next(iter(data))
+    return data | {first: data[first] * factor}
+
+
+@pytest.mark.parametrize("privacy", BUDGETS)
+@pytest.mark.parametrize("margin", [None, ("sex",)])
+@pytest.mark.parametrize("decimals", [None, 0])
+def test_the_target_is_reached_and_not_with_less(privacy, margin, decimals):
+    asked = spec(privacy=privacy, publish={"decimals": decimals})
+    budget = target_budget(read_specification(asked), 21.5, margin=margin)
+    assert largest(asked | {"privacy": scaled(budget, 1)}, margin) <= 21.5
+    # Margins on a lattice come in steps of at most one unit.
+    assert largest(asked | {"privacy": scaled(budget, 0.94)}, margin) > 21.5 - 1
+    assert largest(asked | {"privacy": scaled(budget, 0.8)}, margin) > 21.5
+
+
+@pytest.mark.parametrize("privacy", BUDGETS)
+@pytest.mark.parametrize("shares", [(0.6, 0.4), (0.37, 0.11)])
+@pytest.mark.parametrize("target", [7.5, 33.0])
+def test_the_target_of_one_of_several_tables(privacy, shares, target):
+    tables = {
+        "a": {"axes": ["county", "sex"], "hold": [["state"]], "share": shares[0]},
+        "b": {"axes": ["sex"], "share": shares[1]},
+    }
+    asked = spec(hold=None, publish={"decimals": 0}, privacy=privacy, tables=tables)
+    budget = target_budget(read_specification(asked), target, table="a")
+    assert largest(asked | {"privacy": scaled(budget, 1)}, None, "a") <= target
+    assert largest(asked | {"privacy": scaled(budget, 0.8)}, None, "a") > target - 1
+
+
+def test_targets_that_cannot_be():
+    asked = read_specification(spec())
+    with pytest.raises(SpecificationError, match="no table `b`"):
+        target_budget(asked, 10, table="b")
+    with pytest.raises(ReleaseError, match="fixed by the invariants"):
+        target_budget(asked, 10, margin=("state",))
+    with pytest.raises(ReleaseError, match="positive finite number"):
+        target_budget(asked, 0)
+    with pytest.raises(ReleaseError, match="positive finite number"):
+        target_budget(asked, math.nan)
+    with pytest.raises(sdp.errors.DomainError, match="no level `age`"):
+        target_budget(asked, 10, margin=("age",))
+    with pytest.raises(BudgetError, match="decimals"):
+        target_budget(read_specification(spec(publish={"decimals": 0})), 0.3)
+
+
+def test_a_bounded_table_is_planned_as_one():
+    data = {"source": "nowhere.parquet", "unit": "person", "records": 3}
+    (release,) = plan(spec(data=data)).releases
+    assert release.mechanism.design.capped
+    (rows,) = plan(spec()).releases
+    assert np.all(release.mechanism.accuracy().stderr > rows.mechanism.accuracy().stderr)
+
+
+@pytest.mark.xfail(reason="a MemoryError instead of a sentence", raises=MemoryError, strict=True)
+def test_a_table_that_memory_cannot_hold_is_refused():
+    axes = {name: {"labels": list(range(2000))} for name in "abcd"}
+    with pytest.raises(sdp.errors.SubspaceDPError, match="cells"):
+        plan(spec(axes=axes, hold=[["a"]], publish={}))
+
+
+def test_a_large_gaussian_budget_has_a_plan():
+    (release,) = plan(spec(privacy={"mu": 64.0})).releases
+    assert release.lines[0].margin_of_error[1] < 1
