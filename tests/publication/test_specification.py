@@ -18,7 +18,7 @@ from subspacedp.publication.reading import load_yaml
 ROOT = Path(__file__).parents[2]
 
 RECORDS = """\
-data: {source: persons.parquet, unit: person_id, records: 3, per_cell: 2, table: t, key: spring}
+data: {source: persons.parquet, unit: person_id, records: 3, per_cell: 2, table: t, key: spring, without_unit: refuse}
 axes:
   county: {labels: codes/counties.csv, levels: [state, region]}
   sex: {column: SEX, labels: [F, M]}

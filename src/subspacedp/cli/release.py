@@ -26,6 +26,9 @@ def run(
     with progress() as tell:
         made = publish(specification, out=out, dry_run=dry_run, compare=compare, progress=tell)
     console = Console(highlight=False)
+    warn = Console(stderr=True, highlight=False)
+    for note in made.confidential_notes:
+        warn.print(f"[bold yellow]For you alone:[/] {escape(note)}", soft_wrap=True)
     if made.folder is None:
         if as_json:
             print(json.dumps({"dry_run": True, "releases": list(made.mechanisms)}))

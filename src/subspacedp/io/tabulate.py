@@ -74,6 +74,7 @@ def tabulate(
     key: bytes | str | None = None,
     value: ClippedValue | None = None,
     count: str | None = None,
+    without_unit: bool = False,
     progress: Progress | None = None,
 ) -> Tabulated:
     r"""Tables of a source, in one statement that the engine runs.
@@ -96,6 +97,9 @@ def tabulate(
     count
         For a source that is tabulated already: the column with the counts. Rows of one cell are
         added, and a cell without a row has no one in it.
+    without_unit
+        Whether rows that do not say whose they are stay out of everything, held totals included;
+        otherwise they are an error.
     progress
         Called with a public sentence before each step.
 
@@ -148,7 +152,7 @@ def tabulate(
         statement = _rows_are_persons(source, axes, domain, value)
     else:
         secret = choice_key(key or "")
-        statement = _persons(source, axes, domain, value, unit, (m, k), secret)
+        statement = _persons(source, axes, domain, value, unit, (m, k), secret, without_unit)
     tell(f"counting in {source.kind}")
     batches = source.batches(statement)
     tell("filling the table")
@@ -192,12 +196,15 @@ def _persons(
     unit: str,
     bounds: tuple[int, int],
     key: str,
+    without_unit: bool,
 ) -> Any:
     """All records by cell, and below them what the bound leaves out, in one statement."""
     ibis = need("ibis", "publish")
 
-    table = source.table
     unit_of(source, unit)
+    table = source.table
+    if without_unit:
+        table = table.filter(table[unit].notnull())
     keys = {f"k{i}": key_of(entry, source, table) for i, entry in enumerate(axes)}
     extra = {}
     if value is not None:
@@ -274,7 +281,8 @@ def _check(
     lost = int(columns["lost"].sum())
     if lost:
         raise DataError(
-            f"{rows_have(lost)} no value of `{unit}`, so it is not known whose they are.",
+            f"{rows_have(lost)} no value of `{unit}`, so it is not known whose they are; with "
+            "`without_unit: leave-out` they stay out.",
             column=unit,
             rows=lost,
         )

@@ -146,8 +146,9 @@ class Guarantee:
         if self.capped:
             out.append(
                 f"At most {records} a person{f', and {cell},' if cell else ''} "
-                f"{'take' if n.records > 1 else 'takes'} part in what noise protects, so the "
-                "figures describe that bounded table; the held figures count all records."
+                f"{'take' if n.records > 1 else 'takes'} part in what noise protects; the held "
+                "figures count all records, and the others are those of the bounded table, moved "
+                "evenly to agree with them."
             )
         else:
             out.append(

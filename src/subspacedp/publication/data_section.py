@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from subspacedp.publication.addresses import source_problem
 from subspacedp.publication.fields import Field, Persons, Section, Text, model_validator, rule, said
 
@@ -62,6 +64,11 @@ class Data(Section):
         description="Any text; decides which records stay of a person who has more than `records`. "
         "It need not be secret, and must not be chosen in view of the data.",
     )
+    without_unit: Literal["refuse", "leave-out"] | None = Field(
+        default=None,
+        description="What to do with records that do not say which person they are of: `refuse`, "
+        "if not given; `leave-out` of everything, held totals included.",
+    )
     counts: Counts | None = Field(
         default=None, description="A table that was counted before, instead of records."
     )
@@ -69,7 +76,7 @@ class Data(Section):
     @model_validator(mode="after")
     def _check(self) -> Data:
         if self.counts is not None:
-            for name in ("source", "unit", "table", "key"):
+            for name in ("source", "unit", "table", "key", "without_unit"):
                 if getattr(self, name) is not None:
                     raise said("is for records and cannot stand beside `counts`", name)
         elif self.source is None:
@@ -80,8 +87,9 @@ class Data(Section):
             _check_source(self.source, self.table)
         if self.unit == ROW and self.records > 1:
             raise said("must be 1 with `unit: row`, where every row is another person", "records")
-        if self.unit == ROW and self.key is not None:
-            raise said("needs a column as `unit`", "key")
+        for name in ("key", "without_unit"):
+            if self.unit == ROW and getattr(self, name) is not None:
+                raise said("needs a column as `unit`", name)
         if self.per_cell is not None and self.per_cell > self.records:
             raise said(
                 f"must be at most `records`; got {self.per_cell} > {self.records}", "per_cell"

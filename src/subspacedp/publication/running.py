@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -26,6 +26,7 @@ from subspacedp.release import Release, check_new_folder, read_private_key
 __all__ = ["Publication", "as_specification", "run"]
 
 Progress = Callable[[str], None]
+MUCH = 0.05  # of the records
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -40,11 +41,14 @@ class Publication:
         The mechanism of every release, by name.
     folder
         Where the public files are; None after a dry run.
+    confidential_notes
+        What the curator should know and nobody else: it depends on the data without protection.
     """
 
     releases: Mapping[str, Release]
     mechanisms: Mapping[str, Mechanism]
     folder: Path | None
+    confidential_notes: tuple[str, ...] = ()
 
     @property
     def release(self) -> Release:
@@ -123,8 +127,13 @@ def run(
     for asked in releases:
         found = data[asked.name]
         mechanisms[asked.name].check(found.protected, everything=found.everything)
+    notes = tuple(
+        note for asked in releases for note in _bound_note(asked.name, data[asked.name], mechanisms)
+    )
     if dry_run:
-        return Publication(releases={}, mechanisms=mechanisms, folder=None)
+        return Publication(
+            releases={}, mechanisms=mechanisms, folder=None, confidential_notes=notes
+        )
     made: dict[str, Release] = {}
     for asked in releases:
         found = data[asked.name]
@@ -136,7 +145,24 @@ def run(
     if comparison is not None:
         tell("comparing with the confidential counts")
         write_comparison(made, {name: one.protected for name, one in data.items()}, comparison)
-    return Publication(releases=made, mechanisms=mechanisms, folder=target)
+    return Publication(
+        releases=made, mechanisms=mechanisms, folder=target, confidential_notes=notes
+    )
+
+
+def _bound_note(
+    name: str, data: Confidential, mechanisms: Mapping[str, Mechanism]
+) -> Iterator[str]:
+    """A warning when the bound leaves out so much that held totals distort the rest."""
+    if not data.dropped or not mechanisms[name].design.space.rank:
+        return
+    share = data.dropped / max(1, data.records)
+    if share >= MUCH:
+        yield (
+            f"{name}: the bound on a person's records leaves out {share:.0%} of them. Held totals "
+            "count all, so every cell of a held group is raised by the same amount to meet its "
+            "total, small cells too. A larger `records`, or holding less, keeps the cells closer."
+        )
 
 
 def as_specification(thing: Any) -> Specification:

@@ -31,6 +31,7 @@ class Confidential:
     protected: Any
     everything: Any  # None where nothing was bounded
     dropped: int
+    records: int
 
     def __repr__(self) -> str:
         return "Confidential(hidden)"
@@ -80,12 +81,15 @@ def tabulate_release(
         key=choice_key(specification) if capped else None,
         value=value,
         count=data.counts.value if data.counts is not None else None,
+        without_unit=data.without_unit == "leave-out",
         progress=progress,
     )
+    records = int(found.everything.counts.sum())
     if asked.sum is None:
         everything = found.everything if capped else None
-        return Confidential(found.bounded, everything, found.dropped)
-    return Confidential(found.sums, found.sums_everything if capped else None, found.dropped)
+        return Confidential(found.bounded, everything, found.dropped, records)
+    sums = found.sums_everything if capped else None
+    return Confidential(found.sums, sums, found.dropped, records)
 
 
 def _columns(table: TableSpecification, domain: Domain) -> list[AxisColumn]:

@@ -190,7 +190,9 @@ def _notes(
         contributions = (
             f"At most {n.records} record{'s' if n.records > 1 else ''} of a person{cell} count "
             "where noise protects; which ones stay of a person with more is decided by a keyed "
-            "hash that looks at nobody else. Figures that are held exact count all records."
+            "hash that looks at nobody else. Figures that are held exact count all records, and "
+            "the other figures are moved to agree with them, every cell of a held group by the "
+            "same amount: the more records the bound left out, the farther."
         )
     budget = [f"{name}: {release.design.budget}" for name, release in releases.items()]
     return ReportNotes(
