@@ -100,14 +100,12 @@ def test_what_is_held_needs_no_budget():
         budget_for(DOMAIN, HELD, margin_of_error=5, weights=np.zeros((6, 2)))
 
 
-@pytest.mark.xfail(reason="the smallest budget of 64-bit noise is returned instead", strict=True)
 def test_what_is_held_needs_no_budget_for_large_sensitivities_either():
     relation = sdp.ReplaceOne(records=10_000)
     with pytest.raises(ReleaseError, match="fixed by the invariants"):
         budget_for(DOMAIN, HELD, margin_of_error=5, margin=("state",), neighbours=relation)
 
 
-@pytest.mark.xfail(reason="said to be fixed by the invariants", strict=True)
 def test_a_target_beyond_every_error_is_not_said_to_be_fixed():
     try:
         budget_for(DOMAIN, HELD, margin_of_error=1e11)

@@ -215,7 +215,6 @@ def test_sums_of_a_bounded_table(world):
     assert verify_folder(made.folder).ok
 
 
-@pytest.mark.xfail(reason="two releases of one name: the counts are lost", strict=True)
 def test_a_sum_named_counts_does_not_take_the_place_of_the_counts(world):
     sums = {"counts": {"column": "income", "lower": 0, "upper": 600, "unit": 10, "share": 0.5}}
     try:
@@ -225,7 +224,6 @@ def test_a_sum_named_counts_does_not_take_the_place_of_the_counts(world):
     assert len(made.releases) == 2
 
 
-@pytest.mark.xfail(reason="two releases of one name: one is lost", strict=True)
 def test_a_table_named_like_the_sum_of_another_does_not_take_its_place(world):
     spec = several(world)
     spec["tables"] = {
@@ -239,7 +237,6 @@ def test_a_table_named_like_the_sum_of_another_does_not_take_its_place(world):
     assert len(made.releases) == 3
 
 
-@pytest.mark.xfail(reason="refused only after noise was drawn", strict=True)
 @pytest.mark.parametrize("name", ["report.html", "README.txt", "dictionary.csv"])
 def test_a_table_named_like_a_file_is_refused_before_noise(world, name, monkeypatch):
     monkeypatch.setattr(ReleaseKeys, "fresh", _no_noise)
@@ -498,7 +495,6 @@ def test_an_altered_value_fails_without_a_signature(unsigned):
     assert not verify_folder(unsigned).ok
 
 
-@pytest.mark.xfail(reason="margins are checked in their Parquet form only", strict=True)
 @pytest.mark.parametrize("alter", [bump, lambda path: path.unlink()], ids=["altered", "gone"])
 def test_the_csv_of_a_margin_is_checked_too(unsigned, alter):
     alter(unsigned / "margins" / "state-by-sex.csv")
@@ -547,7 +543,6 @@ def test_a_comparison_of_sums_and_bounded_tables_is_with_what_noise_protects(wor
     assert sum(incomes["confidential"].to_pylist()) > 100 * world.counts(2).sum()
 
 
-@pytest.mark.xfail(reason="the comparison lands in the published folder", strict=True)
 @pytest.mark.parametrize("inside", ["release/private", "release", "release/deep/private"])
 def test_a_comparison_within_the_release_is_refused_before_noise(world, monkeypatch, inside):
     monkeypatch.setattr(ReleaseKeys, "fresh", _no_noise)

@@ -42,7 +42,7 @@ budget: {ledger: budget.db, account: census-2010}
 title: People of two states
 about: What the office counted.
 contact: the office
-"""
+"""  # noqa: E501 - tests name the line numbers
 
 WIDE = """\
 data:

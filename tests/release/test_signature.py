@@ -90,7 +90,6 @@ def test_it_can_be_checked_by_its_own_description(folder, key):
         lambda f: (f / "link").symlink_to(f / "a.csv"),
         pytest.param(
             lambda f: (f / "link").symlink_to(f.parent),
-            marks=pytest.mark.xfail(reason="a link to a folder is not looked at", strict=True),
         ),
     ],
 )

@@ -102,7 +102,7 @@ def release(
     """Tabulate, add noise, and publish what a specification says."""
     from subspacedp.cli.release import run
 
-    run(specification, out, compare, dry_run=dry_run, as_json=as_json)
+    raise typer.Exit(run(specification, out, compare, dry_run=dry_run, as_json=as_json))
 
 
 @app.command()
@@ -147,4 +147,9 @@ def main() -> None:
         app()
     except SubspaceDPError as error:
         typer.echo(f"subspacedp: {error}", err=True)
+        sys.exit(2)
+    except MemoryError:
+        typer.echo(
+            "subspacedp: This takes more memory than there is; ask for fewer cells.", err=True
+        )
         sys.exit(2)

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table as RichTable
 
-from subspacedp.publication import read_specification
+from subspacedp.publication import SpecificationError, read_specification
 from subspacedp.publication.planning import PlannedRelease, plan, target_budget
 
 __all__ = ["run"]
@@ -33,6 +33,8 @@ def run(
         what = "every cell" if names is None else " × ".join(names) or "the grand total"
         print(f"A margin of error of {target:g} (95 %) for {what} takes {budget}.")
         return
+    if margin is not None or table is not None:
+        raise SpecificationError("`--margin` and `--table` are for `--target-error`; give it too.")
     made = plan(specification)
     if as_json:
         print(json.dumps(made.as_dict(), ensure_ascii=False))

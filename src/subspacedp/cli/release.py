@@ -18,9 +18,7 @@ from subspacedp.release import verify_folder
 __all__ = ["run"]
 
 
-def run(
-    path: Path, out: Path | None, compare: Path | None, *, dry_run: bool, as_json: bool
-) -> None:
+def run(path: Path, out: Path | None, compare: Path | None, *, dry_run: bool, as_json: bool) -> int:
     """Publish, verify what was written, and say where it is."""
     specification = read_specification(path)
     with progress() as tell:
@@ -32,17 +30,17 @@ def run(
     if made.folder is None:
         if as_json:
             print(json.dumps({"dry_run": True, "releases": list(made.mechanisms)}))
-            return
+            return 0
         console.print(
             "The data fit the specification: "
             f"{', '.join(escape(name) for name in made.mechanisms)}."
         )
         console.print("Nothing was written, and no budget was spent.")
-        return
+        return 0
     checked = verify_folder(made.folder)
     if as_json:
         print(json.dumps(_summary(made, verified=checked.ok), ensure_ascii=False))
-        return
+        return 0 if checked.ok else 1
     console.print(Padding(checks_table(checked), (0, 0, 0, 2)))
     if compare is not None:
         console.print(
@@ -50,6 +48,7 @@ def run(
         )
     console.print(f"Published: {escape(str(made.folder))}", soft_wrap=True)
     console.print(f"Open {escape(str(made.folder / 'report.html'))}", soft_wrap=True)
+    return 0 if checked.ok else 1
 
 
 def _summary(made: Publication, *, verified: bool) -> dict[str, object]:

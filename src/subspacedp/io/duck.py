@@ -173,8 +173,8 @@ def _scan(path: Path) -> str:
 def _header(path: Path) -> str:
     opened = gzip.open if path.name.endswith(".gz") else open
     try:
-        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
-            return str(file.readline()).rstrip("\r\n")
+        with opened(path, "rb") as file:  # decoding ahead would find what is wrong further down
+            return str(file.readline(), "utf-8-sig").rstrip("\r\n")
     except (OSError, EOFError, UnicodeDecodeError) as error:
         kind = type(error).__name__
     raise DataError(f"The first line of `{path.name}` could not be read as UTF-8 text ({kind}).")

@@ -96,6 +96,8 @@ def budget_for(
         asked: Accuracy = (
             made.accuracy(weights) if margin is None else made.margin_accuracy(*margin)
         )
+        if not np.any(np.asarray(asked.stderr) > 0):
+            raise ReleaseError("The figures in question are fixed by the invariants: no error.")
         found = asked.margin_of_error(level, simultaneous=simultaneous)
         return float(np.max(found, initial=0.0))
 
@@ -110,7 +112,7 @@ def _smallest(error: Callable[[float], float], target: float) -> float:
             high /= 4
         low = high / 4
         if high <= LEAST:
-            raise ReleaseError("The figures in question are fixed by the invariants: no error.")
+            raise ReleaseError(f"Every budget brings the margin of error down to {target:g}.")
     else:
         while error(high) > target:
             low, high = high, high * 4

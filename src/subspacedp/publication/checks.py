@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["cross_problems"]
 
+COUNTS = "counts"  # the folder of the counts where sums stand beside them
+FILES = ("README.txt", "dictionary.csv", "report.html", "signature.json")
 FOLDER_NAME = re.compile(r"\w[\w.-]*")
 
 
@@ -36,6 +38,7 @@ def cross_problems(specification: Specification) -> Iterator[Problem]:
         yield from _groups(name, entry)
     if document.tables is None:
         yield from _table(specification, ONLY, ())
+        yield from _folders(specification)
         return
     known = True
     for name, table in document.tables.items():
@@ -54,6 +57,7 @@ def cross_problems(specification: Specification) -> Iterator[Problem]:
             yield Problem(place, "needs a `share` of the budget")
     if known:
         yield from _shares(specification)
+        yield from _folders(specification)
         for name in document.tables:
             yield from _table(specification, name, ("tables", name))
 
@@ -144,15 +148,28 @@ def _shares(specification: Specification) -> Iterator[Problem]:
     total = total_of(table.share for table in tables.values() if table.share is not None)
     if total > 1:
         yield Problem(("tables",), f"has shares that add up to {_decimal(total)}, more than 1")
-    folders: dict[str, str] = {}
+
+
+def _folders(specification: Specification) -> Iterator[Problem]:
+    """Every release has a folder of its own, and none is named like a file beside them."""
+    alone = specification.document.tables is None
+    wanted: list[tuple[str, Place]] = []
     for table in specification.tables:
-        folder = str(table.folder).casefold()
-        if folder in folders:
+        place: Place = () if alone else ("tables", table.name)
+        if not alone or table.sums:
+            wanted.append((COUNTS if alone else table.name, place))
+        wanted += [
+            (name if alone else f"{table.name}-{name}", (*place, "sums", name))
+            for name in table.sums
+        ]
+    taken = {name.casefold(): name for name in FILES}
+    for name, at in wanted:
+        other = taken.get(name.casefold())
+        if other is not None:
             yield Problem(
-                ("tables", table.name),
-                f"would be written to the same folder as `{folders[folder]}`; give it another name",
+                at, f"would be written to the same folder as `{other}`; give it another name"
             )
-        folders.setdefault(folder, table.name)
+        taken[name.casefold()] = name
 
 
 def _table(specification: Specification, name: str, place: Place) -> Iterator[Problem]:

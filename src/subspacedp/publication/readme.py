@@ -41,9 +41,9 @@ def readme(
         "----------------------",
         "",
         _wrapped(
-            "`value` is the truth plus random noise of mean zero: it may be negative, and it is "
-            "unbiased. Use it as it is in sums, differences, averages and regressions; do not "
-            "move negative values to zero first."
+            f"`value` is {_truth(releases)} plus random noise of mean zero: it may be negative, "
+            "and it is unbiased for that. Use it as it is in sums, differences, averages and "
+            "regressions; do not move negative values to zero first."
         ),
         "",
         _wrapped(
@@ -68,6 +68,15 @@ def readme(
         "",
     ]
     return "\n".join(parts)
+
+
+def _truth(releases: Mapping[str, Release]) -> str:
+    if any(release.design.capped for release in releases.values()):
+        return (
+            "the count of a bounded number of records a person, moved to agree with the figures "
+            "published exactly, which count all records,"
+        )
+    return "the truth"
 
 
 def _wrapped(text: str, hanging: str = "") -> str:

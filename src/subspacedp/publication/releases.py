@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms import Mechanism, design
 from subspacedp.privacy import Budget
+from subspacedp.publication.checks import COUNTS
 from subspacedp.publication.data_section import ROW
 from subspacedp.publication.specification import Specification
 from subspacedp.publication.table_specification import ONLY, TableSpecification
@@ -15,7 +17,7 @@ from subspacedp.tables.queries import Cells
 
 __all__ = ["COUNTS", "Asked", "asked_releases", "bounded", "choice_key"]
 
-COUNTS = "counts"  # the release of the counts where sums stand beside it
+MOST_CELLS = 2 * 10**8  # of one release: a table of float64 is 1.6 GB then, and several are needed
 KEY = "subspacedp"  # decides which records stay where the specification names no key
 
 
@@ -62,6 +64,12 @@ class Asked:
         """The mechanism that the specification asks for, or another one for comparison."""
         specification = self.table.specification
         counts = self.sum is None
+        if domain.size > MOST_CELLS:
+            raise ReleaseError(
+                f"The table `{self.table.name}` has {domain.size:,} cells, and at most "
+                f"{MOST_CELLS:,} can be published; leave out an axis, or take coarser labels.",
+                cells=domain.size,
+            )
         return design(
             self.query(domain),
             self.table.held() if counts else None,

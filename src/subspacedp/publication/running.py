@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike
@@ -106,7 +107,7 @@ def run(
             "`budget` names a ledger, and this version has none yet; remove the key."
         )
     target = _target(asked_for, out)
-    comparison = None if compare is None else check_new_folder(compare)
+    comparison = None if compare is None else _comparison(compare, target)
     releases = asked_releases(asked_for)
     signing = asked_for.document.publish.sign
     key = None if signing is None else read_private_key(asked_for.folder / signing)
@@ -141,13 +142,29 @@ def run(
         made[asked.name] = mechanisms[asked.name].release(
             found.protected, everything=found.everything, seed=seed
         )
-    write_publication(asked_for, releases, made, target, key=key, progress=tell)
     if comparison is not None:
         tell("comparing with the confidential counts")
         write_comparison(made, {name: one.protected for name, one in data.items()}, comparison)
+    try:
+        write_publication(asked_for, releases, made, target, key=key, progress=tell)
+    except BaseException:
+        if comparison is not None:
+            shutil.rmtree(comparison, ignore_errors=True)
+        raise
     return Publication(
         releases=made, mechanisms=mechanisms, folder=target, confidential_notes=notes
     )
+
+
+def _comparison(compare: str | PathLike[str], target: Path) -> Path:
+    folder = check_new_folder(compare)
+    here, there = folder.resolve(), target.resolve()
+    if here == there or here in there.parents or there in here.parents:
+        raise ReleaseError(
+            "The comparison is confidential and the release is public: neither folder can be in "
+            "the other."
+        )
+    return folder
 
 
 def _bound_note(

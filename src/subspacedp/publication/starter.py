@@ -72,7 +72,7 @@ class _Proposal:
         return [f"  # {comment}" for comment in self.comments] + [mark + line for line in entry]
 
 
-def starter(columns: Sequence[ColumnLike], source: str) -> str:
+def starter(columns: Sequence[ColumnLike], source: str, table: str | None = None) -> str:
     """A commented specification for a file with these columns, ready to be edited.
 
     Parameters
@@ -81,6 +81,8 @@ def starter(columns: Sequence[ColumnLike], source: str) -> str:
         What was seen of the columns.
     source
         The path or address to write into it; a password in an address is left out.
+    table
+        The table that was looked at, in a database.
 
     Returns
     -------
@@ -104,7 +106,7 @@ def starter(columns: Sequence[ColumnLike], source: str) -> str:
     return "\n".join(
         [
             *_heading(skipped),
-            *_data(units, counted, wide, source),
+            *_data(units, counted, wide, source, table),
             *_axes(axes),
             *_rest(axes, values if not counted else []),
             "",
@@ -139,13 +141,17 @@ def _heading(skipped: list[str]) -> list[str]:
 
 
 def _data(
-    units: list[ColumnLike], counted: list[ColumnLike], wide: list[ColumnLike], source: str
+    units: list[ColumnLike],
+    counted: list[ColumnLike],
+    wide: list[ColumnLike],
+    source: str,
+    named: str | None,
 ) -> list[str]:
     readable = _readable(source)
     where = quoted(readable)
     table = []
     if source_problem(readable, None):
-        table = ["table: persons  # the table within the database"]
+        table = [f"table: {quoted(named or 'persons')}  # the table within the database"]
     lines = ["data:"]
     if counted:
         lines += [

@@ -41,7 +41,7 @@ def open_data(specification: Specification) -> Source:
     """Open the source of a specification."""
     data = specification.document.data
     table = data.counts.table if data.counts is not None else data.table
-    return open_source(specification.source, base=specification.folder, table=table)
+    return open_source(data.where, base=specification.folder, table=table)
 
 
 def found_labels(

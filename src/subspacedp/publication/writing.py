@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from subspacedp.errors import ReleaseError
 from subspacedp.inference import biased_non_negative
 from subspacedp.publication.readme import readme
 from subspacedp.publication.releases import Asked, bounded
@@ -30,6 +31,7 @@ __all__ = ["BIASED", "publication_report", "write_publication"]
 
 BIASED = "non-negative-biased"
 DICTIONARY = "dictionary.csv"
+NONE_FOUND = "No table without negative values was found that keeps the held figures."
 Progress = Callable[[str], None]
 
 
@@ -101,7 +103,12 @@ def _write_release(asked: Asked, release: Release, folder: Path) -> list[Publish
             PublishedFile(name=f"{prefix}{stem}.parquet", holds="The same, for programs."),
         ]
     if asked.table.publish.non_negative and asked.sum is None:
-        out.append(_write_biased(release, folder, prefix))
+        try:
+            out.append(_write_biased(release, folder, prefix))
+        except ReleaseError:
+            # The noise decided that there is none; refusing now would invite another try.
+            (folder / f"{BIASED}.txt").write_text(NONE_FOUND, "utf-8")
+            out.append(PublishedFile(name=f"{prefix}{BIASED}.txt", holds=NONE_FOUND))
     return out
 
 
@@ -143,9 +150,9 @@ def _write_dictionary(
                 of = "label" if level.name == axis.name else f"group of `{axis.name}`"
                 rows.append((level.name, f"{of}; {level.groups} of them", kind))
     rows += [
-        ("value", "the released figure: unbiased; exact where stderr is 0", "number"),
+        ("value", f"the released figure: {_of(releases)}; exact where stderr is 0", "number"),
         ("stderr", "standard error of the value, from the law of the noise", "number"),
-        ("lower", "lower end of an interval that covers the true figure with 95 %", "number"),
+        ("lower", "lower end of an interval that covers it without the noise, with 95 %", "number"),
         ("upper", "upper end of the same interval", "number"),
     ]
     rows += [(c.name, c.meaning, c.type) for file in files for c in file.columns]
@@ -153,6 +160,12 @@ def _write_dictionary(
         writer = csv.writer(handle, lineterminator="\n")
         writer.writerow(["column", "meaning", "type"])
         writer.writerows(dict.fromkeys(rows))
+
+
+def _of(releases: Mapping[str, Release]) -> str:
+    if any(release.design.capped for release in releases.values()):
+        return "unbiased for the bounded table moved to agree with the held figures"
+    return "unbiased"
 
 
 def _with_digest(file: PublishedFile, folder: Path) -> PublishedFile:

@@ -165,20 +165,27 @@ def write_margins(release: Release, margins: Sequence[Sequence[str]], folder: Pa
 def _check_margins(release: Release, source: Path) -> list[Check]:
     """Margins beside the values must follow from them."""
     import pyarrow as pa
+    import pyarrow.csv
     import pyarrow.parquet
 
     checks = []
-    for path in sorted((source / MARGINS).glob("*.parquet")):
+    stems = {path.with_suffix("") for path in (source / MARGINS).glob("*.*")}
+    for path in sorted(
+        Path(f"{stem}{suffix}") for stem in stems for suffix in (".csv", ".parquet")
+    ):
         name = f"{MARGINS}/{path.name}"
         try:
-            table = pyarrow.parquet.read_table(path)
-            levels = [
-                c for c in table.column_names if c not in ("value", "stderr", "lower", "upper")
-            ]
-            wanted = release.margin(*levels).columns(LEVEL)
-            different = [
-                c for c in wanted if not _close(np.asarray(wanted[c]), table[c].to_numpy())
-            ]
+            names = pyarrow.parquet.read_schema(path.with_suffix(".parquet")).names
+            levels = [c for c in names if c not in ("value", "stderr", "lower", "upper")]
+            wanted = {c: np.asarray(v) for c, v in release.margin(*levels).columns(LEVEL).items()}
+            if path.suffix == ".csv":
+                types = {c: pa.array(column[:1]).type for c, column in wanted.items()}
+                options = pyarrow.csv.ConvertOptions(column_types=types)
+                table = pyarrow.csv.read_csv(path, convert_options=options)
+            else:
+                table = pyarrow.parquet.read_table(path)
+            different = [c for c in wanted if not _close(wanted[c], table[c].to_numpy())]
+            different += [c for c in table.column_names if c not in wanted]
         except (OSError, KeyError, pa.ArrowException, SubspaceDPError):
             checks.append(Check(name, False, "is not a margin of this release"))
             continue

@@ -122,10 +122,16 @@ def _read_public_key(path: str | PathLike[str]) -> bytes:
 
 def _digests(folder: Path) -> dict[str, str]:
     return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        path.relative_to(folder).as_posix(): hashlib.sha256(_content(path)).hexdigest()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.relative_to(folder).as_posix() != SIGNATURE
+        if (path.is_file() or path.is_symlink())
+        and path.relative_to(folder).as_posix() != SIGNATURE
     }
+
+
+def _content(path: Path) -> bytes:
+    """A link to a folder, or to nothing, stands for its target's name."""
+    return path.read_bytes() if path.is_file() else f"link to {path.readlink()}".encode()
 
 
 def _message(digests: dict[str, str]) -> bytes:

@@ -25,6 +25,7 @@ ACCENT, SECOND, INK, GRID = "#0072b2", "#d55e00", "#24292f", "#d0d7de"
 PADDING = {"left": 16, "right": 6, "top": 4, "bottom": 4}  # the page's font may be wider
 WIDTH = 420  # of the whole drawing: readable on a phone, two beside each other on a desk
 TAG = re.compile(r"<[^<>]*>")
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 # An image is one thing to a screen reader: its parts have no roles, and name spaces are HTML's own.
 NEEDLESS = re.compile(
     r' (?:xmlns(?::xlink)?|version|role|aria-[a-z]+|pointer-events|stroke-miterlimit)="[^"]*"'
@@ -161,7 +162,7 @@ def estimates_chart(
     # Two groups may have the same text: rows are told apart by number, and named by a list of
     # JSON strings, which is a list of strings in Vega's expressions too.
     names = alt.Axis(
-        labelExpr=f"{json.dumps(list(labels))}[datum.value]", labelLimit=190, grid=False
+        labelExpr=f"{json.dumps(_drawable(list(labels)))}[datum.value]", labelLimit=190, grid=False
     )
     y = alt.Y("row:O", title=None, axis=names, sort=None)
     base = alt.Chart(alt.InlineData(values=values)).encode(y=y)
@@ -239,9 +240,18 @@ def _drawn(chart: Any, description: str, height: int) -> str:
         domainColor=GRID,
         tickColor=GRID,
     )
-    svg = str(convert.vegalite_to_svg(sized.to_dict(), allowed_base_urls=[]))
+    svg = str(convert.vegalite_to_svg(_drawable(sized.to_dict()), allowed_base_urls=[]))
     bare = TAG.sub(lambda tag: NEEDLESS.sub("", tag[0]), svg)
     return bare.replace("<svg", f'<svg role="img" aria-label="{escape(description)}"', 1)
+
+
+def _drawable(part: Any) -> Any:
+    """The same with a mark for every sign that XML does not know, on which drawing would abort."""
+    if isinstance(part, str):
+        return NOT_XML.sub("\N{REPLACEMENT CHARACTER}", part)
+    if isinstance(part, dict):
+        return {_drawable(key): _drawable(value) for key, value in part.items()}
+    return [_drawable(item) for item in part] if isinstance(part, list) else part
 
 
 def _range(least: float, most: float | None) -> str:
