@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from subspacedp import datasets, inference
+    from subspacedp.disclosure import audit_invariants, audit_privacy, audit_releases
     from subspacedp.errors import SubspaceDPError
     from subspacedp.invariants import LinearInvariants, hold, zeros
     from subspacedp.mechanisms import budget_for, design, impose, impose_on
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
         ApproxDP,
         GaussianDP,
         PureDP,
+        Spend,
         calibrate_gaussian,
+        compose,
         gaussian_delta,
         paper_constant,
     )
-    from subspacedp.publication import plan, read_specification, run
+    from subspacedp.publication import audit, plan, read_specification, run
     from subspacedp.release import Release, certificate_schema
     from subspacedp.subspace import null_space
     from subspacedp.tables import (
@@ -53,12 +56,18 @@ __all__ = [
     "PureDP",
     "Release",
     "ReplaceOne",
+    "Spend",
     "SubspaceDPError",
     "Table",
+    "audit",
+    "audit_invariants",
+    "audit_privacy",
+    "audit_releases",
     "budget_for",
     "calibrate_gaussian",
     "certificate_schema",
     "check_sensitivity",
+    "compose",
     "datasets",
     "design",
     "gaussian_delta",
@@ -75,6 +84,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "disclosure": ["audit_invariants", "audit_privacy", "audit_releases"],
     "errors": ["SubspaceDPError"],
     "invariants": ["LinearInvariants", "hold", "zeros"],
     "mechanisms": ["budget_for", "design", "impose", "impose_on"],
@@ -83,11 +93,13 @@ _HOME = {
         "ApproxDP",
         "GaussianDP",
         "PureDP",
+        "Spend",
         "calibrate_gaussian",
+        "compose",
         "gaussian_delta",
         "paper_constant",
     ],
-    "publication": ["plan", "read_specification", "run"],
+    "publication": ["audit", "plan", "read_specification", "run"],
     "release": ["Release", "certificate_schema"],
     "subspace": ["null_space"],
     "tables": [

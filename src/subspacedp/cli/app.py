@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from subspacedp.cli.ledger import ledger_app
 from subspacedp.errors import SubspaceDPError
 
 __all__ = ["app", "main"]
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 demo = typer.Typer(help="Demonstrations on public data that ship with the package.")
 app.add_typer(demo, name="demo", no_args_is_help=True)
+app.add_typer(ledger_app, name="ledger", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
 
@@ -103,6 +105,21 @@ def release(
     from subspacedp.cli.release import run
 
     raise typer.Exit(run(specification, out, compare, dry_run=dry_run, as_json=as_json))
+
+
+@app.command()
+def audit(
+    specification: Annotated[Path, typer.Argument(help="The specification.")],
+    structure: Annotated[
+        bool,
+        typer.Option("--structure", help="Look at the invariants alone; no data are opened."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Say what the held figures give away by themselves, before anything is released."""
+    from subspacedp.cli.audit import run
+
+    run(specification, structure=structure, as_json=as_json)
 
 
 @app.command()

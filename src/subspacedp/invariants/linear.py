@@ -164,8 +164,9 @@ class HeldMatrix:
         effect = (self.matrix @ records).tocsc()[:, np.flatnonzero(possible)]
         if not neighbours.keeps_total:
             return not np.any(effect.data)
-        first = effect[:, [0]].toarray()
-        return not np.any(effect.toarray() != first) if effect.shape[1] else True
+        if effect.shape[1] == 0:
+            return True  # nobody can have a record at all
+        return not np.any(effect.toarray() != effect[:, [0]].toarray())
 
     def as_list(self) -> list[dict[str, Any]]:
         """What is held, as plain data."""

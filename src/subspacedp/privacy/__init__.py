@@ -1,6 +1,7 @@
 """Privacy: budgets, the exact Gaussian trade-off, and the guarantees plain, S and G."""
 
 from subspacedp.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
+from subspacedp.privacy.composition import Composed, Spend, compose
 from subspacedp.privacy.gaussian import calibrate_gaussian, gaussian_delta, paper_constant
 from subspacedp.privacy.guarantees import Coverage, Guarantee, Kind, kind_of
 
@@ -8,12 +9,15 @@ __all__ = [
     "ZCDP",
     "ApproxDP",
     "Budget",
+    "Composed",
     "Coverage",
     "GaussianDP",
     "Guarantee",
     "Kind",
     "PureDP",
+    "Spend",
     "calibrate_gaussian",
+    "compose",
     "gaussian_delta",
     "kind_of",
     "paper_constant",

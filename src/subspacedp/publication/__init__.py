@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from subspacedp.publication.auditing import audit
     from subspacedp.publication.budgeting import budget_of, neighbours_of
     from subspacedp.publication.code_lists import CodeList, read_code_list
     from subspacedp.publication.planning import Plan, plan
@@ -24,6 +25,7 @@ __all__ = [
     "Specification",
     "SpecificationError",
     "TableSpecification",
+    "audit",
     "budget_of",
     "neighbours_of",
     "plan",
@@ -34,6 +36,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "auditing": ["audit"],
     "budgeting": ["budget_of", "neighbours_of"],
     "code_lists": ["CodeList", "read_code_list"],
     "planning": ["Plan", "plan"],

@@ -15,7 +15,7 @@ from subspacedp.privacy import Budget
 from subspacedp.publication.budgeting import budget_of
 from subspacedp.publication.problems import SpecificationError
 from subspacedp.publication.releases import Asked, asked_releases, bounded, public_domain
-from subspacedp.publication.specification import Specification
+from subspacedp.publication.specification import Specification, as_specification
 from subspacedp.release import Accuracy
 from subspacedp.tables import Domain
 
@@ -95,8 +95,6 @@ def plan(
     specification: Specification | str | PathLike[str] | Mapping[str, Any],
 ) -> Plan:
     """The expected error of everything that a specification publishes; no data are opened."""
-    from subspacedp.publication.running import as_specification
-
     asked_for = as_specification(specification)
     releases, waiting = [], []
     for asked in asked_releases(asked_for):

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from subspacedp.errors import InvariantError, ReleaseError
+from subspacedp.ledger import (
+    Ledger,
+    LedgerError,
+    Reservation,
+    certificate_digest,
+    invariants_of,
+    open_ledger,
+    spend_of,
+)
 from subspacedp.mechanisms import Mechanism
 from subspacedp.publication.comparing import write_comparison
-from subspacedp.publication.releases import asked_releases, public_domain
-from subspacedp.publication.specification import Specification, read_specification
+from subspacedp.publication.releases import Asked, asked_releases, public_domain
+from subspacedp.publication.specification import Specification, as_specification
 from subspacedp.publication.table_specification import RELEASE
 from subspacedp.publication.tabulating import (
     Confidential,
@@ -22,9 +31,9 @@ from subspacedp.publication.tabulating import (
     tabulate_release,
 )
 from subspacedp.publication.writing import write_publication
-from subspacedp.release import Release, check_new_folder, read_private_key
+from subspacedp.release import Design, Release, check_new_folder, read_private_key
 
-__all__ = ["Publication", "as_specification", "run"]
+__all__ = ["Publication", "run"]
 
 Progress = Callable[[str], None]
 MUCH = 0.05  # of the records
@@ -99,13 +108,12 @@ def run(
     1. The folder appears complete or not at all, and an existing one is never touched.
     2. Everything that can be refused is refused before noise is drawn.
     3. Nothing in the folder depends on the confidential data but through the releases.
+    4. Where `budget` names an account, it has paid for all releases before the first random word
+       is drawn; a run that dies later has spent, and a dry run only looks whether there is room.
     """
     tell = progress or (lambda sentence: None)
     asked_for = as_specification(specification)
-    if asked_for.document.budget is not None:
-        raise ReleaseError(
-            "`budget` names a ledger, and this version has none yet; remove the key."
-        )
+    account = _account(asked_for, seed)
     target = _target(asked_for, out)
     comparison = None if compare is None else _comparison(compare, target)
     releases = asked_releases(asked_for)
@@ -131,10 +139,16 @@ def run(
     notes = tuple(
         note for asked in releases for note in _bound_note(asked.name, data[asked.name], mechanisms)
     )
+    designs = [mechanisms[asked.name].design for asked in releases]
     if dry_run:
+        if account is not None:
+            account[0].check(account[1], [spend_of(design) for design in designs])
         return Publication(
             releases={}, mechanisms=mechanisms, folder=None, confidential_notes=notes
         )
+    paid = None if account is None else _reserve(account, designs, asked_for, tell)
+    if paid is not None:
+        paid.drawing()
     made: dict[str, Release] = {}
     for asked in releases:
         found = data[asked.name]
@@ -151,8 +165,58 @@ def run(
         if comparison is not None:
             shutil.rmtree(comparison, ignore_errors=True)
         raise
+    if paid is not None:
+        _commit(paid, releases, made, target)
     return Publication(
         releases=made, mechanisms=mechanisms, folder=target, confidential_notes=notes
+    )
+
+
+def _account(specification: Specification, seed: int | None) -> tuple[Ledger, str] | None:
+    """The account that pays, found before any data are opened."""
+    paying = specification.document.budget
+    if paying is None:
+        return None
+    if seed is not None:
+        raise ReleaseError(
+            "A release from a chosen seed is not private, and no account can pay for it; leave out "
+            "`seed` or `budget`."
+        )
+    address = paying.ledger
+    ledger = open_ledger(address if "://" in address else specification.folder / address)
+    return ledger, ledger.account(paying.account).name
+
+
+def _reserve(
+    account: tuple[Ledger, str],
+    designs: Sequence[Design],
+    specification: Specification,
+    tell: Progress,
+) -> Reservation:
+    ledger, name = account
+    tell(f"paying from account {name}")
+    return ledger.reserve(
+        name,
+        [spend_of(design) for design in designs],
+        note=specification.document.title or "",
+        held=[invariants_of(design) for design in designs],
+    )
+
+
+def _commit(
+    paid: Reservation, asked: Sequence[Asked], made: Mapping[str, Release], target: Path
+) -> None:
+    ids = [made[one.name].release_id for one in asked]
+    digests = [certificate_digest(target / one.folder) for one in asked]
+    try:
+        paid.commit(ids, target.absolute(), digests)
+    except LedgerError as error:
+        sentence = str(error)
+    else:
+        return
+    raise LedgerError(
+        f"`{target}` is published, and entry {paid.number} has paid for it, but the ledger "
+        f"could not note that: {sentence}"
     )
 
 
@@ -180,15 +244,6 @@ def _bound_note(
             "count all, so every cell of a held group is raised by the same amount to meet its "
             "total, small cells too. A larger `records`, or holding less, keeps the cells closer."
         )
-
-
-def as_specification(thing: Any) -> Specification:
-    """A specification from a path, a mapping, or itself."""
-    if isinstance(thing, Specification):
-        return thing
-    if isinstance(thing, (str, PathLike)):
-        return read_specification(Path(thing))
-    return read_specification(thing)
 
 
 def _target(specification: Specification, out: str | PathLike[str] | None) -> Path:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ try:
 except ImportError:
     raise missing_extra() from None
 
-__all__ = ["Specification", "read_specification"]
+__all__ = ["Specification", "as_specification", "read_specification"]
 
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.]+://|spark:")
 
@@ -155,3 +156,12 @@ class Specification:
     def __repr__(self) -> str:
         name = f"{self.path.name!r}, " if self.path else ""
         return f"Specification({name}tables: {', '.join(self.names)})"
+
+
+def as_specification(thing: Any) -> Specification:
+    """A specification from a path, a mapping, or itself."""
+    if isinstance(thing, Specification):
+        return thing
+    if isinstance(thing, (str, PathLike)):
+        return read_specification(Path(thing))
+    return read_specification(thing)

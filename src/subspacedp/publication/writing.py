@@ -12,6 +12,7 @@ import numpy as np
 
 from subspacedp.errors import ReleaseError
 from subspacedp.inference import biased_non_negative
+from subspacedp.publication.auditing import given_away
 from subspacedp.publication.readme import readme
 from subspacedp.publication.releases import Asked, bounded
 from subspacedp.publication.specification import Specification
@@ -209,6 +210,11 @@ def _notes(
         )
     budget = [f"{name}: {release.design.budget}" for name, release in releases.items()]
     return ReportNotes(
+        disclosure={
+            name: given_away(release)
+            for name, release in releases.items()
+            if release.design.space.rank
+        },
         about=specification.document.about or "",
         contact=specification.document.contact or "",
         budget=budget if len(budget) > 1 else (),

@@ -60,6 +60,9 @@ class ReportNotes:
     contributions
         How the records of a person were bounded, and whether the held figures count the records
         beyond the bound.
+    disclosure
+        Name of a release → what its held figures give away by themselves; blank lines separate
+        paragraphs.
     non_negative
         Whether a second, biased version without negative values is published beside this one.
     signature
@@ -75,6 +78,7 @@ class ReportNotes:
     source: str = ""
     budget: Sequence[str] = ()
     contributions: str = ""
+    disclosure: Mapping[str, str] = field(default_factory=dict)
     non_negative: bool = False
     signature: str = ""
     margins: Mapping[str, Sequence[str | Sequence[str]]] = field(default_factory=dict)

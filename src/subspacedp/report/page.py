@@ -87,6 +87,9 @@ def write_report(
                 for levels in about.margins.get(name, ())
             ),
             most_bytes=share,
+            disclosure=tuple(
+                part for part in about.disclosure.get(name, "").split("\n\n") if part.strip()
+            ),
         )
         for number, (name, release) in enumerate(named.items(), 1)
     ]

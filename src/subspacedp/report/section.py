@@ -55,6 +55,8 @@ class Section:
         Margins chosen for publication, each by the names of its levels.
     most_bytes
         What its rows may add to the page.
+    disclosure
+        What its held figures give away by themselves, in paragraphs.
     """
 
     release: Release
@@ -62,6 +64,7 @@ class Section:
     prefix: str
     chosen: tuple[tuple[str, ...], ...]
     most_bytes: int
+    disclosure: tuple[str, ...] = ()
 
     @cached_property
     def cells(self) -> Estimates:

@@ -1,0 +1,33 @@
+"""`subspacedp audit SPEC`: what the held figures give away by themselves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from subspacedp.cli.show import progress
+from subspacedp.publication.auditing import audit
+
+__all__ = ["run"]
+
+
+def run(path: Path, *, structure: bool, as_json: bool) -> None:
+    """Print the audit of every table."""
+    with progress() as tell:
+        found = audit(path, structure=structure, progress=tell)
+    if as_json:
+        print(json.dumps({name: one.as_dict() for name, one in found.items()}, ensure_ascii=False))
+        return
+    console = Console(highlight=False)
+    for name, one in found.items():
+        if len(found) > 1:
+            console.print(f"\n[bold]{escape(name)}[/]")
+        console.print(escape(str(one)), soft_wrap=True)
+    if not structure:
+        console.print(
+            "\n[dim]Read from the held figures alone. They are confidential until they are "
+            "published, and so is this.[/]"
+        )

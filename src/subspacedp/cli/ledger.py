@@ -1,0 +1,216 @@
+"""`subspacedp ledger`: accounts that releases are paid from."""
+
+from __future__ import annotations
+
+import json
+import math
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from subspacedp.errors import BudgetError, ReleaseError
+
+if TYPE_CHECKING:
+    from subspacedp.privacy import Budget
+
+__all__ = ["ledger_app"]
+
+ledger_app = typer.Typer(help="Accounts that releases are paid from.", no_args_is_help=True)
+
+Where = Annotated[
+    str, typer.Argument(help="The ledger: a path, or postgresql://user@host/database.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
+
+
+class Relation(StrEnum):
+    """The change of the data that an account is for."""
+
+    REPLACE = "replace-one"
+    ADD_REMOVE = "add-remove-one"
+
+
+@ledger_app.command()
+def create(
+    ledger: Where,
+    account: Annotated[str, typer.Argument(help="The name of the new account.")],
+    epsilon: Annotated[
+        float | None, typer.Option(help="Limit ε: alone it adds up ε of pure releases.")
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Limit δ beside ε: all kinds of releases, exactly.")
+    ] = None,
+    rho: Annotated[float | None, typer.Option(help="Limit ρ, zero-concentrated.")] = None,
+    mu: Annotated[float | None, typer.Option(help="Limit μ, for Gaussian noise.")] = None,
+    neighbours: Annotated[
+        Relation, typer.Option(help="The change of the data to protect against.")
+    ] = Relation.REPLACE,
+    records: Annotated[int, typer.Option(help="The most records of a person.")] = 1,
+    per_cell: Annotated[
+        int | None, typer.Option(help="The most of these in one cell; all by default.")
+    ] = None,
+    unit: Annotated[str, typer.Option(help="Whose change that is.")] = "person",
+    note: Annotated[str, typer.Option(help="Anything to remember.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Open an account; the ledger is made with its first one."""
+    from subspacedp.ledger import open_ledger
+    from subspacedp.tables import AddRemoveOne, ReplaceOne
+
+    kind = ReplaceOne if neighbours is Relation.REPLACE else AddRemoveOne
+    relation = kind(records=records, per_cell=per_cell)
+    with open_ledger(ledger) as opened:
+        made = opened.create(
+            account, _limit(epsilon, delta, rho, mu), relation, unit=unit, note=note
+        )
+    if as_json:
+        print(json.dumps(made.as_dict(), ensure_ascii=False))
+        return
+    print(f"Account `{made.name}`: {made.limit}, for {made.neighbours} (unit: {made.unit}).")
+
+
+@ledger_app.command()
+def show(
+    ledger: Where,
+    account: Annotated[
+        str | None, typer.Argument(help="The account; all of them by default.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what is spent and what is left, under every accounting."""
+    data = _export(ledger, account)
+    for one in data["accounts"]:
+        one["open"] = sum(e["state"] in ("reserved", "drawing") for e in one.pop("entries"))
+    if as_json:
+        print(json.dumps(data, ensure_ascii=False))
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    for one in data["accounts"]:
+        console.print(
+            f"\n[bold]{escape(one['name'])}[/]: limit {_budget(one['limit'])}, "
+            f"[bold]{escape(one['left'])}[/] left; {escape(one['neighbours']['name'])}, unit "
+            f"{escape(one['unit'])}"
+        )
+        table = Table(box=None, padding=(0, 2), header_style="dim")
+        table.add_column("spent")
+        table.add_column("", justify="right")
+        for name, words in _ACCOUNTINGS.items():
+            value = one["totals"][name]
+            table.add_row(words, "[dim]not defined[/]" if value is None else _up(value))
+        console.print(table)
+        if one["open"]:
+            console.print(
+                f"  [yellow]{one['open']} never committed; they count.[/] "
+                "`subspacedp ledger history` lists them."
+            )
+    if not data["accounts"]:
+        console.print("There are no accounts yet.")
+
+
+@ledger_app.command()
+def history(
+    ledger: Where,
+    account: Annotated[str, typer.Argument(help="The account.")],
+    as_json: Json = False,
+) -> None:
+    """List everything that an account has paid for."""
+    entries = _export(ledger, account)["accounts"][0]["entries"]
+    if as_json:
+        print(json.dumps(entries, ensure_ascii=False))
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    table.add_column("entry", justify="right")
+    for heading in ("reserved (UTC)", "state", "budget", "folder", "note"):
+        table.add_column(heading, overflow="fold")
+    colours = {"committed": "green", "cancelled": "dim"}
+    for entry in entries:
+        linked = f"replaces {entry['replaces']}. " if entry["replaces"] is not None else ""
+        table.add_row(
+            str(entry["number"]),
+            entry["reserved"][:19].replace("T", " "),
+            f"[{colours.get(entry['state'], 'yellow')}]{entry['status']}[/]",
+            "; ".join(_budget(release["budget"]) for release in entry["releases"]),
+            escape(entry["folder"] or ""),
+            escape(linked + entry["note"]),
+        )
+    Console(highlight=False).print(table if entries else "Nothing was spent yet.")
+
+
+@ledger_app.command()
+def export(
+    ledger: Where,
+    account: Annotated[
+        str | None, typer.Argument(help="The account; all of them by default.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write, which must be new; else to print.")
+    ] = None,
+    as_json: Json = True,
+) -> None:
+    """Print or write everything as JSON: accounts, limits, entries, totals, invariants."""
+    del as_json  # it is JSON in any case
+    text = json.dumps(_export(ledger, account), ensure_ascii=False, indent=1)
+    if out is None:
+        print(text)
+        return
+    try:
+        with out.open("x", encoding="utf-8") as handle:
+            handle.write(text + "\n")
+    except FileExistsError:
+        raise ReleaseError(f"`{out}` exists already; it is not overwritten.") from None
+    except OSError as error:
+        raise ReleaseError(f"Cannot write `{out}`: {error.strerror}.") from None
+    print(f"Wrote `{out}`.")
+
+
+_ACCOUNTINGS = {
+    "releases": "releases",
+    "epsilon": "ε, added up",
+    "epsilon_at_delta_1e-6": "ε at δ = 1e-6",
+    "epsilon_at_delta_1e-9": "ε at δ = 1e-9",
+    "rho": "ρ, zero-concentrated",
+    "mu": "μ, Gaussian",
+}
+
+
+def _export(ledger: str, account: str | None) -> dict[str, Any]:
+    from subspacedp.ledger import open_ledger
+
+    with open_ledger(ledger) as opened:
+        return opened.export(account)
+
+
+def _limit(
+    epsilon: float | None, delta: float | None, rho: float | None, mu: float | None
+) -> Budget:
+    from subspacedp.privacy import ZCDP, ApproxDP, GaussianDP, PureDP
+
+    given = [value for value in (epsilon, rho, mu) if value is not None]
+    if len(given) == 1 and (delta is None or epsilon is not None):
+        if epsilon is not None:
+            return PureDP(epsilon) if delta is None else ApproxDP(epsilon, delta)
+        return ZCDP(rho) if rho is not None else GaussianDP(given[0])
+    raise BudgetError("An account has one limit: --epsilon, --epsilon and --delta, --rho, or --mu.")
+
+
+def _budget(data: dict[str, Any]) -> str:
+    letters = {"epsilon": "ε", "delta": "δ", "rho": "ρ", "mu": "μ"}
+    return ", ".join(f"{letters[k]} = {v:g}" for k, v in data.items() if k in letters)
+
+
+def _up(value: float) -> str:
+    """Six digits, the last one rounded up: what is spent is not told as less."""
+    if isinstance(value, int) or value == 0:
+        return f"{value:,}"
+    places = 5 - math.floor(math.log10(value))
+    return f"{math.ceil(round(value * 10**places, 6)) / 10**places:.6g}"

@@ -1,0 +1,334 @@
+"""What the invariants give away, before any release and across releases.
+
+The audit reads the held values, which are published exactly anyway, and nothing else of the data.
+Proofs: docs/proofs/disclosure.md.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.disclosure.bounds import CellBounds
+from subspacedp.disclosure.coverage import (
+    QuestionCoverage,
+    coverage,
+    kind_of_parts,
+    question_weights,
+)
+from subspacedp.disclosure.linkage import Linkage, linkage
+from subspacedp.disclosure.moves import Loss, Move, move_loss, smallest_move
+from subspacedp.disclosure.programs import Progress
+from subspacedp.disclosure.ranges import (
+    CellRange,
+    SmallTotal,
+    cell_bounds,
+    programs_of,
+    small_totals,
+    worst_cells,
+)
+from subspacedp.disclosure.values import AnyHeld, Given, given, joined
+from subspacedp.errors import BudgetError, InvariantError
+from subspacedp.invariants import HeldMargins, HeldMatrix
+from subspacedp.privacy import Budget, Kind
+from subspacedp.subspace import space_of
+from subspacedp.tables import Domain, Neighbours
+
+__all__ = ["InvariantAudit", "audit_invariants"]
+
+LISTED = 20  # findings of each kind that are listed; all are counted
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class InvariantAudit:
+    """What the invariants say by themselves; `str()` is a report, `as_dict()` plain data.
+
+    Guarantees
+    ----------
+    1. Everything here is a function of the domain, the invariants and the held values.
+    2. A cell reported as pinned has that count in every table of counts with the held values; a
+       range contains the count of every such table.
+    3. Cells that were neither bounded sharply nor shown to be wide are counted in `not_examined`.
+    """
+
+    parts: tuple[Given, ...]
+    whole: Given
+    neighbours: Neighbours
+    narrow: int
+    smallest_group: int
+    rank: int
+    free: tuple[str, ...]
+    kind: Kind
+    fixed_cells: int  # by the invariants alone, whatever their values
+    bounds: CellBounds | None
+    worst: tuple[CellRange, ...]
+    small_count: int
+    small: tuple[SmallTotal, ...]
+    move: Move | None
+    loss: Loss | None
+    linkage: Linkage | None
+
+    @property
+    def cells(self) -> int:
+        """The number of cells."""
+        return self.whole.domain.size
+
+    @property
+    def pinned(self) -> int:
+        """How many cells can have one count only."""
+        return self.fixed_cells if self.bounds is None else int(self.bounds.pinned.sum())
+
+    @property
+    def pinned_people(self) -> int:
+        """How many of these have somebody in them."""
+        if self.bounds is None:
+            return 0
+        return int(np.count_nonzero(self.bounds.pinned & (self.bounds.lower > 0)))
+
+    @property
+    def narrow_cells(self) -> int:
+        """How many cells have a range of at most `narrow` and are not pinned."""
+        if self.bounds is None:
+            return 0
+        width = self.bounds.width
+        return int(np.count_nonzero((width > 0) & (width <= self.narrow)))
+
+    @property
+    def not_examined(self) -> int:
+        """How many cells the programs that were allowed did not reach."""
+        return 0 if self.bounds is None else self.bounds.open
+
+    def covers(self, weights: npt.ArrayLike | None = None, **labels: Any) -> QuestionCoverage:
+        """Whether the invariants answer a question, given by weights or by labels."""
+        return coverage(self.parts, self.whole, weights, labels, self.neighbours, self.kind)
+
+    def range_of(self, weights: npt.ArrayLike | None = None, **labels: Any) -> tuple[float, float]:
+        """The least and the largest answer over all tables with the held values.
+
+        By two linear programs over tables of real numbers, hence safe for whole ones too; ends are
+        brought to whole numbers where the weights are whole.
+        """
+        if self.whole.values is None:
+            raise InvariantError("The range of an answer needs the held values.")
+        w = question_weights(self.whole.domain, weights, labels)[0].reshape(-1)
+        programs = programs_of(self.whole)
+        known = np.where(programs.lower == programs.upper, programs.lower, 0)
+        low, high = programs.ends(w[programs.free]) if programs.free.size else (0.0, 0.0)
+        base = float(w @ known)
+        if np.array_equal(w, np.rint(w)):
+            low, high = np.ceil(low - programs.slack), np.floor(high + programs.slack)
+        return base + float(low), base + float(high)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The findings as plain data, for JSON and reports."""
+        return {
+            "held": [str(part.bound) for part in self.parts],
+            "cells": self.cells,
+            "rank": self.rank,
+            "protected_dimensions": self.cells - self.rank,
+            "kind": self.kind,
+            "neighbours": str(self.neighbours),
+            "cost_nothing": list(self.free),
+            "fixed_cells": self.fixed_cells,
+            "read_values": self.bounds is not None,
+            "pinned": self.pinned,
+            "pinned_with_people": self.pinned_people,
+            "narrow": self.narrow,
+            "narrow_cells": self.narrow_cells,
+            "not_examined": self.not_examined,
+            "method": None if self.bounds is None else self.bounds.method,
+            "programs": 0 if self.bounds is None else self.bounds.programs,
+            "worst": [cell.as_dict() for cell in self.worst],
+            "smallest_group": self.smallest_group,
+            "small_totals": self.small_count,
+            "small": [small.as_dict() for small in self.small],
+            "smallest_move": None if self.move is None else self.move.as_dict(),
+            "loss_of_move": None if self.loss is None else self.loss.as_dict(),
+            "linkage": None if self.linkage is None else self.linkage.as_dict(),
+        }
+
+    def __str__(self) -> str:
+        paragraphs = [" ".join(p) for p in (self._what(), self._cells(), self._people()) if p]
+        lines = [textwrap.fill(p, 100) for p in paragraphs]
+        if self.linkage is not None:
+            lines.append(textwrap.fill(str(self.linkage), 100))
+        for title, findings in (
+            ("Narrowest cells:", self.worst),
+            (f"Held totals of at most {self.smallest_group}:", self.small),
+        ):
+            if findings:
+                lines.append("\n".join([title, *(f"  {finding}" for finding in findings)]))
+        return "\n\n".join(lines)
+
+    def _what(self) -> list[str]:
+        together = " together" if len(self.parts) > 1 else ""
+        out = [
+            f"Held exact{together}: {self.whole.bound} ({self.rank:,} independent figures of "
+            f"{self.cells:,})."
+        ]
+        if self.free:
+            out.append(f"No neighbouring change can alter {' and '.join(self.free)}: free of cost.")
+        return out
+
+    def _cells(self) -> list[str]:
+        if self.bounds is None:
+            return [
+                f"{_cells(self.fixed_cells)} fixed whatever the held values are; these were not "
+                "given, so nothing more is said of single cells."
+            ]
+        out = [
+            f"With counts that are whole and not negative, {_cells(self.pinned)} pinned to one "
+            f"count, {self.pinned_people:,} of them with somebody inside; {self.narrow_cells:,} "
+            f"more have a range of at most {self.narrow}.",
+            f"{_totals(self.small_count)} {self.smallest_group} or less.",
+        ]
+        if self.not_examined:
+            out.append(
+                f"{_cells(self.not_examined)} not examined: {self.bounds.programs:,} linear "
+                "programs were allowed."
+            )
+        return out
+
+    def _people(self) -> list[str]:
+        if self.move is None:
+            return ["No change of the table that keeps every invariant is known."]
+        return [str(self.move), *([] if self.loss is None else [str(self.loss)])]
+
+    def __repr__(self) -> str:
+        return f"InvariantAudit({self.whole.bound}; {self.pinned:,} of {self.cells:,} cells pinned)"
+
+
+def audit_invariants(
+    domain: Domain,
+    held: AnyHeld | Sequence[AnyHeld],
+    values: Any = None,
+    *,
+    neighbours: Neighbours,
+    budget: Budget | None = None,
+    decimals: int | None = None,
+    capped: bool = False,
+    narrow: int = 2,
+    smallest_group: int = 2,
+    programs: int = 200,
+    progress: Progress | None = None,
+) -> InvariantAudit:
+    """Find out what the invariants give away by themselves.
+
+    Parameters
+    ----------
+    domain
+        The table's axes.
+    held
+        What a release holds exact, or a list with what each of several releases holds.
+    values
+        The exact totals, one array a held margin (as `release.exact` has them), and a list of these
+        for several releases. Without them only the structure is audited.
+    neighbours
+        What one person may change.
+    budget
+        For the privacy loss of the smallest change that keeps every invariant, under noise on the
+        counts.
+    decimals
+        As of the design: None for real values, 0 or k for digits that add up.
+    capped
+        Whether held values count all records while noise protects a bounded number of them: then
+        one person may alter any held total.
+    narrow
+        A range of at most this many counts is reported.
+    smallest_group
+        Held totals up to this number are reported.
+    programs
+        The most linear programs, where margins have no closed form; the cells that are narrowest by
+        safe bounds come first.
+    progress
+        Called with the number of programs done and the most there can be.
+
+    Examples
+    --------
+    >>> from subspacedp import Axis, Domain, ReplaceOne, hold
+    >>> domain = Domain([Axis("age", ["young", "old"]), Axis("sex", ["F", "M"])])
+    >>> audit = audit_invariants(
+    ...     domain, hold("age") & hold("sex"), [[[9], [1]], [[10, 0]]], neighbours=ReplaceOne()
+    ... )
+    >>> audit.pinned, audit.pinned_people, audit.move.people
+    (4, 2, 2)
+    """
+    if not isinstance(neighbours, Neighbours) or type(neighbours) is Neighbours:
+        raise BudgetError("`neighbours` must be ReplaceOne(...) or AddRemoveOne(...).")
+    for name, number in (("narrow", narrow), ("smallest_group", smallest_group),
+                         ("programs", programs)):  # fmt: skip
+        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+            raise InvariantError(f"`{name}` must be a whole number of at least 0; got {number!r}.")
+    parts = _parts(domain, held, values)
+    whole = joined(parts)
+    space = space_of(whole.bound)
+    kind = kind_of_parts(parts, neighbours, decimals)
+    if capped and kind == "plain" and space.rank:
+        kind = "S" if decimals is None else "G"
+    free = _free(whole, neighbours)
+    found = None
+    if whole.values is not None:
+        found = cell_bounds(whole, narrow=narrow, programs=programs, progress=progress)
+    move = smallest_move(whole.bound, neighbours)
+    small_count, small = small_totals(parts, smallest_group, LISTED)
+    return InvariantAudit(
+        parts=tuple(parts),
+        whole=whole,
+        neighbours=neighbours,
+        narrow=narrow,
+        smallest_group=smallest_group,
+        rank=space.rank,
+        free=tuple(words for words in free if not (capped and words == "the grand total")),
+        kind=kind,
+        fixed_cells=int(np.count_nonzero(space.diagonal() < 1e-9)),
+        bounds=found,
+        worst=() if found is None else tuple(worst_cells(whole.domain, found, narrow, LISTED)),
+        small_count=small_count,
+        small=tuple(small),
+        move=move,
+        loss=None if budget is None or move is None else move_loss(move, budget, neighbours, kind),
+        linkage=linkage(parts, whole, found, narrow=narrow, programs=programs),
+    )
+
+
+def _parts(domain: Domain, held: Any, values: Any) -> list[Given]:
+    if not isinstance(held, list | tuple):
+        return [given(domain, held, values)]
+    if not held:
+        raise InvariantError("Give what at least one release holds.")
+    if values is None:
+        return [given(domain, one) for one in held]
+    if not isinstance(values, list | tuple) or len(values) != len(held):
+        raise InvariantError(
+            f"Held values of {len(held)} releases are a list of {len(held)}, one for each."
+        )
+    return [given(domain, one, its) for one, its in zip(held, values, strict=True)]
+
+
+def _free(whole: Given, neighbours: Neighbours) -> tuple[str, ...]:
+    """The invariants that no neighbouring change can alter, in words."""
+    bound, out = whole.bound, []
+    possible = np.ones(whole.domain.shape)
+    if isinstance(bound, HeldMatrix) and bound.empty is not None:
+        number = int(bound.empty.sum())
+        out.append(f"the {number:,} cell{'' if number == 1 else 's'} known to be empty")
+        possible[bound.empty] = 0.0
+    total = isinstance(bound, HeldMargins) and bool(bound.margins)
+    if isinstance(bound, HeldMatrix) and possible.any():
+        total = space_of(bound).share_exposed(possible) == 1.0
+    if total and neighbours.keeps_total:
+        out.append("the grand total")
+    return tuple(out)
+
+
+def _totals(number: int) -> str:
+    return "1 held total is" if number == 1 else f"{number:,} held totals are"
+
+
+def _cells(number: int) -> str:
+    return "1 cell is" if number == 1 else f"{number:,} cells are"

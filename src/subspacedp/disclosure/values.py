@@ -1,0 +1,222 @@
+"""Held values with what they are values of, for one release or for several together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import DomainError, InvariantError
+from subspacedp.invariants import (
+    Held,
+    HeldMargins,
+    HeldMatrix,
+    HeldValues,
+    LinearInvariants,
+    StructuralZeros,
+    as_held,
+    bind,
+)
+from subspacedp.tables import Cells, Domain, Margin, Query, Table
+
+__all__ = ["AnyHeld", "Given", "given", "joined", "stack"]
+
+AnyHeld = Held | LinearInvariants | StructuralZeros
+LARGEST_TOTAL = 2**56  # sums of a few dozen totals stay within 64 bits
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Given:
+    """What one release holds exact, and the values it publishes for it."""
+
+    domain: Domain
+    asked: Held
+    bound: HeldMargins | HeldMatrix
+    values: HeldValues | None = None
+
+    def totals(self) -> list[tuple[Margin, npt.NDArray[np.int64]]]:
+        """The held margins with their totals; linear equalities are left out."""
+        if self.values is None:
+            return []
+        if isinstance(self.bound, HeldMargins):
+            return list(zip(self.bound.margins, self.values, strict=True))
+        out, at = [], 0
+        for margin in self.asked.margins_on(self.domain):
+            size = int(np.prod(margin.shape))
+            out.append((margin, self.values[0][at : at + size].reshape(margin.shape)))
+            at += size
+        return out
+
+    def equalities(self) -> npt.NDArray[Any]:
+        """The values of the linear equalities, in order."""
+        if self.values is None or isinstance(self.bound, HeldMargins):
+            return np.zeros(0, np.int64)
+        before = sum(total.size for _, total in self.totals())
+        after = 0 if self.bound.empty is None else int(self.bound.empty.sum())
+        return np.asarray(self.values[0][before : self.values[0].size - after])
+
+
+def stack(helds: Sequence[AnyHeld], domains: Sequence[Domain] | None = None) -> Held:
+    """What several releases of one table hold together.
+
+    Parameters
+    ----------
+    helds
+        What each release holds.
+    domains
+        Their domains, to be compared; left out when they are known to be one.
+
+    Examples
+    --------
+    >>> from subspacedp import hold
+    >>> stack([hold("age"), hold("zip")])
+    hold('age') & hold('zip')
+    """
+    if domains is not None:
+        domains = list(domains)
+        if len(domains) != len(helds):
+            raise InvariantError(
+                f"`domains` must name the domain of each of the {len(helds)} releases; got "
+                f"{len(domains)}."
+            )
+        for other in domains[1:]:
+            if not domains[0].matches(other):
+                raise DomainError(
+                    "Invariants of different domains cannot be stacked: axes, labels or levels "
+                    "differ. Bring the releases to one domain first."
+                )
+    out = Held()
+    for held in helds:
+        out = out & as_held(held)
+    return out
+
+
+def given(domain: Domain | Cells, held: AnyHeld | None, values: Any = None) -> Given:
+    """Held values in their shapes, checked to be possible at all."""
+    cells = _cells(domain)
+    asked = as_held(held)
+    bound = bind(asked, cells)
+    if values is None:
+        return Given(domain=cells.domain, asked=asked, bound=bound)
+    if isinstance(values, Table):
+        raise InvariantError(
+            "An audit of invariants reads held values, never a table; give one array a held margin."
+        )
+    arrays = _shaped(bound, values)
+    made = Given(domain=cells.domain, asked=asked, bound=bound, values=arrays)
+    _check_margins(made)
+    if isinstance(bound, HeldMatrix) and bound.empty is not None:
+        number = int(bound.empty.sum())
+        if np.any(arrays[0][arrays[0].size - number :]):
+            raise InvariantError("The held values have someone in a cell known to be empty.")
+    return made
+
+
+def joined(parts: Sequence[Given]) -> Given:
+    """Several releases of one domain as one; values that contradict each other are an error."""
+    if len(parts) == 1:
+        return parts[0]
+    domain = parts[0].domain
+    asked = stack([part.asked for part in parts], [part.domain for part in parts])
+    bound = bind(asked, Cells(domain))
+    if any(part.values is None for part in parts):
+        return Given(domain=domain, asked=asked, bound=bound)
+    known: dict[Margin, npt.NDArray[np.int64]] = {}
+    for part in parts:
+        for margin, total in part.totals():
+            twin = Margin(tuple(domain.axes), margin.steps)
+            if twin in known and not np.array_equal(known[twin], total):
+                raise InvariantError(
+                    f"The held values contradict each other: {margin!r} has other totals in "
+                    "another release."
+                )
+            known[twin] = total
+    ordered = [known[margin] for margin in asked.margins_on(domain)]
+    if isinstance(bound, HeldMargins):
+        made = Given(domain=domain, asked=asked, bound=bound, values=tuple(ordered))
+    else:
+        empty = 0 if bound.empty is None else int(bound.empty.sum())
+        flat = [t.reshape(-1) for t in ordered] + [part.equalities() for part in parts]
+        values = np.concatenate([*flat, np.zeros(empty, np.int64)])
+        made = Given(domain=domain, asked=asked, bound=bound, values=(values,))
+    _check_margins(made)
+    return made
+
+
+def _cells(domain: Domain | Cells) -> Cells:
+    if isinstance(domain, Domain):
+        return Cells(domain)
+    if isinstance(domain, Cells):
+        return domain
+    kind = "a query of another kind" if isinstance(domain, Query) else f"a {type(domain).__name__}"
+    raise DomainError(
+        f"Invariants are audited on the cells of a `Domain`, which count people; got {kind}."
+    )
+
+
+def _shaped(bound: HeldMargins | HeldMatrix, values: Any) -> HeldValues:
+    shapes = bound.value_shapes
+    several = isinstance(values, list | tuple) and len(shapes) != 1
+    listed: list[Any] = list(values) if several else [values]
+    if len(listed) != len(shapes):
+        raise InvariantError(
+            f"Held values are needed for {len(shapes)} held margins, one array each; got "
+            f"{len(listed)}."
+        )
+    if isinstance(bound, HeldMatrix) and bound.empty is not None:
+        spare = np.zeros(int(bound.empty.sum()), np.int64)
+        if _size(listed[0]) == bound.rows - spare.size:  # that empty cells are 0 need not be said
+            listed = [np.concatenate([np.reshape(listed[0], -1), spare])]
+    return tuple(
+        _numbers(array, shape, whole=bound.exact)
+        for array, shape in zip(listed, shapes, strict=True)
+    )
+
+
+def _numbers(array: Any, shape: tuple[int, ...], *, whole: bool) -> npt.NDArray[Any]:
+    try:
+        out = np.asarray(array)
+    except ValueError:
+        out = np.empty(0, object)
+    if out.dtype.kind not in "iuf":
+        raise InvariantError("The held values must be numbers, one array a held margin.")
+    if _long(out.shape) not in (_long(shape), (int(np.prod(shape)),)):
+        raise InvariantError(
+            f"Held values must have the shape {shape}; got {out.shape}.", shape=shape
+        )
+    if not np.all(np.isfinite(out)):
+        raise InvariantError("The held values must be finite numbers.")
+    if whole and np.any(out != np.rint(out)):
+        raise InvariantError("Held totals of counts must be whole numbers.")
+    if np.any(np.abs(out.astype(np.float64)) > LARGEST_TOTAL):
+        raise InvariantError("Held totals above 2**56 cannot be audited.")
+    return out.reshape(shape).astype(np.int64 if whole else np.float64)
+
+
+def _long(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape without its axes of length one."""
+    return tuple(n for n in shape if n != 1) or (1,)
+
+
+def _size(array: Any) -> int:
+    try:
+        return int(np.size(array))
+    except ValueError:
+        return -1
+
+
+def _check_margins(made: Given) -> None:
+    totals = made.totals()
+    negative = sum(int(np.count_nonzero(total < 0)) for _, total in totals)
+    if negative:
+        raise InvariantError(
+            f"Held totals of counts cannot be negative; got {negative} that "
+            f"{'is' if negative == 1 else 'are'}.",
+            negative=negative,
+        )
+    margins = tuple(margin for margin, _ in totals)
+    if not isinstance(made.bound, HeldMatrix) or made.bound.empty is None:
+        HeldMargins(domain=made.domain, margins=margins).check_agreement([t for _, t in totals])

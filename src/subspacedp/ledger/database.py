@@ -1,0 +1,321 @@
+"""Where a ledger is kept, SQLite or PostgreSQL, and its transactions.
+
+A write locks before it reads: SQLite with BEGIN IMMEDIATE, PostgreSQL with the row of the account
+(`Ledger` selects it FOR UPDATE). Every transaction has a connection of its own, so that a fork
+shares none and a server that was restarted is found again.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from subspacedp.ledger.errors import LedgerError
+from subspacedp.ledger.tables import FORMAT, VERSION, tables
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+__all__ = ["Database", "PostgresDatabase", "SqliteDatabase", "database_at"]
+
+T = TypeVar("T")
+PATIENCE = 60.0  # seconds to wait for a lock
+
+
+def database_at(address: str | os.PathLike[str], patience: float = PATIENCE) -> Database:
+    """The database that an address names: a path, sqlite:///path, or postgresql://host/name."""
+    text = os.fspath(address)
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return SqliteDatabase(Path(text), patience)
+    if scheme == "sqlite":
+        path, _, options = rest.removeprefix("/").partition("?")
+        if options not in ("", "mode=ro", "mode=rw"):
+            raise LedgerError("An SQLite address takes `?mode=ro` and nothing else.")
+        return SqliteDatabase(Path(path), patience, read_only=options == "mode=ro")
+    if scheme.split("+")[0] in ("postgresql", "postgres"):
+        return PostgresDatabase(f"postgresql://{rest}", patience)
+    # The rest of the address may hold a password and is not repeated.
+    raise LedgerError(
+        "A ledger is a path, sqlite:///path, or postgresql://user@host/database; "
+        f"got an address that begins with `{scheme}://`."
+    )
+
+
+class Database:
+    """One database with a ledger in it, or room for one."""
+
+    def __init__(self, shown: str, patience: float) -> None:
+        tables()  # SQLAlchemy is there, or one sentence says how to get it
+        self.shown = shown
+        self.patience = patience
+        self._known = False
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Connections to the database."""
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Make the place for a new ledger, where there is none."""
+
+    def check_place(self) -> None:
+        """Refuse where no ledger can be."""
+
+    def lock_creation(self, con: Connection) -> None:
+        """Let one process at a time make the tables."""
+
+    def explain(self, error: Any) -> str:
+        """What an error of the driver means, without anything confidential."""
+        raise NotImplementedError
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Run something that writes nothing, on one state of the ledger."""
+        return self._run(work, write=False, create=False)
+
+    def write(self, work: Callable[[Connection], T], *, create: bool = False) -> T:
+        """Run something in a transaction of which all is kept or nothing."""
+        if create:
+            self.prepare()
+        return self._run(work, write=True, create=create)
+
+    def _run(self, work: Callable[[Connection], T], *, write: bool, create: bool) -> T:
+        from sqlalchemy.exc import SQLAlchemyError
+
+        self.check_place()
+        try:
+            with self.engine.connect() as con:
+                con = con.execution_options(**self.options(write=write))
+                with con.begin():
+                    self._check(con, create=create)
+                    out = work(con)
+            self._known = True
+            return out
+        except LedgerError:
+            raise
+        except (SQLAlchemyError, sqlite3.Error) as error:
+            sentence = self.explain(getattr(error, "orig", None) or error)
+        # Raised outside the handler: the driver's error may quote the address.
+        raise LedgerError(sentence)
+
+    def options(self, *, write: bool) -> dict[str, Any]:
+        """How a transaction begins."""
+        return {"ledger_write": write}
+
+    def _check(self, con: Connection, *, create: bool) -> None:
+        """The tables are those of a ledger of this version, or are made."""
+        from sqlalchemy import insert, inspect, select
+
+        if self._known:
+            return
+        t = tables()
+        if create:
+            self.lock_creation(con)
+        found = set(inspect(con).get_table_names())
+        if t.meta.name not in found:
+            if create and self.may_found(found):
+                t.metadata.create_all(con)
+                rows = [
+                    {"name": "format", "value": FORMAT},
+                    {"name": "version", "value": str(VERSION)},
+                ]
+                con.execute(insert(t.meta), rows)
+                return
+            raise LedgerError(f"`{self.shown}` is not a ledger.")
+        meta = {row.name: row.value for row in con.execute(select(t.meta))}
+        version = meta.get("version", "")
+        if meta.get("format") != FORMAT or not version.isdigit():
+            raise LedgerError(f"`{self.shown}` is not a ledger.")
+        if int(version) > VERSION:
+            raise LedgerError(
+                f"The ledger `{self.shown}` was written by a newer version of subspacedp (format "
+                f"{version}; this one reads up to {VERSION}). Update subspacedp; nothing was "
+                "changed."
+            )
+
+    def may_found(self, existing: set[str]) -> bool:
+        """Whether a new ledger may go beside the tables that are there."""
+        return not any(name.startswith("ledger_") for name in existing)
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self.engine.dispose()
+
+
+class SqliteDatabase(Database):
+    """A ledger in a file of its own, readable by its owner alone."""
+
+    _MEANINGS = {  # noqa: RUF012 - a table that nothing changes
+        sqlite3.SQLITE_BUSY: "is locked by another process for longer than {patience:g} s; nothing "
+        "was changed. Try again",
+        sqlite3.SQLITE_LOCKED: "is locked; nothing was changed. Try again",
+        sqlite3.SQLITE_READONLY: "is read-only here; nothing was changed",
+        sqlite3.SQLITE_CANTOPEN: "cannot be opened; check that the file and its folder may be read "
+        "and written",
+        sqlite3.SQLITE_PERM: "may not be read or written by this user",
+        sqlite3.SQLITE_NOTADB: "is not a ledger",
+        sqlite3.SQLITE_CORRUPT: "is damaged; restore it from a copy, and count what is missing",
+        sqlite3.SQLITE_FULL: "cannot be written: the disk is full. Nothing was changed",
+        sqlite3.SQLITE_IOERR: "cannot be read or written: the disk failed",
+    }
+
+    def __init__(self, path: Path, patience: float, *, read_only: bool = False) -> None:
+        super().__init__(str(path), patience)
+        self.path = path
+        self.read_only = read_only
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Connections that never make a file, and that wait for locks."""
+        from sqlalchemy import create_engine, event
+        from sqlalchemy.pool import NullPool
+
+        mode = "ro" if self.read_only else "rw"
+        uri = f"{self.path.absolute().as_uri()}?mode={mode}"
+
+        def connect() -> sqlite3.Connection:
+            # isolation_level=None: the driver begins no transactions of its own.
+            con = sqlite3.connect(uri, uri=True, timeout=self.patience, isolation_level=None)
+            con.execute("PRAGMA foreign_keys = ON")
+            # What was answered for must survive a loss of power: with NORMAL a WAL may lose it.
+            con.execute("PRAGMA synchronous = FULL")
+            return con
+
+        engine = create_engine("sqlite://", creator=connect, poolclass=NullPool)
+
+        @event.listens_for(engine, "begin")
+        def begin(con: Connection) -> None:
+            write = con.get_execution_options().get("ledger_write")
+            con.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+        return engine
+
+    def check_place(self) -> None:
+        """There must be a file; none is made by looking."""
+        if self.path.is_dir():
+            raise LedgerError(f"`{self.shown}` is a folder, not a ledger.")
+        if not self.path.exists():
+            raise LedgerError(
+                f"There is no ledger `{self.shown}`; `subspacedp ledger create` makes one."
+            )
+
+    def prepare(self) -> None:
+        """An empty file of mode 0600, where there is none."""
+        if self.path.exists():
+            return
+        try:
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileExistsError:
+            return  # another process was faster
+        except OSError as error:
+            strerror = error.strerror
+        else:
+            self._use_wal()
+            return
+        raise LedgerError(f"Cannot make the ledger `{self.shown}`: {strerror}.")
+
+    def _use_wal(self) -> None:
+        """Readers do not wait for writers; kept in the file. A ledger works without, too."""
+        with self.engine.connect() as con:
+            driver = con.connection.driver_connection
+            if driver is not None:
+                try:
+                    driver.execute("PRAGMA journal_mode = WAL")
+                except sqlite3.OperationalError:
+                    return
+
+    def may_found(self, existing: set[str]) -> bool:
+        """A file that holds anything else is left alone."""
+        return not existing
+
+    def explain(self, error: Any) -> str:
+        """By the number of the error."""
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        meaning = self._MEANINGS.get(code, f"cannot be used ({type(error).__name__})")
+        return f"The ledger `{self.shown}` {meaning.format(patience=self.patience)}."
+
+
+class PostgresDatabase(Database):
+    """A ledger in a PostgreSQL database, for a team."""
+
+    _MEANINGS = {  # noqa: RUF012 - a table that nothing changes
+        "55P03": "is locked by another process for longer than {patience:g} s; nothing was "
+        "changed. Try again",
+        "40P01": "is busy; nothing was changed. Try again",
+        "40001": "is busy; nothing was changed. Try again",
+        "25006": "is read-only here; nothing was changed",
+        "42501": "may not be read or written by this user; nothing was changed",
+        "53100": "cannot be written: the disk is full. Nothing was changed",
+    }
+    _CREATION = 7_310_286_041  # of the advisory lock under which tables are made
+
+    def __init__(self, address: str, patience: float) -> None:
+        missing = False
+        host, name = "", ""
+        try:
+            from psycopg import conninfo
+
+            options = conninfo.conninfo_to_dict(address)
+            host, name = str(options.get("host", "localhost")), str(options.get("dbname", ""))
+            known = True
+        except ImportError:
+            missing, known = True, False
+        except Exception:  # the driver's sentence would quote the address, password and all
+            known = False
+        if missing:
+            raise LedgerError(
+                "A ledger in PostgreSQL needs psycopg; install it with "
+                "`pip install subspacedp[ledger,postgres]`."
+            )
+        if not known:
+            raise LedgerError(
+                "The PostgreSQL address cannot be read; write postgresql://user@host/database."
+            )
+        super().__init__(f"postgresql://{host}/{name}", patience)
+        self._options = options
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Connections that wait for locks, and answer when what they wrote is on disk."""
+        import psycopg
+        from sqlalchemy import create_engine
+        from sqlalchemy.pool import NullPool
+
+        settings = {
+            "connect_timeout": str(min(30, max(2, round(self.patience)))),
+            "application_name": "subspacedp ledger",
+            **{k: str(v) for k, v in self._options.items() if v is not None},
+        }
+        settings["options"] = (
+            f"{settings.get('options', '')} -c lock_timeout={round(1000 * self.patience)} "
+            "-c synchronous_commit=on"
+        ).strip()
+
+        def connect() -> Any:
+            return psycopg.connect("", **settings)  # type: ignore[arg-type]  # libpq's own names
+
+        return create_engine("postgresql+psycopg://", creator=connect, poolclass=NullPool)
+
+    def options(self, *, write: bool) -> dict[str, Any]:
+        """A write reads what is committed when it holds its lock; a read sees one state."""
+        return {"isolation_level": "READ COMMITTED" if write else "REPEATABLE READ"}
+
+    def lock_creation(self, con: Connection) -> None:
+        """Until the end of the transaction."""
+        con.exec_driver_sql(f"SELECT pg_advisory_xact_lock({self._CREATION})")
+
+    def explain(self, error: Any) -> str:
+        """By the number of the error; without one the server was not reached."""
+        code = getattr(error, "sqlstate", None)
+        if code is None or code[:2] in ("08", "28", "57", "3D"):
+            return (
+                f"The PostgreSQL server of the ledger `{self.shown}` did not accept the "
+                "connection, or ended it; check the address, the user, and the password in "
+                "PGPASSWORD or a password file. What was recorded before counts."
+            )
+        meaning = self._MEANINGS.get(code, f"cannot be used ({type(error).__name__})")
+        return f"The ledger `{self.shown}` {meaning.format(patience=self.patience)}."

@@ -1,0 +1,145 @@
+"""What a ledger holds: accounts and entries, as objects and as plain data."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from subspacedp.privacy import Budget
+from subspacedp.privacy.composition import Composed, Spend
+from subspacedp.release.design import neighbours_data
+from subspacedp.tables import Neighbours
+
+__all__ = ["Account", "Entry", "State", "totals_data"]
+
+DELTAS = (1e-6, 1e-9)  # at which ε is told
+
+
+class State(StrEnum):
+    """How far an entry has come. All but a cancelled one count, for ever."""
+
+    RESERVED = "reserved"
+    DRAWING = "drawing"
+    COMMITTED = "committed"
+    CANCELLED = "cancelled"
+
+    @property
+    def words(self) -> str:
+        """The state for a reader."""
+        return {
+            State.RESERVED: "reserved, never committed",
+            State.DRAWING: "noise drawn, never committed",
+            State.COMMITTED: "committed",
+            State.CANCELLED: "cancelled before noise was drawn",
+        }[self]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """What releases of one data set are paid from.
+
+    Parameters
+    ----------
+    limit
+        What may be spent in all; its kind is the accounting of the account.
+    neighbours
+        The change of the data that everything is accounted for.
+    unit
+        Whose change that is: a person, a household.
+    """
+
+    name: str
+    limit: Budget
+    neighbours: Neighbours
+    unit: str
+    note: str
+    created: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """The account as plain data."""
+        return {
+            "name": self.name,
+            "limit": self.limit.as_dict(),
+            "neighbours": neighbours_data(self.neighbours),
+            "unit": self.unit,
+            "note": self.note,
+            "created": self.created,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One reservation and what became of it: the releases that it pays for, in order.
+
+    `release_ids`, `digests` and `invariants` have one item for each of `spends`, None where it is
+    not known. `replaces` and `replaced_by` are the numbers of other entries: a correction is paid
+    for like any release, and what it replaces stays spent.
+    """
+
+    number: int
+    account: str
+    state: State
+    note: str
+    spends: tuple[Spend, ...]
+    release_ids: tuple[str | None, ...]
+    digests: tuple[str | None, ...]
+    invariants: tuple[str | None, ...]  # as JSON
+    folder: str | None
+    replaces: int | None
+    replaced_by: tuple[int, ...]
+    reserved: str
+    drawing: str | None
+    ended: str | None
+
+    @property
+    def counts(self) -> bool:
+        """Whether the entry is spent."""
+        return self.state is not State.CANCELLED
+
+    def as_dict(self) -> dict[str, Any]:
+        """The entry as plain data, for export."""
+        return {
+            "number": self.number,
+            "state": self.state.value,
+            "status": self.state.words,
+            "counts": self.counts,
+            "note": self.note,
+            "releases": [
+                {
+                    "budget": spend.budget.as_dict(),
+                    "neighbours": neighbours_data(spend.neighbours),
+                    "stated": spend.stated,
+                    "capped": spend.capped,
+                    "release_id": release,
+                    "certificate_sha256": digest,
+                    "invariants": None if held is None else json.loads(held),
+                }
+                for spend, release, digest, held in zip(
+                    self.spends, self.release_ids, self.digests, self.invariants, strict=True
+                )
+            ],
+            "folder": self.folder,
+            "replaces": self.replaces,
+            "replaced_by": list(self.replaced_by),
+            "reserved": self.reserved,
+            "drawing": self.drawing,
+            "ended": self.ended,
+        }
+
+
+def totals_data(total: Composed) -> dict[str, Any]:
+    """A total under every accounting; null where one cannot count it."""
+    figures: dict[str, Any] = {
+        "releases": total.releases,
+        "epsilon": total.pure,
+        "rho": total.rho,
+        "mu": total.mu,
+    }
+    for delta in DELTAS:
+        epsilon = total.epsilon(delta)
+        name = f"epsilon_at_delta_{delta:.0e}".replace("e-0", "e-")
+        figures[name] = epsilon if math.isfinite(epsilon) else None
+    return figures

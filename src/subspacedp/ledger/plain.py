@@ -1,0 +1,135 @@
+"""Spends, budgets and invariants as plain data, and back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeVar
+
+from subspacedp.errors import SubspaceDPError
+from subspacedp.ledger.errors import LedgerError
+from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
+from subspacedp.privacy.composition import Spend
+from subspacedp.release import Design
+from subspacedp.release.design import neighbours_data
+from subspacedp.tables import AddRemoveOne, Neighbours, ReplaceOne
+
+__all__ = [
+    "budget_from",
+    "budget_text",
+    "certificate_digest",
+    "invariants_of",
+    "neighbours_from",
+    "neighbours_text",
+    "readable",
+    "spend_from",
+    "spend_of",
+    "spend_text",
+]
+
+T = TypeVar("T")
+BUDGETS: dict[str, type[Budget]] = {c.name: c for c in (PureDP, ApproxDP, ZCDP, GaussianDP)}
+
+
+def spend_of(design: Design) -> Spend:
+    """What a release of a design spends."""
+    return Spend(
+        budget=design.budget,
+        neighbours=design.neighbours,
+        stated=design.declared is not None,
+        capped=design.capped,
+    )
+
+
+def invariants_of(design: Design) -> dict[str, Any]:
+    """What a release of a design publishes exactly, and on which axes, as plain data."""
+    return {
+        "query": design.query.as_dict(),
+        "held": design.held.as_list(),
+        "capped": design.capped,
+    }
+
+
+def certificate_digest(folder: str | PathLike[str]) -> str:
+    """SHA-256 of the certificate in the folder of a release."""
+    return hashlib.sha256((Path(folder) / "certificate.json").read_bytes()).hexdigest()
+
+
+def budget_text(budget: Budget) -> str:
+    """A budget as JSON, the same text for the same budget."""
+    return _text(budget.as_dict())
+
+
+def budget_from(text: str) -> Budget:
+    """The budget that a JSON text says."""
+
+    def read() -> Budget:
+        data = json.loads(text)
+        return BUDGETS[data.pop("name")](**data)
+
+    return readable(read)
+
+
+def neighbours_text(neighbours: Neighbours) -> str:
+    """A neighbour relation as JSON."""
+    return _text(neighbours_data(neighbours))
+
+
+def neighbours_from(text: str) -> Neighbours:
+    """The neighbour relation that a JSON text says."""
+    return readable(lambda: _neighbours(json.loads(text)))
+
+
+def spend_text(spend: Spend) -> str:
+    """A spend as JSON, the same text for the same spend."""
+    return _text(
+        {
+            "budget": spend.budget.as_dict(),
+            "neighbours": neighbours_data(spend.neighbours),
+            "stated": spend.stated,
+            "capped": spend.capped,
+        }
+    )
+
+
+def spend_from(text: str) -> Spend:
+    """The spend that a JSON text says."""
+
+    def read() -> Spend:
+        data = json.loads(text)
+        return Spend(
+            budget=budget_from(json.dumps(data["budget"])),
+            neighbours=_neighbours(data["neighbours"]),
+            stated=data["stated"] is True,
+            capped=data["capped"] is True,
+        )
+
+    return readable(read)
+
+
+def _text(data: Mapping[str, Any]) -> str:
+    return json.dumps(data, sort_keys=True, ensure_ascii=False)
+
+
+def _neighbours(data: Mapping[str, Any]) -> Neighbours:
+    if data["name"] == ReplaceOne.name:
+        return ReplaceOne(
+            records=data["records"], per_cell=data["per_cell"], exactly=data["exactly"]
+        )
+    if data["name"] == AddRemoveOne.name:
+        return AddRemoveOne(records=data["records"], per_cell=data["per_cell"])
+    raise ValueError("unknown relation")
+
+
+def readable(read: Callable[[], T]) -> T:
+    """What was stored, or one sentence."""
+    try:
+        return read()
+    except (SubspaceDPError, ValueError, KeyError, TypeError, AttributeError):
+        raise LedgerError(
+            "The ledger holds an entry that this version cannot read; it was altered, or written "
+            "by another version."
+        ) from None

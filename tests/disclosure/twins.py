@@ -1,0 +1,86 @@
+"""Mechanisms broken in one small way, for audits that must find them out.
+
+`batched` makes many independent releases of a small table at once: an extra axis that every held
+margin keeps, so that no two of them know of each other.
+"""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+from subspacedp import Axis, Domain, Table, design, hold
+from subspacedp.disclosure import Batched
+from subspacedp.invariants import Held
+from subspacedp.mechanisms import Extended, Projected
+from subspacedp.noise import DiscreteLaplace, ReleaseKeys, RoundedGaussian, add_noise
+
+
+def quieter(law, factor=2):
+    """The same law with noise that many times too small."""
+    if isinstance(law, DiscreteLaplace):
+        return DiscreteLaplace(law.rate * factor)
+    return RoundedGaussian(law.sigma / factor)
+
+
+class HalfTheNoise(Projected):
+    """Noise for half the sensitivity."""
+
+    def add_noise(self, answers, keys):
+        noisy = np.empty(answers.shape, np.int64)
+        law = quieter(self.design.law)
+        add_noise(law, keys, 0, answers.reshape(-1), noisy.reshape(-1))
+        return noisy
+
+
+class HalfTheNoiseExtended(Extended):
+    """The same inside the null space."""
+
+    def add_noise(self, answers, keys):
+        design = self.design
+        strategy = design.on_margins if design.basis is None else design.basis
+        exact = strategy.integers(answers)
+        return exact + (super().add_noise(answers, keys) - exact) // 2
+
+
+class ProjectedSensitivity(Projected):
+    """Plain counts, measured with noise for the smaller sensitivity of their part in N."""
+
+    def add_noise(self, answers, keys):
+        squared = Fraction(self.design.on_margins.sensitivity(self.design.neighbours))
+        sigma = math.sqrt(squared) / self.design.budget.gaussian_mu
+        noisy = np.empty(answers.shape, np.int64)
+        add_noise(RoundedGaussian(sigma), keys, 0, answers.reshape(-1), noisy.reshape(-1))
+        return noisy
+
+
+class SharedWords(Projected):
+    """The words that decide the noise decide the rounding as well."""
+
+    def run(self, table, seed):
+        keys = ReleaseKeys.from_seed(seed, self.design.context)
+        noisy = self.add_noise(table.counts, keys)
+        exact = self.design.held.sums(table.counts)
+        return self.reconstruct(noisy, exact, keys.stream("noise/0"), overwrite=True)
+
+
+def batched(axes, margins, budget, twin=None, *, seed=0, part=None, **options):
+    """A mechanism on a small table, many runs at once; `part` says what is looked at."""
+    calls = iter(range(seed, seed + 1000))
+
+    def run(counts, runs):
+        domain = Domain([Axis("replicate", range(runs)), *axes])
+        held = Held()
+        for names in margins:
+            held &= hold("replicate", *names)
+        made = design(domain, held, budget, **options)
+        mechanism = made if twin is None else twin(made.design)
+        table = Table(np.broadcast_to(counts, domain.shape), domain)
+        if hasattr(mechanism, "run"):
+            values = mechanism.run(table, next(calls))
+        else:
+            values = mechanism.release(table, seed=next(calls)).values
+        flat = np.asarray(values, np.float64).reshape(runs, -1)
+        return flat if part is None else part(flat)
+
+    return Batched(run)
