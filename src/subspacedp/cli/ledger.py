@@ -190,6 +190,25 @@ def _export(ledger: str, account: str | None) -> dict[str, Any]:
         return opened.export(account)
 
 
+@ledger_app.command()
+def covers(
+    ledger: Where,
+    account: Annotated[str, typer.Argument(help="The account.")],
+    labels: Annotated[
+        list[str], typer.Argument(help="Labels of axes or levels, such as county=Kent sex=M.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Say whether all releases of an account together protect a number of people."""
+    from subspacedp.publication.accounts import account_covers, read_labels
+
+    found = account_covers(ledger, account, **read_labels(ledger, account, labels))
+    if as_json:
+        print(json.dumps(found.as_dict(), ensure_ascii=False))
+    else:
+        print(found)
+
+
 def _limit(
     epsilon: float | None, delta: float | None, rho: float | None, mu: float | None
 ) -> Budget:

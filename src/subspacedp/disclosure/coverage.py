@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -86,6 +86,7 @@ def covers(
     *,
     neighbours: Neighbours,
     decimals: int | None = None,
+    capped: bool = False,
     **labels: Any,
 ) -> QuestionCoverage:
     """Whether the invariants of an account answer a question.
@@ -100,6 +101,8 @@ def covers(
         The question Σ wᵢ·cellᵢ in the domain's shape; or leave it out and name labels.
     neighbours, decimals
         As of the design; they decide in which sense the rest is protected.
+    capped
+        Whether held values count records that noise does not protect.
     labels
         The number of people with these labels of axes or levels: `sex="M", county="Kent"`.
 
@@ -113,7 +116,11 @@ def covers(
     listed: list[Any] = list(helds) if isinstance(helds, list | tuple) else [helds]
     parts = [given(domain, held) for held in listed]
     kind = kind_of_parts(parts, neighbours, decimals)
-    return coverage(parts, joined(parts), weights, labels, neighbours, kind)
+    whole = joined(parts)
+    if not capped or space_of(whole.bound).rank == 0:
+        return coverage(parts, whole, weights, labels, neighbours, kind)
+    kind = weakest([kind, "S" if decimals is None else "G"])
+    return replace(coverage(parts, whole, weights, labels, neighbours, kind), free=False)
 
 
 def coverage(

@@ -50,6 +50,7 @@ def invariants_of(design: Design) -> dict[str, Any]:
         "query": design.query.as_dict(),
         "held": design.held.as_list(),
         "capped": design.capped,
+        "decimals": design.decimals,
     }
 
 

@@ -7,6 +7,7 @@ from subspacedp.release.files import verify_folder, write_files, write_margins
 from subspacedp.release.folders import check_new_folder, new_folder
 from subspacedp.release.questions import checked_weights, where
 from subspacedp.release.ratios import Ratio
+from subspacedp.release.rebuild import rebuild_invariants
 from subspacedp.release.release import Release
 from subspacedp.release.signature import read_private_key, sign_folder
 from subspacedp.release.verify import Check, Verification
@@ -28,6 +29,7 @@ __all__ = [
     "checked_weights",
     "new_folder",
     "read_private_key",
+    "rebuild_invariants",
     "sign_folder",
     "verify_folder",
     "where",

@@ -27,7 +27,7 @@ from subspacedp.tables import (
     ReplaceOne,
 )
 
-__all__ = ["rebuild_design"]
+__all__ = ["rebuild_design", "rebuild_invariants"]
 
 MECHANISMS = ("projected", "extended", "imposed")
 
@@ -64,6 +64,15 @@ def rebuild_design(data: Mapping[str, Any]) -> Design:
         raise ReleaseError(
             f"The certificate is not usable: its design cannot be read ({type(error).__name__})."
         ) from None
+
+
+def rebuild_invariants(data: Mapping[str, Any]) -> tuple[Query, Held]:
+    """What is asked and what is held of it, from the plain data of a design."""
+    try:
+        query = _query(data["query"])
+        return query, _held(data["held"], query)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise ReleaseError(f"What is held cannot be read ({type(error).__name__}).") from None
 
 
 def _true_or_absent(value: Any) -> bool:
