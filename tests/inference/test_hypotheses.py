@@ -230,6 +230,24 @@ def test_equal_poisson_rates_keep_the_level(held, budget):
     holds_level(poisson_pvalues(mechanism, 60.0, seed=1), room=0.015)
 
 
+def test_poisson_needs_people():
+    mechanism = mechanism_of((3, 2), "nothing", sdp.GaussianDP(3.0), None)
+    few = release_with(mechanism, np.ones((3, 2)))
+    with pytest.raises(ReleaseError, match="too few people"):
+        hypotheses.test_equal(few, few.where(a=0, b=0), few.where(a=0, b=1), sampling="poisson")
+
+
+def test_tests_of_counts_want_counts():
+    domain = two_way(2, 2)
+    sums = sdp.design(sdp.ClippedSums(domain, "income", 0, 10), None, sdp.PureDP(1.0))
+    release = sums.release(np.full((2, 2), 500), seed=1)
+    with pytest.raises(ReleaseError, match="not counts"):
+        by_two.test_independence(release, rows="a", columns="b")
+    with pytest.raises(ReleaseError, match="not counts"):
+        hypotheses.test_equal(release, release.where(a=0), release.where(a=1), sampling="poisson")
+    assert hypotheses.test_equal(release, release.where(a=0), release.where(a=1)).pvalue > 0
+
+
 def test_poisson_without_the_noise_variance_is_caught():
     mechanism = mechanism_of((3, 2), "rows", sdp.PureDP(0.1), None)
     rng = np.random.default_rng(2)

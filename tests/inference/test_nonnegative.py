@@ -167,3 +167,13 @@ def test_totals_of_many_small_cells_are_kept():
     mechanism = sdp.design(where, sdp.hold("a") & sdp.hold("b"), sdp.PureDP(0.5), decimals=0)
     release = mechanism.release(sdp.Table(counts, where), seed=1)
     assert residual(release, biased_non_negative(release)) < 1e-6
+
+
+def test_sums_in_units_keep_their_totals():
+    domain = sdp.Domain([sdp.Axis("c", range(6), levels={"s": list("aaaabb")})])
+    query = sdp.ClippedSums(domain, "income", 0.0, 50.0, unit=0.1)
+    release = sdp.design(query, sdp.hold("s"), sdp.PureDP(1.0)).release(
+        np.arange(6) * 1000 + 700, seed=1
+    )
+    found = biased_non_negative(release)
+    assert found.reshape(6)[:4].sum() == pytest.approx(float(release.margin("s").value[0]))

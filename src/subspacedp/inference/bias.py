@@ -142,6 +142,8 @@ def bias_trend(
         raise ReleaseError(f"`least` must be a whole number of at least 3; got {least!r}.")
     y, s = _numbers(errors, "errors"), _numbers(size, "size")
     g = np.zeros(y.shape, np.int64) if groups is None else np.asarray(groups).reshape(-1)
+    if g.dtype == object and len(set(map(type, g))) > 1:
+        raise ReleaseError("`groups` must be all text or all numbers, without missing ones.")
     if not y.size == s.size == g.size:
         raise ReleaseError(
             f"Errors, sizes and groups must be equally many; got {y.size:,}, {s.size:,} and "

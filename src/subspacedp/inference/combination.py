@@ -30,7 +30,14 @@ from subspacedp.mechanisms.impose import impose_bound
 from subspacedp.release import Release
 from subspacedp.release.estimates import Estimate
 from subspacedp.release.figures import Figures, cells_apart, groups_apart, rows_apart
-from subspacedp.release.questions import checked_weights, margin_names, where
+from subspacedp.release.questions import (
+    checked_weights,
+    kept_shape,
+    level_names,
+    margin_names,
+    where,
+)
+from subspacedp.release.ratios import Ratio, ratio_of
 from subspacedp.subspace import GroupProfiles, MarginNullSpace, space_of
 from subspacedp.tables import Domain, Margin, Query
 
@@ -39,14 +46,14 @@ __all__ = ["Combined", "CombinedNoise", "DenseCombinedNoise", "combine"]
 FloatArray = npt.NDArray[np.float64]
 
 
-def combine(releases: Iterable[Release]) -> Combined:
+def combine(*releases: Release | Iterable[Release]) -> Combined:
     """Combine independent releases of the same answers into the best linear unbiased estimate.
 
     Parameters
     ----------
     releases
-        At least one, each made with noise of its own; they may hold different things and be of
-        different budgets, mechanisms and digits.
+        A list of them, or one after another: at least one, each made with noise of its own. They
+        may hold different things and be of different budgets, mechanisms and digits.
 
     Guarantees
     ----------
@@ -70,7 +77,8 @@ def combine(releases: Iterable[Release]) -> Combined:
     >>> both.values.sum(axis=0), both.values.sum(axis=1)
     (array([40., 60.]), array([50., 50.]))
     """
-    chosen = checked_releases(releases)
+    one = releases[0] if len(releases) == 1 else None
+    chosen = checked_releases(releases if one is None or isinstance(one, Release) else one)
     held, exact = joint_invariants(chosen)
     space = space_of(held)
     noises = tuple(release.design.noise for release in chosen)
@@ -161,7 +169,7 @@ class Combined:
 
     def margin(self, *names: str) -> Estimate:
         """The total of every group of a margin, by the names of its levels."""
-        margin = self.domain.margin(*names)
+        margin = self.domain.margin(*level_names(names))
         held = self.held
         if isinstance(held, HeldMargins) and any(m.determines(margin) for m in held.margins):
             values: npt.NDArray[Any] = held.of(self.exact, margin)
@@ -171,7 +179,12 @@ class Combined:
             values = margin.sum(self.values)
         figures: Figures
         figures = self._totals(margin) if by_class(self.noise) else groups_apart(self.noise, margin)
-        return self._estimate(figures, values, margin_names(margin))
+        shape = kept_shape(margin)
+        return self._estimate(figures, values.reshape(shape), margin_names(margin), shape)
+
+    def ratio(self, numerator: npt.ArrayLike, denominator: npt.ArrayLike) -> Ratio:
+        """A ratio of two weighted sums of the answers."""
+        return ratio_of(self.noise, self.values, numerator, denominator)
 
     def covariance(self, weights: npt.ArrayLike) -> FloatArray:
         """The covariance matrix of several weighted sums of the answers.
@@ -192,9 +205,15 @@ class Combined:
         return CombinedTotals(self.noise, GroupProfiles(space, margin))
 
     def _estimate(
-        self, figures: Figures, values: npt.NDArray[Any], names: dict[str, npt.NDArray[Any]]
+        self,
+        figures: Figures,
+        values: npt.NDArray[Any],
+        names: dict[str, npt.NDArray[Any]],
+        shape: tuple[int, ...] | None = None,
     ) -> Estimate:
-        return Estimate(figures=figures, held=str(self.held), names=names, values=values)
+        return Estimate(
+            figures=figures, held=str(self.held), names=names, shape=shape, values=values
+        )
 
     def __repr__(self) -> str:
         weights = ", ".join(f"{w:.3g}" for w in self.weights)

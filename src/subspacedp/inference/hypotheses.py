@@ -16,19 +16,24 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
+from subspacedp.inference.combination import Combined
 from subspacedp.inference.results import (
     TestResult,
+    check_counts,
+    check_release,
     check_variance,
     fourth_cumulant,
     no_test,
     scaled_tail,
 )
-from subspacedp.noise import SumLaw
+from subspacedp.noise import JointNoise, SumLaw
 from subspacedp.release import Estimate, Release, checked_weights
 
 __all__ = ["test_equal", "test_value"]
 
 FloatArray = npt.NDArray[np.float64]
+
+LEAST_VARIANCE = 8.0  # of a difference of cells, for the normal approximation
 
 EXACT = "the exact law of the noise"
 HOW = {
@@ -43,7 +48,9 @@ HOW = {
 
 
 @no_test
-def test_value(release: Release, figure: npt.ArrayLike | Estimate, value: float) -> TestResult:
+def test_value(
+    release: Release | Combined, figure: npt.ArrayLike | Estimate, value: float
+) -> TestResult:
     """Test that the true figure equals a value.
 
     Parameters
@@ -85,8 +92,8 @@ def test_value(release: Release, figure: npt.ArrayLike | Estimate, value: float)
     else:
         w = _one_figure(release, figure)
         estimate, size = _weighted(release, w)
-        stderr = math.sqrt(release.design.noise.variance(w))
-        law = release.design.noise.law_of(w)
+        noise = _noise(release)
+        stderr, law = math.sqrt(noise.variance(w)), noise.law_of(w)
     wanted = _number(value)
     null = f"the true figure is {wanted:,.10g}"
     return _against_noise(estimate - wanted, max(size, abs(estimate), 1.0), stderr, law, null)
@@ -94,14 +101,18 @@ def test_value(release: Release, figure: npt.ArrayLike | Estimate, value: float)
 
 @no_test
 def test_equal(
-    release: Release, first: npt.ArrayLike, second: npt.ArrayLike, *, sampling: str = "none"
+    release: Release | Combined,
+    first: npt.ArrayLike,
+    second: npt.ArrayLike,
+    *,
+    sampling: str = "none",
 ) -> TestResult:
     """Test that two figures are equal.
 
     Parameters
     ----------
     release
-        The release.
+        The release, or several combined.
     first, second
         Weights of the answers; `release.where(...)` gives those of a group.
     sampling
@@ -132,19 +143,27 @@ def test_equal(
         raise ReleaseError(f"`sampling` must be 'none' or 'poisson'; got {sampling!r}.")
     w = _one_figure(release, first) - _one_figure(release, second)
     difference, size = _weighted(release, w)
-    noise = release.design.noise.variance(w)
+    joint = _noise(release)
+    noise = joint.variance(w)
     if sampling == "none":
-        law = release.design.noise.law_of(w)
+        law = joint.law_of(w)
         null = "the two true figures are equal"
         return _against_noise(difference, max(size, 1.0), math.sqrt(noise), law, null)
+    check_counts(check_release(release, "A test with Poisson sampling"))
     check_variance(noise)
     values = np.asarray(release.values, np.float64)
-    variance = noise + max(0.0, float(np.vdot(w * w, values)))  # Var(w·n) = Σ w²λ, estimated
+    sampled = float(np.vdot(w * w, values))  # Var(w·n) = Σ w²λ, estimated
+    variance = noise + max(0.0, sampled)
+    if variance < LEAST_VARIANCE * float(np.abs(w).max(initial=0.0)) ** 2:
+        raise ReleaseError(
+            "The two figures have too few people for a Poisson test; `sampling='none'` tests the "
+            "confidential figures themselves."
+        )
     statistic, fourth = 0.0, 0.0
     if variance > 0:
         statistic = difference**2 / variance
-        inside = release.design.noise.inside(w)
-        fourth = fourth_cumulant(release.design.noise) * float(np.sum(inside**4)) / variance**2
+        inside = joint.inside(w)
+        fourth = fourth_cumulant(joint) * float(np.sum(inside**4)) / variance**2
     pvalue, how = scaled_tail(statistic, 1, fourth)
     return TestResult(
         statistic=statistic,
@@ -178,14 +197,25 @@ def _against_noise(
     )
 
 
-def _one_figure(release: Release, weights: npt.ArrayLike) -> FloatArray:
-    w = checked_weights(weights, release.design.query.shape)
-    if w.shape != release.design.query.shape:
+def _noise(release: Release | Combined) -> JointNoise:
+    if isinstance(release, Release):
+        return release.design.noise
+    if isinstance(release, Combined):
+        return release.noise
+    raise ReleaseError(f"A test needs a release; got a {type(release).__name__}.")
+
+
+def _one_figure(release: Release | Combined, weights: npt.ArrayLike) -> FloatArray:
+    _noise(release)
+    if isinstance(weights, Estimate):
+        raise ReleaseError("Give the weights of a figure; an estimate has forgotten its own.")
+    w = checked_weights(weights, release.values.shape)
+    if w.shape != release.values.shape:
         raise ReleaseError(f"One figure is tested at a time; got weights of {len(w)}.")
     return w
 
 
-def _weighted(release: Release, w: FloatArray) -> tuple[float, float]:
+def _weighted(release: Release | Combined, w: FloatArray) -> tuple[float, float]:
     """Σ wᵢ·answerᵢ and Σ |wᵢ·answerᵢ|."""
     terms = w * np.asarray(release.values, np.float64)
     return float(terms.sum()), float(np.abs(terms).sum())

@@ -19,7 +19,7 @@ __all__ = ["checked_releases", "joint_invariants"]
 MOST_RANKED = 500_000  # entries of a matrix whose rank is found exactly
 
 
-def checked_releases(releases: Iterable[Release]) -> tuple[Release, ...]:
+def checked_releases(releases: Iterable[Any]) -> tuple[Release, ...]:
     """The releases, which answer the same questions about the same records with other noise."""
     if isinstance(releases, Release) or not isinstance(releases, Iterable):
         raise ReleaseError("`combine` takes a list of releases.")

@@ -21,7 +21,7 @@ from subspacedp.inference.law_choice import in_units, law_of, rounded
 from subspacedp.inference.table_laws import Law
 from subspacedp.invariants import HeldMargins
 from subspacedp.release import Release
-from subspacedp.tables import Margin
+from subspacedp.tables import Margin, Table
 
 __all__ = ["Likelihood"]
 
@@ -143,13 +143,15 @@ class Likelihood:
                 "A candidate truth must be whole"
                 + ("." if grid == 1 else f" multiples of the query's grid {grid}.")
             )
-        given = np.asarray(truth)
+        given = np.asarray(truth.counts if isinstance(truth, Table) else truth)
         if grid == 1 and given.dtype.kind in "iu":
             return given.astype(np.int64).reshape(self.release.values.shape)
         return whole.astype(np.int64)
 
     def _table(self, given: npt.ArrayLike) -> FloatArray:
         shape = self.release.values.shape
+        if isinstance(given, Table):
+            given = given.counts
         try:
             array = np.asarray(given, np.float64)
         except (TypeError, ValueError):

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
+from subspacedp.inference.results import check_release
 from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.release import Release
 from subspacedp.tables import Margin
@@ -47,12 +48,16 @@ def biased_non_negative(release: Release) -> FloatArray:
     sorting. Several: the dual problem, to minimise ½|max(v + Cᵀλ, 0)|² − cᵀλ, by semismooth Newton
     steps. Its gradient at λ is C z − c with z = max(v + Cᵀλ, 0), so a λ where it vanishes gives z.
     """
-    held = release.design.held
+    held = check_release(release, "A version without negative values").design.held
     if not isinstance(held, HeldMargins):
         raise ReleaseError(
             "A version without negative values is offered for held margins; this release holds "
             "other figures."
         )
+    grid = float(release.design.query.grid)  # held totals are whole numbers of its units
+    totals: tuple[npt.NDArray[Any], ...] = tuple(
+        np.asarray(total) * grid for total in release.exact
+    )
     values = np.asarray(release.values, np.float64)
     if any(np.any(total < 0) for total in release.exact):
         raise ReleaseError("A held total is negative, so no table without negative values fits.")
@@ -60,8 +65,8 @@ def biased_non_negative(release: Release) -> FloatArray:
         return np.maximum(values, 0.0)
     if len(held.essential) == 1:
         margin = held.essential[0]
-        return _simplices(values, margin, held.of(release.exact, margin))
-    return _newton(values, held, release.exact)
+        return _simplices(values, margin, held.of(totals, margin))
+    return _newton(values, held, totals)
 
 
 def _simplices(values: FloatArray, margin: Margin, totals: npt.NDArray[Any]) -> FloatArray:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
+from subspacedp.inference.results import check_release
 from subspacedp.noise import DiscreteLaplace
 from subspacedp.release import Design, Release, checked_weights
 
@@ -31,7 +32,7 @@ class Outcome:
     @classmethod
     def of(cls, release: Release, figures: Any) -> Outcome:
         """The answers of a release, or the figures asked for."""
-        design = release.design
+        design = check_release(release, "A regression").design
         plain = design if design.decimals is None else replace(design, decimals=None)
         if figures is None:
             values = np.asarray(release.values, np.float64).reshape(-1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,7 @@ def replicates(
 def replicate_quantiles(
     source: Release,
     statistic: Statistic,
-    probabilities: Sequence[float],
+    probabilities: Sequence[float] | float,
     number: int = 1000,
     *,
     seed: int | None = None,
@@ -83,7 +83,8 @@ def replicate_quantiles(
     A probability p means the order statistic number p·(number + 1), rounded away from the middle,
     so that a tail never holds more than it should; there must be enough replicates for that.
     """
-    asked = [check_level(p) for p in probabilities]
+    listed = probabilities if isinstance(probabilities, Iterable) else [probabilities]
+    asked = [check_level(p) for p in listed]
     needed = max((math.ceil(1 / min(p, 1 - p) - 1e-9) - 1 for p in asked), default=1)
     found = np.sort(_moved(source, statistic, number, seed))
     if found.size < needed:

@@ -9,8 +9,18 @@ from typing import ClassVar, TypeVar
 
 from subspacedp.errors import ReleaseError
 from subspacedp.noise import DiscreteLaplace, JointNoise
+from subspacedp.release import Release
+from subspacedp.tables import Cells
 
-__all__ = ["TestResult", "check_variance", "fourth_cumulant", "no_test", "scaled_tail"]
+__all__ = [
+    "TestResult",
+    "check_counts",
+    "check_release",
+    "check_variance",
+    "fourth_cumulant",
+    "no_test",
+    "scaled_tail",
+]
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -77,6 +87,21 @@ def scaled_tail(statistic: float, df: int, fourth: float) -> tuple[float, str]:
     how = "the chi-square approximation, matched to the fourth moment of Laplace noise "
     how += f"({effective:.3g} effective degrees of freedom)"
     return float(chdtrc(effective, statistic * effective / df)), how
+
+
+def check_release(release: object, what: str) -> Release:
+    """A release, where nothing else will do."""
+    if not isinstance(release, Release):
+        raise ReleaseError(f"{what} needs a release; got a {type(release).__name__}.")
+    return release
+
+
+def check_counts(release: Release) -> None:
+    """Refuse answers that are not counts of records, for tests with a sampling model of counts."""
+    if not isinstance(release.design.query, Cells):
+        raise ReleaseError(
+            "This test is for counts of people; the answers of this release are not counts."
+        )
 
 
 def check_variance(variance: float) -> None:

@@ -17,6 +17,8 @@ from subspacedp.errors import ReleaseError
 from subspacedp.inference.replicates import replicates
 from subspacedp.inference.results import (
     TestResult,
+    check_counts,
+    check_release,
     check_variance,
     fourth_cumulant,
     no_test,
@@ -170,6 +172,10 @@ class _TwoWay:
 
     @classmethod
     def of(cls, release: Release, rows: str, columns: str) -> _TwoWay:
+        check_counts(check_release(release, "A test of a two-way table"))
+        for name in (rows, columns):
+            if not isinstance(name, str):
+                raise ReleaseError("`rows` and `columns` are names of levels.")
         margin = release.design.domain.margin(rows, columns)
         shape = release.design.query.shape
         groups = int(np.prod(margin.shape))
@@ -274,9 +280,9 @@ def _arranged(
     release: Release, rows: str, columns: str, totals: npt.NDArray[np.generic]
 ) -> FloatArray:
     """Totals of the margin as a matrix of rows by columns."""
-    names = release.design.domain.margin(rows, columns).names
-    kept = [a for a, lv in enumerate(release.design.domain.margin(rows, columns).levels) if lv.name]
-    matrix = totals.reshape([totals.shape[a] for a in kept]).astype(np.float64)
+    margin = release.design.domain.margin(rows, columns)
+    names = margin.names
+    matrix = totals.reshape([lv.groups for lv in margin.levels if lv.name]).astype(np.float64)
     return np.asarray(matrix if names[0] == rows else matrix.T)
 
 

@@ -82,6 +82,10 @@ def budget_for(
         raise BudgetError(
             f"`like` must be PureDP, ApproxDP, ZCDP or GaussianDP; got a {type(template).__name__}."
         )
+    if isinstance(margin, str):
+        margin = (margin,)
+    if "budget" in options:
+        raise BudgetError("The budget is what is looked for; its kind is given by `like`.")
     if weights is not None and margin is not None:
         raise ReleaseError("Name the figures by `weights` or by `margin`, not by both.")
 

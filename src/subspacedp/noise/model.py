@@ -86,6 +86,8 @@ class JointNoise(ABC):
         negative eigenvalues.
         """
         each = [np.asarray(row, np.float64) for row in np.asarray(rows, np.float64)]
+        if not each:
+            return np.zeros((0, 0))
         inner = [self.inside(w) for w in each]
         fixed = np.array(
             [self._fixed(w, inside) for w, inside in zip(each, inner, strict=True)], bool
@@ -155,7 +157,7 @@ class NoiseModel(JointNoise):
     ----------
     1. Without digits, variances are exact: Var(w·e) = Var(e₁)·|Π_N w|². Two exceptions are upper
        bounds: cells of a general C of large size, and the extended mechanism on margins with
-       unequal groups, where the coarsest grid stands for all.
+       unequal groups, where the cell with most variance stands for all.
     2. With digits, the rounding part is uncorrelated with Π_N e and bounded as the digits say.
     """
 
@@ -171,13 +173,12 @@ class NoiseModel(JointNoise):
         """Var(e₁), in units of the published values squared."""
         if self.denominators is None:
             return self.law.variance * self.unit**2
-        coarsest = self._coarsest
-        return RoundedGaussian(self.law.scale * coarsest).variance / coarsest**2 * self.unit**2
+        return self._largest * self.unit**2
 
     @property
     def nothing(self) -> float:
-        """Group means leave 1e-15 of the weights, a solver for a general C more."""
-        return 1e-26 if isinstance(self.space, MarginNullSpace) else 1e-20
+        """Group means leave 1e-15 of the weights, and so does a solver that is asked twice."""
+        return 1e-26
 
     @property
     def known(self) -> bool:
@@ -199,7 +200,8 @@ class NoiseModel(JointNoise):
 
     def inside(self, weights: FloatArray) -> FloatArray:
         """Π_N w."""
-        return self.space.project(weights)
+        inside = self.space.project(weights)
+        return inside if isinstance(self.space, MarginNullSpace) else self.space.project(inside)
 
     def coins(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """What each coin of the rounding adds, and a bound on its variance."""
@@ -229,6 +231,12 @@ class NoiseModel(JointNoise):
             d = self._coarsest
             law, unit = RoundedGaussian(law.scale * d), unit / d
         return (Part(law, np.abs(weights) * unit, counts),)
+
+    @cached_property
+    def _largest(self) -> float:
+        """The variance of the cell that has most; rounding to a coarse grid may add or take."""
+        sizes = [1] if self.denominators is None else np.unique(self.denominators).tolist()
+        return max(RoundedGaussian(self.law.scale * d).variance / d**2 for d in sizes)
 
     @cached_property
     def _coarsest(self) -> int:

@@ -188,11 +188,19 @@ class Design:
 
     def margin_accuracy(self, *names: str) -> Accuracy:
         """Standard errors and margins of error of the totals of a margin's groups."""
-        from subspacedp.release.questions import margin_figures, margin_names
+        from subspacedp.release.questions import (
+            kept_shape,
+            level_names,
+            margin_figures,
+            margin_names,
+        )
 
-        margin = self.domain.margin(*names)
+        margin = self.domain.margin(*level_names(names))
         return Accuracy(
-            figures=margin_figures(self, margin), held=str(self.held), names=margin_names(margin)
+            figures=margin_figures(self, margin),
+            held=str(self.held),
+            names=margin_names(margin),
+            shape=kept_shape(margin),
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -21,7 +21,8 @@ FloatArray = npt.NDArray[np.float64]
 
 def check_level(level: float) -> float:
     """A confidence level, strictly between 0 and 1."""
-    if isinstance(level, bool) or not isinstance(level, (int, float)) or not 0 < level < 1:
+    number = isinstance(level, (int, float, np.floating)) and not isinstance(level, bool)
+    if not number or not 0 < level < 1:
         raise ReleaseError(f"`level` must be a number between 0 and 1; got {level!r}.")
     return float(level)
 
@@ -42,10 +43,18 @@ class Accuracy:
     figures: Figures
     held: str
     names: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    shape: tuple[int, ...] | None = None  # of the figures, if not that of the family
 
     @cached_property
     def _stderr(self) -> FloatArray:
-        return np.sqrt(self.figures.variance())
+        return np.sqrt(self.figures.variance()).reshape(self._shape)
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return self.figures.shape if self.shape is None else self.shape
+
+    def _classes(self) -> npt.NDArray[np.int64]:
+        return np.asarray(self.figures.classes()).reshape(self._shape)
 
     @property
     def stderr(self) -> Any:
@@ -95,7 +104,7 @@ class Accuracy:
                 "The noise of this release was declared without a variance, so nothing can be "
                 "said about its errors."
             )
-        classes = np.broadcast_to(self.figures.classes(), out.shape)
+        classes = self._classes()
         distinct, member = np.unique(classes[loose], return_inverse=True)
         margins = np.array([self.figures.law(int(k)).margin_of_error(alpha) for k in distinct])
         if distinct.size:
@@ -105,7 +114,7 @@ class Accuracy:
     def methods(self) -> set[str]:
         """How the margins of error are found: exact, smeared, conservative, Chebyshev, fixed."""
         loose = self._stderr > 0
-        found = {self.figures.law(int(k)).method for k in np.unique(self.figures.classes()[loose])}
+        found = {self.figures.law(int(k)).method for k in np.unique(self._classes()[loose])}
         return found | ({"fixed"} if not np.all(loose) else set())
 
     def __repr__(self) -> str:

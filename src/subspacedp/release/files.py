@@ -25,6 +25,12 @@ __all__ = ["load", "save", "verify_folder", "write_files", "write_margins"]
 
 CERTIFICATE, PARQUET, CSV = "certificate.json", "values.parquet", "values.csv"
 MARGINS = "margins"
+# What readers compute with; words may change from version to version.
+ESSENTIAL = {
+    "noise": ("family", "rate", "sigma", "variance", "unit", "sensitivity"),
+    "guarantee": ("kind",),
+    "values": ("type", "expected_squared_error"),
+}
 LEVEL = 0.95  # of the intervals in files of margins
 
 
@@ -60,12 +66,33 @@ def load(folder: str | PathLike[str]) -> Release:
     """
     source = Path(folder)
     release, table = _read(source)
+    _check_essentials(release, source)
     stated = table["stderr"].to_numpy() if "stderr" in table.column_names else None
     if stated is None or not _same("stderr", release.stderr().ravel(), stated):
         raise AlteredError(
             f"The standard errors in `{source / PARQUET}` do not follow from its certificate."
         )
     return release
+
+
+def _check_essentials(release: Release, source: Path) -> None:
+    """What a reader computes with must follow from the design: totals, law, kind of guarantee."""
+    failed = next((check for check in verify_release(release).checks if not check.ok), None)
+    if failed is not None:
+        raise AlteredError(
+            f"`{source}` was altered: {failed.name} does not hold ({failed.detail})."
+        )
+    stated, fresh = _read_certificate(source), json.loads(json.dumps(release.certificate()))
+    try:
+        for part, keys in ESSENTIAL.items():
+            for key in keys:
+                if stated[part].get(key) != fresh[part].get(key):
+                    raise AlteredError(
+                        f"`{source / CERTIFICATE}` was altered: `{part}.{key}` is not what its "
+                        "design implies."
+                    )
+    except (AttributeError, KeyError, TypeError):
+        raise ReleaseError(f"`{source / CERTIFICATE}` is not usable: a part is missing.") from None
 
 
 def _read(source: Path) -> tuple[Release, Any]:

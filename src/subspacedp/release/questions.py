@@ -30,9 +30,12 @@ FloatArray = npt.NDArray[np.float64]
 def checked_weights(weights: npt.ArrayLike, shape: tuple[int, ...]) -> FloatArray:
     """Finite weights of one figure, or of several along a leading axis."""
     try:
-        w = np.asarray(weights, np.float64)
+        given = np.asarray(weights)
+        if given.dtype.kind not in "biufO":
+            raise TypeError
+        w = np.asarray(given, np.float64)
     except (TypeError, ValueError):
-        raise ReleaseError("The weights of a figure must be numbers.") from None
+        raise ReleaseError("The weights of a figure must be real numbers.") from None
     if w.shape == (int(np.prod(shape)),):
         w = w.reshape(shape)
     if w.shape != shape and w.shape[1:] != shape:
@@ -40,8 +43,11 @@ def checked_weights(weights: npt.ArrayLike, shape: tuple[int, ...]) -> FloatArra
             f"The weights of a figure must have the shape {shape} of the answers, or (k, "
             f"{', '.join(map(str, shape))}) for k figures; got {w.shape}."
         )
-    if not np.all(np.isfinite(w)):
-        raise ReleaseError("The weights of a figure must be finite numbers.")
+    largest = float(np.abs(w).max(initial=0.0))
+    if not np.isfinite(largest) or largest > 1e100 or 0 < largest < 1e-100:
+        raise ReleaseError(
+            "The weights of a figure must be finite numbers, the largest from 1e-100 to 1e100."
+        )
     return w
 
 
@@ -79,6 +85,21 @@ def _structured(design: Design) -> bool:
     )
 
 
+def level_names(names: tuple[Any, ...]) -> tuple[str, ...]:
+    """Names of levels, given one by one or as one list."""
+    if len(names) == 1 and isinstance(names[0], (list, tuple)):
+        names = tuple(names[0])
+    for name in names:
+        if not isinstance(name, str):
+            raise DomainError(f"A margin is named by its levels; got a {type(name).__name__}.")
+    return names
+
+
+def kept_shape(margin: Margin) -> tuple[int, ...]:
+    """The number of groups of every level that is named."""
+    return tuple(level.groups for level in margin.levels if level.name)
+
+
 def margin_names(margin: Margin) -> dict[str, npt.NDArray[Any]]:
     """The labels of every group of a margin, one column a level that is kept."""
     out: dict[str, npt.NDArray[Any]] = {}
@@ -89,6 +110,10 @@ def margin_names(margin: Margin) -> dict[str, npt.NDArray[Any]]:
             column = np.asarray(level.labels).reshape(shape)
             out[level.name] = np.broadcast_to(column, margin.shape).ravel()
     return out
+
+
+def _is_label(thing: object) -> bool:
+    return isinstance(thing, (str, int, np.integer)) and not isinstance(thing, bool)
 
 
 def where(domain: Domain, labels: dict[str, Any]) -> FloatArray:
@@ -107,7 +132,7 @@ def where(domain: Domain, labels: dict[str, Any]) -> FloatArray:
         several = isinstance(wanted, (list, tuple, set, frozenset, np.ndarray))
         chosen = list(wanted) if several else [wanted]
         groups = {label: g for g, label in enumerate(level.labels)}
-        unknown = [label for label in chosen if label not in groups]
+        unknown = [label for label in chosen if not _is_label(label) or label not in groups]
         if unknown:
             raise DomainError(f"`{name}` has no label {unknown[0]!r}.")
         mask = np.isin(level.codes, [groups[label] for label in chosen])

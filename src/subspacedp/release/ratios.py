@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +12,9 @@ import numpy.typing as npt
 from subspacedp.errors import ReleaseError
 from subspacedp.noise import JointNoise
 from subspacedp.release.estimates import check_level
+from subspacedp.release.questions import checked_weights
 
-__all__ = ["Ratio"]
+__all__ = ["Ratio", "ratio_of"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -112,3 +114,23 @@ class Ratio:
 
     def __repr__(self) -> str:
         return f"Ratio({self.value:.6g}, standard error {self.stderr:.6g})"
+
+
+def ratio_of(
+    noise: JointNoise,
+    values: npt.NDArray[Any],
+    numerator: npt.ArrayLike,
+    denominator: npt.ArrayLike,
+) -> Ratio:
+    """The ratio of two weighted sums of released values."""
+    weights = [checked_weights(w, values.shape) for w in (numerator, denominator)]
+    if any(w.shape != values.shape for w in weights):
+        raise ReleaseError("A ratio has one numerator and one denominator.")
+    first, second = (float(np.vdot(w, np.asarray(values, np.float64))) for w in weights)
+    return Ratio(
+        noise=noise,
+        numerator_weights=weights[0],
+        denominator_weights=weights[1],
+        numerator=first,
+        denominator=second,
+    )

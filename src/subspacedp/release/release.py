@@ -14,8 +14,8 @@ from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.privacy import Guarantee
 from subspacedp.release.design import Design
 from subspacedp.release.estimates import Accuracy, Estimate
-from subspacedp.release.questions import checked_weights, where
-from subspacedp.release.ratios import Ratio
+from subspacedp.release.questions import checked_weights, kept_shape, level_names, where
+from subspacedp.release.ratios import Ratio, ratio_of
 from subspacedp.release.verify import Verification, verify_release
 from subspacedp.tables.frames import frame_from_columns
 
@@ -106,8 +106,11 @@ class Release:
         return self._estimate(self.design.accuracy(w), np.asarray(values))
 
     def margin(self, *names: str) -> Estimate:
-        """The total of every group of a margin, by the names of its levels."""
-        margin = self.design.domain.margin(*names)
+        """The total of every group of a margin, by the names of its levels.
+
+        Figures have one dimension for every level that is named, in the order of the axes.
+        """
+        margin = self.design.domain.margin(*level_names(names))
         held = self.design.held
         if isinstance(held, HeldMargins) and any(m.determines(margin) for m in held.margins):
             values: npt.NDArray[Any] = held.of(self.exact, margin)
@@ -115,21 +118,12 @@ class Release:
                 values = values * float(self.design.query.grid)
         else:
             values = margin.sum(np.asarray(self.values))
-        return self._estimate(self.design.margin_accuracy(*names), values)
+        accuracy = self.design.margin_accuracy(*margin.names)
+        return self._estimate(accuracy, values.reshape(kept_shape(margin)))
 
     def ratio(self, numerator: npt.ArrayLike, denominator: npt.ArrayLike) -> Ratio:
         """A ratio of two weighted sums of the answers."""
-        weights = [checked_weights(w, self.design.query.shape) for w in (numerator, denominator)]
-        if any(w.shape != self.design.query.shape for w in weights):
-            raise ReleaseError("A ratio has one numerator and one denominator.")
-        first, second = (float(np.vdot(w, np.asarray(self.values, float))) for w in weights)
-        return Ratio(
-            noise=self.design.noise,
-            numerator_weights=weights[0],
-            denominator_weights=weights[1],
-            numerator=first,
-            denominator=second,
-        )
+        return ratio_of(self.design.noise, self.values, numerator, denominator)
 
     def covariance(self, weights: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """The covariance matrix of several weighted sums of the answers.
@@ -149,7 +143,11 @@ class Release:
 
     def _estimate(self, accuracy: Accuracy, values: npt.NDArray[Any]) -> Estimate:
         return Estimate(
-            figures=accuracy.figures, held=accuracy.held, names=accuracy.names, values=values
+            figures=accuracy.figures,
+            held=accuracy.held,
+            names=accuracy.names,
+            shape=accuracy.shape,
+            values=values,
         )
 
     def verify(self) -> Verification:
