@@ -14,7 +14,9 @@ from bench import (
     inference,
     matrix,
     noise,
+    optimal,
     projection,
+    publication,
     startup,
     tabulation,
     whole_release,
@@ -29,7 +31,9 @@ PARTS = {
     "campus": campus.run,
     "matrix": matrix.run,
     "inference": inference.run,
+    "optimal": optimal.run,
     "tabulation": tabulation.run,
+    "publication": publication.run,
 }
 LATEST = Path(__file__).with_name("latest.json")
 

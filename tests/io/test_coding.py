@@ -216,7 +216,7 @@ def test_sources_that_are_not_there(tmp_path):
         ("none.csv", None, "no file"),
         ("none*.csv", None, "No file matches"),
         ("empty.csv", None, "must start with a line of column names"),
-        ("twice.csv", None, "`a` more than once"),
+        ("twice.csv", None, "has a column name more than once; does its first line"),
         ("bad.parquet", None, "could not be read"),
         ("p.xlsx", None, "of no known kind"),
         ("d.duckdb", None, "say which `table`"),

@@ -159,6 +159,80 @@ def test_columns_labels_and_a_look(source):
     assert columns["sex"].nulls == 0.0
 
 
+def blank_parquet(path):
+    units = ["", " ", "\t\n", None, "p", " p"]
+    pa.parquet.write_table(pa.table({"u": units, "a": ["x"] * 6}), path)
+    return units
+
+
+def blank_duckdb(tmp_path, request):
+    blank_parquet(tmp_path / "b.parquet")
+    return open_source(tmp_path / "b.parquet")
+
+
+def blank_csv(tmp_path, request):
+    (tmp_path / "b.csv").write_text('u,a\n"",x\n" ",x\n"\t\n",x\n,x\np,x\n" p",x\n')
+    return open_source(tmp_path / "b.csv")
+
+
+def blank_postgres(tmp_path, request):
+    import psycopg
+
+    address = request.getfixturevalue("postgres")
+    with psycopg.connect(address, autocommit=True) as con:
+        con.execute("DROP TABLE IF EXISTS blank")
+        con.execute("CREATE TABLE blank (u text, a text)")
+        for unit in blank_parquet(tmp_path / "b.parquet"):
+            con.execute("INSERT INTO blank VALUES (%s, 'x')", (unit,))
+    return open_source(address, table="blank")
+
+
+def blank_spark(tmp_path, request):
+    request.getfixturevalue("spark")
+    blank_parquet(tmp_path / "b.parquet")
+    return open_source("spark:local[2]", table=str(tmp_path / "b.parquet"))
+
+
+@pytest.mark.parametrize("made", [blank_duckdb, blank_csv, blank_postgres, blank_spark])
+def test_blank_text_names_nobody(made, tmp_path, request):
+    axis = AxisColumn(Axis("a", ["x"]))
+    with made(tmp_path, request) as source:
+        with pytest.raises(DataError, match=r"^4 rows have no value of `u`"):
+            tabulate(source, [axis], unit="u", key="k")
+        found = tabulate(source, [axis], unit="u", key="k", without_unit=True)
+        assert found.everything.counts.tolist() == [2]
+        assert found.dropped == 0  # `p` and ` p` are two spellings, and so two persons
+
+
+@pytest.mark.parametrize("name", ["p.csv", "P.CSV", "folder/p.csv.gz", "p.tsv", "p.txt"])
+def test_csv_is_refused_on_spark(name):
+    with pytest.raises(DataError, match=r"change `.*` to Parquet, or give its path"):
+        open_source("spark:local[2]", table=name)
+
+
+@pytest.mark.parametrize(("wanted", "decoy"), [("d[1]", "d1"), ("d*", "dz"), ("f{1}/d", "f1/d")])
+def test_a_path_that_exists_is_no_pattern_on_spark(spark, tmp_path, wanted, decoy):
+    for name, label in ((wanted, "x"), (decoy, "y")):
+        path = tmp_path / f"{name}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        pa.parquet.write_table(pa.table({"a": [label]}), path)
+    axis = AxisColumn(Axis("a", ["x", "y"]))
+    for table in (wanted, f"{wanted[:-1]}?" if "{" in wanted else wanted):
+        with open_source("spark:local[2]", table=f"{table}.parquet", base=tmp_path) as source:
+            assert tabulate(source, [axis]).everything.counts.tolist() == [1, 0]
+
+
+def test_a_name_with_a_dot_in_postgresql(postgres):
+    import psycopg
+
+    with psycopg.connect(postgres, autocommit=True) as con:
+        con.execute('DROP TABLE IF EXISTS "t.2010"')
+        con.execute("CREATE TABLE \"t.2010\" AS SELECT 'x' AS a")
+    for table in ('"t.2010"', 'public."t.2010"'):
+        with open_source(postgres, table=table) as source:
+            assert source.columns == ("a",)
+
+
 def test_spellings_that_a_database_calls_equal_are_different_persons(postgres):
     import psycopg
 

@@ -438,7 +438,7 @@ def test_small_budgets_take_a_coarser_grid_and_stay_private():
 
 def test_too_many_answers_for_a_basis():
     with pytest.raises(ReleaseError, match="forms a basis"):
-        extended(sdp.Domain([sdp.Axis("a", range(1001))]), sdp.hold(), sdp.PureDP(1.0))
+        extended(sdp.Domain([sdp.Axis("a", range(2049))]), sdp.hold(), sdp.PureDP(1.0))
 
 
 def test_counts_too_large_are_refused_and_not_wrapped():

@@ -319,8 +319,10 @@ def test_relations_that_do_not_cover_are_refused():
         compose([spend(PureDP(0.1)), spend(PureDP(0.1), ReplaceOne(records=2))])
     many = [spend(PureDP(0.1)), spend(PureDP(0.1), ReplaceOne(records=5))]
     assert compose(many, neighbours=ONE).pure == 0.2
-    capped = spend(PureDP(0.1), capped=True)
+    capped = spend(PureDP(0.1), ReplaceOne(exactly=False), capped=True)
     assert compose([capped], neighbours=ReplaceOne(records=3)).pure == 0.1
+    with pytest.raises(BudgetError, match="can change the grand total"):
+        compose([spend(PureDP(0.1), capped=True)], neighbours=ReplaceOne(records=3))
     wide = ReplaceOne(records=4, per_cell=4)
     with pytest.raises(BudgetError, match="does not protect"):
         compose([spend(PureDP(0.1), ReplaceOne(records=4, per_cell=2))], neighbours=wide)

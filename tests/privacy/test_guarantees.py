@@ -264,6 +264,22 @@ def test_what_is_not_protected_is_listed():
         )
 
 
+def test_the_held_figures_are_told_of_only_where_there_are_any():
+    two = ReplaceOne(records=2)
+    moved, nothing = (
+        design(UNEVEN, held, PureDP(0.5), neighbours=two, capped=True).guarantee
+        for held in (hold("state"), None)
+    )
+    assert "moved evenly to agree" in " ".join(moved.not_protected())
+    assert nothing.not_protected() == [
+        "At most 2 records a person take part in what noise protects."
+    ]
+    for guarantee in (moved, nothing):
+        assert guarantee.sentences()[0].endswith(
+            "differ by one person's records, of which at most 2 count, replaced by others."
+        )
+
+
 def test_axes_whose_labels_come_from_the_data_are_reported():
     domain = Domain([Axis("town", ["a", "b"], from_data=True), Axis("sex", ["F", "M"])])
     for held in (None, hold(), hold("sex")):

@@ -11,9 +11,20 @@ from typer.testing import CliRunner
 import subspacedp as sdp
 from subspacedp.cli.app import app
 from subspacedp.errors import InvariantError, SubspaceDPError
+from subspacedp.invariants import as_held, bind
 from subspacedp.ledger import LimitError, open_ledger
 from subspacedp.noise import ReleaseKeys
-from subspacedp.publication.accounts import account_covers, held_together, read_labels
+from subspacedp.privacy.composition import Spend
+from subspacedp.publication.accounts import (
+    account_covers,
+    held_together,
+    read_labels,
+    union_domain,
+    values_on,
+)
+from subspacedp.publication.auditing import WITH_ACCOUNT
+from subspacedp.tables.functions import ClippedSums
+from subspacedp.tables.queries import as_query
 
 COUNTS = np.array([[5, 0], [7, 9], [1, 1]])
 
@@ -114,13 +125,122 @@ def test_releases_with_different_margins_are_stacked(office):
     both = account_covers(ledger, "people", sex="M")
     assert both.share_exposed == 1.0
     assert "published exactly" in str(both)
-    (together,) = held_together(ledger, "people")
+    together = held_together(ledger, "people")
     assert len(together.helds) == 2
     assert read_labels(ledger, "people", ["sex=M", "county=b"]) == {"sex": "M", "county": "b"}
     with pytest.raises(InvariantError, match="name=label"):
         read_labels(ledger, "people", ["sex"])
-    with pytest.raises(InvariantError, match="has all these axes"):
+    with pytest.raises(InvariantError, match="has an axis or level `colour`"):
         account_covers(ledger, "people", colour="red")
+
+
+COUNTY = sdp.Axis("county", ["Kent", "Sussex", "Cook"], levels={"state": ["DE", "DE", "IL"]})
+SEX = sdp.Axis("sex", ["F", "M"])
+AGE = sdp.Axis("age", ["x", "y"])
+
+
+@pytest.fixture
+def paid(tmp_path):
+    """An account, and a function that enters a release with what it holds."""
+    with open_ledger(tmp_path / "paid.db") as ledger:
+        ledger.create("people", sdp.PureDP(9.0), sdp.ReplaceOne())
+
+        def enter(asked, held=None):
+            query = as_query(asked)
+            spend = Spend(budget=sdp.PureDP(0.5), neighbours=sdp.ReplaceOne())
+            says = {
+                "query": query.as_dict(),
+                "held": bind(as_held(held), query).as_list(),
+                "capped": False,
+                "decimals": None,
+            }
+            ledger.reserve("people", [spend], held=[says]).drawing()
+
+        yield ledger, enter
+
+
+def test_releases_of_fewer_axes_count_on_the_axes_of_all(paid):
+    ledger, enter = paid
+    enter(sdp.Domain([COUNTY, SEX, AGE]))
+    asked = {"county": "Kent", "sex": "M", "age": "y"}
+    assert "by ordinary differential privacy" in str(account_covers(ledger, "people", **asked))
+    enter(sdp.Domain([SEX, COUNTY]), sdp.hold("county"))
+    found = account_covers(ledger, "people", **asked)
+    assert found.kind != "plain"
+    assert found.share_exposed == pytest.approx(1 / 4)
+    assert found.alone == (0.0, found.share_exposed)
+    assert account_covers(ledger, "people", county="Kent").fixed
+    assert account_covers(ledger, "people", state="DE").fixed
+    assert not account_covers(ledger, "people", county="Kent", age="y").fixed
+    enter(sdp.Domain([AGE, COUNTY]), sdp.hold("age", "county"))
+    assert account_covers(ledger, "people", county="Kent", age="y").fixed
+    assert not account_covers(ledger, "people", county="Kent", sex="F").fixed
+    together = held_together(ledger, "people")
+    assert [axis.name for axis in together.domain.axes] == ["county", "sex", "age"]
+    enter(sdp.Domain([SEX, COUNTY]), sdp.hold("county", "sex"))
+    assert account_covers(ledger, "people", county="Kent", sex="F").fixed
+    assert not account_covers(ledger, "people", **asked).fixed
+
+
+def test_what_two_releases_of_different_axes_fix_together(paid):
+    ledger, enter = paid
+    enter(sdp.Domain([COUNTY, SEX]), sdp.hold("county"))
+    enter(sdp.Domain([AGE, SEX]), sdp.hold("sex"))
+    weights = np.zeros((3, 2, 2))
+    weights[0] += 1
+    weights[:, 1] -= 1
+    found = account_covers(ledger, "people", weights)
+    assert found.only_jointly
+
+
+def test_held_sums_are_no_held_counts(paid):
+    ledger, enter = paid
+    sums = ClippedSums(sdp.Domain([COUNTY, SEX]), "income", 0, 10, 1)
+    enter(sums, sdp.hold("county"))
+    with pytest.raises(InvariantError, match="no release of counts yet"):
+        account_covers(ledger, "people", county="Kent")
+    enter(sdp.Domain([COUNTY, SEX]))
+    found = account_covers(ledger, "people", county="Kent")
+    assert found.share_exposed == 0.0
+    assert found.left_out == 1 == found.as_dict()["left_out"]
+    assert "1 release of sums or other questions holds figures not looked at" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("domains", "helds", "message"),
+    [
+        (([COUNTY], [sdp.Axis("county", ["Kent", "Cook"])]), None, "^Axis `county` has other"),
+        (([COUNTY], [sdp.Axis("county", COUNTY.labels)]), None, "^Axis `county` has other"),
+        (([COUNTY], [sdp.Axis("state", ["DE", "IL"])]), None, "on axis `state`"),
+        (([sdp.Axis("a", range(10**4))], [sdp.Axis("b", range(10**4))]), None, "100,000,000 cells"),
+        (([COUNTY, SEX], [SEX]), (sdp.hold(), sdp.zeros(np.array([True, False]))), "^Linear inv"),
+    ],
+)
+def test_what_has_no_common_domain_is_refused(domains, helds, message):
+    both = [as_held(held) for held in helds or (sdp.hold(), sdp.hold())]
+    with pytest.raises(InvariantError, match=message) as caught:
+        union_domain([sdp.Domain(axes) for axes in domains], both)
+    assert str(caught.value).endswith(".")
+    assert "\n" not in str(caught.value)
+
+
+def test_empty_cells_are_kept_where_the_union_is_their_own_domain():
+    whole, part = sdp.Domain([COUNTY, SEX]), sdp.Domain([SEX])
+    empty = as_held(sdp.zeros(np.eye(3, 2, dtype=bool)))
+    assert union_domain([part, whole], [sdp.hold("sex"), empty]).matches(whole)
+
+
+def test_held_values_are_the_same_figures_on_the_union():
+    counts = np.arange(12).reshape(2, 3, 2)  # sex, county, age
+    own, union = sdp.Domain([SEX, COUNTY]), sdp.Domain([COUNTY, AGE, SEX])
+    held = sdp.hold("sex", "state") & sdp.hold("county", "sex") & sdp.hold()
+    before = held.on(own).sums(counts.sum(axis=2))
+    after = held.on(union).sums(counts.transpose(1, 2, 0))
+    moved = values_on(union, own, held, before)
+    assert len(moved) == 3
+    assert all(np.array_equal(a, b) for a, b in zip(moved, after, strict=True))
+    # A twin that only reshapes mixes up sexes and states.
+    assert not np.array_equal(before[1].reshape(after[1].shape), after[1])
 
 
 def test_an_empty_account_covers_nothing_yet(office):
@@ -172,6 +292,107 @@ def test_the_report_says_what_the_held_figures_give_away(office):
     assert "must change together" in page
 
 
+@pytest.fixture
+def linked(tmp_path):
+    """The paper's example: one table holds age, another holds zip."""
+    people = [("young", "a")] * 4 + [("middle", "a")] * 2 + [("old", "a")]
+    rows = "".join(f"{age},{place},F\n" for age, place in people)
+    (tmp_path / "p.csv").write_text("age,zip,sex\n" + rows, "utf-8")
+
+    def specification(**tables):
+        return {
+            "data": {"source": str(tmp_path / "p.csv"), "unit": "row"},
+            "axes": {
+                "age": {"labels": ["young", "middle", "old"]},
+                "zip": {"labels": ["a", "b"]},
+                "sex": {"labels": ["F", "M"]},
+            },
+            "privacy": {"epsilon": 1.0},
+            "tables": {
+                name: {"axes": axes, "hold": hold, "share": 1 / 4}
+                for name, (axes, hold) in tables.items()
+            },
+        }
+
+    return tmp_path, specification
+
+
+def test_tables_are_audited_together(linked):
+    _, specification = linked
+    both = ["age", "zip"]
+    data = specification(one=(both, [["age"]]), two=(both, [["zip"]]))
+    found = sdp.audit(data)
+    assert list(found) == ["one", "two", "together"]
+    assert found["one"].linkage is None
+    linkage = found["together"].linkage
+    assert (linkage.ranks, linkage.rank, linkage.pinned) == ((3, 2), 4, 3)
+    same = sdp.audit(data, structure=True)["together"]
+    assert same.bounds is None
+    assert same.linkage.rank == 4
+    alone = specification(one=(both, [["age"]]), two=(both, []))
+    assert list(sdp.audit(alone)) == ["one", "two"]
+
+
+def test_tables_of_other_axes_are_audited_on_the_axes_of_all(linked):
+    _, specification = linked
+    found = sdp.audit(
+        specification(one=(["sex", "age"], [["age"]]), two=(["zip", "age"], [["zip"]]))
+    )
+    domain = sdp.Domain(
+        [SEX, sdp.Axis("age", ["young", "middle", "old"]), sdp.Axis("zip", ["a", "b"])]
+    )
+    same = sdp.audit_invariants(
+        domain,
+        [sdp.hold("age"), sdp.hold("zip")],
+        [[[[[4]], [[2]], [[1]]]], [[[[7, 0]]]]],
+        neighbours=sdp.ReplaceOne(),
+    )
+    assert found["together"].as_dict()["linkage"]["rank"] == 4
+    assert found["together"].as_dict()["worst"] == same.as_dict()["worst"]
+    assert found["together"].pinned == same.pinned == 6
+    # Cells by sex are wide, for nothing is held of it; those by age and zip alone are pinned.
+    assert same.linkage.pinned == 0
+    assert found["together"].linkage.pinned == 3
+    assert any(cell.labels == ("old", "a") for cell in found["together"].linkage.examples)
+
+
+def test_tables_too_large_together_are_audited_alone(linked, monkeypatch):
+    _, specification = linked
+    monkeypatch.setattr("subspacedp.publication.auditing.LARGEST_JOINT", 7)
+    data = specification(
+        one=(["age", "sex"], [["age"]]),
+        two=(["zip", "age"], [["zip"]]),
+        three=(["sex", "age"], [["sex"]]),
+    )
+    assert list(sdp.audit(data)) == ["one", "two", "three", "together: one and three"]
+
+
+def test_what_the_account_holds_already_is_audited_with_the_tables(office):
+    folder, specification = office
+    data = specification([["sex"]])
+    assert list(sdp.audit(data)) == ["table"]
+    sdp.run(specification([["county"]]), out=folder / "r")
+    found = sdp.audit(data)
+    assert list(found) == ["table", WITH_ACCOUNT]
+    joint = found[WITH_ACCOUNT]
+    assert joint.bounds is None
+    assert (joint.linkage.ranks, joint.linkage.rank) == ((2, 3), 4)
+    gone = {**data, "budget": {"ledger": str(folder / "gone.db"), "account": "people"}}
+    assert list(sdp.audit(gone)) == ["table"]
+
+
+def test_the_report_says_what_tables_give_away_together(linked):
+    folder, specification = linked
+    data = specification(
+        one=(["age", "sex"], [["age"]]), two=(["zip", "age"], [["zip"]]), three=(["sex"], [])
+    )
+    made = sdp.run(data, out=folder / "r")
+    page = (made.folder / "report.html").read_text("utf-8")
+    assert "Together with two:" in page
+    assert "Pinned by all together and by none alone" in " ".join(page.split())
+    assert "together with other tables is said of one." in page
+
+
 def test_on_the_command_line(office):
     folder, specification = office
     data = specification([["county"], ["sex"]])
@@ -189,3 +410,25 @@ def test_on_the_command_line(office):
     assert "published exactly" in covered.output
     plain = run(app, ["ledger", "covers", str(folder / "budget.db"), "people", "sex=M", "--json"])
     assert json.loads(plain.output)["fixed"] is True
+
+
+def test_an_account_has_one_unit(office, tmp_path):
+    folder, specification = office
+    (tmp_path / "p.csv").write_text("id,county,sex\n1,a,F\n2,b,M\n", "utf-8")
+    records = {**specification([["county"]]), "data": {"source": str(tmp_path / "p.csv")}}
+    by_person = {**records, "data": {**records["data"], "unit": "id"}}
+    by_row = {**records, "data": {**records["data"], "unit": "row"}}
+    sdp.run(by_person, out=folder / "r1")
+    with pytest.raises(SubspaceDPError, match="one unit"):
+        sdp.run(by_row, out=folder / "r2")
+    assert len(spent(folder)) == 1
+
+
+def test_a_correction_is_linked_to_what_it_replaces(office):
+    folder, specification = office
+    sdp.run(specification([["county"]]), out=folder / "r1")
+    sdp.run(specification([["county"]]), out=folder / "r2", replaces=1)
+    with open_ledger(folder / "budget.db") as ledger:
+        assert [entry.replaces for entry in ledger.history("people")] == [None, 1]
+    with pytest.raises(SubspaceDPError):
+        sdp.run(specification([["county"]], epsilon=0.1), out=folder / "r3", replaces=99)

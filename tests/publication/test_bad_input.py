@@ -2,17 +2,20 @@
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
-from tests.publication.conftest import HEADER, pem
+from tests.publication.conftest import COUNTIES, HEADER, pem
 
 from subspacedp.cli.app import main
+from subspacedp.errors import ReleaseError
 from subspacedp.noise import ReleaseKeys
-from subspacedp.publication import run
+from subspacedp.publication import read_specification, run
+from subspacedp.release import verify_folder
 
 PLANTED = "SECRET-7731"
 REAL_RENAME = os.rename
@@ -361,6 +364,131 @@ def test_an_existing_comparison_is_refused_before_the_data_are_read(world, attem
 def test_a_target_that_cannot_be_written_is_refused_before_noise(world, attempt, which):
     sentence = attempt(world.yaml(), which, world.folder / "persons.csv" / "release")
     assert "Cannot write" in sentence
+
+
+@pytest.mark.parametrize("which", ["--out", "--compare"])
+@pytest.mark.parametrize("path", ["r/..", "r/../s", "nowhere/r", "nowhere/deep/r"])
+def test_a_target_that_leads_nowhere_is_refused_before_noise(world, attempt, which, path):
+    (world.folder / "nowhere").symlink_to(world.folder / "gone")
+    sentence = attempt(world.yaml(), which, world.folder / path)
+    assert sentence.startswith("Cannot write to ")
+
+
+@pytest.mark.parametrize("which", ["--out", "--compare"])
+def test_a_file_system_that_forbids_writing_is_noticed_before_noise(
+    world, attempt, monkeypatch, which
+):
+    def read_only(*_arguments, **_options):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", read_only)
+    assert "Read-only file system" in attempt(world.yaml(), which, world.folder / "deep" / "r")
+
+
+def test_what_takes_the_place_while_data_are_read_is_noticed_before_noise(world, silent):
+    target = world.folder / "release"
+
+    def meanwhile(_sentence):
+        target.mkdir(exist_ok=True)
+
+    with pytest.raises(ReleaseError, match="exists already"):
+        run(world.spec(), progress=meanwhile)
+
+
+def test_too_little_room_is_noticed_before_noise(world, attempt, monkeypatch):
+    usage = shutil.disk_usage(world.folder)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=1_000_000))
+    sentence = attempt(world.yaml())
+    assert "1.0 MB of room" in sentence
+
+
+def test_room_is_estimated_for_all_files(world):
+    """The estimate is above what is written, and not absurdly so."""
+    data = {"source": str(world.folder / "persons.csv"), "unit": "person", "records": 2}
+    axes = {
+        "county": {"labels": ["c1", "c2", "c3", "c4", "c5", *(f"name {i}" for i in range(6000))]},
+        "sex": {"labels": ["F", "M"]},
+    }
+    publish = {"decimals": 0, "margins": [["county"], ["sex"]], "to": str(world.folder / "r")}
+    spec = read_specification(world.spec(data=data, axes=axes, hold=[["sex"]], publish=publish))
+    wanted = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("subspacedp.publication.room.check_room", wanted.append)
+        made = run(spec, compare=world.folder / "private")
+    for folder, needed in wanted[0].items():
+        written = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
+        assert written < needed < 5 * written + 5_000_000
+    assert set(wanted[0]) == {made.folder, world.folder / "private"}
+
+
+# ------------------------------------------------------------------------------ names and files
+
+
+def with_axis(world, name, margins, **changes):
+    """County under another name, and margins to publish."""
+    axes = {name: {"column": "county", "labels": COUNTIES}, "sex": {"labels": ["F", "M"]}}
+    return world.yaml(axes=axes, hold=[], publish={"margins": margins}, **changes)
+
+
+@pytest.mark.parametrize(
+    "name", ["../../persons", "/x", "a/b", "a\\b", ".hidden", "..", "a\nb", "a\x7fb", "a\x85"]
+)
+def test_a_margin_that_would_be_written_elsewhere_is_refused(world, attempt, name):
+    assert "cannot name a file" in attempt(with_axis(world, name, [[name]]))
+    assert (world.folder / "persons.csv").read_text("utf-8").startswith("person,county")
+
+
+@pytest.mark.parametrize("name", ["x" * 201, "ü" * 101])
+def test_a_margin_whose_file_name_would_be_too_long_is_refused(world, attempt, name):
+    assert "more than 200 bytes" in attempt(with_axis(world, name, [[name]]))
+
+
+@pytest.mark.parametrize(
+    ("name", "margins"),
+    [
+        ("SEX", [["sex"], ["SEX"]]),
+        ("total", [[], ["total"]]),
+        ("place", [["sex"], ["place"], ["sex"]]),
+    ],
+)
+def test_two_margins_in_one_file_are_refused(world, attempt, name, margins):
+    assert "would be written to the same file as margin 1" in attempt(
+        with_axis(world, name, margins)
+    )
+
+
+@pytest.mark.parametrize("name", ["place of living", "größe", "a.b", "x" * 200])
+def test_other_names_are_those_of_files(world, name):
+    made = run(with_axis(world, name, [[name]]), out=world.folder / "r")
+    assert (made.folder / "margins" / f"{name}.csv").is_file()
+    assert verify_folder(made.folder).ok
+
+
+def test_a_table_whose_folder_name_would_be_too_long_is_refused(world, attempt):
+    tables = {"x" * 201: {"axes": ["sex"], "share": 1.0}}
+    assert "more than 200 bytes" in attempt(world.yaml(hold=None, tables=tables))
+
+
+COLUMNS = [
+    "lower",
+    "upper",
+    "confidential",
+    "all_records",
+    "without_noise",
+    "released",
+    "error",
+    "error_in_standard_errors",
+    "non_negative_biased",
+    "unbiased_value",
+]
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_names_of_published_columns_are_refused(world, attempt, name):
+    assert f"may not be named `{name}`" in attempt(with_axis(world, name, []))
+    levels = {name: {"X": ["c1", "c2", "c3"], "Y": ["c4", "c5"]}}
+    axes = {"county": {"labels": COUNTIES, "levels": levels}}
+    assert f"may not have a level `{name}`" in attempt(world.yaml(axes=axes, hold=[]))
 
 
 # ------------------------------------------------------------------------------- after the noise

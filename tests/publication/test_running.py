@@ -2,10 +2,14 @@
 
 import csv
 import json
+import re
+import shutil
 import stat
 from fractions import Fraction
+from html import unescape
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
@@ -60,6 +64,7 @@ def test_rows_that_are_persons(world):
         "report.html",
         "README.txt",
         "dictionary.csv",
+        "digests.json",
     }
     assert world.listing().count("release") == 1
     assert not [name for name in world.listing() if name.startswith(".")]
@@ -162,7 +167,7 @@ def test_several_tables_and_sums_in_folders_of_their_own(world):
     assert (made.folder / "by_county" / "margins" / "state-by-sex.csv").is_file()
     result = verify_folder(made.folder)
     assert result.ok, str(result)
-    assert {c.name.partition(":")[0] for c in result.checks} == set(made.releases)
+    assert {c.name.partition(":")[0] for c in result.checks} == {"digests", *made.releases}
     truth = world.counts()
     assert np.array_equal(made.releases["by_county"].exact[0].ravel(), by_state(truth))
     assert np.array_equal(made.releases["by_age"].exact[0].ravel(), truth.sum(0))
@@ -334,6 +339,123 @@ def test_words_of_the_specification_reach_its_readers(world):
     assert (made.folder / "README.txt").read_text("utf-8").startswith("Heads <counted>\n=======")
 
 
+CLIPPED = (
+    "sum of `income`, each value moved into 0 to 50,000 and rounded to 100; larger values count as "
+    "50,000, so it is biased for the plain sum"
+)
+
+
+def plain_text(path):
+    """The words of a file in one line, without marks of HTML."""
+    bare = re.sub(r"<(script|style)\b.*?</\1>|<[^>]*>", " ", path.read_text("utf-8"), flags=re.S)
+    return " ".join(unescape(bare).split())
+
+
+def sections(page):
+    """The parts of a report about each release."""
+    return [" ".join(unescape(re.sub(r"<[^>]*>", " ", part)).split())
+            for part in re.findall(r"<article.*?</article>", page, re.DOTALL)]  # fmt: skip
+
+
+def meanings(folder, column):
+    with (folder / "dictionary.csv").open(encoding="utf-8", newline="") as file:
+        return [row["meaning"] for row in csv.DictReader(file) if row["column"] == column]
+
+
+@pytest.fixture
+def with_sums(world):
+    data = {"source": str(world.folder / "persons.csv"), "unit": "person", "records": 2}
+    sums = {"income": {"lower": 0, "upper": 50_000, "unit": 100, "share": 0.5}}
+    publish = {"decimals": 0, "non_negative": True, "to": str(world.folder / "r")}
+    return run(world.spec(data=data, sums=sums, publish=publish, privacy=QUIET), seed=1)
+
+
+def test_readers_are_told_that_sums_are_clipped_and_rounded(with_sums):
+    folder = with_sums.folder
+    readme = plain_text(folder / "README.txt")
+    assert CLIPPED in readme
+    assert "the truth" not in readme
+    of_counts, of_sums = meanings(folder, "value")
+    assert of_counts.startswith("in counts: ")
+    assert of_sums.startswith("in income: ")
+    assert CLIPPED in of_sums
+    assert CLIPPED not in of_counts
+    page = (folder / "report.html").read_text("utf-8")
+    counts, income = sections(page)
+    assert income.count(CLIPPED) == 1
+    assert f"Sums of `income` by county (5 labels, grouped by state (2)) × sex (2 labels): "\
+        f"{CLIPPED.partition(', ')[2]}." in income  # fmt: skip
+    assert "10 sums" in income
+    assert "income" not in counts
+    title = "Counts and sums of income by county × sex"
+    assert f"<title>{title}</title>" in page
+    assert readme.startswith(title)
+
+
+def test_the_lower_end_of_a_range_is_told_too(world):
+    sums = {"income": {"lower": -10.5, "upper": 600, "unit": 0.5, "share": 0.5}}
+    made = run(world.spec(sums=sums), seed=1)
+    wanted = (
+        "moved into -10.5 to 600 and rounded to 0.5; larger values count as 600 and smaller ones "
+        "as -10.5, so"
+    )
+    assert wanted in plain_text(made.folder / "README.txt")
+
+
+def test_a_sum_that_holds_nothing_is_not_said_to_be_moved(with_sums):
+    guarantees = {name: one.guarantee for name, one in with_sums.releases.items()}
+    assert "moved evenly" in " ".join(guarantees["counts"].not_protected())
+    (only,) = guarantees["income"].not_protected()
+    assert only == "At most 2 records a person take part in what noise protects."
+    counts, income = sections((with_sums.folder / "report.html").read_text("utf-8"))
+    for words in ("moved to agree", "held exact count all records", "moved evenly"):
+        assert words in counts
+        assert words not in income
+    of_counts, of_sums = meanings(with_sums.folder, "value")
+    assert "moved to agree" in of_counts
+    assert "moved to agree" not in of_sums
+
+
+def test_a_version_without_negative_values_is_told_where_there_is_one(with_sums):
+    assert (with_sums.folder / "counts" / "non-negative-biased.csv").is_file()
+    assert not (with_sums.folder / "income" / "non-negative-biased.csv").exists()
+    counts, income = sections((with_sums.folder / "report.html").read_text("utf-8"))
+    assert "A second version without negative values" in counts
+    assert "A second version without negative values" not in income
+
+
+def test_no_version_without_negative_values_is_told_when_none_was_found(world, monkeypatch):
+    def none(_release):
+        raise ReleaseError("none")
+
+    monkeypatch.setattr("subspacedp.publication.writing.biased_non_negative", none)
+    made = run(world.spec(publish={"non_negative": True, "to": str(world.folder / "r")}))
+    assert (made.folder / "non-negative-biased.txt").is_file()
+    assert "A second version" not in plain_text(made.folder / "report.html")
+    assert "not rounded" not in plain_text(made.folder / "README.txt")
+
+
+def test_who_is_protected_where_only_some_records_count(with_sums):
+    sentence = "one person's records, of which at most 2 count, replaced by others"
+    assert sentence in plain_text(with_sums.folder / "README.txt")
+    page = plain_text(with_sums.folder / "report.html")
+    assert "Every person; at most 2 records of each count" in page
+    assert "with at most" not in page
+    assert page.count(f"differ by {sentence}") == 6  # card, guarantee, certificate
+    assert page.count(sentence) == 8  # and the table of budgets
+    certificate = json.loads((with_sums.folder / "income/certificate.json").read_text("utf-8"))
+    assert sentence in certificate["guarantee"]["statement"]
+
+
+def test_the_readme_warns_of_spreadsheets_and_of_numbers_that_are_not_rounded(with_sums, world):
+    readme = plain_text(with_sums.folder / "README.txt")
+    assert "One that starts with =, +, - or @ may be taken for a formula" in readme
+    assert "real numbers, not rounded, also where `value` is a whole number" in readme
+    other = plain_text(run(world.spec()).folder / "README.txt")
+    assert "taken for a formula" in other
+    assert "not rounded" not in other
+
+
 # ------------------------------------------------------------------------------------------ seeds
 
 
@@ -391,8 +513,9 @@ def test_every_form_of_a_specification(world):
 
 
 def test_a_ledger_is_refused_while_there_is_none(world):
-    with pytest.raises(ReleaseError, match="`budget` names a ledger"):
-        run(world.spec(budget={"ledger": "b.db", "account": "x"}))
+    ledger = str(world.folder / "b.db")
+    with pytest.raises(SubspaceDPError, match="There is no ledger"):
+        run(world.spec(budget={"ledger": ledger, "account": "x"}))
     assert world.listing() == ["persons.csv"]
 
 
@@ -501,6 +624,61 @@ def test_the_csv_of_a_margin_is_checked_too(unsigned, alter):
     assert not verify_folder(unsigned).ok
 
 
+@pytest.fixture
+def unsigned_tables(world):
+    publish = {"decimals": 0, "non_negative": True, "to": str(world.folder / "release")}
+    return run(several(world, publish=publish)).folder
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "README.txt",
+        "dictionary.csv",
+        "report.html",
+        "by_age/non-negative-biased.csv",
+        "by_county/margins/state-by-sex.csv",
+        "by_county-income/certificate.json",
+    ],
+)
+@pytest.mark.parametrize("alter", [bump, lambda path: path.unlink()], ids=["altered", "gone"])
+def test_digests_cover_every_file_without_a_signature(unsigned_tables, file, alter):
+    listed = json.loads((unsigned_tables / "digests.json").read_text("utf-8"))["files"]
+    assert set(listed) == names(unsigned_tables) - {"digests.json"}
+    assert not (unsigned_tables / "signature.json").exists()
+    assert verify_folder(unsigned_tables).ok
+    alter(unsigned_tables / file)
+    check = verify_folder(unsigned_tables).checks[0]
+    assert not check.ok
+    assert f"`{file}`" in check.detail
+
+
+def test_a_table_that_is_gone_or_a_file_too_many_is_found(unsigned_tables):
+    (unsigned_tables / "note.txt").write_text("hello")
+    assert not verify_folder(unsigned_tables).ok
+    (unsigned_tables / "note.txt").unlink()
+    assert verify_folder(unsigned_tables).ok
+    shutil.rmtree(unsigned_tables / "by_age")
+    result = verify_folder(unsigned_tables)
+    assert not result.ok
+    assert "by_age" in str(result)
+
+
+@pytest.mark.parametrize("column", ["unbiased_value", "non_negative_biased", "sex"])
+def test_the_table_without_negative_values_is_checked_without_digests(unsigned_tables, column):
+    (unsigned_tables / "digests.json").unlink()
+    assert verify_folder(unsigned_tables).ok
+    path = unsigned_tables / "by_age" / "non-negative-biased.csv"
+    table = pyarrow.csv.read_csv(path)
+    values = table[column].to_pylist()
+    values[0] = "M" if column == "sex" else -1.5 if column.startswith("non") else values[0] + 1
+    place = table.column_names.index(column)
+    pyarrow.csv.write_csv(table.set_column(place, column, pa.array(values)), path)
+    (failed,) = [check for check in verify_folder(unsigned_tables).checks if not check.ok]
+    assert failed.name == "by_age: non-negative-biased.csv"
+    assert f"`{column}`" in failed.detail
+
+
 # ----------------------------------------------------------------------------------- comparisons
 
 
@@ -541,6 +719,26 @@ def test_a_comparison_of_sums_and_bounded_tables_is_with_what_noise_protects(wor
     incomes = pyarrow.csv.read_csv(world.folder / "private" / "income.csv")
     assert sum(incomes["confidential"].to_pylist()) < sum(row[4] for row in world.rows)
     assert sum(incomes["confidential"].to_pylist()) > 100 * world.counts(2).sum()
+
+
+@pytest.mark.parametrize("decimals", [None, 0])
+def test_errors_are_those_of_noise_where_held_totals_count_all_records(world, decimals):
+    data = {"source": str(world.folder / "persons.csv"), "unit": "person", "records": 2}
+    publish = {"decimals": decimals, "to": str(world.folder / "r")}
+    spec = world.spec(data=data, publish=publish, privacy=QUIET, mechanism="projected")
+    made = run(spec, compare=world.folder / "private", seed=1)
+    table = pyarrow.csv.read_csv(world.folder / "private" / "table.csv")
+    bounded, everything = world.counts(2), world.counts()
+    wanted = reconciled(bounded, everything)
+    assert table["confidential"].to_pylist() == bounded.ravel().tolist()
+    assert table["all_records"].to_pylist() == everything.ravel().tolist()
+    assert np.allclose(table["without_noise"].to_numpy(), wanted.ravel(), atol=1e-9)
+    error = table["error"].to_numpy()
+    assert np.allclose(error, (made.release.values - wanted).ravel(), atol=1e-9)
+    # No noise at this budget: what is left is rounding. Against either table it would be more.
+    assert np.abs(error).max() < (2 if decimals == 0 else 1e-9)
+    for truth in (bounded, everything):
+        assert np.abs(made.release.values - truth).max() > 5
 
 
 @pytest.mark.parametrize("inside", ["release/private", "release", "release/deep/private"])

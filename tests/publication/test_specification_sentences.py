@@ -75,7 +75,7 @@ WRONG = [
     ("long", "axes: {county: {labels: [1, 2, 3]}}", "axes: [county]", "`axes` (line 2) must be keys with values; got a list."),
     ("long", "axes: {county: {labels: [1, 2, 3]}}", "axes: {}", "`axes` (line 2) must not be empty."),
     ("long", "axes: {county: {labels: [1, 2, 3]}}", "axes:", "`axes` (line 2) is empty; give it a value or leave it out."),
-    ("records", "mechanism: auto", "mechanism: protected", "`mechanism` (line 11) must be one of `auto`, `projected`, `extended`; got 'protected'; did you mean `projected`?"),
+    ("records", "mechanism: auto", "mechanism: protected", "`mechanism` (line 11) must be one of `auto`, `projected`, `extended`, `correlated`, `optimal`; got 'protected'; did you mean `projected`?"),
     ("records", "replace-one", "remove-all", "`privacy.neighbours` (line 10) must be one of `replace-one`, `add-remove-one`, `add-remove`; got 'remove-all'."),
     ("records", "decimals: 0", "decimals: 13", "`publish.decimals` (line 13) must be at most 12; got 13."),
     ("records", "decimals: 0", "decimals: 1.5", "`publish.decimals` (line 13) must be a whole number; got 1.5."),
@@ -159,6 +159,7 @@ WRONG = [
     ("records", "1e-6", "0", "`privacy.delta` (line 10) must be above 0; got 0."),
     ("records", "0.192", "-0.192", "`privacy.epsilon` (line 10) must be above 0; got -0.192."),
     ("records", "0.192", ".inf", "`privacy.epsilon` (line 10) is a number or a date to YAML; put `.inf` in quotes."),
+    ("records", "exactly: false", "exactly: true", "`privacy.exactly` (line 10) cannot be true with `unit: person_id` and several `records`: those who have fewer stay as they are; leave it out."),
     ("records", "replace-one, exactly", "add-remove, exactly", "`privacy.exactly` (line 10) is for `neighbours: replace-one`."),
     ("several", "epsilon: 1,", "epsilon: 5.0e-324,", "`privacy` (line 6) cannot be used, as the share of the budget is too small for a float64."),
     # publishing, tables, sums

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subspacedp.publication import SpecificationError, read_specification
+from subspacedp.io import look, open_source
+from subspacedp.publication import SpecificationError, plan, read_specification
+from subspacedp.publication.addresses import source_problem
 from subspacedp.publication.reading import load_yaml
 from subspacedp.publication.starter import quoted, starter
 
@@ -27,6 +29,9 @@ class Column:
     distinct: int | None = None
     nulls: float = 0.0
     sample: tuple | None = None
+    negative: bool = False
+    per_value: float | None = None
+    adds_up: bool = False
 
 
 @st.composite
@@ -42,7 +47,12 @@ def columns(draw):
     }[kind]
     values = draw(st.none() | st.lists(st.none() | item, max_size=60, unique=True).map(tuple))
     distinct = len(values) if values is not None else draw(st.none() | st.integers(0, 10**6))
-    return Column(name, kind, distinct, draw(st.floats(0, 1)), values)
+    seen = (
+        draw(st.booleans()),
+        draw(st.none() | st.sampled_from([1.0, 1.5, 40.0])),
+        draw(st.booleans()),
+    )
+    return Column(name, kind, distinct, draw(st.floats(0, 1)), values, *seen)
 
 
 def read(text):
@@ -121,8 +131,12 @@ def test_further_ids_are_mentioned():
     assert '# It could also be householdId.' in text  # fmt: skip
 
 
+def whole(name, distinct=None, **seen):
+    return Column(name, "whole", distinct, **seen)
+
+
 def test_a_wide_table_of_counts():
-    found = [Column("county"), Column("pop_hispanic", "whole"), Column("pop_nh_white", "whole")]
+    found = [Column("county"), whole("pop_hispanic"), whole("pop_nh_white")]
     document = read(starter(found, "counties.csv")).document
     assert document.data.counts.source == "counties.csv"
     assert document.axes["category"].columns == {
@@ -133,7 +147,7 @@ def test_a_wide_table_of_counts():
 
 
 def test_a_long_table_of_counts():
-    found = [Column("county"), Column("population", "whole")]
+    found = [Column("county"), whole("population")]
     document = read(starter(found, "counties.csv")).document
     assert document.data.counts.value == "population"
     assert set(document.axes) == {"county"}
@@ -147,7 +161,14 @@ def test_too_many_cells_are_left_out():
 
 
 def test_a_password_is_left_out():
-    for address in ["postgresql://me:secret@host/db", "postgresql://host/db?password=secret"]:
+    for address in [
+        "postgresql://me:secret@host/db",
+        "postgresql://host/db?password=secret",
+        "postgresql://host/db?user=me&sslpassword=secret",
+        "postgresql://host/db?PassWord=secret",
+        "postgresql://host/db?pwd=secret",
+    ]:
+        assert source_problem(address, "persons").startswith("has a password in it")
         text = starter(PERSONS, address)
         assert "secret" not in text
         assert read(text).document.data.table == "persons"
@@ -165,3 +186,85 @@ def test_columns_that_cannot_be_used_are_told():
     assert text.count("# Left out: ") == 3
     with pytest.raises(SpecificationError, match="no column that could be an axis"):
         starter([Column(" ")], "p.csv")
+
+
+RACES = ["hispanic", "nh_white", "nh_black", "nh_nhpi"]
+
+
+def wide_file(folder, rows=60, *, total=True, key="geoid"):
+    """A table of the shape of a census file: a total and its parts, for all and for adults."""
+    names = [key, "name"]
+    for group in ("pop", "vap"):
+        names += [f"{group}_total"] * total + [f"{group}_{race}" for race in RACES]
+    lines = [",".join(names)]
+    for i in range(rows):
+        people = [100 + 7 * i, 50 + i * i, 3 * i, i % 2]
+        adults = [n // 2 for n in people]
+        cells = []
+        for part in (people, adults):
+            cells += [sum(part)] * total + part
+        lines.append(",".join(map(str, [48113000100 + i, f"Tract {i}", *cells])))
+    (folder / "wide.csv").write_text("\n".join(lines) + "\n")
+    return folder / "wide.csv"
+
+
+def proposed(path):
+    with open_source(path) as source:
+        return starter(look(source), path.name)
+
+
+# Few rows without a total could be answers of persons.
+@pytest.mark.parametrize(("rows", "total"), [(60, True), (60, False), (20, True)])
+@pytest.mark.parametrize("key", ["geoid", "GEO_ID", "county"])
+def test_a_wide_file_with_totals_is_proposed_without_them(tmp_path, rows, total, key):
+    path = wide_file(tmp_path, rows, total=total, key=key)
+    text = proposed(path)
+    document = read(text).document
+    assert document.data.counts.source == "wide.csv"
+    assert list(document.axes) == ["category", key]
+    assert document.axes["category"].columns == {race: f"pop_{race}" for race in RACES}
+    assert "vap_nh_nhpi" in text  # few values, and still no axis of its own
+    assert "very many cells" not in text
+    assert "#  name: {labels: " in text
+    assert f"# hold: [[{key}]]" in text
+    said = "Without pop_total, which is the sum of the others: people would be counted twice."
+    assert (said in text) == total
+    if rows > 50:
+        assert document.axes[key].labels == f"codes/{key}.csv"
+        (tmp_path / "codes").mkdir()
+        labels = [str(48113000100 + i) for i in range(rows)]
+        (tmp_path / "codes" / f"{key}.csv").write_text("\n".join([key, *labels]))
+    (tmp_path / "publication.yaml").write_text(text)
+    assert plan(tmp_path / "publication.yaml")
+
+
+def test_sums_and_totals_that_are_not_sums():
+    parts = [whole(f"pop_{race}", 40 if race == "nh_nhpi" else None) for race in RACES]
+    everybody = whole("pop_all", adds_up=True)
+    text = starter([Column("county", per_value=1.0), everybody, *parts], "c.csv")
+    assert list(read(text).document.axes["category"].columns) == RACES
+    assert "Without pop_all, which is the sum of the others" in text
+    text = starter([Column("county", per_value=1.0), whole("pop_total"), *parts], "c.csv")
+    assert list(read(text).document.axes["category"].columns) == RACES
+    assert "Without pop_total, which is named a total: people would be counted twice." in text
+    assert "The columns do not add up to it" in text
+
+
+def test_answers_with_a_prefix_are_no_counts():
+    answers = [whole(f"q_{i}", 5, sample=tuple(range(5)), per_value=30.0) for i in range(3)]
+    assert set(read(starter(answers, "p.csv")).document.axes) == {"q_0", "q_1", "q_2"}
+    below_zero = [Column(f"x_{i}", "whole", None, negative=True) for i in range(3)]
+    document = read(starter([Column("sex", "text", 1, 0, ("F",)), *below_zero], "p.csv")).document
+    assert document.data.counts is None
+
+
+def test_text_that_is_repeated_may_name_the_person():
+    found = [
+        Column("dest", per_value=200.0),
+        Column("tailnum", nulls=0.01, per_value=8.0),
+        Column("note", per_value=1.0),
+        Column("origin", "text", 2, 0.0, ("EWR", "JFK"), per_value=900.0),
+    ]
+    lines = starter(found, "flights.csv").splitlines()
+    beside = lines[lines.index("  unit: row") - 1]
+    assert beside.endswith("may name the person: `tailnum`, `dest`.")

@@ -14,7 +14,7 @@ import pytest
 
 import subspacedp as sdp
 from subspacedp.errors import AlteredError, ReleaseError
-from subspacedp.release import verify_folder
+from subspacedp.release import verify_folder, write_margins
 
 DOMAIN = sdp.Domain(
     [
@@ -333,3 +333,26 @@ def test_no_temporary_folder_is_left(tmp_path):
     make().save(tmp_path / "r")
     assert os.listdir(tmp_path) == ["r"]
     shutil.rmtree(tmp_path / "r")
+
+
+@pytest.mark.parametrize("name", ["../../people", "../people", "a/b", "/people"])
+def test_a_margin_is_never_written_outside_its_folder(tmp_path, name):
+    domain = sdp.Domain([sdp.Axis(name, ["x", "y"])])
+    release = sdp.design(domain, None, sdp.PureDP(1.0)).release(sdp.Table([3, 4], domain))
+    inner = tmp_path / "one" / "two"
+    inner.mkdir(parents=True)
+    (tmp_path / "people.csv").write_text("mine")
+    with pytest.raises(ReleaseError, match="cannot be the name of a file"):
+        write_margins(release, [[name]], inner)
+    assert (tmp_path / "people.csv").read_text() == "mine"
+    assert {p.name for p in tmp_path.rglob("*")} == {"people.csv", "one", "two"}
+
+
+def test_a_margin_never_takes_the_place_of_another(tmp_path):
+    domain = sdp.Domain([sdp.Axis("Sex", ["x", "y"]), sdp.Axis("sex", ["x", "y"])])
+    table = sdp.Table([[3, 4], [5, 6]], domain)
+    release = sdp.design(domain, None, sdp.PureDP(1.0)).release(table)
+    with pytest.raises(ReleaseError, match="Two margins"):
+        write_margins(release, [["Sex"], ["sex"]], tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert write_margins(release, [["sex"], []], tmp_path) == ["margins/sex", "margins/total"]

@@ -1,13 +1,16 @@
 """Folders that appear complete or not at all."""
 
 import os
+import shutil
 import stat
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.release import check_new_folder, new_folder
+from subspacedp.release.folders import check_room
 
 
 def mode(path):
@@ -150,6 +153,61 @@ def test_names_that_cannot_be_are_refused_in_a_sentence(tmp_path, name):
     with pytest.raises(SubspaceDPError), new_folder(tmp_path / name):
         raise AssertionError("the block is not entered")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", ["r/..", "r/../s", "a/b/../../s", "nowhere/r", "loop/r"])
+def test_a_path_that_leads_nowhere_is_refused(tmp_path, path):
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(ReleaseError, match=r"^Cannot write to "):
+        check_new_folder(tmp_path / path)
+    with pytest.raises(ReleaseError, match=r"^Cannot write to "), new_folder(tmp_path / path):
+        raise AssertionError("the block is not entered")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_up_from_a_folder_that_exists_is_a_path_like_others(tmp_path):
+    (tmp_path / "a").mkdir()
+    with new_folder(tmp_path / "a" / ".." / "r"):
+        pass
+    assert (tmp_path / "r").is_dir()
+
+
+def test_looking_writes_and_takes_away_again(tmp_path, monkeypatch):
+    assert check_new_folder(tmp_path / "a" / "r") == tmp_path / "a" / "r"
+    assert list(tmp_path.iterdir()) == []
+
+    def read_only(*_arguments, **_options):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", read_only)
+    with pytest.raises(ReleaseError, match="Read-only file system"):
+        check_new_folder(tmp_path / "a" / "r")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_too_long_for_the_scratch_folder_is_refused_when_asked(tmp_path):
+    with pytest.raises(ReleaseError):
+        check_new_folder(tmp_path / ("x" * 250))
+
+
+def test_room_is_counted_by_file_system(tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=3_000_000))
+    one, two = tmp_path / "deep" / "one", tmp_path / "two"
+    check_room({one: 2_000_000})
+    check_room({one: 1_500_000, two: 1_500_000})
+    with pytest.raises(ReleaseError, match=r"it has 3\.0 MB of room, and .* need 4\.0 MB\.$"):
+        check_room({one: 2_000_000, two: 2_000_000})
+
+
+def test_a_file_system_that_does_not_tell_is_trusted(tmp_path, monkeypatch):
+    def unknown(_path):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(shutil, "disk_usage", unknown)
+    check_room({tmp_path / "r": 10**18})
 
 
 def test_a_relative_path(tmp_path, monkeypatch):

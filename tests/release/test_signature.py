@@ -2,6 +2,7 @@
 
 import base64
 import json
+import shutil
 
 import pytest
 from cryptography.hazmat.primitives import serialization as s
@@ -11,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import subspacedp as sdp
 from subspacedp.errors import ReleaseError
 from subspacedp.release import read_private_key, sign_folder, verify_folder
-from subspacedp.release.signature import check_signature
+from subspacedp.release.signature import check_digests, check_signature, write_digests
 
 
 def private_pem(key, password=None):
@@ -154,6 +155,59 @@ def test_a_missing_signature_fails_only_where_one_is_asked_for(tmp_path, public,
     assert verify_folder(tmp_path / "r").ok
     (tmp_path / "r" / "extra.csv").write_text("")
     assert not verify_folder(tmp_path / "r").ok
+
+
+@pytest.mark.parametrize(
+    ("alter", "sentence"),
+    [
+        (lambda f: (f / "a.csv").write_text("a\n2\n"), "`a.csv` was altered"),
+        (lambda f: (f / "inner" / "b.csv").unlink(), "`inner/b.csv` is missing"),
+        (lambda f: shutil.rmtree(f / "inner"), "`inner/b.csv` is missing"),
+        (lambda f: (f / "new").write_text(""), "`new` is not in digests.json"),
+        (lambda f: (f / "inner" / "digests.json").write_text(""), "`inner/digests.json` is not in"),
+        (lambda f: (f / "link").symlink_to(f.parent), "`link` is not in digests.json"),
+        (lambda f: (f / "digests.json").write_text("{"), "digests.json cannot be read"),
+        (lambda f: (f / "digests.json").write_text('{"files": [1]}'), "cannot be read"),
+        (lambda f: (f / "digests.json").write_text('{"files": {}}'), "is not in digests.json"),
+    ],
+)
+def test_digests_find_every_change_of_the_files(folder, alter, sentence):
+    (folder / "signature.json").unlink()
+    write_digests(folder)
+    check = check_digests(folder)
+    assert check.ok, check.detail
+    assert "5 files" in check.detail
+    alter(folder)
+    check = check_digests(folder)
+    assert not check.ok
+    assert sentence in check.detail
+
+
+def test_a_signature_that_is_taken_away_is_missed_where_digests_name_it(folder, key):
+    write_digests(folder)  # after the signature
+    assert check_digests(folder).ok
+    (folder / "signature.json").unlink()
+    assert "`signature.json` is missing" in check_digests(folder).detail
+
+
+def test_digests_may_be_signed_afterwards(folder, key):
+    (folder / "signature.json").unlink()
+    write_digests(folder)
+    sign_folder(folder, key)
+    assert check_digests(folder).ok
+    assert check_signature(folder).ok
+    (folder / "digests.json").unlink()
+    assert not check_signature(folder).ok
+
+
+def test_a_saved_release_has_no_digests_and_verifies(tmp_path):
+    domain = sdp.Domain([sdp.Axis("a", ["x", "y"])])
+    release = sdp.design(domain, sdp.hold(), sdp.PureDP(1.0)).release(sdp.Table([3, 4], domain))
+    release.save(tmp_path / "r")
+    assert not (tmp_path / "r" / "digests.json").exists()
+    result = verify_folder(tmp_path / "r")
+    assert result.ok
+    assert "digests" not in {check.name for check in result.checks}
 
 
 def test_keys_that_are_read(tmp_path, key, folder):

@@ -147,6 +147,77 @@ def test_notes_and_files_are_shown(release: sdp.Release) -> None:
     assert page.count('<p class="lede">') == 2
 
 
+def articles(page: str) -> list[str]:
+    return [words(part) for part in re.findall(r"<article.*?</article>", page, re.DOTALL)]
+
+
+def test_notes_on_one_release_stand_in_its_part_alone(release: sdp.Release) -> None:
+    notes = ReportNotes(contributions={"b": "Two records a person."}, non_negative=["a"])
+    first, second = articles(write_report({"a": release, "b": release}, title="x", notes=notes))
+    assert "A second version without negative values" in first
+    assert "A second version without negative values" not in second
+    assert "Two records a person." in second
+    assert "Records of one person" not in first
+
+
+def test_sums_are_said_to_be_clipped_and_rounded() -> None:
+    domain = sdp.Domain([sdp.Axis("sex", ["F", "M"])])
+    query = sdp.ClippedSums(domain, "<i>inc</i>", 0, 50_000, 100)
+    release = sdp.design(query, None, sdp.PureDP(1.0)).release(np.array([30, 40]), seed=1)
+    text = words(page := write_report(release, title="Incomes"))
+    clipped = (
+        "each value moved into 0 to 50,000 and rounded to 100; larger values count as 50,000, so "
+        "it is biased for the plain sum"
+    )
+    for part in (
+        f"Sums of `<i>inc</i>` by sex (2 labels): {clipped}.",
+        f"Apart from noise, every figure is the sum of `<i>inc</i>`, {clipped}.",
+        f"which has noise of mean zero: sum of `<i>inc</i>`, {clipped}",
+        "2 sums",
+        "that of `<i>inc</i>`",
+    ):
+        assert part in text
+    assert "<i>" not in page
+
+
+def test_plain_counts_need_no_note(page: str) -> None:
+    assert "Apart from noise" not in words(page)
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "card", "change"),
+    [
+        (
+            sdp.ReplaceOne(records=2),
+            "Every person; at most 2 records of each count",
+            "one person's records, of which at most 2 count, replaced by others",
+        ),
+        (
+            sdp.ReplaceOne(),
+            "Every person; at most 1 record of each counts",
+            "one person's records, of which at most 1 counts, replaced by others",
+        ),
+        (
+            sdp.AddRemoveOne(records=5, per_cell=2),
+            "Every person; at most 5 records of each count, at most 2 of them in one cell",
+            "one person's records, of which at most 5 count, at most 2 of them in a cell, added or "
+            "removed",
+        ),
+    ],
+)
+def test_everybody_is_protected_where_only_some_records_count(
+    neighbours: sdp.ReplaceOne | sdp.AddRemoveOne, card: str, change: str
+) -> None:
+    domain = sdp.Domain([sdp.Axis("sex", ["F", "M"])])
+    mechanism = sdp.design(domain, None, sdp.PureDP(1.0), neighbours=neighbours, capped=True)
+    table = sdp.Table([30, 40], domain)
+    page = write_report(mechanism.release(table, everything=table, seed=1), title="People")
+    text = words(page)
+    assert card in text
+    assert f"Neighbouring data differ by {change};" in text
+    assert "with at most" not in text
+
+
 def test_without_files_those_of_save_are_described(page: str) -> None:
     text = words(page)
     for part in ("values.csv", "values.parquet", "certificate.json", "group of county, one of 3"):

@@ -78,12 +78,15 @@ def plan(
         typer.Option(help="For --target-error: a margin such as `state,sex`, not every cell."),
     ] = None,
     table: Annotated[str | None, typer.Option(help="For --target-error: the table.")] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Design every mechanism, and compare their errors.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Say how far off every figure would be; no data are opened and no budget is spent."""
     from subspacedp.cli.plan import run
 
-    run(specification, target_error, margin, table, as_json=as_json)
+    run(specification, target_error, margin, table, as_json=as_json, compare=compare)
 
 
 @app.command()
@@ -99,12 +102,15 @@ def release(
         Path | None,
         typer.Option(help="Also write a CONFIDENTIAL comparison to this owner-only folder."),
     ] = None,
+    replaces: Annotated[
+        int | None, typer.Option(help="The entry of the ledger that this publication corrects.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Tabulate, add noise, and publish what a specification says."""
     from subspacedp.cli.release import run
 
-    raise typer.Exit(run(specification, out, compare, dry_run=dry_run, as_json=as_json))
+    raise typer.Exit(run(specification, out, compare, replaces, dry_run=dry_run, as_json=as_json))
 
 
 @app.command()

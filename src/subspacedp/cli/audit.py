@@ -15,7 +15,7 @@ __all__ = ["run"]
 
 
 def run(path: Path, *, structure: bool, as_json: bool) -> None:
-    """Print the audit of every table."""
+    """Print the audit of every table, and of tables together."""
     with progress() as tell:
         found = audit(path, structure=structure, progress=tell)
     if as_json:

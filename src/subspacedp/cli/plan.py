@@ -18,10 +18,18 @@ __all__ = ["run"]
 
 
 def run(
-    path: Path, target: float | None, margin: str | None, table: str | None, *, as_json: bool
+    path: Path,
+    target: float | None,
+    margin: str | None,
+    table: str | None,
+    *,
+    as_json: bool,
+    compare: bool = False,
 ) -> None:
     """Print the plan, or the budget that reaches a target."""
     specification = read_specification(path)
+    if target is not None and compare:
+        raise SpecificationError("`--compare` is for the plan; leave out `--target-error`.")
     if target is not None:
         names = None if margin is None else tuple(n.strip() for n in margin.split(",") if n.strip())
         budget = target_budget(specification, target, margin=names, table=table)
@@ -35,7 +43,7 @@ def run(
         return
     if margin is not None or table is not None:
         raise SpecificationError("`--margin` and `--table` are for `--target-error`; give it too.")
-    made = plan(specification)
+    made = plan(specification, compare=compare)
     if as_json:
         print(json.dumps(made.as_dict(), ensure_ascii=False))
         return
@@ -84,6 +92,10 @@ def _print(console: Console, release: PlannedRelease) -> None:
             text = f"{found:,.6g}" if isinstance(found, float) else f"[dim]{escape(found)}[/]"
             other.add_row(name + chosen, text)
         indented(other)
+    for words in (release.mechanism.why, release.near and f"The error is {release.near}."):
+        if words:
+            console.print()
+            indented(escape(words[0].upper() + words[1:]))
 
 
 def _range(ends: tuple[float, float]) -> str:

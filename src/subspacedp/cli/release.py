@@ -18,11 +18,26 @@ from subspacedp.release import verify_folder
 __all__ = ["run"]
 
 
-def run(path: Path, out: Path | None, compare: Path | None, *, dry_run: bool, as_json: bool) -> int:
+def run(
+    path: Path,
+    out: Path | None,
+    compare: Path | None,
+    replaces: int | None = None,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
     """Publish, verify what was written, and say where it is."""
     specification = read_specification(path)
     with progress() as tell:
-        made = publish(specification, out=out, dry_run=dry_run, compare=compare, progress=tell)
+        made = publish(
+            specification,
+            out=out,
+            dry_run=dry_run,
+            compare=compare,
+            replaces=replaces,
+            progress=tell,
+        )
     console = Console(highlight=False)
     warn = Console(stderr=True, highlight=False)
     for note in made.confidential_notes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,7 @@ class InvariantAudit:
     move: Move | None
     loss: Loss | None
     linkage: Linkage | None
+    capped: bool = False
 
     @property
     def cells(self) -> int:
@@ -105,7 +106,8 @@ class InvariantAudit:
 
     def covers(self, weights: npt.ArrayLike | None = None, **labels: Any) -> QuestionCoverage:
         """Whether the invariants answer a question, given by weights or by labels."""
-        return coverage(self.parts, self.whole, weights, labels, self.neighbours, self.kind)
+        found = coverage(self.parts, self.whole, weights, labels, self.neighbours, self.kind)
+        return replace(found, free=False) if self.capped and self.rank else found
 
     def range_of(self, weights: npt.ArrayLike | None = None, **labels: Any) -> tuple[float, float]:
         """The least and the largest answer over all tables with the held values.
@@ -196,7 +198,9 @@ class InvariantAudit:
 
     def _people(self) -> list[str]:
         if self.move is None:
-            return ["No change of the table that keeps every invariant is known."]
+            if self.rank == self.cells:
+                return ["The invariants fix the whole table: no change keeps them."]
+            return ["A smallest change that keeps every invariant was not found in the time given."]
         return [str(self.move), *([] if self.loss is None else [str(self.loss)])]
 
     def __repr__(self) -> str:
@@ -212,6 +216,7 @@ def audit_invariants(
     budget: Budget | None = None,
     decimals: int | None = None,
     capped: bool = False,
+    on_counts: bool = True,
     narrow: int = 2,
     smallest_group: int = 2,
     programs: int = 200,
@@ -238,6 +243,9 @@ def audit_invariants(
     capped
         Whether held values count all records while noise protects a bounded number of them: then
         one person may alter any held total.
+    on_counts
+        Whether noise is added to the counts themselves, as the projected mechanisms do; for others
+        the loss of a move is that of group privacy.
     narrow
         A range of at most this many counts is reported.
     smallest_group
@@ -275,6 +283,9 @@ def audit_invariants(
     if whole.values is not None:
         found = cell_bounds(whole, narrow=narrow, programs=programs, progress=progress)
     move = smallest_move(whole.bound, neighbours)
+    if capped and move is not None and move.people > 1:
+        # Held values count all records of a person, so one with many may be enough.
+        move = replace(move, at_least=1, exact=False)
     small_count, small = small_totals(parts, smallest_group, LISTED)
     return InvariantAudit(
         parts=tuple(parts),
@@ -291,8 +302,11 @@ def audit_invariants(
         small_count=small_count,
         small=tuple(small),
         move=move,
-        loss=None if budget is None or move is None else move_loss(move, budget, neighbours, kind),
+        loss=None
+        if budget is None or move is None
+        else move_loss(move, budget, neighbours, kind, on_counts=on_counts),
         linkage=linkage(parts, whole, found, narrow=narrow, programs=programs),
+        capped=capped,
     )
 
 

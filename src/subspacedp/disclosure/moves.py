@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,9 @@ from subspacedp.invariants import HeldMargins, HeldMatrix
 from subspacedp.privacy import Budget, Kind, PureDP, gaussian_delta
 from subspacedp.privacy.numbers import exact_decimal, shown
 from subspacedp.tables import Domain, Label, Margin, Neighbours
+
+if TYPE_CHECKING:
+    from flint import arb
 
 __all__ = ["Loss", "Move", "move_loss", "smallest_epsilon", "smallest_move"]
 
@@ -128,12 +131,17 @@ def smallest_epsilon(mu: float, delta: float) -> float:
     return high
 
 
-def move_loss(move: Move, budget: Budget, neighbours: Neighbours, kind: Kind) -> Loss:
-    """The privacy loss of a move under noise on every count, calibrated for one person.
+def move_loss(
+    move: Move, budget: Budget, neighbours: Neighbours, kind: Kind, *, on_counts: bool = True
+) -> Loss:
+    """The privacy loss of a move.
 
-    Laplace noise of rate ε/Δ₁ loses ε‖z‖₁/Δ₁; Gaussian noise of σ = Δ₂/μ is μ‖z‖₂/Δ₂-Gaussian
-    private for it.
+    Under noise on every count, calibrated for one person (the projected mechanisms): Laplace noise
+    of rate ε/Δ₁ loses ε‖z‖₁/Δ₁; Gaussian noise of σ = Δ₂/μ is μ‖z‖₂/Δ₂-Gaussian private for it.
+    For any other mechanism group privacy holds: k people cost kε, kμ or k²ρ.
     """
+    if not on_counts:
+        return _group_loss(move, budget, kind)
     delta = float(getattr(budget, "delta", 0.0))
     if isinstance(budget, PureDP):
         exact = exact_decimal(budget.epsilon) * Fraction(move.records, neighbours.l1)
@@ -147,6 +155,38 @@ def move_loss(move: Move, budget: Budget, neighbours: Neighbours, kind: Kind) ->
         else:
             amount = smallest_epsilon(mu, delta) if delta else mu
     return Loss(name=budget.name, amount=amount, delta=delta, people=move.people, kind=kind)
+
+
+def _group_loss(move: Move, budget: Budget, kind: Kind) -> Loss:
+    """What k people cost whatever the mechanism; (ε, δ) of one becomes (kε, δ·Σ e^{iε})."""
+    k = move.people
+    delta = float(getattr(budget, "delta", 0.0))
+    if delta:
+        epsilon = exact_decimal(getattr(budget, "epsilon", 0.0))
+        amount = round_up(lambda: ball(k * epsilon))
+        steps = [i * epsilon for i in range(k)]
+        delta = round_up(lambda: ball(exact_decimal(budget_delta(budget))) * _sum_exp(steps))
+        return Loss(name=budget.name, amount=amount, delta=delta, people=k, kind=kind)
+    rho, mu = getattr(budget, "rho", None), getattr(budget, "mu", None)
+    if rho is not None:
+        exact = exact_decimal(rho) * k * k
+    else:
+        exact = exact_decimal(mu if mu is not None else getattr(budget, "epsilon", 0.0)) * k
+    return Loss(
+        name=budget.name, amount=round_up(lambda: ball(exact)), delta=0.0, people=k, kind=kind
+    )
+
+
+def budget_delta(budget: Budget) -> float:
+    """The δ of a budget; 0 where it has none."""
+    return float(getattr(budget, "delta", 0.0))
+
+
+def _sum_exp(exponents: Sequence[Fraction]) -> arb:
+    total = ball(0)
+    for exponent in exponents:
+        total = total + ball(exponent).exp()
+    return total
 
 
 def smallest_move(bound: HeldMargins | HeldMatrix, neighbours: Neighbours) -> Move | None:

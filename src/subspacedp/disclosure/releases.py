@@ -55,6 +55,8 @@ def audit_releases(*releases: Release, **options: Any) -> InvariantAudit:
         releases[0].exact if single else [release.exact for release in releases],
         neighbours=designs[0].neighbours,
         budget=designs[0].budget if single else None,
+        on_counts=designs[0].mechanism == "projected",
+        capped=any(design.capped for design in designs),
         **options,
     )
     kind = weakest([design.guarantee.kind for design in designs])

@@ -123,7 +123,7 @@ def _whole_part(release: Release, values: FloatArray) -> Int64Array | None:
 def _coordinates(release: Release, strategy: BasisStrategy) -> Law:
     design = release.design
     inside = in_units(release) - design.space.lift(release.exact)
-    found = strategy.weights.astype(np.float64) @ inside.reshape(-1)
+    found = strategy.coordinates(inside)
     measured = np.rint(found)
     exact = bool(np.abs(found - measured).max(initial=0.0) < NEAR_WHOLE)
     words = (

@@ -37,8 +37,13 @@ def check_bounds(records: int, per_cell: int | None) -> tuple[int, int]:
     return records, records if per_cell is None else per_cell
 
 
-def unit_of(source: Source, name: str) -> Any:
-    """The column that says whose record it is; a person's identity must have one spelling."""
+def unit_of(source: Source, name: str, rows: Any) -> Any:
+    """The column that says whose record it is; a person's identity must have one spelling.
+
+    Blank text is NULL: it names nobody, and must not be one person with many records.
+    """
+    ibis = need("ibis", "publish")
+
     kind = source.column(name, "`unit`")
     if kind not in (Kind.TEXT, Kind.WHOLE):
         raise DataError(
@@ -46,7 +51,10 @@ def unit_of(source: Source, name: str) -> Any:
             f"holds {kind.value} values. Change it to text.",
             column=name,
         )
-    return source.table[name]
+    column = rows[name]
+    if kind is Kind.TEXT:
+        column = (column.strip() == "").ifelse(ibis.null("string"), column)
+    return column
 
 
 def left_out(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from subspacedp.errors import DataError, without_values
-from subspacedp.io.engine import NAME, Kind, Source, need
+from subspacedp.io.engine import NAME, Kind, Source, name_parts, need
+from subspacedp.io.files import Scan, scan_of, shown_name, sql_text
 from subspacedp.io.spill import SpillFolder
 from subspacedp.tables import Label
 
@@ -28,9 +28,10 @@ class DuckSource(Source):
     Parameters
     ----------
     path
-        File, folder of Parquet files, or pattern.
+        File, folder of Parquet files, or a pattern of files with the same columns. Only the last
+        part of a path can be a pattern, and a path that exists is none.
     table
-        The table of a database file.
+        The table of a database file; a part of its name that has a dot stands in double quotes.
     memory
         The most memory DuckDB takes, such as "2GB"; by default four fifths of the machine's.
     scratch
@@ -57,9 +58,10 @@ class DuckSource(Source):
         scratch: Path | None = None,
     ) -> None:
         duckdb = need("duckdb", "publish")
-        scan = None if _is_database(path) else _scan(path)
+        scan = None if _is_database(path) else scan_of(path)
         if scan is None and table is None:
             raise DataError(f"`{path.name}` is a database; say which `table` of it.")
+        self._scan = scan
         self._spill = SpillFolder(scratch)
         config = {
             "temp_directory": str(self._spill.path),
@@ -74,32 +76,80 @@ class DuckSource(Source):
         )
         try:
             if scan is None:
-                scan = self._attach(path, str(table))
-            kinds = self._view(scan, path)
+                kinds = self._view(self._attach(path, str(table)), shown_name(path), table)
+            else:
+                self._check_parts(scan, path)
+                kinds = self._view(scan.sql, shown_name(path), None)
         except BaseException:
             self.close()
             raise
-        super().__init__(str(path), kinds)
+        super().__init__(str(path), kinds, headed=scan is not None and scan.fields > 0)
 
     def _attach(self, path: Path, table: str) -> str:
         without_values(
-            lambda: self._con.execute(f"ATTACH {_text(path)} AS subspacedp_file (READ_ONLY)"),
+            lambda: self._con.execute(f"ATTACH {sql_text(path)} AS subspacedp_file (READ_ONLY)"),
             f"The database `{path.name}` could not be opened",
         )
-        return ".".join(_name(part) for part in ("subspacedp_file", *table.split(".")))
+        return ".".join(_name(part) for part in ("subspacedp_file", *name_parts(table)))
 
-    def _view(self, scan: str, path: Path) -> dict[str, Kind]:
+    def _check_parts(self, scan: Scan, path: Path) -> None:
+        """Refuse Parquet files that differ: DuckDB reads all of them as it reads the first."""
+        if scan.fields or len(scan.files) < 2:
+            return
+        listed = ", ".join(map(sql_text, scan.files))
+        schemas = f"parquet_schema([{listed}]) WHERE duckdb_type IS NOT NULL"
+        query = f"SELECT file_name, name, duckdb_type FROM {schemas}"  # noqa: S608 - quoted names
         found = without_values(
-            lambda: self._con.execute(f"DESCRIBE SELECT * FROM {scan}").fetchall(),  # noqa: S608 - quoted names
-            f"`{path.name}` could not be read",
+            lambda: self._con.execute(query).fetchall(), f"`{shown_name(path)}` could not be read"
         )
+        parts: dict[str, set[tuple[str, str]]] = {}
+        for file, name, kind in found:
+            plain = Kind.WHOLE.value if kind in _WHOLE else str(kind)
+            parts.setdefault(str(file), set()).add((str(name), plain))
+        first, *others = parts.values()
+        if any(other != first for other in others):
+            raise DataError(
+                f"The Parquet files of `{shown_name(path)}` must all have the same columns of the "
+                "same types."
+            )
+
+    def _view(self, scan: str, name: str, table: str | None) -> dict[str, Kind]:
+        duckdb = need("duckdb", "publish")
+
+        def describe() -> list[Any] | None:
+            try:
+                return list(self._con.execute(f"DESCRIBE SELECT * FROM {scan}").fetchall())  # noqa: S608 - quoted names
+            except (duckdb.CatalogException, duckdb.BinderException):
+                if table is None:
+                    raise
+            return None
+
+        found = without_values(describe, f"`{name}` could not be read")
+        if found is None:
+            raise DataError(f"`{name}` could not be read: it has no table `{table}`.")
         kinds = {str(row[0]): _kind(str(row[1])) for row in found}
         columns = ", ".join(_plain(str(row[0]), str(row[1])) for row in found)
         without_values(
             lambda: self._con.execute(f"CREATE TEMP VIEW {NAME} AS SELECT {columns} FROM {scan}"),  # noqa: S608 - quoted names
-            f"`{path.name}` could not be read",
+            f"`{name}` could not be read",
         )
         return kinds
+
+    def _explain(self, error: Exception) -> str | None:
+        """What is wrong with a CSV file; DuckDB's own text quotes the row and is not told."""
+        fields = self._scan.fields if self._scan is not None else 0
+        if not fields or type(error).__name__ != "InvalidInputException":
+            return None
+        text = str(error)
+        if "not utf-8 encoded" in text:
+            return "a row is not UTF-8 text"
+        if "Maximum line size" in text:
+            return "a row is too long, or a quote is not closed"
+        number = "1 field" if fields == 1 else f"{fields} fields"
+        return (
+            f"a row does not have the {number} of the header, a quote is not closed, or the lines "
+            "do not all end in LF or all in CRLF"
+        )
 
     def digest(self, text: Any) -> Any:
         """SHA-256 of the UTF-8 text in lower-case hexadecimal digits, as an expression."""
@@ -132,73 +182,12 @@ def _sha256() -> Any:
     return sha256
 
 
-def _text(value: object) -> str:
-    return "'" + str(value).replace("'", "''") + "'"
-
-
 def _name(value: str) -> str:
     return '"' + value.replace('"', '""') + '"'
 
 
 def _is_database(path: Path) -> bool:
-    return path.suffix in {".duckdb", ".db", ".ddb"}
-
-
-def _scan(path: Path) -> str:
-    """The table function that reads the files."""
-    pattern = any(sign in path.name for sign in "*?[") and not path.exists()
-    if not pattern and not path.exists():
-        raise DataError(f"There is no file `{path}`.")
-    if path.is_dir() or path.suffix == ".parquet":
-        files = path / "**" / "*.parquet" if path.is_dir() else path
-        # A file's minimum and maximum leave NaN out; without this option DuckDB takes them to say
-        # that there is none, and even `isnan` is then false (duckdb issue 25521).
-        return f"read_parquet({_text(files)}, can_have_nan = true)"
-    name = path.name.removesuffix(".gz")
-    if not name.endswith((".csv", ".tsv", ".txt")):
-        raise DataError(
-            f"`{path.name}` is of no known kind; known are .csv, .csv.gz, .tsv, .parquet, a folder "
-            "of .parquet files, and .duckdb."
-        )
-    first = next(iter(sorted(path.parent.glob(path.name))), None) if pattern else path
-    if first is None:
-        raise DataError(f"No file matches `{path}`.")
-    return (
-        f"read_csv({_text(path)}, all_varchar = true, header = true, auto_detect = false, "
-        f"columns = {_columns(first)}, delim = {_text(_delimiter(first))}, quote = '\"', "
-        "escape = '\"', nullstr = '')"
-    )
-
-
-def _header(path: Path) -> str:
-    opened = gzip.open if path.name.endswith(".gz") else open
-    try:
-        with opened(path, "rb") as file:  # decoding ahead would find what is wrong further down
-            return str(file.readline(), "utf-8-sig").rstrip("\r\n")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        kind = type(error).__name__
-    raise DataError(f"The first line of `{path.name}` could not be read as UTF-8 text ({kind}).")
-
-
-def _delimiter(path: Path) -> str:
-    """The sign that occurs most often in the header."""
-    if path.name.removesuffix(".gz").endswith(".tsv"):
-        return "\t"
-    header = _header(path)
-    return max(",;\t|", key=header.count)
-
-
-def _columns(path: Path) -> str:
-    """The header's names, all of them text: nothing is guessed from confidential values."""
-    import csv
-
-    names = next(csv.reader([_header(path)], delimiter=_delimiter(path)), [])
-    if not names or not all(names):
-        raise DataError(f"`{path.name}` must start with a line of column names.")
-    repeated = next((n for n in names if [m.lower() for m in names].count(n.lower()) > 1), None)
-    if repeated is not None:
-        raise DataError(f"`{path.name}` has the column `{repeated}` more than once.")
-    return "{" + ", ".join(f"{_text(name)}: 'VARCHAR'" for name in names) + "}"
+    return path.suffix.lower() in {".duckdb", ".db", ".ddb"}
 
 
 def _kind(kind: str) -> Kind:

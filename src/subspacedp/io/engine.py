@@ -8,6 +8,7 @@ everywhere, and nothing but the answer leaves the engine.
 from __future__ import annotations
 
 import difflib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -15,11 +16,15 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from subspacedp.errors import DataError, without_values
+from subspacedp.io.files import FIRST_LINE
 from subspacedp.tables import Label
 
-__all__ = ["Kind", "Source", "need"]
+__all__ = ["Kind", "Source", "name_parts", "need"]
 
 NAME = "subspacedp_source"
+# The first line of a CSV file without a header is a record; what is quoted must look like a name.
+_NAME_LIKE = re.compile(r"[A-Za-z_][\w .-]*")
+_NEAR = 0.75
 
 
 class Kind(StrEnum):
@@ -56,13 +61,16 @@ class Source(ABC):
         Where it is, without a password.
     kinds
         The columns and what they hold.
+    headed
+        Whether the names of the columns are the first line of a text file.
     """
 
     kind: ClassVar[str]
     dialect: ClassVar[str]
 
-    def __init__(self, address: str, kinds: Mapping[str, Kind]) -> None:
+    def __init__(self, address: str, kinds: Mapping[str, Kind], *, headed: bool = False) -> None:
         self.address = address
+        self.headed = headed
         self.kinds = dict(kinds)
         self._lists: dict[Sequence[Label], str] = {}
 
@@ -83,8 +91,13 @@ class Source(ABC):
         kind = self.kinds.get(name)
         if kind is not None:
             return kind
-        near = difflib.get_close_matches(str(name), self.columns, n=1, cutoff=0.5)
-        hint = f"; did you mean `{near[0]}`?" if near else "."
+        names = [column for column in self.columns if _NAME_LIKE.fullmatch(column)]
+        if self.headed and len(names) < len(self.columns):
+            names = []
+        near = difflib.get_close_matches(str(name), names, n=1, cutoff=_NEAR)
+        hint = f"; {FIRST_LINE}" if self.headed else "."
+        if near:
+            hint = f"; did you mean `{near[0]}`?"
         raise DataError(f"The source has no column `{name}` for {role}{hint}", column=name)
 
     def listing(self, labels: Sequence[Label]) -> Any:
@@ -99,13 +112,25 @@ class Source(ABC):
         return ibis.table({"label": kind, "code": "int64"}, name=self._lists[labels])
 
     def batches(self, expression: Any) -> list[Any]:
-        """The answer as arrow record batches; whatever goes wrong is told by its type alone."""
+        """The answer as arrow record batches; errors are told without the engine's words."""
         ibis = need("ibis", "publish")
 
-        def ask() -> list[Any]:
-            return list(self._run(str(ibis.to_sql(expression, dialect=self.dialect))))
+        sentence = f"The {self.kind} source did not answer the query"
 
-        return without_values(ask, f"The {self.kind} source did not answer the query")
+        def ask() -> list[Any]:
+            try:
+                return list(self._run(str(ibis.to_sql(expression, dialect=self.dialect))))
+            except Exception as error:
+                reason = self._explain(error)
+                if reason is None:
+                    raise
+            raise DataError(f"{sentence}: {reason}.")
+
+        return without_values(ask, sentence)
+
+    def _explain(self, error: Exception) -> str | None:
+        """What an error of the engine means, without any of its words; None for no idea."""
+        return None
 
     @abstractmethod
     def digest(self, text: Any) -> Any:
@@ -139,6 +164,18 @@ class Source(ABC):
 
     def __reduce__(self) -> str:
         raise TypeError("a source is a connection to confidential data and is not pickled")
+
+
+def name_parts(table: str) -> list[str]:
+    """The parts of a table's name between the dots; a part in double quotes may have dots.
+
+    >>> name_parts("public.persons"), name_parts('main."persons.2010"')
+    (['public', 'persons'], ['main', 'persons.2010'])
+    """
+    if not re.fullmatch(r'("([^"]|"")+"|[^."]+)(\.("([^"]|"")+"|[^."]+))*', table):
+        return table.split(".")
+    parts = re.findall(r'"(?:[^"]|"")+"|[^."]+', table)
+    return [p[1:-1].replace('""', '"') if p.startswith('"') else p for p in parts]
 
 
 def need(module: str, extra: str) -> Any:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from subspacedp.errors import without_values
 from subspacedp.io.answers import read_whole
+from subspacedp.io.coding import sum_of, whole_number
 from subspacedp.io.engine import Kind, Source
 from subspacedp.io.labels import distinct_values
 from subspacedp.tables import Label
 
-__all__ = ["Column", "look"]
+__all__ = ["Column", "is_total", "look", "prefix_of"]
 
 # Text that another program would read as a number or a date. A leading zero means an identifier.
 _READ_AS = {
@@ -37,6 +41,14 @@ class Column:
         The share of rows without a value.
     sample
         The distinct values when they are few.
+    negative
+        Whether a column of whole numbers has one below zero.
+    per_value
+        For text and whole numbers: how many rows a value has on average; 1 where no value occurs
+        twice.
+    adds_up
+        Whether it holds whole numbers and is, in every row, the sum of all other columns of its
+        prefix that are not named a total; False for fewer than two such columns.
     """
 
     name: str
@@ -44,6 +56,9 @@ class Column:
     distinct: int | None
     nulls: float
     sample: tuple[Label, ...]
+    negative: bool = False
+    per_value: float | None = None
+    adds_up: bool = False
 
     def __repr__(self) -> str:
         return f"Column({self.name!r}, {self.kind}, contents hidden)"
@@ -68,21 +83,87 @@ def look(source: Source, limit: int = 50) -> list[Column]:
             for read, pattern in _READ_AS.items():
                 matches = table[name].re_search(pattern).ifelse(1, 0)
                 asked[f"{read.value}{i}"] = matches.sum().coalesce(0)
-    answers = read_whole(source.batches(table.aggregate(**asked)), list(asked))
-    found = {name: int(column[0]) for name, column in answers.items()}
+    found = _asked(source, asked)
     rows = found["rows"]
+    kinds = [
+        next(
+            (
+                r
+                for r in _READ_AS
+                if found[f"there{i}"] and found.get(f"{r.value}{i}") == found[f"there{i}"]
+            ),
+            kind,
+        )
+        for i, kind in enumerate(source.kinds.values())
+    ]
+    more = _more(source, kinds)
     columns = []
-    for i, (name, kind) in enumerate(source.kinds.items()):
-        there = found[f"there{i}"]
-        fits = [r for r in _READ_AS if there and found.get(f"{r.value}{i}") == there]
-        values = distinct_values(source, name, limit)
+    for i, name in enumerate(source.kinds):
+        there, values = found[f"there{i}"], distinct_values(source, name, limit)
+        number = more.get(f"values{i}", 0)
         columns.append(
             Column(
                 name=name,
-                kind=(fits[0] if fits else kind).value,
+                kind=kinds[i].value,
                 distinct=None if values is None else len(values),
                 nulls=(rows - there) / rows if rows else 0.0,
                 sample=tuple(values or ()),
+                negative=more.get(f"below{i}", 0) > 0,
+                per_value=there / number if number else None,
+                adds_up=more.get(f"differ{i}") == 0 and rows > 0,
             )
         )
     return columns
+
+
+def prefix_of(name: str) -> str:
+    """What a name starts with up to its first underscore; nothing where there is none.
+
+    >>> prefix_of("pop_nh_white"), prefix_of("county"), prefix_of("_x"), prefix_of("pop_")
+    ('pop_', '', '', '')
+    """
+    head, mark, tail = name.partition("_")
+    return head + mark if head and tail else ""
+
+
+def is_total(name: str) -> bool:
+    """Whether a name says that the column is a total.
+
+    >>> is_total("pop_total"), is_total("TOTAL"), is_total("pop_totally")
+    (True, True, False)
+    """
+    return re.split(r"[^a-z]+", name.lower())[-1] in {"total", "totals"}
+
+
+def _asked(source: Source, asked: dict[str, Any]) -> dict[str, int]:
+    if not asked:
+        return {}
+    batches = source.batches(source.table.aggregate(**asked))
+    answers = without_values(
+        lambda: read_whole(batches, list(asked)), "The engine's answer cannot be used"
+    )
+    return {name: int(column[0]) for name, column in answers.items()}
+
+
+def _more(source: Source, kinds: Sequence[Kind]) -> dict[str, int]:
+    """What can be asked once it is known which columns are text and which whole numbers."""
+    table, asked = source.table, {}
+    names = list(source.kinds)
+    whole = {
+        i: whole_number(table[names[i]], source.kinds[names[i]])
+        for i, kind in enumerate(kinds)
+        if kind is Kind.WHOLE
+    }
+    for i, kind in enumerate(kinds):
+        if kind in (Kind.TEXT, Kind.WHOLE):
+            asked[f"values{i}"] = table[names[i]].nunique()
+    for i, number in whole.items():
+        asked[f"below{i}"] = (number < 0).ifelse(1, 0).sum().coalesce(0)
+        prefix = prefix_of(names[i])
+        family = [j for j in whole if prefix and prefix_of(names[j]) == prefix]
+        others = [j for j in family if j != i and not is_total(names[j])]
+        if len(others) > 1:
+            total = sum_of(whole[j].coalesce(0).cast("float64") for j in others)
+            differs = (number.coalesce(0).cast("float64") != total).ifelse(1, 0)
+            asked[f"differ{i}"] = differs.sum().coalesce(0)
+    return _asked(source, asked)

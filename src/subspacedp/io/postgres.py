@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from subspacedp.errors import DataError, without_values
-from subspacedp.io.engine import NAME, Kind, Source, need, values
+from subspacedp.io.engine import NAME, Kind, Source, name_parts, need, values
 from subspacedp.tables import Label
 
 __all__ = ["PostgresSource"]
@@ -41,7 +41,7 @@ class PostgresSource(Source):
     address
         `postgresql://user@host/database`, as libpq takes it.
     table
-        `name` or `schema.name`.
+        `name` or `schema.name`; a part that has a dot stands in double quotes.
 
     Guarantees
     ----------
@@ -74,7 +74,7 @@ class PostgresSource(Source):
         super().__init__(f"{public} {table}", kinds)
 
     def _describe(self, table: str) -> dict[str, Kind]:
-        quoted = ".".join(_name(part) for part in table.split("."))
+        quoted = ".".join(_name(part) for part in name_parts(table))
         sentence = f"The database has no table `{table}` that this user may read"
 
         def ask() -> list[Any]:

@@ -25,16 +25,18 @@ def open_source(
     address
         One of
 
-        - a path to .csv, .csv.gz, .tsv, .parquet, a folder or a pattern of .parquet files;
+        - a path to .csv, .csv.gz, .tsv, .parquet, a folder of .parquet files, or a pattern of
+          files with the same columns;
         - a path to a .duckdb or .db file, with `table`;
         - `postgresql://user@host/database`, with `table`; a password is better kept in
           `PGPASSWORD` or a password file than in an address;
         - `spark:local[2]` or `spark://host:port`, with `table`: a table of its catalogue, or a
-          path to .parquet or .csv.
+          path to .parquet.
     base
         The folder that relative paths start from; by default the working one.
     table
-        The table of a database, `schema.name` or `name`.
+        The table of a database, `schema.name` or `name`; a part that has a dot stands in double
+        quotes.
     memory
         For files: the most memory to use, such as "2GB".
     scratch

@@ -1,7 +1,8 @@
-"""Spark: tables of its catalogue, Parquet and CSV files."""
+"""Spark: tables of its catalogue, and Parquet files."""
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -10,6 +11,7 @@ from typing import Any
 
 from subspacedp.errors import DataError, without_values
 from subspacedp.io.engine import NAME, Kind, Source, need, values
+from subspacedp.io.files import is_csv
 from subspacedp.tables import Label
 
 __all__ = ["SparkSource"]
@@ -32,7 +34,7 @@ class SparkSource(Source):
     address
         `spark:local[2]`, or `spark://host:port`. A session that runs already is used as it is.
     table
-        A table of the catalogue, or a path to .parquet or .csv.
+        A table of the catalogue, or a path to .parquet.
     base
         The folder that relative paths start from.
     """
@@ -41,6 +43,12 @@ class SparkSource(Source):
     dialect = "pyspark"
 
     def __init__(self, address: str, table: str, *, base: Path | None = None) -> None:
+        if is_csv(table):
+            # Spark takes broken rows for others than the other engines do, and drops some.
+            raise DataError(
+                f"Spark does not read every CSV file as it is meant; change `{Path(table).name}` "
+                "to Parquet, or give its path as the source, without Spark."
+            )
         sql = need("pyspark.sql", "spark")
         need("ibis", "publish").pyspark  # noqa: B018 - registers options that its compiler reads
         master = address if address.startswith("spark://") else address.removeprefix("spark:")
@@ -61,15 +69,11 @@ class SparkSource(Source):
         super().__init__(f"{address} {table}", kinds)
 
     def _open(self, table: str, base: Path | None) -> Any:
-        name = table.removesuffix(".gz")
-        if not name.endswith((".csv", ".tsv", ".parquet")) and "/" not in table:
+        if not table.lower().endswith(".parquet") and "/" not in table:
             return self._session.table(table)
-        path = table if base is None or "://" in table else str(base / table)
-        if name.endswith((".csv", ".tsv")):
-            sign = "\t" if name.endswith(".tsv") else ","
-            read = self._session.read.option("header", True).option("escape", '"')
-            return read.option("sep", sign).option("mode", "FAILFAST").csv(path)
-        return self._session.read.parquet(path)
+        if base is None or "://" in table:
+            return self._session.read.parquet(_escaped(table))
+        return self._session.read.parquet(_escaped(str(base / table)))
 
     def _view(self, frame: Any) -> dict[str, Kind]:
         kinds, columns = {}, []
@@ -119,6 +123,15 @@ class SparkSource(Source):
             # PySpark leaves the socket of an answer to the garbage collector.
             warnings.simplefilter("ignore", ResourceWarning)
             return list(frame.toArrow().to_batches())
+
+
+def _escaped(path: str) -> str:
+    """A path that Spark takes no sign of for a pattern: all of it, or all but its last part."""
+    if "://" in path:
+        return path
+    found = Path(path)
+    escaped = re.sub(r"([*?\[\]{}\\])", r"\\\1", path if found.exists() else str(found.parent))
+    return escaped if found.exists() else f"{escaped}/{found.name}"
 
 
 def _start(sql: Any, master: str) -> Any:

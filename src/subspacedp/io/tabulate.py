@@ -98,8 +98,8 @@ def tabulate(
         For a source that is tabulated already: the column with the counts. Rows of one cell are
         added, and a cell without a row has no one in it.
     without_unit
-        Whether rows that do not say whose they are stay out of everything, held totals included;
-        otherwise they are an error.
+        Whether rows that do not say whose they are (NULL, or blank text) stay out of everything,
+        held totals included; otherwise they are an error.
     progress
         Called with a public sentence before each step.
 
@@ -201,16 +201,16 @@ def _persons(
     """All records by cell, and below them what the bound leaves out, in one statement."""
     ibis = need("ibis", "publish")
 
-    unit_of(source, unit)
     table = source.table
+    whose = unit_of(source, unit, table)
     if without_unit:
-        table = table.filter(table[unit].notnull())
+        table = table.filter(whose.notnull())
     keys = {f"k{i}": key_of(entry, source, table) for i, entry in enumerate(axes)}
     extra = {}
     if value is not None:
         units, bad = value.units(source, table)
         extra = {"v": units, "bad": bad.ifelse(1, 0)}
-    rows = table.select(u=table[unit], **keys, **extra)
+    rows = table.select(u=unit_of(source, unit, table), **keys, **extra)
     rows = with_cells(source, axes, rows, strides_of(domain))["u", "cell", *extra]
     nothing = ibis.literal(0, "int64")
     found = rows.group_by("cell").agg(

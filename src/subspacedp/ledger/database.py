@@ -202,6 +202,11 @@ class SqliteDatabase(Database):
             raise LedgerError(
                 f"There is no ledger `{self.shown}`; `subspacedp ledger create` makes one."
             )
+        if self.path.stat().st_nlink > 1:
+            raise LedgerError(
+                f"`{self.shown}` has a second name (a hard link), under which SQLite cannot lock "
+                "it; remove one of them."
+            )
 
     def prepare(self) -> None:
         """An empty file of mode 0600, where there is none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,10 +36,21 @@ BUDGETS: dict[str, type[Budget]] = {c.name: c for c in (PureDP, ApproxDP, ZCDP, 
 
 
 def spend_of(design: Design) -> Spend:
-    """What a release of a design spends."""
+    """What a release of a design spends.
+
+    A bounded table may have lost or gained records of a person, so noise for changes that keep the
+    total is booked for the larger change only where it is enough for that one too.
+    """
+    relation = design.neighbours
+    if design.capped and isinstance(relation, ReplaceOne) and relation.keeps_total:
+        loose = replace(relation, exactly=False)
+        needed = replace(design, neighbours=loose).sensitivity
+        own = design.sensitivity
+        if needed.l1 <= own.l1 and needed.l2_squared <= own.l2_squared:
+            relation = loose
     return Spend(
         budget=design.budget,
-        neighbours=design.neighbours,
+        neighbours=relation,
         stated=design.declared is not None,
         capped=design.capped,
     )

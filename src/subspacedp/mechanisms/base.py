@@ -8,7 +8,7 @@ has no way to see the table or the noise.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 from typing import Any, ClassVar
@@ -21,6 +21,7 @@ from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues
 from subspacedp.noise import Keystream, ReleaseKeys
 from subspacedp.privacy import Guarantee
 from subspacedp.release import Accuracy, Design, ExpectedError, Release
+from subspacedp.release.optimality import Optimality
 
 __all__ = ["Mechanism"]
 
@@ -48,6 +49,7 @@ class Mechanism(ABC):
     """
 
     design: Design
+    why: str = field(default="", kw_only=True)  # this one was chosen, where that was left open
 
     proofs: ClassVar[tuple[str, ...]] = ()
 
@@ -108,6 +110,10 @@ class Mechanism(ABC):
     def expected_error(self) -> ExpectedError:
         """The mean squared error in total and cell by cell; no data needed."""
         return self.design.expected_error()
+
+    def optimality(self) -> Optimality:
+        """How near the error is to that of the best Gaussian noise, with a proof; no data."""
+        return self.design.optimality()
 
     def accuracy(self, weights: npt.ArrayLike | None = None) -> Accuracy:
         """Standard errors and margins of error of every answer, or of weighted sums of answers."""

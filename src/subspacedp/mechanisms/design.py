@@ -9,16 +9,26 @@ import numpy.typing as npt
 from subspacedp.errors import BudgetError, InvariantError, ReleaseError, SubspaceDPError
 from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, as_held, bind
 from subspacedp.mechanisms.base import Mechanism
+from subspacedp.mechanisms.comparing import Compared, Comparison, choose
+from subspacedp.mechanisms.correlated import Correlated, with_blocks
 from subspacedp.mechanisms.extended import Extended, with_strategy
+from subspacedp.mechanisms.optimal import Optimal, with_best_noise
 from subspacedp.mechanisms.projected import Projected
 from subspacedp.privacy import Budget
 from subspacedp.release import MAX_DECIMALS, Design
 from subspacedp.subspace import space_of
-from subspacedp.tables import Domain, Neighbours, Query, ReplaceOne, as_query
+from subspacedp.tables import Cells, Domain, Neighbours, Query, ReplaceOne, as_query
 
-__all__ = ["MECHANISMS", "design"]
+__all__ = ["MECHANISMS", "compare", "design"]
 
-MECHANISMS: dict[str, type[Mechanism]] = {"projected": Projected, "extended": Extended}
+MECHANISMS: dict[str, type[Mechanism]] = {
+    "projected": Projected,
+    "extended": Extended,
+    "correlated": Correlated,
+    "optimal": Optimal,
+}
+# "auto" optimises where that takes seconds and the basis is a small part of a publication.
+AUTO_ANSWERS, AUTO_COLUMNS = 400, 2000
 # Sums of noise of this scale over any table leave 64 bits with probability below exp(−2**13).
 LARGEST_SCALE = 2.0**40
 # Below it all noise is zero for all practical purposes, and a claim of privacy would mislead.
@@ -34,6 +44,8 @@ def design(
     mechanism: str = "projected",
     decimals: int | None = None,
     basis: npt.ArrayLike | None = None,
+    importance: npt.ArrayLike | None = None,
+    split: str = "equal",
     capped: bool = False,
 ) -> Mechanism:
     """Design a mechanism: what to publish, what to hold, what to promise.
@@ -52,12 +64,19 @@ def design(
     mechanism
         "projected": noise on every answer, projected onto the null space of the invariants.
         "extended": noise inside the null space, for the sensitivity that is left there.
-        "auto": the one of them with the smaller expected error.
+        "correlated": noise block by block, the paper's appendix algorithm; Gaussian budgets.
+        "optimal": correlated noise of least total error, with a proof; Gaussian budgets.
+        "auto": the one of them with the smallest expected error; `why` says so in words.
     decimals
         None: real values and the S guarantee. 0 or k: digits that add up exactly, and G.
     basis
         For "extended": an orthonormal basis of the null space as columns. Laplace noise depends on
         it; by default any basis is taken.
+    importance
+        For "optimal": what the squared error of every answer counts for; one each by default.
+    split
+        For "correlated": how the budget is split over its blocks, "equal" as in the paper or
+        "best".
     capped
         Whether held values are to count all records of a person while the noise protects a table
         with at most `neighbours.records` of them; `release` then takes both tables.
@@ -100,9 +119,17 @@ def design(
             "(decimals=None) instead."
         )
     if mechanism == "auto":
-        return _best(
-            query, asked, budget, neighbours=relation, decimals=decimals, basis=basis, capped=capped
-        )
+        return _compared(
+            query,
+            asked,
+            budget,
+            _quick(query),
+            neighbours=relation,
+            decimals=decimals,
+            basis=basis,
+            importance=importance,
+            capped=capped,
+        ).chosen
     bound = bind(asked, query)
     space = space_of(bound)
     if space.dimension <= 0:
@@ -111,10 +138,14 @@ def design(
         )
     if mechanism != "extended" and basis is not None:
         raise ReleaseError("`basis` is for the extended mechanism.")
-    if mechanism == "extended" and decimals is not None:
+    if mechanism != "optimal" and importance is not None:
+        raise ReleaseError("`importance` is for the optimal mechanism.")
+    if mechanism != "correlated" and split != "equal":
+        raise ReleaseError("`split` is for the correlated mechanism.")
+    if mechanism != "projected" and decimals is not None:
         raise ReleaseError(
             "Digits that add up need the projected mechanism; publish real values (decimals=None) "
-            "with the extended one."
+            f"with the {mechanism} one."
         )
     made = Design(
         mechanism=mechanism,
@@ -127,6 +158,10 @@ def design(
     )
     if mechanism == "extended":
         made = with_strategy(made, basis)
+    if mechanism == "correlated":
+        made = with_blocks(made, split)
+    if mechanism == "optimal":
+        made = with_best_noise(made, importance)
     if made.digits is not None:
         _ = made.digits.needed  # refuses now what cannot be rounded
     if made.law.scale > LARGEST_SCALE:
@@ -144,19 +179,60 @@ def design(
     return MECHANISMS[mechanism](made)
 
 
-def _best(query: Query, held: Held, budget: Budget, **options: Any) -> Mechanism:
-    """The mechanism with the smallest expected error among those that apply; no data needed."""
-    made: list[Mechanism] = []
-    refusal: SubspaceDPError | None = None
-    for name in MECHANISMS:
-        chosen = {**options, "basis": options["basis"] if name == "extended" else None}
+def compare(
+    domain: Domain | Query,
+    held: Held | LinearInvariants | StructuralZeros | None,
+    budget: Budget,
+    **options: Any,
+) -> Comparison:
+    """The expected error of every mechanism, or why it does not apply; no data needed.
+
+    Takes the arguments of `design` but `mechanism`; `print` shows the table.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import subspacedp as sdp
+    >>> prefix = sdp.LinearQuery(np.tril(np.ones((8, 8))))
+    >>> found = compare(prefix, None, sdp.ZCDP(0.5), neighbours=sdp.AddRemoveOne())
+    >>> found.chosen.design.mechanism
+    'optimal'
+    """
+    if "mechanism" in options:
+        raise ReleaseError("A comparison is of all mechanisms; leave out `mechanism`.")
+    query = as_query(domain)
+    return _compared(query, as_held(held), budget, tuple(MECHANISMS), **options)
+
+
+def _quick(query: Query) -> tuple[str, ...]:
+    """What "auto" looks at: for a query with a matrix everything that is quick.
+
+    For the cells of a table a basis would be as large as the table squared, and the gain is small;
+    `compare` has it all the same.
+    """
+    records = query.contributions
+    small = (
+        records is not None and query.size <= AUTO_ANSWERS and int(records.shape[1]) <= AUTO_COLUMNS
+    )
+    if small and not isinstance(query, Cells):
+        return tuple(MECHANISMS)
+    return tuple(name for name in MECHANISMS if name not in ("correlated", "optimal"))
+
+
+def _compared(
+    query: Query, held: Held, budget: Budget, names: tuple[str, ...], **options: Any
+) -> Comparison:
+    """Every named mechanism that applies; the options of others are left out."""
+    entries = []
+    for name in names:
+        own = {"basis": "extended", "importance": "optimal", "split": "correlated"}
+        chosen = {key: value for key, value in options.items() if own.get(key, name) == name}
         try:
-            made.append(design(query, held, budget, mechanism=name, **chosen))
+            made = design(query, held, budget, mechanism=name, **chosen)
+            entries.append(Compared(name, made))
         except SubspaceDPError as error:
-            refusal = refusal or error
-    if not made and refusal is not None:
-        raise refusal
-    return min(made, key=lambda mechanism: mechanism.expected_error().total)
+            entries.append(Compared(name, None, error))
+    return choose(entries, [name for name in MECHANISMS if name not in names])
 
 
 def _a(thing: object) -> str:

@@ -22,7 +22,7 @@ from subspacedp.release import Design
 from subspacedp.subspace import BasisStrategy
 from subspacedp.tables import Cells
 
-__all__ = ["Extended", "with_strategy"]
+__all__ = ["Extended", "dropping", "with_strategy"]
 
 MOST_BITS = 30
 LEAST_BITS = 12
@@ -65,7 +65,9 @@ class Extended(Mechanism):
         basis = self.design.basis
         if basis is None:
             return
-        noise = self.design.law.scale * 2.0**-basis.bits
+        if self.design.space.rank == 0:
+            return  # the weights are undone exactly
+        noise = self.design.law.scale * float(basis.step)
         total = float(np.abs(answers.astype(np.float64)).sum())
         if basis.bias_bound(total) > VISIBLE * noise:
             raise ReleaseError(
@@ -85,7 +87,7 @@ class Extended(Mechanism):
         del coins, overwrite
         design = self.design
         if design.basis is not None:
-            coordinates = noisy * 2.0**-design.basis.bits
+            coordinates = noisy * float(design.basis.step)
             inside = (design.basis.back @ coordinates).reshape(design.query.shape)
         else:
             inside = design.space.project(noisy / design.on_margins.denominators)
@@ -96,6 +98,7 @@ def with_strategy(design: Design, basis: npt.ArrayLike | None) -> Design:
     """The design with what it measures: margins need no basis for Gaussian noise, others do.
 
     The grid of a basis is 2**-30, or coarser where the noise would otherwise leave its range.
+    Where that would be too coarse, places of the product are rounded off instead.
     """
     margins = isinstance(design.held, HeldMargins) and isinstance(design.query, Cells)
     if basis is None and margins and not design.budget.pure:
@@ -107,11 +110,29 @@ def with_strategy(design: Design, basis: npt.ArrayLike | None) -> Design:
             )
         return design
     made = replace(design, basis=BasisStrategy.from_basis(design.space, MOST_BITS, basis))
-    spare = int(np.ceil(np.log2(max(made.law.scale / LARGEST_UNITS, 1.0))))
-    if spare == 0:
-        return made
-    if MOST_BITS - spare < LEAST_BITS:
+    if not math.isfinite(made.law.scale):  # no float64 holds it
         raise BudgetError(
             "The budget is too small for this mechanism's grid; use the projected mechanism."
         )
-    return replace(design, basis=BasisStrategy.from_basis(design.space, MOST_BITS - spare, basis))
+    spare = int(np.ceil(np.log2(max(made.law.scale / LARGEST_UNITS, 1.0))))
+    if spare == 0:
+        return made
+    if MOST_BITS - spare >= LEAST_BITS:
+        fitting = BasisStrategy.from_basis(design.space, MOST_BITS - spare, basis)
+        return replace(design, basis=fitting)
+    return dropping(made, spare)
+
+
+def dropping(design: Design, spare: int) -> Design:
+    """The design with the last binary places of its measured integers rounded off.
+
+    For queries whose own grid is fine: the product with the basis then has places to spare.
+    """
+    if design.basis is None:
+        return design
+    moved = math.sqrt(design.sensitivity.l2_squared) * 2.0**-spare
+    if moved < 2.0**LEAST_BITS * math.sqrt(len(design.basis.weights)):
+        raise BudgetError(
+            "The budget is too small for this mechanism's grid; use the projected mechanism."
+        )
+    return replace(design, basis=replace(design.basis, drop=spare))

@@ -77,7 +77,7 @@ class Spend:
                 f"A release spent for {own} does not protect against {other}; bound the records "
                 "of a person when they are tabulated, or spend for the larger change."
             )
-        if own.keeps_total and not other.keeps_total and not self.capped:
+        if own.keeps_total and not other.keeps_total:
             raise BudgetError(
                 f"A release spent for {own} does not protect against {other}, which can change "
                 "the grand total; say `exactly=False` for the release."

@@ -80,6 +80,11 @@ class Guarantee:
         """The guarantee's name in words."""
         return NAMES[self.kind]
 
+    @property
+    def change(self) -> str:
+        """How neighbouring data differ, in words."""
+        return self.neighbours.when_capped() if self.capped else str(self.neighbours)
+
     def covers(self, weights: npt.ArrayLike) -> Coverage:
         """Whether the question Σ wᵢ·cellᵢ is protected, exposed, or part of each."""
         return Coverage(share_exposed=self.space.share_exposed(weights), kind=self.kind)
@@ -90,7 +95,7 @@ class Guarantee:
     def sentences(self) -> list[str]:
         """The paragraph, sentence by sentence."""
         n, rank = self.space.size, self.space.rank
-        budget, change = str(self.budget), str(self.neighbours)
+        budget, change = str(self.budget), self.change
         figures = "figure" if rank == 1 else "figures"
         opening = (
             f"The release has {self.name} with {budget}, where neighbouring data differ by "
@@ -144,11 +149,14 @@ class Guarantee:
         records = f"{n.records} record{'s' if n.records > 1 else ''}"
         cell = f"{n.per_cell} in one cell" if n.per_cell else ""
         if self.capped:
+            held = (
+                "; the held figures count all records, and the others are those of the bounded "
+                "table, moved evenly to agree with them"
+            )
             out.append(
                 f"At most {records} a person{f', and {cell},' if cell else ''} "
-                f"{'take' if n.records > 1 else 'takes'} part in what noise protects; the held "
-                "figures count all records, and the others are those of the bounded table, moved "
-                "evenly to agree with them."
+                f"{'take' if n.records > 1 else 'takes'} part in what noise protects"
+                f"{held if self.space.rank else ''}."
             )
         else:
             out.append(

@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from os import PathLike
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
-from subspacedp.disclosure import QuestionCoverage, covers
-from subspacedp.errors import InvariantError
-from subspacedp.invariants import Held
+from subspacedp.disclosure import QuestionCoverage
+from subspacedp.disclosure.coverage import coverage, kind_of_parts, weakest
+from subspacedp.disclosure.values import given, joined
+from subspacedp.errors import DomainError, InvariantError
+from subspacedp.invariants import Held, HeldValues
 from subspacedp.ledger import Ledger, open_ledger
+from subspacedp.privacy import Kind
 from subspacedp.release import rebuild_invariants
-from subspacedp.tables import Domain
+from subspacedp.tables import Axis, Domain
 
-__all__ = ["HeldTogether", "account_covers", "held_together", "read_labels"]
+__all__ = [
+    "AccountCoverage",
+    "HeldTogether",
+    "account_covers",
+    "held_together",
+    "holds",
+    "read_labels",
+    "union_domain",
+    "values_on",
+]
+
+LARGEST_UNION = 5 * 10**7  # cells; a question has a weight for each of them
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class HeldTogether:
-    """What the releases of an account hold on one domain."""
+    """What the count releases of an account hold, on the union of their axes."""
 
     domain: Domain
     helds: tuple[Held, ...]
-    rounded: bool  # whether digits add up in one of them, or nobody said
-    capped: bool
+    kind: Kind  # the weakest guarantee of the releases, each on its own axes
+    capped: bool  # whether figures are held that count records beyond the bound
+    left_out: int  # releases of other queries, which hold something that is no count of cells
 
     @property
     def names(self) -> set[str]:
@@ -34,10 +51,106 @@ class HeldTogether:
         return {level.name for axis in self.domain.axes for level in axis.chain}
 
 
-def held_together(ledger: Ledger | str | PathLike[str], account: str) -> list[HeldTogether]:
-    """The invariants of an account, domain by domain; of every entry that counts as spent."""
+@dataclass(frozen=True, kw_only=True)
+class AccountCoverage(QuestionCoverage):
+    """How much of one question the count releases of an account publish together.
+
+    `left_out` counts the releases of other queries, such as clipped sums, that hold something: what
+    they publish exactly is not looked at.
+    """
+
+    left_out: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {**super().as_dict(), "left_out": self.left_out}
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        if not self.left_out:
+            return text
+        which = "1 release" if self.left_out == 1 else f"{self.left_out} releases"
+        verb = "holds" if self.left_out == 1 else "hold"
+        return f"{text} {which} of sums or other questions {verb} figures not looked at here."
+
+
+def holds(held: Held) -> bool:
+    """Whether anything is held."""
+    return bool(held.margins or held.linear or held.zeros)
+
+
+def union_domain(
+    domains: Sequence[Domain], helds: Sequence[Held], *, most: int = LARGEST_UNION
+) -> Domain:
+    """One domain with the axes of all; axes of one name must have the same labels and levels.
+
+    A margin held on one of the domains is the margin of the same names on the union, for the other
+    axes are summed over. The union is larger than `most` only where one of the domains is.
+
+    Examples
+    --------
+    >>> from subspacedp import Axis, hold
+    >>> county, sex = Axis("county", ["Kent", "Cook"]), Axis("sex", ["F", "M"])
+    >>> union_domain([Domain([county]), Domain([sex, county])], [hold(), hold("sex")])
+    Domain(county: 2, sex: 2; 4 cells)
+    """
+    special = [bool(held.linear or held.zeros) for held in helds]
+    axes: dict[str, Axis] = {}
+    for i in sorted(range(len(domains)), key=lambda i: not special[i]):
+        for axis in domains[i].axes:
+            if not axes.setdefault(axis.name, axis).matches(axis):
+                raise InvariantError(
+                    f"Axis `{axis.name}` has other labels or levels in another release, so nothing "
+                    "can be said of the releases together.",
+                    axis=axis.name,
+                )
+    size = math.prod(map(len, axes.values()))
+    if size > max(most, *(domain.size for domain in domains)):
+        raise InvariantError(
+            f"The axes of the releases have {size:,} cells together, and at most {most:,} can be "
+            "looked at.",
+            cells=size,
+        )
+    try:
+        union = Domain(list(axes.values()))
+    except DomainError as error:  # a name that is an axis here and a level there
+        raise InvariantError(str(error), **error.evidence) from None
+    if any(s and not union.matches(domain) for s, domain in zip(special, domains, strict=True)):
+        raise InvariantError(
+            "Linear invariants and empty cells are known on the axes of their own release only, so "
+            "nothing can be said of it together with releases of other axes."
+        )
+    return union
+
+
+def values_on(union: Domain, domain: Domain, held: Held, values: HeldValues) -> HeldValues:
+    """Held values of a release in the shapes that its margins have on the union.
+
+    Axes that all its margins sum over may be missing there.
+    """
+    if union.matches(domain):
+        return values
+    place = {axis.name: a for a, axis in enumerate(domain.axes)}
+    order = [place.pop(axis.name) for axis in union.axes if axis.name in place]
+    order += place.values()  # of length 1
+    return tuple(
+        np.transpose(total, order).reshape(margin.shape)
+        for margin, total in zip(held.margins_on(union), values, strict=True)
+    )
+
+
+def held_together(ledger: Ledger | str | PathLike[str], account: str) -> HeldTogether | None:
+    """The invariants of an account on one domain; of every entry that counts as spent.
+
+    None where it has paid for no release of counts.
+    """
     opened = ledger if isinstance(ledger, Ledger) else open_ledger(ledger)
-    found: list[HeldTogether] = []
+    neighbours = opened.account(account).neighbours
+    domains: list[Domain] = []
+    helds: list[Held] = []
+    kinds: list[Kind] = []
+    rounded = capped = False
+    left_out = 0
     for entry in opened.invariants(account):
         if entry.get("held") is None:
             raise InvariantError(
@@ -45,24 +158,26 @@ def held_together(ledger: Ledger | str | PathLike[str], account: str) -> list[He
                 "nothing can be said of all releases together."
             )
         query, held = rebuild_invariants(entry)
-        if query.axes is None:
+        if query.axes is None or entry["query"]["kind"] != "cells":
+            left_out += bool(entry["held"])  # a held sum is no held count
             continue
-        rounded = entry.get("decimals", 0) is not None
-        capped = bool(entry.get("capped", False))
-        for i, one in enumerate(found):
-            if one.domain.matches(query.axes):
-                found[i] = HeldTogether(
-                    domain=one.domain,
-                    helds=(*one.helds, held),
-                    rounded=one.rounded or rounded,
-                    capped=one.capped or capped,
-                )
-                break
-        else:
-            found.append(
-                HeldTogether(domain=query.axes, helds=(held,), rounded=rounded, capped=capped)
-            )
-    return found
+        decimals = entry.get("decimals", 0)
+        domains.append(query.axes)
+        helds.append(held)
+        kinds.append(kind_of_parts([given(query.axes, held)], neighbours, decimals))
+        rounded = rounded or decimals is not None
+        capped = capped or bool(entry.get("capped", False))
+    if not domains:
+        return None
+    capped = capped and any(map(holds, helds))
+    least: Kind = "G" if rounded else "S"
+    return HeldTogether(
+        domain=union_domain(domains, helds),
+        helds=tuple(helds),
+        kind=weakest([*kinds, least] if capped else kinds),
+        capped=capped,
+        left_out=left_out,
+    )
 
 
 def account_covers(
@@ -70,7 +185,7 @@ def account_covers(
     account: str,
     weights: npt.ArrayLike | None = None,
     **labels: Any,
-) -> QuestionCoverage:
+) -> AccountCoverage:
     """Whether a question is protected, exposed or part of each, over all releases of an account.
 
     Parameters
@@ -78,31 +193,34 @@ def account_covers(
     ledger, account
         The account.
     weights
-        The question Σ wᵢ·cellᵢ, in the shape of the one domain of the account.
+        The question Σ wᵢ·cellᵢ, in the shape of `held_together(ledger, account).domain`.
     labels
         Or the number of people with these labels of axes or levels: `sex="M", county="Kent"`.
+
+    Guarantees
+    ----------
+    1. The invariants of every count release of the account are stacked, whatever axes it has; where
+       they cannot be brought onto one domain, there is an error and no answer.
     """
     opened = ledger if isinstance(ledger, Ledger) else open_ledger(ledger)
     together = held_together(opened, account)
-    fitting = [one for one in together if set(labels) <= one.names]
-    if not together:
-        raise InvariantError(f"The account `{account}` has paid for no release yet.")
-    if len(fitting) != 1:
+    if together is None:
+        some = bool(opened.invariants(account))
         raise InvariantError(
-            "No table of the account has all these axes and levels."
-            if not fitting
-            else f"{len(fitting)} tables of the account, with different labels, have these axes; "
-            "ask about each release by itself."
+            f"The account `{account}` has paid for no release {'of counts ' if some else ''}yet."
         )
-    one = fitting[0]
-    return covers(
-        one.domain,
-        list(one.helds),
-        weights,
-        neighbours=opened.account(account).neighbours,
-        decimals=0 if one.rounded else None,
-        capped=one.capped,
-        **labels,
+    unknown = sorted(set(labels) - together.names)
+    if unknown:
+        raise InvariantError(f"No table of the account has an axis or level `{unknown[0]}`.")
+    neighbours = opened.account(account).neighbours
+    parts = [given(together.domain, held) for held in together.helds]
+    whole = joined(parts)
+    found = coverage(parts, whole, weights, labels, neighbours, together.kind)
+    if together.capped:
+        found = replace(found, free=False)
+    return AccountCoverage(
+        **{field.name: getattr(found, field.name) for field in fields(found)},
+        left_out=together.left_out,
     )
 
 
@@ -110,11 +228,12 @@ def read_labels(
     ledger: Ledger | str | PathLike[str], account: str, texts: Sequence[str]
 ) -> dict[str, Any]:
     """Labels written as `name=label`, in the type that the axis has them in."""
-    known: dict[str, set[Any]] = {}
-    for one in held_together(ledger, account):
-        for axis in one.domain.axes:
-            for level in axis.chain:
-                known.setdefault(level.name, set()).update(level.labels)
+    together = held_together(ledger, account)
+    known = {
+        level.name: set(level.labels)
+        for axis in (together.domain.axes if together is not None else ())
+        for level in axis.chain
+    }
     out: dict[str, Any] = {}
     for text in texts:
         name, equals, label = text.partition("=")

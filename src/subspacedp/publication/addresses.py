@@ -7,7 +7,7 @@ import re
 __all__ = ["source_problem"]
 
 # In an address; a specification is passed around, and is no place for one.
-PASSWORD = re.compile(r"\w+://[^/@\s]*:[^@\s]*@|[?&;\s](password|pwd)=", re.IGNORECASE)
+PASSWORD = re.compile(r"\w+://[^/@\s]*:[^@\s]*@|[?&;\s](\w*password|pwd)=", re.IGNORECASE)
 DATABASE = re.compile(
     r"(postgres|postgresql)://|spark:|.*\.(duckdb|db)$", re.IGNORECASE | re.DOTALL
 )

@@ -2,24 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
 from subspacedp.disclosure import InvariantAudit, audit_invariants, audit_releases
-from subspacedp.errors import InvariantError
-from subspacedp.invariants import bind
+from subspacedp.disclosure.coverage import weakest
+from subspacedp.disclosure.releases import asked as what_is_held
+from subspacedp.errors import InvariantError, SubspaceDPError
+from subspacedp.invariants import Held, HeldValues, bind
+from subspacedp.ledger import open_ledger
+from subspacedp.privacy import Kind
+from subspacedp.publication.accounts import (
+    HeldTogether,
+    held_together,
+    holds,
+    union_domain,
+    values_on,
+)
 from subspacedp.publication.releases import Asked, asked_releases, bounded, public_domain
 from subspacedp.publication.specification import Specification, as_specification
 from subspacedp.publication.tabulating import found_labels, open_data, tabulate_release
 from subspacedp.release import Release
-from subspacedp.tables import Domain
+from subspacedp.tables import Domain, Neighbours
 from subspacedp.tables.queries import Cells
 
-__all__ = ["audit", "given_away"]
+__all__ = ["TOGETHER", "WITH_ACCOUNT", "audit", "given_away"]
 
 Progress = Callable[[str], None]
 IN_A_REPORT = 20  # linear programs, where no closed form exists
+LARGEST_JOINT = 10**7  # cells of a domain that several tables are brought onto
+LARGEST_IN_A_REPORT = 10**6
+TOGETHER = "together"
+WITH_ACCOUNT = "together with what the account holds already"
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class _Part:
+    """What one table holds, for an audit of several; the values are confidential at first."""
+
+    name: str
+    domain: Domain
+    held: Held
+    values: HeldValues | None
+    kind: Kind
 
 
 def audit(
@@ -28,7 +55,7 @@ def audit(
     structure: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, InvariantAudit]:
-    """What the invariants of every table of counts give away by themselves.
+    """What the invariants of every table of counts give away by themselves, and together.
 
     Parameters
     ----------
@@ -39,6 +66,16 @@ def audit(
     progress
         Called with a public sentence before each step.
 
+    Returns
+    -------
+    dict
+        The audit of every table by its name. Where several tables hold something, their joint audit
+        is under "together", with the names of the tables if these are not all that hold something;
+        its linkage is about cells by the axes that held margins name.
+        Where `budget` names an account whose earlier releases hold something, the invariants of all
+        are audited without values under "together with what the account holds already". Tables
+        that cannot be brought onto one domain of a size to audit have no joint audit.
+
     Guarantees
     ----------
     1. Of the data it reads the held values and nothing else. They are confidential until they are
@@ -48,26 +85,86 @@ def audit(
     asked_for = as_specification(specification)
     counts = [asked for asked in asked_releases(asked_for) if asked.sum is None]
     if structure:
-        return {asked.name: _structure(asked) for asked in counts}
-    out = {}
-    with open_data(asked_for) as source:
-        labels = found_labels(asked_for, source, tell)
-        for asked in counts:
-            domain = public_domain(asked.table, labels)
-            if domain is None:
-                raise InvariantError(f"The labels of table `{asked.table.name}` are not known.")
-            found = tabulate_release(asked, domain, source, tell)
-            whole = found.protected if found.everything is None else found.everything
-            values = bind(asked.table.held(), Cells(domain)).sums(whole.counts)
-            del found, whole
-            tell(f"auditing {asked.name}")
-            out[asked.name] = _audited(asked, domain, values, tell)
+        found = [_structure(asked) for asked in counts]
+    else:
+        found = []
+        with open_data(asked_for) as source:
+            labels = found_labels(asked_for, source, tell)
+            for asked in counts:
+                domain = public_domain(asked.table, labels)
+                if domain is None:
+                    raise InvariantError(f"The labels of table `{asked.table.name}` are not known.")
+                made = tabulate_release(asked, domain, source, tell)
+                whole = made.protected if made.everything is None else made.everything
+                values = bind(asked.table.held(), Cells(domain)).sums(whole.counts)
+                del made, whole
+                tell(f"auditing {asked.name}")
+                found.append(_audited(asked, domain, values, tell))
+    out = {asked.name: one for asked, one in zip(counts, found, strict=True)}
+    parts = [
+        _Part(
+            name=name,
+            domain=one.whole.domain,
+            held=one.whole.asked,
+            values=one.whole.values,
+            kind=one.kind,
+        )
+        for name, one in out.items()
+        if holds(one.whole.asked)
+    ]
+    for group in _groups(parts, LARGEST_JOINT):
+        tell("auditing tables together")
+        joint = _joint(group, asked_for.neighbours, capped=bounded(asked_for), tell=tell)
+        if joint is not None:
+            all_of_them = len(group) == len(parts) and TOGETHER not in out
+            names = " and ".join(part.name for part in group)
+            out[TOGETHER if all_of_them else f"{TOGETHER}: {names}"] = joint
+    before = _held_before(asked_for, tell) if parts else None
+    if before is not None:
+        tell("auditing together with what the account holds")
+        joint = _with_account(parts, before, asked_for)
+        if joint is not None:
+            out[WITH_ACCOUNT] = joint
     return out
 
 
-def given_away(release: Release) -> str:
-    """What a finished release's held figures say by themselves, as text for its report."""
-    return str(audit_releases(release, programs=IN_A_REPORT))
+def given_away(releases: Mapping[str, Release]) -> dict[str, str]:
+    """What the held figures of finished releases say by themselves, as text for their report.
+
+    Releases of counts that can be brought onto one domain are audited together as well; the text is
+    with the first of them.
+    """
+    holding = {name: one for name, one in releases.items() if one.design.space.rank}
+    out = {name: str(audit_releases(one, programs=IN_A_REPORT)) for name, one in holding.items()}
+    parts = [
+        _Part(
+            name=name,
+            domain=one.design.query.axes,
+            held=what_is_held(one.design.held),
+            values=one.exact,
+            kind=one.design.guarantee.kind,
+        )
+        for name, one in holding.items()
+        if isinstance(one.design.query, Cells)
+    ]
+    for group in _groups(parts, LARGEST_IN_A_REPORT):
+        names = [part.name for part in group]
+        designs = [releases[name].design for name in names]
+        if len({design.neighbours for design in designs}) > 1:
+            continue
+        joint = _joint(
+            group,
+            designs[0].neighbours,
+            capped=any(design.capped for design in designs),
+            programs=IN_A_REPORT,
+        )
+        if joint is None:
+            continue
+        first, others = names[0], names[1:]
+        out[first] += f"\n\nTogether with {' and '.join(others)}:\n\n{joint}"
+        for name in others:
+            out[name] += f"\n\nWhat it gives away together with other tables is said of {first}."
+    return out
 
 
 def _structure(asked: Asked) -> InvariantAudit:
@@ -91,4 +188,110 @@ def _audited(asked: Asked, domain: Domain, values: Any, tell: Progress) -> Invar
         decimals=asked.table.publish.decimals,
         capped=bounded(specification),
         progress=lambda done, most: tell(f"{done} of at most {most} linear programs"),
+    )
+
+
+def _groups(parts: Sequence[_Part], most: int) -> list[list[_Part]]:
+    """The parts that fit on one domain, each with the first group it fits to; two at least."""
+    groups: list[list[_Part]] = []
+    for part in parts:
+        for group in groups:
+            if _union([*group, part], most) is not None:
+                group.append(part)
+                break
+        else:
+            groups.append([part])
+    return [group for group in groups if len(group) > 1]
+
+
+def _union(parts: Sequence[_Part], most: int) -> Domain | None:
+    try:
+        return union_domain([part.domain for part in parts], [p.held for p in parts], most=most)
+    except InvariantError:
+        return None
+
+
+def _joint(
+    parts: Sequence[_Part],
+    neighbours: Neighbours,
+    *,
+    capped: bool,
+    programs: int = 200,
+    most: int = LARGEST_JOINT,
+    tell: Progress | None = None,
+) -> InvariantAudit | None:
+    """What the parts give away on the union of their axes; None if there is no such domain.
+
+    Its linkage is that of the cells by the axes that held margins name: along the others nothing is
+    known, and cells split by them would hide what is pinned.
+    """
+    union = _union(parts, most)
+    if union is None:
+        return None
+
+    def on(domain: Domain) -> InvariantAudit:
+        known = [
+            values_on(domain, part.domain, part.held, part.values)
+            for part in parts
+            if part.values is not None
+        ]
+        return audit_invariants(
+            domain,
+            [part.held for part in parts],
+            known if len(known) == len(parts) else None,
+            neighbours=neighbours,
+            capped=capped,
+            programs=programs,
+            progress=None
+            if tell is None
+            else lambda done, most: tell(f"{done} of at most {most} linear programs"),
+        )
+
+    named = _named(union, parts)
+    try:
+        joint = on(union)
+        linkage = joint.linkage if named is None else on(named).linkage
+    except InvariantError:  # totals that contradict each other are not of the same people
+        return None
+    # Whether digits have to add up is a matter of each release's own axes.
+    return replace(joint, linkage=linkage, kind=weakest([part.kind for part in parts]))
+
+
+def _named(union: Domain, parts: Sequence[_Part]) -> Domain | None:
+    """The axes that a held margin names; None if these are all, or none, or not all there is."""
+    if any(part.held.linear or part.held.zeros for part in parts):
+        return None
+    names = {name for part in parts for margin in part.held.margins for name in margin}
+    axes = [axis for axis in union.axes if names & {level.name for level in axis.chain}]
+    return Domain(axes) if 0 < len(axes) < len(union.axes) else None
+
+
+def _held_before(specification: Specification, tell: Progress) -> HeldTogether | None:
+    """What earlier releases of the account hold; None if nothing can be said of them."""
+    paying = specification.document.budget
+    if paying is None:
+        return None
+    address = paying.ledger
+    try:
+        with open_ledger(address if "://" in address else specification.folder / address) as opened:
+            return held_together(opened, paying.account)
+    except SubspaceDPError:
+        tell("what the account holds already cannot be audited together")
+        return None
+
+
+def _with_account(
+    parts: Sequence[_Part], before: HeldTogether, specification: Specification
+) -> InvariantAudit | None:
+    earlier = [
+        _Part(name="", domain=before.domain, held=held, values=None, kind=before.kind)
+        for held in dict.fromkeys(before.helds)
+        if holds(held)
+    ]
+    if not earlier:
+        return None
+    return _joint(
+        [*parts, *earlier],
+        specification.neighbours,
+        capped=bounded(specification) or before.capped,
     )

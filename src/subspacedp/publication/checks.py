@@ -16,6 +16,7 @@ from subspacedp.publication.document import Document
 from subspacedp.publication.problems import Place, Problem
 from subspacedp.publication.spelling import nearest
 from subspacedp.publication.table_specification import ONLY, TableSpecification, axis_of
+from subspacedp.release.files import margin_stem
 from subspacedp.tables import Label
 from subspacedp.tables.domain import RESERVED
 
@@ -25,7 +26,25 @@ if TYPE_CHECKING:
 __all__ = ["cross_problems"]
 
 COUNTS = "counts"  # the folder of the counts where sums stand beside them
-FILES = ("README.txt", "dictionary.csv", "report.html", "signature.json")
+FILES = ("README.txt", "dictionary.csv", "report.html", "signature.json", "digests.json")
+# Columns of further files, beside those of every release.
+COLUMNS = {
+    **dict.fromkeys(("lower", "upper"), "margins"),
+    **dict.fromkeys(("non_negative_biased", "unbiased_value"), "tables without negative values"),
+    **dict.fromkeys(
+        (
+            "confidential",
+            "all_records",
+            "without_noise",
+            "released",
+            "error",
+            "error_in_standard_errors",
+        ),
+        "comparisons",
+    ),
+}
+LONGEST = 200  # bytes of a name: file systems take 255, endings included
+NOT_IN_FILES = re.compile(r"[/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 FOLDER_NAME = re.compile(r"\w[\w.-]*")
 
 
@@ -70,6 +89,8 @@ def _names(document: Document) -> Iterator[Problem]:
         levels: Place = (*place, "levels")
         if axis in RESERVED:
             yield Problem(place, f"may not be named `{axis}`, which is a column of every release")
+        if axis in COLUMNS:
+            yield Problem(place, f"may not be named `{axis}`, which is a column of {COLUMNS[axis]}")
         if axis in seen:
             yield Problem(place, f"has the name of a level of axis `{seen[axis]}`")
         if axis in entry.level_names:
@@ -78,6 +99,10 @@ def _names(document: Document) -> Iterator[Problem]:
             if level in RESERVED:
                 yield Problem(
                     levels, f"may not have a level `{level}`, which is a column of every release"
+                )
+            if level in COLUMNS:
+                yield Problem(
+                    levels, f"may not have a level `{level}`, a column of {COLUMNS[level]}"
                 )
             if level in seen:
                 yield Problem(levels, f"has the level `{level}`, a name of axis `{seen[level]}`")
@@ -102,6 +127,12 @@ def _data(document: Document) -> Iterator[Problem]:
         )
     if counts is not None and not wide and counts.value is None:
         yield Problem(("data", "counts"), "needs `value`, the column with the counts")
+    if document.privacy.exactly and unit not in (None, ROW) and document.data.records > 1:
+        yield Problem(
+            ("privacy", "exactly"),
+            f"cannot be true with `unit: {unit}` and several `records`: those who have fewer stay "
+            "as they are; leave it out",
+        )
     for name, entry in document.axes.items():
         if unit not in (None, ROW) and (entry.column or name) == unit:
             yield Problem(("axes", name), f"cannot be the column `{unit}` that names the person")
@@ -170,6 +201,8 @@ def _folders(specification: Specification) -> Iterator[Problem]:
                 at, f"would be written to the same folder as `{other}`; give it another name"
             )
         taken[name.casefold()] = name
+        if len(name.encode()) > LONGEST:
+            yield Problem(at, f"would have a folder with a name of more than {LONGEST} bytes")
 
 
 def _table(specification: Specification, name: str, place: Place) -> Iterator[Problem]:
@@ -184,6 +217,7 @@ def _table(specification: Specification, name: str, place: Place) -> Iterator[Pr
             yield Problem(at, "holds every cell, so that nothing is left to protect")
     for i, margin in enumerate(table.margins):
         yield from _margin((*place, "publish", "margins", i), margin, axis_of_level)
+    yield from _margin_files((*place, "publish", "margins"), table.margins)
     if table.mechanism == "extended" and table.publish.decimals is not None:
         own = specification.document.tables is None or (
             (entry := specification.document.tables[name].publish) is not None
@@ -242,6 +276,32 @@ def _margin(
                 else f"names `{used[axis]}` and `{name}`, which are levels of one axis, `{axis}`",
             )
         used[axis] = name
+
+
+def _margin_files(place: Place, margins: Sequence[Sequence[str]]) -> Iterator[Problem]:
+    """Every published margin has a file of its own within the folder of the release."""
+    taken: dict[str, int] = {}
+    for i, margin in enumerate(margins):
+        stem = margin_stem(margin)
+        if NOT_IN_FILES.search(stem) or stem.startswith("."):
+            yield Problem(
+                (*place, i),
+                "cannot name a file, as it has `/`, `\\`, a control character or a `.` in front; "
+                "give the axis or level another name",
+            )
+        elif len(stem.encode()) > LONGEST:
+            yield Problem(
+                (*place, i),
+                f"would have a file with a name of more than {LONGEST} bytes; give its axes or "
+                "levels shorter names",
+            )
+        elif stem.casefold() in taken:
+            yield Problem(
+                (*place, i),
+                f"would be written to the same file as margin {taken[stem.casefold()] + 1} of the "
+                "list; leave it out, or give an axis or level another name",
+            )
+        taken.setdefault(stem.casefold(), i)
 
 
 def _no_such(kind: str, name: object, known: Any) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from subspacedp.publication.tabulating import Confidential
 from subspacedp.release import Release, new_folder
 
 __all__ = ["write_comparison"]
@@ -17,11 +18,16 @@ WARNING = """CONFIDENTIAL: these files compare a release with the data it was ma
 
 They are for the curator alone and must not be published: together with the release they
 reveal the noise, and with it every count.
+
+confidential: the figure that noise protects, with at most the agreed number of records a person.
+all_records: the same without that bound, where there is one.
+without_noise: what would have been released without noise, where held totals count all records.
+error: released less that; in standard errors it is beyond 2 for about one cell in twenty.
 """
 
 
 def write_comparison(
-    releases: Mapping[str, Release], tables: Mapping[str, Any], folder: Path
+    releases: Mapping[str, Release], data: Mapping[str, Confidential], folder: Path
 ) -> None:
     """Write every release beside what it protects; the folder is its owner's alone."""
     import pyarrow as pa
@@ -30,22 +36,37 @@ def write_comparison(
     with new_folder(folder, mode=0o700) as scratch:
         _write_private(scratch / "CONFIDENTIAL.txt", WARNING.encode())
         for name, release in releases.items():
-            truth = release.design.query.answers(tables[name])
-            exact = truth.ravel() * float(release.design.query.grid)
-            error = release.values.ravel() - exact
-            stderr = release.stderr().ravel()
-            columns = {
-                **release.design.query.columns(),
-                "confidential": exact,
-                "released": release.values.ravel(),
-                "error": error,
-                "error_in_standard_errors": np.divide(
-                    error, stderr, out=np.zeros(error.shape), where=stderr > 0
-                ),
-            }
             buffer = pa.BufferOutputStream()
-            pyarrow.csv.write_csv(pa.table(columns), buffer)
+            pyarrow.csv.write_csv(pa.table(_columns(release, data[name])), buffer)
             _write_private(scratch / f"{name}.csv", buffer.getvalue().to_pybytes())
+
+
+def _columns(release: Release, data: Confidential) -> dict[str, Any]:
+    """Labels, the confidential figures, the released ones, and how far these are off.
+
+    Where records are bounded, held totals count all records: without noise the release would be
+    bounded + C⁺(c − C·bounded), and the error is the distance to that.
+    """
+    query, grid = release.design.query, float(release.design.query.grid)
+    bounded = query.answers(data.protected)
+    without_noise = bounded.ravel() * grid
+    columns: dict[str, Any] = {**query.columns(), "confidential": without_noise}
+    if data.everything is not None:
+        columns["all_records"] = query.answers(data.everything).ravel() * grid
+        if release.design.space.rank:
+            residual = release.design.held.residual(bounded, release.exact)
+            without_noise = release.design.space.subtract_lift(bounded, residual).ravel() * grid
+            columns["without_noise"] = without_noise
+    error = release.values.ravel() - without_noise
+    stderr = release.stderr().ravel()
+    return {
+        **columns,
+        "released": release.values.ravel(),
+        "error": error,
+        "error_in_standard_errors": np.divide(
+            error, stderr, out=np.zeros(error.shape), where=stderr > 0
+        ),
+    }
 
 
 def _write_private(path: Path, content: bytes) -> None:

@@ -94,7 +94,7 @@ class Document(Section):
         "the grand total. What is held is not protected.",
     )
     privacy: Privacy = Field(description="The budget, for all tables together.")
-    mechanism: Literal["auto", "projected", "extended"] = Field(
+    mechanism: Literal["auto", "projected", "extended", "correlated", "optimal"] = Field(
         default="auto", description="How noise and held totals are brought together."
     )
     publish: Publish = Field(

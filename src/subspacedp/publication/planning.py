@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
@@ -22,6 +22,7 @@ from subspacedp.tables import Domain
 __all__ = ["ErrorLine", "Plan", "PlannedRelease", "plan", "target_budget"]
 
 LEVEL = 0.95
+QUICK = ("projected", "extended")  # mechanisms without anything to optimise
 EXACT_UP_TO = 64  # figures with a law each; beyond, margins of error are the normal ones
 
 
@@ -56,6 +57,7 @@ class PlannedRelease:
     compared: Mapping[
         str, float | str
     ]  # mechanism → total squared error, or why it is not for this
+    near: str = ""  # how near the error is to that of the best Gaussian noise, where known
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data."""
@@ -70,6 +72,8 @@ class PlannedRelease:
             "promise": self.mechanism.guarantee.sentences(),
             "errors": [line.as_dict() for line in self.lines],
             "mechanisms": dict(self.compared),
+            **({"why": self.mechanism.why} if self.mechanism.why else {}),
+            **({"optimality": self.near} if self.near else {}),
         }
 
 
@@ -93,8 +97,13 @@ class Plan:
 
 def plan(
     specification: Specification | str | PathLike[str] | Mapping[str, Any],
+    *,
+    compare: bool = False,
 ) -> Plan:
-    """The expected error of everything that a specification publishes; no data are opened."""
+    """The expected error of everything that a specification publishes; no data are opened.
+
+    With `compare` every mechanism is designed, also those that have to be optimised.
+    """
     asked_for = as_specification(specification)
     releases, waiting = [], []
     for asked in asked_releases(asked_for):
@@ -102,7 +111,7 @@ def plan(
         if domain is None:
             waiting.append(asked.name)
         else:
-            releases.append(_planned(asked, domain))
+            releases.append(_planned(asked, domain, compare=compare))
     return Plan(releases=releases, waiting=waiting)
 
 
@@ -153,7 +162,7 @@ def target_budget(
     return replace(whole, **grow)
 
 
-def _planned(asked: Asked, domain: Domain) -> PlannedRelease:
+def _planned(asked: Asked, domain: Domain, *, compare: bool = False) -> PlannedRelease:
     mechanism = asked.mechanism(domain)
     accuracy = mechanism.accuracy()
     lines = [_line("every cell", accuracy)]
@@ -162,12 +171,27 @@ def _planned(asked: Asked, domain: Domain) -> PlannedRelease:
         words = " × ".join(names) or "grand total"
         label = f"{words} (held)" if names in held else words
         lines.append(_line(label, mechanism.margin_accuracy(*names)))
+    others = _others(asked, domain, mechanism, every=compare) if asked.sum is None else {}
     return PlannedRelease(
         name=asked.name,
         mechanism=mechanism,
         lines=lines,
-        compared=_compared(asked, domain) if asked.sum is None else {},
+        compared={
+            name: found.expected_error().total if isinstance(found, Mechanism) else found
+            for name, found in others.items()
+        },
+        near=_near(mechanism, others.values()),
     )
+
+
+def _near(mechanism: Mechanism, others: Iterable[Mechanism | str]) -> str:
+    """The sentence about the best Gaussian noise, by the best bound; empty where none is known."""
+    try:
+        own = mechanism.optimality()
+        bounds = [m.optimality().bound for m in others if isinstance(m, Mechanism)]
+    except SubspaceDPError:
+        return ""
+    return str(replace(own, bound=max([own.bound, *bounds])))
 
 
 def _line(what: str, accuracy: Accuracy) -> ErrorLine:
@@ -190,11 +214,16 @@ def _ends(values: Any) -> tuple[float, float]:
     return (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
 
 
-def _compared(asked: Asked, domain: Domain) -> dict[str, float | str]:
-    out: dict[str, float | str] = {}
+def _others(
+    asked: Asked, domain: Domain, taken: Mechanism, *, every: bool
+) -> dict[str, Mechanism | str]:
+    """By name: the mechanisms that need no optimisation and the one taken, or all."""
+    out: dict[str, Mechanism | str] = {}
     for name in MECHANISMS:
+        if not every and name not in QUICK and name != taken.design.mechanism:
+            continue
         try:
-            out[name] = asked.mechanism(domain, name=name).expected_error().total
+            out[name] = asked.mechanism(domain, name=name)
         except SubspaceDPError as error:
             out[name] = str(error)
     return out

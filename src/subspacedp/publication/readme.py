@@ -6,7 +6,9 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from subspacedp.release import Release
+from subspacedp.release.files import BIASED
 from subspacedp.report import PublishedFile
+from subspacedp.report.words import figure_words
 
 __all__ = ["readme"]
 
@@ -29,7 +31,10 @@ def readme(
         if len(releases) > 1:
             parts += [name, "-" * len(name), ""]
         parts += [
-            _wrapped(f"{design.query.size:,} figures. Published exactly: {design.held}."),
+            _wrapped(
+                f"{design.query.size:,} figures, each the {figure_words(design)}. Published "
+                f"exactly: {design.held}."
+            ),
             "",
             _wrapped(" ".join(release.guarantee.sentences())),
             "",
@@ -41,9 +46,9 @@ def readme(
         "----------------------",
         "",
         _wrapped(
-            f"`value` is {_truth(releases)} plus random noise of mean zero: it may be negative, "
-            "and it is unbiased for that. Use it as it is in sums, differences, averages and "
-            "regressions; do not move negative values to zero first."
+            "`value` is the figure described above plus random noise of mean zero: it may be "
+            "negative, and it is unbiased for that figure. Use it as it is in sums, differences, "
+            "averages and regressions; do not move negative values to zero first."
         ),
         "",
         _wrapped(
@@ -53,6 +58,12 @@ def readme(
             "correlated where totals are held, so the error of a sum you form yourself is not "
             "the root of summed squares: the margins are given for that, and "
             "subspacedp.Release.load(folder).estimate(weights) answers for any other sum."
+        ),
+        "",
+        *_on_biased(files),
+        _wrapped(
+            "Labels are written as they are. One that starts with =, +, - or @ may be taken for a "
+            "formula by a spreadsheet: import the columns of labels as text."
         ),
         "",
         "Files",
@@ -70,13 +81,14 @@ def readme(
     return "\n".join(parts)
 
 
-def _truth(releases: Mapping[str, Release]) -> str:
-    if any(release.design.capped for release in releases.values()):
-        return (
-            "the count of a bounded number of records a person, moved to agree with the figures "
-            "published exactly, which count all records,"
-        )
-    return "the truth"
+def _on_biased(files: Sequence[PublishedFile]) -> list[str]:
+    if not any(file.name.endswith(f"{BIASED}.csv") for file in files):
+        return []
+    text = (
+        f"The figures without negative values in {BIASED}.csv are biased, and they are real "
+        "numbers, not rounded, also where `value` is a whole number."
+    )
+    return [_wrapped(text), ""]
 
 
 def _wrapped(text: str, hanging: str = "") -> str:

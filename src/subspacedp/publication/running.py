@@ -22,6 +22,7 @@ from subspacedp.ledger import (
 from subspacedp.mechanisms import Mechanism
 from subspacedp.publication.comparing import write_comparison
 from subspacedp.publication.releases import Asked, asked_releases, public_domain
+from subspacedp.publication.room import check_publication_room
 from subspacedp.publication.specification import Specification, as_specification
 from subspacedp.publication.table_specification import RELEASE
 from subspacedp.publication.tabulating import (
@@ -81,6 +82,7 @@ def run(
     out: str | PathLike[str] | None = None,
     dry_run: bool = False,
     compare: str | PathLike[str] | None = None,
+    replaces: int | None = None,
     seed: int | None = None,
     progress: Progress | None = None,
 ) -> Publication:
@@ -98,6 +100,8 @@ def run(
     compare
         A new folder, readable by its owner alone, for a comparison with the confidential counts.
         It is not for publication.
+    replaces
+        The number of the entry in the ledger that this publication corrects; nothing is refunded.
     seed
         Only for examples and tests: reproducible noise, stamped as not for publication.
     progress
@@ -140,13 +144,18 @@ def run(
         note for asked in releases for note in _bound_note(asked.name, data[asked.name], mechanisms)
     )
     designs = [mechanisms[asked.name].design for asked in releases]
+    for folder in (target, comparison):  # much may have happened while the data were read
+        if folder is not None:
+            check_new_folder(folder)
+    by_name = {name: mechanism.design for name, mechanism in mechanisms.items()}
+    check_publication_room(releases, by_name, target, comparison)
     if dry_run:
         if account is not None:
             account[0].check(account[1], [spend_of(design) for design in designs])
         return Publication(
             releases={}, mechanisms=mechanisms, folder=None, confidential_notes=notes
         )
-    paid = None if account is None else _reserve(account, designs, asked_for, tell)
+    paid = None if account is None else _reserve(account, designs, asked_for, replaces, tell)
     if paid is not None:
         paid.drawing()
     made: dict[str, Release] = {}
@@ -158,7 +167,7 @@ def run(
         )
     if comparison is not None:
         tell("comparing with the confidential counts")
-        write_comparison(made, {name: one.protected for name, one in data.items()}, comparison)
+        write_comparison(made, data, comparison)
     try:
         write_publication(asked_for, releases, made, target, key=key, progress=tell)
     except BaseException:
@@ -183,6 +192,11 @@ def _account(specification: Specification, seed: int | None) -> tuple[Ledger, st
             "`seed` or `budget`."
         )
     address = paying.ledger
+    if address.startswith("sqlite:") and not address.startswith("sqlite:////"):
+        raise ReleaseError(
+            "`budget.ledger` is a path relative to the specification, or a server's address; give "
+            "the path of an SQLite file without `sqlite:`."
+        )
     ledger = open_ledger(address if "://" in address else specification.folder / address)
     return ledger, ledger.account(paying.account).name
 
@@ -191,15 +205,24 @@ def _reserve(
     account: tuple[Ledger, str],
     designs: Sequence[Design],
     specification: Specification,
+    replaces: int | None,
     tell: Progress,
 ) -> Reservation:
     ledger, name = account
+    unit = specification.document.data.unit or "counts"
+    for entry in ledger.invariants(name):
+        if entry.get("unit", unit) != unit:
+            raise ReleaseError(
+                f"The account `{name}` has paid for releases that protect `{entry['unit']}`, and "
+                f"this one protects `{unit}`; an account has one unit."
+            )
     tell(f"paying from account {name}")
     return ledger.reserve(
         name,
         [spend_of(design) for design in designs],
         note=specification.document.title or "",
-        held=[invariants_of(design) for design in designs],
+        replaces=replaces,
+        held=[{**invariants_of(design), "unit": unit} for design in designs],
     )
 
 

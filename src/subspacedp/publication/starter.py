@@ -8,11 +8,13 @@ confirmed that they are the public list.
 from __future__ import annotations
 
 import re
+import textwrap
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from subspacedp.io.inspect import is_total, prefix_of
 from subspacedp.publication.addresses import source_problem
 from subspacedp.publication.problems import SpecificationError
 from subspacedp.publication.reading import plain_scalar
@@ -23,10 +25,14 @@ __all__ = ["ColumnLike", "starter"]
 WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 MOST_LABELS = 50  # a column with more distinct values is hardly an axis without a code list
 MOST_CELLS = 1_000_000
+MOST_NAMED = 3  # columns that may name the person
 WIDTH = 96
 LONGEST = 200  # of a name; YAML allows a key 1024 characters
 AGE_BINS = "[0, 5, 18, 25, 45, 65, 85]"
 ID_WORDS = {"id", "uuid", "guid", "pid", "ssn", "pin", "person", "respondent", "member", "patient"}
+AREA_WORDS = {"area", "block", "county", "district", "fips", "geo", "geoid", "place", "region"}
+AREA_WORDS |= {"state", "tract", "zip", "zone"}
+CODE_WORDS = {"code", "fips", "geoid", "id", "zip"}  # at the end of a name: no count
 AGE_WORDS = {"age", "alter", "edad", "eta", "idade", "leeftijd"}
 COUNT_WORDS = {"count", "counts", "n", "pop", "population", "freq", "frequency", "total", "persons"}
 PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
@@ -55,6 +61,18 @@ class ColumnLike(Protocol):
     def sample(self) -> tuple[Any, ...] | None:
         """The distinct values where they are few."""
 
+    @property
+    def negative(self) -> bool:
+        """Whether a column of whole numbers has one below zero."""
+
+    @property
+    def per_value(self) -> float | None:
+        """How many rows a value has on average, for text and whole numbers."""
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether it is the sum of the columns that have its prefix."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Proposal:
@@ -69,7 +87,22 @@ class _Proposal:
     def lines(self, *, active: bool) -> list[str]:
         entry = _wrapped(f"  {quoted(self.name)}: {{", self.inside.split("\n"), "}")
         mark = "" if active else "  #"
-        return [f"  # {comment}" for comment in self.comments] + [mark + line for line in entry]
+        comments = [
+            line
+            for comment in self.comments
+            for line in textwrap.wrap(comment, WIDTH - 4, break_long_words=False)
+        ]
+        return [f"  # {comment}" for comment in comments] + [mark + line for line in entry]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Counts:
+    """The columns that hold the counts: one, or the side of a wide table."""
+
+    used: list[ColumnLike] = field(default_factory=list)
+    wide: bool = False
+    left: list[ColumnLike] = field(default_factory=list)  # counts of the same people
+    comments: list[str] = field(default_factory=list)
 
 
 def starter(columns: Sequence[ColumnLike], source: str, table: str | None = None) -> str:
@@ -92,23 +125,24 @@ def starter(columns: Sequence[ColumnLike], source: str, table: str | None = None
     if not usable:
         raise SpecificationError("The data have no column that could be an axis; name the columns.")
     units = [column for column in usable if _is_id(column)]
-    counted, wide = ([], []) if units else _counted(usable)
-    others = [column for column in usable if column not in [*units, *counted]]
+    counts = _Counts() if units else _counted(usable)
+    others = [c for c in usable if c not in [*units, *counts.used, *counts.left]]
     taken = {column.name for column in usable}
-    axes = [axis for c in others if (axis := _axis(c, taken, code_lists=bool(counted)))]
-    if wide:
-        axes.append(_wide_axis(wide, taken))
+    key = _key(others) if counts.used else None
+    axes = [_wide_axis(counts, taken)] if counts.wide else []
+    axes += _other_axes(others, taken, key, code_lists=bool(counts.used))
     if not any(axis.sure for axis in axes):  # something has to stand there
-        axes = [_any_axis((others or units or counted)[0], taken)]
+        axes = [_any_axis((others or units or usable)[0], taken)]
         units = [column for column in units if column.name != axes[0].name]
-        counted = [column for column in counted if column.name != axes[0].name]
+        if any(column.name == axes[0].name for column in counts.used):
+            counts = _Counts()
     values = [c for c in others if c.kind == "real" and not _has_word(c.name, AGE_WORDS)]
     return "\n".join(
         [
             *_heading(skipped),
-            *_data(units, counted, wide, source, table),
+            *_data(units, counts, _maybe_persons(others), (source, table)),
             *_axes(axes),
-            *_rest(axes, values if not counted else []),
+            *_rest(axes, values if not counts.used else [], None if key is None else key.name),
             "",
         ]
     )
@@ -142,18 +176,18 @@ def _heading(skipped: list[str]) -> list[str]:
 
 def _data(
     units: list[ColumnLike],
-    counted: list[ColumnLike],
-    wide: list[ColumnLike],
-    source: str,
-    named: str | None,
+    counts: _Counts,
+    persons: list[ColumnLike],
+    place: tuple[str, str | None],
 ) -> list[str]:
+    source, named = place
     readable = _readable(source)
     where = quoted(readable)
     table = []
     if source_problem(readable, None):
         table = [f"table: {quoted(named or 'persons')}  # the table within the database"]
     lines = ["data:"]
-    if counted:
+    if counts.used:
         lines += [
             "  # The columns look like counts and not like persons. If every row is a person,",
             f"  # write source: {where} and unit: row here instead.",
@@ -161,8 +195,8 @@ def _data(
             f"    source: {where}",
             *(f"    {line}" for line in table),
         ]
-        if not wide:
-            lines += [f"    value: {quoted(counted[0].name)}  # the column with the counts"]
+        if not counts.wide:
+            lines += [f"    value: {quoted(counts.used[0].name)}  # the column with the counts"]
         lines += [
             "  # One person is counted in at most so many cells. Nothing can check this claim.",
             "  records: 1",
@@ -183,9 +217,18 @@ def _data(
         lines += [
             "  # Every row is taken for another person. If a person can have several rows, name",
             "  # the column that says whose they are.",
+            *(f"  # {line}" for line in _maybe_sentence(persons)),
             "  unit: row",
         ]
     return [*lines, "  records: 1", ""]
+
+
+def _maybe_sentence(persons: list[ColumnLike]) -> list[str]:
+    if not persons:
+        return []
+    names = ", ".join(f"`{quoted(column.name)}`" for column in persons[:MOST_NAMED])
+    sentence = f"By its repeated values, a column that may name the person: {names}."
+    return textwrap.wrap(sentence, WIDTH - 4, break_long_words=False)
 
 
 def _axes(axes: list[_Proposal]) -> list[str]:
@@ -208,13 +251,14 @@ def _axes(axes: list[_Proposal]) -> list[str]:
     return [*lines, ""]
 
 
-def _rest(axes: list[_Proposal], values: list[ColumnLike]) -> list[str]:
-    first = quoted(next(axis.name for axis in axes if axis.sure))
+def _rest(axes: list[_Proposal], values: list[ColumnLike], key: str | None) -> list[str]:
+    sure = [axis.name for axis in axes if axis.sure]
+    first = quoted(key if key in sure and key is not None else sure[0])
     lines = [
         "# Margins that are published exactly, for example the totals of one axis. What is held is",
         "# not protected, so hold only what must be exact; [] within the list is the grand total.",
     ]
-    if len(axes) > 1:
+    if len(sure) > 1:
         lines.append(f"# hold: [[{first}]]")
     lines += [
         "hold: []",
@@ -249,6 +293,30 @@ def _rest(axes: list[_Proposal], values: list[ColumnLike]) -> list[str]:
 
 
 # ------------------------------------------------------------------------------------------ axes
+
+
+def _other_axes(
+    columns: list[ColumnLike], taken: set[str], key: ColumnLike | None, *, code_lists: bool
+) -> list[_Proposal]:
+    """The axes that are read from one column each.
+
+    Where a column is another one in every row, it is the only one: what else a row says of itself
+    would make cells that nobody can be in.
+    """
+    found = []
+    if key is not None:
+        found.append(_axis(key, taken, code_lists=True) or _code_list(key, taken, sure=True))
+    for column in columns:
+        axis = None if column is key else _axis(column, taken, code_lists=code_lists)
+        if axis is not None and key is not None:
+            level = (
+                f"Every {quoted(key.name)} has one of these: better a level of that axis, as a "
+                "further column of its code list."
+            )
+            axis = replace(axis, sure=False, comments=[level])
+        if axis is not None:
+            found.append(axis)
+    return found
 
 
 def _axis(column: ColumnLike, taken: set[str], *, code_lists: bool) -> _Proposal | None:
@@ -314,17 +382,16 @@ def _any_axis(column: ColumnLike, taken: set[str]) -> _Proposal:
     return _code_list(column, taken, sure=True)
 
 
-def _wide_axis(columns: list[ColumnLike], taken: set[str]) -> _Proposal:
-    prefix = _prefix(columns[0].name)
-    name = _free("category", taken)
+def _wide_axis(counts: _Counts, taken: set[str]) -> _Proposal:
+    prefix = prefix_of(counts.used[0].name)
     inside = ", \n".join(
-        f"{quoted(c.name.removeprefix(prefix))}: {quoted(c.name)}" for c in columns
+        f"{quoted(c.name.removeprefix(prefix))}: {quoted(c.name)}" for c in counts.used
     )
     return _Proposal(
-        comments=["Columns of counts side by side: label and column of each."],
-        name=name,
+        comments=["Columns of counts side by side: label and column of each.", *counts.comments],
+        name=_free("category", taken),
         inside=f"columns: {{{inside}}}",
-        labels=len(columns),
+        labels=len(counts.used),
     )
 
 
@@ -353,29 +420,84 @@ def _is_id(column: ColumnLike) -> bool:
         and column.distinct is None
         and column.name != "row"
         and _has_word(column.name, ID_WORDS)
+        and not _has_word(column.name, AREA_WORDS)
     )
 
 
-def _counted(columns: list[ColumnLike]) -> tuple[list[ColumnLike], list[ColumnLike]]:
-    """Columns that hold counts, and those of them that stand side by side in a wide table."""
-    many = [
-        column
-        for column in columns
-        if column.kind == "whole" and not _countable(column)
+def _maybe_persons(columns: list[ColumnLike]) -> list[ColumnLike]:
+    """Text with many values that are repeated, that with the most values first."""
+    found = [
+        (c.per_value, c)
+        for c in columns
+        if c.kind == "text" and c.distinct is None and c.per_value is not None and c.per_value >= 2
+    ]
+    return [column for _, column in sorted(found, key=lambda pair: pair[0])]
+
+
+def _key(columns: list[ColumnLike]) -> ColumnLike | None:
+    """The column of a table of counts that is another one in every row, such as a county's code."""
+    unique = [
+        c for c in columns if c.kind in {"text", "whole"} and c.per_value == 1 and not c.nulls
+    ]
+    named = [c for c in unique if _has_word(c.name, AREA_WORDS | ID_WORDS) or _is_code(c)]
+    text = [c for c in unique if c.kind == "text"]
+    first = [c for c in unique if c is columns[0]]
+    return next(iter([*named, *text, *first]), None)
+
+
+def _counted(columns: list[ColumnLike]) -> _Counts:
+    """The columns that hold counts: the side of a wide table, or one column of a long one."""
+    whole = [c for c in columns if _may_count(c)]
+    families: dict[str, list[ColumnLike]] = {}
+    for column in whole:
+        families.setdefault(prefix_of(column.name), []).append(column)
+    families.pop("", None)
+    # Answers to questions have prefixes too: one of many values, or a sum, tells counts from them.
+    sides = [f for f in families.values() if any(not _countable(c) or c.adds_up for c in f)]
+    for side in sides:
+        made = _side(side, [c for other in sides if other is not side for c in other])
+        if len(made.used) > 1:
+            return made
+    named = [c for c in whole if not _countable(c) and _has_word(c.name, COUNT_WORDS)]
+    return _Counts(used=named[:1])
+
+
+def _side(family: list[ColumnLike], others: list[ColumnLike]) -> _Counts:
+    """The columns of a wide table without those in which people would be counted twice."""
+    totals = [c for c in family if is_total(c.name)]
+    sums = [c for c in family if c.adds_up and c not in totals][:1]
+    used = [c for c in family if c not in [*totals, *sums]]
+    comments = []
+    for column in (*totals, *sums):
+        why = "is the sum of the others" if column.adds_up else "is named a total"
+        comments.append(
+            f"Without {quoted(column.name)}, which {why}: people would be counted twice."
+        )
+        if not column.adds_up and len(used) > 1:
+            comments.append(
+                "The columns do not add up to it: check that nobody is in two of them, or in none."
+            )
+    if others:
+        names = ", ".join(quoted(column.name) for column in others)
+        comments.append(
+            f"Without {names}, which look like counts too: one axis can lie in columns, and people "
+            "would be counted twice. Reshape the file for a table with both."
+        )
+    return _Counts(used=used, wide=True, left=[*totals, *sums, *others], comments=comments)
+
+
+def _may_count(column: ColumnLike) -> bool:
+    return (
+        column.kind == "whole"
+        and not column.negative
         and not _has_word(column.name, AGE_WORDS)
-    ]  # fmt: skip
-    for column in many:
-        prefix = _prefix(column.name)
-        family = [other for other in many if prefix and _prefix(other.name) == prefix]
-        if len(family) > 1 and all(c.name != prefix for c in family):
-            return family, family
-    counted = [column for column in many if _has_word(column.name, COUNT_WORDS)]
-    return counted[:1], []
+        and not _is_code(column)
+    )
 
 
-def _prefix(name: str) -> str:
-    head, mark, tail = name.partition("_")
-    return head + mark if head and tail else ""
+def _is_code(column: ColumnLike) -> bool:
+    parts = re.findall(r"[a-z]+", column.name.casefold())
+    return bool(parts) and (parts[-1] in CODE_WORDS or column.name.lower().endswith("geoid"))
 
 
 def _has_word(name: str, words: set[str]) -> bool:
@@ -425,7 +547,7 @@ def _safe_name(name: str) -> str:
 def _readable(source: str) -> str:
     """The source without a password; a placeholder where a specification would refuse it."""
     source = re.sub(r"(://[^/@\s:]*):[^@\s]*@", r"\1@", source)
-    source = re.sub(r"(?i)([?&;\s])(password|pwd)=[^&;\s]*", r"\1", source)
+    source = re.sub(r"(?i)([?&;\s])(\w*password|pwd)=[^&;\s]*", r"\1", source)
     return "data.csv" if not source or source_problem(source, "table") else source
 
 

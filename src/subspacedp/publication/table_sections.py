@@ -90,7 +90,7 @@ class TableEntry(Section):
         default=None,
         description="The part of the budget for this table; all shares together are at most 1.",
     )
-    mechanism: Literal["auto", "projected", "extended"] | None = Field(
+    mechanism: Literal["auto", "projected", "extended", "correlated", "optimal"] | None = Field(
         default=None, description="As above, for this table alone."
     )
     publish: TablePublish | None = Field(

@@ -23,14 +23,16 @@ from subspacedp.release import (
     write_files,
     write_margins,
 )
+from subspacedp.release.files import BIASED
+from subspacedp.release.signature import DIGESTS, SIGNATURE, write_digests
 from subspacedp.report import PublishedColumn, PublishedFile, ReportNotes, write_report
+from subspacedp.report.words import figure_words
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 __all__ = ["BIASED", "publication_report", "write_publication"]
 
-BIASED = "non-negative-biased"
 DICTIONARY = "dictionary.csv"
 NONE_FOUND = "No table without negative values was found that keeps the held figures."
 Progress = Callable[[str], None]
@@ -54,15 +56,18 @@ def write_publication(
             folder.mkdir(exist_ok=True)
             files += _write_release(one, releases[one.name], folder)
         progress("writing the report")
-        notes = _notes(specification, asked, releases, signed=key is not None)
+        notes = _notes(specification, asked, releases, files, signed=key is not None)
         files += [
             PublishedFile(name="README.txt", holds="How to read these files, in plain text."),
             PublishedFile(name=DICTIONARY, holds="Every column of every file, with its meaning."),
         ]
-        if key is not None:
-            files.append(
-                PublishedFile(name="signature.json", holds="An Ed25519 signature of all files.")
+        files.append(
+            PublishedFile(
+                name=DIGESTS, holds="SHA-256 digests of all other files, for `subspacedp verify`."
             )
+            if key is None
+            else PublishedFile(name=SIGNATURE, holds="An Ed25519 signature of all files.")
+        )
         _write_dictionary(files, releases, scratch / DICTIONARY)
         (scratch / "README.txt").write_text(
             readme(_title(specification), releases, files, signed=key is not None), "utf-8"
@@ -72,7 +77,9 @@ def write_publication(
             dict(releases), title=_title(specification), notes=notes, files=described
         )
         (scratch / "report.html").write_text(page, "utf-8")
-        if key is not None:
+        if key is None:
+            write_digests(scratch)
+        else:
             sign_folder(scratch, key)
 
 
@@ -85,7 +92,7 @@ def publication_report(
 
 def _write_release(asked: Asked, release: Release, folder: Path) -> list[PublishedFile]:
     write_files(release, folder)
-    prefix = f"{asked.folder}/" if asked.folder else ""
+    prefix = _prefix(asked)
     what = asked.name if asked.folder else "every cell"
     out = [
         PublishedFile(name=f"{prefix}values.csv", holds=f"Values and standard errors of {what}."),
@@ -113,6 +120,11 @@ def _write_release(asked: Asked, release: Release, folder: Path) -> list[Publish
     return out
 
 
+def _prefix(asked: Asked) -> str:
+    """Before the names of a release's files."""
+    return f"{asked.folder}/" if asked.folder else ""
+
+
 def _write_biased(release: Release, folder: Path, prefix: str) -> PublishedFile:
     import pyarrow as pa
     import pyarrow.csv
@@ -129,7 +141,7 @@ def _write_biased(release: Release, folder: Path, prefix: str) -> PublishedFile:
         columns=(
             PublishedColumn(
                 name="non_negative_biased",
-                meaning="least-squares value that is not negative; biased",
+                meaning="least-squares value that is not negative; biased, and not rounded",
                 type="real",
             ),
             PublishedColumn(
@@ -150,8 +162,14 @@ def _write_dictionary(
                 kind = "whole number" if np.asarray(level.labels).dtype.kind == "i" else "text"
                 of = "label" if level.name == axis.name else f"group of `{axis.name}`"
                 rows.append((level.name, f"{of}; {level.groups} of them", kind))
+    for name, release in releases.items():
+        where = f"in {name}: " if len(releases) > 1 else ""
+        meaning = (
+            f"{where}the released figure, unbiased for the {figure_words(release.design)}; exact "
+            "where stderr is 0"
+        )
+        rows.append(("value", meaning, "number"))
     rows += [
-        ("value", f"the released figure: {_of(releases)}; exact where stderr is 0", "number"),
         ("stderr", "standard error of the value, from the law of the noise", "number"),
         ("lower", "lower end of an interval that covers it without the noise, with 95 %", "number"),
         ("upper", "upper end of the same interval", "number"),
@@ -161,12 +179,6 @@ def _write_dictionary(
         writer = csv.writer(handle, lineterminator="\n")
         writer.writerow(["column", "meaning", "type"])
         writer.writerows(dict.fromkeys(rows))
-
-
-def _of(releases: Mapping[str, Release]) -> str:
-    if any(release.design.capped for release in releases.values()):
-        return "unbiased for the bounded table moved to agree with the held figures"
-    return "unbiased"
 
 
 def _with_digest(file: PublishedFile, folder: Path) -> PublishedFile:
@@ -187,39 +199,49 @@ def _title(specification: Specification) -> str:
     if specification.document.title:
         return specification.document.title
     axes = list(dict.fromkeys(axis for table in specification.tables for axis in table.axes))
-    return f"Counts by {' × '.join(axes)}"
+    sums = list(dict.fromkeys(name for table in specification.tables for name in table.sums))
+    what = f"Counts and sums of {', '.join(sums)}" if sums else "Counts"
+    return f"{what} by {' × '.join(axes)}"
 
 
 def _notes(
     specification: Specification,
     asked: Sequence[Asked],
     releases: Mapping[str, Release],
+    files: Sequence[PublishedFile],
     *,
     signed: bool,
 ) -> ReportNotes:
-    n = specification.neighbours
-    contributions = ""
-    if bounded(specification):
-        cell = f", at most {n.per_cell} of them in one cell," if n.per_cell else ""
-        contributions = (
-            f"At most {n.records} record{'s' if n.records > 1 else ''} of a person{cell} count "
-            "where noise protects; which ones stay of a person with more is decided by a keyed "
-            "hash that looks at nobody else. Figures that are held exact count all records, and "
-            "the other figures are moved to agree with them, every cell of a held group by the "
-            "same amount: the more records the bound left out, the farther."
-        )
+    written = {file.name for file in files}
     budget = [f"{name}: {release.design.budget}" for name, release in releases.items()]
     return ReportNotes(
-        disclosure={
-            name: given_away(release)
-            for name, release in releases.items()
-            if release.design.space.rank
-        },
+        disclosure=given_away(releases),
         about=specification.document.about or "",
         contact=specification.document.contact or "",
         budget=budget if len(budget) > 1 else (),
-        contributions=contributions,
-        non_negative=any(one.table.publish.non_negative for one in asked),
+        contributions={
+            one.name: _contributions(specification, releases[one.name])
+            for one in asked
+            if bounded(specification)
+        },
+        non_negative=[one.name for one in asked if f"{_prefix(one)}{BIASED}.csv" in written],
         signature="All files are signed; `subspacedp verify` checks them." if signed else "",
         margins={one.name: [list(m) for m in one.margins] for one in asked if one.margins},
+    )
+
+
+def _contributions(specification: Specification, release: Release) -> str:
+    n = specification.neighbours
+    cell = f", at most {n.per_cell} of them in one cell," if n.per_cell else ""
+    text = (
+        f"At most {n.records} record{'s' if n.records > 1 else ''} of a person{cell} "
+        f"count{'' if n.records > 1 else 's'} where noise protects; which ones stay of a person "
+        "with more is decided by a keyed hash that looks at nobody else."
+    )
+    if not release.design.space.rank:
+        return text
+    return (
+        f"{text} Figures that are held exact count all records, and the other figures are moved "
+        "to agree with them, every cell of a held group by the same amount: the more records the "
+        "bound left out, the farther."
     )

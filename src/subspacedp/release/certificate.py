@@ -89,6 +89,7 @@ def certificate(release: Release) -> dict[str, Any]:
             "unit": str(design.unit),
             "sensitivity": _sensitivity(release),
             "on": _measured(release),
+            **({"optimality": design.optimality().as_dict()} if design.dual is not None else {}),
             "rounding": _rounding(release),
         },
         "values": {
@@ -124,7 +125,12 @@ def _rests_on(release: Release) -> str:
 
 
 def _proof(release: Release) -> list[str]:
-    other = {"extended": "extended.md", "imposed": "impose.md"}.get(release.design.mechanism)
+    other = {
+        "extended": "extended.md",
+        "correlated": "optimal.md",
+        "optimal": "optimal.md",
+        "imposed": "impose.md",
+    }.get(release.design.mechanism)
     if other is not None:
         return [f"docs/proofs/{other}", "docs/proofs/guarantees.md"]
     law = "laplace" if release.design.budget.pure else "gaussian"
@@ -152,6 +158,12 @@ def _measured(release: Release) -> str:
     design = release.design
     if design.declared is not None:
         return "the answers, by the other mechanism, before the invariants were imposed"
+    if design.basis is not None and design.mechanism != "extended":
+        return (
+            "every coordinate of the answers in a basis of the null space that is not orthonormal, "
+            "chosen so that the answers get correlated noise, independently; the basis is on a "
+            f"grid of 2**-{design.basis.bits} of its largest entry"
+        )
     if design.basis is not None:
         return (
             "every coordinate of the answers in a basis of the null space, independently; the "
@@ -175,7 +187,9 @@ def _rounding(release: Release) -> str:
 
 def _exactness(release: Release) -> str:
     if release.design.decimals is None and (
-        isinstance(release.design.space, GeneralNullSpace) or release.design.mechanism == "extended"
+        isinstance(release.design.space, GeneralNullSpace)
+        or release.design.mechanism == "extended"
+        or release.design.basis is not None
     ):
         return (
             "Values are float64 computed to a relative residual of 1e-9 in the held figures; the "

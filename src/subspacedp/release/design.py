@@ -26,6 +26,7 @@ from subspacedp.noise import (
 from subspacedp.privacy import Budget, Guarantee, PureDP, kind_of
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.release.estimates import Accuracy
+from subspacedp.release.optimality import DualWeights, Optimality, optimality
 from subspacedp.subspace import (
     BasisStrategy,
     Digits,
@@ -87,8 +88,9 @@ class Design:
     budget: Budget
     neighbours: Neighbours
     decimals: int | None
-    basis: BasisStrategy | None = None  # what an extended mechanism measures, unless margins
+    basis: BasisStrategy | None = None  # what is measured instead of the answers themselves
     declared: DeclaredNoise | None = None  # for invariants imposed on another mechanism
+    dual: DualWeights | None = None  # what proves how near to the best possible the error is
     capped: bool = False  # held values count all records, noise protects a bounded table
 
     @property
@@ -120,10 +122,10 @@ class Design:
     @cached_property
     def sensitivity(self) -> Sensitivity:
         """Of the numbers that are measured, in units of `unit`."""
-        if self.mechanism != "extended":
-            return self.query.sensitivity(self.neighbours)
         if self.basis is not None:
             return self.basis.sensitivity(self.query, self.neighbours)
+        if self.mechanism != "extended":
+            return self.query.sensitivity(self.neighbours)
         squared = self.on_margins.sensitivity(self.neighbours)
         return Sensitivity(self.query.sensitivity(self.neighbours).l1, squared)
 
@@ -137,7 +139,7 @@ class Design:
     @property
     def unit(self) -> Fraction:
         """One unit of the integer noise."""
-        return self.query.grid if self.basis is None else self.query.grid / 2**self.basis.bits
+        return self.query.grid if self.basis is None else self.query.grid * self.basis.step
 
     @cached_property
     def guarantee(self) -> Guarantee:
@@ -174,6 +176,10 @@ class Design:
         """The mean squared error in total and cell by cell; no data needed."""
         per_cell = self.noise.cell_variance()
         return ExpectedError(total=float(per_cell.sum()), per_cell=per_cell)
+
+    def optimality(self) -> Optimality:
+        """How near the error is to that of the best Gaussian noise, with a proof."""
+        return optimality(self)
 
     def accuracy(self, weights: npt.ArrayLike | None = None) -> Accuracy:
         """Standard errors and margins of error of every answer, or of weighted sums of answers."""
@@ -213,6 +219,7 @@ class Design:
             "neighbours": neighbours_data(self.neighbours),
             "decimals": self.decimals,
             **({"basis": self.basis.as_dict()} if self.basis is not None else {}),
+            **({"optimality": self.dual.as_dict()} if self.dual is not None else {}),
             **({"declared": asdict(self.declared)} if self.declared is not None else {}),
             **({"capped": True} if self.capped else {}),
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Sequence
 from os import PathLike
@@ -18,13 +19,14 @@ from subspacedp.release.design import Design
 from subspacedp.release.folders import new_folder
 from subspacedp.release.rebuild import rebuild_design
 from subspacedp.release.release import Release
-from subspacedp.release.signature import SIGNATURE, check_signature
+from subspacedp.release.signature import DIGESTS, SIGNATURE, check_digests, check_signature
 from subspacedp.release.verify import Check, Verification, verify_release
 
 __all__ = ["load", "save", "verify_folder", "write_files", "write_margins"]
 
 CERTIFICATE, PARQUET, CSV = "certificate.json", "values.parquet", "values.csv"
 MARGINS = "margins"
+BIASED = "non-negative-biased"
 # What readers compute with; words may change from version to version.
 ESSENTIAL = {
     "noise": ("family", "rate", "sigma", "variance", "unit", "sensitivity"),
@@ -127,14 +129,15 @@ def verify_folder(
     """All checks of a release on disk: its files, its certificate, and the release itself.
 
     A folder that holds several releases is checked table by table. A signature is checked where
-    there is one; with `public_key` (a PEM file) there must be one, by that key.
+    there is one; with `public_key` (a PEM file) there must be one, by that key. So are the digests
+    of all files, which a publication without a signature has.
     """
     source = Path(folder)
-    signed = (
-        [check_signature(source, public_key)]
-        if public_key is not None or (source / SIGNATURE).is_file()
-        else []
-    )
+    signed = []
+    if public_key is not None or (source / SIGNATURE).is_file():
+        signed.append(check_signature(source, public_key))
+    if os.path.lexists(source / DIGESTS):
+        signed.append(check_digests(source))
     inner = sorted(p.parent for p in source.glob(f"*/{CERTIFICATE}"))
     if inner and not (source / CERTIFICATE).exists():
         found = [(path.name, _verify_one(path)) for path in inner]
@@ -165,6 +168,7 @@ def _verify_one(source: Path) -> Verification:
             Check("files belong together", True, f"by {CERTIFICATE} {_digest(source)[:16]}…"),
             *_check_tables(release, source),
             *_check_margins(release, source),
+            *_check_biased(release, source),
             _check_restated(release, data),
             *own.checks,
         ),
@@ -172,16 +176,34 @@ def _verify_one(source: Path) -> Verification:
     )
 
 
+def margin_stem(names: Sequence[str]) -> str:
+    """The name of a margin's files, without their endings."""
+    return "-by-".join(names) or "total"
+
+
 def write_margins(release: Release, margins: Sequence[Sequence[str]], folder: Path) -> list[str]:
-    """Write the totals of some margins with standard errors and intervals; the files' names."""
+    """Write the totals of some margins with standard errors and intervals; the files' names.
+
+    Guarantees
+    ----------
+    1. Every file is in `margins` below the folder, whatever the axes are named.
+    2. No file takes the place of another one.
+    """
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet
 
+    home = folder / MARGINS
+    stems = [margin_stem(names) for names in margins]
+    for stem in stems:
+        if (home / f"{stem}.csv").resolve().parent != home.resolve():
+            raise ReleaseError(f"The margin `{stem}` cannot be the name of a file.")
+        if [other.casefold() for other in stems].count(stem.casefold()) > 1:
+            raise ReleaseError(f"Two margins would be written to the file `{stem}.csv`.")
     written = []
     for names in margins:
-        (folder / MARGINS).mkdir(exist_ok=True)
-        stem = f"{MARGINS}/{'-by-'.join(names) or 'total'}"
+        home.mkdir(exist_ok=True)
+        stem = f"{MARGINS}/{margin_stem(names)}"
         table = pa.table(release.margin(*names).columns(LEVEL))
         pyarrow.csv.write_csv(table, folder / f"{stem}.csv")
         pyarrow.parquet.write_table(table, folder / f"{stem}.parquet")
@@ -219,6 +241,31 @@ def _check_margins(release: Release, source: Path) -> list[Check]:
         detail = f"column `{different[0]}` differs" if different else f"{table.num_rows:,} rows"
         checks.append(Check(name, not different, detail))
     return checks
+
+
+def _check_biased(release: Release, source: Path) -> list[Check]:
+    """A biased table beside the values has their labels, states them, and is not negative."""
+    import pyarrow as pa
+    import pyarrow.csv
+
+    path = source / f"{BIASED}.csv"
+    if not os.path.lexists(path):
+        return []
+    wanted = {name: np.asarray(column) for name, column in release.design.query.columns().items()}
+    wanted["unbiased_value"] = release.values.ravel()
+    types = {name: pa.array(column[:1]).type for name, column in wanted.items()}
+    options = pyarrow.csv.ConvertOptions(
+        column_types={**types, "non_negative_biased": pa.float64()}
+    )
+    try:
+        table = pyarrow.csv.read_csv(path, convert_options=options)
+        different = [c for c in wanted if not np.array_equal(wanted[c], table[c].to_numpy())]
+        if not np.all(table["non_negative_biased"].to_numpy() >= 0):
+            different.append("non_negative_biased")
+    except (OSError, KeyError, pa.ArrowException):
+        return [Check(path.name, False, "cannot be read as a table of this release")]
+    detail = f"column `{different[0]}` differs" if different else f"{table.num_rows:,} rows"
+    return [Check(path.name, not different, detail)]
 
 
 def _close(wanted: Any, found: Any) -> bool:

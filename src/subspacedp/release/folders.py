@@ -5,31 +5,101 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 
 from subspacedp.errors import ReleaseError
 
-__all__ = ["check_new_folder", "new_folder"]
+__all__ = ["check_new_folder", "check_room", "new_folder"]
 
 
 def check_new_folder(folder: str | PathLike[str]) -> Path:
-    """The folder as a path, if a release may be written there; ask before noise is drawn."""
+    """The folder as a path, if a release may be written there; ask before noise is drawn.
+
+    A folder is made beside its place and taken away again, so that whatever forbids writing there
+    is found.
+    """
+    target = _checked(folder)
+    made, scratch = _scratch(target)
+    _clear(scratch, made)
+    return target
+
+
+def check_room(needed: Mapping[Path, int]) -> None:
+    """Refuse new folders whose file systems have too little room; ask before noise is drawn.
+
+    Parameters
+    ----------
+    needed
+        Every folder, and about how many bytes will be written to it.
+    """
+    homes: dict[int, Path] = {}
+    bytes_of: dict[int, int] = {}
+    for folder, size in needed.items():
+        home = next(path for path in folder.absolute().parents if path.exists())
+        device = home.stat().st_dev
+        homes.setdefault(device, home)
+        bytes_of[device] = bytes_of.get(device, 0) + size
+    for device, home in homes.items():
+        try:
+            free = shutil.disk_usage(home).free
+        except OSError:
+            continue  # a file system that does not tell
+        if free < bytes_of[device]:
+            raise ReleaseError(
+                f"Cannot write to `{home}`: it has {free / 1e6:,.1f} MB of room, and the files may "
+                f"need {bytes_of[device] / 1e6:,.1f} MB."
+            )
+
+
+def _checked(folder: str | PathLike[str]) -> Path:
     target = Path(folder)
     try:
         if "\0" in str(target):
             raise ValueError("a path has no NUL")
         taken = os.path.lexists(target)
-        home = next(path for path in target.absolute().parents if path.exists())
+        missing = _missing(target)
+        broken = next((path for path in missing if os.path.lexists(path)), None)
     except (OSError, ValueError) as error:
         raise ReleaseError(f"No folder can be named `{target.name[:40]}`: {error}.") from None
     if taken:
         raise ReleaseError(f"The folder `{target}` exists already; a release never overwrites one.")
+    if broken is not None:
+        raise ReleaseError(f"Cannot write to `{broken}`: it is a link to nothing.")
+    if any(path.name == ".." for path in (target, *missing)):
+        raise ReleaseError(
+            f"Cannot write to `{target}`: `..` after a folder that does not exist leads nowhere."
+        )
+    home = missing[-1].parent if missing else target.absolute().parent
     if not home.is_dir() or not os.access(home, os.W_OK | os.X_OK):
         raise ReleaseError(f"Cannot write to `{home}`: it is no folder with leave to write.")
     return target
+
+
+def _missing(target: Path) -> list[Path]:
+    """The folders on the way that do not exist, the nearest one first."""
+    return [path for path in target.absolute().parents if not path.exists()]
+
+
+def _scratch(target: Path) -> tuple[list[Path], Path]:
+    """A new folder beside the target that its owner alone can read, and what was made for it."""
+    made = _missing(target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return made, Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    except OSError as error:
+        _clear(None, made)
+        raise ReleaseError(f"Cannot write to `{target.parent}`: {error.strerror}.") from None
+
+
+def _clear(scratch: Path | None, made: Sequence[Path]) -> None:
+    if scratch is not None:
+        shutil.rmtree(scratch, ignore_errors=True)
+    for path in made:  # those with something in them stay
+        with suppress(OSError):
+            path.rmdir()
 
 
 @contextmanager
@@ -41,22 +111,14 @@ def new_folder(folder: str | PathLike[str], *, mode: int = 0o755) -> Iterator[Pa
     1. The folder appears complete or not at all, and an existing one is never touched.
     2. Until it is in place only its owner can read it; after an error nothing is left.
     """
-    target = check_new_folder(folder)
-    made = [path for path in target.absolute().parents if not path.exists()]
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    except OSError as error:
-        raise ReleaseError(f"Cannot write to `{target.parent}`: {error.strerror}.") from None
+    target = _checked(folder)
+    made, scratch = _scratch(target)
     try:
         yield scratch
         scratch.chmod(mode)
-        check_new_folder(target)  # renaming would take the place of an empty folder
+        _checked(target)  # renaming would take the place of an empty folder
         os.rename(scratch, target)
     except OSError as error:
         raise ReleaseError(f"Cannot write `{target}`: {error.strerror or error}.") from None
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-        for path in made:  # those with the folder in them stay
-            with suppress(OSError):
-                path.rmdir()
+        _clear(scratch, made)

@@ -9,10 +9,18 @@ from typing import Any
 import numpy as np
 
 from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
-from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, bind
+from subspacedp.invariants import (
+    Held,
+    HeldMargins,
+    HeldMatrix,
+    LinearInvariants,
+    StructuralZeros,
+    bind,
+)
 from subspacedp.noise import DeclaredNoise
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
 from subspacedp.release.design import MAX_DECIMALS, Design
+from subspacedp.release.optimality import DualWeights, reached_by
 from subspacedp.subspace import BasisStrategy, space_of
 from subspacedp.tables import (
     AddRemoveOne,
@@ -29,7 +37,7 @@ from subspacedp.tables import (
 
 __all__ = ["rebuild_design", "rebuild_invariants"]
 
-MECHANISMS = ("projected", "extended", "imposed")
+MECHANISMS = ("projected", "extended", "correlated", "optimal", "imposed")
 
 BUDGETS: dict[str, type[Budget]] = {c.name: c for c in (PureDP, ApproxDP, ZCDP, GaussianDP)}
 
@@ -43,16 +51,16 @@ def rebuild_design(data: Mapping[str, Any]) -> Design:
         budget = dict(data["budget"])
         held = bind(_held(data["held"], query), query)
         basis, declared = data.get("basis"), data.get("declared")
+        optimality = data.get("optimality")
         return Design(
             mechanism=str(data["mechanism"]),
             query=query,
             held=held,
             declared=None if declared is None else DeclaredNoise(**declared),
-            basis=None
-            if basis is None
-            else BasisStrategy(
-                space_of(held), np.asarray(basis["weights"], np.int64), int(basis["bits"])
-            ),
+            basis=None if basis is None else _basis(basis, query, held),
+            dual=None
+            if optimality is None
+            else DualWeights.from_dict(optimality, _kinds(query), query.size),
             budget=BUDGETS[budget.pop("name")](**budget),
             neighbours=_neighbours(data["neighbours"]),
             decimals=_decimals(data["decimals"]),
@@ -73,6 +81,22 @@ def rebuild_invariants(data: Mapping[str, Any]) -> tuple[Query, Held]:
         return query, _held(data["held"], query)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise ReleaseError(f"What is held cannot be read ({type(error).__name__}).") from None
+
+
+def _basis(data: Mapping[str, Any], query: Query, held: HeldMargins | HeldMatrix) -> BasisStrategy:
+    space = space_of(held)
+    weights = np.asarray(data["weights"], np.int64)
+    if weights.ndim != 2 or not weights.size or weights.shape[1] != query.size:
+        raise ReleaseError("its basis does not fit the query.")
+    reached = reached_by(query, space) if len(weights) < space.dimension else None
+    drop = int(data.get("drop", 0))
+    return BasisStrategy(space, weights, int(data["bits"]), drop, reached)
+
+
+def _kinds(query: Query) -> int:
+    if query.contributions is None:
+        raise ReleaseError("weights are for a query with known columns.")
+    return int(query.contributions.shape[1])
 
 
 def _true_or_absent(value: Any) -> bool:

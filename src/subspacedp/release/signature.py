@@ -1,4 +1,4 @@
-"""An Ed25519 signature of all files of a release folder."""
+"""Digests of all files of a release folder, and an Ed25519 signature of them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,17 @@ if TYPE_CHECKING:
         Ed25519PublicKey,
     )
 
-__all__ = ["SIGNATURE", "check_signature", "read_private_key", "sign_folder"]
+__all__ = [
+    "DIGESTS",
+    "SIGNATURE",
+    "check_digests",
+    "check_signature",
+    "read_private_key",
+    "sign_folder",
+    "write_digests",
+]
 
-SIGNATURE = "signature.json"
+SIGNATURE, DIGESTS = "signature.json", "digests.json"
 NAME = "signature"
 
 
@@ -43,11 +51,43 @@ def read_private_key(path: str | PathLike[str]) -> Ed25519PrivateKey:
     return key
 
 
+def write_digests(folder: Path) -> None:
+    """Write `digests.json`: the SHA-256 digest of every other file below.
+
+    Whoever can alter a file can alter this one too: it finds accidents, and a signature finds more.
+    """
+    data = {"algorithm": "SHA-256", "files": _digests(folder, DIGESTS)}
+    (folder / DIGESTS).write_text(json.dumps(data, indent=1) + "\n", "utf-8")
+
+
+def check_digests(folder: Path) -> Check:
+    """Whether every file is as `digests.json` has it, and no other file is there."""
+    try:
+        data = json.loads((folder / DIGESTS).read_text("utf-8"))
+        stated = {str(name): str(digest) for name, digest in data["files"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return Check("digests", False, f"{DIGESTS} cannot be read")
+    # A signature may have been made afterwards; it has a check of its own.
+    present = _digests(folder, DIGESTS, *({SIGNATURE} - set(stated)))
+    different = sorted(set(stated.items()) ^ set(present.items()))
+    if not different:
+        return Check("digests", True, f"{len(stated)} files are as {DIGESTS} has them")
+    name = different[0][0]
+    wrong = (
+        "is missing"
+        if name not in present
+        else f"is not in {DIGESTS}"
+        if name not in stated
+        else "was altered"
+    )
+    return Check("digests", False, f"`{name}` {wrong}")
+
+
 def sign_folder(folder: Path, key: Ed25519PrivateKey) -> None:
     """Write `signature.json`: the digest of every file below, and a signature of these."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-    digests = _digests(folder)
+    digests = _digests(folder, SIGNATURE)
     public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
     data = {
         "algorithm": "Ed25519",
@@ -77,7 +117,7 @@ def check_signature(folder: Path, public_key: str | PathLike[str] | None = None)
         return Check(NAME, False, "the signature does not fit the digests")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Check(NAME, False, f"{SIGNATURE} cannot be read")
-    present = _digests(folder)
+    present = _digests(folder, SIGNATURE)
     different = sorted(set(files.items()) ^ set(present.items()))
     if different:
         return Check(NAME, False, f"`{different[0][0]}` is not the file that was signed")
@@ -120,12 +160,12 @@ def _read_public_key(path: str | PathLike[str]) -> bytes:
     return public.public_bytes(Encoding.Raw, PublicFormat.Raw)
 
 
-def _digests(folder: Path) -> dict[str, str]:
+def _digests(folder: Path, *without: str) -> dict[str, str]:
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(_content(path)).hexdigest()
         for path in sorted(folder.rglob("*"))
         if (path.is_file() or path.is_symlink())
-        and path.relative_to(folder).as_posix() != SIGNATURE
+        and path.relative_to(folder).as_posix() not in without
     }
 
 

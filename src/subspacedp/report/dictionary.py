@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import singledispatch
 
 from subspacedp.release import Release
 from subspacedp.release.files import CERTIFICATE, CSV, PARQUET
 from subspacedp.report.notes import PublishedColumn, PublishedFile
-from subspacedp.tables import Cells
+from subspacedp.report.words import figure_words
+from subspacedp.tables import Cells, ClippedSums, Query
 
 __all__ = ["default_files", "share_words", "size_words", "value_columns"]
 
@@ -27,14 +29,13 @@ def default_files() -> tuple[PublishedFile, ...]:
 def value_columns(release: Release) -> Sequence[PublishedColumn]:
     """The columns of the values files."""
     query = release.design.query
-    counts = isinstance(query, Cells)
     noun = "cell" if query.axes is not None else "answer"
     noise = "noise of mean zero" if release.design.declared is None else "another mechanism's noise"
     value = PublishedColumn(
         name="value",
-        meaning=f"the published figure of the {noun}, which has {noise}",
+        meaning=f"the published figure of the {noun}, which has {noise}{_of(release)}",
         type="whole number" if release.values.dtype.kind == "i" else "decimal number",
-        unit="records" if counts else "that of the question",
+        unit=_unit(query),
     )
     stderr = PublishedColumn(
         name="stderr",
@@ -43,6 +44,27 @@ def value_columns(release: Release) -> Sequence[PublishedColumn]:
         unit=value.unit,
     )
     return (*_label_columns(release), value, stderr)
+
+
+def _of(release: Release) -> str:
+    """What the figure is apart from the noise, where that is not plain from the table."""
+    plain = isinstance(release.design.query, Cells) and not release.design.capped
+    return "" if plain or release.design.query.axes is None else f": {figure_words(release.design)}"
+
+
+@singledispatch
+def _unit(query: Query) -> str:
+    return "that of the question"
+
+
+@_unit.register
+def _(query: Cells) -> str:
+    return "records"
+
+
+@_unit.register
+def _(query: ClippedSums) -> str:
+    return f"that of `{query.value}`"
 
 
 def _label_columns(release: Release) -> list[PublishedColumn]:

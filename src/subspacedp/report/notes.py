@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 __all__ = ["PublishedColumn", "PublishedFile", "ReportNotes"]
@@ -59,12 +59,13 @@ class ReportNotes:
         Lines about the budget: what was spent before, what is left.
     contributions
         How the records of a person were bounded, and whether the held figures count the records
-        beyond the bound.
+        beyond the bound; for all releases, or by the name of the release.
     disclosure
         Name of a release → what its held figures give away by themselves; blank lines separate
         paragraphs.
     non_negative
-        Whether a second, biased version without negative values is published beside this one.
+        Whether a second, biased version without negative values is published beside every release,
+        or the names of the releases that have one.
     signature
         Who signed the certificate, and how to check it.
     margins
@@ -77,8 +78,20 @@ class ReportNotes:
     contact: str = ""
     source: str = ""
     budget: Sequence[str] = ()
-    contributions: str = ""
+    contributions: str | Mapping[str, str] = ""
     disclosure: Mapping[str, str] = field(default_factory=dict)
-    non_negative: bool = False
+    non_negative: bool | Collection[str] = False
     signature: str = ""
     margins: Mapping[str, Sequence[str | Sequence[str]]] = field(default_factory=dict)
+
+    def bound_on(self, name: str) -> str:
+        """How the records of a person were bounded for the release of that name."""
+        if isinstance(self.contributions, str):
+            return self.contributions
+        return self.contributions.get(name, "")
+
+    def also_non_negative(self, name: str) -> bool:
+        """Whether the release of that name has a version without negative values beside it."""
+        if isinstance(self.non_negative, bool):
+            return self.non_negative
+        return name in self.non_negative

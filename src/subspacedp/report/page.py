@@ -90,6 +90,8 @@ def write_report(
             disclosure=tuple(
                 part for part in about.disclosure.get(name, "").split("\n\n") if part.strip()
             ),
+            contributions=about.bound_on(name),
+            non_negative=about.also_non_negative(name),
         )
         for number, (name, release) in enumerate(named.items(), 1)
     ]

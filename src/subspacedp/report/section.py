@@ -29,8 +29,8 @@ from subspacedp.report.rows import (
     shown,
     table_rows,
 )
-from subspacedp.report.words import Fact, facts, kind_words
-from subspacedp.tables import Margin
+from subspacedp.report.words import Fact, facts, figure_words, kind_words
+from subspacedp.tables import ClippedSums, Margin
 
 __all__ = ["Section"]
 
@@ -57,6 +57,10 @@ class Section:
         What its rows may add to the page.
     disclosure
         What its held figures give away by themselves, in paragraphs.
+    contributions
+        How the records of a person were bounded.
+    non_negative
+        Whether a biased version without negative values is published beside it.
     """
 
     release: Release
@@ -65,6 +69,8 @@ class Section:
     chosen: tuple[tuple[str, ...], ...]
     most_bytes: int
     disclosure: tuple[str, ...] = ()
+    contributions: str = ""
+    non_negative: bool = False
 
     @cached_property
     def cells(self) -> Estimates:
@@ -106,6 +112,14 @@ class Section:
         cells = f" {fixed:,} cell{'s are' if fixed > 1 else ' is'} fixed by the held figures."
         spread = f"about {middle}" if self.errors.alike else f"{least} to {most}, median {middle}"
         return f"Standard error of a cell: {spread}.{cells if fixed else ''}"
+
+    @property
+    def figure_note(self) -> str:
+        """What the figures are, where they are not plain counts of all records; or nothing."""
+        design = self.release.design
+        if isinstance(design.query, ClippedSums) or design.capped:
+            return f"Apart from noise, every figure is the {figure_words(design)}."
+        return ""
 
     @property
     def negative(self) -> int:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Guarantee, Kind, PureDP
-from subspacedp.release import Release
-from subspacedp.tables import Neighbours
+from subspacedp.release import Design, Release
+from subspacedp.tables import Cells, ClippedSums, Neighbours, Query
 
-__all__ = ["Fact", "budget_words", "facts", "kind_words", "person_words"]
+__all__ = ["Fact", "budget_words", "facts", "figure_words", "kind_words", "person_words"]
 
 KINDS: dict[Kind, str] = {
     "plain": (
@@ -46,7 +46,11 @@ def facts(release: Release, typical: str | None) -> list[Fact]:
         Fact("Published", _published(release), _axes(release)),
         Fact("Held exactly", _held(release), _held_means(release)),
         Fact("Privacy budget", str(guarantee.budget), _spent(guarantee)),
-        Fact("Who is protected", person_words(guarantee.neighbours), _change(guarantee)),
+        Fact(
+            "Who is protected",
+            person_words(guarantee.neighbours, capped=guarantee.capped),
+            _change(guarantee),
+        ),
         Fact("Typical error", *_typical(typical)),
     ]
 
@@ -56,8 +60,54 @@ def kind_words(kind: Kind) -> str:
     return KINDS[kind]
 
 
-def person_words(neighbours: Neighbours) -> str:
+def figure_words(design: Design) -> str:
+    """What every figure is apart from its noise; what it is unbiased for."""
+    words = _asked(design.query)
+    if design.capped:
+        words += f"; {_counted(design.neighbours, 'each person')}"
+        if design.space.rank:
+            words += (
+                ", and it is moved to agree with the figures published exactly, which count all "
+                "records"
+            )
+    return words
+
+
+@singledispatch
+def _asked(query: Query) -> str:
+    return "answer to a question"
+
+
+@_asked.register
+def _(query: Cells) -> str:
+    return "number of records in a cell"
+
+
+@_asked.register
+def _(query: ClippedSums) -> str:
+    return f"sum of `{query.value}`, {_clipped(query)}"
+
+
+def _clipped(query: ClippedSums) -> str:
+    lower, upper, unit = (f"{x:,.15g}" for x in (query.lower, query.upper, query.unit))
+    smaller = f" and smaller ones as {lower}" if query.lower != 0 else ""
+    return (
+        f"each value moved into {lower} to {upper} and rounded to {unit}; larger values count as "
+        f"{upper}{smaller}, so it is biased for the plain sum"
+    )
+
+
+def _counted(neighbours: Neighbours, whose: str) -> str:
+    cell = f", at most {neighbours.per_cell} of them in one cell" if neighbours.per_cell else ""
+    if neighbours.records == 1:
+        return f"at most 1 record of {whose} counts"
+    return f"at most {neighbours.records:,} records of {whose} count{cell}"
+
+
+def person_words(neighbours: Neighbours, *, capped: bool = False) -> str:
     """Whom the guarantee is about."""
+    if capped:
+        return f"Every person; {_counted(neighbours, 'each')}"
     if neighbours.records == 1:
         return "Every person with at most one record"
     cap = f", at most {neighbours.per_cell} of them in one cell" if neighbours.per_cell else ""
@@ -128,8 +178,28 @@ def _factor(budget: PureDP | ApproxDP) -> str:
 
 def _published(release: Release) -> str:
     size = release.design.query.size
-    noun = "cell" if release.design.query.axes is not None else "answer"
+    noun = _noun(release.design.query)
     return f"{size:,} {noun}{'s' if size != 1 else ''}"
+
+
+@singledispatch
+def _noun(query: Query) -> str:
+    return "cell" if query.axes is not None else "answer"
+
+
+@_noun.register
+def _(query: ClippedSums) -> str:
+    return "sum"
+
+
+@singledispatch
+def _table(query: Query, axes: str) -> str:
+    return f"A table by {axes}."
+
+
+@_table.register
+def _(query: ClippedSums, axes: str) -> str:
+    return f"Sums of `{query.value}` by {axes}: {_clipped(query)}."
 
 
 def _axes(release: Release) -> str:
@@ -141,7 +211,7 @@ def _axes(release: Release) -> str:
         coarser = ", ".join(f"{level.name} ({level.groups:,})" for level in axis.chain[1:])
         tail = f", grouped by {coarser}" if coarser else ""
         parts.append(f"{axis.name} ({len(axis):,} labels{tail})")
-    return "A table by " + " × ".join(parts) + "."
+    return _table(release.design.query, " × ".join(parts))
 
 
 def _held(release: Release) -> str:
@@ -159,6 +229,4 @@ def _held_means(release: Release) -> str:
 
 
 def _change(guarantee: Guarantee) -> str:
-    return (
-        f"Neighbouring data differ by {guarantee.neighbours}; the budget bounds what that changes."
-    )
+    return f"Neighbouring data differ by {guarantee.change}; the budget bounds what that changes."

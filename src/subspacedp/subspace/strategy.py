@@ -30,8 +30,10 @@ __all__ = ["BasisStrategy", "MarginStrategy"]
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
-LARGEST_BASIS = 1000
+LARGEST_BASIS = 2048
 MOST_PAIR_TYPES = 1 << 20
+MOST_DIFFERENCES = 1 << 28  # entries of differences of columns that are formed for Δ₁
+HALF = 18  # bits of the lower half of a weight
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -135,11 +137,24 @@ class BasisStrategy:
        these integers.
     2. Putting the basis on the grid moves no coordinate by more than 2**-(bits+1) times the sum of
        the answers' sizes: a public bound on the bias it causes.
+    3. Reconstruction undoes the weights exactly on N, or on the part of it that records reach.
+
+    Parameters
+    ----------
+    weights
+        Whole numbers in units of 2**-bits, one row a coordinate. A basis, orthonormal or not, of
+        N or of the part of N that records reach.
+    drop
+        How many binary places of the product are rounded off; the sensitivity counts this.
+    reached
+        An orthonormal basis of what records reach, as columns, where that is less than N.
     """
 
     space: MarginNullSpace | GeneralNullSpace
-    weights: Int64Array  # (dimension, answers)
+    weights: Int64Array  # (coordinates, answers)
     bits: int
+    drop: int = 0
+    reached: FloatArray | None = None
 
     @classmethod
     def from_basis(
@@ -168,22 +183,80 @@ class BasisStrategy:
             )
         return cls(space, np.rint(columns.T * 2.0**bits).astype(np.int64), bits)
 
+    @classmethod
+    def from_rows(
+        cls,
+        space: MarginNullSpace | GeneralNullSpace,
+        rows: FloatArray,
+        bits: int,
+        reached: FloatArray | None = None,
+    ) -> BasisStrategy:
+        """The strategy of any basis of N, or of what records reach in it, scaled to entries ≤ 1."""
+        if space.size > LARGEST_BASIS:
+            raise ReleaseError(
+                f"This mechanism forms a basis, and {space.size:,} answers are more than "
+                f"{LARGEST_BASIS:,}; use the projected mechanism."
+            )
+        scaled = rows * (2.0**bits / float(np.abs(rows).max()))
+        part = reached if len(rows) < space.dimension else None
+        return cls(space, np.rint(scaled).astype(np.int64), bits, reached=part)
+
+    @property
+    def step(self) -> Fraction:
+        """One unit of the measured integers, in units of the answers."""
+        return Fraction(2) ** (self.drop - self.bits)
+
     def integers(self, answers: Int64Array) -> Int64Array:
-        """Weights · answers, exactly."""
+        """Weights · answers, exactly; then rounded to steps of 2**drop."""
         from scipy.sparse import csr_array
 
-        return exact_product(csr_array(self.weights), answers.reshape(-1))
+        if not self.drop:
+            return exact_product(csr_array(self.weights), answers.reshape(-1))
+        # Python's integers: before the last places are dropped, 64 bits may not be enough.
+        whole = self.weights.astype(object) @ answers.reshape(-1).astype(object)
+        rounded = (whole + (1 << (self.drop - 1))) >> self.drop
+        if max(map(abs, rounded.tolist()), default=0) >= 2**62:
+            raise ReleaseError("The answers are too large for 64 bits; scale the query down.")
+        return np.asarray(rounded, np.int64)
+
+    def coordinates(self, inside: FloatArray) -> FloatArray:
+        """The measured numbers that belong to answers inside N, as real numbers."""
+        flat: Any = inside.reshape(-1)
+        return np.asarray(self.weights.astype(np.float64) @ flat * 2.0**-self.drop)
 
     def sensitivity(self, query: Query, neighbours: Neighbours) -> Sensitivity:
         """Of exactly the integers measured; from the declared one for a black box."""
+        found = self._sensitivity(query, neighbours)
+        if not self.drop:
+            return found
+        # |round(a) − round(b)| ≤ |a − b| + 1 in every coordinate, so Δ₂ grows by √k and Δ₁ by k.
+        k = len(self.weights)
+        l2 = _root_up(found.l2_squared) / 2**self.drop + _root_up(Fraction(k))
+        return Sensitivity(found.l1 / 2**self.drop + k, l2 * l2)
+
+    def _sensitivity(self, query: Query, neighbours: Neighbours) -> Sensitivity:
         from scipy.sparse import csr_array
 
         if query.contributions is not None:
             records = query.contributions
             largest = int(np.abs(self.weights).sum(axis=1).max()) * int(abs(records).max())
-            if largest >= 2**62:
+            if largest < 2**62:
+                return matrix_sensitivity(
+                    csr_array(self.weights @ records), neighbours, most=MOST_DIFFERENCES
+                )
+            # In two halves, each an exact product of 64-bit integers, then as float64.
+            low = self.weights & (2**HALF - 1)
+            halves = [(self.weights - low) >> HALF, low]
+            if (
+                max(int(np.abs(h).sum(axis=1).max()) for h in halves) * int(abs(records).max())
+                >= 2**62
+            ):
                 raise ReleaseError("The query's entries are too large for this mechanism.")
-            return matrix_sensitivity(csr_array(self.weights @ records), neighbours)
+            high, rest = (np.asarray(h @ records).astype(np.float64) for h in halves)
+            size = float(np.abs(high).max()) * 2.0**HALF + float(np.abs(rest).max())
+            return matrix_sensitivity(
+                csr_array(high * 2.0**HALF + rest), neighbours, size * 2.0**-51, MOST_DIFFERENCES
+            )
         known = query.sensitivity(neighbours)
         # ‖W v‖₂ ≤ ‖W‖_F-safe norm · ‖v‖₂, and ‖·‖₁ ≤ √k ‖·‖₂ in k dimensions.
         k, n = self.weights.shape
@@ -195,9 +268,10 @@ class BasisStrategy:
     def back(self) -> FloatArray:
         """From measured coordinates (in units of 1) to answers: a basis of N again."""
         rows = self.weights * 2.0**-self.bits
-        inside = np.stack(
-            [self.space.project(row.reshape(self.space.shape)).reshape(-1) for row in rows], axis=1
-        )
+        inside = self.reached
+        if inside is None:
+            shape = self.space.shape
+            inside = np.stack([self.space.project(r.reshape(shape)).reshape(-1) for r in rows], 1)
         # Undo what putting the basis on the grid did inside N, so that it causes no bias there.
         return np.asarray(inside @ np.linalg.inv(rows @ inside), np.float64)
 
@@ -207,7 +281,8 @@ class BasisStrategy:
 
     def as_dict(self) -> dict[str, Any]:
         """The integers that define what is measured."""
-        return {"bits": self.bits, "weights": self.weights.tolist()}
+        drop = {"drop": self.drop} if self.drop else {}
+        return {"bits": self.bits, **drop, "weights": self.weights.tolist()}
 
 
 def _root_up(value: Fraction) -> Fraction:

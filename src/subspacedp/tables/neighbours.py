@@ -26,6 +26,7 @@ class Neighbours:
     per_cell: int | None = None
 
     name: ClassVar[str] = ""
+    done: ClassVar[str] = ""  # what a change does to a person's records, in words
     persons: ClassVar[int] = 1  # how many person contributions a change removes and adds
 
     def __post_init__(self) -> None:
@@ -59,6 +60,17 @@ class Neighbours:
         """Whether no neighbouring change can alter the grand total."""
         return False
 
+    def when_capped(self) -> str:
+        """The change in words where a person may have more records and only so many count.
+
+        >>> ReplaceOne(records=2).when_capped()
+        "one person's records, of which at most 2 count, replaced by others"
+        """
+        verb = "counts" if self.records == 1 else "count"
+        cell = f", at most {self.per_cell} of them in a cell" if self.per_cell else ""
+        counted = f"of which at most {self.records:,} {verb}{cell}"
+        return f"one person's records, {counted}, {self.done}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReplaceOne(Neighbours):
@@ -81,6 +93,7 @@ class ReplaceOne(Neighbours):
     exactly: bool | None = None
 
     name: ClassVar[str] = "replace-one"
+    done: ClassVar[str] = "replaced by others"
     persons: ClassVar[int] = 2
 
     @property
@@ -92,6 +105,8 @@ class ReplaceOne(Neighbours):
         super().__post_init__()
         if self.exactly is not None and not isinstance(self.exactly, bool):
             raise BudgetError(f"`exactly` must be True, False or None; got {self.exactly!r}.")
+        # One spelling of one relation: releases made and loaded again must agree.
+        object.__setattr__(self, "exactly", self.keeps_total)
 
     def __str__(self) -> str:
         if self.records == 1 and self.keeps_total:
@@ -108,6 +123,7 @@ class AddRemoveOne(Neighbours):
     """
 
     name: ClassVar[str] = "add-remove-one"
+    done: ClassVar[str] = "added or removed"
     persons: ClassVar[int] = 1
 
     def __str__(self) -> str:

@@ -24,6 +24,8 @@ LARGEST_DENSE = 1 << 24  # entries of a matrix whose pairs of columns are all co
 
 MOST_DIFFERENCES = 1 << 31  # entries of all differences of pairs of columns
 
+LARGEST_GRAM = 1 << 25  # entries of a matrix whose columns are compared by their inner products
+
 __all__ = ["Cells", "LinearQuery", "Query", "Sensitivity", "as_query", "name_list"]
 
 Int64Array = npt.NDArray[np.int64]
@@ -307,20 +309,26 @@ def as_query(thing: Domain | Query) -> Query:
     )
 
 
-def matrix_sensitivity(matrix: csr_array, neighbours: Neighbours) -> Sensitivity:
+def matrix_sensitivity(
+    matrix: csr_array,
+    neighbours: Neighbours,
+    off: float = 0.0,
+    most: int = MOST_DIFFERENCES,
+) -> Sensitivity:
     """Sensitivity of integer answers `matrix · histogram`, in exact integers.
 
     One record: the largest norm of a column (add-remove) or of a difference of two columns
-    (replace-one). Several records: the norm of a sum is at most the sum of the norms.
+    (replace-one). Several records: the norm of a sum is at most the sum of the norms. A matrix
+    that is given as float64 may be `off` by so much in every entry.
     """
     if matrix.shape[0] * matrix.shape[1] > LARGEST_DENSE:
-        return _by_columns(matrix, neighbours)
+        return _by_columns(matrix, neighbours, off)
     whole = np.unique(matrix.toarray().T, axis=0)  # (distinct, questions)
-    if neighbours.persons == 2 and len(whole) ** 2 * matrix.shape[0] > MOST_DIFFERENCES:
-        return _by_columns(matrix, neighbours)
+    if neighbours.persons == 2 and len(whole) ** 2 * matrix.shape[0] > most:
+        return _by_columns(matrix, neighbours, off)
     largest = float(np.abs(whole).max(initial=0))
     # Entries beyond 2**53 are rounded by at most this in a difference of two.
-    off = largest * 2.0**-51 if largest >= 2.0**53 else 0.0
+    off = 2 * off + (largest * 2.0**-51 if largest >= 2.0**53 else 0.0)
     columns = whole.astype(np.float64)
     empty = np.zeros((1, columns.shape[1]))
     if neighbours.persons == 1:
@@ -342,13 +350,45 @@ def matrix_sensitivity(matrix: csr_array, neighbours: Neighbours) -> Sensitivity
     return Sensitivity(m * _safe(l1), m * m * _safe(l2_squared))
 
 
-def _by_columns(matrix: csr_array, neighbours: Neighbours) -> Sensitivity:
-    """The same for large matrices: exact for add-remove, by the triangle inequality otherwise."""
+def _by_columns(matrix: csr_array, neighbours: Neighbours, off: float = 0.0) -> Sensitivity:
+    """The same for large matrices: Δ₁ by the triangle inequality, Δ₂ from a Gram matrix."""
     data = matrix.astype(np.float64)
-    l1 = float(abs(data).sum(axis=0).max())
+    n = matrix.shape[0]
+    largest = float(abs(data).max())
+    off = off + (largest * 2.0**-52 if largest >= 2.0**53 else 0.0)  # of an entry
+    l1 = float(abs(data).sum(axis=0).max()) + n * off
     l2_squared = float(data.power(2).sum(axis=0).max())
+    if off:
+        l2_squared = (l2_squared**0.5 + n**0.5 * off) ** 2
     records = neighbours.persons * neighbours.records
-    return Sensitivity(records * _safe(l1), records**2 * _safe(l2_squared))
+    simple = Sensitivity(records * _safe(l1), records**2 * _safe(l2_squared))
+    if neighbours.persons == 1 or n * matrix.shape[1] > LARGEST_GRAM:
+        return simple
+    squared = (_farthest(data.toarray(), neighbours) ** 0.5 + 2 * n**0.5 * off) ** 2
+    squared = Fraction(squared) * (1 + Fraction(1, 2**40)) * neighbours.records**2
+    return Sensitivity(simple.l1, min(simple.l2_squared, squared))
+
+
+def _farthest(columns: npt.NDArray[np.float64], neighbours: Neighbours) -> float:
+    """A proven upper bound on the largest squared distance of two columns.
+
+    |x − y|² = |x|² + |y|² − 2x·y. An inner product of n numbers in float64 is off by at most
+    γ|x||y|, γ = n·2⁻⁵³/(1 − n·2⁻⁵³), in whatever order it is summed; the three terms and their sum
+    by less than 4(n + 4)·2⁻⁵² of the largest |x|².
+    """
+    if not neighbours.keeps_total:  # nothing is one of the choices
+        columns = np.concatenate([columns, np.zeros((len(columns), 1))], axis=1)
+    n, d = columns.shape
+    squares = np.einsum("ij,ij->j", columns, columns)
+    largest = 0.0
+    step = max(1, 2**22 // d)
+    for at in range(0, d, step):
+        block = columns[:, at : at + step].T @ columns
+        block *= -2.0
+        block += squares[None, :]
+        block += squares[at : at + step, None]
+        largest = max(largest, float(block.max()))
+    return float(largest + 4 * (n + 4) * 2.0**-52 * float(squares.max()))
 
 
 def _safe(sum_of_integers: float) -> Fraction:

@@ -1,0 +1,79 @@
+"""`compare()`: the expected error of every mechanism that applies, and which to take; no data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from subspacedp.errors import ReleaseError, SubspaceDPError
+from subspacedp.mechanisms.base import Mechanism
+
+__all__ = ["Compared", "Comparison", "choose"]
+
+SAME = 1e-9  # errors that differ by less are equal, and the plainer mechanism is taken
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Compared:
+    """One mechanism: its total squared error, or one sentence that says why it does not apply."""
+
+    name: str
+    mechanism: Mechanism | None
+    refusal: SubspaceDPError | None = None
+
+    @property
+    def error(self) -> float | None:
+        """The expected total squared error."""
+        return None if self.mechanism is None else self.mechanism.expected_error().total
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """Mechanisms for one question, the plainest first."""
+
+    entries: Sequence[Compared]
+    chosen: Mechanism
+
+    @property
+    def bound(self) -> float | None:
+        """The largest lower bound on the error of Gaussian noise that any of them proves."""
+        found = []
+        for entry in self.entries:
+            if entry.mechanism is not None and not entry.mechanism.design.budget.pure:
+                try:
+                    found.append(entry.mechanism.optimality())
+                except ReleaseError:
+                    continue
+        return max((f.bound for f in found if not f.weighted), default=None)
+
+    def __str__(self) -> str:
+        best = self.bound
+        lines = []
+        for entry in self.entries:
+            error = entry.error
+            if error is None:
+                lines.append(f"{entry.name:<11} {entry.refusal}")
+            else:
+                beside = "" if best is None else f"   at most {error / best:,.4g} × the least"
+                lines.append(f"{entry.name:<11} {error:,.6g}{beside}")
+        return "\n".join([*lines, self.chosen.why])
+
+
+def choose(entries: Sequence[Compared], left_out: Sequence[str] = ()) -> Comparison:
+    """The mechanism of least expected error, the plainest of those that are equal."""
+    made = {e.name: e.mechanism for e in entries if e.mechanism is not None}
+    if not made:
+        raise next(e.refusal for e in entries if e.refusal is not None)
+    errors = {name: float(m.expected_error().total) for name, m in made.items()}
+    least = min(errors.values())
+    name = next(name for name, error in errors.items() if error <= least * (1 + SAME))
+    others = ", ".join(f"{other} {error:,.4g}" for other, error in errors.items() if other != name)
+    why = f"{name}: expected squared error {errors[name]:,.4g}"
+    if others:
+        why += f", the least (the others: {others})"
+    left = [entry.name for entry in entries if entry.mechanism is None]
+    if left:
+        why += f"; not applicable: {', '.join(left)}"
+    if left_out:
+        why += f"; not looked at, as they take a basis of all answers: {', '.join(left_out)}"
+    return Comparison(entries, replace(made[name], why=why + "."))

@@ -1,0 +1,143 @@
+"""The optimal Gaussian mechanism: correlated noise of least total error, with a proof of it.
+
+What is measured is W Qᵀ A(x), W = Σ^{-½} for the covariance Σ of least trace whose ellipsoid holds
+everything a neighbouring change can do (subspacedp.ellipsoids). W Qᵀ is put on a public grid, and
+the noise is calibrated to the sensitivity of exactly the integers that are measured: privacy
+rests on no optimiser. How near the error is to the least possible follows from dual weights that
+the design carries.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.ellipsoids import best_covariance, best_covariance_of_pairs
+from subspacedp.errors import BudgetError, InvariantError, ReleaseError
+from subspacedp.mechanisms.extended import LARGEST_UNITS, Extended, dropping
+from subspacedp.release import Design
+from subspacedp.release.optimality import DualWeights, inner_columns, reached_by, with_nothing
+from subspacedp.subspace import BasisStrategy
+
+__all__ = ["Optimal", "inside", "with_best_noise", "with_free", "with_rows"]
+
+FloatArray = npt.NDArray[np.float64]
+
+BITS = 36  # of the grid of the basis
+TOLERANCE, FINE = 9e-4, 1e-5  # of the duality gap: for large and for small queries
+SMALL = 4096  # entries
+FREE = 1e-6  # of the mean variance: noise in a direction that no replacement can change
+LARGEST_MATRIX = 1 << 25  # entries of what the optimisation forms
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Optimal(Extended):
+    """Correlated noise with nearly the least total error of all Gaussian noise.
+
+    Guarantees
+    ----------
+    1. The measurement is private with the design's budget over all neighbours, for the sensitivity
+       of exactly the integers that are measured (docs/proofs/optimal.md).
+    2. The release is g(noisy) + C⁺c with g(noisy) in the null space: S.
+    3. Among all Gaussian noise that meets the budget and keeps the invariants, none has less than
+       1/(1 + gap) times the error (by `importance`), gap as `optimality()` says: computed again
+       from the design's dual weights, whatever found them.
+    """
+
+    proofs: ClassVar[tuple[str, ...]] = ("optimal.md", "guarantees.md")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Inside:
+    """What neighbouring changes do inside the null space, in coordinates that suit the error.
+
+    `rows` = G^½Qᵀ takes answers to these coordinates, G = Qᵀ diag(importance) Q; squared lengths
+    there are squared errors by importance.
+    """
+
+    rows: FloatArray  # (dimension, answers)
+    points: FloatArray  # (dimension, kinds of records)
+
+
+def inside(design: Design, importance: FloatArray | None) -> Inside:
+    """Q, and the columns of the query in it."""
+    query, space = design.query, design.space
+    if design.budget.pure:
+        raise BudgetError(
+            f"The {design.mechanism} mechanism adds Gaussian noise: use ApproxDP, ZCDP or "
+            "GaussianDP, or another mechanism for PureDP."
+        )
+    columns = with_nothing(inner_columns(query, space), design.neighbours)
+    if columns.size > LARGEST_MATRIX:
+        raise ReleaseError(
+            f"A query of {columns.shape[0]:,} by {columns.shape[1]:,} is too large for the "
+            f"{design.mechanism} mechanism; use the extended or the projected one."
+        )
+    if not columns.any():
+        raise InvariantError(
+            "What is held fixes everything that a record can change: nothing is left to protect.",
+            rank=0,
+        )
+    basis = np.eye(query.size) if space.rank == 0 else space.basis()
+    if importance is None:
+        return Inside(basis.T, columns)
+    values, vectors = np.linalg.eigh(basis.T @ (importance[:, None] * basis))
+    root = (vectors * np.sqrt(values)) @ vectors.T
+    return Inside(root @ basis.T, root @ columns)
+
+
+def with_best_noise(design: Design, importance: npt.ArrayLike | None = None) -> Design:
+    """The design with the basis of least error, and the weights that prove it."""
+    weights = _checked(importance, design.query.size)
+    given = inside(design, weights)
+    solve = best_covariance if design.neighbours.persons == 1 else best_covariance_of_pairs
+    tolerance = FINE if given.points.size <= SMALL else TOLERANCE
+    best = solve(given.points, tolerance=tolerance)
+    dual = DualWeights(weights=best.weights, pairs=best.pairs, importance=weights)
+    return replace(with_rows(design, with_free(best.root, given.points), given), dual=dual)
+
+
+def with_free(rows: FloatArray, points: FloatArray) -> FloatArray:
+    """The rows, and one for a direction that records reach but no replacement changes.
+
+    It needs no noise; noise of a thousandth of the others' size keeps one law for all. Without it
+    the release would be biased there: all records share what they add in this direction.
+    """
+    Q, _ = np.linalg.qr(rows.T)
+    left = points.mean(axis=1)
+    for _ in range(2):
+        left = left - Q @ (Q.T @ left)
+    length = float(np.linalg.norm(left))
+    if length <= 1e-9 * float(np.abs(points).max()):
+        return rows
+    deviations = 1 / np.linalg.norm(rows, axis=1)  # the rows are orthogonal
+    size = 1 / math.sqrt(FREE * float(np.mean(deviations**2)))
+    return np.concatenate([rows, size / length * left[None, :]])
+
+
+def with_rows(design: Design, rows: FloatArray, given: Inside) -> Design:
+    """The design that measures these rows, on the finest grid that the noise allows."""
+    space = design.space
+    reached = reached_by(design.query, space) if len(rows) < space.dimension else None
+    strategy = BasisStrategy.from_rows(space, rows @ given.rows, BITS, reached)
+    made = replace(design, basis=strategy)
+    spare = math.ceil(math.log2(max(made.law.scale / LARGEST_UNITS, 1.0)))
+    return made if spare == 0 else dropping(made, spare)
+
+
+def _checked(importance: npt.ArrayLike | None, size: int) -> FloatArray | None:
+    if importance is None:
+        return None
+    try:
+        out = np.asarray(importance, np.float64).reshape(-1)
+    except (TypeError, ValueError):
+        out = np.empty(0)
+    if out.size != size or not np.all(np.isfinite(out)) or not np.all(out > 0):
+        raise ReleaseError(
+            f"`importance` must be {size:,} positive finite numbers, one for each answer."
+        )
+    return out
