@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -164,7 +165,9 @@ def export(
         print(text)
         return
     try:
-        with out.open("x", encoding="utf-8") as handle:
+        # Labels of the accounts' tables are in it: for its owner, as the ledger is.
+        opened = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(opened, "w", encoding="utf-8") as handle:
             handle.write(text + "\n")
     except FileExistsError:
         raise ReleaseError(f"`{out}` exists already; it is not overwritten.") from None

@@ -361,7 +361,10 @@ def _of_matrix(bound: HeldMatrix, neighbours: Neighbours) -> Move | None:
         return None
     change = {int(i): int(z[i]) for i in np.flatnonzero(z)}
     known = None
-    if found.status != 0 or neighbours.records > 1:
+    # The least ‖z‖₁ is the fewest people where each moves one record; where a person may also come
+    # or go, people are the larger of what is added and what is removed, and fewer may do.
+    loose = neighbours.persons == 2 and not neighbours.keeps_total
+    if found.status != 0 or neighbours.records > 1 or loose:
         known = 1 if floor is None else floor.people
     return _made(domain, change, neighbours, known)
 

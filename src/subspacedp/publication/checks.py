@@ -218,14 +218,14 @@ def _table(specification: Specification, name: str, place: Place) -> Iterator[Pr
     for i, margin in enumerate(table.margins):
         yield from _margin((*place, "publish", "margins", i), margin, axis_of_level)
     yield from _margin_files((*place, "publish", "margins"), table.margins)
-    if table.mechanism == "extended" and table.publish.decimals is not None:
+    if table.mechanism not in ("auto", "projected") and table.publish.decimals is not None:
         own = specification.document.tables is None or (
             (entry := specification.document.tables[name].publish) is not None
             and "decimals" in entry.model_fields_set
         )
         yield Problem(
             (*(place if own else ()), "publish", "decimals"),
-            "needs `mechanism: projected`; the extended one gives real values (null)",
+            f"needs `mechanism: projected`; the {table.mechanism} one gives real values (null)",
         )
     if table.sums:
         yield from _sums(specification, table, place)
