@@ -88,7 +88,10 @@ def write_report(
             ),
             most_bytes=share,
             disclosure=tuple(
-                part for part in about.disclosure.get(name, "").split("\n\n") if part.strip()
+                # Lists keep their lines; prose was broken for a terminal.
+                part if "\n  " in part else " ".join(part.split())
+                for part in about.disclosure.get(name, "").split("\n\n")
+                if part.strip()
             ),
             contributions=about.bound_on(name),
             non_negative=about.also_non_negative(name),
