@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from subspacedp.disclosure import audit_invariants, audit_privacy, audit_releases
     from subspacedp.errors import SubspaceDPError
     from subspacedp.invariants import LinearInvariants, hold, zeros
-    from subspacedp.mechanisms import budget_for, design, impose, impose_on
+    from subspacedp.mechanisms import budget_for, compare, design, impose, impose_on
     from subspacedp.privacy import (
         ZCDP,
         ApproxDP,
@@ -67,6 +67,7 @@ __all__ = [
     "calibrate_gaussian",
     "certificate_schema",
     "check_sensitivity",
+    "compare",
     "compose",
     "datasets",
     "design",
@@ -87,7 +88,7 @@ _HOME = {
     "disclosure": ["audit_invariants", "audit_privacy", "audit_releases"],
     "errors": ["SubspaceDPError"],
     "invariants": ["LinearInvariants", "hold", "zeros"],
-    "mechanisms": ["budget_for", "design", "impose", "impose_on"],
+    "mechanisms": ["budget_for", "compare", "design", "impose", "impose_on"],
     "privacy": [
         "ZCDP",
         "ApproxDP",
