@@ -89,7 +89,7 @@ class KNormDesign(Design):
         return self.basis.sensitivity(self.query, self.neighbours)
 
     @cached_property
-    def noise(self) -> JointNoise:  # type: ignore[override]  # as `law`
+    def noise(self) -> JointNoise:
         """The law of release minus truth, or its mean and covariance."""
         if self.basis is not None:
             return KNormNoise(

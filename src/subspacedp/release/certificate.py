@@ -89,7 +89,7 @@ def certificate(release: Release) -> dict[str, Any]:
             "unit": str(design.unit),
             "sensitivity": _sensitivity(release),
             "on": _measured(release),
-            **({"optimality": design.optimality().as_dict()} if design.dual is not None else {}),
+            **_near_best(release),
             "rounding": _rounding(release),
         },
         "values": {
@@ -105,6 +105,14 @@ def _number_or_none(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
+def _near_best(release: Release) -> dict[str, Any]:
+    design = release.design
+    if design.dual is not None:
+        return {"optimality": design.optimality().as_dict()}
+    proven = None if design.strategy is None else design.strategy.optimality(design)
+    return {} if proven is None else {"optimality": proven.as_dict()}
+
+
 def _rests_on(release: Release) -> str:
     if release.design.declared is not None:
         return "the privacy guarantee that the other mechanism declares; it is not checked here."
@@ -115,8 +123,10 @@ def _rests_on(release: Release) -> str:
         if design.mechanism == "extended" and design.basis is None
         else 1
     )
-    law = design.law
-    if isinstance(law, RoundedGaussian) and uses_float_quantile(RoundedGaussian(law.sigma * steps)):
+    law, strategy = design.law, design.strategy
+    if (strategy is not None and strategy.uses_quantile(design)) or (
+        isinstance(law, RoundedGaussian) and uses_float_quantile(RoundedGaussian(law.sigma * steps))
+    ):
         return (
             f"{words}, and on a bound of {QUANTILE_BOUND:.1e} on the error of a float64 normal "
             "quantile, checked but not proven; draws within it of a boundary are exact."
@@ -125,6 +135,8 @@ def _rests_on(release: Release) -> str:
 
 
 def _proof(release: Release) -> list[str]:
+    if release.design.strategy is not None:
+        return [f"docs/proofs/{release.design.strategy.proof}", "docs/proofs/guarantees.md"]
     other = {
         "extended": "extended.md",
         "correlated": "optimal.md",
@@ -158,6 +170,8 @@ def _measured(release: Release) -> str:
     design = release.design
     if design.declared is not None:
         return "the answers, by the other mechanism, before the invariants were imposed"
+    if design.strategy is not None:
+        return design.strategy.measured(design)
     if design.basis is not None and design.mechanism != "extended":
         return (
             "every coordinate of the answers in a basis of the null space that is not orthonormal, "
@@ -190,6 +204,7 @@ def _exactness(release: Release) -> str:
         isinstance(release.design.space, GeneralNullSpace)
         or release.design.mechanism == "extended"
         or release.design.basis is not None
+        or release.design.strategy is not None
     ):
         return (
             "Values are float64 computed to a relative residual of 1e-9 in the held figures; the "

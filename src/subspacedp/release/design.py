@@ -19,6 +19,7 @@ from subspacedp.noise import (
     BasisNoise,
     DeclaredNoise,
     DiscreteLaplace,
+    JointNoise,
     KnownLaw,
     NoiseModel,
     RoundedGaussian,
@@ -27,6 +28,7 @@ from subspacedp.privacy import Budget, Guarantee, PureDP, kind_of
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.release.estimates import Accuracy
 from subspacedp.release.optimality import DualWeights, Optimality, optimality
+from subspacedp.release.strategy import Strategy
 from subspacedp.subspace import (
     BasisStrategy,
     Digits,
@@ -91,6 +93,7 @@ class Design:
     basis: BasisStrategy | None = None  # what is measured instead of the answers themselves
     declared: DeclaredNoise | None = None  # for invariants imposed on another mechanism
     dual: DualWeights | None = None  # what proves how near to the best possible the error is
+    strategy: Strategy | None = None  # how something else than these is measured
     capped: bool = False  # held values count all records, noise protects a bounded table
 
     @property
@@ -108,6 +111,8 @@ class Design:
     @cached_property
     def digits(self) -> Digits | None:
         """How published digits are made to add up; None for a real-valued release."""
+        if self.strategy is not None:
+            return self.strategy.digits(self)
         return digits_of(self.space, self.decimals)
 
     @cached_property
@@ -117,11 +122,16 @@ class Design:
         For the extended mechanism on margins, before rounding: each number is rounded to steps of
         one over its denominator.
         """
+        if self.strategy is not None:
+            law: KnownLaw = self.strategy.law(self)
+            return law
         return calibrated_law(self.budget, self.sensitivity)
 
     @cached_property
     def sensitivity(self) -> Sensitivity:
         """Of the numbers that are measured, in units of `unit`."""
+        if self.strategy is not None:
+            return self.strategy.sensitivity(self)
         if self.basis is not None:
             return self.basis.sensitivity(self.query, self.neighbours)
         if self.mechanism != "extended":
@@ -139,6 +149,8 @@ class Design:
     @property
     def unit(self) -> Fraction:
         """One unit of the integer noise."""
+        if self.strategy is not None:
+            return self.strategy.unit(self)
         return self.query.grid if self.basis is None else self.query.grid * self.basis.step
 
     @cached_property
@@ -159,8 +171,10 @@ class Design:
         )
 
     @cached_property
-    def noise(self) -> NoiseModel | BasisNoise:
+    def noise(self) -> JointNoise:
         """The joint law of release minus truth."""
+        if self.strategy is not None:
+            return self.strategy.noise(self)
         if self.basis is not None:
             return BasisNoise(law=self.law, unit=float(self.unit), strategy=self.basis)
         grids = self.on_margins.denominators if self.mechanism == "extended" else None
@@ -219,6 +233,7 @@ class Design:
             "neighbours": neighbours_data(self.neighbours),
             "decimals": self.decimals,
             **({"basis": self.basis.as_dict()} if self.basis is not None else {}),
+            **({self.strategy.key: self.strategy.as_dict()} if self.strategy is not None else {}),
             **({"optimality": self.dual.as_dict()} if self.dual is not None else {}),
             **({"declared": asdict(self.declared)} if self.declared is not None else {}),
             **({"capped": True} if self.capped else {}),

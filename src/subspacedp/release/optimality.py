@@ -134,6 +134,10 @@ def optimality(design: Design) -> Optimality:
     """
     if design.budget.pure or design.declared is not None:
         raise BudgetError("The best Gaussian noise is known for Gaussian budgets only.")
+    if design.strategy is not None:
+        proven = design.strategy.optimality(design)
+        if proven is not None:
+            return proven
     per_cell = design.expected_error().per_cell.reshape(-1)
     dual = design.dual
     importance = None if dual is None else dual.importance

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -21,6 +22,7 @@ from subspacedp.noise import DeclaredNoise
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
 from subspacedp.release.design import MAX_DECIMALS, Design
 from subspacedp.release.optimality import DualWeights, reached_by
+from subspacedp.release.strategy import strategy_from
 from subspacedp.subspace import BasisStrategy, space_of
 from subspacedp.tables import (
     AddRemoveOne,
@@ -52,7 +54,7 @@ def rebuild_design(data: Mapping[str, Any]) -> Design:
         held = bind(_held(data["held"], query), query)
         basis, declared = data.get("basis"), data.get("declared")
         optimality = data.get("optimality")
-        return Design(
+        made = Design(
             mechanism=str(data["mechanism"]),
             query=query,
             held=held,
@@ -66,6 +68,8 @@ def rebuild_design(data: Mapping[str, Any]) -> Design:
             decimals=_decimals(data["decimals"]),
             capped=_true_or_absent(data.get("capped", False)),
         )
+        strategy = strategy_from(data, made)
+        return made if strategy is None else replace(made, strategy=strategy)
     except SubspaceDPError as error:
         raise ReleaseError(f"The certificate is not usable: {error}") from None
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
