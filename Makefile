@@ -4,9 +4,10 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 JOBS   ?= 2
 
-# Two stamps: the package alone, and the package with every extra. Each is redone only when the
-# dependencies or their pins change; source files need no reinstall, the install is editable.
-CORE := $(VENV)/.installed-core
+# Two stamps: the package with what the demonstrations draw with, and the package with every extra.
+# Each is redone only when the dependencies or their pins change; source files need no reinstall,
+# the install is editable.
+DEMO := $(VENV)/.installed-demo
 ALL  := $(VENV)/.installed-all
 
 .DEFAULT_GOAL := help
@@ -17,7 +18,7 @@ help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: $(CORE)  ## release the 2010 census table with state totals held, into demo-release/
+demo: $(DEMO)  ## release the 2010 census table with state totals held, and a report, into demo-release/
 	rm -rf demo-release
 	$(BIN)/subspacedp demo census --out demo-release
 
@@ -45,6 +46,11 @@ soak: $(ALL)  ## all tests with twenty times as many random examples, new ones e
 bench: $(ALL)  ## measure, and write bench/latest.json
 	$(BIN)/python -m bench
 
+.PHONY: docs
+docs: $(ALL)  ## build the documentation site into build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open build/site/index.html"
+
 .PHONY: install
 install: $(ALL)  ## .venv with every extra
 
@@ -52,7 +58,7 @@ install: $(ALL)  ## .venv with every extra
 constraints:  ## pin the newest versions that install together, in a fresh environment
 	rm -rf $(VENV)-pins
 	$(PYTHON) -m venv $(VENV)-pins
-	$(VENV)-pins/bin/python -m pip --disable-pip-version-check -qq install -e '.[frames,publish,ledger,postgres,spark,test,dev,bench]'
+	$(VENV)-pins/bin/python -m pip --disable-pip-version-check -qq install -e '.[frames,publish,ledger,postgres,spark,docs,test,dev,bench]'
 	{ sed -n '/^#/p' constraints.txt; \
 	  $(VENV)-pins/bin/python -m pip --disable-pip-version-check -qq freeze --exclude-editable; } > constraints.new
 	mv constraints.new constraints.txt
@@ -71,12 +77,12 @@ $(BIN)/pip:
 	  { echo "subspacedp needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Name another: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(CORE): pyproject.toml constraints.txt | $(BIN)/pip
+$(DEMO): pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "installing subspacedp into $(VENV)"
-	@$(PIP) install -qq -c constraints.txt -e .
+	@$(PIP) install -qq -c constraints.txt -e '.[publish]'
 	@touch $@
 
 $(ALL): pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "installing subspacedp with every extra into $(VENV); this takes a minute"
-	@$(PIP) install -qq -c constraints.txt -e '.[frames,publish,ledger,postgres,spark,test,dev,bench]'
-	@touch $(CORE) $@
+	@$(PIP) install -qq -c constraints.txt -e '.[frames,publish,ledger,postgres,spark,docs,test,dev,bench]'
+	@touch $(DEMO) $@

@@ -21,7 +21,7 @@ def run(*arguments, cwd=None):
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo") / "release"
-    return folder, run("demo", "census", "--out", folder)
+    return folder, run("demo", "census", "--out", folder, "--runs", 4)
 
 
 def test_demo_says_what_matters(demo):
@@ -38,10 +38,14 @@ def test_demo_says_what_matters(demo):
         "values.csv",
         "certificate.json",
         "subspacedp verify",
+        "Slopes of error on log population in 48 states",
+        "Today's practice on small cells",
     ):
         assert piece in text, piece
-    names = {path.name for path in folder.iterdir()}
-    assert names == {"values.csv", "values.parquet", "certificate.json"}
+    # The last line is what a person opens, even where a terminal is narrow.
+    assert result.stdout.splitlines()[-1] == f"Open the report: {folder / 'index.html'}"
+    assert (folder / "index.html").is_file()
+    assert "drawing" in result.stderr  # progress
 
 
 def test_verify_holds(demo):
@@ -55,7 +59,11 @@ def test_verify_holds(demo):
 
 
 def test_verify_fails_with_status_1_on_an_altered_release(tmp_path):
-    assert run("demo", "census", "--out", tmp_path / "r", "--decimals", "0").returncode == 0
+    import subspacedp as sdp
+
+    table = sdp.datasets.census2010()
+    mechanism = sdp.design(table.domain, sdp.hold("state"), sdp.PureDP(1.0), decimals=0)
+    mechanism.release(table).save(tmp_path / "r")
     csv = tmp_path / "r" / "values.csv"
     csv.write_text(csv.read_text().replace('"01001"', '"99999"'))
     result = run("verify", tmp_path / "r")
@@ -77,8 +85,11 @@ def test_a_seeded_release_is_stamped_for_programs_too(tmp_path):
 
 
 def test_demo_as_json(tmp_path):
-    result = run("demo", "census", "--out", tmp_path / "r", "--decimals", "0", "--json")
-    data = json.loads(result.stdout)
+    folder = tmp_path / "r"
+    options = ("--runs", 2, "--decimals", "0", "--json")
+    made = json.loads(run("demo", "census", "--out", folder, *options).stdout)
+    assert made["page"] == str(folder / "index.html")
+    data = made["release"]
     assert data["guarantee"]["kind"] == "G"
     assert data["verified"] is True
     # The root mean square over 3,221 counties is within 15 % of what is expected, at > 5 sd.
@@ -93,7 +104,9 @@ def test_demo_as_json(tmp_path):
         (("demo", "census", "--epsilon", "inf"), "`epsilon` must be a positive finite number"),
         (("demo", "census", "--decimals", "99"), "`decimals` must be None or a whole number"),
         (("demo", "census", "--out", "."), "exists already"),
-        (("demo", "moon"), "No such command"),
+        (("demo", "census", "--runs", "0"), "`runs` must be a whole number from 2"),
+        (("demo", "census", "--out", "/proc/nowhere/out"), "Cannot write to"),
+        (("demo", "moon"), "There is no demonstration `moon`; the demonstrations are `c"),
         (("verify", "nowhere"), "There is no folder"),
         (("verify", "."), "has no certificate.json"),
         (("verify",), "Missing argument"),

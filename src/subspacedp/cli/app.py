@@ -12,6 +12,8 @@ from typing import Annotated
 
 import typer
 
+from subspacedp.cli.agent import agent_app
+from subspacedp.cli.demo import demo_app
 from subspacedp.cli.ledger import ledger_app
 from subspacedp.errors import SubspaceDPError
 
@@ -24,29 +26,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-demo = typer.Typer(help="Demonstrations on public data that ship with the package.")
-app.add_typer(demo, name="demo", no_args_is_help=True)
+app.add_typer(demo_app, name="demo", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger", no_args_is_help=True)
+app.add_typer(agent_app, name="agent", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
-
-
-@demo.command("census")
-def demo_census(
-    out: Annotated[
-        Path, typer.Option(help="Folder for the release; it must not exist yet.")
-    ] = Path("census-release"),
-    epsilon: Annotated[float, typer.Option(help="The privacy budget ε.")] = 0.192,
-    decimals: Annotated[
-        int | None,
-        typer.Option(help="Publish with that many decimals that add up; real values otherwise."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Release the 2010 population of every county with the state totals held exact."""
-    from subspacedp.cli.census import run
-
-    run(out, epsilon, decimals, as_json=as_json)
 
 
 @app.command()

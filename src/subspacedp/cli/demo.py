@@ -1,0 +1,197 @@
+"""`subspacedp demo`: the demonstrations, each into a new folder with a page to open."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from typer.core import TyperGroup
+
+from subspacedp.cli.show import checks_table, progress
+from subspacedp.errors import ReleaseError
+from subspacedp.release import verify_folder
+
+__all__ = ["demo_app"]
+
+
+class _Demonstrations(TyperGroup):
+    """Commands, with one sentence for a name that is none of them."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        found = super().get_command(ctx, cmd_name)
+        if found is None:
+            *others, last = (f"`{name}`" for name in self.list_commands(ctx))
+            known = f"{', '.join(others)} and {last}" if others else last
+            raise ReleaseError(
+                f"There is no demonstration `{cmd_name}`; the demonstrations are {known}."
+            )
+        return found
+
+
+demo_app = typer.Typer(
+    help="Demonstrations on public data that ship with the package.", cls=_Demonstrations
+)
+
+
+@demo_app.callback()
+def _demo() -> None:
+    """Demonstrations on public data that ship with the package."""
+
+
+@demo_app.command("census")
+def census(
+    out: Annotated[
+        Path, typer.Option(help="Folder for release, figures and page; it must not exist yet.")
+    ] = Path("census-release"),
+    runs: Annotated[
+        int, typer.Option(help="How often the release is simulated to look for bias.")
+    ] = 1000,
+    epsilon: Annotated[float, typer.Option(help="The privacy budget ε.")] = 0.192,
+    decimals: Annotated[
+        int | None,
+        typer.Option(help="Publish with that many decimals that add up; real values otherwise."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON, for programs.")
+    ] = False,
+) -> None:
+    """Release the 2010 population of every county with the state totals held exact."""
+    from subspacedp.demonstrations.census import census as make
+
+    with progress() as tell:
+        made = make(out, runs, epsilon=epsilon, decimals=decimals, progress=tell)
+    if as_json:
+        print(json.dumps(made, ensure_ascii=False))
+        return
+    _print_census(made, out)
+
+
+@demo_app.command("campus")
+def campus(
+    out: Annotated[
+        Path, typer.Option(help="Folder for releases, figures and page; it must not exist yet.")
+    ] = Path("campus-release"),
+    runs: Annotated[int, typer.Option(help="How many releases the error is measured over.")] = 50,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON, for programs.")
+    ] = False,
+) -> None:
+    """Release who is where on a simulated campus with both margins of the paper held exact."""
+    from subspacedp.cli.demo_campus import run
+
+    run(out, runs, as_json=as_json)
+
+
+@demo_app.command("gallery")
+def gallery(
+    out: Annotated[
+        Path, typer.Option(help="Folder for picture, table and page; it must not exist yet.")
+    ] = Path("accuracy-gallery"),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON, for programs.")
+    ] = False,
+) -> None:
+    """Compare the error of every mechanism with the best on a dozen queries; no data needed."""
+    from subspacedp.cli.demo_campus import run_gallery
+
+    run_gallery(out, as_json=as_json)
+
+
+def _print_census(made: dict[str, Any], out: Path) -> None:
+    console = Console(highlight=False)
+
+    def part(text: str, *things: Any) -> None:
+        console.print(f"\n[bold]{text}[/]")
+        for thing in things:
+            console.print(Padding(thing, (0, 0, 0, 2)))
+
+    release, slopes, trend = made["release"], made["slopes"], made["trend"]
+    part(
+        "Population of 3,221 US counties, 2010, with state totals held exact",
+        f"{release['budget']}, discrete Laplace noise projected so that every one of the "
+        f"{release['held_totals']} state totals is published exactly.",
+    )
+    part("What is promised", escape(release["promise"]))
+    part(
+        "Error (the data are public, so it can be shown)",
+        _errors_table(release["by_size"]),
+        "[dim]The mean error is noise around 0 in every row: no trend with size.[/]",
+    )
+    part(
+        f"Slopes of error on log population in {trend['states']} states, "
+        f"{slopes['projected']['runs']:,} runs (without bias: 50 % and about 1 %)",
+        _slopes_table(slopes),
+    )
+    part("Today's practice on small cells", _practice_table(made["practice"]))
+    part("Checks", checks_table(verify_folder(out)))
+    part("Files")
+    for name, what in (
+        ("values.csv", "value and standard error of every county"),
+        ("values.parquet", "the same, for programs"),
+        ("certificate.json", "the promise, its terms, and what is not protected"),
+        ("housing", "a second release, with housing units held too"),
+        ("figures", "every figure as PNG and SVG"),
+        ("results.json", "everything that was measured"),
+    ):
+        console.print(f"  {escape(str(out / name))}  [dim]{what}[/]", soft_wrap=True)
+    console.print(
+        f"\nCheck them any time with: subspacedp verify {escape(str(out))}", soft_wrap=True
+    )
+    console.print(f"Open the report: [bold]{escape(made['page'])}[/]", soft_wrap=True)
+
+
+def _table(*columns: str, texts: int = 0) -> RichTable:
+    table = RichTable(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for at, column in enumerate(columns):
+        table.add_column(column, justify="left" if at < texts else "right")
+    return table
+
+
+def _errors_table(by_size: list[dict[str, Any]]) -> RichTable:
+    table = _table(
+        "population from", "counties", "typical error expected", "seen", "mean error seen"
+    )
+    for row in by_size:
+        table.add_row(
+            f"{row['from_population']:,}",
+            f"{row['counties']:,}",
+            f"{row['expected_root_mean_square']:.1f}",
+            f"{row['seen_root_mean_square']:.1f}",
+            f"{row['seen_mean']:+.1f}",
+        )
+    return table
+
+
+def _slopes_table(slopes: dict[str, Any]) -> RichTable:
+    table = _table("places", "method", "negative", "significant", texts=2)
+    rows = [
+        ("county totals", "projected", slopes["projected"]),
+        ("county totals", "post-processed", slopes["post-processed"]),
+        *(("Texas, race × age added up", name, one) for name, one in slopes["Texas"].items()),
+    ]
+    for places, method, one in rows:
+        negative, significant = (f"{100 * one[k]:.1f} %" for k in ("negative", "significant"))
+        table.add_row(places, method, negative, significant)
+    return table
+
+
+def _practice_table(practice: list[dict[str, Any]]) -> RichTable:
+    table = _table(
+        "table", "method", "bias of empty cells", "squared error", "sum of small cells", texts=2
+    )
+    for one in practice:
+        for method, found in one["methods"].items():
+            table.add_row(
+                one["name"].split(":")[0],
+                method,
+                f"{found['bias'][0]:+.2f}",
+                f"{found['overall_squared_error']:,.0f}",
+                f"{found['sum_of_small_cells_bias']:+,.0f} of {one['small_people']:,}",
+            )
+    return table
