@@ -1,0 +1,266 @@
+"""`subspacedp agent`: a release by agents who share nothing but a secret, or not even that."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from subspacedp.cli.agent_input import (
+    partition_of_options,
+    planned_mechanism,
+    read_partition,
+    read_rows,
+)
+from subspacedp.errors import DomainError, ReleaseError
+
+__all__ = ["agent_app"]
+
+agent_app = typer.Typer(help="A release by agents who never pool their data.", no_args_is_help=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
+PlanFile = Annotated[Path, typer.Option("--plan", help="The public plan.")]
+
+
+@agent_app.command()
+def plan(
+    specification: Annotated[Path, typer.Argument(help="The specification; its data stay closed.")],
+    by: Annotated[
+        str | None, typer.Option(help="One part for every label of this axis or level.")
+    ] = None,
+    part: Annotated[
+        list[str] | None,
+        typer.Option(help="A part by its labels of `--level`: NAME=LABEL,LABEL; again for others."),
+    ] = None,
+    level: Annotated[str | None, typer.Option(help="For `--part`: the axis or level.")] = None,
+    partition: Annotated[
+        Path | None,
+        typer.Option(help="A YAML or JSON file: NAME: {labels: {LEVEL: [...]}} or {cells: [...]}."),
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="The table, if there are several.")] = None,
+    out: Annotated[Path, typer.Option(help="The plan to write; it must not exist yet.")] = Path(
+        "plan.json"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Write a public plan: domain, invariants, budget, and who has which cells.
+
+    No data are opened. All agents must work from the same file.
+    """
+    from subspacedp.distributed import Partition, make_plan
+
+    if sum(bool(way) for way in (by, part, partition)) != 1:
+        raise DomainError("Say how to part the table: --by, --part with --level, or --partition.")
+    mechanism = planned_mechanism(specification, table)
+    domain = mechanism.design.domain
+    if by is not None:
+        parts = Partition.by(domain, by)
+    elif partition is not None:
+        parts = Partition.from_dict(domain, read_partition(partition))
+    else:
+        parts = partition_of_options(domain, level, part or [])
+    made = make_plan(mechanism, parts)
+    made.save(out)
+    if as_json:
+        print(
+            json.dumps(
+                {
+                    "plan": str(out),
+                    "id": made.plan_id,
+                    "sha256": made.digest,
+                    "exact": made.exact,
+                    "parts": {name: int(parts.cells(name).size) for name in parts.names},
+                },
+                ensure_ascii=False,
+            )
+        )
+        return
+    print(f"Plan {made.plan_id}: {len(parts.names)} parts, {domain.size:,} cells.")
+    print(" ".join(made.mechanism.guarantee.sentences()))
+    if not made.exact:
+        print(
+            f"The {made.design.mechanism} mechanism is distributed as real-valued noise: "
+            "approximate, and its certificate will say so. The projected one is exact."
+        )
+    print(f"Digest for the agents to compare: {made.digest}")
+    print(f"Written: {out}")
+
+
+@agent_app.command()
+def secret(
+    out: Annotated[Path, typer.Option(help="The file to write; it must not exist yet.")],
+) -> None:
+    """Make a secret of 256 bits for all agents, in a file that its owner alone can read."""
+    from subspacedp.distributed import make_secret
+
+    make_secret(out)
+    print(f"Written: {out}")
+    print("Give it to the agents, and to nobody else: it takes the noise out of every part.")
+
+
+@agent_app.command()
+def privatize(
+    plan: PlanFile,
+    data: Annotated[
+        Path, typer.Option(help="The agent's own rows: .csv, .csv.gz, .tsv or .parquet.")
+    ],
+    out: Annotated[Path, typer.Option(help="The part to write; public.")],
+    part: Annotated[str | None, typer.Option(help="The agent's part of the plan.")] = None,
+    secret_file: Annotated[
+        Path | None,
+        typer.Option(help="The common secret; by default it is read from SUBSPACEDP_SECRET."),
+    ] = None,
+    share: Annotated[
+        Path | None, typer.Option(help="Instead of a secret: the share that a dealer handed out.")
+    ] = None,
+    value: Annotated[
+        str | None,
+        typer.Option(help="The column of counts; by default the only one that is no axis."),
+    ] = None,
+    fill_zero: Annotated[
+        bool, typer.Option("--fill-zero", help="A cell without a row has nobody in it.")
+    ] = False,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="What was privatised already; beside the secret or share by default."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Privatise one part; this needs the agent's own cells and the common secret, or a share."""
+    from subspacedp.distributed import (
+        AgentPlan,
+        privatize_share,
+        read_secret,
+        read_share,
+    )
+    from subspacedp.distributed import privatize as add_noise
+    from subspacedp.distributed.reading import answers_of_rows
+
+    agreed = AgentPlan.load(plan)
+    dealt = None if share is None else read_share(share)
+    if dealt is not None and secret_file is not None:
+        raise ReleaseError("A share takes the place of a secret; give one of them.")
+    if dealt is not None and part not in (None, dealt.part):
+        raise ReleaseError(f"The share is for the part `{dealt.part}`, not for `{part}`.")
+    name = part if dealt is None else dealt.part
+    if name is None:
+        raise ReleaseError("Say which part the data are of: --part NAME.")
+    common = None if dealt is not None else read_secret(secret_file)
+    if common is not None and record is None:
+        if secret_file is None:
+            raise ReleaseError(
+                "With a secret from the environment, name an owner-only file with --record: what "
+                "was privatised has to be remembered."
+            )
+        record = secret_file.with_name(secret_file.name + ".record")
+    agreed.partition.cells(name)
+    rows = answers_of_rows(agreed, name, read_rows(data), value=value, fill=fill_zero)
+    with _status("computing noise"):
+        if dealt is not None:
+            made = privatize_share(agreed, dealt, rows, record=record)
+        elif common is not None and record is not None:
+            made = add_noise(agreed, name, rows, common, record=record)
+        else:
+            raise ReleaseError("There is neither a secret nor a share.")
+    made.part.save(out)
+    if as_json:
+        print(
+            json.dumps(
+                {
+                    "part": name,
+                    "out": str(out),
+                    "cells": int(made.part.values.size),
+                    "noise_computed_for": made.drawn,
+                    "trust": made.part.trust.value,
+                    "noise_id": made.part.noise_id,
+                    "made_before": made.again,
+                },
+                ensure_ascii=False,
+            )
+        )
+        return
+    again = " again, from the same data" if made.again else ""
+    print(f"Part `{name}`: {made.part.values.size:,} cells privatised{again}.")
+    print(f"Written, to publish: {out}")
+
+
+@agent_app.command()
+def deal(
+    plan: PlanFile,
+    out: Annotated[Path, typer.Option(help="Folder for the shares; it must not exist yet.")],
+    as_json: Json = False,
+) -> None:
+    """Deal noise for agents who may not trust each other; run by somebody without data.
+
+    Hand every agent its own share over a private channel, then delete the folder.
+    """
+    from subspacedp.distributed import AgentPlan
+    from subspacedp.distributed import deal as deal_shares
+
+    agreed = AgentPlan.load(plan)
+    with _status("dealing"):
+        noise_id = deal_shares(agreed, out)
+    names = agreed.partition.names
+    if as_json:
+        shares = {name: str(out / f"{name}.share") for name in names}
+        print(json.dumps({"noise_id": noise_id, "shares": shares}, ensure_ascii=False))
+        return
+    print(f"Dealt {len(names)} shares; the secret behind them is forgotten.")
+    print(f"Written: {out}")
+    print("Hand each agent its own share and no other, then delete the folder.")
+
+
+@agent_app.command()
+def collect(
+    plan: PlanFile,
+    parts: Annotated[list[Path], typer.Argument(help="The parts of all agents.")],
+    out: Annotated[Path, typer.Option(help="Folder for the release; it must not exist yet.")],
+    as_json: Json = False,
+) -> None:
+    """Check that parts belong together and are complete, and write the release they make."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.padding import Padding
+
+    from subspacedp.cli.show import checks_table
+    from subspacedp.distributed import AgentPlan, Part
+    from subspacedp.distributed import collect as put_together
+    from subspacedp.release import check_new_folder, verify_folder
+
+    agreed = AgentPlan.load(plan)
+    with _status("putting parts together"):
+        release = put_together(agreed, [Part.load(path) for path in parts])
+        check_new_folder(out)
+        release.save(out)
+        checked = verify_folder(out)
+    if as_json:
+        print(
+            json.dumps(
+                {
+                    "folder": str(out),
+                    "verified": checked.ok,
+                    "release_id": release.release_id,
+                    "guarantee": release.guarantee.kind,
+                    "distributed": None
+                    if release.distributed is None
+                    else release.distributed.as_dict(),
+                },
+                ensure_ascii=False,
+            )
+        )
+    else:
+        console = Console(highlight=False)
+        console.print(Padding(checks_table(checked), (0, 0, 0, 2)))
+        stamp = release.certificate()["stamp"]
+        console.print(escape(f"{len(parts)} parts put together. {stamp}"), soft_wrap=True)
+        console.print(f"Written: {escape(str(out))}", soft_wrap=True)
+    raise typer.Exit(0 if checked.ok else 1)
+
+
+def _status(words: str) -> Any:
+    """A line on a terminal that says what is being done; it goes when that is over."""
+    from rich.console import Console
+
+    return Console(stderr=True).status(words)

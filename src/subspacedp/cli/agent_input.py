@@ -1,0 +1,104 @@
+"""What `subspacedp agent` reads: specifications, partitions, and an agent's own rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from subspacedp.errors import DataError, DomainError
+
+if TYPE_CHECKING:
+    from subspacedp.distributed import Partition
+    from subspacedp.mechanisms import Mechanism
+    from subspacedp.tables import Domain
+
+__all__ = ["partition_of_options", "planned_mechanism", "read_partition", "read_rows"]
+
+
+def planned_mechanism(path: Path, table: str | None) -> Mechanism:
+    """The mechanism of a specification's counts; the exact one where it leaves the choice open."""
+    from subspacedp.publication import SpecificationError, read_specification
+    from subspacedp.publication.releases import asked_releases, bounded, public_domain
+
+    specification = read_specification(path)
+    counts = [asked for asked in asked_releases(specification) if asked.sum is None]
+    chosen = [asked for asked in counts if table in (None, asked.table.name)]
+    if not chosen:
+        raise SpecificationError(f"The specification has no table `{table}`.")
+    if len(chosen) > 1:
+        names = ", ".join(f"`{asked.table.name}`" for asked in chosen)
+        raise SpecificationError(f"The specification has several tables: say --table, of {names}.")
+    asked = chosen[0]
+    if bounded(specification):
+        raise SpecificationError(
+            "Agents cannot bound a person's records together, as records may lie in several parts: "
+            "leave out `data.unit`, or set it to `row`, and state the most records of a person in "
+            "`privacy`."
+        )
+    domain = public_domain(asked.table)
+    if domain is None:
+        raise SpecificationError(
+            "A plan is public, so it cannot have labels that are read off the data; list them."
+        )
+    name = asked.table.mechanism
+    return asked.mechanism(domain, name="projected" if name == "auto" else name)
+
+
+def partition_of_options(domain: Domain, level: str | None, parts: list[str]) -> Partition:
+    """Parts that are given as NAME=LABEL,LABEL."""
+    from subspacedp.distributed import Partition
+
+    if level is None:
+        raise DomainError("`--part` needs `--level`, the axis or level that its labels are of.")
+    found = next((e for a in domain.axes for e in a.chain if e.name == level), None)
+    if found is None:
+        raise DomainError(f"The domain has no level `{level}` to make parts of.")
+    label_of = {str(label): label for label in found.labels}
+    chosen: dict[str, list[Any]] = {}
+    for text in parts:
+        name, equals, labels = text.partition("=")
+        listed = [label.strip() for label in labels.split(",") if label.strip()]
+        if not equals or not listed:
+            raise DomainError(f"A part is given as NAME=LABEL,LABEL; got `{text}`.")
+        if name.strip() in chosen:
+            raise DomainError(f"The part `{name.strip()}` is given twice.")
+        chosen[name.strip()] = [label_of.get(label, label) for label in listed]
+    return Partition.by_labels(domain, level, chosen)
+
+
+def read_partition(path: Path) -> Any:
+    """Parts from a YAML or JSON file, as plain data."""
+    from subspacedp.publication.reading import load_yaml, read_text
+
+    return load_yaml(read_text(path, "partition")).data
+
+
+def read_rows(path: Path) -> dict[str, list[Any]]:
+    """The columns of an agent's file; those of a text file as text."""
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    problem = ""
+    try:
+        if path.suffix == ".parquet":
+            table = pyarrow.parquet.read_table(path)
+        else:
+            with pa.input_stream(path) as file:
+                names = file.read().split(b"\n", 1)[0].decode("utf-8-sig").strip()
+            separator = "\t" if ".tsv" in path.suffixes else ","
+            columns = [name.strip().strip('"') for name in names.split(separator)]
+            options = pyarrow.csv.ConvertOptions(
+                column_types=dict.fromkeys(columns, pa.string()), strings_can_be_null=False
+            )
+            parse = pyarrow.csv.ParseOptions(delimiter=separator)
+            table = pyarrow.csv.read_csv(path, convert_options=options, parse_options=parse)
+        if len(set(table.column_names)) < len(table.column_names):
+            problem = "two of its columns have the same name"
+        else:
+            return {name: table[name].to_pylist() for name in table.column_names}
+    except OSError as error:
+        problem = error.strerror or "it cannot be opened"
+    except (pa.ArrowException, UnicodeDecodeError, ValueError):
+        problem = "it is not a table that can be read"  # its content is confidential
+    raise DataError(f"Cannot use the data `{path}`: {problem}.")

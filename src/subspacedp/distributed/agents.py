@@ -1,0 +1,143 @@
+"""One agent's work: its own counts plus its own total noise, in isolation from all others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.distributed.dealer import DealtShare
+from subspacedp.distributed.parts import Part
+from subspacedp.distributed.plan import AgentPlan
+from subspacedp.distributed.record import Record, fingerprint
+from subspacedp.distributed.secret import Secret
+from subspacedp.distributed.share import Share
+from subspacedp.distributed.totals import totals
+from subspacedp.errors import DataError
+from subspacedp.invariants import HeldMatrix
+from subspacedp.release.provenance import Trust
+from subspacedp.tables import MAX_TOTAL, LocalEntries
+
+__all__ = ["Privatised", "checked_answers", "privatize", "privatize_share"]
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Privatised:
+    """A part, for how many cells noise was computed, and whether it was made before."""
+
+    part: Part
+    drawn: int
+    again: bool
+
+
+def privatize(
+    plan: AgentPlan,
+    part: str,
+    data: npt.ArrayLike,
+    secret: Secret,
+    *,
+    record: str | PathLike[str],
+) -> Privatised:
+    """Privatise one part with the common secret.
+
+    Parameters
+    ----------
+    plan, part
+        The public plan, and the name of the agent's part in it.
+    data
+        The confidential counts (or entries) of the part's cells, in the order of
+        `plan.partition.cells(part)`; of no other cells.
+    secret
+        Of all agents.
+    record
+        An owner-only file, kept beside the secret, of what was privatised already.
+
+    Guarantees
+    ----------
+    1. The values of all parts, put together, are those that the mechanism releases for the whole
+       table with the same keys, bit for bit; every held figure is exact (docs/proofs/agents.md).
+    2. Other data for the same part of the same plan are refused; the same data give the same part.
+    """
+    answers = checked_answers(plan, part, data)
+    mark = fingerprint(secret.derive(plan, b"fingerprint"), plan, part, answers)
+    again = Record(Path(record)).enter(plan, part, mark)
+    made = totals(plan.design, secret.keys(plan), plan.partition.cells(part))
+    published = _part(plan, part, answers, made.share, Trust.SECRET, secret.noise_id(plan))
+    return Privatised(published, made.drawn, again)
+
+
+def privatize_share(
+    plan: AgentPlan,
+    dealt: DealtShare,
+    data: npt.ArrayLike,
+    *,
+    record: str | PathLike[str] | None = None,
+) -> Privatised:
+    """Privatise one part with the share that a dealer handed out for it.
+
+    What was privatised is written down in `record`, by default beside the share.
+    """
+    dealt.check(plan)
+    answers = checked_answers(plan, dealt.part, data)
+    mark = fingerprint(dealt.record_key, plan, dealt.part, answers)
+    again = Record(Path(dealt.record if record is None else record)).enter(plan, dealt.part, mark)
+    part = _part(plan, dealt.part, answers, dealt.share, Trust.DEALER, dealt.noise_id)
+    return Privatised(part, 0, again)
+
+
+def _part(
+    plan: AgentPlan, name: str, answers: Int64Array, share: Share, trust: Trust, noise_id: str
+) -> Part:
+    return Part(
+        name=name,
+        plan_id=plan.plan_id,
+        plan_digest=plan.digest,
+        trust=trust,
+        noise_id=noise_id,
+        values=share.add(answers, plan.design, plan.partition.cells(name)),
+    )
+
+
+def checked_answers(plan: AgentPlan, part: str, data: npt.ArrayLike) -> Int64Array:
+    """The confidential answers of a part, if they can be released; before any noise is drawn."""
+    cells = plan.partition.cells(part)
+    array: npt.NDArray[Any] = np.asarray(data)
+    if array.shape != (cells.size,):
+        raise DataError(
+            f"The part `{part}` has {cells.size:,} cells; got an array of shape {array.shape}."
+        )
+    query = plan.design.query
+    answers = query.checked(array) if isinstance(query, LocalEntries) else _counts(array)
+    empty = plan.design.held.empty if isinstance(plan.design.held, HeldMatrix) else None
+    if empty is not None:
+        filled = int(np.count_nonzero(answers[empty.reshape(-1)[cells]]))
+        if filled:
+            raise DataError(
+                f"{filled} of the cells declared empty have someone in them; a structural zero "
+                "must be impossible, not just unobserved.",
+                cells=filled,
+            )
+    plan.mechanism.check_size(answers)
+    return answers
+
+
+def _counts(array: npt.NDArray[Any]) -> Int64Array:
+    if array.dtype.kind not in "iuf":
+        raise DataError(f"The counts must be whole numbers; got an array of {array.dtype}.")
+    wrong = ~(array >= 0)
+    if array.dtype.kind == "f":
+        wrong |= array != np.floor(array)
+    number = int(np.count_nonzero(wrong))
+    if number:
+        raise DataError(
+            f"{number:,} of the counts are not whole numbers of at least 0.", cells=number
+        )
+    if float(array.astype(np.float64).sum()) >= MAX_TOTAL:
+        raise DataError("The counts must sum to less than 2**62.")
+    return array.astype(np.int64)

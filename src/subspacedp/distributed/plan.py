@@ -1,0 +1,180 @@
+"""The public plan of a distributed release: what every agent must agree on before it begins."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from subspacedp.distributed.files import write_new
+from subspacedp.distributed.partition import Partition
+from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
+from subspacedp.mechanisms import MECHANISMS, Mechanism
+from subspacedp.release import Design
+from subspacedp.release.rebuild import rebuild_design
+from subspacedp.tables import Cells, LocalEntries
+
+__all__ = ["AgentPlan", "make_plan"]
+
+FORMAT = "subspacedp plan 1"
+# Mechanisms whose release is the answers plus noise that does not depend on them.
+ADDITIVE = ("projected", "extended", "correlated", "optimal", "knorm")
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class AgentPlan:
+    """Domain, invariants, budget, mechanism and parts of one distributed release. Public.
+
+    Parameters
+    ----------
+    plan_id
+        128 random bits; the release will have the same id.
+    design
+        Everything known before data are touched.
+    partition
+        Who is responsible for which cells.
+
+    Guarantees
+    ----------
+    1. Secrets are bound to the id and to a digest of everything else: a plan that differs in
+       anything has other noise.
+    """
+
+    plan_id: str
+    design: Design
+    partition: Partition
+
+    def content(self) -> dict[str, Any]:
+        """Everything but the digest, as plain data."""
+        return {
+            "format": FORMAT,
+            "id": self.plan_id,
+            "design": self.design.as_dict(),
+            "parts": self.partition.as_dict(),
+        }
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the content as JSON with sorted keys and no spaces."""
+        return _digest(self.content())
+
+    @cached_property
+    def mechanism(self) -> Mechanism:
+        """The mechanism that carries the design out."""
+        return MECHANISMS[self.design.mechanism](self.design)
+
+    @property
+    def exact(self) -> bool:
+        """Whether parts are computed exactly: for mechanisms that measure the counts."""
+        return self.design.mechanism == "projected"
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the plan; an existing file is never touched."""
+        data = {**self.content(), "sha256": self.digest}
+        write_new(Path(path), (json.dumps(data, ensure_ascii=False) + "\n").encode(), mode=0o644)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> AgentPlan:
+        """Read a plan; one that was edited after it was made is refused."""
+        source = Path(path)
+        try:
+            data = json.loads(source.read_text("utf-8"))
+        except OSError as error:
+            raise ReleaseError(f"Cannot read the plan `{source}`: {error.strerror}.") from None
+        except ValueError:
+            raise ReleaseError(f"The plan `{source}` is not valid JSON.") from None
+        return cls.from_dict(data, f"`{source}`")
+
+    @classmethod
+    def from_dict(cls, data: Any, name: str = "given") -> AgentPlan:
+        """A plan from plain data, digest included."""
+        if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+            raise ReleaseError(f"The plan {name} is not one that this version can read.")
+        if set(data) != {"format", "id", "design", "parts", "sha256"}:
+            raise ReleaseError(f"The plan {name} does not have the parts of a plan.")
+        content = {key: value for key, value in data.items() if key != "sha256"}
+        if data["sha256"] != _digest(content):
+            raise AlteredError(
+                f"The plan {name} was altered after it was made: its content does not fit its "
+                "digest; make a new plan, with a new id."
+            )
+        if not isinstance(data["id"], str) or not re.fullmatch("[0-9a-f]{32}", data["id"]):
+            raise ReleaseError(f"The plan {name} has no id of 128 bits.")
+        try:
+            design = rebuild_design(data["design"])
+        except SubspaceDPError as error:
+            reason = str(error).replace("The certificate is not usable: ", "")
+            raise ReleaseError(f"The plan {name} is not usable: {reason}") from None
+        _check_design(design)
+        partition = Partition.from_dict(design.domain, data["parts"])
+        made = cls(plan_id=data["id"], design=design, partition=partition)
+        if made.digest != data["sha256"]:
+            raise ReleaseError(
+                f"The plan {name} was made by another version of this package, which writes it "
+                "differently."
+            )
+        return made
+
+    def __repr__(self) -> str:
+        return f"AgentPlan({self.plan_id[:8]}…, {len(self.partition.names)} parts, {self.design!r})"
+
+
+def make_plan(mechanism: Mechanism, partition: Partition) -> AgentPlan:
+    """A new plan, with a random id.
+
+    Parameters
+    ----------
+    mechanism
+        From `design(...)`; on the cells of a table, or on individuals' entries.
+    partition
+        Which agent is responsible for which cells.
+
+    Examples
+    --------
+    >>> import subspacedp as sdp
+    >>> county = sdp.Axis(
+    ...     "county", ["Kent", "Sussex", "Cook"], levels={"state": ["DE", "DE", "IL"]}
+    ... )
+    >>> domain = sdp.Domain([county])
+    >>> mechanism = sdp.design(domain, sdp.hold("state"), sdp.PureDP(1.0), decimals=0)
+    >>> make_plan(mechanism, Partition.by(domain, "state")).partition
+    Partition(DE: 2, IL: 1)
+    """
+    design = mechanism.design
+    _check_design(design)
+    if not design.domain.matches(partition.domain):
+        raise ReleaseError("The parts are of another domain than the mechanism's.")
+    drawn = AgentPlan(plan_id=os.urandom(16).hex(), design=design, partition=partition)
+    # Read back, so that whoever makes a plan works with what others will read.
+    data = json.loads(json.dumps({**drawn.content(), "sha256": drawn.digest}))
+    return AgentPlan.from_dict(data)
+
+
+def _check_design(design: Design) -> None:
+    if design.declared is not None or design.mechanism not in ADDITIVE:
+        raise ReleaseError(
+            f"The {design.mechanism} mechanism cannot be distributed: its release is not the "
+            "counts plus noise that follows from keys alone."
+        )
+    if not isinstance(design.query, Cells | LocalEntries):
+        raise ReleaseError(
+            "Agents need a query whose every answer is one agent's own: the cells of a table, or "
+            "individuals' entries."
+        )
+    if design.capped:
+        raise ReleaseError(
+            "Agents cannot bound a person's records together, as records may lie in several parts; "
+            "bound them in every part by itself, and state the sum as `records`."
+        )
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,127 @@
+"""The total noise of some cells: what an agent adds to its counts, and nothing else.
+
+total = noise − lift(C·noise), the noise of a cell less what would move a held total. It depends on
+keys and on the public design alone, never on data. An agent that has the common secret computes its
+own; a dealer computes everybody's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import ReleaseError
+from subspacedp.release import Design
+from subspacedp.subspace import MarginNullSpace, Mixed
+
+__all__ = ["Form", "Share", "denominators_at", "published_step"]
+
+Int64Array = npt.NDArray[np.int64]
+
+FINER = 20  # binary places of an approximate value below the standard error of its cell
+
+
+class Form(StrEnum):
+    """How the total noise is written down."""
+
+    STEPS = "steps"  # whole numbers of published steps
+    MIXED = "mixed"  # a whole number and a numerator over the cell's public denominator
+    NEAR = "near"  # a whole number less a float64 of at most one half
+    REAL = "real"  # a float64: approximate
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Share:
+    """The total noise of some cells. Secret: with it the published figures show the data.
+
+    Parameters
+    ----------
+    form
+        What the two arrays mean.
+    whole
+        One whole number a cell; all zero for `Form.REAL`.
+    fraction
+        Numerators, or floats; None for `Form.STEPS`.
+    """
+
+    form: Form
+    whole: Int64Array
+    fraction: npt.NDArray[Any] | None
+
+    @property
+    def exact(self) -> bool:
+        """Whether adding it to counts is exact arithmetic, rounded once at the end."""
+        return self.form is not Form.REAL
+
+    def add(self, answers: Int64Array, design: Design, cells: Int64Array) -> npt.NDArray[Any]:
+        """The published values of cells with these confidential answers.
+
+        Guarantees
+        ----------
+        1. Exact forms: the very numbers, to the last bit, that the mechanism releases for these
+           cells when it has the whole table.
+        """
+        if self.form is Form.STEPS:
+            step = 1 if design.digits is None else design.digits.step
+            steps = answers * step + self.whole
+            return steps if step == 1 else steps / step
+        fraction = self.fraction
+        if fraction is None:
+            raise ReleaseError("A share of this form needs fractions.")
+        if self.form is Form.MIXED:
+            denominators = denominators_at(design, cells)
+            return Mixed(answers + self.whole, fraction, denominators).to_float()
+        if self.form is Form.NEAR:
+            return np.asarray((answers + self.whole).astype(np.float64) - fraction)
+        grid = published_step(design)
+        return np.asarray(np.rint((answers + fraction) / grid) * grid)
+
+    def take(self, places: Int64Array) -> Share:
+        """The share of some of these cells."""
+        fraction = None if self.fraction is None else self.fraction[places]
+        return Share(self.form, self.whole[places], fraction)
+
+    def __repr__(self) -> str:
+        return f"Share({self.whole.size:,} cells, {self.form.value}, noise hidden)"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a share is secret and is not pickled")
+
+
+def denominators_at(design: Design, cells: Int64Array) -> npt.NDArray[Any]:
+    """The public denominators of some cells when margins are held."""
+    if not isinstance(design.space, MarginNullSpace):
+        raise ReleaseError("Only held margins have a denominator for every cell.")
+    classes, members = design.space.denominator_classes
+    index = np.unravel_index(cells, design.space.shape)
+    places = [
+        member[i] if n > 1 else np.zeros(cells.size, np.int64)
+        for i, member, n in zip(index, members, classes.shape, strict=True)
+    ]
+    return np.asarray(classes[tuple(places)])
+
+
+def published_step(design: Design) -> float:
+    """The step that approximate values are rounded to: a power of two, public.
+
+    Adding float64 noise to a count leaves traces of the count in the last places of the sum, so
+    they are not published. The step is a millionth of the smallest standard error, and so small
+    that held whole figures can still be told from the sums of published values.
+    """
+    deviation = np.sqrt(design.noise.cell_variance())
+    smallest = float(deviation[deviation > 0].min())
+    places = FINER - int(np.floor(np.log2(smallest)))
+    largest = _largest_row(design)
+    return float(2.0 ** -max(places, int(np.ceil(np.log2(largest))) + 3))
+
+
+def _largest_row(design: Design) -> float:
+    """The largest sum of sizes of coefficients of an invariant; at least 1."""
+    if isinstance(design.space, MarginNullSpace):
+        return max([1.0, *(float(m.sizes.max()) for m in design.space.held.margins)])
+    rows = abs(design.space.held.matrix).sum(axis=1)
+    return max(1.0, float(np.max(rows, initial=0.0)))
