@@ -1,6 +1,9 @@
 """What the documentation shows must run, and what it names must exist."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,23 +14,94 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
+# A block is run, or written to the file that its title names.
+BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.M | re.S)
+# Blocks in other languages are run by tests of their own, or show what is printed.
+ELSEWHERE = {
+    "r": "tests/test_without_this_package.py",
+    "yaml": "tests/publication/test_specification.py",
+    "csv": "tests/publication/test_specification.py",
+    "text": "what a block printed",
+    "markdown": "the template of a decision",
+}
+
+
+SHELL = ("sh", "console")
+# Other tests run these: of the Makefile below, and in tests/demonstrations/.
+TESTED_APART = ("make ", "subspacedp demo ")
+
+
 def blocks(page, language):
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
+    return [body for name, _, body in BLOCK.findall(page.read_text("utf-8")) if name == language]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_python_blocks_run(page, capsys, tmp_path, monkeypatch):
+def name_of(page):
+    return str(page.relative_to(ROOT))
+
+
+def commands_of(language, body):
+    """The commands of a block; in a console they follow a prompt, and what they print is shown."""
+    lines = body.splitlines()
+    if language == "console":
+        lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    return "\n".join(line for line in lines if not line.startswith(TESTED_APART))
+
+
+def run_in_shell(commands, page):
+    """Run commands as a reader would, with this environment's `subspacedp` on the path."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", commands],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, f"{page.name}: {commands}\n{done.stderr}"
+
+
+def give_persons(folder):
+    """The files that the README speaks of, so that its commands can be run."""
+    (folder / "codes").mkdir()
+    counties = {"Kent": "DE", "New Castle": "DE", "Sussex": "DE", "Cook": "IL", "Lake": "IL"}
+    lines = [f"{county},{state}" for county, state in counties.items()]
+    (folder / "codes" / "counties.csv").write_text("\n".join(["county,state", *lines]) + "\n")
+    people = [f"{i % 150},{list(counties)[i % 5]},{'FM'[i % 2]},{i % 97}" for i in range(300)]
+    (folder / "persons.csv").write_text("\n".join(["person_id,county,sex,AGE", *people]) + "\n")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_blocks_run_in_order(page, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    if page == ROOT / "README.md":
+        give_persons(tmp_path)
     space: dict[str, object] = {}
-    for block in blocks(page, "python"):
-        exec(compile(block, str(page), "exec"), space)  # noqa: S102 - our own pages
+    for language, title, body in BLOCK.findall(page.read_text("utf-8")):
+        if title:
+            Path(title).parent.mkdir(parents=True, exist_ok=True)
+            Path(title).write_text(body, "utf-8")
+        elif language == "python":
+            exec(compile(body, str(page), "exec"), space)  # noqa: S102 - our own pages
+        elif language in SHELL:
+            run_in_shell(commands_of(language, body), page)
+        else:
+            assert language in ELSEWHERE, language
+
+
+def test_make_targets_that_pages_name_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
+        shown = "\n".join(blocks(page, "sh"))
+        named = re.findall(r"`make ([a-z-]+)", page.read_text("utf-8"))
+        for target in [*named, *re.findall(r"^make ([a-z-]+)", shown, re.M)]:
+            assert target in targets, f"{name_of(page)}: make {target}"
 
 
 def test_the_readme_has_code_to_run():
     assert blocks(ROOT / "README.md", "python")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_relative_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
         if "://" not in target:

@@ -1,0 +1,113 @@
+"""The documentation site: it builds without a warning, and loads nothing from anywhere else."""
+
+import os
+import re
+import subprocess
+import sys
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+from pkgutil import resolve_name
+
+import pytest
+from website.drawings import DRAWINGS, WAY, layers
+from website.hooks import MARK, public_names
+
+import subspacedp
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+# Attributes by which a page loads something while it is read; links of readers are not among them.
+LOADS = {"img": "src", "script": "src", "iframe": "src", "source": "src", "link": "href"}
+
+
+class Loaded(HTMLParser):
+    """What a page loads."""
+
+    def __init__(self):
+        super().__init__()
+        self.addresses = []
+
+    def handle_starttag(self, tag, attributes):
+        address = dict(attributes).get(LOADS.get(tag, ""))
+        if address:
+            self.addresses.append(address)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Built as `make docs` does it, with pages, anchors, navigation and names checked by MkDocs."""
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_every_page_of_the_documentation_is_on_the_site(site):
+    for page in DOCS.rglob("*.md"):
+        name = page.relative_to(DOCS).with_suffix(".html")
+        if name.name == "README.html":  # the page of its folder
+            name = name.with_name("index.html")
+        assert (site / name).is_file(), name
+
+
+def test_pages_load_nothing_from_other_hosts(site):
+    for page in site.rglob("*.html"):
+        loaded = Loaded()
+        loaded.feed(page.read_text("utf-8"))
+        assert loaded.addresses
+        for address in loaded.addresses:
+            assert not re.match(r"(https?:)?//", address), f"{page.name}: {address}"
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"(@import|url\()\s*[\"']?(https?:)?//", sheet.read_text("utf-8"))
+
+
+def test_every_public_name_has_an_entry(site):
+    body = (site / "objects.inv").read_bytes().split(b"\n", 4)[4]  # behind four lines of header
+    known = {line.split(" ")[0] for line in zlib.decompress(body).decode().splitlines()}
+    modules = [
+        found for page in (DOCS / "api").glob("*.md") for found in MARK.findall(page.read_text())
+    ]
+    for module in ["subspacedp", *modules]:
+        missing = set(public_names(module).values()) - known
+        assert not missing, module
+
+
+def test_every_layer_that_people_use_has_a_page():
+    inside = {"balls", "ellipsoids", "parallel", "cli", "demonstrations"}
+    for row in layers(ROOT):
+        for name in row:
+            assert (DOCS / "api" / f"{name}.md").is_file() != (name in inside), name
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_drawings_are_those_of_the_code(name):
+    drawn = DRAWINGS[name](ROOT)
+    assert (DOCS / "assets" / name).read_text("utf-8") == drawn, (
+        f"`python -m website.drawings` draws {name} anew."
+    )
+
+
+def test_the_layers_drawn_are_those_that_exist():
+    drawn = {name for row in layers(ROOT) for name in row}
+    source = ROOT / "src" / "subspacedp"
+    there = {p.stem for p in source.iterdir() if p.suffix == ".py" or (p / "__init__.py").is_file()}
+    assert drawn == there - {"__init__", "__main__"}
+
+
+@pytest.mark.parametrize("path", WAY.values())
+def test_the_way_of_the_data_names_what_exists(path):
+    assert resolve_name(path) is not None
+
+
+def test_the_root_lists_modules_that_have_pages():
+    assert set(subspacedp.__all__) - set(public_names("subspacedp")) <= {
+        page.stem for page in (DOCS / "api").glob("*.md")
+    }
