@@ -1,6 +1,7 @@
 """Where the paper must be corrected or read with care: every figure recomputed.
 
-The correlated Gaussian algorithm is not implemented; what is said of it is tested as a calculation.
+What is said of the paper's correlated Gaussian algorithm is tested as a calculation, apart from our
+own implementation of it.
 """
 
 import itertools
