@@ -44,41 +44,41 @@ class CombinedTotals(Figures):
         return self.profiles.margin.shape
 
     @cached_property
-    def _coins(self) -> list[tuple[float, Int64Array, int]]:
-        """What a coin adds, how many there are for every group, and a number above them all."""
+    def _coins(self) -> list[tuple[float, float, Int64Array, int]]:
+        """What a coin adds, its variance, how many each group has, and a number above them all."""
         plans = [
             (w, d) for w, n in self.noise.shared if isinstance(d := rounded_digits(n), DigitPlan)
         ]
         counts = [corner_counts(plan, self.profiles.margin) for _, plan in plans]
         return [
-            (w / plan.step, c, int(c.max(initial=0)) + 1)
+            (w / plan.step, plan.coin, c, int(c.max(initial=0)) + 1)
             for (w, plan), c in zip(plans, counts, strict=True)
         ]
 
     def variance(self) -> FloatArray:
-        """Var(e)·|Π_N 1_G|², and at most 1/6 of a squared step for every coin."""
+        """Var(e)·|Π_N 1_G|², and at most `coin` squared steps for every coin."""
         if self.profiles.margin == self.profiles.space.domain.cells:
             return self.noise.cell_variance()
         squared = self.profiles.squared()
         out = squared * self.noise.each
-        for step, counts, _ in self._coins:
-            out += np.where(squared > 0, counts * (step**2 / 6.0), 0.0)
+        for step, coin, counts, _ in self._coins:
+            out += np.where(squared > 0, counts * (step**2 * coin), 0.0)
         return out
 
     def classes(self) -> Int64Array:
         """Equal sizes of all containing groups, and equally many coins of every release."""
         out = self.profiles.classes()
-        for _, counts, radix in self._coins:
+        for _, _, counts, radix in self._coins:
             out = out * radix + counts
         return np.asarray(out)
 
     def law(self, number: int) -> SumLaw:
         """From the values of Π_N 1_G and how often each occurs."""
         kind, coefficients, rounding = int(number), [np.zeros(0)], 0.0
-        for step, _, radix in reversed(self._coins):
+        for step, coin, _, radix in reversed(self._coins):
             kind, coins = divmod(kind, radix)
             coefficients.append(np.full(coins, step))
-            rounding += coins * step**2 / 6.0
+            rounding += coins * step**2 * coin
         weights, counts = self.profiles.profile(kind)
         parts = tuple(
             p

@@ -102,14 +102,14 @@ class GroupTotals(Figures):
         return self.noise.grid == 1.0
 
     def variance(self) -> FloatArray:
-        """Var(e₁)·|Π_N 1_G|², and at most 1/6 of a squared step for every coin."""
+        """Var(e₁)·|Π_N 1_G|², and at most `coin` squared steps for every coin."""
         digits = self.noise.digits
         if digits is not None and self.margin == self.profiles.space.domain.cells:
             return self.noise.cell_variance()
         squared = self.profiles.squared()
         out = squared * self.noise.each
         if isinstance(digits, DigitPlan):
-            out += np.where(squared > 0, self._coins / (6.0 * digits.step**2), 0.0)
+            out += np.where(squared > 0, self._coins * (digits.coin / digits.step**2), 0.0)
         return out
 
     @cached_property

@@ -11,7 +11,7 @@ are, and no coin is thrown for them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -53,11 +53,13 @@ class DigitPlan:
        the coins (bounded in `docs/proofs/digits.md`; 4e-11 seen for 27 million cells).
     3. `variance` bounds the rounding part of a variance from above, whatever the scale of the
        noise, and comes close to it once the noise is spread over several whole numbers.
-       (`docs/proofs/digits.md`; it needs noise whose characteristic function is non-negative.)
+       (`docs/proofs/digits.md`: 1/6 a `coin` is enough for a residual that is made of noise alone,
+       whose characteristic function is non-negative; 1/4 for any residual.)
     """
 
     space: MarginNullSpace
     decimals: int
+    coin: float = field(default=1 / 6, kw_only=True)
 
     @property
     def held(self) -> HeldMargins:
@@ -186,10 +188,15 @@ class DigitPlan:
 
     @cached_property
     def _entry_variance(self) -> FloatArray:
-        """E[f (1 − f)] of every cumulative entry, at most (1 − 1/L²)/6.
+        """E[f (1 − f)] of every cumulative entry, at most (1 − 1/L²)/6 for noise alone.
 
         L is a denominator of the entry's weights on the noise; see the proof note.
         """
+        if self.coin > 1 / 6:
+            most = np.full(self.shape, self.coin)
+            for margin in self.held.essential:
+                most[self._ends(margin)] = 0.0
+            return most
         multiple = np.ones(self.shape, np.int64)
         saturated = np.zeros(self.shape, bool)
         for k, factor in self.held.expansion.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,9 @@ class GeneralDigits:
 
     space: GeneralNullSpace
     decimals: int
+    coin: float = field(
+        default=1 / 6, kw_only=True
+    )  # more than that for a residual that is not made of noise alone
 
     @property
     def step(self) -> int:
@@ -64,8 +67,12 @@ class GeneralDigits:
             return 0.0 if weights is not None else np.zeros(self.space.shape)
         unit = 1.0 / self.step**2
         if weights is None:
-            return np.asarray(self.lattice.variance()).reshape(self.space.shape) * unit
-        return float(self.lattice.variance(np.asarray(weights, float).reshape(-1))) * unit
+            return (
+                np.asarray(self.lattice.variance(any_noise=self._any)).reshape(self.space.shape)
+                * unit
+            )
+        flat = np.asarray(weights, float).reshape(-1)
+        return float(self.lattice.variance(flat, any_noise=self._any)) * unit
 
     def coefficients(
         self, weights: npt.NDArray[Any]
@@ -74,7 +81,11 @@ class GeneralDigits:
         if not self.needed:
             return np.zeros(0), np.zeros(0)
         v = np.asarray(weights, np.float64).reshape(-1) @ self.lattice.basis.astype(np.float64)
-        return v / self.step, self.lattice.coin_variance()
+        return v / self.step, self.lattice.coin_variance(any_noise=self._any)
+
+    @property
+    def _any(self) -> bool:
+        return self.coin > 1 / 6
 
     def describe(self) -> str:
         """The rounding in words, for certificates."""
