@@ -58,7 +58,7 @@ install: $(ALL)  ## .venv with every extra
 constraints:  ## pin the newest versions that install together, in a fresh environment
 	rm -rf $(VENV)-pins
 	$(PYTHON) -m venv $(VENV)-pins
-	$(VENV)-pins/bin/python -m pip --disable-pip-version-check -qq install -e '.[frames,publish,ledger,postgres,spark,docs,test,dev,bench]'
+	$(VENV)-pins/bin/python -m pip --disable-pip-version-check -qq install -e '.[frames,publish,ledger,postgres,spark,large,docs,test,dev,bench]'
 	{ sed -n '/^#/p' constraints.txt; \
 	  $(VENV)-pins/bin/python -m pip --disable-pip-version-check -qq freeze --exclude-editable; } > constraints.new
 	mv constraints.new constraints.txt
@@ -84,5 +84,5 @@ $(DEMO): pyproject.toml constraints.txt | $(BIN)/pip
 
 $(ALL): pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "installing subspacedp with every extra into $(VENV); this takes a minute"
-	@$(PIP) install -qq -c constraints.txt -e '.[frames,publish,ledger,postgres,spark,docs,test,dev,bench]'
+	@$(PIP) install -qq -c constraints.txt -e '.[frames,publish,ledger,postgres,spark,large,docs,test,dev,bench]'
 	@touch $(DEMO) $@
