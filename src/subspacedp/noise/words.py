@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Keystream", "ReleaseKeys"]
+__all__ = ["KeySource", "Keystream", "ReleaseKeys"]
 
 KEY_BYTES = 32
 _CHUNK = 1 << 19  # bytes of zeros fed to the cipher at a time
@@ -66,6 +67,13 @@ class Keystream:
         raise TypeError("a keystream is secret and is not pickled")
 
 
+class KeySource(Protocol):
+    """The keystreams of one release, by what they serve."""
+
+    def stream(self, purpose: str) -> Keystream:
+        """The keystream of one purpose: noise, refinement or dither."""
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class ReleaseKeys:
     """The master key of one release and the subkeys derived from it.
@@ -100,8 +108,12 @@ class ReleaseKeys:
 
     def stream(self, purpose: str) -> Keystream:
         """The keystream of one purpose: noise, refinement or dither."""
+        return Keystream(self.subkey(purpose))
+
+    def subkey(self, purpose: str) -> bytes:
+        """The key of one purpose, raw: for those who may have that one and no other."""
         info = purpose.encode() + b"\x00" + self.context
-        return Keystream(_hkdf(self.master, self.release_id.encode(), info))
+        return _hkdf(self.master, self.release_id.encode(), info)
 
     def __repr__(self) -> str:
         return f"ReleaseKeys(release {self.release_id}, key hidden)"

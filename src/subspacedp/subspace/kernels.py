@@ -74,34 +74,82 @@ def subtract_rows_exactly(
 
 
 @njit(cache=True, nogil=True)
+def _add(target: Any, source: Any) -> None:
+    for i in range(target.size):
+        target[i] += source[i]
+
+
+@njit(cache=True, nogil=True)
+def _add_at(target: Any, source: Any, places: Any) -> None:
+    for i in range(target.size):
+        target[i] += source[places[i]]
+
+
+@njit(cache=True, nogil=True)
+def _add_weighted(entry: Any, weight: Any, source: Any) -> None:
+    for i in range(entry.size):
+        entry[i] += weight * source[i]
+
+
+@njit(cache=True, nogil=True)
+def _add_weighted_at(entry: Any, weight: Any, source: Any, places: Any) -> None:
+    for i in range(entry.size):
+        entry[i] += weight * source[places[i]]
+
+
+@njit(cache=True, nogil=True)
+def _interpolate(entry: Any, weight: Any, sums: Any, group: Any, share: Any) -> None:
+    for i in range(entry.size):
+        g = group[i]
+        entry[i] += weight * (sums[g] + (sums[g + 1] - sums[g]) * share[i])
+
+
+@njit(cache=True, nogil=True)
+def _add_ramp(entry: Any, scale: Any, first: Any, along: Any, steady: Any) -> None:
+    if steady:
+        for i in range(entry.size):
+            entry[i] += scale * (first + i + 1)
+    else:
+        for i in range(entry.size):
+            entry[i] += scale * (along[i] + 1)
+
+
+@njit(cache=True, nogil=True)
 def round_rows(
-    noisy: Any, step: Any, words: Any, first: Any, last: Any, skip: Any, lo: Any, hi: Any,
-    shape: Any, places: Any, contiguous: Any, group: Any, share: Any, groups: Any, factor: Any,
-    sums: Any, sum_at: Any, whole: Any, whole_at: Any, ends: Any, last_ends: Any,
-    last_ends_at: Any, buffers: Any, buffer_at: Any,
+    noisy: Any, step: Any, words: Any, first: Any, last: Any, counts: Any, begins: Any, skip: Any,
+    shape: Any, positions: Any, wanted: Any, places: Any, steady: Any, contiguous: Any, group: Any,
+    share: Any, ends: Any, last_ends: Any, last_ends_at: Any, groups: Any, factor: Any, sums: Any,
+    sum_at: Any, whole: Any, whole_at: Any, buffers: Any, buffer_at: Any,
 ) -> Any:  # fmt: skip
-    """Digits that add up for rows `first` to `last - 1` of the merged table, in place.
+    """Digits that add up for rows of a merged table, or of a box of it, in place.
+
+    On every merged axis there is a list of positions, in ascending order; one row takes the whole
+    list of the last axis, and rows run over the lists of the others in row-major order.
 
     Parameters
     ----------
     noisy
-        The flat table in the domain's order; becomes step·noisy minus the rounded correction.
+        The flat table or box in its own order; becomes step·noisy minus the rounded correction.
     words
-        Coins of these rows, places `lo` to `hi - 1` of each.
+        Coins of rows `first` to `last - 1`, one an entry.
+    counts, begins
+        The length of each list, and where it begins in the tables below.
     skip
-        Rows and places that only fill the buffers: (rows before which nothing is written,
-        1 when the first place of each row is one too many).
-    shape, places, contiguous
-        Lengths of the merged axes; what an index of each adds to a cell's number; whether along
-        the last axis that is one after another.
+        1 when the first entry of each row is there for its successor alone.
+    shape, positions, wanted, places
+        Lengths of the merged axes; for axis s at every entry of its table: the position, whether
+        cells there are written, and what it adds to a cell's number.
+    steady, contiguous
+        Whether positions of the last list follow each other, with no gap that is not wanted; and
+        whether its cells do too.
     group, share, groups
-        For term k and axis s at every position: its run, the share of the run up to it, and the
+        For term k and axis s at every entry: its run, the share of the run up to it, and the
         number of runs.
+    ends, last_ends
+        For margin m and outer axis s at every entry whether it ends a run; for the last axis the
+        entries that do, margin after margin.
     factor, sums, whole
         The coefficient of each term, the cumulated remainders at corners, the whole parts.
-    ends, last_ends
-        For margin m and outer axis s at every position whether it ends a run; for the last axis
-        the positions that do, margin after margin.
     buffers
         The last slice along every outer axis, before differencing along it.
 
@@ -111,18 +159,24 @@ def round_rows(
         The largest distance from a whole number of an entry that must be one.
     """
     axes = shape.size
-    size = hi - lo
+    final = axes - 1
+    size, begin = counts[final], begins[final]
+    lo = positions[final, begin]
     entry = np.empty(size, np.float64)
     rounded = np.empty(size, np.int64)
     change = np.empty(size, np.int64)
     minus = np.empty(size, np.int64)
     index = np.zeros(axes, np.int64)
+    number = np.zeros(axes, np.int64)
+    along = positions[final, begin : begin + size]
     worst = 0.0
-    final = axes - 1
     for r in range(first, last):
         rest = r
+        write = True
         for s in range(final - 1, -1, -1):
-            rest, index[s] = divmod(rest, shape[s])
+            rest, number[s] = divmod(rest, counts[s])
+            index[s] = begins[s] + number[s]
+            write = write and wanted[s, index[s]]
         entry[:] = 0.0
         minus[:] = 0
         ramp, constant = 0.0, np.int64(0)
@@ -145,33 +199,29 @@ def round_rows(
                 at = sum_at[k] + at * (runs + 1)
                 if runs == 1:
                     ramp += weight * sums[at + 1]
+                elif runs == shape[final] and steady:
+                    _add_weighted(entry, weight, sums[at + 1 + lo : at + 1 + lo + size])
                 elif runs == shape[final]:
-                    source = sums[at + 1 + lo : at + 1 + hi]
-                    for i in range(size):
-                        entry[i] += weight * source[i]
+                    _add_weighted_at(entry, weight, sums[at + 1 :], along)
                 else:
-                    for i in range(size):
-                        g = at + group[k, final, lo + i]
-                        entry[i] += weight * (
-                            sums[g] + (sums[g + 1] - sums[g]) * share[k, final, lo + i]
-                        )
+                    _interpolate(
+                        entry, weight, sums[at:], group[k, final, begin : begin + size],
+                        share[k, final, begin : begin + size],
+                    )  # fmt: skip
             at = np.int64(0)
             for s in range(final):
                 at = at * groups[k, s] + group[k, s, index[s]]
             at = whole_at[k] + at * runs
             if runs == 1:
                 constant += whole[at]
+            elif runs == shape[final] and steady:
+                _add(minus, whole[at + lo : at + lo + size])
             elif runs == shape[final]:
-                part = whole[at + lo : at + hi]
-                for i in range(size):
-                    minus[i] += part[i]
+                _add_at(minus, whole[at:], along)
             else:
-                for i in range(size):
-                    minus[i] += whole[at + group[k, final, lo + i]]
+                _add_at(minus, whole[at:], group[k, final, begin : begin + size])
         if ramp != 0.0:
-            scale = ramp / shape[final]
-            for i in range(size):
-                entry[i] += scale * (lo + i + 1)
+            _add_ramp(entry, ramp / shape[final], lo, along, steady)
         coins = words[(r - first) * size : (r - first + 1) * size]
         for i in range(size):
             # floor(x + coin) is x rounded up with the probability of its fractional part.
@@ -183,10 +233,10 @@ def round_rows(
                 fixed = fixed and ends[m, s, index[s]]
             if fixed:
                 for place in last_ends[last_ends_at[m] : last_ends_at[m + 1]]:
-                    if lo <= place < hi:
-                        nearest = np.rint(entry[place - lo])
-                        worst = max(worst, abs(entry[place - lo] - nearest))
-                        rounded[place - lo] = np.int64(nearest)
+                    if begin <= place < begin + size:
+                        nearest = np.rint(entry[place - begin])
+                        worst = max(worst, abs(entry[place - begin] - nearest))
+                        rounded[place - begin] = np.int64(nearest)
         # Differences along the last axis and the one before it in one go, then the others.
         upper, lower, between = rounded[1:], rounded[: size - 1], change[1:]
         inner, stride = np.int64(0), np.int64(size)
@@ -196,9 +246,10 @@ def round_rows(
                 between[i] = upper[i] - lower[i]
         for s in range(final - 1, -1, -1):
             past = buffers[buffer_at[s] + inner : buffer_at[s] + inner + size]
+            opens = positions[s, index[s]] == 0
             if s == final - 1:
                 behind = past[1:]
-                if index[s] == 0:
+                if opens:
                     for i in range(size - 1):
                         between[i] = upper[i] - lower[i]
                         behind[i] = between[i]
@@ -209,7 +260,7 @@ def round_rows(
                         behind[i] = now
                     change[0] = rounded[0] - past[0]
                 past[0] = rounded[0]
-            elif index[s] == 0:
+            elif opens:
                 for i in range(size):
                     past[i] = change[i]
             else:
@@ -217,17 +268,17 @@ def round_rows(
                     now = change[i]
                     change[i] = now - past[i]
                     past[i] = now
-            inner += index[s] * stride
-            stride *= shape[s]
-        if r < skip[0]:
+            inner += number[s] * stride
+            stride *= counts[s]
+        if not write:
             continue
         cell = np.int64(0)
         for s in range(final):
             cell += places[s, index[s]]
         if contiguous:
-            begin = cell + places[final, lo]
-            target = noisy[begin + skip[1] : begin + size]
-            away, last_change = minus[skip[1] :], change[skip[1] :]
+            start = cell + places[final, begin + skip]
+            target = noisy[start : start + size - skip]
+            away, last_change = minus[skip:], change[skip:]
             if step == 1:
                 for i in range(target.size):
                     target[i] -= away[i] + constant + last_change[i]
@@ -235,7 +286,8 @@ def round_rows(
                 for i in range(target.size):
                     target[i] = step * target[i] - (away[i] + constant) - last_change[i]
         else:
-            for i in range(skip[1], size):
-                where = cell + places[final, lo + i]
-                noisy[where] = step * noisy[where] - (minus[i] + constant) - change[i]
+            for i in range(skip, size):
+                if steady or wanted[final, begin + i]:
+                    where = cell + places[final, begin + i]
+                    noisy[where] = step * noisy[where] - (minus[i] + constant) - change[i]
     return worst

@@ -14,10 +14,12 @@ from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.parallel import compiled, for_each
 from subspacedp.subspace.mixed import Mixed, centred_divmod, lcm
 from subspacedp.tables import Domain, Margin, RowPlan, margin_sums
+from subspacedp.tables.boxes import Box
 
 __all__ = ["MarginNullSpace"]
 
 FloatArray = npt.NDArray[np.float64]
+LiftParts = tuple[npt.NDArray[np.int64], FloatArray]  # whole and fractional parts of its terms
 MAX_DENSE = 5000
 
 
@@ -111,7 +113,7 @@ class MarginNullSpace:
         for_each(
             lambda stretch: subtract_rows(
                 flat, *stretch, plan.row, plan.outer, plan.offsets, plan.modes, plan.codes,
-                plan.starts, means,
+                plan.bases, means,
             ),
             plan.stretches(),
         )  # fmt: skip
@@ -156,24 +158,62 @@ class MarginNullSpace:
         """
         if not compiled(noisy.size) or not self.held.margins or not noisy.flags.c_contiguous:
             return self.lift_exact(residual).rsub(noisy).to_float()
-        from subspacedp.subspace.kernels import subtract_rows_exactly
+        parts = self.lift_parts(residual)
+        flat = noisy.reshape(-1)
+        out = flat.view(np.float64) if overwrite else np.empty(flat.shape, np.float64)
+        for_each(
+            lambda stretch: self._subtract(flat, out, parts, self._rows, stretch),
+            self._rows.stretches(),
+        )
+        return out.reshape(noisy.shape)
 
-        plan, whole, fraction = self._rows, [], []
+    def lift_parts(self, residual: HeldValues) -> LiftParts:
+        """The terms of lift(r) group by group, for `subtract_parts`."""
+        whole, fraction = [], []
         for k, a in self.held.expansion.items():
             quotient, rest = centred_divmod(self.held.of(residual, k), self._sizes[k])
             whole.append(a * quotient)
             fraction.append(a * rest / self._sizes[k])
-        parts = plan.join(whole, np.int64), plan.join(fraction, np.float64)
+        plan = self._rows
+        return plan.join(whole, np.int64), plan.join(fraction, np.float64)
+
+    def subtract_parts(
+        self, noisy: npt.NDArray[np.int64], parts: LiftParts, box: Box
+    ) -> FloatArray:
+        """Noisy − lift(r) for a box of cells, in the memory of `noisy`, on this thread.
+
+        The same numbers as those of `subtract_lift` by its compiled kernel, bit for bit.
+        """
         flat = noisy.reshape(-1)
-        out = flat.view(np.float64) if overwrite else np.empty(flat.shape, np.float64)
-        for_each(
-            lambda stretch: subtract_rows_exactly(
-                flat, out, *stretch, plan.row, plan.outer, plan.offsets, plan.modes, plan.codes,
-                plan.starts, *parts,
-            ),
-            plan.stretches(),
-        )  # fmt: skip
+        out = flat.view(np.float64)
+        plan = RowPlan(tuple(self.held.expansion), box)
+        self._subtract(flat, out, parts, plan, (0, plan.rows, 0, plan.row))
         return out.reshape(noisy.shape)
+
+    def subtract_whole(self, noisy: npt.NDArray[np.int64], parts: LiftParts, box: Box) -> None:
+        """Noisy − lift(r) for a box, in place, where every value of the lift is a whole number."""
+        from subspacedp.subspace.kernels import subtract_rows
+
+        plan = RowPlan(tuple(self.held.expansion), box)
+        fractions = np.zeros(noisy.size)
+        for table, values in zip((noisy.reshape(-1), fractions), parts, strict=True):
+            subtract_rows(
+                table, 0, plan.rows, 0, plan.row, plan.row, plan.outer, plan.offsets, plan.modes,
+                plan.codes, plan.bases, values,
+            )  # fmt: skip
+        # At most half for every term, so float64 tells which whole number they add up to.
+        noisy += np.rint(fractions).astype(np.int64).reshape(noisy.shape)
+
+    def _subtract(
+        self, noisy: Any, out: Any, parts: LiftParts, plan: RowPlan,
+        stretch: tuple[int, int, int, int],
+    ) -> None:  # fmt: skip
+        from subspacedp.subspace.kernels import subtract_rows_exactly
+
+        subtract_rows_exactly(
+            noisy, out, *stretch, plan.row, plan.outer, plan.offsets, plan.modes, plan.codes,
+            plan.bases, *parts,
+        )  # fmt: skip
 
     @cached_property
     def denominator_classes(self) -> tuple[npt.NDArray[Any], list[npt.NDArray[np.int64]]]:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.parallel import compiled, for_each, pieces
+from subspacedp.tables.boxes import Box
 from subspacedp.tables.margin import Margin
 
 __all__ = ["RowPlan", "margin_sums"]
@@ -31,14 +32,25 @@ SCALAR, VECTOR, CODED = 0, 1, 2
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowPlan:
-    """How several margins of one domain see the rows of its tables."""
+    """How several margins of one domain see the rows of its tables, or of a box of cells.
+
+    Guarantees
+    ----------
+    1. A row of a box is part of a row of the table, and a margin that is `SCALAR` for one is so
+       for the other: kernels do the same arithmetic for a cell whatever box it comes in.
+    """
 
     margins: tuple[Margin, ...]
+    box: Box | None = None  # the cells at hand; all of them by default
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the tables."""
         return tuple(len(axis) for axis in self.margins[0].axes)
+
+    @cached_property
+    def _box(self) -> Box:
+        return self.box or Box((0,) * len(self.shape), self.shape)
 
     @cached_property
     def first_inner(self) -> int:
@@ -53,26 +65,31 @@ class RowPlan:
     @property
     def row(self) -> int:
         """The number of cells of a row."""
-        return math.prod(self.shape[self.first_inner :])
+        return math.prod(self._box.shape[self.first_inner :])
 
     @property
     def rows(self) -> int:
         """The number of rows."""
-        return math.prod(self.shape[: self.first_inner])
+        return math.prod(self._box.shape[: self.first_inner])
 
     @cached_property
     def outer(self) -> Int64Array:
         """The lengths of the outer axes."""
-        return np.array(self.shape[: self.first_inner], np.int64)
+        return np.array(self._box.shape[: self.first_inner], np.int64)
+
+    def _codes(self, margin: Margin, axis: int) -> Int64Array:
+        """The groups of a margin on one axis, for the positions at hand."""
+        return margin.levels[axis].codes[self._box.lower[axis] : self._box.upper[axis]]
 
     @cached_property
     def offsets(self) -> Int64Array:
         """(margins, outer axes, longest outer axis): what an index adds to a group number."""
         a = self.first_inner
-        out = np.zeros((len(self.margins), max(a, 1), max([1, *self.shape[:a]])), np.int64)
+        longest = max([1, *self._box.shape[:a]])
+        out = np.zeros((len(self.margins), max(a, 1), longest), np.int64)
         for i, margin in enumerate(self.margins):
             for b in range(a):
-                codes = margin.levels[b].codes
+                codes = self._codes(margin, b)
                 out[i, b, : len(codes)] = codes * math.prod(margin.shape[b + 1 :])
         return out
 
@@ -85,7 +102,9 @@ class RowPlan:
         inner = range(self.first_inner, len(self.shape))
         if all(margin.levels[b].groups == 1 for b in inner):
             return SCALAR
-        if all(margin.levels[b].is_identity for b in inner):
+        # Groups follow each other in a row where only its first axis is cut.
+        whole = self._box.shape[self.first_inner + 1 :] == self.shape[self.first_inner + 1 :]
+        if whole and all(margin.levels[b].is_identity for b in inner):
             return VECTOR
         return CODED
 
@@ -99,10 +118,17 @@ class RowPlan:
             if self.modes[i] == CODED:
                 code = np.zeros(1, np.int64)
                 for b in range(self.first_inner, len(self.shape)):
-                    level = margin.levels[b]
-                    code = (code[:, None] * level.groups + level.codes[None, :]).ravel()
+                    codes, groups = self._codes(margin, b), margin.levels[b].groups
+                    code = (code[:, None] * groups + codes[None, :]).ravel()
                 out[i] = code
         return out
+
+    @cached_property
+    def bases(self) -> Int64Array:
+        """For kernels: where the groups of each margin's first row begin, laid end to end."""
+        a = self.first_inner
+        shift = self._box.lower[a] * math.prod(self.shape[a + 1 :])
+        return np.asarray(self.starts[:-1] + shift * (self.modes == VECTOR), np.int64)
 
     @cached_property
     def starts(self) -> Int64Array:
@@ -120,6 +146,35 @@ class RowPlan:
             flat[lo:hi].reshape(margin.shape)
             for margin, lo, hi in zip(self.margins, self.starts, self.starts[1:], strict=False)
         )
+
+    def add_sums(
+        self,
+        values: npt.NDArray[Any],
+        totals: npt.NDArray[Any],
+        stretch: tuple[int, int, int, int] | None = None,
+    ) -> None:
+        """Add the group sums of the cells at hand to `totals`, laid end to end, on this thread.
+
+        `stretch`, one of those that `ranges` gives, takes a part of them.
+        """
+        from subspacedp.tables.kernels import sum_rows
+
+        first, last, lo, hi = stretch or (0, self.rows, 0, self.row)
+        sum_rows(
+            values.reshape(-1), values.dtype.kind in "iu", first, last, lo, hi,
+            self.row, self.outer, self.offsets, self.modes, self.codes, self.bases, totals,
+        )  # fmt: skip
+
+    def ranges(self, most: int) -> list[tuple[int, int, int, int]]:
+        """The cells at hand in parts of about `most` of them, each one stretch of row-major order.
+
+        A range of rows, or of places within a row where even one is longer.
+        """
+        if self.row > most:
+            places = pieces(self.row, -(-self.row // most))
+            return [(r, r + 1, lo, hi) for r in range(self.rows) for lo, hi in places]
+        thick = max(1, most // self.row)
+        return [(r, min(r + thick, self.rows), 0, self.row) for r in range(0, self.rows, thick)]
 
     def stretches(self) -> list[tuple[int, int, int, int]]:
         """Fixed pieces of the table: a range of rows, and of places within a row.
@@ -153,7 +208,7 @@ def margin_sums(values: npt.NDArray[Any], margins: Sequence[Margin]) -> tuple[An
     def work(i: int) -> None:
         sum_rows(
             flat, whole, *stretches[i], plan.row, plan.outer, plan.offsets, plan.modes, plan.codes,
-            plan.starts, partial[i],
+            plan.bases, partial[i],
         )  # fmt: skip
 
     for_each(work, range(len(stretches)))

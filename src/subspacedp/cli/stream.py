@@ -1,0 +1,191 @@
+"""`subspacedp stream`: tables larger than memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from subspacedp.errors import ReleaseError
+
+if TYPE_CHECKING:
+    from subspacedp.distributed import Progress
+    from subspacedp.mechanisms import Mechanism
+    from subspacedp.publication import Specification
+
+__all__ = ["stream_app"]
+
+stream_app = typer.Typer(help="Tables larger than memory, block by block.")
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
+
+
+@stream_app.command()
+def release(
+    specification: Annotated[Path, typer.Argument(help="The specification.")],
+    counts: Annotated[
+        Path | None,
+        typer.Option(help="The counted table, instead of `data.counts`: .npy, Parquet or zarr."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write, instead of `publish.to`; must be new.")
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="The table, if there are several.")] = None,
+    store: Annotated[str, typer.Option(help="How to write values: npy, parquet or zarr.")] = "npy",
+    column: Annotated[
+        str | None, typer.Option(help="The column with the counts, in Parquet.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a release that did not finish.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Release a counted table that need not fit in memory.
+
+    Its cells are in row-major order of the specification's axes.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+
+    from subspacedp.distributed import stream_release
+    from subspacedp.publication import read_specification
+
+    asked = read_specification(specification)
+    mechanism = _mechanism(asked, table)
+    section = asked.document.data.counts
+    source = asked.source if counts is None else counts
+    target = _target(asked, table, out)
+    with _bar() as tell:
+        made = stream_release(
+            mechanism,
+            source,
+            target,
+            store=store,
+            column=column or (section.value if section is not None and counts is None else None),
+            resume=resume,
+            progress=tell,
+        )
+    if as_json:
+        summary = {
+            "folder": str(target),
+            "release_id": made.release_id,
+            "guarantee": made.guarantee.kind,
+            "budget": made.design.budget.as_dict(),
+            "cells": made.design.query.size,
+            "sha256": made.sha256,
+        }
+        print(json.dumps(summary, ensure_ascii=False))
+        return
+    console = Console(highlight=False)
+    console.print(f"Published: {escape(str(target))}", soft_wrap=True)
+    console.print(f"Check it with: subspacedp stream verify {escape(str(target))}", soft_wrap=True)
+
+
+@stream_app.command()
+def verify(
+    folder: Annotated[Path, typer.Argument(help="The folder of a streamed release.")],
+    as_json: Json = False,
+) -> None:
+    """Check a streamed release with its files alone, block by block."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    from subspacedp.cli.show import checks_table
+    from subspacedp.distributed import verify_stream
+
+    if not folder.is_dir():
+        raise ReleaseError(f"There is no folder `{folder}`.")
+    result = verify_stream(folder)
+    if as_json:
+        checks = [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in result.checks]
+        report = {"folder": str(folder), "ok": result.ok, "stamp": result.stamp, "checks": checks}
+        print(json.dumps(report))
+    else:
+        console = Console(highlight=False)
+        console.print(checks_table(result))
+        if result.stamp:
+            console.print(f"[bold yellow]{escape(result.stamp)}[/]")
+    raise typer.Exit(0 if result.ok else 1)
+
+
+@stream_app.command()
+def discard(
+    folder: Annotated[Path, typer.Argument(help="The folder that the release was to go to.")],
+) -> None:
+    """Destroy the key and the blocks of a release that did not finish."""
+    from subspacedp.distributed import discard as throw_away
+
+    if not throw_away(folder):
+        raise ReleaseError(f"There is no unfinished release to `{folder}`.")
+    typer.echo("The unfinished release and its key are destroyed; what it had drawn is lost.")
+
+
+def _mechanism(asked: Specification, name: str | None) -> Mechanism:
+    from subspacedp.mechanisms import design
+    from subspacedp.publication import SpecificationError
+
+    table = asked.table(name)
+    if asked.document.data.counts is None:
+        raise SpecificationError(
+            "A table larger than memory has been counted before: name it in `data.counts`."
+        )
+    if asked.document.budget is not None:
+        raise SpecificationError(
+            "A streamed release cannot be paid from a ledger: leave out `budget`, and enter what "
+            "is spent by hand."
+        )
+    if table.sums or table.mechanism not in ("auto", "projected"):
+        raise SpecificationError(
+            f"The table `{table.name}` is streamed by the projected mechanism, without sums."
+        )
+    if table.from_data:
+        raise SpecificationError("The labels of a large table must be listed, not read off it.")
+    return design(
+        table.domain(),
+        table.held(),
+        table.budget(),
+        neighbours=asked.neighbours,
+        mechanism="projected",
+        decimals=table.publish.decimals,
+    )
+
+
+def _target(asked: Specification, name: str | None, out: Path | None) -> Path:
+    to = asked.table(name).publish.to
+    if out is not None:
+        return out
+    if to is None:
+        raise ReleaseError("Say where to write: --out, or `publish.to` in the specification.")
+    return asked.folder / to
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[Progress], None]]:
+    """A bar on standard error with the time left."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TextColumn("[dim]{task.fields[left]}[/]"),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=None, left="")
+
+        def tell(progress: Progress) -> None:
+            bar.update(
+                task,
+                description=progress.stage,
+                total=progress.total,
+                completed=progress.done,
+                left=progress.time_left,
+            )
+
+        yield tell

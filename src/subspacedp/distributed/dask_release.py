@@ -1,0 +1,304 @@
+"""The same release on a Dask array: any chunks, any cluster, one process or many.
+
+Noise, totals and values of a chunk depend on the keys, the chunk's place in the table and the
+totals of the noise alone, so chunks need nothing from each other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import accumulate, pairwise, product
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.distributed.blocks import (
+    PIECE,
+    BoxFacts,
+    Reconstruction,
+    add_totals,
+    empty_totals,
+    margins_of,
+    noise_totals,
+    read_design,
+    split_totals,
+    whole_counts,
+)
+from subspacedp.distributed.cell_noise import CellNoise
+from subspacedp.distributed.stores import NPY, NpyFile, check_kind
+from subspacedp.distributed.streamed import CERTIFICATE, READ, StreamedRelease, load_stream
+from subspacedp.distributed.streaming import release_keys
+from subspacedp.errors import DataError, ReleaseError
+from subspacedp.invariants import HeldValues
+from subspacedp.mechanisms import Mechanism
+from subspacedp.mechanisms.base import package_version
+from subspacedp.noise import Keystream, ReleaseKeys
+from subspacedp.parallel import compiled
+from subspacedp.privacy import Guarantee
+from subspacedp.release import Design, Release, new_folder
+from subspacedp.release.certificate import certificate_text
+from subspacedp.tables.boxes import Box, blocks
+
+__all__ = ["DaskRelease", "WorkerKeys", "release_dask"]
+
+Int64Array = npt.NDArray[np.int64]
+AT_ONCE = 8  # totals that one task adds up
+
+
+class WorkerKeys:
+    """The subkeys of one release, raw, for workers: unlike any other key here it can be pickled.
+
+    Whoever has one can compute the noise of every cell and take it out of what is published. It is
+    part of the tasks, so it reaches the scheduler and every worker, through whatever network is
+    between them: all of these must be trusted with the confidential table itself (which they read
+    anyway), connections that leave a machine need TLS, and no graph that holds it may be stored or
+    shown. `release_dask` keeps it out of the names of tasks and out of what it returns.
+    """
+
+    def __init__(self, keys: ReleaseKeys, law: Any) -> None:
+        purposes = ["dither"]
+        for i in range(len(law.components())):
+            purposes += [f"noise/{i}", f"refinement/{i}"]
+        self._raw = {purpose: keys.subkey(purpose) for purpose in purposes}
+
+    def stream(self, purpose: str) -> Keystream:
+        """The keystream of one purpose."""
+        return Keystream(self._raw[purpose])
+
+    def __repr__(self) -> str:
+        return "WorkerKeys(keys hidden)"
+
+    def __dask_tokenize__(self) -> str:
+        raise TypeError("keys are secret: no name is derived from them")
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class DaskRelease:
+    """A release whose values are a Dask array, computed and kept by the cluster.
+
+    The other fields are those of `Release`. The array holds results, not the way to them: neither
+    keys nor the confidential table can be reached from it.
+    """
+
+    design: Design
+    values: Any
+    exact: HeldValues
+    release_id: str
+    seeded: bool
+    version: str
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the release promises."""
+        return self.design.guarantee
+
+    def to_release(self) -> Release:
+        """The release with its values in this process's memory."""
+        return Release(
+            design=self.design,
+            values=np.ascontiguousarray(self.values.compute()),
+            exact=self.exact,
+            release_id=self.release_id,
+            seeded=self.seeded,
+            version=self.version,
+        )
+
+    def save(self, folder: str | PathLike[str]) -> StreamedRelease:
+        """Write values and certificate to a new folder, as `stream_release` does; all or nothing.
+
+        Values come to this process block by block.
+        """
+        shape = self.design.query.shape
+        kind = np.dtype("<i8" if self.design.decimals == 0 else "<f8")
+        digest = hashlib.sha256(f"{kind.str} {shape}".encode())
+        with new_folder(folder) as scratch:
+            store = NpyFile(scratch / NPY, shape, kind)
+            store.create()
+            for number, box in enumerate(blocks(shape, READ)):
+                place = tuple(slice(lo, hi) for lo, hi in zip(box.lower, box.upper, strict=True))
+                part = np.ascontiguousarray(self.values[place].compute(), kind).reshape(-1)
+                digest.update(part.view(np.uint8).data)
+                store.write(number, box, part)
+            made = StreamedRelease(
+                folder=Path(folder),
+                design=self.design,
+                exact=self.exact,
+                release_id=self.release_id,
+                seeded=self.seeded,
+                version=self.version,
+                sha256=digest.hexdigest(),
+                store="npy",
+            )
+            text = certificate_text(made.certificate()) + "\n"
+            (scratch / CERTIFICATE).write_text(text, "utf-8")
+        return load_stream(folder)
+
+    def __repr__(self) -> str:
+        stamp = ", NOT FOR PUBLICATION (seeded)" if self.seeded else ""
+        return f"DaskRelease({self.design!r}, guarantee {self.guarantee.kind}{stamp})"
+
+
+def release_dask(mechanism: Mechanism, array: Any, *, seed: int | None = None) -> DaskRelease:
+    """Release a table of counts that is a Dask array.
+
+    Parameters
+    ----------
+    mechanism
+        A projected mechanism on the cells of a domain, with margins held.
+    array
+        The confidential counts as a Dask array of the domain's shape, in any chunks.
+    seed
+        Only for examples and tests, as in `Mechanism.release`.
+
+    Guarantees
+    ----------
+    1. Values and held totals are those of `mechanism.release` with the same keys, bit for bit,
+       for any chunks and any scheduler.
+    2. Everything is computed before it returns, each chunk from one reading of the array. Nothing
+       that is returned can make values again: a graph that could would put the same noise on
+       whatever the table says by then, and two such releases tell their difference.
+
+    Notes
+    -----
+    It runs where Dask runs: on the cluster of the current `distributed.Client`, else on the local
+    scheduler. The keys go along; see `WorkerKeys` for who must be trusted with them.
+    """
+    design = read_design(mechanism)
+    table = _checked(array, design)
+    dask, da = _module("dask"), _module("dask.array")
+    keys = release_keys(design, seed)
+    worker = WorkerKeys(keys, design.law)
+    boxes = _boxes(table.chunks)
+    shared = dask.delayed(design, pure=False, traverse=False)
+    task = _Tasks(dask.delayed)
+    residual = task.sum([task.call(_noise, shared, worker, box) for box in boxes])
+    reconstruct = task.call(_reconstruction, shared, residual)
+    chunks = list(table.to_delayed().ravel())
+    pairs = [
+        task.call(_values, reconstruct, worker, box, chunk)
+        for box, chunk in zip(boxes, chunks, strict=True)
+    ]
+    values = [task.call(_first, pair) for pair in pairs]
+    facts = task.sum([task.call(_second, pair) for pair in pairs])
+    *values, facts = dask.persist(*values, facts)
+    totals, seen = facts.compute()
+    seen.check(mechanism)
+    return DaskRelease(
+        design=design,
+        values=_assembled(da, values, boxes, table.chunks, design),
+        exact=split_totals(margins_of(design), totals),
+        release_id=keys.release_id,
+        seeded=seed is not None,
+        version=package_version(),
+    )
+
+
+def _module(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise ReleaseError("`dask` is not installed; it comes with subspacedp[large].") from None
+
+
+def _checked(array: Any, design: Design) -> Any:
+    if not isinstance(array, _module("dask.array").Array):
+        raise DataError(f"The counts must be a Dask array; got a {type(array).__name__}.")
+    if array.shape != design.query.shape:
+        raise DataError(
+            f"The counts must have the domain's shape {design.query.shape}; got {array.shape}."
+        )
+    check_kind(array.dtype, "The Dask array")
+    # Small tables are made by NumPy, all at once, as in memory.
+    return array if compiled(design.query.size) else array.rechunk(-1)
+
+
+def _boxes(chunks: Sequence[Sequence[int]]) -> list[Box]:
+    stretches = [list(pairwise(accumulate(sizes, initial=0))) for sizes in chunks]
+    return [
+        Box(tuple(lo for lo, _ in place), tuple(hi for _, hi in place))
+        for place in product(*stretches)
+    ]
+
+
+class _Tasks:
+    """Tasks without names that depend on their arguments."""
+
+    def __init__(self, delayed: Any) -> None:
+        self._delayed = delayed
+
+    def call(self, function: Any, *arguments: Any) -> Any:
+        return self._delayed(function, pure=False, traverse=False)(*arguments)
+
+    def sum(self, parts: list[Any]) -> Any:
+        """Add up, a few at a time, so that no task holds many tables of totals."""
+        while len(parts) > 1:
+            groups = [parts[i : i + AT_ONCE] for i in range(0, len(parts), AT_ONCE)]
+            parts = [self.call(_add, *group) for group in groups]
+        return parts[0]
+
+
+def _noise(design: Design, keys: WorkerKeys, box: Box) -> tuple[Int64Array, BoxFacts]:
+    """C·noise of one chunk; no data are read."""
+    totals = empty_totals(margins_of(design))
+    if box.size:
+        noise_totals(design, CellNoise(design.law, keys), box, totals)
+    return totals, BoxFacts()
+
+
+def _add(*parts: tuple[Int64Array, BoxFacts]) -> tuple[Int64Array, BoxFacts]:
+    totals, facts = parts[0][0].copy(), parts[0][1]
+    for more, seen in parts[1:]:
+        totals += more
+        facts = facts + seen
+    return totals, facts
+
+
+def _reconstruction(design: Design, noise: tuple[Int64Array, BoxFacts]) -> Reconstruction:
+    made = Reconstruction(design, split_totals(margins_of(design), noise[0]))
+    made.prepare()
+    return made
+
+
+def _values(
+    reconstruction: Reconstruction, keys: WorkerKeys, box: Box, chunk: npt.NDArray[Any]
+) -> tuple[npt.NDArray[Any], tuple[Int64Array, BoxFacts]]:
+    """Values of one chunk, with the held totals of its counts."""
+    design = reconstruction.design
+    held, noise = margins_of(design), CellNoise(design.law, keys)
+    counts = np.empty(box.size, np.int64)
+    whole_counts(np.ascontiguousarray(chunk), counts)
+    totals, facts = empty_totals(held), BoxFacts()
+    if not box.size:
+        return np.empty(box.shape, reconstruction.dtype), (totals, facts)
+    starts, length = box.runs(design.query.shape)
+    add_totals(held, box, counts, totals)
+    for at in range(0, box.size, PIECE):
+        facts = facts + BoxFacts.of(counts[at : at + PIECE])
+    noise.add(starts, length, counts, counts)
+    values = reconstruction.apply(counts, box, keys.stream("dither"))
+    return values.reshape(box.shape), (totals, facts)
+
+
+def _first(pair: tuple[Any, Any]) -> Any:
+    return pair[0]
+
+
+def _second(pair: tuple[Any, Any]) -> Any:
+    return pair[1]
+
+
+def _assembled(
+    da: Any, values: list[Any], boxes: list[Box], chunks: Sequence[Sequence[int]], design: Design
+) -> Any:
+    """The chunks as one array again."""
+    kind = np.int64 if design.decimals == 0 else np.float64
+    nested = np.empty([len(sizes) for sizes in chunks], object)
+    for place, value, box in zip(np.ndindex(*nested.shape), values, boxes, strict=True):
+        nested[place] = da.from_delayed(value, box.shape, kind)
+    return da.block(nested.tolist())

@@ -1,0 +1,194 @@
+"""The two passes over the blocks of a table: totals of the noise, then values."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.distributed.blocks import (
+    BoxFacts,
+    Reconstruction,
+    add_totals,
+    empty_totals,
+    margins_of,
+    measure,
+    noise_totals,
+    split_totals,
+)
+from subspacedp.distributed.cell_noise import CellNoise
+from subspacedp.distributed.progress import Reporter
+from subspacedp.distributed.resume import BlockTags, Workspace
+from subspacedp.distributed.stores import Source, Store, writing
+from subspacedp.errors import DataError, ReleaseError
+from subspacedp.mechanisms import Mechanism
+from subspacedp.noise import ReleaseKeys
+from subspacedp.parallel import thread_count
+from subspacedp.release import Design
+from subspacedp.tables.boxes import Box
+
+__all__ = ["SecondPass", "first_pass", "source_changed"]
+
+Int64Array = npt.NDArray[np.int64]
+
+
+def source_changed(target: Path) -> DataError:
+    """Why an unfinished release is not gone on with."""
+    return DataError(
+        f"The source changed since the release to `{target}` was begun: its noise must not serve "
+        "other data. Discard it and begin anew.",
+        changed=True,
+    )
+
+
+def first_pass(
+    design: Design, keys: ReleaseKeys, boxes: list[Box], report: Reporter
+) -> tuple[Int64Array, ...]:
+    """C·noise, in exact integers modulo 2**64."""
+    held = margins_of(design)
+    noise = CellNoise(design.law, keys)
+    totals = empty_totals(held)
+    lock, local = threading.Lock(), threading.local()
+    partial: list[Int64Array] = []
+
+    def work(box: Box) -> None:
+        if not hasattr(local, "totals"):
+            local.totals = empty_totals(held)
+            with lock:
+                partial.append(local.totals)
+        noise_totals(design, noise, box, local.totals)
+        with lock:
+            report.add(box.size)
+
+    _each(work, boxes, thread_count())
+    for part in partial:
+        totals += part
+    return split_totals(held, totals)
+
+
+class SecondPass:
+    """Counts in, values out; totals of the counts and the digest of the values on the way."""
+
+    def __init__(
+        self, mechanism: Mechanism, design: Design, table: Source, space: Workspace, target: Store,
+        residual: tuple[Int64Array, ...], report: Reporter,
+    ) -> None:  # fmt: skip
+        self.mechanism, self.design, self.table = mechanism, design, table
+        self.space, self.target, self.report = space, target, report
+        self.held = margins_of(design)
+        self.shape = design.query.shape
+        self.noise = CellNoise(design.law, space.keys)
+        self.coins = space.keys.stream("dither")
+        self.tags = BlockTags(space.keys)
+        self.reconstruction = Reconstruction(design, residual)
+        self.reconstruction.prepare()
+        kind = "<i8" if design.decimals == 0 else "<f8"
+        self.digest = hashlib.sha256(f"{kind} {self.shape}".encode())
+        self.totals, self.facts = empty_totals(self.held), BoxFacts()
+        self._turn, self._failed = 0, False
+        self._order, self._lock = threading.Condition(), threading.Lock()
+        self._local = threading.local()
+
+    def run(self, boxes: list[Box]) -> None:
+        """All blocks; one thread more than processors, so that none waits for the disk."""
+        workers = min(len(boxes), thread_count() + 1)
+        longest = max(box.size for box in boxes)
+        partial: list[Int64Array] = []
+
+        def work(item: tuple[int, Box]) -> None:
+            if not hasattr(self._local, "room"):
+                self._local.room = np.empty(longest, np.int64)
+                self._local.totals = empty_totals(self.held)
+                with self._lock:
+                    partial.append(self._local.totals)
+            try:
+                self._block(*item)
+            except BaseException:
+                with self._order:
+                    self._failed = True
+                    self._order.notify_all()
+                raise
+
+        _each(work, list(enumerate(boxes)), workers)
+        for part in partial:
+            self.totals += part
+        self.facts.check(self.mechanism)
+
+    def _block(self, number: int, box: Box) -> None:
+        counts: Int64Array = self._local.room[: box.size]
+        self.table.read(box, self.shape, counts)
+        known = self.space.done.get(number)
+        values = (
+            self._release(number, box, counts)
+            if known is None
+            else self._again(number, box, counts, *known)
+        )
+        self._hash(number, values)
+        with self._lock:
+            self.report.add(box.size)
+
+    def _release(self, number: int, box: Box, counts: Int64Array) -> npt.NDArray[Any]:
+        """Measure, reconstruct and write a block, in the memory of its counts."""
+        read = self.tags.make("read", number, counts)
+        for found in measure(self.design, self.noise, box, counts, self._local.totals):
+            self._look(found)
+        values = self.reconstruction.apply(counts, box, self.coins)
+        writing(lambda: self.target.write(number, box, values), self.space.folder)
+        written = self.tags.make("written", number, values)
+        writing(lambda: self.space.record(number, read, written), self.space.folder)
+        return values
+
+    def _again(
+        self, number: int, box: Box, counts: Int64Array, read: str, written: str
+    ) -> npt.NDArray[Any]:
+        """A block that was finished before: the same data still, and the same values."""
+        if not self.tags.fits(read, "read", number, counts):
+            raise source_changed(self.space.target)
+        self._look(BoxFacts.of(counts))
+        add_totals(self.held, box, counts, self._local.totals)
+        values = self.target.read(number, box)
+        if not self.tags.fits(written, "written", number, values):
+            raise ReleaseError(
+                f"Block {number} of the unfinished release to `{self.space.target}` is not what "
+                "was written there: it was truncated or altered. Discard the release and begin "
+                "anew."
+            )
+        return values
+
+    def _look(self, facts: BoxFacts) -> None:
+        """Refuse counts that no release can be made of; what is refused depends on them alone."""
+        if facts.negative:
+            raise DataError(f"At least {facts.negative} of the counts are negative.")
+        with self._lock:
+            self.facts = self.facts + facts
+            self.facts.check(self.mechanism)
+
+    def _hash(self, number: int, values: npt.NDArray[Any]) -> None:
+        """Add a block to the digest of all values when its turn has come."""
+        with self._order:
+            self._order.wait_for(lambda: self._turn == number or self._failed)
+            if self._failed:
+                return
+        self.digest.update(values.reshape(-1).view(np.uint8).data)
+        with self._order:
+            self._turn += 1
+            self._order.notify_all()
+
+
+def _each(work: Callable[[Any], None], items: Iterable[Any], workers: int) -> None:
+    """Call `work` on all items, in their order, by some threads; the first error ends it."""
+    with ThreadPoolExecutor(max(1, workers)) as pool:
+        pending = [pool.submit(work, item) for item in items]
+        try:
+            for one in pending:
+                one.result()
+        except BaseException:
+            for one in pending:
+                one.cancel()
+            raise

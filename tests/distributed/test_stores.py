@@ -1,0 +1,182 @@
+"""Tables in `.npy`, Parquet and zarr, read and written in blocks."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.distributed.streams import COUNTS, DOMAIN, mechanism, same
+
+import subspacedp as sdp
+from subspacedp import distributed
+from subspacedp.distributed.stores import open_source
+from subspacedp.tables.boxes import blocks
+
+CELLS = 9_900
+
+
+def write_npy(path, counts=COUNTS):
+    np.save(path / "table.npy", counts)
+    return path / "table.npy"
+
+
+def write_parquet(path, counts=COUNTS, rows=7_001):
+    table = pa.table({"label": ["x"] * counts.size, "n": counts.ravel()})
+    pq.write_table(table, path / "table.parquet", row_group_size=rows)
+    return path / "table.parquet"
+
+
+def write_partitions(path, counts=COUNTS):
+    (path / "parts").mkdir()
+    for i, part in enumerate(np.array_split(counts.ravel(), 11)):
+        file = path / "parts" / f"{i:03d}.parquet"
+        pq.write_table(pa.table({"n": part}), file, row_group_size=3_000)
+    return path / "parts"
+
+
+def write_zarr(path, counts=COUNTS):
+    zarr = pytest.importorskip("zarr")
+    array = zarr.create_array(
+        str(path / "table.zarr"), shape=counts.shape, chunks=(7, 11, 40), dtype=counts.dtype
+    )
+    array[:] = counts
+    return path / "table.zarr"
+
+
+SOURCES = [write_npy, write_parquet, write_partitions, write_zarr]
+
+
+@pytest.mark.parametrize("write", SOURCES)
+@pytest.mark.parametrize("cells", [1_000, CELLS, DOMAIN.size])
+def test_every_source_is_read_in_any_blocks(tmp_path, write, cells):
+    source = open_source(write(tmp_path))
+    for box in blocks(DOMAIN.shape, cells)[:20]:
+        out = np.full(box.size, -7)
+        source.read(box, DOMAIN.shape, out)
+        start = np.ravel_multi_index(box.lower, DOMAIN.shape)
+        assert np.array_equal(out, COUNTS.ravel()[start : start + box.size])
+
+
+@pytest.mark.parametrize("store", ["npy", "parquet", "zarr"])
+@pytest.mark.parametrize("write", SOURCES)
+def test_every_source_to_every_store(tmp_path, write, store):
+    made = mechanism()
+    memory = made.release(sdp.Table(COUNTS, DOMAIN), seed=7)
+    streamed = distributed.stream_release(
+        made, write(tmp_path), tmp_path / "out", store=store, seed=7, block_cells=CELLS
+    )
+    assert same(streamed, memory)
+    assert distributed.verify_stream(tmp_path / "out").ok
+    if store == "parquet":
+        rows = streamed.values().to_table()["value"].to_numpy()
+        assert np.array_equal(rows, memory.values.ravel())
+    else:
+        assert np.array_equal(np.asarray(streamed.values()[:]), memory.values)
+
+
+@pytest.mark.parametrize("kind", ["<i8", ">i8", "<i4", "<u2", "<u8", "|i1"])
+def test_whole_numbers_of_any_type(tmp_path, kind):
+    source = write_npy(tmp_path, COUNTS.astype(kind))
+    memory = mechanism().release(sdp.Table(COUNTS, DOMAIN), seed=7)
+    assert same(distributed.stream_release(mechanism(), source, tmp_path / "o", seed=7), memory)
+
+
+def test_a_list_of_cells_may_stand_for_the_table(tmp_path):
+    source = write_npy(tmp_path, COUNTS.ravel())
+    memory = mechanism().release(sdp.Table(COUNTS, DOMAIN), seed=7)
+    assert same(distributed.stream_release(mechanism(), source, tmp_path / "o", seed=7), memory)
+
+
+def bad_npy_order(path):
+    return write_npy(path, np.asfortranarray(COUNTS))
+
+
+def bad_npy_cut(path):
+    file = write_npy(path)
+    with file.open("r+b") as opened:
+        opened.truncate(file.stat().st_size - 1)
+    return file
+
+
+def bad_npy(path):
+    (path / "table.npy").write_bytes(b"nonsense")
+    return path / "table.npy"
+
+
+def bad_npy_floats(path):
+    return write_npy(path, COUNTS.astype(float))
+
+
+def bad_parquet(path):
+    (path / "table.parquet").write_bytes(b"nonsense")
+    return path / "table.parquet"
+
+
+def bad_parquet_rows(path):
+    return write_parquet(path, COUNTS[1:])
+
+
+def bad_parquet_columns(path):
+    pq.write_table(pa.table({"n": COUNTS.ravel(), "m": COUNTS.ravel()}), path / "two.parquet")
+    return path / "two.parquet"
+
+
+def bad_parquet_missing(path):
+    column = pa.array([None, *COUNTS.ravel()[1:].tolist()])
+    pq.write_table(pa.table({"n": column}), path / "gaps.parquet")
+    return path / "gaps.parquet"
+
+
+def bad_zarr(path):
+    (path / "table.zarr").mkdir()
+    (path / "table.zarr" / "zarr.json").write_text("{}", "utf-8")
+    return path / "table.zarr"
+
+
+def bad_suffix(path):
+    (path / "table.txt").write_text("1 2 3", "utf-8")
+    return path / "table.txt"
+
+
+BAD = {
+    bad_npy_order: "column-major",
+    bad_npy_cut: "truncated",
+    bad_npy: "not a readable .npy",
+    bad_npy_floats: "whole numbers",
+    bad_parquet: "not readable Parquet",
+    bad_parquet_rows: "shape",
+    bad_parquet_columns: "name one",
+    bad_parquet_missing: "missing",
+    bad_zarr: "not a readable zarr",
+    bad_suffix: "neither",
+    lambda path: path / "nowhere.npy": "no table",
+}
+
+
+@pytest.mark.parametrize("make", BAD, ids=lambda f: f.__name__)
+def test_bad_files_are_refused_in_one_sentence(tmp_path, make):
+    source = make(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(sdp.SubspaceDPError, match=BAD[make]):
+        distributed.stream_release(mechanism(), source, tmp_path / "out")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_named_column_is_taken(tmp_path):
+    file = bad_parquet_columns(tmp_path)
+    memory = mechanism().release(sdp.Table(COUNTS, DOMAIN), seed=7)
+    made = distributed.stream_release(mechanism(), file, tmp_path / "o", column="m", seed=7)
+    assert same(made, memory)
+    with pytest.raises(sdp.SubspaceDPError, match="no column `k`"):
+        distributed.stream_release(mechanism(), file, tmp_path / "p", column="k")
+
+
+@pytest.mark.parametrize("store", ["npy", "parquet", "zarr"])
+def test_values_cut_short_after_the_release_are_found(tmp_path, store):
+    distributed.stream_release(
+        mechanism(), COUNTS, tmp_path / "out", store=store, block_cells=CELLS
+    )
+    files = [p for p in (tmp_path / "out").rglob("*") if p.is_file() and p.suffix != ".json"]
+    largest = max(files, key=lambda p: p.stat().st_size)
+    with largest.open("r+b") as opened:
+        opened.truncate(largest.stat().st_size // 2)
+    assert not distributed.verify_stream(tmp_path / "out").ok
