@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from subspacedp import datasets, inference
+    from subspacedp import datasets, distributed, inference
     from subspacedp.disclosure import audit_invariants, audit_privacy, audit_releases
     from subspacedp.errors import SubspaceDPError
     from subspacedp.invariants import LinearInvariants, hold, zeros
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
         Domain,
         GeneralQuery,
         LinearQuery,
+        LocalEntries,
+        Margins,
+        MarginTables,
         ReplaceOne,
         Table,
         check_sensitivity,
@@ -53,6 +56,9 @@ __all__ = [
     "GeneralQuery",
     "LinearInvariants",
     "LinearQuery",
+    "LocalEntries",
+    "MarginTables",
+    "Margins",
     "PureDP",
     "Release",
     "ReplaceOne",
@@ -71,6 +77,7 @@ __all__ = [
     "compose",
     "datasets",
     "design",
+    "distributed",
     "gaussian_delta",
     "hold",
     "impose",
@@ -111,6 +118,9 @@ _HOME = {
         "Domain",
         "GeneralQuery",
         "LinearQuery",
+        "LocalEntries",
+        "MarginTables",
+        "Margins",
         "ReplaceOne",
         "Table",
         "check_sensitivity",
@@ -120,7 +130,7 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("datasets", "inference"):
+    if name in ("datasets", "distributed", "inference"):
         return import_module(f"subspacedp.{name}")
     module = _MODULE_OF.get(name)
     if module is None:

@@ -183,14 +183,15 @@ def test_a_sum_that_no_replacement_changes_has_hardly_any_noise():
 def test_error_is_within_the_stated_gap_and_never_above_the_others(case, relation):
     query, held = case
     found = compare(query, held, GAUSS, neighbours=relation)
-    errors = {entry.name: entry.error for entry in found.entries}
+    errors = {entry.name: entry.error for entry in found.entries if entry.error is not None}
     assert errors["optimal"] <= min(errors.values()) * (1 + 1e-4)
     best = next(e.mechanism for e in found.entries if e.name == "optimal").optimality()
     assert best.gap <= 1e-3
     assert best.bound <= min(errors.values())
     for entry in found.entries:
-        other = entry.mechanism.optimality()
-        assert other.bound <= best.error * (1 + 1e-9)
+        if entry.mechanism is not None:
+            other = entry.mechanism.optimality()
+            assert other.bound <= best.error * (1 + 1e-9)
 
 
 def test_dual_value_against_the_solver():
@@ -274,7 +275,7 @@ def test_auto_takes_the_least_error_and_says_why():
     assert "optimal: expected squared error" in made.why
     assert "the others: projected" in made.why
     pure = sdp.design(PREFIX, None, sdp.PureDP(1.0), mechanism="auto")
-    assert pure.design.mechanism in ("projected", "extended")
+    assert pure.design.mechanism == "knorm"
     assert "not applicable: correlated, optimal" in pure.why
     domain = sdp.Domain([sdp.Axis("a", range(6))])
     cells = sdp.design(domain, sdp.hold(), GAUSS, mechanism="auto")

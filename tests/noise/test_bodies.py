@@ -11,7 +11,6 @@ import pytest
 from scipy.optimize import linprog
 
 from subspacedp.errors import ReleaseError
-from subspacedp.noise import bodies
 from subspacedp.noise.bodies import (
     Box,
     CrossPolytope,
@@ -20,9 +19,12 @@ from subspacedp.noise.bodies import (
     Exchanges,
     Polytope,
     SkewCross,
+    Swaps,
     as_body,
     enclosing,
     fit,
+    fitting,
+    polytope,
 )
 
 ONE = Fraction(1)
@@ -38,6 +40,8 @@ FLAT = {
     "skew": SkewCross(((2, 1), (-1, 3)), Fraction(3, 2)),
     "hexagon": Polytope.hull(HEXAGON),
     "solid": Polytope.hull(SOLID),
+    "swaps": Swaps(((1, 0), (0, 2), (-1, -1))),
+    "swaps and one apart": Swaps(((3, 1), (-1, 2)), ((0, 2),)),
 }
 SUMS = {"exchanges": Exchanges(3), "deviations": Deviations((3,)), "groups": Deviations((2, 2))}
 
@@ -93,6 +97,7 @@ def test_norms_of_hulls_are_those_of_a_linear_programme():
         (Polytope.hull(HEXAGON), HEXAGON, 1),
         (Polytope.hull(SOLID), SOLID, 1),
         (SkewCross(((2, 1), (-1, 3)), Fraction(3, 2)), [[3, 1.5], [-1.5, 4.5]], 1),
+        (Swaps(((1, 0), (0, 2), (-1, -1))), [[1, -2], [2, 1], [1, 3]], 1),
         (Exchanges(3), [unit3[0] - unit3[1], unit3[0] - unit3[2], unit3[1] - unit3[2]], 1),
         (Deviations((3,)), centred, 3),
     ]
@@ -139,6 +144,9 @@ def test_facets_are_exact_for_entries_far_beyond_floats():
         (CrossPolytope((Fraction(1), Fraction(2), Fraction(5))), np.diag([1, 2, 5])),
         (Box((ONE, 2 * ONE, 3 * ONE)), [[1, 2, 3], [1, 2, -3], [1, -2, 3], [-1, 2, 3]]),
         (SkewCross(((2, 1, 0), (0, 3, 1), (1, 1, 2))), [[2, 1, 0], [0, 3, 1], [1, 1, 2]]),
+        (Swaps(((1, 0), (0, 2), (-1, -1))), [[1, -2], [2, 1], [1, 3]]),
+        (Swaps(((1, 0, 0), (0, 2, 1), (-1, -1, 3)), ((2, 1, -1),)),
+         [[1, -2, -1], [2, 1, -3], [1, 3, -2], [2, 1, -1]]),
     ],
 )  # fmt: skip
 def test_volume_and_moments_agree_with_the_hull(body, vertices):
@@ -195,7 +203,7 @@ def test_enclosing_bodies_hold_every_vector_exactly(vectors):
     made = enclosing(vectors)
     assert {type(body) for body in made} == {CrossPolytope, Box, Ellipsoid, SkewCross}
     for body in made:
-        assert all(body.holds(v) for v in vectors)
+        assert body.holds(vectors)
         # None is needlessly large: shrunk by a thousandth, it would not hold all of them.
         largest = max(float(body.gauge(v)) for v in vectors) ** (1 / body.degree)
         assert largest > 0.999
@@ -215,7 +223,7 @@ def test_what_can_be_sampled_is_taken_itself():
         assert type(made.body) is kind
         assert made.own
         assert made.price == 1.0
-        assert all(made.body.holds(v) for v in np.asarray(vectors).tolist())
+        assert made.body.holds(vectors)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
@@ -224,7 +232,7 @@ def test_random_vectors_lie_in_their_body_and_its_norm_is_that_of_the_hull(k):
     for number in (k, k + 1, 3 * k):
         vectors = rng.integers(-50, 51, (number, k)).tolist()
         body = fit(vectors, Fraction(1, 10), exact=True).body
-        assert all(body.holds(v) for v in vectors)
+        assert body.holds(vectors)
         for z in rng.integers(-90, 91, (5, k)).tolist():
             assert math.isclose(float(body.gauge(z)), hull_norm(z, vectors), rel_tol=1e-7)
 
@@ -239,7 +247,7 @@ def test_otherwise_the_enclosing_body_has_a_price():
 
 def test_the_bound_on_a_price_is_never_below_the_price(monkeypatch):
     rng = np.random.default_rng(3)
-    monkeypatch.setattr(bodies, "MOST_TRIALS", 1.0 + 1e-3)
+    monkeypatch.setattr(fitting, "MOST_TRIALS", 1.0 + 1e-3)
     for k in (2, 3, 4):
         vectors = rng.integers(-(2**20), 2**20, (3 * k, k)).tolist()
         vectors += (2**20 * np.eye(k, dtype=int)).tolist()
@@ -249,7 +257,7 @@ def test_the_bound_on_a_price_is_never_below_the_price(monkeypatch):
         hull = Polytope.hull(vectors)
         assert math.isclose(exact.price, exact.body.spread() / hull.spread(), rel_tol=1e-9)
         with monkeypatch.context() as m:
-            m.setattr(bodies, "MOST_DIMENSIONS", 1)
+            m.setattr(polytope, "MOST_DIMENSIONS", 1)
             bound = fit(vectors, Fraction(1, 10**6))
         assert bound.bound
         assert bound.body.spread() == exact.body.spread()
@@ -291,10 +299,12 @@ def test_exact_is_refused_in_one_sentence():
         (lambda: SkewCross(((1, 2), (2, 4))), "independent"),
         (lambda: SkewCross(((1, 2),)), "k corners"),
         (lambda: Exchanges(1), "two cells"),
+        (lambda: Swaps(((1, 2), (2, 4), (3, 6))), "independent"),
+        (lambda: Swaps(((1, 2), (2, 4))), "one kind of record more"),
         (lambda: Deviations((1, 1)), "one of them two"),
         (lambda: Exchanges(3).gauge((1, 0, 0)), "add up to zero"),
         (lambda: Polytope.hull([[1, 1], [2, 2]]), "hold what no person can change"),
-        (lambda: Polytope.hull([[0, 0]]), "not zero"),
+        (lambda: Polytope.hull([[0, 0]]), "nothing to protect"),
         (lambda: Polytope.hull(MANY), "too large"),
         (lambda: Polytope.hull(HEXAGON, Box((ONE, ONE))), "does not contain"),
         (lambda: fit([[1, -1, 0], [0, 1, -1]], ONE), "hold what no person can change"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests import dense, strategies
 
 from subspacedp.errors import DataError, DomainError
-from subspacedp.tables import Axis, Domain
+from subspacedp.tables import Axis, Cells, Domain, Table
 
 
 def domain() -> Domain:
@@ -57,12 +57,17 @@ def test_names_of_release_columns_are_reserved(name):
     assert sentence(lambda: Domain([Axis("a", ["x"], levels={name: ["p"]})])) == expected
 
 
-def test_a_domain_has_at_most_2_to_the_62_cells():
+def test_a_table_has_at_most_2_to_the_62_cells_and_a_domain_any_number():
     def cube(axes: int) -> Domain:
         return Domain([Axis(f"a{i}", range(2)) for i in range(axes)])
 
     assert cube(62).size == 2**62
-    assert sentence(lambda: cube(63)) == "A domain may have at most 2**62 cells."
+    assert cube(70).size == 2**70
+    refused = (
+        "A table may have at most 2**62 cells; ask for margins of a larger domain with `Margins`."
+    )
+    assert sentence(lambda: Cells(cube(63))) == refused
+    assert sentence(lambda: Table([0], cube(63))) == refused
 
 
 def test_margins_by_name_in_any_order():

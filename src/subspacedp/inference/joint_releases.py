@@ -12,7 +12,7 @@ from subspacedp.errors import InvariantError, ReleaseError
 from subspacedp.invariants import Held, HeldMargins, HeldMatrix, HeldValues, hold_matrix
 from subspacedp.release import Release
 from subspacedp.subspace import space_of
-from subspacedp.tables import Cells, Query
+from subspacedp.tables import Cells, Margins, Query
 
 __all__ = ["checked_releases", "joint_invariants"]
 
@@ -30,6 +30,11 @@ def checked_releases(releases: Iterable[Any]) -> tuple[Release, ...]:
         if not isinstance(release, Release):
             raise ReleaseError(f"`combine` takes releases; got a {type(release).__name__}.")
     first = chosen[0].design.query
+    if len(chosen) > 1 and isinstance(first, Margins):
+        raise ReleaseError(
+            "Releases of several margins at once are not combined here; combine their totals one "
+            "by one, by their standard errors."
+        )
     for number, release in enumerate(chosen[1:], 2):
         if not _same(first, release.design.query):
             raise ReleaseError(

@@ -8,11 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
+from subspacedp.inference.body_law import as_projected, norm_law
 from subspacedp.inference.group_laws import DigitGroups, Groups
 from subspacedp.inference.table_laws import Coordinates, Law, Normal, Shifted
 from subspacedp.invariants import HeldMargins
 from subspacedp.noise import DiscreteLaplace, KnownLaw, NoiseModel, RoundedGaussian
 from subspacedp.release import Release
+from subspacedp.release.body import BodyStrategy
 from subspacedp.release.design import Design
 from subspacedp.release.verify import recover, whole_steps
 from subspacedp.subspace import BasisStrategy, DigitPlan, MarginNullSpace
@@ -38,6 +40,14 @@ def law_of(release: Release, approximate: bool) -> Law:
         raise ReleaseError(
             "The held values of this release count all records and its other figures a bounded "
             "number a person, so no table of counts has a likelihood."
+        )
+    if isinstance(design.strategy, BodyStrategy):
+        plain = as_projected(release)
+        return norm_law(release, in_units(release)) if plain is None else law_of(plain, approximate)
+    if design.strategy is not None:
+        raise ReleaseError(
+            f"The likelihood of a release by the {design.mechanism} mechanism, which measures "
+            "something else than the answers, is not known here."
         )
     if design.basis is not None:
         return _coordinates(release, design.basis)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.results import check_release
-from subspacedp.invariants import HeldMargins, HeldValues
+from subspacedp.invariants import HeldMargins, HeldOfWorkload, HeldValues
 from subspacedp.release import Release
 from subspacedp.tables import Margin
 
@@ -49,6 +49,11 @@ def biased_non_negative(release: Release) -> FloatArray:
     steps. Its gradient at λ is C z − c with z = max(v + Cᵀλ, 0), so a λ where it vanishes gives z.
     """
     held = check_release(release, "A version without negative values").design.held
+    if isinstance(held, HeldOfWorkload):
+        raise ReleaseError(
+            "A version without negative values is not offered for several margins at once: margins "
+            "without negative values need not come from any table."
+        )
     if not isinstance(held, HeldMargins):
         raise ReleaseError(
             "A version without negative values is offered for held margins; this release holds "

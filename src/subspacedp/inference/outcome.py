@@ -12,6 +12,7 @@ import numpy.typing as npt
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.results import check_release
 from subspacedp.noise import DiscreteLaplace
+from subspacedp.noise.knorm import KNormLaw
 from subspacedp.release import Design, Release, checked_weights
 
 __all__ = ["Outcome"]
@@ -71,7 +72,8 @@ class Outcome:
     def unevenness(self) -> float:
         """The variance of a squared noise variable in units of its squared variance, at most."""
         law = getattr(self.plain.noise, "law", None)
-        return 5 + 1 / law.variance if isinstance(law, DiscreteLaplace) else 2.0
+        # Noise of any norm is log-concave, and no such noise has heavier tails than Laplace noise.
+        return 5 + 1 / law.variance if isinstance(law, DiscreteLaplace | KNormLaw) else 2.0
 
     def _weights(self, row: FloatArray) -> FloatArray:
         """The weights of the answers in a combination of the figures."""

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.mechanisms import MECHANISMS, Mechanism
+from subspacedp.mechanisms import MECHANISMS, Mechanism, mechanism_of
 from subspacedp.noise import ReleaseKeys
 from subspacedp.release import Release
 from subspacedp.release.estimates import check_level
@@ -184,7 +184,7 @@ def _mechanism(source: Release | Mechanism) -> Mechanism:
             "The invariants of this release were imposed on another mechanism, whose noise law is "
             "not known, so it has no replicates."
         )
-    return MECHANISMS[design.mechanism](design)
+    return mechanism_of(design)
 
 
 def _keys(mechanism: Mechanism, seed: int | None, place: int) -> ReleaseKeys:
@@ -197,7 +197,7 @@ def _keys(mechanism: Mechanism, seed: int | None, place: int) -> ReleaseKeys:
 
 
 def _draw(mechanism: Mechanism, keys: ReleaseKeys) -> npt.NDArray[Any]:
-    zeros = np.zeros(mechanism.design.query.shape, np.int64)
+    zeros = mechanism.nothing()
     exact = mechanism.design.held.sums(zeros)
     noisy = mechanism.add_noise(zeros, keys)
     return mechanism.reconstruct(noisy, exact, keys.stream("dither"), overwrite=True)

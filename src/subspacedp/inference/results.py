@@ -9,6 +9,7 @@ from typing import ClassVar, TypeVar
 
 from subspacedp.errors import ReleaseError
 from subspacedp.noise import DiscreteLaplace, JointNoise
+from subspacedp.noise.knorm import KNormLaw
 from subspacedp.release import Release
 from subspacedp.tables import Cells
 
@@ -68,9 +69,12 @@ def no_test(function: Function) -> Function:
 def fourth_cumulant(noise: JointNoise) -> float:
     """κ₄ of one noise variable; taken as 0 where it is not known to be positive.
 
-    A difference of two geometric variables has κ₄/κ₂² = 3 + 1/κ₂.
+    A difference of two geometric variables has κ₄/κ₂² = 3 + 1/κ₂. K-norm noise is log-concave, so
+    that no direction has more than 3.
     """
     law = getattr(noise, "law", None)
+    if isinstance(law, KNormLaw):
+        return 3 * noise.each**2
     return (3 + 1 / law.variance) * noise.each**2 if isinstance(law, DiscreteLaplace) else 0.0
 
 

@@ -9,11 +9,13 @@ from subspacedp.invariants.linear import (
     hold_matrix,
     zeros,
 )
+from subspacedp.invariants.workload import HeldOfWorkload
 
 __all__ = [
     "Held",
     "HeldMargins",
     "HeldMatrix",
+    "HeldOfWorkload",
     "HeldValues",
     "LinearInvariants",
     "StructuralZeros",

@@ -205,7 +205,7 @@ class HeldMargins:
         if [v.shape for v in arrays] != self.value_shapes:
             return "they do not have the shapes of the held margins"
         for i, (m, v) in enumerate(zip(self.margins, arrays, strict=True)):
-            if np.any(v[m.sizes == 0]):
+            if np.any(v[m.empty]):
                 return f"{m!r} has a total for a group without cells"
             for k, other in zip(self.margins[:i], arrays[:i], strict=True):
                 meet = m.meet(k)

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from subspacedp.errors import InvariantError
 from subspacedp.invariants.held import Held, HeldMargins, HeldValues
-from subspacedp.tables import Cells, Margin, Neighbours, Query
+from subspacedp.invariants.workload import hold_of_workload
+from subspacedp.tables import Cells, Margin, Margins, Neighbours, Query
 from subspacedp.tables.queries import exact_product, sparse_data
 
 if TYPE_CHECKING:
@@ -237,6 +238,8 @@ def hold_matrix(held: Held, query: Query) -> HeldMatrix:
 
 def bind(held: Held, query: Query) -> HeldMargins | HeldMatrix:
     """What an expression means on a query; margins alone keep their structure."""
+    if isinstance(query, Margins):
+        return hold_of_workload(held, query)
     if query.axes is not None and not held.linear and not held.zeros:
         counts = isinstance(query, Cells)
         margins = held.margins_on(query.axes)

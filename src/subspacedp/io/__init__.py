@@ -4,6 +4,7 @@ from subspacedp.io.coding import AxisColumn, bin_labels
 from subspacedp.io.engine import Kind, Source
 from subspacedp.io.inspect import Column, look
 from subspacedp.io.labels import Codes, labels_from_data, read_codes
+from subspacedp.io.margin_tables import TabulatedMargins, tabulate_margins
 from subspacedp.io.sources import open_source
 from subspacedp.io.tabulate import Tabulated, tabulate
 from subspacedp.io.values import ClippedValue
@@ -16,10 +17,12 @@ __all__ = [
     "Kind",
     "Source",
     "Tabulated",
+    "TabulatedMargins",
     "bin_labels",
     "labels_from_data",
     "look",
     "open_source",
     "read_codes",
     "tabulate",
+    "tabulate_margins",
 ]

@@ -62,6 +62,7 @@ class DuckSource(Source):
         if scan is None and table is None:
             raise DataError(f"`{path.name}` is a database; say which `table` of it.")
         self._scan = scan
+        self._kept = 0
         self._spill = SpillFolder(scratch)
         config = {
             "temp_directory": str(self._spill.path),
@@ -154,6 +155,17 @@ class DuckSource(Source):
     def digest(self, text: Any) -> Any:
         """SHA-256 of the UTF-8 text in lower-case hexadecimal digits, as an expression."""
         return _sha256()(text)
+
+    def keep(self, expression: Any) -> Any:
+        """The answer in a temporary table of this connection; it spills like everything else."""
+        ibis = need("ibis", "publish")
+
+        name = f"subspacedp_kept_{self._kept}"
+        self._kept += 1
+        sql = f"CREATE TEMP TABLE {name} AS {self._sql(expression)}"
+        # Callers tell their own progress; DuckDB would draw a bar over it.
+        self._asked(lambda: self._con.execute("SET enable_progress_bar = false").execute(sql))
+        return ibis.table(expression.schema(), name=name)
 
     def close(self) -> None:
         """End the connection and remove the spill files."""

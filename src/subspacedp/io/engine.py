@@ -13,13 +13,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from subspacedp.errors import DataError, without_values
 from subspacedp.io.files import FIRST_LINE
 from subspacedp.tables import Label
 
 __all__ = ["Kind", "Source", "name_parts", "need"]
+
+T = TypeVar("T")
 
 NAME = "subspacedp_source"
 # The first line of a CSV file without a header is a record; what is quoted must look like a name.
@@ -113,13 +115,27 @@ class Source(ABC):
 
     def batches(self, expression: Any) -> list[Any]:
         """The answer as arrow record batches; errors are told without the engine's words."""
+        sql = self._sql(expression)
+        return self._asked(lambda: list(self._run(sql)))
+
+    def keep(self, expression: Any) -> Any:
+        """The answer as a table that later expressions can use.
+
+        An engine that cannot keep it beside the data works it out again for every one of them.
+        """
+        return expression
+
+    def _sql(self, expression: Any) -> str:
         ibis = need("ibis", "publish")
 
+        return str(ibis.to_sql(expression, dialect=self.dialect))
+
+    def _asked(self, work: Callable[[], T]) -> T:
         sentence = f"The {self.kind} source did not answer the query"
 
-        def ask() -> list[Any]:
+        def ask() -> T:
             try:
-                return list(self._run(str(ibis.to_sql(expression, dialect=self.dialect))))
+                return work()
             except Exception as error:
                 reason = self._explain(error)
                 if reason is None:

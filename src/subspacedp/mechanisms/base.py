@@ -23,7 +23,7 @@ from subspacedp.privacy import Guarantee
 from subspacedp.release import Accuracy, Design, ExpectedError, Release
 from subspacedp.release.optimality import Optimality
 
-__all__ = ["Mechanism"]
+__all__ = ["Mechanism", "package_version"]
 
 
 # Real values are rounded to float64: up to here by a thousandth of a unit, or of the noise.
@@ -33,7 +33,8 @@ STEP_LIMIT = 2**51
 
 
 @cache
-def _version() -> str:
+def package_version() -> str:
+    """The version that a certificate names."""
     return version("subspacedp")
 
 
@@ -83,6 +84,10 @@ class Mechanism(ABC):
             raise ReleaseError(
                 f"The counts are too large to carry {decimals} decimals in float64; ask for fewer."
             )
+
+    def nothing(self) -> npt.NDArray[np.int64]:
+        """What `check` returns of an empty table: zeros."""
+        return np.zeros(self.design.query.shape, np.int64)
 
     def measure(self, data: Any, keys: ReleaseKeys) -> npt.NDArray[np.int64]:
         """The differentially private measurement: integers, noise included."""
@@ -162,6 +167,20 @@ class Mechanism(ABC):
             raise ReleaseError(f"`seed` must be a whole number; got a {type(seed).__name__}.")
         context = self.design.context
         keys = ReleaseKeys.fresh(context) if seed is None else ReleaseKeys.from_seed(seed, context)
+        return self.release_with(keys, answers, full, seeded=seed is not None)
+
+    def release_with(
+        self,
+        keys: ReleaseKeys,
+        answers: npt.NDArray[np.int64],
+        full: npt.NDArray[np.int64],
+        *,
+        seeded: bool,
+    ) -> Release:
+        """The release of answers that `check` returned, with the noise of given keys.
+
+        Keys must serve one release only: two with the same words tell the difference of their data.
+        """
         exact = self.design.held.sums(full)
         noisy = self.add_noise(answers, keys)
         return Release(
@@ -169,8 +188,8 @@ class Mechanism(ABC):
             values=self.reconstruct(noisy, exact, keys.stream("dither"), overwrite=True),
             exact=exact,
             release_id=keys.release_id,
-            seeded=seed is not None,
-            version=_version(),
+            seeded=seeded,
+            version=package_version(),
         )
 
     def __repr__(self) -> str:

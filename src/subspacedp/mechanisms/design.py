@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -12,23 +13,32 @@ from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.comparing import Compared, Comparison, choose
 from subspacedp.mechanisms.correlated import Correlated, with_blocks
 from subspacedp.mechanisms.extended import Extended, with_strategy
+from subspacedp.mechanisms.hierarchical import Hierarchical, with_levels
+from subspacedp.mechanisms.knorm import KNorm, with_body
+from subspacedp.mechanisms.margins import for_margins, of_margins
 from subspacedp.mechanisms.optimal import Optimal, with_best_noise
 from subspacedp.mechanisms.projected import Projected
 from subspacedp.privacy import Budget
 from subspacedp.release import MAX_DECIMALS, Design
 from subspacedp.subspace import space_of
-from subspacedp.tables import Cells, Domain, Neighbours, Query, ReplaceOne, as_query
+from subspacedp.tables import Cells, Domain, Margins, Neighbours, Query, ReplaceOne, as_query
 
-__all__ = ["MECHANISMS", "compare", "design"]
+__all__ = ["MECHANISMS", "compare", "design", "mechanism_of"]
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     "projected": Projected,
     "extended": Extended,
     "correlated": Correlated,
     "optimal": Optimal,
+    "knorm": KNorm,
+    "hierarchical": Hierarchical,
 }
+# Noise at several levels answers for all of them, and is compared by `compare_levels()`.
+COMPARED = tuple(name for name in MECHANISMS if name != "hierarchical")
 # "auto" optimises where that takes seconds and the basis is a small part of a publication.
 AUTO_ANSWERS, AUTO_COLUMNS = 400, 2000
+# A body around what records do is fitted in about a second up to here.
+BODY_ANSWERS, BODY_COLUMNS, AUTO_CELLS = 64, 128, 16
 # Sums of noise of this scale over any table leave 64 bits with probability below exp(−2**13).
 LARGEST_SCALE = 2.0**40
 # Below it all noise is zero for all practical purposes, and a claim of privacy would mislead.
@@ -44,8 +54,10 @@ def design(
     mechanism: str = "projected",
     decimals: int | None = None,
     basis: npt.ArrayLike | None = None,
-    importance: npt.ArrayLike | None = None,
+    importance: npt.ArrayLike | Mapping[str, float] | None = None,
     split: str = "equal",
+    levels: Sequence[str] | None = None,
+    exact: bool = False,
     capped: bool = False,
 ) -> Mechanism:
     """Design a mechanism: what to publish, what to hold, what to promise.
@@ -53,7 +65,8 @@ def design(
     Parameters
     ----------
     domain
-        The table's public axes, meaning its cells, or a query such as `LinearQuery(A)`.
+        The table's public axes, meaning its cells, or a query such as `LinearQuery(A)` or
+        `Margins(domain, [...])`.
     held
         What stays exact: `hold(...)`, `LinearInvariants(C)`, `zeros(mask)`, combined with `&`;
         None for nothing.
@@ -66,6 +79,8 @@ def design(
         "extended": noise inside the null space, for the sensitivity that is left there.
         "correlated": noise block by block, the paper's appendix algorithm; Gaussian budgets.
         "optimal": correlated noise of least total error, with a proof; Gaussian budgets.
+        "knorm": noise in the shape of what one person can change; pure budgets.
+        "hierarchical": noise at several levels of one axis, combined by least squares.
         "auto": the one of them with the smallest expected error; `why` says so in words.
     decimals
         None: real values and the S guarantee. 0 or k: digits that add up exactly, and G.
@@ -74,9 +89,17 @@ def design(
         it; by default any basis is taken.
     importance
         For "optimal": what the squared error of every answer counts for; one each by default.
+        For "hierarchical": what the mean squared error of each level counts for, by its name; one
+        for each measured level by default.
     split
         For "correlated": how the budget is split over its blocks, "equal" as in the paper or
         "best".
+    levels
+        For "hierarchical": the levels that get noise, all of one axis and its labels among them; by
+        default all levels of the one axis that has any.
+    exact
+        For "knorm": take noise of the sensitivity body itself, and refuse where that cannot be
+        sampled exactly.
     capped
         Whether held values are to count all records of a person while the noise protects a table
         with at most `neighbours.records` of them; `release` then takes both tables.
@@ -118,7 +141,8 @@ def design(
             "Digits that add up need a query with whole answers; publish real values "
             "(decimals=None) instead."
         )
-    if mechanism == "auto":
+    workload = isinstance(query, Margins)
+    if mechanism == "auto" and not workload:
         return _compared(
             query,
             asked,
@@ -128,6 +152,7 @@ def design(
             decimals=decimals,
             basis=basis,
             importance=importance,
+            exact=exact,
             capped=capped,
         ).chosen
     bound = bind(asked, query)
@@ -138,14 +163,19 @@ def design(
         )
     if mechanism != "extended" and basis is not None:
         raise ReleaseError("`basis` is for the extended mechanism.")
-    if mechanism != "optimal" and importance is not None:
-        raise ReleaseError("`importance` is for the optimal mechanism.")
+    if mechanism not in ("optimal", "hierarchical") and importance is not None:
+        raise ReleaseError("`importance` is for the optimal and the hierarchical mechanism.")
+    if mechanism != "hierarchical" and levels is not None:
+        raise ReleaseError("`levels` is for the hierarchical mechanism.")
+    if mechanism != "knorm" and exact:
+        raise ReleaseError("`exact` is for the k-norm mechanism.")
     if mechanism != "correlated" and split != "equal":
         raise ReleaseError("`split` is for the correlated mechanism.")
-    if mechanism != "projected" and decimals is not None:
+    real = mechanism not in ("projected", "hierarchical", "knorm") and not workload
+    if real and decimals is not None:
         raise ReleaseError(
-            "Digits that add up need the projected mechanism; publish real values (decimals=None) "
-            f"with the {mechanism} one."
+            "Digits that add up need the projected or the hierarchical mechanism; publish real "
+            f"values (decimals=None) with the {mechanism} one."
         )
     made = Design(
         mechanism=mechanism,
@@ -156,12 +186,19 @@ def design(
         decimals=decimals,
         capped=bool(capped),
     )
+    weights: Any = importance  # each mechanism checks what it is given
+    if workload:
+        return for_margins(made, weights)
     if mechanism == "extended":
         made = with_strategy(made, basis)
     if mechanism == "correlated":
         made = with_blocks(made, split)
     if mechanism == "optimal":
-        made = with_best_noise(made, importance)
+        made = with_best_noise(made, weights)
+    if mechanism == "hierarchical":
+        made = with_levels(made, levels, weights)
+    if mechanism == "knorm":
+        made = with_body(made, exact=exact)
     if made.digits is not None:
         _ = made.digits.needed  # refuses now what cannot be rounded
     if made.law.scale > LARGEST_SCALE:
@@ -177,6 +214,11 @@ def design(
             scale=made.law.scale,
         )
     return MECHANISMS[mechanism](made)
+
+
+def mechanism_of(made: Design) -> Mechanism:
+    """The mechanism that carries out a design, such as that of a loaded release."""
+    return of_margins(made) or MECHANISMS[made.mechanism](made)
 
 
 def compare(
@@ -201,7 +243,7 @@ def compare(
     if "mechanism" in options:
         raise ReleaseError("A comparison is of all mechanisms; leave out `mechanism`.")
     query = as_query(domain)
-    return _compared(query, as_held(held), budget, tuple(MECHANISMS), **options)
+    return _compared(query, as_held(held), budget, COMPARED, **options)
 
 
 def _quick(query: Query) -> tuple[str, ...]:
@@ -211,12 +253,17 @@ def _quick(query: Query) -> tuple[str, ...]:
     `compare` has it all the same.
     """
     records = query.contributions
-    small = (
-        records is not None and query.size <= AUTO_ANSWERS and int(records.shape[1]) <= AUTO_COLUMNS
-    )
-    if small and not isinstance(query, Cells):
-        return tuple(MECHANISMS)
-    return tuple(name for name in MECHANISMS if name not in ("correlated", "optimal"))
+    cells = isinstance(query, Cells)
+
+    def small(answers: int, columns: int) -> bool:
+        return records is not None and query.size <= answers and int(records.shape[1]) <= columns
+
+    left: tuple[str, ...] = ()
+    if cells or not small(AUTO_ANSWERS, AUTO_COLUMNS):
+        left = ("correlated", "optimal")
+    if not small(*((AUTO_CELLS, AUTO_CELLS) if cells else (BODY_ANSWERS, BODY_COLUMNS))):
+        left = (*left, "knorm")
+    return tuple(name for name in COMPARED if name not in left)
 
 
 def _compared(
@@ -225,14 +272,19 @@ def _compared(
     """Every named mechanism that applies; the options of others are left out."""
     entries = []
     for name in names:
-        own = {"basis": "extended", "importance": "optimal", "split": "correlated"}
+        own = {
+            "basis": "extended",
+            "importance": "optimal",
+            "split": "correlated",
+            "exact": "knorm",
+        }
         chosen = {key: value for key, value in options.items() if own.get(key, name) == name}
         try:
             made = design(query, held, budget, mechanism=name, **chosen)
             entries.append(Compared(name, made))
         except SubspaceDPError as error:
             entries.append(Compared(name, None, error))
-    return choose(entries, [name for name in MECHANISMS if name not in names])
+    return choose(entries, [name for name in COMPARED if name not in names])
 
 
 def _a(thing: object) -> str:

@@ -1,123 +1,47 @@
-"""The k-norm mechanism: pure ε, with noise in the shape of what one person can change.
-
-Several ways to have integers. A histogram of which only the total is held, and no neighbouring
-change alters that: the counts are measured with noise that adds up to zero. The totals of disjoint
-groups: differences of counts within each group are measured. Everything else: coordinates in a
-basis of the null space on a public grid, as in the extended mechanism, and the body is the hull of
-what one record does to exactly these integers, or a body around it; if noise on the answers
-themselves is better than any such body, that.
-"""
+"""The k-norm mechanism: pure ε, with noise in the shape of what one person can change."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+import math
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 from typing import Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.errors import BudgetError, ReleaseError
+from subspacedp.errors import BudgetError, InvariantError, ReleaseError
 from subspacedp.invariants import HeldMargins, HeldValues
-from subspacedp.mechanisms.base import Mechanism
-from subspacedp.noise import DiscreteLaplace, JointNoise, Keystream, NoiseModel, ReleaseKeys
+from subspacedp.mechanisms.extended import LARGEST_UNITS, LEAST_BITS, MOST_BITS, Extended
+from subspacedp.noise import Keystream, ReleaseKeys
 from subspacedp.noise.bodies import (
     MOST_DIMENSIONS,
     CrossPolytope,
     Deviations,
     Exchanges,
     Fit,
+    Swaps,
     fit,
     least_spread,
 )
-from subspacedp.noise.knorm import GroupedNoise, KNormLaw, KNormNoise
+from subspacedp.noise.knorm import KNormLaw
 from subspacedp.privacy import PureDP
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.release import Design
-from subspacedp.subspace import BasisStrategy, MarginNullSpace
-from subspacedp.tables import Cells, Neighbours, Sensitivity
+from subspacedp.release.body import BodyStrategy, cell_norm
+from subspacedp.release.changes import changes, measured_columns
+from subspacedp.release.optimality import inner_columns, reached_by
+from subspacedp.subspace import BasisStrategy
+from subspacedp.subspace.groups import HeldGroups
+from subspacedp.tables import Cells
 
-__all__ = ["KNorm", "KNormDesign", "with_body"]
+__all__ = ["KNorm", "with_body"]
 
-BITS = 30
-LEAST_BITS = 12
-LARGEST_UNITS = 2.0**38  # noise scale in units of the grid: coarser grids for small budgets
-VISIBLE = 0.05  # of the scale of the noise on a coordinate
-MOST_VECTORS = 200_000
-
-
-@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class KNormDesign(Design):
-    """A design with the body of its noise.
-
-    Parameters
-    ----------
-    fitted
-        The body, whether it is the sensitivity body itself, and the price if it is not.
-    """
-
-    fitted: Fit
-
-    @property
-    def rate(self) -> Fraction:
-        """ε over the most records a person has: each of them changes the integers within K."""
-        if not isinstance(self.budget, PureDP):
-            raise BudgetError(
-                "The k-norm mechanism is for pure budgets: use PureDP(...), or another mechanism."
-            )
-        most = self.neighbours.records * self.fitted.within
-        return exact_decimal(self.budget.epsilon) / most
-
-    @cached_property
-    def groups(self) -> Groups:
-        """The held groups of cells, where counts are measured."""
-        if not isinstance(self.held, HeldMargins):
-            raise ReleaseError("This strategy is for held margins alone.")
-        return Groups.of(self.held)
-
-    @cached_property
-    def law(self) -> KNormLaw:  # type: ignore[override]  # one law of a vector, not of an entry
-        """The law of the noise on the vector that is measured, in units of `unit`."""
-        return KNormLaw(self.fitted.body, self.rate)
-
-    @cached_property
-    def sensitivity(self) -> Sensitivity:
-        """Δ₁ and Δ₂² of the numbers that are measured, for comparison."""
-        if self.basis is None:
-            return self.query.sensitivity(self.neighbours)
-        return self.basis.sensitivity(self.query, self.neighbours)
-
-    @cached_property
-    def noise(self) -> JointNoise:
-        """The law of release minus truth, or its mean and covariance."""
-        if self.basis is not None:
-            return KNormNoise(
-                law=self.law,
-                unit=float(self.unit),
-                back=self.basis.back,
-                shape=self.query.shape,
-            )
-        if isinstance(self.law.body, CrossPolytope):
-            each = DiscreteLaplace(self.rate / self.law.body.widths[0])
-            return NoiseModel(law=each, unit=float(self.unit), space=self.space)
-        return GroupedNoise(space=self.groups.space, deviations=self.groups.spread(self.law))
-
-    def as_dict(self) -> dict[str, Any]:
-        """The design as plain data: enough to rebuild it."""
-        fitted = self.fitted
-        described = {
-            **fitted.body.as_dict(),
-            "own": fitted.own,
-            "within": str(fitted.within),
-            "price": fitted.price,
-            "bound": fitted.bound,
-        }
-        return {**super().as_dict(), "body": described}
+FREE = 1e-3  # of the others' size: noise in a direction that no replacement can change
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class KNorm(Mechanism):
+class KNorm(Extended):
     """Noise in the shape of the sensitivity body.
 
     Guarantees
@@ -129,33 +53,20 @@ class KNorm(Mechanism):
        Otherwise the release is g(noisy) + C⁺c with g(noisy) in the null space: S.
     """
 
-    design: KNormDesign
-
     proofs: ClassVar[tuple[str, ...]] = ("knorm.md", "guarantees.md")
 
     def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[np.int64]:
         """Answers, their differences in groups, or coordinates in the basis, plus one draw."""
         design = self.design
-        noise = design.law.draw(keys)[0]
+        law = cast("KNormLaw", design.law)
+        noise = law.draw(keys)[0]
         if design.basis is not None:
             return np.asarray(design.basis.integers(answers) + noise)
-        if isinstance(design.law.body, CrossPolytope):
+        if isinstance(law.body, CrossPolytope):
             return np.asarray(answers + noise.reshape(answers.shape))
-        noisy = answers + design.groups.placed(noise)
-        return noisy if _adds_up(design.fitted) else design.groups.differences(noisy)
-
-    def check_size(self, answers: npt.NDArray[np.int64]) -> None:
-        """Refuse also answers for which the grid of the basis could cause a visible bias."""
-        super().check_size(answers)
-        basis = self.design.basis
-        if basis is None:
-            return
-        total = float(np.abs(answers.astype(np.float64)).sum())
-        if basis.bias_bound(total) > VISIBLE * self.design.law.scale * 2.0**-basis.bits:
-            raise ReleaseError(
-                "The answers are too large for the grid of the basis to be free of bias; use the "
-                "projected mechanism."
-            )
+        groups = HeldGroups.of(design.held)
+        noisy = answers + groups.placed(noise)
+        return noisy if isinstance(law.body, Exchanges) else groups.differences(noisy)
 
     def reconstruct(
         self,
@@ -168,37 +79,38 @@ class KNorm(Mechanism):
         """Π_N·noisy + C⁺c; for counts as noisy − lift(C·noisy − c), in integers."""
         design = self.design
         if design.basis is not None:
-            coordinates = noisy * 2.0**-design.basis.bits
-            inside = (design.basis.back @ coordinates).reshape(design.query.shape)
-            return (inside + design.space.lift(exact)) * float(design.query.grid)
+            return super().reconstruct(noisy, exact, coins, overwrite=overwrite)
+        if design.decimals is not None:  # whole counts, of the right total already
+            return noisy if design.decimals == 0 else noisy.astype(np.float64)
         # The residual is zero unless held values count records that were not measured.
         residual = design.held.residual(noisy, exact)
-        if design.digits is None:
-            real = design.space.subtract_lift(noisy, residual, overwrite=overwrite)
-            return real if design.query.grid == 1 else real * float(design.query.grid)
-        own = noisy if overwrite else noisy.copy()
-        steps = design.digits.round_in_place(own, residual, coins)
-        return steps if design.digits.decimals == 0 else steps / design.digits.step
+        real = design.space.subtract_lift(noisy, residual, overwrite=overwrite)
+        return real if design.query.grid == 1 else real * float(design.query.grid)
 
 
-def with_body(
-    design: Design, *, exact: bool = False, basis: npt.ArrayLike | None = None
-) -> KNormDesign:
+def with_body(design: Design, *, exact: bool = False) -> Design:
     """The design with what it measures and the body of its noise.
+
+    Of what can be drawn exactly, that of least expected error: the sensitivity body K itself on a
+    fine grid, held groups on whole counts, or the answers with the cross-polytope of Δ₁. Where K
+    cannot be drawn from, the best body around it takes its place.
 
     Parameters
     ----------
     exact
-        Refuse a body around the sensitivity body where that itself cannot be sampled exactly.
-    basis
-        An orthonormal basis of the null space as columns, by default any. The sensitivity body
-        does not depend on it; a body around it may.
+        Refuse everything but K itself.
     """
     if not isinstance(design.budget, PureDP):
         raise BudgetError(
             "The k-norm mechanism is for pure budgets: use PureDP(...), or another mechanism."
         )
-    found = _chosen(design, exact=exact, basis=basis)
+    if design.query.contributions is None:
+        raise ReleaseError(
+            "The k-norm mechanism needs to know what a record adds to the answers; a query of "
+            "which only the sensitivity is declared has no such columns."
+        )
+    found = _chosen(design, exact=exact)
+    cast("BodyStrategy", found.strategy).check(found)
     relation = design.neighbours
     if relation.per_cell is None or relation.per_cell == relation.records:
         return found
@@ -208,93 +120,167 @@ def with_body(
             "`exact=True` asks for noise of the sensitivity body itself, and with `per_cell` below "
             "`records` only bodies around it can be sampled exactly; leave it out to use one."
         )
-    one, fitted = found.fitted.body, found.fitted
+    fitted = _fitted(found)
     if fitted.own:
+        one = fitted.body
         least = least_spread(one.dimension, one.log_volume)
         fitted = replace(fitted, own=False, price=one.spread() / least)
-    price = relation.records**2 * fitted.price
-    return replace(found, fitted=replace(fitted, price=price, bound=True))
+    return _with(found, replace(fitted, price=relation.records**2 * fitted.price, bound=True))
 
 
-def _chosen(design: Design, *, exact: bool, basis: npt.ArrayLike | None) -> KNormDesign:
+def _with(design: Design, fitted: Fit) -> Design:
+    return replace(design, strategy=BodyStrategy(fitted=fitted))
+
+
+def _fitted(design: Design) -> Fit:
+    return cast("BodyStrategy", design.strategy).fitted
+
+
+def _chosen(design: Design, *, exact: bool) -> Design:
     """What is measured, and the body, for one record or for several without a bound a cell."""
-    values = {f.name: getattr(design, f.name) for f in fields(Design)}
-    grouped = None if basis is not None else _grouped(design)
-    if grouped is not None and _adds_up(grouped):
-        return KNormDesign(**values, fitted=grouped)
+    grouped = _grouped(design)
+    if grouped is not None and isinstance(grouped.body, Exchanges) and not design.capped:
+        return _with(design, grouped)
     if design.decimals is not None:
         raise ReleaseError(
             "Digits that add up need the projected mechanism here; publish real values "
             "(decimals=None) with the k-norm mechanism, or hold the grand total alone."
         )
+    if grouped is not None and grouped.own:
+        return _with(design, grouped)
+    cells = isinstance(design.query, Cells)
+    if cells and design.space.rank == 0 and design.neighbours.persons == 1:
+        return _with(design, Fit(body=_cross(design), own=True))
     small = design.space.dimension <= MOST_DIMENSIONS
-    if grouped is not None and (grouped.own or (not small and not exact)):
-        return KNormDesign(**values, fitted=grouped)
+    if grouped is not None and not small and not exact:
+        return _best(_with(design, grouped), _on_answers(design))
     try:
-        found = _in_basis(design, values, basis, exact=exact or grouped is not None)
-        if exact or basis is not None:
-            return found
-        if grouped is not None:
-            return _or_groups(found, KNormDesign(**values, fitted=grouped))
-        return found if found.fitted.own else _or_answers(found, values)
+        found = _in_basis(design, exact=exact or grouped is not None)
     except ReleaseError:
         if grouped is None or exact:
             raise
-        return KNormDesign(**values, fitted=grouped)
+        return _best(_with(design, grouped), _on_answers(design))
+    if exact:
+        return found
+    others = [_on_answers(design)] if grouped is None else [_with(design, grouped)]
+    return _best(found, *others)
 
 
-def _in_basis(
-    design: Design, values: dict[str, Any], basis: npt.ArrayLike | None, *, exact: bool
-) -> KNormDesign:
-    """Coordinates in a basis, and the hull of what one record does to them."""
+def _in_basis(design: Design, *, exact: bool) -> Design:
+    """Coordinates in a basis, and the hull of what one record does to them.
+
+    The grid is 2**-30, or coarser where the noise would otherwise leave its range; for a query on
+    a fine grid of its own, places of the product are rounded off instead.
+    """
     rate = exact_decimal(cast("PureDP", design.budget).epsilon) / design.neighbours.records
-    # The noise reaches about (k + 1)/rate times the body: a coarser grid for small budgets.
-    reach = (design.space.dimension + 1) / float(rate) * 2.0**BITS
-    spare = int(np.ceil(np.log2(max(reach / LARGEST_UNITS, 1.0))))
-    if BITS - spare < LEAST_BITS:
-        raise BudgetError(
-            "The budget is too small for this mechanism's grid; use the projected mechanism."
+    basis, moves = _measured(design, MOST_BITS)
+    size = float(np.abs(moves).max(initial=0))
+    # The noise reaches about (k + 1)/rate times the body.
+    reach = (moves.shape[1] + 1) / float(rate) * size
+    spare = math.ceil(math.log2(max(reach / LARGEST_UNITS, 1.0)))
+    if 0 < spare <= MOST_BITS - LEAST_BITS:
+        basis, moves = _measured(design, MOST_BITS - spare)
+    elif spare:
+        if size * 2.0**-spare < 2.0**LEAST_BITS * math.sqrt(moves.shape[1]):
+            raise BudgetError(
+                "The budget is too small for this mechanism's grid; use the projected mechanism."
+            )
+        basis, half = replace(basis, drop=spare), 1 << (spare - 1)
+        moves = (moves + half) >> spare
+    fitted = fit(moves, rate, exact=exact, swaps=_swaps(basis, design))
+    if basis.drop:
+        # Rounding of the vectors, and of both measurements: docs/proofs/knorm.md.
+        fitted = replace(fitted, within=1 + 4 * cell_norm(fitted.body))
+    return _with(replace(design, basis=basis), fitted)
+
+
+def _measured(design: Design, bits: int) -> tuple[BasisStrategy, npt.NDArray[np.object_]]:
+    """A basis on a grid, and what one record does to the integers measured in it."""
+    basis = _basis(design, bits)
+    moves = changes(basis, design.query, design.neighbours)
+    return basis, np.concatenate([moves, _free(basis, design)])
+
+
+def _swaps(basis: BasisStrategy, design: Design) -> Swaps | None:
+    """K itself, where it is that of exchanges of kinds of records without a common direction."""
+    columns, apart = measured_columns(basis, design.query), _free(basis, design)
+    if not design.neighbours.keeps_total or len(columns) - 1 + len(apart) != columns.shape[1]:
+        return None
+    rows = [(part + (1 << basis.drop >> 1)) >> basis.drop for part in (columns, apart)]
+    try:
+        return Swaps(*(tuple(tuple(map(int, row)) for row in part.tolist()) for part in rows))
+    except ReleaseError:  # independent in floats alone
+        return None
+
+
+def _basis(design: Design, bits: int) -> BasisStrategy:
+    """A basis of the null space, or of the part of it that records reach."""
+    query, space = design.query, design.space
+    if isinstance(query, Cells):
+        return BasisStrategy.from_basis(space, bits)
+    if not inner_columns(query, space).any():
+        raise InvariantError(
+            "What is held fixes everything that a record can change: nothing is left to protect.",
+            rank=0,
         )
-    strategy = BasisStrategy.from_basis(design.space, BITS - spare, basis)
-    fitted = fit(changes(strategy, design), rate, exact=exact)
-    return KNormDesign(**{**values, "basis": strategy}, fitted=fitted)
+    reached = reached_by(query, space)
+    if reached.shape[1] == space.dimension:
+        return BasisStrategy.from_basis(space, bits)
+    return BasisStrategy.from_rows(space, reached.T, bits, reached)
 
 
-def _or_groups(found: KNormDesign, other: KNormDesign) -> KNormDesign:
-    """K itself on a fine grid, or a body around it on the counts' own grid if that is better.
+def _free(basis: BasisStrategy, design: Design) -> npt.NDArray[np.object_]:
+    """A short vector in the direction that records reach and no replacement changes, if any.
 
-    Noise of a large budget is mostly zero on whole numbers, and never on a fine grid.
+    All records share what they add there. It needs no noise; a little keeps the body solid, and
+    noise of the others is not touched, as the hull with a vector apart is a sum of norms.
     """
-    ratio = other.expected_error().total / found.expected_error().total
-    if ratio >= 1:
-        return found
-    return replace(other, fitted=replace(other.fitted, price=ratio, bound=False))
+    columns = np.asarray(measured_columns(basis, design.query), np.float64)
+    none = np.empty((0, columns.shape[1]), object)
+    if not design.neighbours.keeps_total or len(columns) == 1:
+        return none
+    left = columns.mean(axis=0)
+    centred, whole = columns - left, float(np.linalg.norm(left))
+    _, sizes, rows = np.linalg.svd(centred, full_matrices=False)
+    span = rows[sizes > 1e-9 * sizes.max()]
+    for _ in range(2):
+        left = left - span.T @ (span @ left)
+    length = float(np.linalg.norm(left))
+    if len(span) == columns.shape[1] or length <= 1e-9 * whole:
+        return none
+    mean = float(np.linalg.norm(centred, axis=1).mean())
+    return np.array([[int(x) for x in np.rint(FREE * mean / length * left)]], object)
 
 
-def _or_answers(found: KNormDesign, values: dict[str, Any]) -> KNormDesign:
-    """The design with an enclosing body in the null space, or around the answers if that is better.
+def _cross(design: Design) -> CrossPolytope:
+    return CrossPolytope((Fraction(1),) * design.query.size)
 
-    The answers themselves are measured with noise of the cross-polytope of Δ₁, and the part of it
-    that would move held values is taken out: the projected Laplace mechanism.
+
+def _on_answers(design: Design) -> Design | None:
+    """The answers with noise of the cross-polytope of Δ₁: projected Laplace noise.
+
+    The part of it that would move held values is taken out.
     """
-    if getattr(found.held, "empty", None) is not None:
-        return found
-    around = Fit(
-        body=CrossPolytope((Fraction(1),) * found.query.size),
-        own=False,
-        within=found.query.sensitivity(found.neighbours).l1 / found.neighbours.records,
-    )
-    other = KNormDesign(**values, fitted=around)
-    ratio = other.expected_error().total / found.expected_error().total
-    if ratio >= 1:
-        return found
-    price = replace(around, price=found.fitted.price * ratio, bound=found.fitted.bound)
-    return KNormDesign(**values, fitted=price)
+    if getattr(design.held, "empty", None) is not None:
+        return None
+    relation = design.neighbours
+    within = Fraction(design.query.sensitivity(relation).l1) / relation.records
+    return _with(design, Fit(body=_cross(design), own=False, within=within))
 
 
-def _adds_up(fitted: Fit) -> bool:
-    """Whether counts are measured with noise that adds up to zero."""
-    return isinstance(fitted.body, Exchanges)
+def _best(first: Design, *others: Design | None) -> Design:
+    """The design of least expected error; prices of others are relative to that of the first.
+
+    Noise of a large budget is mostly zero on whole numbers, and never on a fine grid, so a body
+    around K may have less error than K itself.
+    """
+    base, fitted = first.expected_error().total, _fitted(first)
+    best, least = first, base
+    for other in others:
+        if other is not None and (error := other.expected_error().total) < least:
+            price = replace(_fitted(other), price=fitted.price * error / base, bound=fitted.bound)
+            best, least = _with(other, price), error
+    return best
 
 
 def _grouped(design: Design) -> Fit | None:
@@ -306,7 +292,7 @@ def _grouped(design: Design) -> Fit | None:
         return None
     if held.rank == 1 and relation.keeps_total:
         return Fit(body=Exchanges(design.query.size), own=True)
-    body = Deviations(Groups.of(held).sizes)
+    body = Deviations(HeldGroups.of(held).sizes)
     if relation.persons == 1:
         return Fit(body=body, own=True)
     # Π(e_i − e_j) has a norm of at most 2. The hull of these holds every Π e_i, the mean of such
@@ -315,69 +301,3 @@ def _grouped(design: Design) -> Fit | None:
     return Fit(
         body=body, own=False, within=Fraction(2), price=4 * body.spread() / least, bound=True
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Groups:
-    """Cells in the disjoint groups of a held margin, group after group."""
-
-    space: MarginNullSpace
-    order: npt.NDArray[np.int64]  # cells by group
-    sizes: tuple[int, ...]
-
-    @classmethod
-    def of(cls, held: HeldMargins) -> Groups:
-        """The groups of the one margin that determines all that are held."""
-        (margin,) = held.essential
-        codes = np.ix_(*(level.codes for level in margin.levels))
-        code = np.zeros(held.domain.shape, np.int64)
-        for axis, size in zip(codes, margin.shape, strict=True):
-            code = code * size + axis
-        flat = code.reshape(-1)
-        sizes = tuple(int(n) for n in np.bincount(flat) if n)
-        return cls(MarginNullSpace(held), np.argsort(flat, kind="stable"), sizes)
-
-    def placed(self, noise: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Noise group after group, in the domain's shape."""
-        out = np.empty(noise.size, np.int64)
-        out[self.order] = noise
-        return out.reshape(self.space.shape)
-
-    def differences(self, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Counts minus that of their group's first cell: all that is left up to constants."""
-        flat = counts.reshape(-1)
-        starts = np.cumsum([0, *self.sizes[:-1]])
-        first = np.repeat(flat[self.order[starts]], self.sizes)
-        return self.placed(flat[self.order] - first)
-
-    def spread(self, law: KNormLaw) -> npt.NDArray[np.float64]:
-        """The standard deviation of every cell's group, in the domain's shape."""
-        out = np.empty(len(self.order))
-        out[self.order] = np.repeat(np.sqrt(law.group_variances), self.sizes)
-        return out.reshape(self.space.shape)
-
-
-def changes(strategy: BasisStrategy, design: Design) -> npt.NDArray[np.object_]:
-    """What one record's worth of change does to the measured integers, up to sign, as rows."""
-    if design.query.contributions is None:
-        raise ReleaseError(
-            "The k-norm mechanism needs to know what a record adds to the answers; a query of "
-            "which only the sensitivity is declared has no such columns."
-        )
-    records = design.query.contributions.toarray().astype(object)
-    return _differences((strategy.weights.astype(object) @ records).T, design.neighbours)
-
-
-def _differences(columns: npt.NDArray[np.object_], relation: Neighbours) -> npt.NDArray[np.object_]:
-    """Columns, and under replace-one their differences; columns alone where one may be missing."""
-    whole = np.array(sorted({tuple(map(int, row)) for row in columns.tolist()}), object)
-    if relation.persons == 1:
-        return whole
-    if len(whole) * (len(whole) - 1) // 2 > MOST_VECTORS:
-        raise ReleaseError(
-            f"{len(whole):,} kinds of records have too many pairs for this mechanism; use the "
-            "projected mechanism."
-        )
-    first, second = np.triu_indices(len(whole), 1)
-    pairs = whole[first] - whole[second]
-    return pairs if relation.keeps_total else np.concatenate([pairs, whole])

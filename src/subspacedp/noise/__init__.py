@@ -12,10 +12,12 @@ from subspacedp.noise.laws import (
 from subspacedp.noise.model import BasisNoise, JointNoise, NoiseModel
 from subspacedp.noise.sums import OnlyVariance, Part, Rounding, SumLaw, WeightedSum, part
 from subspacedp.noise.words import Keystream, ReleaseKeys
+from subspacedp.noise.workload import ContrastNoise, TableNoise, WorkloadNoise
 
 __all__ = [
     "QUANTILE_BOUND",
     "BasisNoise",
+    "ContrastNoise",
     "DeclaredNoise",
     "DiscreteLaplace",
     "JointNoise",
@@ -29,7 +31,9 @@ __all__ = [
     "RoundedGaussian",
     "Rounding",
     "SumLaw",
+    "TableNoise",
     "WeightedSum",
+    "WorkloadNoise",
     "add_noise",
     "draw",
     "draw_each",

@@ -74,6 +74,8 @@ class Guarantee:
     space: NullSpace
     from_data_axes: tuple[str, ...] = ()
     capped: bool = False
+    because: str = "published digits must add up"  # G holds and S does not
+    entries: tuple[int, int] | None = None  # their range, where persons have entries of their own
 
     @property
     def name(self) -> str:
@@ -83,6 +85,11 @@ class Guarantee:
     @property
     def change(self) -> str:
         """How neighbouring data differ, in words."""
+        if self.entries is not None:
+            lower, upper = self.entries
+            m = self.neighbours.records
+            which = "entry, which becomes" if m == 1 else f"entries (at most {m:,}), which become"
+            return f"one person's own {which} any other whole number from {lower} to {upper}"
         return self.neighbours.when_capped() if self.capped else str(self.neighbours)
 
     def covers(self, weights: npt.ArrayLike) -> Coverage:
@@ -129,8 +136,8 @@ class Guarantee:
             held,
             "Beyond these figures the release tells only what a differentially private output "
             f"tells: {protected:,} dimensions are protected given the held figures.",
-            "It does not claim more: because published digits must add up, even figures "
-            "orthogonal to the held ones are protected only given the held ones.",
+            f"It does not claim more: because {self.because}, even figures orthogonal to the held "
+            "ones are protected only given the held ones.",
         ]
 
     def not_protected(self) -> list[str]:
@@ -148,7 +155,13 @@ class Guarantee:
         n = self.neighbours
         records = f"{n.records} record{'s' if n.records > 1 else ''}"
         cell = f"{n.per_cell} in one cell" if n.per_cell else ""
-        if self.capped:
+        if self.entries is not None:
+            entries = "1 entry" if n.records == 1 else f"{n.records:,} entries"
+            out.append(
+                f"The budget is one person's own, for {entries}; a person with more is not "
+                "protected at this budget. Who has an entry is public."
+            )
+        elif self.capped:
             held = (
                 "; the held figures count all records, and the others are those of the bounded "
                 "table, moved evenly to agree with them"

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from subspacedp.noise import QUANTILE_BOUND, RoundedGaussian, uses_float_quantile
 from subspacedp.release.verify import SEEDED
 from subspacedp.subspace import GeneralNullSpace
+from subspacedp.tables import LocalEntries
 
 if TYPE_CHECKING:
     from subspacedp.release.release import Release
@@ -64,14 +65,21 @@ def certificate(release: Release) -> dict[str, Any]:
             if release.seeded
             else "Noise of another mechanism, with the randomness that it brings."
             if design.declared is not None
+            else release.distributed.stamp
+            if release.distributed is not None
             else "Noise from a key that the operating system drew for this release alone."
+        ),
+        **(
+            {"distributed": release.distributed.as_dict()}
+            if release.distributed is not None
+            else {}
         ),
         "design": design.as_dict(),
         "guarantee": {
             "kind": guarantee.kind,
             "name": guarantee.name,
             "statement": " ".join(guarantee.sentences()),
-            "proof": _proof(release),
+            "proof": _proof(release) + _proof_of_agents(release),
             "dimensions": {
                 "cells": design.query.size,
                 "protected": design.space.dimension,
@@ -118,6 +126,11 @@ def _rests_on(release: Release) -> str:
         return "the privacy guarantee that the other mechanism declares; it is not checked here."
     words = "AES-256 in counter mode as a source of uniform words"
     design = release.design
+    if release.distributed is not None and not release.distributed.exact:
+        return (
+            f"{words}, and on float64 arithmetic by every agent that does not show in the rounded "
+            "sums; that it does not is not proven."
+        )
     steps = (
         int(design.on_margins.denominators.max())
         if design.mechanism == "extended" and design.basis is None
@@ -147,6 +160,11 @@ def _proof(release: Release) -> list[str]:
         return [f"docs/proofs/{other}", "docs/proofs/guarantees.md"]
     law = "laplace" if release.design.budget.pure else "gaussian"
     return [f"docs/proofs/projected-{law}.md", "docs/proofs/guarantees.md"]
+
+
+def _proof_of_agents(release: Release) -> list[str]:
+    agents = release.distributed is not None or isinstance(release.design.query, LocalEntries)
+    return ["docs/proofs/agents.md"] if agents else []
 
 
 def _sensitivity(release: Release) -> dict[str, float]:
@@ -200,6 +218,11 @@ def _rounding(release: Release) -> str:
 
 
 def _exactness(release: Release) -> str:
+    if release.distributed is not None and not release.distributed.exact:
+        return (
+            "Approximate: values are sums of counts and float64 noise, rounded to a public step "
+            "and moved to the held figures by their collector."
+        )
     if release.design.decimals is None and (
         isinstance(release.design.space, GeneralNullSpace)
         or release.design.mechanism == "extended"

@@ -38,9 +38,10 @@ from subspacedp.subspace import (
     digits_of,
     space_of,
 )
-from subspacedp.tables import Domain, Neighbours, Query, Sensitivity
+from subspacedp.tables import Axis, Cells, Domain, LocalEntries, Neighbours, Query, Sensitivity
 
 MAX_DECIMALS = 12
+LONG = 1 << 18  # labels of an axis beyond which its digest stands for it in keys
 
 __all__ = ["MAX_DECIMALS", "Design", "ExpectedError", "calibrated_law"]
 
@@ -113,7 +114,8 @@ class Design:
         """How published digits are made to add up; None for a real-valued release."""
         if self.strategy is not None:
             return self.strategy.digits(self)
-        return digits_of(self.space, self.decimals)
+        # Records beyond the bound are in the held values, and shift what is rounded.
+        return digits_of(self.space, self.decimals, coin=1 / 4 if self.capped else 1 / 6)
 
     @cached_property
     def law(self) -> KnownLaw:
@@ -156,18 +158,26 @@ class Design:
     @cached_property
     def guarantee(self) -> Guarantee:
         """The strongest guarantee that holds."""
+        rounded = self.digits is not None and self.digits.needed
+        because = "" if self.strategy is None else self.strategy.conditional(self)
         return Guarantee(
             kind=kind_of(
                 # A person's records beyond the bound are in the held values all the same.
                 fixed=self.held.fixed_by(self.neighbours)
                 and (not self.capped or self.space.rank == 0),
-                rounded=self.digits is not None and self.digits.needed,
+                rounded=rounded or bool(because),
             ),
+            because="published digits must add up" if rounded else because,
             budget=self.budget,
             neighbours=self.neighbours,
             space=self.space,
             from_data_axes=self.query.axes.from_data_axes if self.query.axes else (),
             capped=self.capped,
+            entries=(
+                (self.query.lower, self.query.upper)
+                if isinstance(self.query, LocalEntries)
+                else None
+            ),
         )
 
     @cached_property
@@ -225,9 +235,11 @@ class Design:
 
     def as_dict(self) -> dict[str, Any]:
         """The design as plain data: enough to rebuild it."""
+        return {**self._but_query(), "query": self.query.as_dict()}
+
+    def _but_query(self) -> dict[str, Any]:
         return {
             "mechanism": self.mechanism,
-            "query": self.query.as_dict(),
             "held": self.held.as_list(),
             "budget": self.budget.as_dict(),
             "neighbours": neighbours_data(self.neighbours),
@@ -242,7 +254,14 @@ class Design:
     @cached_property
     def context(self) -> bytes:
         """A digest that binds random words to this mechanism, budget and order of answers."""
-        text = json.dumps(self.as_dict(), sort_keys=True, ensure_ascii=True)
+        query = self.query
+        asked = (
+            {"kind": "cells", "axes": [axis_digest(axis) for axis in query.domain.axes]}
+            if isinstance(query, Cells) and max(query.shape) > LONG
+            else query.as_dict()
+        )
+        data = {**self._but_query(), "query": asked}
+        text = json.dumps(data, sort_keys=True, ensure_ascii=True)
         return hashlib.sha256(text.encode()).digest()
 
     def __repr__(self) -> str:
@@ -251,6 +270,17 @@ class Design:
             f"{self.mechanism} mechanism on {self.query!r}, held: {self.held}, {self.budget}, "
             f"{self.neighbours.name}, {digits}"
         )
+
+
+def axis_digest(axis: Axis) -> str:
+    """SHA-256 of an axis with its labels and levels; millions of them are not spelled out."""
+    out = hashlib.sha256(json.dumps([axis.name, axis.from_data]).encode())
+    labels = axis.labels
+    out.update((repr(labels) if isinstance(labels, range) else json.dumps(list(labels))).encode())
+    for level in axis.chain[1:]:
+        out.update(json.dumps([level.name, list(level.labels)]).encode())
+        out.update(np.ascontiguousarray(level.codes, "<i8").data)
+    return out.hexdigest()
 
 
 def neighbours_data(neighbours: Neighbours) -> dict[str, Any]:

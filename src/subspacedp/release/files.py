@@ -17,6 +17,7 @@ from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.release.certificate import FORMAT, certificate_text, values_digest
 from subspacedp.release.design import Design
 from subspacedp.release.folders import new_folder
+from subspacedp.release.provenance import Distributed
 from subspacedp.release.rebuild import rebuild_design
 from subspacedp.release.release import Release
 from subspacedp.release.signature import DIGESTS, SIGNATURE, check_digests, check_signature
@@ -340,6 +341,9 @@ def _check_rows(table: Any, design: Design) -> None:
 
 
 def _release(data: dict[str, Any], design: Design, values: Any) -> Release:
+    distributed = Distributed.from_dict(data["distributed"]) if "distributed" in data else None
+    if distributed is not None and distributed.exact != (design.mechanism == "projected"):
+        raise AlteredError("The certificate misstates whether its parts were computed exactly.")
     try:
         exact = tuple(
             np.asarray(item["values"], np.int64 if design.held.exact else np.float64).reshape(shape)
@@ -352,6 +356,7 @@ def _release(data: dict[str, Any], design: Design, values: Any) -> Release:
             release_id=str(data["release_id"]),
             seeded=data["for_publication"] is not True,
             version=str(data["software"]["version"]),
+            distributed=distributed,
         )
     except (KeyError, TypeError, ValueError, OverflowError):
         raise ReleaseError(

@@ -17,7 +17,7 @@ from subspacedp.release.figures import (
     rows_apart,
 )
 from subspacedp.subspace import GroupProfiles, MarginNullSpace
-from subspacedp.tables import Domain, Margin
+from subspacedp.tables import Domain, Margin, Margins, along
 
 if TYPE_CHECKING:
     from subspacedp.release.design import Design
@@ -122,27 +122,33 @@ def _is_label(thing: object) -> bool:
     return isinstance(thing, (str, int, np.integer)) and not isinstance(thing, bool)
 
 
-def where(domain: Domain, labels: dict[str, Any]) -> FloatArray:
-    """Weights 1 for the cells with given labels of axes or levels, 0 elsewhere."""
-    out = np.ones(domain.shape)
+def where(about: Domain | Margins, labels: dict[str, Any]) -> FloatArray:
+    """Weights 1 for the cells with given labels of axes or levels, 0 elsewhere.
+
+    For a workload the weights are those of one of its margins, the smallest that has the levels.
+    """
+    domain = about.domain if isinstance(about, Margins) else about
+    places = {level.name: (a, level) for a, axis in enumerate(domain.axes) for level in axis.chain}
+    masks = []
     for name, wanted in labels.items():
-        found = next(
-            ((a, level) for a, axis in enumerate(domain.axes)
-             for level in axis.chain if level.name == name),
-            None,
-        )  # fmt: skip
-        if found is None:
+        if name not in places:
             known = ", ".join(f"`{lv.name}`" for axis in domain.axes for lv in axis.chain)
             raise DomainError(f"There is no axis or level `{name}`; there are {known}.")
-        a, level = found
+        a, level = places[name]
         several = isinstance(wanted, (list, tuple, set, frozenset, np.ndarray))
         chosen = list(wanted) if several else [wanted]
         groups = {label: g for g, label in enumerate(level.labels)}
         unknown = [label for label in chosen if not _is_label(label) or label not in groups]
         if unknown:
             raise DomainError(f"`{name}` has no label {unknown[0]!r}.")
-        mask = np.isin(level.codes, [groups[label] for label in chosen])
-        shape = [1] * len(domain.shape)
-        shape[a] = len(domain.axes[a])
-        out = out * mask.reshape(shape)
+        masks.append((a, level, [groups[label] for label in chosen]))
+    if isinstance(about, Margins):
+        margin = domain.margin(*labels)
+        inside = np.ones(margin.shape)
+        for a, level, chosen in masks:
+            inside = inside * along(np.isin(np.arange(level.groups), chosen), a, inside.ndim)
+        return about.indicator(margin, inside)
+    out = np.ones(domain.shape)
+    for a, level, chosen in masks:
+        out = out * along(np.isin(level.codes, chosen), a, out.ndim)
     return out

@@ -32,6 +32,8 @@ from subspacedp.tables import (
     Domain,
     GeneralQuery,
     LinearQuery,
+    LocalEntries,
+    Margins,
     Neighbours,
     Query,
     ReplaceOne,
@@ -39,7 +41,7 @@ from subspacedp.tables import (
 
 __all__ = ["rebuild_design", "rebuild_invariants"]
 
-MECHANISMS = ("projected", "extended", "correlated", "optimal", "imposed")
+MECHANISMS = ("projected", "extended", "correlated", "optimal", "knorm", "hierarchical", "imposed")
 
 BUDGETS: dict[str, type[Budget]] = {c.name: c for c in (PureDP, ApproxDP, ZCDP, GaussianDP)}
 
@@ -69,6 +71,8 @@ def rebuild_design(data: Mapping[str, Any]) -> Design:
             capped=_true_or_absent(data.get("capped", False)),
         )
         strategy = strategy_from(data, made)
+        if made.mechanism == "knorm" and strategy is None:
+            raise ReleaseError("its norm body is missing.")
         return made if strategy is None else replace(made, strategy=strategy)
     except SubspaceDPError as error:
         raise ReleaseError(f"The certificate is not usable: {error}") from None
@@ -118,6 +122,9 @@ def _decimals(value: Any) -> int | None:
 def _query(data: Mapping[str, Any]) -> Query:
     if data["kind"] == "cells":
         return Cells(Domain([_axis(axis) for axis in data["domain"]]))
+    if data["kind"] == "margins":
+        domain = Domain([_axis(axis) for axis in data["domain"]])
+        return Margins(domain, [tuple(names) for names in data["margins"]], data["weights"])
     if data["kind"] == "linear":
         matrix, grid = _sparse(data["integers"], np.float64), Fraction(data["grid"])
         matrix.data *= float(grid)
@@ -130,6 +137,9 @@ def _query(data: Mapping[str, Any]) -> Query:
     if data["kind"] == "clipped sums":
         domain = Domain([_axis(axis) for axis in data["domain"]])
         return ClippedSums(domain, *(data[k] for k in ("value", "lower", "upper", "unit")))
+    if data["kind"] == "entries":
+        domain = Domain([_axis(axis) for axis in data["domain"]])
+        return LocalEntries(domain, data["lower"], data["upper"])
     raise ReleaseError("The certificate is not usable: its query is unknown.")
 
 

@@ -14,9 +14,11 @@ from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.privacy import Guarantee
 from subspacedp.release.design import Design
 from subspacedp.release.estimates import Accuracy, Estimate
+from subspacedp.release.provenance import Distributed
 from subspacedp.release.questions import checked_weights, kept_shape, level_names, where
 from subspacedp.release.ratios import Ratio, ratio_of
 from subspacedp.release.verify import Verification, verify_release
+from subspacedp.tables import Margins
 from subspacedp.tables.frames import frame_from_columns
 
 __all__ = ["Release"]
@@ -38,6 +40,8 @@ class Release:
         Random and public; names the release.
     seeded
         True when the noise came from a chosen seed: not for publication.
+    distributed
+        How the release was put together, where no one had the whole table.
     """
 
     design: Design
@@ -46,6 +50,7 @@ class Release:
     release_id: str
     seeded: bool
     version: str
+    distributed: Distributed | None = None
 
     def __post_init__(self) -> None:
         if self.values.shape != self.design.query.shape:
@@ -117,7 +122,7 @@ class Release:
             if self.design.query.grid != 1:  # held totals are whole numbers of its units
                 values = values * float(self.design.query.grid)
         else:
-            values = margin.sum(np.asarray(self.values))
+            values = self.design.query.totals(np.asarray(self.values), margin)
         accuracy = self.design.margin_accuracy(*margin.names)
         return self._estimate(accuracy, values.reshape(kept_shape(margin)))
 
@@ -139,7 +144,8 @@ class Release:
         Axes and levels go by name, and several labels as a list:
         `release.where(state="Texas", sex=["F", "M"])`.
         """
-        return where(self.design.domain, labels)
+        query = self.design.query
+        return where(query if isinstance(query, Margins) else self.design.domain, labels)
 
     def _estimate(self, accuracy: Accuracy, values: npt.NDArray[Any]) -> Estimate:
         return Estimate(
@@ -174,6 +180,10 @@ class Release:
             raise ReleaseError(
                 "`xarray` is not installed; it comes with subspacedp[frames]."
             ) from None
+        if isinstance(self.design.query, Margins):
+            raise ReleaseError(
+                "Several margins are no one array; take one of them with `margin(...)`."
+            )
         axes = self.design.domain.axes
         names = [axis.name for axis in axes]
         coords: dict[str, Any] = {}

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 __all__ = ["STRATEGIES", "Strategy", "strategy_from"]
 
 # The key in a certificate's design, and the class it stands for.
-STRATEGIES: dict[str, tuple[str, str]] = {}
+STRATEGIES: dict[str, tuple[str, str]] = {
+    "body": ("subspacedp.release.body", "BodyStrategy"),
+    "contrasts": ("subspacedp.release.contrast_strategy", "ContrastStrategy"),
+    "levels": ("subspacedp.mechanisms.level_strategy", "LevelStrategy"),
+    "tables": ("subspacedp.release.table_strategy", "TableStrategy"),
+}
 
 
 class Strategy(ABC):
@@ -70,7 +75,7 @@ class Strategy(ABC):
 
     def digits(self, design: Design) -> Digits | None:
         """How published digits are made to add up; None for a real-valued release."""
-        return digits_of(design.space, design.decimals)
+        return digits_of(design.space, design.decimals, coin=1 / 4 if design.capped else 1 / 6)
 
     def cell_figures(self, design: Design) -> Figures | None:
         """Every answer, where closed forms are known."""
@@ -79,6 +84,11 @@ class Strategy(ABC):
     def margin_figures(self, design: Design, margin: Margin) -> Figures | None:
         """The total of every group of a margin, where closed forms are known."""
         return None
+
+    def conditional(self, design: Design) -> str:
+        """Why real values too are protected only given what is held; empty where they are not."""
+        del design
+        return ""
 
     def uses_quantile(self, design: Design) -> bool:
         """Whether draws rest on the stated bound of a float64 quantile (large Gaussian noise)."""

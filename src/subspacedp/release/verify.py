@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues
+from subspacedp.invariants import HeldMargins, HeldMatrix, HeldOfWorkload, HeldValues
 from subspacedp.subspace import MarginNullSpace, Mixed
 from subspacedp.tables import Margin
 
@@ -52,6 +52,17 @@ class Verification:
 def verify_release(release: Release) -> Verification:
     """Check values against held totals, and held totals against each other."""
     held = release.design.held
+    if isinstance(held, HeldOfWorkload):
+        from subspacedp.release.verify_workload import check_workload
+
+        return Verification(
+            (
+                _check_values(release),
+                _check_consistent(held, release.exact),
+                *check_workload(release, held),
+            ),
+            SEEDED if release.seeded else "",
+        )
     about_held = (
         (_check_consistent(held, release.exact), _check_margins(release, held))
         if isinstance(held, HeldMargins)

@@ -4,22 +4,31 @@ from subspacedp.invariants import (
     Held,
     HeldMargins,
     HeldMatrix,
+    HeldOfWorkload,
     LinearInvariants,
     StructuralZeros,
     as_held,
     bind,
 )
+from subspacedp.subspace.contrast_plan import ContrastPlan, Proof, plan_contrasts
+from subspacedp.subspace.contrasts import Contrasts
 from subspacedp.subspace.digits import DigitPlan
 from subspacedp.subspace.general import GeneralNullSpace
 from subspacedp.subspace.general_digits import GeneralDigits
 from subspacedp.subspace.margins import MarginNullSpace
 from subspacedp.subspace.mixed import Mixed
 from subspacedp.subspace.profiles import GroupProfiles, corner_counts
+from subspacedp.subspace.regular import regular_bound
 from subspacedp.subspace.strategy import BasisStrategy, MarginStrategy
+from subspacedp.subspace.table_plan import TablePlan, plan_tables
+from subspacedp.subspace.workload_digits import WorkloadDigits
+from subspacedp.subspace.workload_space import WorkloadSpace
 from subspacedp.tables import Domain, Query, as_query
 
 __all__ = [
     "BasisStrategy",
+    "ContrastPlan",
+    "Contrasts",
     "DigitPlan",
     "Digits",
     "GeneralDigits",
@@ -29,14 +38,21 @@ __all__ = [
     "MarginStrategy",
     "Mixed",
     "NullSpace",
+    "Proof",
+    "TablePlan",
+    "WorkloadDigits",
+    "WorkloadSpace",
     "corner_counts",
     "digits_of",
     "null_space",
+    "plan_contrasts",
+    "plan_tables",
+    "regular_bound",
     "space_of",
 ]
 
 NullSpace = MarginNullSpace | GeneralNullSpace
-Digits = DigitPlan | GeneralDigits
+Digits = DigitPlan | GeneralDigits | WorkloadDigits
 
 
 def null_space(
@@ -60,13 +76,20 @@ def null_space(
 
 def space_of(held: HeldMargins | HeldMatrix) -> NullSpace:
     """The null space of bound invariants: structured for margins, by a matrix otherwise."""
+    if isinstance(held, HeldOfWorkload):
+        return WorkloadSpace(held)
     return MarginNullSpace(held) if isinstance(held, HeldMargins) else GeneralNullSpace(held)
 
 
-def digits_of(space: NullSpace, decimals: int | None) -> Digits | None:
-    """How digits are made to add up; None for real values."""
+def digits_of(space: NullSpace, decimals: int | None, *, coin: float = 1 / 6) -> Digits | None:
+    """How digits are made to add up; None for real values.
+
+    `coin` bounds the variance of one coin: 1/6 where a residual is noise of ours alone, else 1/4.
+    """
     if decimals is None:
         return None
+    if isinstance(space, WorkloadSpace):
+        return WorkloadDigits(space, decimals)
     if isinstance(space, MarginNullSpace):
-        return DigitPlan(space, decimals)
-    return GeneralDigits(space, decimals)
+        return DigitPlan(space, decimals, coin=coin)
+    return GeneralDigits(space, decimals, coin=coin)

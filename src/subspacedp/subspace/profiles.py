@@ -124,7 +124,7 @@ def corner_counts(plan: DigitPlan, margin: Margin) -> Int64Array:
     group and its neighbours in the merged order; each enters once, and those that the held margins
     determine are not rounded. Inclusion and exclusion over the held margins leaves products.
     """
-    if not plan.needed or not plan.held.margins:
+    if not plan.needed:
         return np.zeros(margin.shape, np.int64)
     dimensions = len(plan.axes)
     total = np.zeros((1,) * dimensions, np.int64)

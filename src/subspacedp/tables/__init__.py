@@ -2,12 +2,15 @@
 
 from subspacedp.tables.axis import Axis, Label, Level
 from subspacedp.tables.domain import Domain
+from subspacedp.tables.entries import LocalEntries
 from subspacedp.tables.functions import ClippedSums, GeneralQuery, check_sensitivity
 from subspacedp.tables.margin import Margin, along
+from subspacedp.tables.margin_tables import MarginTables
 from subspacedp.tables.neighbours import AddRemoveOne, Neighbours, ReplaceOne
 from subspacedp.tables.queries import Cells, LinearQuery, Query, Sensitivity, as_query
 from subspacedp.tables.rows import RowPlan, margin_sums
 from subspacedp.tables.table import MAX_TOTAL, Table
+from subspacedp.tables.workload import Margins, block_name
 
 __all__ = [
     "MAX_TOTAL",
@@ -20,7 +23,10 @@ __all__ = [
     "Label",
     "Level",
     "LinearQuery",
+    "LocalEntries",
     "Margin",
+    "MarginTables",
+    "Margins",
     "Neighbours",
     "Query",
     "ReplaceOne",
@@ -29,6 +35,7 @@ __all__ = [
     "Table",
     "along",
     "as_query",
+    "block_name",
     "check_sensitivity",
     "margin_sums",
 ]

@@ -48,6 +48,11 @@ class Level:
         sizes.setflags(write=False)
         return sizes
 
+    @cached_property
+    def number(self) -> Mapping[Label, int]:
+        """The number of every group, by its label."""
+        return {label: i for i, label in enumerate(self.labels)}
+
     @property
     def nonempty(self) -> int:
         """The number of groups that have at least one label."""

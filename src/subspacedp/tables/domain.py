@@ -60,8 +60,6 @@ class Domain:
                         f"axis `{axis.name}`; names of axes and levels must be unique in a domain."
                     )
                 seen[level.name] = axis.name
-        if math.prod(len(axis) for axis in axes) > MAX_CELLS:
-            raise DomainError("A domain may have at most 2**62 cells.")
         object.__setattr__(self, "axes", axes)
 
     @classmethod
@@ -87,6 +85,14 @@ class Domain:
     def size(self) -> int:
         """The number of cells."""
         return math.prod(self.shape)
+
+    def check_table(self) -> None:
+        """Refuse a domain too large for a table of its cells; margins of it can be had."""
+        if self.size > MAX_CELLS:
+            raise DomainError(
+                "A table may have at most 2**62 cells; ask for margins of a larger domain with "
+                "`Margins`."
+            )
 
     @property
     def from_data_axes(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from subspacedp.tables.axis import Axis, Label, Level
 
-__all__ = ["Margin", "along"]
+__all__ = ["Margin", "along", "sum_groups"]
 
 Int64Array = npt.NDArray[np.int64]
 ArrayT = TypeVar("ArrayT", bound=npt.NDArray[Any])
@@ -48,7 +48,7 @@ class Margin:
         """The names of the levels that are kept; summed axes have none."""
         return tuple(level.name for level in self.levels if level.name)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """The number of groups on every axis, empty ones included."""
         return tuple(level.groups for level in self.levels)
@@ -69,6 +69,14 @@ class Margin:
             out *= along(level.sizes, a, len(self.axes))
         return out
 
+    @cached_property
+    def empty(self) -> npt.NDArray[np.bool_]:
+        """Which groups have no cell; right also where numbers of cells leave 64 bits."""
+        out = np.zeros(self.shape, bool)
+        for a, level in enumerate(self.levels):
+            out |= along(level.sizes == 0, a, len(self.axes))
+        return out
+
     def meet(self, other: Margin) -> Margin:
         """The finest margin that both determine: the coarser level on every axis."""
         steps = tuple(max(s, t) for s, t in zip(self.steps, other.steps, strict=True))
@@ -83,7 +91,7 @@ class Margin:
         out = values
         for a, (axis, level) in enumerate(zip(self.axes, self.levels, strict=True)):
             if not level.is_identity:
-                out = _sum_groups(out, level.codes, level.groups, a, one=level is axis.all)
+                out = sum_groups(out, level.codes, level.groups, a, one=level is axis.all)
         return out
 
     def exact_sum(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -101,7 +109,7 @@ class Margin:
             fine, coarse = self.steps[a], to.steps[a]
             if fine != coarse:
                 groups = axis.step(coarse).groups
-                out = _sum_groups(
+                out = sum_groups(
                     out, axis.parents(fine, coarse), groups, a, one=coarse == axis.depth - 1
                 )
         return out
@@ -138,7 +146,8 @@ def along(vector: npt.NDArray[Any], axis: int, dimensions: int) -> npt.NDArray[A
     return vector.reshape(shape)
 
 
-def _sum_groups(values: ArrayT, codes: Int64Array, groups: int, axis: int, *, one: bool) -> ArrayT:
+def sum_groups(values: ArrayT, codes: Int64Array, groups: int, axis: int, *, one: bool) -> ArrayT:
+    """Sums of the entries with one code along one axis; `one` when there is only one code."""
     if one:
         summed: Any = values.sum(axis=axis, keepdims=True, dtype=values.dtype)
         return summed  # type: ignore[no-any-return]

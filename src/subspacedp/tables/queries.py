@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from subspacedp.errors import DataError, DomainError
 from subspacedp.tables.domain import Domain
+from subspacedp.tables.margin import Margin
 from subspacedp.tables.neighbours import Neighbours
 from subspacedp.tables.table import Table
 
@@ -74,6 +75,15 @@ class Query(ABC):
         """The confidential answers as integers, in units of the grid."""
 
     @property
+    def counts_records(self) -> bool:
+        """Whether every answer is a number of records."""
+        return False
+
+    def totals(self, values: npt.NDArray[Any], margin: Margin) -> npt.NDArray[Any]:
+        """The totals of a margin's groups, from answers that are cells of a table."""
+        return margin.sum(values)
+
+    @property
     def contributions(self) -> csr_array | None:
         """What one record of each kind adds to the integer answers, as columns; None if unknown."""
         return None
@@ -93,10 +103,18 @@ class Cells(Query):
 
     domain: Domain
 
+    def __post_init__(self) -> None:
+        self.domain.check_table()
+
     @property
     def axes(self) -> Domain:
         """The domain."""
         return self.domain
+
+    @property
+    def counts_records(self) -> bool:
+        """Whether every answer is a number of records."""
+        return True
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -46,6 +46,7 @@ class Table:
     def __post_init__(self) -> None:
         if not isinstance(self.domain, Domain):
             raise DataError(f"A table needs a `Domain`; got a {type(self.domain).__name__}.")
+        self.domain.check_table()
         counts = _whole_counts(self.counts, self.domain)
         counts.setflags(write=False)
         object.__setattr__(self, "counts", counts)

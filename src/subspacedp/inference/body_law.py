@@ -1,0 +1,83 @@
+"""The likelihood of k-norm noise: the norm of what lies between release and truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import ReleaseError
+from subspacedp.inference.table_laws import Law, no_shift
+from subspacedp.noise.bodies import CrossPolytope, Exchanges
+from subspacedp.noise.knorm import KNormLaw
+from subspacedp.release import Release
+from subspacedp.release.body import BodyStrategy
+from subspacedp.release.design import Design
+from subspacedp.subspace.groups import HeldGroups
+
+__all__ = ["NormLaw", "as_projected", "norm_law"]
+
+Int64Array = npt.NDArray[np.int64]
+
+NEAR_WHOLE = 0.1  # of a unit: how far recovered numbers may be from whole ones
+
+
+@dataclass(frozen=True, eq=False)
+class NormLaw(Law):
+    """log P = −rate·‖z‖ − log Σ exp(−rate·‖·‖), z the noise that would explain the release."""
+
+    law: KNormLaw
+    noise: Callable[[Int64Array], Int64Array]
+    exact: bool
+    words: str
+
+    def log(self, units: Int64Array, shift: npt.NDArray[np.float64] | None) -> float:
+        """At a truth that has the held values."""
+        no_shift(shift)
+        norm = self.law.body.norm(self.noise(units).tolist())
+        return -float(self.law.rate) * float(norm()) - self.law.log_normaliser
+
+
+def as_projected(release: Release) -> Release | None:
+    """The release as one of the projected mechanism, where answers get independent noise."""
+    design = release.design
+    strategy = design.strategy
+    if not isinstance(strategy, BodyStrategy) or design.basis is not None:
+        return None
+    if not isinstance(strategy.fitted.body, CrossPolytope):
+        return None
+    return replace(release, design=replace(design, mechanism="projected", strategy=None))
+
+
+def norm_law(release: Release, values: npt.NDArray[np.float64]) -> NormLaw:
+    """The law of a release with k-norm noise; `values` are in units of the query's grid."""
+    design = release.design
+    law, basis = design.law, design.basis
+    if not isinstance(law, KNormLaw):
+        raise ReleaseError("This likelihood is for k-norm noise.")
+    if basis is not None:
+        found = basis.coordinates(values - design.space.lift(release.exact))
+    else:
+        found = _measured(design, values)
+    whole = np.rint(found).astype(np.int64)
+    near = bool(np.abs(found - whole).max(initial=0.0) < NEAR_WHOLE)
+
+    def noise(units: Int64Array) -> Int64Array:
+        truth = _measured(design, units) if basis is None else basis.integers(units)
+        return np.asarray(whole - truth)
+
+    words = "the probability of all measured numbers at once, by the norm of their noise"
+    if not law.closed:
+        words += "; its constant is that of continuous noise"
+    return NormLaw(law, noise, near and law.closed, words)
+
+
+def _measured(design: Design, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Counts, or their differences in groups, group after group."""
+    groups = HeldGroups.of(design.held)
+    exchanged = isinstance(getattr(design.law, "body", None), Exchanges)
+    counts = values if exchanged else groups.differences(values)
+    return np.asarray(counts.reshape(-1)[groups.order])

@@ -1,0 +1,105 @@
+"""The joint noise of a table estimated from measurements at several levels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.noise.laws import KnownLaw
+from subspacedp.noise.model import JointNoise
+from subspacedp.noise.sums import Part, part
+from subspacedp.subspace.hierarchy_digits import LevelDigits
+from subspacedp.subspace.hierarchy_estimate import LevelEstimate
+from subspacedp.tables import Margin
+
+__all__ = ["LevelNoise"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class LevelNoise(JointNoise):
+    """Release minus truth: least squares of independent noise at every measured level.
+
+    Guarantees
+    ----------
+    1. Without digits, variances are exact: those of the rounded laws, combined by the weights that
+       the estimate uses.
+    2. With digits, the rounding part is uncorrelated with the rest and bounded as the digits say.
+
+    Notes
+    -----
+    Var(wᵀx̂) = Σ_j t_j |S_j V w|², V the covariance inside N: the noise of level j, of variance
+    1/t_j, enters with the weights t_j S_j V w.
+    """
+
+    estimate: LevelEstimate
+    laws: Mapping[int, KnownLaw]  # by step of the axis; step 0 is there
+    digits: LevelDigits | None = None
+
+    @property
+    def each(self) -> float:
+        """The variance of the noise on one cell; other levels are weighed by theirs."""
+        return self.laws[0].variance
+
+    @property
+    def nothing(self) -> float:
+        """Group means leave 1e-15 of the weights."""
+        return 1e-26
+
+    @property
+    def grid(self) -> float | None:
+        """What published values are multiples of; None for real ones."""
+        return None if self.digits is None else 1.0 / self.digits.step
+
+    @cached_property
+    def _steps(self) -> list[int]:
+        """The measured levels, finest first."""
+        return [0, *(self.estimate.tree.steps[i] for i in self.estimate.measured)]
+
+    def cell_variance(self) -> FloatArray:
+        """The variance of every cell, in closed form."""
+        return self.group_variance(self.estimate.space.domain.cells)
+
+    def group_variance(self, margin: Margin) -> FloatArray:
+        """The variance of every group total of a margin, in closed form."""
+        out = self.estimate.group_variance(margin)
+        if self.digits is not None:
+            out = np.where(out > 0, out + self.digits.group_variance(margin), 0.0)
+        return out
+
+    def inside(self, weights: FloatArray) -> FloatArray:
+        """√(t_0 t_j)·S_j V w for all measured levels, one after another; t_0 belongs to `each`."""
+        estimate = self.estimate
+        w = np.asarray(weights, np.float64).reshape(estimate.space.shape)
+        inner = estimate.space.project(w)
+        if float(np.vdot(inner, inner)) <= self.nothing * float(np.vdot(w, w)):
+            return np.zeros(sum(estimate.sizes()))
+        solved = estimate.solve(inner)
+        levels = [solved, *estimate.sums(solved).values()]
+        first = estimate.precision[0]
+        return np.concatenate(
+            [
+                np.sqrt(estimate.precision[step] * first) * values.reshape(-1)
+                for step, values in zip(self._steps, levels, strict=True)
+            ]
+        )
+
+    def parts(self, inside: FloatArray) -> tuple[Part, ...]:
+        """One law a level."""
+        ends = np.cumsum(self.estimate.sizes())[:-1]
+        first = self.estimate.precision[0]
+        return tuple(
+            part(self.laws[step], values * np.sqrt(self.estimate.precision[step] / first))
+            for step, values in zip(self._steps, np.split(inside, ends), strict=True)
+        )
+
+    def coins(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """What each coin of the rounding adds, and a bound on its variance."""
+        if self.digits is None:
+            return np.zeros(0), np.zeros(0)
+        return self.digits.coefficients(weights)

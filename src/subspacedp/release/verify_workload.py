@@ -1,0 +1,91 @@
+"""Checks of a release of margins: they agree with each other, and with what is held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.invariants import HeldOfWorkload
+from subspacedp.release.verify import Check, whole_steps
+from subspacedp.subspace import WorkloadDigits, WorkloadSpace
+from subspacedp.tables import Margin
+
+if TYPE_CHECKING:
+    from subspacedp.release.release import Release
+
+__all__ = ["check_workload"]
+
+KEPT, AGREE = "held totals are kept", "margins agree with each other"
+
+
+def check_workload(release: Release, held: HeldOfWorkload) -> tuple[Check, Check]:
+    """Every total that two margins know, in whole steps or to the rounding of float64."""
+    decimals = release.design.decimals
+    values: npt.NDArray[Any] = release.values
+    scale = 1
+    if not np.all(np.isfinite(values)):
+        return Check(KEPT, False, "some values are not finite"), Check(AGREE, False, "as above")
+    if decimals is not None:
+        scale = 10**decimals
+        steps = whole_steps(values, scale)
+        if steps is None:
+            wrong = f"some values do not have {decimals} decimals"
+            return Check(KEPT, False, wrong), Check(AGREE, False, wrong)
+        values = steps
+    tables = held.query.split(values)
+    margins = tuple(held.query.margins)
+    same = _equal if decimals is not None else _near(values)
+    how = "in whole numbers" if decimals is not None else "within the rounding of float64"
+    space = release.design.space
+    family = WorkloadDigits(space, 0).family if isinstance(space, WorkloadSpace) else ()
+    compared = broken = disagreeing = totals = 0
+    for meet in family:
+        wanted = _known(meet, held, release.exact, scale)
+        first: npt.NDArray[Any] | None = wanted
+        for margin, table in zip(margins, tables, strict=True):
+            if not margin.determines(meet):
+                continue
+            found = margin.coarsen(table, meet)
+            if first is None:
+                first = found
+                continue
+            wrong_here = int(np.count_nonzero(~same(found, first)))
+            if wanted is None:
+                compared, disagreeing = compared + found.size, disagreeing + wrong_here
+            else:
+                totals, broken = totals + found.size, broken + wrong_here
+    return _result(KEPT, broken, totals, how), _result(AGREE, disagreeing, compared, how)
+
+
+def _known(
+    meet: Margin, held: HeldOfWorkload, exact: tuple[npt.NDArray[Any], ...], scale: int
+) -> npt.NDArray[Any] | None:
+    if not any(h.determines(meet) for h in held.margins):
+        return None
+    return held.of(exact, meet) * scale
+
+
+def _equal(found: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    return np.asarray(found == wanted)
+
+
+def _near(
+    values: npt.NDArray[Any],
+) -> Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[np.bool_]]:
+    """Within the rounding of sums of numbers as large as these."""
+    largest = float(np.abs(values).max(initial=0.0)) + 1.0
+    slack = largest * values.size**0.5 * 2.0**-44
+
+    def same(found: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        return np.asarray(np.abs(found - wanted) <= slack)
+
+    return same
+
+
+def _result(name: str, broken: int, number: int, how: str) -> Check:
+    if broken:
+        return Check(name, False, f"{broken:,} of {number:,} comparisons fail, checked {how}")
+    return Check(name, True, f"all {number:,} comparisons, {how}")

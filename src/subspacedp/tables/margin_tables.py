@@ -1,0 +1,125 @@
+"""Tables of margins counted one by one. Confidential: never shown, logged or quoted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import DataError
+from subspacedp.tables.domain import Domain
+from subspacedp.tables.margin import Margin
+from subspacedp.tables.table import MAX_TOTAL
+
+__all__ = ["MarginTables"]
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MarginTables:
+    """Counts of records by margin, for a domain whose table is too large to hold.
+
+    Parameters
+    ----------
+    domain
+        The axes.
+    tables
+        For each margin, by the names of its levels, an array of whole counts with one dimension a
+        level that is named, in the order of the axes.
+
+    Guarantees
+    ----------
+    1. Its `repr`, and every error about it, is free of counts.
+    2. All tables agree on the number of records at every single level.
+
+    Examples
+    --------
+    >>> from subspacedp.tables import Axis
+    >>> domain = Domain([Axis("age", ["young", "old"]), Axis("sex", ["F", "M"])])
+    >>> MarginTables(domain, {("age",): [4, 2], ("sex",): [3, 3]})
+    MarginTables(age: 2, sex: 2; 2 margins, counts hidden)
+    """
+
+    domain: Domain
+    tables: Mapping[Any, Any]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.domain, Domain):
+            raise DataError(f"Margins need a `Domain`; got a {type(self.domain).__name__}.")
+        if not isinstance(self.tables, Mapping) or not self.tables:
+            raise DataError("Tables of margins are a mapping from level names to counts.")
+        checked: dict[Margin, Int64Array] = {}
+        for key, counts in self.tables.items():
+            margin = key if isinstance(key, Margin) else self.domain.margin(*_names(key))
+            checked[margin] = _counts(margin, counts)
+        object.__setattr__(self, "tables", checked)
+        self._check_agreement()
+
+    @cached_property
+    def margins(self) -> tuple[Margin, ...]:
+        """The margins that were counted."""
+        return tuple(self.tables)
+
+    def of(self, margin: Margin) -> Int64Array:
+        """The totals of any margin that one of the tables determines, in the margin's shape."""
+        able = [m for m in self.margins if m.determines(margin)]
+        if not able:
+            named = " × ".join(margin.names) or "the grand total"
+            raise DataError(f"No table was counted from which `{named}` follows.")
+        source = min(able, key=lambda m: math.prod(m.shape))
+        return np.asarray(source.coarsen(self.tables[source], margin), np.int64)
+
+    def _check_agreement(self) -> None:
+        """All tables must have the same totals at every level that two of them know."""
+        seen: dict[Margin, Int64Array] = {}
+        for m, counts in self.tables.items():
+            singles = [self.domain.margin(), *(self.domain.margin(name) for name in m.names)]
+            for single in singles:
+                totals = m.coarsen(counts, single)
+                first = seen.setdefault(single, totals)
+                if not np.array_equal(first, totals):
+                    raise DataError(
+                        f"Two tables of margins disagree on {single.words}; they must count the "
+                        "same records."
+                    )
+
+    def __repr__(self) -> str:
+        axes = ", ".join(f"{axis.name}: {len(axis)}" for axis in self.domain.axes)
+        number = len(self.tables)
+        return f"MarginTables({axes}; {number} margin{'s' if number > 1 else ''}, counts hidden)"
+
+
+def _names(key: Any) -> Sequence[str]:
+    names = (key,) if isinstance(key, str) else key
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise DataError("A table of a margin goes by a tuple of level names.")
+    return names
+
+
+def _counts(margin: Margin, counts: Any) -> Int64Array:
+    try:
+        array = np.asarray(counts)
+    except (ValueError, TypeError):
+        array = np.empty(0, object)
+    kept = tuple(level.groups for level in margin.levels if level.name)
+    named = " × ".join(margin.names) or "grand total"
+    if array.shape not in (kept, margin.shape):
+        raise DataError(f"The counts of `{named}` must have the shape {kept}; got {array.shape}.")
+    whole = array.dtype.kind in "iu" or (
+        array.dtype.kind == "f" and bool(np.all(np.isfinite(array) & (array == np.floor(array))))
+    )
+    if not whole or np.any(array < 0) or np.any(array > MAX_TOTAL):
+        raise DataError(f"The counts of `{named}` must be whole numbers from 0 to 2**62.")
+    out = array.astype(np.int64).reshape(margin.shape)
+    if float(out.astype(np.float64).sum()) > 2.0**61:
+        raise DataError(f"The counts of `{named}` must sum to at most 2**61.")
+    if np.any(out[margin.empty]):
+        raise DataError(f"The margin `{named}` has records in a group without labels.")
+    out.setflags(write=False)
+    return out
