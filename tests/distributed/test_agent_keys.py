@@ -24,8 +24,8 @@ from subspacedp.distributed import (
     read_secret,
     read_share,
 )
+from subspacedp.distributed.cell_noise import noise_at, words_at
 from subspacedp.distributed.dealer import deal_with
-from subspacedp.distributed.noise_at import noise_at, words_at
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.noise import DiscreteLaplace, ReleaseKeys, RoundedGaussian, draw
 

@@ -81,7 +81,40 @@ tables:
   by_job: {axes: [occupation], share: 0.25}
 """
 
-EXAMPLES = {"records": RECORDS, "wide": WIDE, "long": LONG, "several": SEVERAL}
+LEVELS = """\
+data: {source: persons.parquet, unit: row}
+axes:
+  county: {labels: [Kent, Sussex, Cook], levels: {state: {DE: [Kent, Sussex], IL: [Cook]}}}
+  sex: {labels: [F, M]}
+privacy: {rho: 0.5}
+mechanism: hierarchical
+levels: [county, state]
+importance: {county: 1, state: 2.5}
+publish: {decimals: 0}
+"""
+
+MARGINS = """\
+data: {source: persons.parquet, unit: row}
+axes:
+  county: {labels: [Kent, Sussex, Cook], levels: {state: {DE: [Kent, Sussex], IL: [Cook]}}}
+  sex: {labels: [F, M]}
+  age: {bins: [0, 18, 65]}
+hold: [[state], [sex]]
+privacy: {rho: 0.5}
+publish:
+  cells: false
+  margins: [[county, sex], [sex, age]]
+  weights: [1, 2]
+"""
+
+EXAMPLES = {
+    "records": RECORDS,
+    "wide": WIDE,
+    "long": LONG,
+    "several": SEVERAL,
+    "levels": LEVELS,
+    "margins": MARGINS,
+}
 
 
 @pytest.fixture
@@ -95,6 +128,49 @@ def read(tmp_path):
 
 
 # ------------------------------------------------------------------------------- what they mean
+
+
+def test_levels_of_a_hierarchy(read):
+    table = read(LEVELS).table()
+    assert table.mechanism == "hierarchical"
+    assert table.levels == ("county", "state")
+    assert table.importance == {"county": 1.0, "state": 2.5}
+    left_out = read(LEVELS.replace("levels: [county, state]\nimportance", "importance")).table()
+    assert left_out.levels is None
+
+
+def test_levels_stand_above_for_all_tables_or_in_one(read):
+    several = LEVELS.replace("publish: {decimals: 0}\n", "") + (
+        "tables:\n"
+        "  both: {axes: [county, sex], share: 0.4}\n"
+        "  one: {axes: [county], share: 0.3, levels: [county], importance: {state: 3}}\n"
+        "  plain: {axes: [sex], share: 0.3, mechanism: projected}\n"
+    )
+    made = read(several)
+    assert made.table("both").levels == ("county", "state")
+    assert made.table("one").levels == ("county",)
+    assert made.table("one").importance == {"state": 3.0}
+
+
+def test_margins_without_cells(read):
+    table = read(MARGINS).table()
+    assert table.margins_alone
+    assert table.margins == (("county", "sex"), ("sex", "age"))
+    assert table.publish.weights == (1.0, 2.0)
+    assert not read(RECORDS).table().margins_alone
+
+
+def test_cells_are_left_out_for_all_tables_or_one(read):
+    made = read(
+        SEVERAL.replace("decimals: 0, to: out", "decimals: 0, to: out, cells: false")
+        .replace("margins: [[state]]", "margins: [[sex]]")
+        .replace("publish: {decimals: null, non_negative: true}", "publish: {cells: true}")
+        .replace(
+            "{axes: [occupation], share: 0.25}",
+            "{axes: [occupation], share: 0.25, publish: {margins: [[]]}}",
+        )
+    )
+    assert [table.margins_alone for table in made.tables] == [True, False, True]
 
 
 def test_one_table(read, tmp_path):

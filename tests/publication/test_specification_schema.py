@@ -92,6 +92,18 @@ TWINS = [
     ("several", ("tables", "by_sex", "axes"), []),
     ("several", ("tables", "by_sex", "share"), 0),
     ("several", ("tables",), {}),
+    ("levels", ("levels",), []),
+    ("levels", ("levels",), "county"),
+    ("levels", ("mechanism",), ...),
+    ("levels", ("mechanism",), "projected"),
+    ("levels", ("importance",), {}),
+    ("levels", ("importance", "state"), -1),
+    ("margins", ("publish", "margins"), []),
+    ("margins", ("publish", "margins"), ...),
+    ("margins", ("publish", "cells"), ...),
+    ("margins", ("publish", "cells"), "no"),
+    ("margins", ("publish", "weights"), []),
+    ("margins", ("publish", "weights"), [1, 0]),
 ]
 
 

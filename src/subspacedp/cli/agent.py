@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from subspacedp.cli.agent_input import (
+    left_out,
     partition_of_options,
     planned_mechanism,
     read_partition,
@@ -84,6 +85,10 @@ def plan(
             f"The {made.design.mechanism} mechanism is distributed as real-valued noise: "
             "approximate, and its certificate will say so. The projected one is exact."
         )
+    ignored = left_out(specification)
+    if ignored:
+        names = ", ".join(f"`{name}`" for name in ignored)
+        print(f"Not carried out by agents: {names}; in particular no account is charged.")
     print(f"Digest for the agents to compare: {made.digest}")
     print(f"Written: {out}")
 
@@ -136,7 +141,7 @@ def privatize(
         read_share,
     )
     from subspacedp.distributed import privatize as add_noise
-    from subspacedp.distributed.reading import answers_of_rows
+    from subspacedp.distributed.reading import answers_of_rows, counted_column
 
     agreed = AgentPlan.load(plan)
     dealt = None if share is None else read_share(share)
@@ -154,9 +159,12 @@ def privatize(
                 "With a secret from the environment, name an owner-only file with --record: what "
                 "was privatised has to be remembered."
             )
-        record = secret_file.with_name(secret_file.name + ".record")
+        beside = secret_file.resolve()  # one record, whatever links lead to the secret
+        record = beside.with_name(beside.name + ".record")
     agreed.partition.cells(name)
-    rows = answers_of_rows(agreed, name, read_rows(data), value=value, fill=fill_zero)
+    columns = read_rows(data)
+    counted = counted_column(agreed, columns, value)
+    rows = answers_of_rows(agreed, name, columns, value=counted, fill=fill_zero)
     with _status("computing noise"):
         if dealt is not None:
             made = privatize_share(agreed, dealt, rows, record=record)
@@ -172,6 +180,7 @@ def privatize(
                     "part": name,
                     "out": str(out),
                     "cells": int(made.part.values.size),
+                    "value": counted,
                     "noise_computed_for": made.drawn,
                     "trust": made.part.trust.value,
                     "noise_id": made.part.noise_id,
@@ -182,7 +191,8 @@ def privatize(
         )
         return
     again = " again, from the same data" if made.again else ""
-    print(f"Part `{name}`: {made.part.values.size:,} cells privatised{again}.")
+    source = "one record a row" if counted is None else f"counts of column `{counted}`"
+    print(f"Part `{name}`: {made.part.values.size:,} cells privatised{again}; {source}.")
     print(f"Written, to publish: {out}")
 
 

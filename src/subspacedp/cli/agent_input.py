@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import os
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +15,7 @@ if TYPE_CHECKING:
     from subspacedp.mechanisms import Mechanism
     from subspacedp.tables import Domain
 
-__all__ = ["partition_of_options", "planned_mechanism", "read_partition", "read_rows"]
+__all__ = ["left_out", "partition_of_options", "planned_mechanism", "read_partition", "read_rows"]
 
 
 def planned_mechanism(path: Path, table: str | None) -> Mechanism:
@@ -42,6 +45,21 @@ def planned_mechanism(path: Path, table: str | None) -> Mechanism:
         )
     name = asked.table.mechanism
     return asked.mechanism(domain, name="projected" if name == "auto" else name)
+
+
+def left_out(path: Path) -> list[str]:
+    """Sections of a specification that a plan does not carry out."""
+    from subspacedp.publication import read_specification
+
+    document = read_specification(path).document
+    found = {
+        "budget": document.budget is not None,
+        "sums": bool(document.sums),
+        "publish.margins": bool(document.publish.margins),
+        "publish.non_negative": bool(document.publish.non_negative),
+        "publish.sign": document.publish.sign is not None,
+    }
+    return [name for name, given in found.items() if given]
 
 
 def partition_of_options(domain: Domain, level: str | None, parts: list[str]) -> Partition:
@@ -84,10 +102,12 @@ def read_rows(path: Path) -> dict[str, list[Any]]:
         if path.suffix == ".parquet":
             table = pyarrow.parquet.read_table(path)
         else:
-            with pa.input_stream(path) as file:
-                names = file.read().split(b"\n", 1)[0].decode("utf-8-sig").strip()
             separator = "\t" if ".tsv" in path.suffixes else ","
-            columns = [name.strip().strip('"') for name in names.split(separator)]
+            with (
+                pa.input_stream(path) as file,
+                TextIOWrapper(file, "utf-8-sig", newline="") as text,
+            ):
+                columns = next(csv.reader(text, delimiter=separator), [])
             options = pyarrow.csv.ConvertOptions(
                 column_types=dict.fromkeys(columns, pa.string()), strings_can_be_null=False
             )
@@ -98,7 +118,7 @@ def read_rows(path: Path) -> dict[str, list[Any]]:
         else:
             return {name: table[name].to_pylist() for name in table.column_names}
     except OSError as error:
-        problem = error.strerror or "it cannot be opened"
+        problem = os.strerror(error.errno) if error.errno else "it cannot be opened"
     except (pa.ArrowException, UnicodeDecodeError, ValueError):
         problem = "it is not a table that can be read"  # its content is confidential
     raise DataError(f"Cannot use the data `{path}`: {problem}.")

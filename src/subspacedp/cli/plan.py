@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,14 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table as RichTable
 
+from subspacedp.mechanisms.level_errors import LevelErrors
 from subspacedp.publication import SpecificationError, read_specification
-from subspacedp.publication.planning import PlannedRelease, plan, target_budget
+from subspacedp.publication.planning import ErrorLine, PlannedRelease, plan, target_budget
+from subspacedp.tables import Domain
 
 __all__ = ["run"]
+
+MOST_LINES = 40
 
 
 def run(
@@ -38,7 +43,9 @@ def run(
                 json.dumps({"margin_of_error": target, "level": 0.95, "budget": budget.as_dict()})
             )
             return
-        what = "every cell" if names is None else " × ".join(names) or "the grand total"
+        asked = next(t for t in specification.tables if table in (None, t.name))
+        all_of_them = "every figure" if asked.margins_alone else "every cell"
+        what = all_of_them if names is None else " × ".join(names) or "the grand total"
         print(f"A margin of error of {target:g} (95 %) for {what} takes {budget}.")
         return
     if margin is not None or table is not None:
@@ -62,31 +69,27 @@ def _print(console: Console, release: PlannedRelease) -> None:
     def indented(thing: Any) -> None:
         console.print(Padding(thing, (0, 0, 0, 2)))
 
-    design = release.mechanism.design
+    design, workload = release.mechanism.design, release.workload
+    what = f"{design.query.size:,} cells"
+    if workload is not None:
+        number = len(workload.margins)
+        what = f"{number:,} margin{'s' if number > 1 else ''}, {design.query.size:,} figures"
     console.print(
-        f"\n[bold]{escape(release.name)}[/]: {design.query.size:,} cells, "
-        f"{escape(str(design.budget))}, {design.mechanism} mechanism"
+        f"\n[bold]{escape(release.name)}[/]: {what}, {escape(str(design.budget))}, "
+        f"{design.mechanism} mechanism"
     )
     indented(escape(" ".join(release.mechanism.guarantee.sentences())))
     console.print()
-    table = RichTable(box=None, padding=(0, 2), header_style="dim")
-    table.add_column("error of")
-    for heading in ("figures", "exact", "standard error", "margin of error (95 %)"):
-        table.add_column(heading, justify="right")
-    for line in release.lines:
-        table.add_row(
-            escape(line.what),
-            f"{line.figures:,}",
-            f"{line.fixed:,}",
-            _range(line.stderr),
-            _range(line.margin_of_error),
-        )
-    indented(table)
+    indented(_errors(release.lines))
+    if release.levels is not None:
+        console.print()
+        indented(_levels(release.levels, design.domain))
     if release.compared:
         console.print()
-        other = RichTable(box=None, padding=(0, 2), header_style="dim")
-        other.add_column("mechanism")
-        other.add_column("total squared error", justify="right")
+        weighted = workload is not None and len(set(workload.weights or ())) > 1
+        kind = "weighted" if weighted else "total"
+        of = " of cells" if release.levels is not None else ""
+        other = _table("mechanism", f"{kind} squared error{of}")
         for name, found in release.compared.items():
             chosen = " [green](chosen)[/]" if name == design.mechanism else ""
             text = f"{found:,.6g}" if isinstance(found, float) else f"[dim]{escape(found)}[/]"
@@ -96,6 +99,46 @@ def _print(console: Console, release: PlannedRelease) -> None:
         if words:
             console.print()
             indented(escape(words[0].upper() + words[1:]))
+
+
+def _errors(lines: Sequence[ErrorLine]) -> RichTable:
+    beside = any(line.cells_alone is not None for line in lines)
+    headings = ["figures", "exact", "standard error", "margin of error (95 %)"]
+    table = _table("error of", *headings, *(["with noise on cells"] if beside else []))
+    for line in lines[:MOST_LINES]:
+        row = [f"{line.figures:,}", f"{line.fixed:,}"]
+        row += [_range(line.stderr), _range(line.margin_of_error)]
+        if beside:
+            row.append("" if line.cells_alone is None else _range(line.cells_alone))
+        table.add_row(escape(line.what), *row)
+    if len(lines) > MOST_LINES:
+        table.add_row(f"… and {len(lines) - MOST_LINES:,} more, all of them with --json")
+    return table
+
+
+def _levels(levels: LevelErrors, domain: Domain) -> RichTable:
+    """Every level beside noise on the cells alone, with the same budget; other axes in full."""
+    others = [axis.name for axis in domain.axes if axis.name != levels.levels[0]]
+    table = _table(
+        "error by level", "groups", "share of budget", "root mean square", "with noise on cells"
+    )
+    for i, name in enumerate(levels.levels):
+        table.add_row(
+            escape(" × ".join([name, *others])),
+            f"{levels.groups[i]:,}",
+            f"{levels.shares[i]:.1%}" if levels.shares[i] else "none",
+            f"{levels.here[i]:,.4g}",
+            f"{levels.cells_alone[i]:,.4g}",
+        )
+    return table
+
+
+def _table(first: str, *others: str) -> RichTable:
+    table = RichTable(box=None, padding=(0, 2), header_style="dim")
+    table.add_column(first)
+    for heading in others:
+        table.add_column(heading, justify="right")
+    return table
 
 
 def _range(ends: tuple[float, float]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from subspacedp.errors import ReleaseError
 from subspacedp.release import Release
 from subspacedp.report import write_report
+from subspacedp.report.words import axes_words
 
 __all__ = ["run"]
 
@@ -22,7 +23,7 @@ def run(folder: Path, out: Path, title: str | None) -> None:
         folders = {"release": folder}
     releases = {name: Release.load(path) for name, path in folders.items()}
     first = next(iter(releases.values()))
-    axes = " × ".join(axis.name for axis in first.design.domain.axes)
+    axes = axes_words([axis.name for axis in first.design.domain.axes])
     page = write_report(releases, title=title or f"Counts by {axes}")
     try:
         out.write_text(page, "utf-8")

@@ -15,9 +15,9 @@ from subspacedp.distributed.parts import Part
 from subspacedp.distributed.plan import AgentPlan
 from subspacedp.distributed.record import Record, fingerprint
 from subspacedp.distributed.secret import Secret
-from subspacedp.distributed.share import Share
+from subspacedp.distributed.share import Share, rounding_of_sums
 from subspacedp.distributed.totals import totals
-from subspacedp.errors import DataError
+from subspacedp.errors import DataError, ReleaseError
 from subspacedp.invariants import HeldMatrix
 from subspacedp.release.provenance import Trust
 from subspacedp.tables import MAX_TOTAL, LocalEntries
@@ -124,7 +124,20 @@ def checked_answers(plan: AgentPlan, part: str, data: npt.ArrayLike) -> Int64Arr
                 cells=filled,
             )
     plan.mechanism.check_size(answers)
+    _check_sums(plan, answers)
     return answers
+
+
+def _check_sums(plan: AgentPlan, answers: Int64Array) -> None:
+    """Refuse real values so large that held totals could not be read off their float64 sums."""
+    design = plan.design
+    largest = float(np.abs(answers).max(initial=0)) + 64 * design.law.scale * float(design.unit)
+    whole = design.decimals is None and design.held.exact
+    if whole and rounding_of_sums(design, largest) > 0.25:
+        raise ReleaseError(
+            "The counts are too large for agents to publish as real numbers: float64 could not "
+            "carry the held totals; plan with decimals=0."
+        )
 
 
 def _counts(array: npt.NDArray[Any]) -> Int64Array:

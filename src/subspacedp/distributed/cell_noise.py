@@ -1,4 +1,4 @@
-"""The noise of any cells of one release, runs of them at a time, on the caller's thread.
+"""The noise of any cells of one release: runs of them, or cells by their numbers.
 
 The very numbers of `subspacedp.noise.add_noise`; keystreams and tables are set up once for many
 calls, and words of short runs are gathered so that the compiled loop is entered rarely.
@@ -7,21 +7,51 @@ calls, and words of short runs are gathered so that the compiled loop is entered
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.noise import NoiseLaw
+from subspacedp.noise import NoiseLaw, ReleaseKeys, draw
 from subspacedp.noise.draw import BLOCK, REFINEMENT_STRIDE, lookup_of
-from subspacedp.noise.kernels import MOST_OPEN, add_values
 from subspacedp.noise.thresholds import Lookup, ThresholdTable, refine
 from subspacedp.noise.words import KeySource, Keystream
+from subspacedp.parallel import compiled
 
-__all__ = ["CellNoise"]
+__all__ = ["CellNoise", "noise_at", "words_at"]
 
 Int64Array = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
+
+LONG = 1 << 12  # cells in a row, on average, that are worth the threads of `draw`
+
+
+def noise_at(law: NoiseLaw, keys: ReleaseKeys, cells: Int64Array) -> Int64Array:
+    """The noise of cells given by their numbers, in increasing order.
+
+    Guarantees
+    ----------
+    1. Cell i gets the very noise that `draw` gives it in a stretch with other cells.
+    2. The noise of no other cell is computed.
+    """
+    breaks = np.flatnonzero(np.diff(cells) != 1) + 1
+    if cells.size and cells.size >= LONG * (breaks.size + 1):
+        runs = np.split(cells, breaks)
+        return np.concatenate([draw(law, keys, int(run[0]), run.size) for run in runs])
+    return CellNoise(law, keys).at(cells)
+
+
+def words_at(stream: Keystream, places: Int64Array) -> Words:
+    """The words at some places, in increasing order; what lies between them is skipped over."""
+    out = np.empty(places.size, np.uint64)
+    at = 0
+    while at < places.size:
+        first = int(places[at])
+        stop = int(np.searchsorted(places, first + BLOCK))
+        span = stream.words(first, int(places[stop - 1]) - first + 1)
+        out[at:stop] = span[places[at:stop] - first]
+        at = stop
+    return out
 
 
 class CellNoise:
@@ -56,11 +86,20 @@ class CellNoise:
         for runs, size in _pieces(starts, length):
             inside = slice(at, at + runs.size * size)
             source = base[inside]
+            cell = _cell_of_runs(runs, size)
             for part in self._parts:
                 words = part.gather(runs, size, scratch, gathered)
-                part.add(runs, size, words, source, out[inside])
+                part.add(words, source, out[inside], cell, kernel=True)
                 source = out[inside]
             at = inside.stop
+
+    def at(self, cells: Int64Array) -> Int64Array:
+        """The noise of cells by their numbers, in increasing order."""
+        out = np.zeros(cells.size, np.int64)
+        for part in self._parts:
+            words = words_at(part.words, cells)
+            part.add(words, out, out, lambda i: int(cells[i]), kernel=compiled(cells.size))
+        return out
 
     def _room(self) -> tuple[Words, Words]:
         """Memory for words, kept for the next call of this thread."""
@@ -84,25 +123,38 @@ def _pieces(starts: Int64Array, length: int) -> Iterator[tuple[Int64Array, int]]
         yield starts[i : i + several], length
 
 
+def _cell_of_runs(starts: Int64Array, length: int) -> Callable[[int], int]:
+    """The number of the i-th cell of some runs."""
+    return lambda i: int(starts[i // length]) + i % length
+
+
 class _Part:
     """One component of a law, with its keystreams."""
 
     def __init__(self, weight: int, lookup: Lookup, words: Keystream, more: Keystream) -> None:
-        self._weight, self._lookup, self._words, self._more = weight, lookup, words, more
+        self._weight, self._lookup, self.words, self._more = weight, lookup, words, more
 
     def gather(self, starts: Int64Array, length: int, scratch: Words, gathered: Words) -> Words:
         """The words of some runs of cells, one run after another."""
         if len(starts) == 1:
-            return self._words.words(int(starts[0]), length, scratch)
+            return self.words.words(int(starts[0]), length, scratch)
         for i, start in enumerate(starts.tolist()):
-            gathered[i * length : (i + 1) * length] = self._words.words(start, length, scratch)
+            gathered[i * length : (i + 1) * length] = self.words.words(start, length, scratch)
         return gathered[: len(starts) * length]
 
     def add(
-        self, starts: Int64Array, length: int, words: Words, base: Int64Array, out: Int64Array
+        self,
+        words: Words,
+        base: Int64Array,
+        out: Int64Array,
+        cell: Callable[[int], int],
+        *,
+        kernel: bool,
     ) -> None:
-        """Write base + weight · noise of these runs, whose words these are."""
-        if isinstance(self._lookup, ThresholdTable):
+        """Write base + weight · noise of cells whose words these are; `cell` has their numbers."""
+        if kernel and isinstance(self._lookup, ThresholdTable):
+            from subspacedp.noise.kernels import MOST_OPEN, add_values
+
             guide, shift = self._lookup.guide
             open_ = np.empty(MOST_OPEN, np.int64)
             found = add_values(
@@ -117,21 +169,11 @@ class _Part:
             np.add(base, self._weight * values, out=out)
         guesses = self._lookup.lookup(words[places])[0]
         for i, guess in zip(places.tolist(), guesses.tolist(), strict=True):
-            cell = int(starts[i // length]) + i % length
-            exact = refine(self._lookup.law, int(words[i]), self._refinement(cell), guess)
+            exact = refine(self._lookup.law, int(words[i]), self._refinement(cell(i)), guess)
             # Modulo 2⁶⁴, as everywhere.
             value = int(out[i]) + self._weight * (exact - guess)
             out[i] = (value + 2**63) % 2**64 - 2**63
 
-    def _refinement(self, cell: int) -> _MoreWords:
-        return _MoreWords(self._more, cell)
-
-
-class _MoreWords:
-    """Words k = 0, 1, … of the refinement of one cell."""
-
-    def __init__(self, stream: Keystream, cell: int) -> None:
-        self._stream, self._cell = stream, cell
-
-    def __call__(self, k: int) -> int:
-        return int(self._stream.words(self._cell * REFINEMENT_STRIDE + k, 1)[0])
+    def _refinement(self, cell: int) -> Callable[[int], int]:
+        """Words k = 0, 1, … of the refinement of one cell."""
+        return lambda k: int(self._more.words(cell * REFINEMENT_STRIDE + k, 1)[0])

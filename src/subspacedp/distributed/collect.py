@@ -10,14 +10,14 @@ import numpy.typing as npt
 
 from subspacedp.distributed.parts import Part
 from subspacedp.distributed.plan import AgentPlan
-from subspacedp.distributed.share import published_step
+from subspacedp.distributed.share import largest_row, published_step, rounding_of_sums
 from subspacedp.errors import AlteredError, ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues
 from subspacedp.mechanisms.base import package_version
 from subspacedp.release import Design, Release
 from subspacedp.release.provenance import Distributed
-from subspacedp.release.verify import exact_sums, recover, whole_steps
-from subspacedp.subspace import Mixed
+from subspacedp.release.verify import recover, whole_steps
+from subspacedp.tables import MAX_TOTAL
 
 __all__ = ["collect"]
 
@@ -86,7 +86,7 @@ def _by_name(plan: AgentPlan, parts: Sequence[Part]) -> dict[str, Part]:
                 f"The plan was altered after the part `{part.name}` was made: it has the same id "
                 "and another content; make a new plan, with a new id."
             )
-        if part.name not in plan.partition.names:
+        if part.name not in plan.partition.rules:
             raise ReleaseError(f"The plan has no part `{part.name}`.")
         if part.name in chosen:
             raise ReleaseError(f"The part `{part.name}` is given twice.")
@@ -114,63 +114,76 @@ def _by_name(plan: AgentPlan, parts: Sequence[Part]) -> dict[str, Part]:
 
 def _held(design: Design, values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], HeldValues]:
     """Read off c = C·release, in integers wherever the values allow it."""
-    if isinstance(design.held, HeldMatrix):
-        return values, (_matrix_values(design, design.held, values),)
-    held: HeldMargins = design.held
-    if design.decimals is not None:
-        step = 10**design.decimals
-        steps = whole_steps(values, step)
-        if steps is None:
-            raise AlteredError(NOT_WHOLE)
-        sums = [m.exact_sum(steps) for m in held.margins]
-        if any(np.any(s % step != 0) for s in sums):
-            raise AlteredError(NOT_WHOLE)
-        return values, tuple((s // step).astype(np.int64) for s in sums)
-    found = recover(values, design.space.denominators)  # type: ignore[union-attr]
-    if isinstance(found, int):
+    held, decimals = design.held, design.decimals
+    if isinstance(held, HeldMatrix) and not held.exact:
+        return values, (np.asarray(held.matrix @ values.reshape(-1)),)
+    if decimals is None:
+        if isinstance(held, HeldMargins):
+            found = recover(values, design.space.denominators)  # type: ignore[union-attr]
+            if isinstance(found, int):
+                raise AlteredError(NOT_WHOLE)
+        return values, _whole_sums(design, values)[0]
+    step = 10**decimals
+    steps = whole_steps(values, step)
+    if steps is None:
         raise AlteredError(NOT_WHOLE)
-    if isinstance(found, Mixed):
-        totals = [exact_sums(found, m) for m in held.margins]
-        if any(t.dtype == object and any(int(v) != v for v in t.flat) for t in totals):
-            raise AlteredError(NOT_WHOLE)
-        return values, tuple(np.asarray(t).astype(np.int64) for t in totals)
-    return values, tuple(_nearest(m.sum(values), 1e-3) for m in held.margins)
-
-
-def _matrix_values(design: Design, held: HeldMatrix, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    flat = values.reshape(-1)
-    if not held.exact:
-        return np.asarray(held.matrix @ flat)
-    if design.decimals is not None:
-        step = 10**design.decimals
-        steps = whole_steps(flat, step)
-        sums = None if steps is None else held.matrix.toarray().astype(object) @ steps
-        if sums is None or np.any(sums % step != 0):
-            raise AlteredError(NOT_WHOLE)
-        return np.asarray(sums // step, np.int64)
-    size = float(np.max(abs(held.matrix) @ np.abs(flat), initial=1.0))
-    return _nearest(np.asarray(held.matrix @ flat), max(1e-8 * size, 1e-6))
-
-
-def _nearest(sums: npt.NDArray[np.float64], tolerance: float) -> npt.NDArray[np.int64]:
-    nearest = np.rint(sums)
-    if np.any(np.abs(sums - nearest) > min(tolerance, 0.4)):
+    sums = _integer_sums(design, steps)
+    if any(np.any(s % step != 0) for s in sums):
         raise AlteredError(NOT_WHOLE)
-    return nearest.astype(np.int64)
+    return values, tuple(_int64(s // step) for s in sums)
+
+
+def _whole_sums(
+    design: Design, values: npt.NDArray[np.float64], slack: float = 0.0
+) -> tuple[HeldValues, list[npt.NDArray[np.float64]]]:
+    """The whole held figures of real values, and what the values miss them by.
+
+    A float64 less the nearest whole number is a float64: whole parts are summed as integers, so
+    that sums beyond 2**53 lose nothing, and the rest is small.
+    """
+    if float(np.abs(values).max(initial=0.0)) >= MAX_TOTAL:
+        raise AlteredError(NOT_WHOLE)
+    nearest = np.rint(values)
+    wholes = _integer_sums(design, nearest.astype(np.int64))
+    rests = _float_sums(design, values - nearest)
+    rounding = rounding_of_sums(design, float(np.abs(values).max(initial=0.0)))
+    limit = min(1e-3 + slack + rounding, 0.4)
+    if any(np.any(np.abs(r - np.rint(r)) > limit) for r in rests):
+        raise AlteredError(NOT_WHOLE)
+    pairs = list(zip(wholes, rests, strict=True))
+    exact = tuple(_int64(w + np.rint(r).astype(np.int64)) for w, r in pairs)
+    return exact, [r - np.rint(r) for r in rests]
+
+
+def _integer_sums(design: Design, whole: npt.NDArray[np.int64]) -> list[npt.NDArray[Any]]:
+    """C·whole as Python integers."""
+    held = design.held
+    if isinstance(held, HeldMargins):
+        return [m.exact_sum(whole) for m in held.margins]
+    matrix, flat = held.matrix.astype(np.int64), whole.reshape(-1)
+    high, low = matrix @ (flat >> 31), matrix @ (flat & (2**31 - 1))
+    return [high.astype(object) * 2**31 + low.astype(object)]
+
+
+def _float_sums(design: Design, values: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
+    held = design.held
+    if isinstance(held, HeldMargins):
+        return [m.sum(values) for m in held.margins]
+    return [np.asarray(held.matrix @ values.reshape(-1))]
+
+
+def _int64(sums: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    if np.any(np.abs(sums) >= MAX_TOTAL):
+        raise AlteredError("The parts do not make a release: a held total is beyond 2**62.")
+    return sums.astype(np.int64)
 
 
 def _moved(design: Design, values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], HeldValues]:
     """Approximate values, which miss the held figures by their rounding, moved onto them."""
-    held, step = design.held, published_step(design)
-    if isinstance(held, HeldMargins):
-        sums: list[npt.NDArray[Any]] = [m.sum(values) for m in held.margins]
-        slack = [float(m.sizes.max()) * step for m in held.margins]
-    else:
-        sums = [np.asarray(held.matrix @ values.reshape(-1))]
-        slack = [float(np.max(abs(held.matrix).sum(axis=1), initial=1.0)) * step]
+    held = design.held
     if not held.exact:
-        return values, tuple(sums)
-    rounding = 2.0**-40 * (1 + float(np.abs(values).max())) * values.size
-    exact = tuple(_nearest(s, limit + rounding) for s, limit in zip(sums, slack, strict=True))
-    residual = tuple(s - c for s, c in zip(sums, exact, strict=True))
-    return values - design.space.lift(residual, error=max(1e-9, rounding)), exact
+        return values, tuple(_float_sums(design, values))
+    slack = largest_row(design) * published_step(design)
+    exact, residual = _whole_sums(design, values, slack)
+    rounding = 2.0**-40 * (1 + float(np.abs(values).max(initial=0.0))) * values.size
+    return values - design.space.lift(tuple(residual), error=max(1e-9, rounding)), exact

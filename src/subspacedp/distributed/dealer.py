@@ -125,6 +125,7 @@ def _encoded(plan: AgentPlan, name: str, noise_id: str, share: Share) -> bytes:
 def read_share(path: str | PathLike[str]) -> DealtShare:
     """Read a share; one that others can read, or that is damaged, is refused."""
     source = Path(path)
+    beside = source.resolve()  # one record, whatever links lead to the share
     header, payload = read_numbers(source, FORMAT, "share", private=True)
     try:
         form, cells = Form(header["form"]), int(header["cells"])
@@ -144,7 +145,7 @@ def read_share(path: str | PathLike[str]) -> DealtShare:
             noise_id=str(header["noise_id"]),
             share=Share(form, whole, fraction),
             record_key=bytes.fromhex(header["record_key"]),
-            record=source.with_name(source.name + ".record"),
+            record=beside.with_name(beside.name + ".record"),
         )
     except (KeyError, ValueError, TypeError):
         raise ReleaseError(f"The share `{source}` does not say what it is.") from None

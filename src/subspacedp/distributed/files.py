@@ -129,7 +129,7 @@ def read_numbers(
     try:
         header = json.loads(line.decode())
         known = isinstance(header, dict) and header.get("format") == form
-    except ValueError:
+    except (ValueError, RecursionError):
         known, header = False, {}
     if not known or not line.endswith(b"\n"):
         raise ReleaseError(f"`{path}` is not a {what} that this version can read.")

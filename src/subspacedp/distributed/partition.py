@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,10 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.distributed.part_rule import PartRule, cells_of_product, codes_of
 from subspacedp.errors import DomainError
-from subspacedp.tables import Domain, Label
+from subspacedp.tables import Domain, Label, Level
 
-__all__ = ["PartRule", "Partition"]
+__all__ = ["Partition", "part_name"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -21,75 +23,9 @@ LONGEST_NAME = 100
 MOST_CELLS = 2**31  # of a table whose cells are counted one by one
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class PartRule:
-    """Which cells a part has: those with some labels, or some by number.
-
-    Parameters
-    ----------
-    labels
-        Level → labels; a cell must have one of them on every level named.
-    ranges
-        (first, last) numbers of cells in row-major order, both included; for parts without labels.
-    """
-
-    labels: Mapping[str, tuple[Label, ...]]
-    ranges: tuple[tuple[int, int], ...] = ()
-
-    @classmethod
-    def from_data(cls, name: str, data: Any) -> PartRule:
-        """Read `{"labels": {level: [...]}}` or `{"cells": [[first, last], number, …]}`."""
-        if isinstance(data, Mapping) and set(data) == {"labels"}:
-            labels = data["labels"]
-            if isinstance(labels, Mapping) and labels and all(map(_is_list, labels.values())):
-                return cls({str(k): tuple(v) for k, v in labels.items()})
-        if isinstance(data, Mapping) and set(data) == {"cells"} and _is_list(data["cells"]):
-            ranges = [_range(entry) for entry in data["cells"]]
-            if ranges and None not in ranges:
-                return cls({}, tuple(r for r in ranges if r is not None))
-        raise DomainError(
-            f"The part `{name}` must have `labels`, a level with its labels, or `cells`, numbers "
-            "and ranges [first, last]."
-        )
-
-    def as_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        if self.labels:
-            return {"labels": {level: list(names) for level, names in self.labels.items()}}
-        return {"cells": [[first, last] for first, last in self.ranges]}
-
-    def cells(self, name: str, domain: Domain) -> Int64Array:
-        """The numbers of the part's cells, increasing."""
-        if not self.labels:
-            return self._numbered(name, domain)
-        places = []
-        for axis in domain.axes:
-            inside = np.ones(len(axis), bool)
-            for level in axis.chain:
-                if level.name in self.labels:
-                    chosen = _codes(name, level.name, level.labels, self.labels[level.name])
-                    inside &= np.isin(level.codes, chosen)
-            places.append(np.flatnonzero(inside))
-        out = np.zeros(1, np.int64)
-        for own, n in zip(places, domain.shape, strict=True):
-            out = (out[:, None] * n + own[None, :]).ravel()
-        if not out.size:
-            raise DomainError(f"The part `{name}` has no cell.")
-        return out
-
-    def _numbered(self, name: str, domain: Domain) -> Int64Array:
-        out = []
-        for first, last in self.ranges:
-            if not 0 <= first <= last < domain.size:
-                raise DomainError(
-                    f"The part `{name}` has the range {first} to {last}; cells are numbered from 0 "
-                    f"to {domain.size - 1}."
-                )
-            out.append(np.arange(first, last + 1))
-        cells = np.sort(np.concatenate(out))
-        if np.any(np.diff(cells) == 0):
-            raise DomainError(f"The part `{name}` has a cell twice.")
-        return cells
+def part_name(name: str) -> str:
+    """A part's name with every letter written in one way: an accent may be a sign of its own."""
+    return unicodedata.normalize("NFC", name)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -117,14 +53,9 @@ class Partition:
     def __post_init__(self) -> None:
         if not self.rules:
             raise DomainError("A partition needs at least one part.")
-        seen: dict[str, str] = {}
-        for name in self.rules:
-            _check_name(name)
-            other = seen.setdefault(name.casefold(), name)
-            if other != name:
-                raise DomainError(
-                    f"The parts `{other}` and `{name}` have the same name but for capitals."
-                )
+        _check_names(list(self.rules))
+        rules = {part_name(name): rule for name, rule in self.rules.items()}
+        object.__setattr__(self, "rules", rules)
         known = {level.name for axis in self.domain.axes for level in axis.chain}
         for name, rule in self.rules.items():
             unknown = next((level for level in rule.labels if level not in known), None)
@@ -139,6 +70,13 @@ class Partition:
         if found is None:
             raise DomainError(f"The domain has no level `{level}` to make parts of.")
         labels = [label for label, n in zip(found.labels, found.sizes, strict=True) if n]
+        try:
+            _check_names([str(label) for label in labels])
+        except DomainError as error:
+            raise DomainError(
+                f"Labels of `{level}` cannot be names of parts, so name them yourself, with --part "
+                f"NAME=LABEL or `Partition.by_labels`. {error}"
+            ) from None
         return cls(domain, {str(label): PartRule({level: (label,)}) for label in labels})
 
     @classmethod
@@ -162,32 +100,71 @@ class Partition:
         """The names of the parts, in order."""
         return tuple(self.rules)
 
-    def cells(self, name: str) -> Int64Array:
-        """The numbers of a part's cells in row-major order, increasing."""
-        if name not in self.rules:
+    def known(self, name: str) -> str:
+        """The name of a part as the partition writes it; one that it does not have is refused."""
+        found = part_name(name)
+        if found not in self.rules:
             known = ", ".join(f"`{part}`" for part in self.names[:12])
             more = " and others" if len(self.names) > 12 else ""
             raise DomainError(f"The plan has no part `{name}`; its parts are {known}{more}.")
-        if name not in self._cells:
-            self._cells[name] = self.rules[name].cells(name, self.domain)
-        return self._cells[name]
+        return found
+
+    def cells(self, name: str) -> Int64Array:
+        """The numbers of a part's cells in row-major order, increasing."""
+        known = self.known(name)
+        if known not in self._cells:
+            self._cells[known] = (
+                self.rules[known].cells(known, self.domain)
+                if self._level is None
+                else self._with_labels(known)
+            )
+        return self._cells[known]
 
     @cached_property
     def _cells(self) -> dict[str, Int64Array]:
         return {}
+
+    @cached_property
+    def _level(self) -> Level | None:
+        """The level that all parts are given by; None where there is no single one."""
+        named = {tuple(rule.labels) for rule in self.rules.values()}
+        if len(named) != 1 or len(next(iter(named))) != 1:
+            return None
+        (name,) = next(iter(named))
+        return next(e for a in self.domain.axes for e in a.chain if e.name == name)
+
+    def _with_labels(self, name: str) -> Int64Array:
+        places = [
+            self._places[name] if self._level in axis.chain else np.arange(len(axis))
+            for axis in self.domain.axes
+        ]
+        return cells_of_product(places, self.domain.shape)
+
+    @cached_property
+    def _places(self) -> dict[str, Int64Array]:
+        """All parts by one level: the places of each on its axis, sorted out at one time."""
+        if self._level is None:
+            return {}
+        owner = np.zeros(self._level.groups, np.int64)
+        for number, (part, rule) in enumerate(self.rules.items()):
+            owner[codes_of(part, self._level, rule.labels[self._level.name])] = number
+        owned = owner[self._level.codes]
+        ends = np.cumsum(np.bincount(owned, minlength=len(self.rules)))
+        shared = np.split(np.argsort(owned, kind="stable"), ends[:-1])
+        return dict(zip(self.names, shared, strict=True))
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data: name → rule."""
         return {name: rule.as_dict() for name, rule in self.rules.items()}
 
     def _check_cover(self) -> None:
-        if self.domain.size > MOST_CELLS and not self._one_level():
+        if self._level is not None:
+            self._check_labels(self._level)
+            return
+        if self.domain.size > MOST_CELLS:
             raise DomainError(
                 "A table of more than 2**31 cells must be parted by the labels of one level."
             )
-        if self._one_level():
-            self._check_labels()
-            return
         owner = np.full(self.domain.size, -1, np.int32)
         for number, (name, rule) in enumerate(self.rules.items()):
             cells = rule.cells(name, self.domain)
@@ -203,17 +180,12 @@ class Partition:
             first = self.domain.label([int(i) for i in index])
             raise _missing(missing.size, "cell", " × ".join(map(str, first)))
 
-    def _one_level(self) -> bool:
-        levels = {tuple(rule.labels) for rule in self.rules.values()}
-        return len(levels) == 1 and len(next(iter(levels))) == 1
-
-    def _check_labels(self) -> None:
+    def _check_labels(self, level: Level) -> None:
         """All parts by one level: its labels are shared out, each once."""
-        name = next(iter(next(iter(self.rules.values())).labels))
-        level = next(e for a in self.domain.axes for e in a.chain if e.name == name)
+        name = level.name
         owner: dict[Label, str] = {}
         for part, rule in self.rules.items():
-            codes = _codes(part, name, level.labels, rule.labels[name])
+            codes = codes_of(part, level, rule.labels[name])
             if not level.sizes[codes].any():
                 raise DomainError(f"The part `{part}` has no cell.")
             for label in rule.labels[name]:
@@ -251,13 +223,14 @@ def _missing(number: int, thing: str, first: str) -> DomainError:
     return DomainError(f"{number:,} {things} {verb} in no part{such}: {first!r}.", missing=number)
 
 
-def _codes(part: str, level: str, known: Sequence[Label], labels: Sequence[Label]) -> list[int]:
-    """The numbers of labels on a level; whole numbers may come as text."""
-    number = {label: i for i, label in enumerate(known)}
-    unknown = next((label for label in labels if label not in number), None)
-    if unknown is not None:
-        raise DomainError(f"The part `{part}`: the level `{level}` has no label {unknown!r}.")
-    return [number[label] for label in labels]
+def _check_names(names: Sequence[str]) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        _check_name(name)
+        other = seen.setdefault(part_name(name).casefold(), name)
+        if other is not name:
+            but = "" if part_name(other) == part_name(name) else " but for capitals"
+            raise DomainError(f"The parts `{other}` and `{name}` have the same name{but}.")
 
 
 def _check_name(name: str) -> None:
@@ -271,18 +244,3 @@ def _check_name(name: str) -> None:
             f"A part's name must be printable, without any of / \\ : * ? \" < > | and not begin "
             f"with a dot; got {name[:LONGEST_NAME]!r}."
         )
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 0
-
-
-def _range(entry: Any) -> tuple[int, int] | None:
-    ends = [entry, entry] if isinstance(entry, int) else entry
-    if (
-        isinstance(ends, Sequence)
-        and len(ends) == 2
-        and all(isinstance(end, int) and not isinstance(end, bool) for end in ends)
-    ):
-        return int(ends[0]), int(ends[1])
-    return None

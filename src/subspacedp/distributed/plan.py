@@ -88,7 +88,7 @@ class AgentPlan:
             data = json.loads(source.read_text("utf-8"))
         except OSError as error:
             raise ReleaseError(f"Cannot read the plan `{source}`: {error.strerror}.") from None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ReleaseError(f"The plan `{source}` is not valid JSON.") from None
         return cls.from_dict(data, f"`{source}`")
 

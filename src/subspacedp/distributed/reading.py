@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,11 @@ import numpy.typing as npt
 
 from subspacedp.distributed.plan import AgentPlan
 from subspacedp.errors import DataError
-from subspacedp.tables import Axis, LocalEntries
+from subspacedp.tables import MAX_TOTAL, Axis, LocalEntries
 
-__all__ = ["answers_of_rows"]
+__all__ = ["answers_of_rows", "counted_column"]
 
 Int64Array = npt.NDArray[np.int64]
-
-LARGEST = 2**62
 
 
 def answers_of_rows(
@@ -41,13 +39,10 @@ def answers_of_rows(
         Whether a cell without a row has nobody in it; otherwise it is an error.
     """
     domain, cells = plan.design.domain, plan.partition.cells(part)
-    known = {level.name for axis in domain.axes for level in axis.chain}
     for axis in domain.axes:
         if axis.name not in columns:
             raise DataError(f"The data have no column `{axis.name}`.", column=axis.name)
-    chosen = value if value is not None else _only([c for c in columns if c not in known])
-    if chosen is not None and chosen not in columns:
-        raise DataError(f"The data have no column `{chosen}`.", column=chosen)
+    chosen = counted_column(plan, columns, value)
     places = [_places(axis, columns[axis.name]) for axis in domain.axes]
     own = np.ravel_multi_index(tuple(places), domain.shape)
     at = np.minimum(np.searchsorted(cells, own), cells.size - 1)
@@ -81,11 +76,20 @@ def answers_of_rows(
     return out
 
 
-def _only(columns: Sequence[str]) -> str | None:
-    if len(columns) > 1:
-        names = ", ".join(f"`{name}`" for name in columns[:6])
+def counted_column(plan: AgentPlan, columns: Iterable[str], value: str | None) -> str | None:
+    """The column of counts or entries; None where every row is one record."""
+    known = {level.name for axis in plan.design.domain.axes for level in axis.chain}
+    others = [name for name in columns if name not in known]
+    if value is not None:
+        if value in known:
+            raise DataError(f"`{value}` is an axis or level of the plan, not a column of counts.")
+        if value not in others:
+            raise DataError(f"The data have no column `{value}`.", column=value)
+        return value
+    if len(others) > 1:
+        names = ", ".join(f"`{name}`" for name in others[:6])
         raise DataError(f"Say which column has the counts: {names}.")
-    return columns[0] if columns else None
+    return others[0] if others else None
 
 
 def _places(axis: Axis, values: Sequence[Any]) -> Int64Array:
@@ -108,12 +112,12 @@ def _numbers(values: Sequence[Any], name: str) -> list[int]:
     for value in values:
         try:
             number = int(value)
-            if isinstance(value, float) and number != value:
+            if not isinstance(value, str) and number != value:
                 raise ValueError
         except (TypeError, ValueError, OverflowError):
             wrong += 1
             continue
-        if abs(number) > LARGEST:
+        if abs(number) >= MAX_TOTAL:
             wrong += 1
             continue
         out.append(number)

@@ -105,7 +105,7 @@ class Record:
             return {}
         except OSError as error:
             raise ReleaseError(f"Cannot read the record `{self.path}`: {error.strerror}.") from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             if isinstance(error, ReleaseError):
                 raise
             raise ReleaseError(

@@ -8,13 +8,14 @@ regions, products of labels, so that many small groups cost no more than one lar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, reduce
 
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.distributed.part_rule import cells_of_product
 from subspacedp.invariants import HeldMargins, HeldMatrix
 from subspacedp.subspace import DigitPlan, MarginNullSpace
 from subspacedp.subspace.components import connected
@@ -36,7 +37,7 @@ class Region:
     @cached_property
     def cells(self) -> Int64Array:
         """The numbers of its cells in the whole table, increasing."""
-        return _numbers(self.labels, self.held.domain.shape)
+        return cells_of_product(self.labels, self.held.domain.shape)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -75,7 +76,7 @@ class LocalDigits(DigitPlan):
         places = [
             self._places(own, whole) for own, whole in zip(self.axes, self.whole.axes, strict=True)
         ]
-        return _numbers(places, self.whole.shape)
+        return cells_of_product(places, self.whole.shape)
 
     def _places(self, own: MergedAxis, whole: MergedAxis) -> Int64Array:
         """Where each position of a merged axis is on that of the whole table.
@@ -166,13 +167,6 @@ def connected_cells(held: HeldMatrix, cells: Int64Array) -> npt.NDArray[np.bool_
     reached = np.isin(component, component[touched])
     near[rows[filled[reached]].indices] = True
     return near
-
-
-def _numbers(places: Sequence[Int64Array], shape: Sequence[int]) -> Int64Array:
-    out = np.zeros(1, np.int64)
-    for own, n in zip(places, shape, strict=True):
-        out = (out[:, None] * n + own[None, :]).ravel()
-    return out
 
 
 def _part_of(axis: Axis, places: Int64Array) -> Axis:

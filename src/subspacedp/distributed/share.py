@@ -18,7 +18,14 @@ from subspacedp.errors import ReleaseError
 from subspacedp.release import Design
 from subspacedp.subspace import MarginNullSpace, Mixed
 
-__all__ = ["Form", "Share", "denominators_at", "published_step"]
+__all__ = [
+    "Form",
+    "Share",
+    "denominators_at",
+    "largest_row",
+    "published_step",
+    "rounding_of_sums",
+]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -51,11 +58,6 @@ class Share:
     form: Form
     whole: Int64Array
     fraction: npt.NDArray[Any] | None
-
-    @property
-    def exact(self) -> bool:
-        """Whether adding it to counts is exact arithmetic, rounded once at the end."""
-        return self.form is not Form.REAL
 
     def add(self, answers: Int64Array, design: Design, cells: Int64Array) -> npt.NDArray[Any]:
         """The published values of cells with these confidential answers.
@@ -113,15 +115,24 @@ def published_step(design: Design) -> float:
     that held whole figures can still be told from the sums of published values.
     """
     deviation = np.sqrt(design.noise.cell_variance())
+    if not np.any(deviation > 0):
+        raise ReleaseError(
+            "The budget is so large that no cell gets noise; there is nothing to plan."
+        )
     smallest = float(deviation[deviation > 0].min())
     places = FINER - int(np.floor(np.log2(smallest)))
-    largest = _largest_row(design)
+    largest = largest_row(design)
     return float(2.0 ** -max(places, int(np.ceil(np.log2(largest))) + 3))
 
 
-def _largest_row(design: Design) -> float:
+def largest_row(design: Design) -> float:
     """The largest sum of sizes of coefficients of an invariant; at least 1."""
     if isinstance(design.space, MarginNullSpace):
         return max([1.0, *(float(m.sizes.max()) for m in design.space.held.margins)])
     rows = abs(design.space.held.matrix).sum(axis=1)
     return max(1.0, float(np.max(rows, initial=0.0)))
+
+
+def rounding_of_sums(design: Design, largest: float) -> float:
+    """What float64 may take from a held total when every value is at most so large."""
+    return largest_row(design) * largest * 2.0**-52

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.distributed.noise_at import noise_at, words_at
+from subspacedp.distributed.cell_noise import noise_at, words_at
 from subspacedp.distributed.regions import (
     LocalDigits,
     Region,

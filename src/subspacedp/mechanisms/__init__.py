@@ -7,6 +7,7 @@ from subspacedp.mechanisms.design import MECHANISMS, compare, design, mechanism_
 from subspacedp.mechanisms.extended import Extended
 from subspacedp.mechanisms.impose import impose
 from subspacedp.mechanisms.imposed import Imposed, impose_on
+from subspacedp.mechanisms.knorm import KNorm
 from subspacedp.mechanisms.optimal import Optimal
 from subspacedp.mechanisms.planning import budget_for
 from subspacedp.mechanisms.projected import Projected
@@ -18,6 +19,7 @@ __all__ = [
     "Decomposition",
     "Extended",
     "Imposed",
+    "KNorm",
     "Mechanism",
     "Optimal",
     "Projected",

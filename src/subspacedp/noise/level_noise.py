@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.noise.laws import KnownLaw
-from subspacedp.noise.model import JointNoise
+from subspacedp.noise.model import JointNoise, grid_of
 from subspacedp.noise.sums import Part, part
 from subspacedp.subspace.hierarchy_digits import LevelDigits
 from subspacedp.subspace.hierarchy_estimate import LevelEstimate
@@ -53,8 +53,8 @@ class LevelNoise(JointNoise):
 
     @property
     def grid(self) -> float | None:
-        """What published values are multiples of; None for real ones."""
-        return None if self.digits is None else 1.0 / self.digits.step
+        """What published and true values are multiples of; None where either can be real."""
+        return grid_of(self.digits)
 
     @cached_property
     def _steps(self) -> list[int]:

@@ -14,11 +14,29 @@ import numpy.typing as npt
 from subspacedp.errors import ReleaseError
 from subspacedp.noise.laws import DeclaredNoise, KnownLaw, RoundedGaussian
 from subspacedp.noise.sums import OnlyVariance, Part, Rounding, SumLaw, WeightedSum, part
-from subspacedp.subspace import BasisStrategy, Digits, MarginNullSpace, NullSpace
+from subspacedp.subspace import (
+    BasisStrategy,
+    DigitPlan,
+    Digits,
+    GeneralDigits,
+    MarginNullSpace,
+    NullSpace,
+)
 
-__all__ = ["BasisNoise", "JointNoise", "NoiseModel"]
+__all__ = ["BasisNoise", "JointNoise", "NoiseModel", "grid_of"]
 
 FloatArray = npt.NDArray[np.float64]
+NOISE_ALONE = 1 / 6  # of a squared step: the variance of a coin where noise alone is rounded
+
+
+def grid_of(digits: Digits | None) -> float | None:
+    """What published and true values are multiples of; None where either can be real.
+
+    Where held values count more records than are protected, the true value is Π_N of the bounded
+    table plus C⁺c: a fraction, although a whole number is published. Coins are then larger.
+    """
+    shifted = isinstance(digits, DigitPlan | GeneralDigits) and digits.coin > NOISE_ALONE
+    return None if digits is None or shifted else 1.0 / digits.step
 
 
 class JointNoise(ABC):
@@ -63,7 +81,7 @@ class JointNoise(ABC):
 
     @property
     def grid(self) -> float | None:
-        """What published values are multiples of; None for real ones."""
+        """What published and true values are multiples of; None where either can be real."""
         return None
 
     def is_fixed(self, weights: FloatArray) -> bool:
@@ -187,8 +205,8 @@ class NoiseModel(JointNoise):
 
     @property
     def grid(self) -> float | None:
-        """What published values are multiples of; None for real ones."""
-        return None if self.digits is None else 1.0 / self.digits.step
+        """What published and true values are multiples of; None where either can be real."""
+        return grid_of(self.digits)
 
     def cell_variance(self) -> FloatArray:
         """The variance of every answer, in their shape."""

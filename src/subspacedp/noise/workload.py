@@ -29,6 +29,7 @@ class WorkloadNoise(JointNoise):
 
     query: Margins
     digits: WorkloadDigits | None
+    capped: bool  # held totals count all records: what is true of the bounded ones is a fraction
 
     @property
     @abstractmethod
@@ -46,8 +47,8 @@ class WorkloadNoise(JointNoise):
 
     @property
     def grid(self) -> float | None:
-        """What published values are multiples of; None for real ones."""
-        return None if self.digits is None else 1.0 / self.digits.step
+        """What published and true values are multiples of; None where either can be real."""
+        return None if self.digits is None or self.capped else 1.0 / self.digits.step
 
     def cell_variance(self) -> FloatArray:
         """The variance of every answer; with digits the rounding part is a bound."""
@@ -110,6 +111,7 @@ class ContrastNoise(WorkloadNoise):
     query: Margins
     plan: ContrastPlan
     digits: WorkloadDigits | None = None
+    capped: bool = False
 
     @property
     def contrasts(self) -> Contrasts:
@@ -188,6 +190,7 @@ class TableNoise(WorkloadNoise):
     plan: TablePlan
     laws: Sequence[KnownLaw]  # one for every table
     digits: WorkloadDigits | None = None
+    capped: bool = False
 
     @property
     def contrasts(self) -> Contrasts:

@@ -19,7 +19,7 @@ from subspacedp.invariants import Held, HeldValues
 from subspacedp.ledger import Ledger, open_ledger
 from subspacedp.privacy import Kind
 from subspacedp.release import rebuild_invariants
-from subspacedp.tables import Axis, Domain
+from subspacedp.tables import Axis, Cells, Domain, Margins, Query
 
 __all__ = [
     "AccountCoverage",
@@ -27,7 +27,9 @@ __all__ = [
     "account_covers",
     "held_together",
     "holds",
+    "named_domain",
     "read_labels",
+    "shared_domain",
     "union_domain",
     "values_on",
 ]
@@ -123,6 +125,27 @@ def union_domain(
     return union
 
 
+def named_domain(domain: Domain, held: Held) -> Domain | None:
+    """The axes that a held margin names; None if there are none."""
+    names = {name for margin in held.margins for name in margin}
+    axes = [axis for axis in domain.axes if names & {level.name for level in axis.chain}]
+    return Domain(axes) if axes else None
+
+
+def shared_domain(domain: Domain, held: Held) -> Domain | None:
+    """The axes that a held margin names, and one other that stands for all others; None if none.
+
+    Along the other axes nothing is held: whoever changes along one of them changes along any.
+    """
+    named = named_domain(domain, held)
+    if named is None:
+        return None
+    names = {axis.name for axis in named.axes}
+    others = [axis for axis in domain.axes if axis.name not in names and len(axis) > 1]
+    another = min(others, key=len).name if others else ""
+    return Domain([axis for axis in domain.axes if axis.name in {*names, another}])
+
+
 def values_on(union: Domain, domain: Domain, held: Held, values: HeldValues) -> HeldValues:
     """Held values of a release in the shapes that its margins have on the union.
 
@@ -158,13 +181,17 @@ def held_together(ledger: Ledger | str | PathLike[str], account: str) -> HeldTog
                 "nothing can be said of all releases together."
             )
         query, held = rebuild_invariants(entry)
-        if query.axes is None or entry["query"]["kind"] != "cells":
-            left_out += bool(entry["held"])  # a held sum is no held count
+        domain = _counted_on(query, held)
+        if domain is None:
+            # A held sum is no held count, and margins may be of more cells than can be looked at.
+            left_out += bool(entry["held"])
             continue
         decimals = entry.get("decimals", 0)
-        domains.append(query.axes)
+        domains.append(domain)
         helds.append(held)
-        kinds.append(kind_of_parts([given(query.axes, held)], neighbours, decimals))
+        kinds.append(kind_of_parts([given(domain, held)], neighbours, decimals))
+        if isinstance(query, Margins) and decimals is not None:
+            kinds.append("G")  # digits of margins are rounded on axes that are not here
         rounded = rounded or decimals is not None
         capped = capped or bool(entry.get("capped", False))
     if not domains:
@@ -178,6 +205,16 @@ def held_together(ledger: Ledger | str | PathLike[str], account: str) -> HeldTog
         capped=capped,
         left_out=left_out,
     )
+
+
+def _counted_on(query: Query, held: Held) -> Domain | None:
+    """The domain whose cells say all that a release of counts holds; None for other releases."""
+    if isinstance(query, Cells):
+        return query.domain
+    if not isinstance(query, Margins):
+        return None
+    own = shared_domain(query.domain, held) or Domain(query.domain.axes[:1])
+    return own if own.size <= LARGEST_UNION else None
 
 
 def account_covers(

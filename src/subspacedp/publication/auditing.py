@@ -12,21 +12,30 @@ from subspacedp.disclosure.coverage import weakest
 from subspacedp.disclosure.releases import asked as what_is_held
 from subspacedp.errors import InvariantError, SubspaceDPError
 from subspacedp.invariants import Held, HeldValues, bind
+from subspacedp.io import Source
 from subspacedp.ledger import open_ledger
 from subspacedp.privacy import Kind
 from subspacedp.publication.accounts import (
     HeldTogether,
     held_together,
     holds,
+    named_domain,
+    shared_domain,
     union_domain,
     values_on,
 )
-from subspacedp.publication.releases import Asked, asked_releases, bounded, public_domain
+from subspacedp.publication.margin_audits import LARGEST_NAMED, MarginsAudit, audit_margins
+from subspacedp.publication.releases import (
+    HIERARCHICAL,
+    Asked,
+    asked_releases,
+    bounded,
+    public_domain,
+)
 from subspacedp.publication.specification import Specification, as_specification
 from subspacedp.publication.tabulating import found_labels, open_data, tabulate_release
 from subspacedp.release import Release
-from subspacedp.tables import Domain, Neighbours
-from subspacedp.tables.queries import Cells
+from subspacedp.tables import Cells, Domain, Margins, MarginTables, Neighbours
 
 __all__ = ["TOGETHER", "WITH_ACCOUNT", "audit", "given_away"]
 
@@ -54,7 +63,7 @@ def audit(
     *,
     structure: bool = False,
     progress: Progress | None = None,
-) -> dict[str, InvariantAudit]:
+) -> dict[str, InvariantAudit | MarginsAudit]:
     """What the invariants of every table of counts give away by themselves, and together.
 
     Parameters
@@ -74,7 +83,8 @@ def audit(
         its linkage is about cells by the axes that held margins name.
         Where `budget` names an account whose earlier releases hold something, the invariants of all
         are audited without values under "together with what the account holds already". Tables
-        that cannot be brought onto one domain of a size to audit have no joint audit.
+        that cannot be brought onto one domain of a size to audit have no joint audit. Margins
+        without cells are audited on the axes that held margins name, or margin by margin.
 
     Guarantees
     ----------
@@ -94,23 +104,14 @@ def audit(
                 domain = public_domain(asked.table, labels)
                 if domain is None:
                     raise InvariantError(f"The labels of table `{asked.table.name}` are not known.")
-                made = tabulate_release(asked, domain, source, tell)
-                whole = made.protected if made.everything is None else made.everything
-                values = bind(asked.table.held(), Cells(domain)).sums(whole.counts)
-                del made, whole
+                values = _held_values(asked, domain, source, tell)
                 tell(f"auditing {asked.name}")
                 found.append(_audited(asked, domain, values, tell))
     out = {asked.name: one for asked, one in zip(counts, found, strict=True)}
     parts = [
-        _Part(
-            name=name,
-            domain=one.whole.domain,
-            held=one.whole.asked,
-            values=one.whole.values,
-            kind=one.kind,
-        )
+        part
         for name, one in out.items()
-        if holds(one.whole.asked)
+        if (part := _part_of(name, one)) is not None and holds(part.held)
     ]
     for group in _groups(parts, LARGEST_JOINT):
         tell("auditing tables together")
@@ -135,17 +136,13 @@ def given_away(releases: Mapping[str, Release]) -> dict[str, str]:
     with the first of them.
     """
     holding = {name: one for name, one in releases.items() if one.design.space.rank}
-    out = {name: str(audit_releases(one, programs=IN_A_REPORT)) for name, one in holding.items()}
+    found = {name: _of_release(one) for name, one in holding.items()}
+    out = {name: str(one) for name, one in found.items()}
     parts = [
-        _Part(
-            name=name,
-            domain=one.design.query.axes,
-            held=what_is_held(one.design.held),
-            values=one.exact,
-            kind=one.design.guarantee.kind,
-        )
-        for name, one in holding.items()
-        if isinstance(one.design.query, Cells)
+        part
+        for name, one in found.items()
+        if isinstance(holding[name].design.query, Cells | Margins)
+        and (part := _part_of(name, one)) is not None
     ]
     for group in _groups(parts, LARGEST_IN_A_REPORT):
         names = [part.name for part in group]
@@ -167,7 +164,52 @@ def given_away(releases: Mapping[str, Release]) -> dict[str, str]:
     return out
 
 
-def _structure(asked: Asked) -> InvariantAudit:
+def _of_release(release: Release) -> InvariantAudit | MarginsAudit:
+    design = release.design
+    if not isinstance(design.query, Margins):
+        return audit_releases(release, programs=IN_A_REPORT)
+    return audit_margins(
+        design.domain,
+        what_is_held(design.held),
+        release.exact,
+        [margin.names for margin in design.query.margins],
+        neighbours=design.neighbours,
+        kind=design.guarantee.kind,
+        budget=design.budget,
+        capped=design.capped,
+        programs=IN_A_REPORT,
+    )
+
+
+def _part_of(name: str, audit: InvariantAudit | MarginsAudit) -> _Part | None:
+    """What an audit is about, for one of several together; None if that is too large."""
+    if isinstance(audit, InvariantAudit):
+        whole = audit.whole
+        return _Part(
+            name=name, domain=whole.domain, held=whole.asked, values=whole.values, kind=audit.kind
+        )
+    domain = shared_domain(audit.domain, audit.held)
+    if domain is None or domain.size > LARGEST_NAMED:
+        return None
+    values = audit.values
+    if values is not None:
+        values = values_on(domain, audit.domain, audit.held, values)
+    return _Part(name=name, domain=domain, held=audit.held, values=values, kind=audit.kind)
+
+
+def _held_values(asked: Asked, domain: Domain, source: Source, tell: Progress) -> HeldValues:
+    """The held values of the data, and nothing else of them."""
+    held = asked.table.held()
+    if asked.margins_alone and not held.margins:
+        return ()
+    made = tabulate_release(asked, domain, source, tell, held_alone=True)
+    whole = made.protected if made.everything is None else made.everything
+    if isinstance(whole, MarginTables):
+        return tuple(whole.of(margin) for margin in held.margins_on(domain))
+    return bind(held, Cells(domain)).sums(whole.counts)
+
+
+def _structure(asked: Asked) -> InvariantAudit | MarginsAudit:
     domain = public_domain(asked.table)
     if domain is None:
         raise InvariantError(
@@ -177,9 +219,27 @@ def _structure(asked: Asked) -> InvariantAudit:
     return _audited(asked, domain, None, lambda sentence: None)
 
 
-def _audited(asked: Asked, domain: Domain, values: Any, tell: Progress) -> InvariantAudit:
+def _audited(
+    asked: Asked, domain: Domain, values: HeldValues | None, tell: Progress
+) -> InvariantAudit | MarginsAudit:
     specification = asked.table.specification
-    return audit_invariants(
+
+    def progress(done: int, most: int) -> None:
+        tell(f"{done} of at most {most} linear programs")
+
+    if asked.margins_alone:
+        return audit_margins(
+            domain,
+            asked.table.held(),
+            values,
+            asked.margins,
+            neighbours=specification.neighbours,
+            kind=asked.mechanism(domain).guarantee.kind,
+            budget=asked.budget,
+            capped=bounded(specification),
+            progress=progress,
+        )
+    found = audit_invariants(
         domain,
         asked.table.held(),
         values,
@@ -187,8 +247,14 @@ def _audited(asked: Asked, domain: Domain, values: Any, tell: Progress) -> Invar
         budget=asked.budget,
         decimals=asked.table.publish.decimals,
         capped=bounded(specification),
-        progress=lambda done, most: tell(f"{done} of at most {most} linear programs"),
+        on_counts=asked.mechanism_name != HIERARCHICAL,
+        progress=progress,
     )
+    if asked.mechanism_name != HIERARCHICAL:
+        return found
+    kind = asked.mechanism(domain).guarantee.kind  # least squares may use the held totals
+    loss = None if found.loss is None else replace(found.loss, kind=kind)
+    return replace(found, kind=kind, loss=loss)
 
 
 def _groups(parts: Sequence[_Part], most: int) -> list[list[_Part]]:
@@ -261,9 +327,9 @@ def _named(union: Domain, parts: Sequence[_Part]) -> Domain | None:
     """The axes that a held margin names; None if these are all, or none, or not all there is."""
     if any(part.held.linear or part.held.zeros for part in parts):
         return None
-    names = {name for part in parts for margin in part.held.margins for name in margin}
-    axes = [axis for axis in union.axes if names & {level.name for level in axis.chain}]
-    return Domain(axes) if 0 < len(axes) < len(union.axes) else None
+    margins = tuple(margin for part in parts for margin in part.held.margins)
+    named = named_domain(union, Held(margins))
+    return named if named is not None and len(named.axes) < len(union.axes) else None
 
 
 def _held_before(specification: Specification, tell: Progress) -> HeldTogether | None:

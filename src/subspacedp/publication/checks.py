@@ -6,15 +6,20 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from subspacedp.errors import BudgetError, DomainError
 from subspacedp.publication.axis_section import AxisEntry
 from subspacedp.publication.budgeting import total_of
 from subspacedp.publication.data_section import ROW
 from subspacedp.publication.document import Document
+from subspacedp.publication.noise_checks import (
+    level_problems,
+    no_such,
+    place_of,
+    workload_problems,
+)
 from subspacedp.publication.problems import Place, Problem
-from subspacedp.publication.spelling import nearest
 from subspacedp.publication.table_specification import ONLY, TableSpecification, axis_of
 from subspacedp.release.files import margin_stem
 from subspacedp.tables import Label
@@ -43,6 +48,7 @@ COLUMNS = {
         "comparisons",
     ),
 }
+WHOLE_NUMBERS = ("auto", "projected", "knorm", "hierarchical")  # mechanisms that can give them
 LONGEST = 200  # bytes of a name: file systems take 255, endings included
 NOT_IN_FILES = re.compile(r"[/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 FOLDER_NAME = re.compile(r"\w[\w.-]*")
@@ -68,7 +74,7 @@ def cross_problems(specification: Specification) -> Iterator[Problem]:
             )
         for i, axis in enumerate(table.axes):
             if axis not in document.axes:
-                yield Problem((*place, "axes", i), _no_such("axis", axis, document.axes))
+                yield Problem((*place, "axes", i), no_such("axis", axis, document.axes))
                 known = False
             elif axis in table.axes[:i]:
                 yield Problem((*place, "axes", i), f"names the axis `{axis}` a second time")
@@ -155,7 +161,7 @@ def _groups(name: str, entry: AxisEntry) -> Iterator[Problem]:
             for label in inside:
                 if label not in entry.inline:
                     yield Problem(
-                        (*place, level, group), _no_such("label", label, map(str, entry.inline))
+                        (*place, level, group), no_such("label", label, map(str, entry.inline))
                     )
                 elif label in seen:
                     yield Problem(
@@ -218,13 +224,14 @@ def _table(specification: Specification, name: str, place: Place) -> Iterator[Pr
     for i, margin in enumerate(table.margins):
         yield from _margin((*place, "publish", "margins", i), margin, axis_of_level)
     yield from _margin_files((*place, "publish", "margins"), table.margins)
-    if table.mechanism not in ("auto", "projected") and table.publish.decimals is not None:
-        own = specification.document.tables is None or (
-            (entry := specification.document.tables[name].publish) is not None
-            and "decimals" in entry.model_fields_set
-        )
+    if table.margins_alone:  # which are then files too
+        yield from _margin_files((*place, "hold"), tuple(dict.fromkeys(table.hold)))
+    yield from level_problems(specification, name)
+    yield from workload_problems(specification, name)
+    real = table.mechanism not in WHOLE_NUMBERS and not table.margins_alone
+    if real and table.publish.decimals is not None:
         yield Problem(
-            (*(place if own else ()), "publish", "decimals"),
+            place_of(specification, name, "publish", "decimals"),
             f"needs `mechanism: projected`; the {table.mechanism} one gives real values (null)",
         )
     if table.sums:
@@ -265,7 +272,7 @@ def _margin(
     used: dict[str, str] = {}
     for name in margin:
         if name not in axis_of_level:
-            yield Problem(place, _no_such("axis or level", name, axis_of_level))
+            yield Problem(place, no_such("axis or level", name, axis_of_level))
             continue
         axis = axis_of_level[name]
         if axis in used:
@@ -302,13 +309,6 @@ def _margin_files(place: Place, margins: Sequence[Sequence[str]]) -> Iterator[Pr
                 "list; leave it out, or give an axis or level another name",
             )
         taken.setdefault(stem.casefold(), i)
-
-
-def _no_such(kind: str, name: object, known: Any) -> str:
-    near = nearest(str(name), known)
-    hint = f"; did you mean `{near}`?" if near else ""
-    article = "an" if kind.startswith("a") else "a"
-    return f"names `{name}`, which is not {article} {kind} here{hint}"
 
 
 def _inner(error: Exception) -> str:

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from subspacedp.mechanisms.level_strategy import LevelStrategy
 from subspacedp.publication.tabulating import Confidential
 from subspacedp.release import Release, new_folder
+from subspacedp.subspace import WorkloadSpace
 
 __all__ = ["write_comparison"]
 
@@ -42,11 +45,7 @@ def write_comparison(
 
 
 def _columns(release: Release, data: Confidential) -> dict[str, Any]:
-    """Labels, the confidential figures, the released ones, and how far these are off.
-
-    Where records are bounded, held totals count all records: without noise the release would be
-    bounded + C⁺(c − C·bounded), and the error is the distance to that.
-    """
+    """Labels, the confidential figures, the released ones, and how far these are off."""
     query, grid = release.design.query, float(release.design.query.grid)
     bounded = query.answers(data.protected)
     without_noise = bounded.ravel() * grid
@@ -54,8 +53,7 @@ def _columns(release: Release, data: Confidential) -> dict[str, Any]:
     if data.everything is not None:
         columns["all_records"] = query.answers(data.everything).ravel() * grid
         if release.design.space.rank:
-            residual = release.design.held.residual(bounded, release.exact)
-            without_noise = release.design.space.subtract_lift(bounded, residual).ravel() * grid
+            without_noise = _without_noise(release, data).ravel() * grid
             columns["without_noise"] = without_noise
     error = release.values.ravel() - without_noise
     stderr = release.stderr().ravel()
@@ -67,6 +65,43 @@ def _columns(release: Release, data: Confidential) -> dict[str, Any]:
             error, stderr, out=np.zeros(error.shape), where=stderr > 0
         ),
     }
+
+
+def _without_noise(release: Release, data: Confidential) -> npt.NDArray[Any]:
+    """What would have been released without noise, where held totals count more records.
+
+    For cells bounded + C⁺(c − C·bounded), or what least squares over levels makes of it; for
+    margins the contrasts that are held from c, and the others from the bounded records.
+    """
+    design, exact = release.design, release.exact
+    held, space = design.held, design.space
+    if isinstance(space, WorkloadSpace):
+        contrasts, known = space.contrasts, space.held
+        tables = known.split(known.query.vector(data.protected, known.sources))
+        free = set(contrasts.free)
+        found = {
+            part: contrasts.project(
+                np.asarray(
+                    known.of_sources(tables, part) if part in free else known.of(exact, part),
+                    np.float64,
+                ),
+                part,
+            )
+            for part in contrasts.parts
+        }
+        parts = [contrasts.margin_from(found, m).reshape(-1) for m in known.query.margins]
+        return np.concatenate(parts)
+    bounded = design.query.answers(data.protected)
+    residual = held.residual(bounded, exact)
+    if isinstance(design.strategy, LevelStrategy):
+        estimate = design.strategy.estimate(design)
+        if estimate.constrained:
+            zeros = {
+                level: np.zeros(total.shape)
+                for level, total in estimate.sums(estimate.rows(bounded)).items()
+            }
+            return np.asarray(bounded + estimate.table(estimate.correction(zeros, residual)))
+    return np.asarray(space.subtract_lift(bounded, residual))
 
 
 def _write_private(path: Path, content: bytes) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from subspacedp.publication.axis_section import AxisEntry
 from subspacedp.publication.data_section import Data
 from subspacedp.publication.fields import (
     Field,
+    Importance,
     Margins,
+    Names,
     Positive,
     Section,
     Text,
@@ -16,7 +18,7 @@ from subspacedp.publication.fields import (
     rule,
     said,
 )
-from subspacedp.publication.table_sections import Publish, Sum, TableEntry
+from subspacedp.publication.table_sections import MechanismName, Publish, Sum, TableEntry
 
 __all__ = ["Document", "Ledger", "Privacy"]
 
@@ -71,11 +73,35 @@ class Ledger(Section):
     account: Text = Field(description="The account within the ledger.")
 
 
+def _for_one_table(given: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
+    """What JSON Schema asks of a file without `tables`; with them, keys may stand apart."""
+    return {"if": {"not": {"required": ["tables"]}, **given}, "then": then}
+
+
+def _publishing(properties: dict[str, Any]) -> dict[str, Any]:
+    section = {"properties": properties, "required": list(properties)}
+    return {"properties": {"publish": section}, "required": ["publish"]}
+
+
 class Document(Section):
     """The specification of a publication: data, axes, what is held, the budget, the files."""
 
     model_config = rule(
-        **{"not": {"anyOf": [{"required": ["tables", name]} for name in ("hold", "sums")]}}
+        **{"not": {"anyOf": [{"required": ["tables", name]} for name in ("hold", "sums")]}},
+        allOf=[
+            _for_one_table(
+                {"anyOf": [{"required": [name]} for name in ("levels", "importance")]},
+                {
+                    "required": ["mechanism"],
+                    "properties": {"mechanism": {"const": "hierarchical"}},
+                },
+            ),
+            _for_one_table(
+                _publishing({"cells": {"const": False}}),
+                _publishing({"margins": {"minItems": 1}}),
+            ),
+            _for_one_table(_publishing({"weights": {}}), _publishing({"cells": {"const": False}})),
+        ],
     )
     only_one_table: ClassVar[tuple[str, ...]] = ("hold", "sums")
 
@@ -94,8 +120,18 @@ class Document(Section):
         "the grand total. What is held is not protected.",
     )
     privacy: Privacy = Field(description="The budget, for all tables together.")
-    mechanism: Literal["auto", "projected", "extended", "correlated", "optimal"] = Field(
+    mechanism: MechanismName = Field(
         default="auto", description="How noise and held totals are brought together."
+    )
+    levels: Names | None = Field(
+        default=None,
+        description="For `mechanism: hierarchical`: the levels of one axis that get noise, its "
+        "labels among them; all levels of the one axis that has any, if not given.",
+    )
+    importance: Importance | None = Field(
+        default=None,
+        description="For `mechanism: hierarchical`: what the mean squared error of each level "
+        "counts for when the budget is split; 1 for every measured level, if not given.",
     )
     publish: Publish = Field(
         default_factory=Publish, description="What is written, where, and in which form."
@@ -116,6 +152,7 @@ class Document(Section):
             for name in self.only_one_table:
                 if getattr(self, name):
                     raise said("must stand in each of the `tables`", name)
-            if self.publish.margins:
-                raise said("must stand in each of the `tables`", "publish", "margins")
+            for name in ("margins", "weights"):
+                if getattr(self.publish, name):
+                    raise said("must stand in each of the `tables`", "publish", name)
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -10,19 +11,28 @@ from typing import Any
 import numpy as np
 
 from subspacedp.errors import ReleaseError, SubspaceDPError
-from subspacedp.mechanisms import MECHANISMS, Mechanism, budget_for
+from subspacedp.mechanisms import MECHANISMS, Mechanism, budget_for, design
+from subspacedp.mechanisms.hierarchical import Hierarchical
+from subspacedp.mechanisms.level_errors import LevelErrors
 from subspacedp.privacy import Budget
 from subspacedp.publication.budgeting import budget_of
 from subspacedp.publication.problems import SpecificationError
-from subspacedp.publication.releases import Asked, asked_releases, bounded, public_domain
+from subspacedp.publication.releases import (
+    HIERARCHICAL,
+    Asked,
+    asked_releases,
+    public_domain,
+)
 from subspacedp.publication.specification import Specification, as_specification
 from subspacedp.release import Accuracy
-from subspacedp.tables import Domain
+from subspacedp.tables import Domain, Margins
 
 __all__ = ["ErrorLine", "Plan", "PlannedRelease", "plan", "target_budget"]
 
 LEVEL = 0.95
 QUICK = ("projected", "extended")  # mechanisms without anything to optimise
+FOR_MARGINS = ("projected", "optimal")
+FEW_CELLS = 10**6  # of a table whose margins are compared with those of noise on its cells
 EXACT_UP_TO = 64  # figures with a law each; beyond, margins of error are the normal ones
 
 
@@ -35,6 +45,7 @@ class ErrorLine:
     fixed: int
     stderr: tuple[float, float]  # smallest and largest
     margin_of_error: tuple[float, float]
+    cells_alone: tuple[float, float] | None = None  # standard errors with noise on the cells alone
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data."""
@@ -44,6 +55,7 @@ class ErrorLine:
             "published_exactly": self.fixed,
             "stderr": list(self.stderr),
             "margin_of_error_95": list(self.margin_of_error),
+            **({"stderr_cells_alone": list(self.cells_alone)} if self.cells_alone else {}),
         }
 
 
@@ -58,14 +70,17 @@ class PlannedRelease:
         str, float | str
     ]  # mechanism → total squared error, or why it is not for this
     near: str = ""  # how near the error is to that of the best Gaussian noise, where known
+    levels: LevelErrors | None = None  # of a hierarchy
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data."""
         design = self.mechanism.design
+        workload = self.workload
         return {
             "name": self.name,
             "mechanism": design.mechanism,
             "cells": design.query.size,
+            **({"margins": len(workload.margins)} if workload is not None else {}),
             "held": str(design.held),
             "budget": design.budget.as_dict(),
             "guarantee": self.mechanism.guarantee.kind,
@@ -74,7 +89,14 @@ class PlannedRelease:
             "mechanisms": dict(self.compared),
             **({"why": self.mechanism.why} if self.mechanism.why else {}),
             **({"optimality": self.near} if self.near else {}),
+            **({"levels": _level_rows(self.levels)} if self.levels is not None else {}),
         }
+
+    @property
+    def workload(self) -> Margins | None:
+        """The margins that noise is designed for, where no cells are published."""
+        query = self.mechanism.design.query
+        return query if isinstance(query, Margins) else None
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -138,6 +160,7 @@ def target_budget(
         raise ReleaseError(
             "The labels of this table are read off the data, so nothing can be said before."
         )
+    asked.check_size(domain)
     own = asked.budget
     needed = budget_for(
         asked.query(domain),
@@ -146,10 +169,7 @@ def target_budget(
         level=level,
         margin=margin,
         like=own,
-        neighbours=specification.neighbours,
-        mechanism=asked.table.mechanism,
-        decimals=asked.table.publish.decimals,
-        capped=bounded(specification),
+        **asked.options(),
     )
     whole = budget_of(specification.document.privacy)
     if whole == own:
@@ -164,24 +184,62 @@ def target_budget(
 
 def _planned(asked: Asked, domain: Domain, *, compare: bool = False) -> PlannedRelease:
     mechanism = asked.mechanism(domain)
-    accuracy = mechanism.accuracy()
-    lines = [_line("every cell", accuracy)]
+    levels = mechanism if isinstance(mechanism, Hierarchical) else None
+    # Other mechanisms are for the cells; a hierarchy is compared level by level.
+    counts = asked.sum is None and (compare or levels is None)
+    others = _others(asked, domain, mechanism, every=compare) if counts else {}
+    return PlannedRelease(
+        name=asked.name,
+        mechanism=mechanism,
+        lines=_lines(asked, domain, mechanism),
+        compared={
+            name: _total_error(found) if isinstance(found, Mechanism) else found
+            for name, found in others.items()
+        },
+        near=_near(mechanism, others.values()) if levels is None else _split(levels),
+        levels=None if levels is None else levels.compare_levels(),
+    )
+
+
+def _lines(asked: Asked, domain: Domain, mechanism: Mechanism) -> list[ErrorLine]:
+    """Every cell where cells are published, and every margin."""
+    alone = asked.margins_alone
+    cells = _cells_alone(asked, domain) if alone else None
+    lines = [] if alone else [_line("every cell", mechanism.accuracy())]
     held = set(asked.table.hold) if asked.sum is None else set()
     for names in dict.fromkeys([*asked.table.hold, *asked.margins]):
         words = " × ".join(names) or "grand total"
         label = f"{words} (held)" if names in held else words
-        lines.append(_line(label, mechanism.margin_accuracy(*names)))
-    others = _others(asked, domain, mechanism, every=compare) if asked.sum is None else {}
-    return PlannedRelease(
-        name=asked.name,
-        mechanism=mechanism,
-        lines=lines,
-        compared={
-            name: found.expected_error().total if isinstance(found, Mechanism) else found
-            for name, found in others.items()
-        },
-        near=_near(mechanism, others.values()),
-    )
+        line = _line(label, mechanism.margin_accuracy(*names))
+        if cells is not None:
+            stderr = np.asarray(cells.margin_accuracy(*names).stderr, np.float64).reshape(-1)
+            line = replace(line, cells_alone=_ends(stderr[stderr > 0]))
+        lines.append(line)
+    return lines
+
+
+def _cells_alone(asked: Asked, domain: Domain) -> Mechanism | None:
+    """Noise on every cell with the same budget, where the cells could be had too."""
+    if domain.size > FEW_CELLS:
+        return None
+    try:
+        return design(domain, asked.table.held(), asked.budget, **asked.options("projected"))
+    except SubspaceDPError:
+        return None
+
+
+def _total_error(mechanism: Mechanism) -> float:
+    """The sum of squared errors, with the weights that a workload's margins have."""
+    query, error = mechanism.design.query, mechanism.expected_error()
+    if not isinstance(query, Margins):
+        return error.total
+    parts = (float(part.sum()) for part in query.split(error.per_cell))
+    return math.fsum(w * e for w, e in zip(query.weights or (), parts, strict=True))
+
+
+def _level_rows(levels: LevelErrors) -> list[dict[str, Any]]:
+    columns = {name: column.tolist() for name, column in levels.columns().items()}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _near(mechanism: Mechanism, others: Iterable[Mechanism | str]) -> str:
@@ -194,10 +252,18 @@ def _near(mechanism: Mechanism, others: Iterable[Mechanism | str]) -> str:
     return str(replace(own, bound=max([own.bound, *bounds])))
 
 
+def _split(mechanism: Hierarchical) -> str:
+    """How near the split of the budget over the levels is to the best; empty where not known."""
+    gap = mechanism.split_gap()
+    if gap is None:
+        return ""
+    return f"within {max(100 * gap, 0.01):.2g} % of that of the best split over these levels"
+
+
 def _line(what: str, accuracy: Accuracy) -> ErrorLine:
     stderr = np.asarray(accuracy.stderr, np.float64).reshape(-1)
     loose = stderr > 0
-    many = not accuracy.closed and stderr.size > EXACT_UP_TO
+    many = stderr.size > EXACT_UP_TO and np.unique(accuracy.figures.classes()).size > EXACT_UP_TO
     margins = np.asarray(
         accuracy.margin_of_error(LEVEL, method="normal" if many else "exact")
     ).reshape(-1)
@@ -217,10 +283,15 @@ def _ends(values: Any) -> tuple[float, float]:
 def _others(
     asked: Asked, domain: Domain, taken: Mechanism, *, every: bool
 ) -> dict[str, Mechanism | str]:
-    """By name: the mechanisms that need no optimisation and the one taken, or all."""
+    """By name: the mechanisms that need no optimisation and the one taken, or all.
+
+    A hierarchy answers for all levels, and a sum of squared errors of cells says nothing of it
+    where it was not asked for.
+    """
     out: dict[str, Mechanism | str] = {}
-    for name in MECHANISMS:
-        if not every and name not in QUICK and name != taken.design.mechanism:
+    own = taken.design.mechanism
+    for name in FOR_MARGINS if asked.margins_alone else MECHANISMS:
+        if name != own and (name == HIERARCHICAL or not (every or name in QUICK)):
             continue
         try:
             out[name] = asked.mechanism(domain, name=name)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms import Mechanism, design
@@ -12,12 +14,13 @@ from subspacedp.publication.checks import COUNTS
 from subspacedp.publication.data_section import ROW
 from subspacedp.publication.specification import Specification
 from subspacedp.publication.table_specification import ONLY, TableSpecification
-from subspacedp.tables import Domain, Label, Query
+from subspacedp.tables import Domain, Label, Margins, Query
 from subspacedp.tables.queries import Cells
 
 __all__ = ["COUNTS", "Asked", "asked_releases", "bounded", "choice_key"]
 
-MOST_CELLS = 2 * 10**8  # of one release: a table of float64 is 1.6 GB then, and several are needed
+MOST_CELLS = 2 * 10**8  # figures of one release: 1.6 GB of float64, and several such are needed
+HIERARCHICAL = "hierarchical"
 KEY = "subspacedp"  # decides which records stay where the specification names no key
 
 
@@ -51,34 +54,88 @@ class Asked:
 
     @property
     def margins(self) -> tuple[tuple[str, ...], ...]:
-        """The margins that are published beside the cells."""
+        """The margins that are published, beside the cells or by themselves."""
         return self.table.margins
+
+    @property
+    def margins_alone(self) -> bool:
+        """Whether noise is designed for the margins, and no table of cells is built."""
+        return self.sum is None and self.table.margins_alone
+
+    @property
+    def held_margins(self) -> tuple[tuple[str, ...], ...]:
+        """Held margins that get files of their own: without cells nothing else shows them."""
+        if not self.margins_alone:
+            return ()
+        known = {frozenset(names) for names in self.margins}
+        fresh = (names for names in self.table.hold if frozenset(names) not in known)
+        return tuple({frozenset(names): names for names in fresh}.values())
+
+    @property
+    def mechanism_name(self) -> str:
+        """What the specification calls the mechanism; sums have no choice."""
+        return self.table.mechanism if self.sum is None else "projected"
 
     def query(self, domain: Domain) -> Query:
         """What is asked of the data."""
-        return Cells(domain) if self.sum is None else self.table.sum_queries(domain)[self.sum]
+        if self.sum is not None:
+            return self.table.sum_queries(domain)[self.sum]
+        if not self.margins_alone:
+            return Cells(domain)
+        return Margins(domain, self.margins, self.table.publish.weights)
+
+    def options(self, name: str | None = None) -> dict[str, Any]:
+        """The arguments of `design` beyond the budget, for this or another mechanism."""
+        specification = self.table.specification
+        counts = self.sum is None
+        mechanism = self.mechanism_name if name is None else name
+        levels = {
+            "levels": self.table.levels,
+            "importance": self.table.importance,
+        }
+        return {
+            "neighbours": specification.neighbours,
+            "mechanism": mechanism,
+            "decimals": self.table.publish.decimals if counts else None,
+            "capped": bounded(specification),
+            **(levels if mechanism == HIERARCHICAL else {}),
+        }
 
     def mechanism(
         self, domain: Domain, *, name: str | None = None, budget: Budget | None = None
     ) -> Mechanism:
         """The mechanism that the specification asks for, or another one for comparison."""
-        specification = self.table.specification
-        counts = self.sum is None
-        if domain.size > MOST_CELLS:
-            raise ReleaseError(
-                f"The table `{self.table.name}` has {domain.size:,} cells, and at most "
-                f"{MOST_CELLS:,} can be published; leave out an axis, or take coarser labels.",
-                cells=domain.size,
-            )
+        self.check_size(domain)
         return design(
             self.query(domain),
-            self.table.held() if counts else None,
+            self.table.held() if self.sum is None else None,
             self.budget if budget is None else budget,
-            neighbours=specification.neighbours,
-            mechanism=(name or self.table.mechanism) if counts else "projected",
-            decimals=self.table.publish.decimals if counts else None,
-            capped=bounded(specification),
+            **self.options(name),
         )
+
+    def check_size(self, domain: Domain) -> None:
+        """Refuse what is too large to publish."""
+        if not self.margins_alone:
+            if domain.size > MOST_CELLS:
+                raise ReleaseError(
+                    f"The table `{self.table.name}` has {domain.size:,} cells, and at most "
+                    f"{MOST_CELLS:,} can be published; leave out an axis, take coarser labels, or "
+                    "publish margins alone (`cells: false`).",
+                    cells=domain.size,
+                )
+            return
+        sizes = {
+            names: math.prod(domain.margin(*names).shape)
+            for names in (*self.margins, *self.table.hold)
+        }
+        if sum(sizes.values()) > MOST_CELLS:
+            largest = max(sizes, key=lambda names: sizes[names])
+            raise ReleaseError(
+                f"The margins of `{self.table.name}` have {sum(sizes.values()):,} figures "
+                f"together, and at most {MOST_CELLS:,} can be published; the largest is "
+                f"{' × '.join(largest)} with {sizes[largest]:,}.",
+                cells=sum(sizes.values()),
+            )
 
 
 def asked_releases(specification: Specification) -> tuple[Asked, ...]:

@@ -32,7 +32,8 @@ def check_publication_room(
 def _published(asked: Asked, design: Design) -> int:
     """Values twice, margins twice, held figures, and a table without negative values."""
     labels, cells = _labels(design), design.query.size
-    rows = [(cells, 2)] + [(math.prod(design.domain.margin(*m).shape), 4) for m in asked.margins]
+    margins = (*asked.margins, *asked.held_margins)
+    rows = [(cells, 2)] + [(math.prod(design.domain.margin(*m).shape), 4) for m in margins]
     if asked.table.publish.non_negative and asked.sum is None:
         rows.append((cells, 2))
     tables = sum(number * (2 * labels + columns * (NUMBER + 8)) for number, columns in rows)

@@ -264,8 +264,8 @@ def _bound_note(
     if share >= MUCH:
         yield (
             f"{name}: the bound on a person's records leaves out {share:.0%} of them. Held totals "
-            "count all, so every cell of a held group is raised by the same amount to meet its "
-            "total, small cells too. A larger `records`, or holding less, keeps the cells closer."
+            "count all, so the cells of a held group are raised to meet its total, small ones too. "
+            "A larger `records`, or holding less, keeps the cells closer."
         )
 
 

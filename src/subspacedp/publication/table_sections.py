@@ -6,20 +6,27 @@ from typing import Annotated, Literal
 
 from subspacedp.publication.fields import (
     Field,
+    Importance,
     Margins,
+    Names,
     Number,
     Positive,
     Section,
     Share,
     Strict,
     Text,
+    Weights,
     WithJsonSchema,
     model_validator,
     said,
 )
 from subspacedp.release import MAX_DECIMALS
 
-__all__ = ["Publish", "Sum", "TableEntry", "TablePublish"]
+__all__ = ["MechanismName", "Publish", "Sum", "TableEntry", "TablePublish"]
+
+MechanismName = Literal[
+    "auto", "projected", "extended", "correlated", "optimal", "knorm", "hierarchical"
+]
 
 
 class TablePublish(Section):
@@ -33,8 +40,20 @@ class TablePublish(Section):
         description="Digits after the point that add up exactly, 0 for whole numbers; null for "
         "real values.",
     )
+    cells: bool = Field(
+        default=True,
+        description="Whether the cells are published. With false, noise is designed for exactly "
+        "the `margins`, and a table of all cells is never built, so it may have any size.",
+    )
     margins: Margins = Field(
-        default=(), description="Further margins to publish beside the cells; they cost nothing."
+        default=(),
+        description="Further margins to publish beside the cells, at no cost; with `cells: false`, "
+        "all that is published.",
+    )
+    weights: Weights | None = Field(
+        default=None,
+        description="With `cells: false`: what the squared error of each margin counts for when "
+        "the noise is shared out, one number a margin; 1 each, if not given.",
     )
     non_negative: bool = Field(
         default=False,
@@ -90,7 +109,11 @@ class TableEntry(Section):
         default=None,
         description="The part of the budget for this table; all shares together are at most 1.",
     )
-    mechanism: Literal["auto", "projected", "extended", "correlated", "optimal"] | None = Field(
+    mechanism: MechanismName | None = Field(
+        default=None, description="As above, for this table alone."
+    )
+    levels: Names | None = Field(default=None, description="As above, for this table alone.")
+    importance: Importance | None = Field(
         default=None, description="As above, for this table alone."
     )
     publish: TablePublish | None = Field(

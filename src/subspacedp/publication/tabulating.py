@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from subspacedp.errors import DataError
 from subspacedp.io import (
     AxisColumn,
     ClippedValue,
@@ -13,11 +14,12 @@ from subspacedp.io import (
     labels_from_data,
     open_source,
     tabulate,
+    tabulate_margins,
 )
-from subspacedp.publication.releases import Asked, bounded, choice_key
+from subspacedp.publication.releases import MOST_CELLS, Asked, bounded, choice_key
 from subspacedp.publication.specification import Specification
 from subspacedp.publication.table_specification import TableSpecification
-from subspacedp.tables import Domain, Label
+from subspacedp.tables import Domain, Label, Margins
 
 __all__ = ["Confidential", "found_labels", "open_data", "tabulate_release"]
 
@@ -57,9 +59,21 @@ def found_labels(
 
 
 def tabulate_release(
-    asked: Asked, domain: Domain, source: Source, progress: Progress
+    asked: Asked, domain: Domain, source: Source, progress: Progress, *, held_alone: bool = False
 ) -> Confidential:
-    """Tabulate what one release needs."""
+    """Tabulate what one release needs: its table, or its margins alone.
+
+    With `held_alone` of margins only those that are held.
+    """
+    if asked.margins_alone and asked.table.specification.document.data.counts is None:
+        names = asked.table.held().margins if held_alone else asked.margins
+        return _margins(asked, Margins(domain, names), source, progress)
+    if domain.size > MOST_CELLS:
+        raise DataError(
+            f"The table `{asked.table.name}` has {domain.size:,} cells, and a table that was "
+            f"counted before is read with at most {MOST_CELLS:,}; margins of more are counted from "
+            "records."
+        )
     specification = asked.table.specification
     data = specification.document.data
     capped = bounded(specification)
@@ -90,6 +104,28 @@ def tabulate_release(
         return Confidential(found.bounded, everything, found.dropped, records)
     sums = found.sums_everything if capped else None
     return Confidential(found.sums, sums, found.dropped, records)
+
+
+def _margins(asked: Asked, workload: Margins, source: Source, progress: Progress) -> Confidential:
+    """Margins counted one by one: the table of all cells is never formed."""
+    specification = asked.table.specification
+    data, capped = specification.document.data, bounded(specification)
+    domain = workload.domain
+    found = tabulate_margins(
+        source,
+        _columns(asked.table, domain),
+        workload,
+        asked.table.held(),
+        unit=data.unit if capped else None,
+        records=specification.neighbours.records if capped else 1,
+        per_cell=specification.neighbours.per_cell if capped else None,
+        key=choice_key(specification) if capped else None,
+        without_unit=data.without_unit == "leave-out",
+        progress=progress,
+    )
+    records = int(found.everything.of(domain.margin()).sum())
+    everything = found.everything if capped else None
+    return Confidential(found.bounded, everything, found.dropped, records)
 
 
 def _columns(table: TableSpecification, domain: Domain) -> list[AxisColumn]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from subspacedp.errors import ReleaseError
 from subspacedp.inference import biased_non_negative
+from subspacedp.invariants import HeldMargins
 from subspacedp.publication.auditing import given_away
 from subspacedp.publication.readme import readme
 from subspacedp.publication.releases import Asked, bounded
@@ -23,10 +24,11 @@ from subspacedp.release import (
     write_files,
     write_margins,
 )
-from subspacedp.release.files import BIASED
+from subspacedp.release.files import BIASED, margin_stem
 from subspacedp.release.signature import DIGESTS, SIGNATURE, write_digests
 from subspacedp.report import PublishedColumn, PublishedFile, ReportNotes, write_report
-from subspacedp.report.words import figure_words
+from subspacedp.report.words import axes_words, figure_words
+from subspacedp.tables import Margins
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -94,6 +96,8 @@ def _write_release(asked: Asked, release: Release, folder: Path) -> list[Publish
     write_files(release, folder)
     prefix = _prefix(asked)
     what = asked.name if asked.folder else "every cell"
+    if asked.margins_alone:
+        what = f"all margins{f' of {asked.name}' if asked.folder else ''}, one after another"
     out = [
         PublishedFile(name=f"{prefix}values.csv", holds=f"Values and standard errors of {what}."),
         PublishedFile(name=f"{prefix}values.parquet", holds="The same, for programs."),
@@ -102,11 +106,15 @@ def _write_release(asked: Asked, release: Release, folder: Path) -> list[Publish
             holds="The promise, its terms, what is held exactly, and the law of the noise.",
         ),
     ]
-    for stem in write_margins(release, asked.margins, folder):
+    held = {margin_stem(names) for names in asked.held_margins}
+    for stem in write_margins(release, [*asked.margins, *asked.held_margins], folder):
+        exact = stem.rpartition("/")[2] in held
         out += [
             PublishedFile(
                 name=f"{prefix}{stem}.csv",
-                holds="Totals with standard errors and 95 % intervals.",
+                holds="Totals that are held exact."
+                if exact
+                else "Totals with standard errors and 95 % intervals.",
             ),
             PublishedFile(name=f"{prefix}{stem}.parquet", holds="The same, for programs."),
         ]
@@ -157,8 +165,17 @@ def _write_dictionary(
     """One row a column: where it occurs, what it means, its type."""
     rows: list[tuple[str, str, str]] = []
     for release in releases.values():
+        query = release.design.query
+        used = None
+        if isinstance(query, Margins):
+            held = release.design.held
+            exact = held.margins if isinstance(held, HeldMargins) else ()
+            used = {name for margin in (*query.margins, *exact) for name in margin.names}
+            rows.append(("margin", "the margin that the row is of, by its levels", "text"))
         for axis in release.design.domain.axes:
             for level in axis.chain:
+                if used is not None and level.name not in used:
+                    continue
                 kind = "whole number" if np.asarray(level.labels).dtype.kind == "i" else "text"
                 of = "label" if level.name == axis.name else f"group of `{axis.name}`"
                 rows.append((level.name, f"{of}; {level.groups} of them", kind))
@@ -201,7 +218,7 @@ def _title(specification: Specification) -> str:
     axes = list(dict.fromkeys(axis for table in specification.tables for axis in table.axes))
     sums = list(dict.fromkeys(name for table in specification.tables for name in table.sums))
     what = f"Counts and sums of {', '.join(sums)}" if sums else "Counts"
-    return f"{what} by {' × '.join(axes)}"
+    return f"{what} by {axes_words(axes)}"
 
 
 def _notes(
@@ -240,8 +257,9 @@ def _contributions(specification: Specification, release: Release) -> str:
     )
     if not release.design.space.rank:
         return text
+    alike = ", every cell of a held group by the same amount"
     return (
         f"{text} Figures that are held exact count all records, and the other figures are moved "
-        "to agree with them, every cell of a held group by the same amount: the more records the "
-        "bound left out, the farther."
+        f"to agree with them{alike if release.design.strategy is None else ''}: the more records "
+        "the bound left out, the farther."
     )

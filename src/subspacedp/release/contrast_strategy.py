@@ -83,7 +83,9 @@ class ContrastStrategy(WorkloadStrategy):
         query = design.query
         if not isinstance(query, Margins):
             raise ReleaseError("This strategy is for a workload of margins.")
-        return ContrastNoise(query=query, plan=self.plan, digits=self.digits(design))
+        return ContrastNoise(
+            query=query, plan=self.plan, digits=self.digits(design), capped=design.capped
+        )
 
     def measured(self, design: Design) -> str:
         """What gets noise, in words."""

@@ -132,10 +132,10 @@ class GroupTotals(Figures):
         kind, coins = divmod(int(number), self._most_coins)
         weights, counts = self.profiles.profile(kind)
         parts = self.noise.counted(weights, counts)
-        grid = self.noise.grid
-        step = 1.0 if grid is None else grid
+        digits = self.noise.digits
+        step = 1.0 if digits is None else 1.0 / digits.step
         variance = self.noise.each * float(counts @ weights**2)
-        return self.noise.law_from(parts, np.full(coins, step), grid, variance)
+        return self.noise.law_from(parts, np.full(coins, step), self.noise.grid, variance)
 
 
 def cells_apart(noise: JointNoise, shape: tuple[int, ...]) -> EachApart:

@@ -100,7 +100,13 @@ class TableStrategy(WorkloadStrategy):
         query = design.query
         if not isinstance(query, Margins):
             raise ReleaseError("This strategy is for a workload of margins.")
-        return TableNoise(query=query, plan=self.plan, laws=self.laws, digits=self.digits(design))
+        return TableNoise(
+            query=query,
+            plan=self.plan,
+            laws=self.laws,
+            digits=self.digits(design),
+            capped=design.capped,
+        )
 
     def measured(self, design: Design) -> str:
         """What gets noise, in words."""

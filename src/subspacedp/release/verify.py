@@ -13,6 +13,7 @@ from subspacedp.subspace import MarginNullSpace, Mixed
 from subspacedp.tables import Margin
 
 if TYPE_CHECKING:
+    from subspacedp.release.design import Design
     from subspacedp.release.release import Release
 
 __all__ = ["Check", "Verification", "verify_release"]
@@ -138,7 +139,7 @@ def _check_margins(release: Release, held: HeldMargins) -> Check:
     exact_fractions = release.design.mechanism == "projected"
     recovered = recover(values, MarginNullSpace(held).denominators) if exact_fractions else None
     if recovered is None:
-        return _check_held_rounded(values, exact, held, name)
+        return _check_held_rounded(values, exact, held, _noise_scale(release.design), name)
     if isinstance(recovered, int):
         return Check(name, False, f"{recovered} values are not what this design can release")
     broken = sum(
@@ -149,14 +150,25 @@ def _check_margins(release: Release, held: HeldMargins) -> Check:
 
 
 def _check_held_rounded(
-    values: npt.NDArray[Any], exact: HeldValues, held: HeldMargins, name: str
+    values: npt.NDArray[Any], exact: HeldValues, held: HeldMargins, noise: float, name: str
 ) -> Check:
-    """Where float64 is too coarse to recover the fractions: within its rounding error."""
+    """Where float64 is too coarse to recover the fractions: within its rounding error.
+
+    Values are differences of numbers as large as the noise, which may be larger than they are.
+    """
     broken = 0
     for m, t in zip(held.margins, exact, strict=True):
-        slack = m.sum(np.abs(values)) * 2.0**-51 * (2 + np.log2(values.size))
+        size = m.sum(np.abs(values)) + 64 * noise * m.sizes
+        slack = size * 2.0**-51 * (2 + np.log2(values.size))
         broken += int(np.count_nonzero(np.abs(m.sum(values) - t) > slack))
     return _held_result(name, broken, held, "within the rounding of float64")
+
+
+def _noise_scale(design: Design) -> float:
+    """The scale of the noise in units of the answers' grid; 0 where it was only declared."""
+    if design.declared is not None:
+        return 0.0
+    return design.law.scale * float(design.unit / design.query.grid)
 
 
 def _held_result(name: str, broken: int, held: HeldMargins, how: str) -> Check:

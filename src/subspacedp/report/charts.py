@@ -14,14 +14,26 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+import numpy as np
+
 from subspacedp.errors import ReleaseError
+from subspacedp.mechanisms.level_errors import LevelErrors
 from subspacedp.report.cell_errors import THRESHOLDS, CellErrors
 from subspacedp.report.estimates import Estimates
 from subspacedp.report.rows import error_digits, shown
 
-__all__ = ["Chart", "errors_chart", "estimates_chart", "histogram_chart", "percent", "publishing"]
+__all__ = [
+    "Chart",
+    "errors_chart",
+    "estimates_chart",
+    "histogram_chart",
+    "levels_chart",
+    "percent",
+    "publishing",
+]
 
 ACCENT, SECOND, INK, GRID = "#0072b2", "#d55e00", "#24292f", "#d0d7de"
+HERE, ALONE = "this release", "noise on the cells alone"
 PADDING = {"left": 16, "right": 6, "top": 4, "bottom": 4}  # the page's font may be wider
 WIDTH = 420  # of the whole drawing: readable on a phone, two beside each other on a desk
 TAG = re.compile(r"<[^<>]*>")
@@ -57,7 +69,7 @@ def publishing(module: str) -> Any:
         ) from None
 
 
-def errors_chart(errors: CellErrors) -> Chart | None:
+def errors_chart(errors: CellErrors, noun: str = "cell") -> Chart | None:
     """Relative standard error against published value, both in powers of ten."""
     points = errors.clusters()
     if not points:
@@ -98,19 +110,19 @@ def errors_chart(errors: CellErrors) -> Chart | None:
     small, large = classes[0], classes[-1]
     description = (
         "Relative standard error against published value, on logarithmic scales. The median is "
-        f"{percent(small.relative)} for the smallest cells and {percent(large.relative)} for "
+        f"{percent(small.relative)} for the smallest {noun}s and {percent(large.relative)} for "
         "the largest."
     )
     return Chart(
         svg=_drawn(alt.layer(*layers), description, 300),
         caption="Relative error by published value",
         description=description,
-        columns=("published value", "cells", "median standard error", "median relative error"),
+        columns=("published value", f"{noun}s", "median standard error", "median relative error"),
         rows=rows,
     )
 
 
-def histogram_chart(errors: CellErrors) -> Chart | None:
+def histogram_chart(errors: CellErrors, noun: str = "cell") -> Chart | None:
     """The distribution of the standard errors; none when all are alike."""
     bins = errors.histogram()
     if not bins:
@@ -127,19 +139,20 @@ def histogram_chart(errors: CellErrors) -> Chart | None:
                 axis=alt.Axis(tickCount=5, grid=False),
             ),
             x2="to:Q",
-            y=alt.Y("cells:Q", title="cells", axis=_short_axis(alt)),
+            y=alt.Y("cells:Q", title=f"{noun}s", axis=_short_axis(alt)),
         )
     )
     digits = error_digits(errors.estimates.stderr)
     least, most = bins[0]["from"], bins[-1]["to"]
     description = (
-        f"Number of cells by standard error, from {shown(least, digits)} to {shown(most, digits)}."
+        f"Number of {noun}s by standard error, from {shown(least, digits)} to "
+        f"{shown(most, digits)}."
     )
     return Chart(
         svg=_drawn(bars, description, 300),
-        caption="Standard errors of the cells",
+        caption=f"Standard errors of the {noun}s",
         description=description,
-        columns=("standard error from", "to", "cells"),
+        columns=("standard error from", "to", f"{noun}s"),
         rows=tuple(
             (shown(b["from"], digits), shown(b["to"], digits), f"{b['cells']:,}")
             for b in bins
@@ -197,6 +210,55 @@ def estimates_chart(
                 shown(upper[i], max(of_value, of_error - 1)),
             )
             for i, label in enumerate(labels)
+        ),
+    )
+
+
+def levels_chart(errors: LevelErrors, names: Sequence[str]) -> Chart:
+    """The error of every level of a hierarchy, beside that of noise on the cells alone."""
+    alt = publishing("altair")
+    rows = [
+        {"row": i, "error": float(error), "noise": noise}
+        for i in range(len(names))
+        for noise, error in ((HERE, errors.here[i]), (ALONE, errors.cells_alone[i]))
+    ]
+    labels = alt.Axis(
+        labelExpr=f"{json.dumps(_drawable(list(names)))}[datum.value]", labelLimit=150, grid=False
+    )
+    colour = alt.Color(
+        "noise:N",
+        scale=alt.Scale(domain=[HERE, ALONE], range=[ACCENT, SECOND]),
+        legend=alt.Legend(title=None, orient="top", labelColor=INK, labelFontSize=13, labelLimit=0),
+    )
+    bars = (
+        alt.Chart(alt.InlineData(values=rows))
+        .mark_bar()
+        .encode(
+            y=alt.Y("row:O", title=None, axis=labels, sort=None),
+            yOffset=alt.YOffset("noise:N", sort=[HERE, ALONE]),
+            x=alt.X("error:Q", title="root mean squared error", axis=_short_axis(alt)),
+            color=colour,
+        )
+    )
+    digits = error_digits(np.concatenate([errors.here, errors.cells_alone]))
+    description = (
+        "Root mean squared error of every level, of this release and with noise on the cells alone "
+        "for the same budget."
+    )
+    return Chart(
+        svg=_drawn(bars, description, 46 * len(names) + 96),
+        caption="Error by level",
+        description=description,
+        columns=("level", "groups", "share of the budget", HERE, ALONE),
+        rows=tuple(
+            (
+                name,
+                f"{errors.groups[i]:,}",
+                percent(errors.shares[i]) if errors.shares[i] else "none",
+                shown(errors.here[i], digits),
+                shown(errors.cells_alone[i], digits),
+            )
+            for i, name in enumerate(names)
         ),
     )
 

@@ -9,7 +9,7 @@ from subspacedp.release import Release
 from subspacedp.release.files import CERTIFICATE, CSV, PARQUET
 from subspacedp.report.notes import PublishedColumn, PublishedFile
 from subspacedp.report.words import figure_words
-from subspacedp.tables import Cells, ClippedSums, Query
+from subspacedp.tables import Cells, ClippedSums, Margins, Query
 
 __all__ = ["default_files", "share_words", "size_words", "value_columns"]
 
@@ -30,10 +30,11 @@ def value_columns(release: Release) -> Sequence[PublishedColumn]:
     """The columns of the values files."""
     query = release.design.query
     noun = "cell" if query.axes is not None else "answer"
+    of = "" if isinstance(query, Margins) else f" of the {noun}"
     noise = "noise of mean zero" if release.design.declared is None else "another mechanism's noise"
     value = PublishedColumn(
         name="value",
-        meaning=f"the published figure of the {noun}, which has {noise}{_of(release)}",
+        meaning=f"the published figure{of}, which has {noise}{_of(release)}",
         type="whole number" if release.values.dtype.kind == "i" else "decimal number",
         unit=_unit(query),
     )
@@ -48,7 +49,7 @@ def value_columns(release: Release) -> Sequence[PublishedColumn]:
 
 def _of(release: Release) -> str:
     """What the figure is apart from the noise, where that is not plain from the table."""
-    plain = isinstance(release.design.query, Cells) and not release.design.capped
+    plain = isinstance(release.design.query, Cells | Margins) and not release.design.capped
     return "" if plain or release.design.query.axes is None else f": {figure_words(release.design)}"
 
 
@@ -63,6 +64,11 @@ def _(query: Cells) -> str:
 
 
 @_unit.register
+def _(query: Margins) -> str:
+    return "records"
+
+
+@_unit.register
 def _(query: ClippedSums) -> str:
     return f"that of `{query.value}`"
 
@@ -71,9 +77,15 @@ def _label_columns(release: Release) -> list[PublishedColumn]:
     domain = release.design.query.axes
     if domain is None:
         return [PublishedColumn(name="question", meaning="the name of the question", type="text")]
-    out = []
+    out, query, used = [], release.design.query, None
+    if isinstance(query, Margins):
+        used = {name for margin in query.margins for name in margin.names}
+        meaning = "the margin of the row, by its levels; labels of other levels are empty"
+        out.append(PublishedColumn(name="margin", meaning=meaning, type="text"))
     for axis in domain.axes:
         for step, level in enumerate(axis.chain):
+            if used is not None and level.name not in used:
+                continue
             kind = "text" if isinstance(level.labels[0], str) else "whole number"
             meaning = (
                 f"label on the axis {axis.name}, one of {level.groups:,}"

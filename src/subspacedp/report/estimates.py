@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.release import Estimate, Release
-from subspacedp.release.figures import GroupTotals
+from subspacedp.release.figures import EachApart, Figures, GroupTotals
 from subspacedp.tables import Margin
 
 __all__ = ["LEVEL", "Estimates", "cell_estimates", "margin_estimates", "within_reach"]
@@ -46,7 +46,10 @@ class Estimates:
     @property
     def exact(self) -> bool:
         """Whether the intervals come from the law of the noise, not from a normal one."""
-        return isinstance(self.family.figures, GroupTotals) or self.value.size <= MOST_APART
+        figures = self.family.figures
+        if isinstance(figures, GroupTotals) or self.value.size <= MOST_APART:
+            return True
+        return not isinstance(figures, EachApart) and _kinds(figures) <= MOST_APART
 
     @cached_property
     def interval(self) -> tuple[FloatArray, FloatArray]:
@@ -89,8 +92,13 @@ def margin_estimates(release: Release, margin: Margin) -> Estimates:
 def within_reach(release: Release, margin: Margin) -> bool:
     """Whether the standard errors of a margin can be had in about a second."""
     groups, cells = math.prod(margin.shape), release.design.query.size
-    closed = isinstance(release.design.margin_accuracy(*margin.names).figures, GroupTotals)
+    closed = not isinstance(release.design.margin_accuracy(*margin.names).figures, EachApart)
     return closed or groups * cells <= MOST_WORK
+
+
+def _kinds(figures: Figures) -> int:
+    """How many laws there are."""
+    return int(np.unique(figures.classes()).size)
 
 
 def _all(family: Estimate) -> Estimates:

@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from subspacedp.release import Release
 from subspacedp.report.estimates import Estimates, margin_estimates, within_reach
-from subspacedp.tables import Margin
+from subspacedp.tables import Margin, Margins
+from subspacedp.tables.workload import block_name
 
 __all__ = [
     "MOST_ROWS",
@@ -112,6 +113,8 @@ class Rows:
 def table_rows(release: Release, cells: Estimates, most_bytes: int) -> Rows | None:
     """The finest table that fits; None when not even the coarsest does."""
     decimals = release.design.decimals
+    if isinstance(release.design.query, Margins):
+        return _workload_rows(release.design.query, cells, most_bytes, decimals)
     if cells.value.size <= MOST_ROWS:
         columns = release.design.query.columns()
         labels = tuple(label_column(name, column) for name, column in columns.items())
@@ -129,13 +132,42 @@ def table_rows(release: Release, cells: Estimates, most_bytes: int) -> Rows | No
     return None
 
 
-def margin_labels(margin: Margin) -> tuple[tuple[LabelColumn, ...], npt.NDArray[np.int64]]:
+def _workload_rows(
+    query: Margins, cells: Estimates, most_bytes: int, decimals: int | None
+) -> Rows | None:
+    """The margins one after another, so many of them as fit; two columns of labels for all."""
+    number = sum(bound <= MOST_ROWS for bound in query.bounds[1:])
+    while number:
+        margins = query.margins[:number]
+        names = [block_name(margin) for margin in margins]
+        kept, texts = [], []
+        for i, margin in enumerate(margins):
+            labels, places = margin_labels(margin, coarser=False)
+            kept.append(query.bounds[i] + places)
+            texts += [
+                " · ".join(column.texts[column.codes[row]] for column in labels) or "all"
+                for row in range(places.size)
+            ]
+        which = np.repeat(np.arange(number), [places.size for places in kept])
+        columns = (LabelColumn("margin", names, which), label_column("group", np.asarray(texts)))
+        all_of_them = number == len(query.margins)
+        title = "every margin" if all_of_them else f"{number} of {len(query.margins)} margins"
+        rows = Rows(title, all_of_them, columns, cells.take(np.concatenate(kept)), decimals)
+        if len(rows.embedded("").encode()) <= most_bytes:
+            return rows
+        number -= 1
+    return None
+
+
+def margin_labels(
+    margin: Margin, *, coarser: bool = True
+) -> tuple[tuple[LabelColumn, ...], npt.NDArray[np.int64]]:
     """The labels of a margin's groups, with their coarser levels, and which groups have cells."""
-    kept = np.flatnonzero(margin.sizes.reshape(-1))
+    kept = np.flatnonzero(~margin.empty.reshape(-1))
     places = np.unravel_index(kept, margin.shape)
     labels = []
     for a, (axis, step) in enumerate(zip(margin.axes, margin.steps, strict=True)):
-        for coarse in range(step, axis.depth - 1):
+        for coarse in range(step, axis.depth - 1 if coarser else min(step + 1, axis.depth - 1)):
             level = axis.step(coarse)
             codes = axis.parents(step, coarse)[places[a]]
             labels.append(LabelColumn(level.name, [str(t) for t in level.labels], codes))

@@ -12,12 +12,21 @@ from typing import Any
 import numpy as np
 
 from subspacedp.errors import DomainError, ReleaseError
+from subspacedp.mechanisms.level_errors import LevelErrors
+from subspacedp.mechanisms.level_strategy import LevelStrategy
 from subspacedp.release import Release, Verification
 from subspacedp.release.certificate import certificate_text
 from subspacedp.report.cell_errors import CellErrors
-from subspacedp.report.charts import Chart, errors_chart, estimates_chart, histogram_chart
+from subspacedp.report.charts import (
+    Chart,
+    errors_chart,
+    estimates_chart,
+    histogram_chart,
+    levels_chart,
+)
 from subspacedp.report.dictionary import value_columns
 from subspacedp.report.estimates import Estimates, cell_estimates, margin_estimates, within_reach
+from subspacedp.report.margin_errors import MarginError, margin_errors
 from subspacedp.report.notes import PublishedColumn
 from subspacedp.report.rows import (
     MOST_ROWS,
@@ -29,8 +38,8 @@ from subspacedp.report.rows import (
     shown,
     table_rows,
 )
-from subspacedp.report.words import Fact, facts, figure_words, kind_words
-from subspacedp.tables import ClippedSums, Margin
+from subspacedp.report.words import Fact, facts, figure_words, kind_words, plain_noun
+from subspacedp.tables import ClippedSums, Margin, Margins
 
 __all__ = ["Section"]
 
@@ -105,13 +114,48 @@ class Section:
         """The standard errors of the cells with noise, in words."""
         noisy, digits = self.errors.noisy, error_digits(self.cells.stderr)
         if not noisy.size:
-            return "The held figures fix every cell: nothing has noise."
+            return f"The held figures fix every {self.noun}: nothing has noise."
         least, most = shown(noisy.min(), digits), shown(noisy.max(), digits)
         middle = shown(np.median(noisy), digits)
         fixed = self.errors.exact
-        cells = f" {fixed:,} cell{'s are' if fixed > 1 else ' is'} fixed by the held figures."
+        cells = (
+            f" {fixed:,} {self.noun}{'s are' if fixed > 1 else ' is'} fixed by the held figures."
+        )
         spread = f"about {middle}" if self.errors.alike else f"{least} to {most}, median {middle}"
-        return f"Standard error of a cell: {spread}.{cells if fixed else ''}"
+        return f"Standard error of a {self.noun}: {spread}.{cells if fixed else ''}"
+
+    @property
+    def noun(self) -> str:
+        """What one number of the release is called."""
+        return plain_noun(self.release.design.query)
+
+    @property
+    def workload(self) -> Margins | None:
+        """The margins that are published, where no cells are."""
+        query = self.release.design.query
+        return query if isinstance(query, Margins) else None
+
+    @cached_property
+    def margin_errors(self) -> list[MarginError]:
+        """The error of every margin, where margins are published alone."""
+        if self.workload is None or not self.errors.known:
+            return []
+        return list(margin_errors(self.workload, self.cells))
+
+    @property
+    def weighted(self) -> bool:
+        """Whether some margins count for more than others."""
+        return self.workload is not None and len(set(self.workload.weights or ())) > 1
+
+    @cached_property
+    def level_chart(self) -> Chart | None:
+        """The error of every level of a hierarchy."""
+        design = self.release.design
+        if not isinstance(design.strategy, LevelStrategy):
+            return None
+        errors = LevelErrors.of(design, design.strategy)
+        others = [a.name for a in design.domain.axes if a.name != design.strategy.axis]
+        return levels_chart(errors, [" × ".join([level, *others]) for level in errors.levels])
 
     @property
     def figure_note(self) -> str:
@@ -157,13 +201,22 @@ class Section:
         """Charts of the expected error."""
         if not self.errors.known:
             return []
-        drawn = (errors_chart(self.errors), histogram_chart(self.errors))
+        noun = self.noun
+        drawn = (errors_chart(self.errors, noun), histogram_chart(self.errors, noun))
         return [chart for chart in drawn if chart is not None]
 
     @cached_property
     def rows(self) -> Rows | None:
         """The table at the end of the page."""
         return table_rows(self.release, self.cells, self.most_bytes)
+
+    @property
+    def part_words(self) -> str:
+        """Which part of the release the table has, where it is not all of it."""
+        if self.rows is None:
+            return ""
+        title = self.rows.title
+        return title if self.workload is not None else f"the {title} totals"
 
     @property
     def embedded(self) -> str:
@@ -194,8 +247,11 @@ class Section:
         if domain is None:
             return None
         chosen = self._published()
-        one_way = (domain.margin(level.name) for axis in domain.axes for level in axis.chain)
-        candidates = chosen or sorted(one_way, key=lambda m: m.nonempty)
+        if self.workload is not None:
+            some = list(self.workload.margins)
+        else:
+            some = [domain.margin(level.name) for axis in domain.axes for level in axis.chain]
+        candidates = chosen or sorted(some, key=lambda m: m.nonempty)
         noisy = (
             m
             for m in candidates

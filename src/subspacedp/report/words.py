@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Guarantee, Kind, PureDP
 from subspacedp.release import Design, Release
-from subspacedp.tables import Cells, ClippedSums, Neighbours, Query
+from subspacedp.tables import Cells, ClippedSums, Margins, Neighbours, Query
+from subspacedp.tables.workload import block_name
 
-__all__ = ["Fact", "budget_words", "facts", "figure_words", "kind_words", "person_words"]
+__all__ = [
+    "Fact",
+    "axes_words",
+    "budget_words",
+    "facts",
+    "figure_words",
+    "kind_words",
+    "person_words",
+    "plain_noun",
+]
+
+LISTED = 6  # margins in the headline, and axes in a title
 
 KINDS: dict[Kind, str] = {
     "plain": (
@@ -51,8 +64,13 @@ def facts(release: Release, typical: str | None) -> list[Fact]:
             person_words(guarantee.neighbours, capped=guarantee.capped),
             _change(guarantee),
         ),
-        Fact("Typical error", *_typical(typical)),
+        Fact("Typical error", *_typical(typical, plain_noun(release.design.query))),
     ]
+
+
+def axes_words(names: Sequence[str]) -> str:
+    """Axes in a title; not more than anybody reads."""
+    return " × ".join(names[:LISTED]) + (" and others" if len(names) > LISTED else "")
 
 
 def kind_words(kind: Kind) -> str:
@@ -81,6 +99,11 @@ def _asked(query: Query) -> str:
 @_asked.register
 def _(query: Cells) -> str:
     return "number of records in a cell"
+
+
+@_asked.register
+def _(query: Margins) -> str:
+    return "number of records in a group of a margin"
 
 
 @_asked.register
@@ -153,13 +176,18 @@ def _(budget: GaussianDP) -> str:
     )
 
 
-def _typical(error: str | None) -> tuple[str, str]:
+def _typical(error: str | None, noun: str) -> tuple[str, str]:
     if error is None:
         return (
             "Not declared",
             "The noise is another mechanism's, which does not state its variance.",
         )
-    return f"± {error}", "The standard error of half of the cells is at most this."
+    return f"± {error}", f"The standard error of half of the {noun}s is at most this."
+
+
+def plain_noun(query: Query) -> str:
+    """What one number of a release is called in running text."""
+    return "figure" if isinstance(query, Margins) else "cell"
 
 
 def _spent(guarantee: Guarantee) -> str:
@@ -192,9 +220,22 @@ def _(query: ClippedSums) -> str:
     return "sum"
 
 
+@_noun.register
+def _(query: Margins) -> str:
+    return "figure"
+
+
 @singledispatch
 def _table(query: Query, axes: str) -> str:
     return f"A table by {axes}."
+
+
+@_table.register
+def _(query: Margins, axes: str) -> str:
+    names = [block_name(margin) for margin in query.margins]
+    more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
+    margins = f"The margin{'s' if len(names) > 1 else ''} {'; '.join(names[:LISTED])}{more}"
+    return f"{margins}. A table of all cells is not published, and was never built. Axes: {axes}."
 
 
 @_table.register
@@ -207,7 +248,11 @@ def _axes(release: Release) -> str:
     if domain is None:
         return "The answers to a list of questions, one number each."
     parts = []
+    query = release.design.query
+    used = {n for m in query.margins for n in m.names} if isinstance(query, Margins) else None
     for axis in domain.axes:
+        if used is not None and not used & {level.name for level in axis.chain}:
+            continue
         coarser = ", ".join(f"{level.name} ({level.groups:,})" for level in axis.chain[1:])
         tail = f", grouped by {coarser}" if coarser else ""
         parts.append(f"{axis.name} ({len(axis):,} labels{tail})")

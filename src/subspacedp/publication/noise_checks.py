@@ -1,0 +1,185 @@
+"""Checks of what noise is designed for: the levels of a hierarchy, or margins without their table.
+
+Names of axes and levels in margins are checked elsewhere, for all tables alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from subspacedp.publication.problems import Place, Problem
+from subspacedp.publication.spelling import nearest
+from subspacedp.tables.workload import COLUMN, MOST_AXES
+
+if TYPE_CHECKING:
+    from subspacedp.publication.specification import Specification
+    from subspacedp.publication.table_specification import TableSpecification
+
+__all__ = ["level_problems", "no_such", "place_of", "workload_problems"]
+
+HIERARCHICAL = "hierarchical"
+FOR_MARGINS = ("auto", "optimal", "projected")
+
+
+def place_of(specification: Specification, table: str, *path: str) -> Place:
+    """Where a key of a table stands: with the table, or above for all."""
+    tables = specification.document.tables
+    section: Any = None if tables is None else tables[table]
+    for key in path:
+        if section is None or key not in section.model_fields_set:
+            return path
+        section = getattr(section, key)
+    return ("tables", table, *path)
+
+
+def no_such(kind: str, name: object, known: Any) -> str:
+    """A phrase for a name that is none, with the nearest one that is."""
+    near = nearest(str(name), known)
+    hint = f"; did you mean `{near}`?" if near else ""
+    article = "an" if kind.startswith("a") else "a"
+    return f"names `{name}`, which is not {article} {kind} here{hint}"
+
+
+def level_problems(specification: Specification, name: str) -> Iterator[Problem]:
+    """What is wrong with `levels` and `importance`."""
+    table = specification.table(name)
+    if table.mechanism != HIERARCHICAL:
+        used = any(other.mechanism == HIERARCHICAL for other in specification.tables)
+        for key in ("levels", "importance"):
+            at = place_of(specification, name, key)
+            if getattr(table, key) is not None and (len(at) > 1 or not used):
+                yield Problem(at, f"is for `mechanism: {HIERARCHICAL}`")
+        return
+    nested = [axis for axis, entry in table.axes.items() if entry.level_names]
+    if table.levels is None and len(nested) != 1:
+        several = "`levels` beside it, as several axes have levels: the ones that get noise"
+        yield Problem(
+            place_of(specification, name, "mechanism"),
+            f"needs {several if nested else 'an axis with `levels`, and no axis here has any'}",
+        )
+        return
+    axis = nested[0] if table.levels is None else None
+    if table.levels is not None:
+        at = place_of(specification, name, "levels")
+        found = list(_levels(table, table.levels, at))
+        yield from found
+        axis = None if found else _axis_of(table)[table.levels[0]]
+    if table.importance is not None and axis is not None:
+        at = place_of(specification, name, "importance")
+        yield from _importance(table, axis, table.importance, at)
+
+
+def workload_problems(specification: Specification, name: str) -> Iterator[Problem]:
+    """What is wrong with `cells: false` and `weights`."""
+    table = specification.table(name)
+
+    def at(*path: str) -> Place:
+        return place_of(specification, name, *path)
+
+    weights = table.publish.weights
+    if not table.margins_alone:
+        if weights is not None:
+            yield Problem(
+                at("publish", "weights"),
+                "is for `cells: false`; margins beside the cells get no noise of their own",
+            )
+        return
+    if not table.margins:
+        yield Problem(
+            at("publish", "cells"),
+            "needs `margins` beside it, then all that is published",
+        )
+        return
+    if weights is not None and len(weights) != len(table.margins):
+        yield Problem(
+            at("publish", "weights"),
+            f"must be {len(table.margins)} numbers, one for each of the margins; got "
+            f"{len(weights)}",
+        )
+    if table.sums:
+        yield Problem(
+            at("sums"), "cannot stand beside `cells: false`; sums need the cells of their table"
+        )
+    if table.publish.non_negative:
+        yield Problem(at("publish", "non_negative"), "needs the cells; leave out `cells: false`")
+    if table.mechanism not in FOR_MARGINS:
+        yield Problem(
+            at("mechanism"),
+            f"must be {', '.join(f'`{m}`' for m in FOR_MARGINS)} with `cells: false`; got "
+            f"`{table.mechanism}`",
+        )
+    if len(table.axes) > MOST_AXES:
+        yield Problem(("axes",), f"has {len(table.axes)} axes, and margins alone take {MOST_AXES}")
+    for axis, entry in table.axes.items():
+        if COLUMN in (axis, *entry.level_names):
+            yield Problem(
+                ("axes", axis), f"may not have the name `{COLUMN}`, a column of releases of margins"
+            )
+    yield from _margins(table, at("publish", "margins"))
+
+
+def _levels(table: TableSpecification, levels: Sequence[str], at: Place) -> Iterator[Problem]:
+    axis_of = _axis_of(table)
+    first: str | None = None
+    for i, level in enumerate(levels):
+        if level not in axis_of:
+            yield Problem((*at, i), no_such("axis or level", level, axis_of))
+        elif level in levels[:i]:
+            yield Problem((*at, i), f"names the level `{level}` a second time")
+        elif first is not None and axis_of[level] != first:
+            yield Problem(
+                (*at, i),
+                f"names a level of `{axis_of[level]}`, and the ones before are of `{first}`; noise "
+                "can be on the levels of one axis",
+            )
+        else:
+            first = axis_of[level]
+    if first is not None and first not in levels:
+        yield Problem(
+            at,
+            f"must name `{first}` too, the labels of the axis: without noise on the cells there is "
+            "no estimate of them",
+        )
+
+
+def _importance(
+    table: TableSpecification, axis: str, importance: Mapping[str, float], at: Place
+) -> Iterator[Problem]:
+    known = (axis, *table.axes[axis].level_names)
+    for level in importance:
+        if level not in known:
+            yield Problem(at, no_such(f"level of `{axis}`", level, known))
+    if not any(importance.values()):
+        yield Problem(at, "must be above 0 for one level at least")
+
+
+def _margins(table: TableSpecification, at: Place) -> Iterator[Problem]:
+    """No margin twice, in whatever order it is written; not all of them held."""
+    if any(name not in _axis_of(table) for m in (*table.margins, *table.hold) for name in m):
+        return  # is told of the margin itself
+    seen: dict[frozenset[str], int] = {}
+    for i, margin in enumerate(table.margins):
+        first = seen.setdefault(frozenset(margin), i)
+        if first != i:
+            yield Problem((*at, i), f"is the same margin as item {first + 1}")
+    if all(any(_determines(table, held, m) for held in table.hold) for m in table.margins):
+        yield Problem(at, "is fixed entirely by what is held, so that nothing is left to protect")
+
+
+def _determines(table: TableSpecification, fine: Sequence[str], coarse: Sequence[str]) -> bool:
+    """Whether the totals of one margin follow from those of another."""
+    axis_of = _axis_of(table)
+    steps = {
+        level: step
+        for axis, entry in table.axes.items()
+        for step, level in enumerate((axis, *entry.level_names))
+    }
+    known = {axis_of[level]: steps[level] for level in fine}
+    return all(known.get(axis_of[level], 1 << 30) <= steps[level] for level in coarse)
+
+
+def _axis_of(table: TableSpecification) -> dict[str, str]:
+    return {
+        level: axis for axis, entry in table.axes.items() for level in (axis, *entry.level_names)
+    }

@@ -1,0 +1,132 @@
+"""The verbs of a publication for hierarchies, and for margins whose table is never built."""
+
+import csv
+import json
+
+import pytest
+import yaml
+from tests.cli.test_publication import call  # noqa: F401 - a fixture
+
+pytest.importorskip("ibis", reason="the extra `publish` is not installed")
+
+AXES = {
+    "county": {"labels": "counties.csv", "levels": ["state"]},
+    "sex": {"labels": ["F", "M"]},
+    "age": {"bins": [0, 18, 65]},
+}
+LEVELS = {"mechanism": "hierarchical", "levels": ["county", "state"], "hold": [[]]}
+MARGINS = {
+    "hold": [["state"]],
+    "publish": {"cells": False, "decimals": 0, "margins": [["county", "sex"], ["sex", "age"]]},
+}
+
+
+@pytest.fixture
+def spec(tmp_path):
+    counties = [f"c{i}" for i in range(8)]
+    with (tmp_path / "counties.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = [[county, "XY"[i > 4]] for i, county in enumerate(counties)]
+        csv.writer(file).writerows([["county", "state"], *rows])
+    with (tmp_path / "persons.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = [[f"p{i}", counties[i * i % 8], "FM"[i % 2], i % 80] for i in range(400)]
+        csv.writer(file).writerows([["person_id", "county", "sex", "age"], *rows])
+
+    def write(extra, **changes):
+        data = {
+            "data": {"source": "persons.csv", "unit": "person_id"},
+            "axes": AXES,
+            "privacy": {"rho": 0.1},
+            **extra,
+            **changes,
+        }
+        (tmp_path / "publication.yaml").write_text(yaml.safe_dump(data, sort_keys=False), "utf-8")
+        return tmp_path / "publication.yaml"
+
+    return write
+
+
+@pytest.mark.parametrize("privacy", [{"rho": 0.1}, {"epsilon": 1.0}])
+@pytest.mark.parametrize("extra", [LEVELS, MARGINS], ids=["levels", "margins"])
+def test_from_plan_to_report(call, spec, tmp_path, extra, privacy):  # noqa: F811
+    path = spec(extra, privacy=privacy)
+    status, out, _ = call("plan", path)
+    assert status == 0
+    assert "No data were opened" in out
+    if extra is LEVELS:
+        assert "error by level" in out
+        assert "state × sex × age" in out
+        assert "with noise on cells" in out
+    else:
+        assert "table: 2 margins, 22 figures" in out
+        assert "every cell" not in out
+        assert "county × sex" in out
+    status, out, _ = call("plan", path, "--json")
+    assert status == 0
+    planned = json.loads(out)["releases"][0]
+    assert ("levels" in planned) == (extra is LEVELS)
+    status, out, _ = call("release", path)
+    assert status == 0, out
+    assert "FAIL" not in out
+    status, out, _ = call("verify", tmp_path / "release")
+    assert status == 0
+    assert "All checks hold." in out
+    status, out, _ = call("report", tmp_path / "release", "--out", tmp_path / "again.html")
+    assert status == 0
+    page = (tmp_path / "again.html").read_text("utf-8")
+    assert ("Error by level" in page) == (extra is LEVELS)
+    assert ("Error of every margin" in page) == (extra is MARGINS)
+
+
+@pytest.mark.parametrize("extra", [LEVELS, MARGINS], ids=["levels", "margins"])
+def test_the_budget_for_a_target(call, spec, extra):  # noqa: F811
+    path = spec(extra)
+    status, out, _ = call("plan", path, "--target-error", 20, "--margin", "sex,age")
+    assert status == 0
+    assert out.startswith("A margin of error of 20 (95 %) for sex × age takes ρ = ")
+    status, out, _ = call("plan", path, "--target-error", 20)
+    assert status == 0
+    assert ("every cell" in out) == (extra is LEVELS)
+
+
+def test_a_margin_that_does_not_follow_is_one_sentence(call, spec):  # noqa: F811
+    status, _, err = call("plan", spec(MARGINS), "--target-error", 20, "--margin", "county,age")
+    assert status == 2
+    assert "The margin `county × age` does not follow from the margins of the workload." in err
+
+
+def test_comparing_mechanisms(call, spec):  # noqa: F811
+    status, out, _ = call("plan", spec(LEVELS), "--compare")
+    assert status == 0
+    assert "total squared error of cells" in out
+    assert "hierarchical (chosen)" in out
+    weighted = {**MARGINS, "publish": {**MARGINS["publish"], "weights": [1, 2]}}
+    status, out, _ = call("plan", spec(weighted), "--compare")
+    assert status == 0
+    assert "weighted squared error" in out
+    assert "projected" in out
+    assert "optimal" in out
+
+
+@pytest.mark.parametrize("extra", [LEVELS, MARGINS], ids=["levels", "margins"])
+@pytest.mark.parametrize("options", [(), ("--structure",), ("--json",)])
+def test_auditing(call, spec, extra, options):  # noqa: F811
+    status, out, _ = call("audit", spec(extra), *options)
+    assert status == 0
+    if "--json" in options:
+        assert json.loads(out)["table"]["smallest_move"]["people"] == 1
+    else:
+        assert "1 person can change alone" in out
+
+
+def test_code_lists_whose_levels_do_not_nest(call, spec, tmp_path):  # noqa: F811
+    axes = {**AXES, "county": {"labels": "counties.csv", "levels": ["state", "region"]}}
+    path = spec(LEVELS, axes=axes)
+    (tmp_path / "counties.csv").write_text("county,state,region\nc1,X,N\nc2,X,S\nc3,Y,S\n")
+    status, _, err = call("plan", path)
+    assert status == 2
+    assert "`axes.county.levels` (line " in err
+    assert "Level `state` does not nest in level `region`" in err
+    (tmp_path / "counties.csv").write_text("county,state,region\nc1,X,N\nc2,,S\n")
+    status, _, err = call("plan", path)
+    assert status == 2
+    assert "has nothing in column `state` in line 3." in err

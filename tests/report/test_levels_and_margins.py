@@ -1,0 +1,123 @@
+"""Pages of hierarchies, and of margins whose table is never built."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.report.conftest import HOSTILE, published
+from tests.report.test_content import embedded, words
+
+import subspacedp as sdp
+from subspacedp.report import ReportNotes, write_report
+
+
+@pytest.fixture(scope="module", params=[sdp.PureDP(0.5), sdp.ZCDP(0.05)], ids=str)
+def budget(request: pytest.FixtureRequest) -> sdp.Budget:
+    found: sdp.Budget = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def nested(table: sdp.Table, budget: sdp.Budget) -> sdp.Release:
+    mechanism = sdp.design(
+        table.domain, sdp.hold(), budget, mechanism="hierarchical", levels=["county", "state"]
+    )
+    return published(mechanism.release(table, seed=5))
+
+
+@pytest.fixture(scope="module")
+def margins(table: sdp.Table, budget: sdp.Budget) -> sdp.Release:
+    query = sdp.Margins(table.domain, [["county"], ["state", "sex"]], weights=[1, 3])
+    mechanism = sdp.design(query, sdp.hold("state"), budget, mechanism="auto", decimals=0)
+    return published(mechanism.release(table, seed=5))
+
+
+def test_a_hierarchy_has_a_picture_of_its_levels(nested: sdp.Release) -> None:
+    page = write_report(nested, title="Counties")
+    text = words(page)
+    assert "Error by level" in text
+    assert "this release noise on the cells alone" in text
+    errors = sdp.design(
+        nested.design.domain,
+        sdp.hold(),
+        nested.design.budget,
+        mechanism="hierarchical",
+        levels=["county", "state"],
+    ).compare_levels()
+    for level, groups in (("county", "60"), ("state", "3")):
+        assert f"{level} × sex {groups} " in text
+    digits = 2 if errors.here.max() < 10 else 1
+    assert f"{errors.here[1]:.{digits}f}" in text
+    assert "Error of every margin" not in page
+
+
+def test_another_release_has_no_such_picture(page: str) -> None:
+    assert "Error by level" not in page
+    assert "Error of every margin" not in page
+
+
+def test_margins_have_a_table_of_their_errors(margins: sdp.Release) -> None:
+    page = write_report(margins, title="Counties")
+    text = words(page)
+    for part in (
+        "66 figures",
+        "The margins county; state × sex. A table of all cells is not published",
+        "Every state total: exact, without noise.",
+        "The standard error of half of the figures is at most this.",
+        "margin figures exact median value standard error weight",
+        "All 4 hold",
+        "margins agree with each other",
+        "margin the margin of the row, by its levels",
+    ):
+        assert part in text, part
+    assert "every cell" not in text
+    stderr = margins.margin("county").stderr
+    assert f"county 60 0 {np.median(margins.margin('county').value):,.0f} " in text
+    assert f"{stderr.min():,.1f}" in text or f"{stderr.min():,.2f}" in text
+
+
+def test_every_figure_of_the_margins_is_in_the_table(margins: sdp.Release) -> None:
+    (data,) = embedded(write_report(margins, title="Counties"))
+    numbers = {c["name"]: c["values"] for c in data["numbers"]}
+    assert numbers["value"] == margins.values.tolist()
+    assert numbers["stderr"] == margins.stderr().tolist()
+    labels = {c["name"]: [c["texts"][code] for code in c["codes"]] for c in data["labels"]}
+    assert labels["margin"] == ["county"] * 60 + ["state × sex"] * 6
+    assert labels["group"][60:62] == ["DE · F", "DE · M"]
+    assert labels["group"][0] == "DE county 0"
+
+
+def test_many_axes_and_margins_stay_readable() -> None:
+    axes = [sdp.Axis(f"q{i}", range(40)) for i in range(20)]
+    domain = sdp.Domain(axes)
+    pairs = [[f"q{i}", f"q{i + 1}"] for i in range(19)]
+    rng = np.random.default_rng(1)
+    people = rng.integers(0, 40, (500, 20))
+    tables = {
+        (f"q{i}", f"q{i + 1}"): np.histogramdd(people[:, i : i + 2], [range(41)] * 2)[0]
+        for i in range(19)
+    }
+    mechanism = sdp.design(
+        sdp.Margins(domain, pairs), sdp.hold("q0"), sdp.ZCDP(0.5), mechanism="auto"
+    )
+    release = mechanism.release(sdp.MarginTables(domain, tables), seed=1)
+    notes = ReportNotes(margins={"release": pairs})
+    page = write_report(release, title="Questions", notes=notes)
+    text = words(page)
+    assert "30,400 figures, too many for a page. This table has 3 of 19 margins" in text
+    assert "and 13 more. A table of all cells" in text
+    assert len(page) < 3_000_000
+
+
+def test_hostile_names_of_margins_and_levels_are_text() -> None:
+    axis = sdp.Axis("<b>place</b>", HOSTILE, levels={"</script>": list("aabbcc")})
+    domain = sdp.Domain([axis, sdp.Axis("sex", ["F", "M"])])
+    table = sdp.Table(np.arange(12).reshape(6, 2) * 100, domain)
+    workload = sdp.Margins(domain, [["<b>place</b>"], ["</script>", "sex"]])
+    for release in (
+        sdp.design(workload, None, sdp.PureDP(1.0), mechanism="auto").release(table, seed=1),
+        sdp.design(domain, None, sdp.PureDP(1.0), mechanism="hierarchical").release(table, seed=1),
+    ):
+        page = write_report(release, title="Places")
+        assert "<b>place" not in page
+        assert page.count("</script>") == page.count("<script")
