@@ -15,7 +15,7 @@ import yaml
 
 import subspacedp as sdp
 from subspacedp.cli.app import main
-from subspacedp.distributed import AgentPlan, read_secret
+from subspacedp.distributed import AgentPlan, Partition, make_plan, read_secret
 
 pytest.importorskip("pydantic", reason="the extra `publish` is not installed")
 
@@ -273,13 +273,16 @@ def test_data_that_do_not_fit(call, agreed, content, sentence):
     assert sentence in err
     assert "hidden" not in err
     assert not Path("north.part").exists()
-    assert not Path("secret.record").exists()
+    assert not list(Path().glob("*.record"))
 
 
-def test_parquet_and_rows_without_counts(call, agreed):
+def test_parquet_and_rows_without_counts(call, tmp_path):
     import pyarrow as pa
     import pyarrow.parquet
 
+    write_specification(tmp_path, data={"source": "none.csv", "unit": "row"})
+    assert call("plan", "spec.yaml", "--by", "state", "--out", "plan.json")[0] == 0
+    assert call("secret", "--out", "secret")[0] == 0
     table = pa.table({"county": ["a", "b", "b"], "sex": ["F", "M", "M"]})
     pyarrow.parquet.write_table(table, "north.parquet")
     status, _, err = call(
@@ -287,6 +290,42 @@ def test_parquet_and_rows_without_counts(call, agreed):
         "--data", "north.parquet", "--out", "north.part",
     )  # fmt: skip
     assert status == 0, err
+
+
+def test_plans_of_entries_come_from_python(call, tmp_path):
+    people = sdp.Domain([sdp.Axis("person", ["Ann", "Bob"])])
+    entries = sdp.LocalEntries(people, 0, 10)
+    mechanism = sdp.design(entries, sdp.hold(), sdp.PureDP(1.0), decimals=0)
+    make_plan(mechanism, Partition.by(people, "person"), value="score").save("plan.json")
+    assert call("secret", "--out", "secret")[0] == 0
+    for name, score in (("Ann", 3), ("Bob", 9)):
+        Path(f"{name}.csv").write_text(f"person,score\n{name},{score}\n")
+        assert privatize(call, name)[0] == 0
+    parts = ("Ann.part", "Bob.part")
+    assert call("collect", "--plan", "plan.json", *parts, "--out", "release")[0] == 0
+    assert int(sdp.Release.load("release").values.sum()) == 12
+
+
+def test_the_column_of_the_specification_is_the_one_that_is_counted(call, agreed):
+    assert AgentPlan.load("plan.json").value == "people"
+    rows = [line.split(",") for line in Path("north.csv").read_text().split()]
+    Path("north.csv").write_text("".join(f"{','.join(row)},{i}\n" for i, row in enumerate(rows)))
+    status, _, err = privatize(call, "north", "--secret-file", "secret", "--value", "0")
+    assert status == 2
+    assert "column of counts is `people`, not `0`" in err
+    status, out, _ = privatize(call, "north")
+    assert status == 0
+    assert "counts of column `people`" in out
+
+
+def test_a_secret_that_was_renamed_refuses_other_data(call, agreed, tmp_path):
+    assert privatize(call, "north")[0] == 0
+    Path("secret").rename("renamed")
+    write_data(tmp_path / "north.csv", STATES["north"], seed=1)
+    status, _, err = privatize(call, "north", "--secret-file", "renamed", out="other.part")
+    assert status == 2
+    assert "privatised before with other data" in err
+    Path("renamed").rename("secret")
 
 
 def test_a_plan_that_was_altered_after_some_agents_ran(call, agreed):

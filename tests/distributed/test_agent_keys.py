@@ -1,4 +1,4 @@
-"""Secrets, plans and the words they give; dealers; what is written down."""
+"""Secrets, plans and the words they give; dealers."""
 
 import json
 import os
@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from tests.strategies import both_engines, using
 
 import subspacedp as sdp
 from subspacedp.distributed import (
@@ -26,8 +27,9 @@ from subspacedp.distributed import (
 )
 from subspacedp.distributed.cell_noise import noise_at, words_at
 from subspacedp.distributed.dealer import deal_with
-from subspacedp.errors import ReleaseError, SubspaceDPError
-from subspacedp.noise import DiscreteLaplace, ReleaseKeys, RoundedGaussian, draw
+from subspacedp.errors import ReleaseError
+from subspacedp.noise import DiscreteLaplace, Keystream, ReleaseKeys, RoundedGaussian, draw
+from subspacedp.noise.thresholds import threshold_table
 
 SECRET = Secret(bytes(range(100, 132)))
 Z = 6.5  # two-sided probability of a normal variable beyond it: 8e-11
@@ -71,6 +73,26 @@ def test_noise_by_random_access_is_the_noise_in_a_row(law):
     stream = keys.stream("dither")
     places = np.sort(rng.choice(10**12, 50, replace=False))
     assert words_at(stream, places).tolist() == [int(stream.words(int(p), 1)[0]) for p in places]
+
+
+@both_engines
+def test_words_on_a_threshold_are_refined_by_the_number_of_their_cell(engine, monkeypatch):
+    """Every word of the noise equals a threshold, so that refinement alone tells cells apart."""
+    law, keys = DiscreteLaplace(Fraction(3, 10)), ReleaseKeys(bytes(32), "0" * 32, b"")
+    table = threshold_table(law)
+    word = table.thresholds[-table.first]  # of the value 0
+    key, real = keys.subkey("noise/0"), Keystream.words
+
+    def on_threshold(self, start, count, scratch=None):
+        found = real(self, start, count, scratch)
+        return np.full(count, word, np.uint64) if self._key == key else found
+
+    monkeypatch.setattr(Keystream, "words", on_threshold)
+    cells = np.concatenate([np.arange(3, 200, 7), [70_000, 70_001, 10**9]])
+    with using(engine):
+        found = noise_at(law, keys, cells)
+        assert found.tolist() == [int(draw(law, keys, int(cell), 1)[0]) for cell in cells]
+    assert len(np.unique(found)) == 2
 
 
 def correlation_z(one, other):
@@ -176,17 +198,6 @@ def test_two_deals_differ_and_do_not_mix(plan, tmp_path):
         collect(plan, parts)
 
 
-def test_a_share_serves_one_set_of_data(plan, tmp_path):
-    deal(plan, tmp_path / "shares")
-    path = tmp_path / "shares" / "0.share"
-    first = privatize_share(plan, read_share(path), own(plan, "0"))
-    again = privatize_share(plan, read_share(path), own(plan, "0"))
-    assert (first.again, again.again) == (False, True)
-    assert np.array_equal(first.part.values, again.part.values)
-    with pytest.raises(ReleaseError, match="privatised before with other data"):
-        privatize_share(plan, read_share(path), own(plan, "0", seed=2))
-
-
 def test_a_share_of_another_plan_is_refused(plan, tmp_path):
     deal(plan, tmp_path / "shares")
     dealt = read_share(tmp_path / "shares" / "0.share")
@@ -260,61 +271,3 @@ def test_nothing_shows_or_pickles_a_secret(plan, tmp_path):
     for thing in (SECRET, dealt.share):
         with pytest.raises(TypeError, match="not pickled"):
             pickle.dumps(thing)
-
-
-# ------------------------------------------------------------------------------------------ record
-
-
-def test_other_data_for_the_same_part_are_refused(plan, tmp_path):
-    record = tmp_path / "record"
-    first = privatize(plan, "0", own(plan, "0"), SECRET, record=record)
-    again = privatize(plan, "0", own(plan, "0"), SECRET, record=record)
-    assert (first.again, again.again) == (False, True)
-    assert np.array_equal(first.part.values, again.part.values)
-    other = own(plan, "0").copy()
-    other[0] += 1
-    with pytest.raises(ReleaseError, match="privatised before with other data"):
-        privatize(plan, "0", other, SECRET, record=record)
-    privatize(plan, "1", own(plan, "1"), SECRET, record=record)
-    privatize(plan_of(), "0", own(plan, "0"), SECRET, record=record)
-    assert stat.S_IMODE(record.stat().st_mode) == 0o600
-
-
-def test_the_record_tells_nothing_of_the_data_without_the_key(plan, tmp_path):
-    record, data = tmp_path / "record", own(plan, "0")
-    privatize(plan, "0", data, SECRET, record=record)
-    import hashlib
-
-    text = record.read_text()
-    for plain in (data.astype("<i8").tobytes(), plan.digest.encode() + data.tobytes()):
-        assert hashlib.sha256(plain).hexdigest() not in text
-    other = Secret(bytes(range(50, 82)))
-    privatize(plan, "0", data, other, record=tmp_path / "other")
-    marks = [json.loads(p.read_text())["entries"] for p in (record, tmp_path / "other")]
-    assert marks[0].keys() == marks[1].keys()
-    assert marks[0] != marks[1]
-
-
-def test_an_altered_plan_is_told_from_the_record(plan, tmp_path):
-    privatize(plan, "0", own(plan, "0"), SECRET, record=tmp_path / "record")
-    rules = {n: plan.partition.rules[n] for n in reversed(plan.partition.names)}
-    altered = replace(plan, partition=Partition(plan.design.domain, rules))
-    altered = replace(altered, design=replace(plan.design, budget=sdp.PureDP(5.0)))
-    with pytest.raises(ReleaseError, match="plan was altered after the part `0`"):
-        privatize(altered, "0", own(plan, "0"), SECRET, record=tmp_path / "record")
-
-
-def test_a_damaged_record_is_not_taken_for_an_empty_one(plan, tmp_path):
-    privatize(plan, "0", own(plan, "0"), SECRET, record=tmp_path / "record")
-    text = (tmp_path / "record").read_text()
-    for content in ("", "{}", text[:40], json.dumps({"format": "x", "entries": {}})):
-        (tmp_path / "record").write_text(content)
-        with pytest.raises(ReleaseError, match="is damaged"):
-            privatize(plan, "0", own(plan, "0"), SECRET, record=tmp_path / "record")
-
-
-def test_nothing_is_written_down_for_bad_data(plan, tmp_path):
-    for bad in (np.full(20, -1), np.full(20, 0.5), np.zeros(3), np.full(20, np.nan)):
-        with pytest.raises(SubspaceDPError):
-            privatize(plan, "0", bad, SECRET, record=tmp_path / "record")
-    assert not list(tmp_path.iterdir())

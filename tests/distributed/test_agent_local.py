@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import subspacedp as sdp
-from subspacedp.distributed import LocalEntries, Partition, Secret, collect, make_plan, privatize
+from subspacedp.distributed import Partition, Secret, collect, make_plan, privatize
 from subspacedp.errors import BudgetError, DataError, DomainError
+from subspacedp.tables import LocalEntries
 
 SECRET = Secret(bytes(range(1, 33)))
 
@@ -120,3 +121,12 @@ def test_bad_entries(people):
         LocalEntries(people, 3, 3)
     with pytest.raises(DomainError, match="whole numbers"):
         LocalEntries(people, 0, 1.5)
+
+
+def test_the_certificate_speaks_of_persons_and_their_entries(people):
+    mechanism = sdp.design(LocalEntries(people, 0, 10), sdp.hold(), sdp.PureDP(1.0), decimals=0)
+    assert "one person's own entry" in " ".join(mechanism.guarantee.sentences())
+    certificate = mechanism.release(np.arange(6), seed=1).certificate()["guarantee"]
+    assert "docs/proofs/agents.md" in certificate["proof"]
+    assert any("Who has an entry is public" in line for line in certificate["not_protected"])
+    assert not any("record" in line for line in certificate["not_protected"])

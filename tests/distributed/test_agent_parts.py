@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -100,6 +101,41 @@ def test_partitions_that_do_not_fit(domain, rules, sentence):
         Partition.from_dict(domain, rules)
 
 
+@pytest.mark.parametrize("label", [None, ["a"], {"a": 1}, True, 1.0])
+def test_labels_that_are_no_labels(label):
+    domain = sdp.Domain([sdp.Axis("cell", [1, 2])])
+    with pytest.raises(DomainError, match="has no label"):
+        Partition.from_dict(domain, {"p": {"labels": {"cell": [label, 2]}}})
+
+
+def test_labels_that_cannot_name_a_part_are_named_otherwise():
+    domain = sdp.Domain([sdp.Axis("sector", ["A/B", "C"])])
+    with pytest.raises(DomainError, match=r"got 'A/B'; labels of `sector` .* --part NAME=LABEL"):
+        Partition.by(domain, "sector")
+    assert Partition.by_labels(domain, "sector", {"ab": ["A/B"], "c": ["C"]}).names == ("ab", "c")
+
+
+def test_a_name_is_the_same_however_its_accents_are_written(tmp_path):
+    domain = sdp.Domain([sdp.Axis("cell", [1, 2])])
+    one, two = "Rh\u00f4ne", "Rho\u0302ne"
+    with pytest.raises(DomainError, match="have the same name"):
+        Partition.by_labels(domain, "cell", {one: [1], two: [2]})
+    partition = Partition.by_labels(domain, "cell", {two: [1], "b": [2]})
+    assert partition.names == (one, "b")
+    plan = make_plan(sdp.design(domain, sdp.hold(), sdp.PureDP(1.0), decimals=0), partition)
+    made = privatize(plan, two, [7], SECRET, record=tmp_path / "r")
+    assert made.part.name == one
+    assert privatize(plan, one, [7], SECRET, record=tmp_path / "r").again
+
+
+@pytest.mark.parametrize("level", ["state", "county", "year"])
+def test_parts_by_one_level_have_the_cells_of_their_labels(domain, level):
+    parts = Partition.by(domain, level)
+    for name in parts.names:
+        assert np.array_equal(parts.cells(name), parts.rules[name].cells(name, domain))
+    assert sorted(np.concatenate([parts.cells(n) for n in parts.names])) == list(range(8))
+
+
 # -------------------------------------------------------------------------------------------- plan
 
 
@@ -137,6 +173,21 @@ def test_plans_that_are_none(content, sentence, tmp_path):
         AgentPlan.load(tmp_path / "plan.json")
     with pytest.raises(ReleaseError, match="Cannot read the plan"):
         AgentPlan.load(tmp_path / "none.json")
+
+
+def test_a_plan_may_name_the_column_of_counts(plan, tmp_path):
+    named = make_plan(plan.mechanism, plan.partition, value="people")
+    named.save(tmp_path / "plan.json")
+    named = AgentPlan.load(tmp_path / "plan.json")
+    both = {**ROWS, "other": ["1"] * 4}
+    assert answers_of_rows(named, "DE", both).tolist() == [6, 5, 7, 8]
+    with pytest.raises(DataError, match="column of counts is `people`, not `other`"):
+        answers_of_rows(named, "DE", both, value="other")
+    with pytest.raises(DataError, match="no column `people`, which the plan counts"):
+        answers_of_rows(named, "DE", {k: v for k, v in both.items() if k != "people"})
+    for value, sentence in (("state", "axis or level"), ("", "a name"), (3, "a name")):
+        with pytest.raises(ReleaseError, match=sentence):
+            make_plan(plan.mechanism, plan.partition, value=value)
 
 
 # ------------------------------------------------------------------------------------------- parts
@@ -282,3 +333,35 @@ def test_rows_that_do_not_fit(plan, change, sentence):
         answers_of_rows(plan, "DE", ROWS, value="n")
     with pytest.raises(DomainError, match="no part `XX`; its parts are `DE`, `IL`"):
         answers_of_rows(plan, "XX", ROWS)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"county": ["Kent"] * 3}, "one value a row; they have: `county` 3, `year` 4, `people` 4"),
+        ({"people": ["5"] * 5}, "one value a row"),
+        ({"people": "5678"}, "`people` must be a list of values"),
+        ({"people": 5}, "`people` must be a list of values"),
+        ({"people": [[5], [6], [7], [8]]}, "not a whole number"),
+        ({"people": [Decimal("5.5"), 6, 7, 8]}, "not a whole number"),
+        ({"county": [["Kent"]] * 4}, "4 rows have a label in column `county`"),
+    ],
+)
+def test_columns_that_make_no_table(plan, change, sentence):
+    with pytest.raises(DataError, match=sentence):
+        answers_of_rows(plan, "DE", {**ROWS, **change})
+
+
+def test_an_axis_is_no_column_of_counts(plan):
+    with pytest.raises(DataError, match="axis or level"):
+        answers_of_rows(plan, "DE", ROWS, value="year")
+
+
+@pytest.mark.parametrize(
+    "data", [[[1, 2], [3]], [[1, 2], [3, 4]], ["a"] * 4, [None] * 4, [{}] * 4, 5, "text"]
+)
+def test_data_that_are_no_numbers(plan, data, tmp_path):
+    with pytest.raises(DataError) as error:
+        privatize(plan, "DE", data, SECRET, record=tmp_path / "r")
+    assert str(error.value).count(". ") == 0
+    assert not list(tmp_path.iterdir())

@@ -39,6 +39,24 @@ def counties() -> sdp.Table:
     return sdp.Table(np.random.default_rng(1).integers(0, 3000, domain.shape), domain)
 
 
+def hierarchy(table: sdp.Table, budget: sdp.Budget | None = None) -> sdp.Release:
+    mechanism = sdp.design(
+        table.domain,
+        sdp.hold(),
+        budget or sdp.ZCDP(0.05),
+        mechanism="hierarchical",
+        levels=["county", "state"],
+    )
+    return published(mechanism.release(table, seed=5))
+
+
+def margins_alone(table: sdp.Table, budget: sdp.Budget | None = None) -> sdp.Release:
+    query = sdp.Margins(table.domain, [["county"], ["state", "sex"]], weights=[1, 3])
+    given = budget or sdp.ZCDP(0.05)
+    mechanism = sdp.design(query, sdp.hold("state"), given, mechanism="auto", decimals=0)
+    return published(mechanism.release(table, seed=5))
+
+
 @pytest.fixture(scope="session")
 def table() -> sdp.Table:
     return counties()

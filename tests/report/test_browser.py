@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
-from tests.report.conftest import HOSTILE
+from tests.report.conftest import HOSTILE, hierarchy, margins_alone
 
 import subspacedp as sdp
 from subspacedp.report import ReportNotes, write_report
@@ -38,7 +38,11 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def files(
-    tmp_path_factory: pytest.TempPathFactory, page: str, release: sdp.Release, hostile: sdp.Release
+    tmp_path_factory: pytest.TempPathFactory,
+    page: str,
+    table: sdp.Table,
+    release: sdp.Release,
+    hostile: sdp.Release,
 ) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     notes = ReportNotes(
@@ -48,6 +52,9 @@ def files(
         "plain": page,
         "hostile": write_report(hostile, title=HOSTILE[0]),
         "several": write_report({"a": release, "b": hostile}, title="Both", notes=notes),
+        "levels": write_report(
+            {"levels": hierarchy(table), "margins": margins_alone(table)}, title="Levels"
+        ),
     }
     for name, text in pages.items():
         (folder / f"{name}.html").write_text(text, "utf-8")
@@ -197,7 +204,7 @@ def test_hostile_labels_are_shown_as_text(opened: Opened) -> None:
     assert [row["<b>place</b>"] for row in downloaded(tab)] == HOSTILE
 
 
-@pytest.mark.parametrize("name", ["several", "hostile"])
+@pytest.mark.parametrize("name", ["several", "hostile", "levels"])
 def test_no_page_scrolls_sideways(opened: Opened, name: str) -> None:
     tab = opened(name, width=360)
     tab.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
@@ -206,9 +213,10 @@ def test_no_page_scrolls_sideways(opened: Opened, name: str) -> None:
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize("name", ["several", "levels"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(opened: Opened, scheme: str) -> None:
-    tab = opened("several", color_scheme=scheme)
+def test_axe_finds_nothing(opened: Opened, scheme: str, name: str) -> None:
+    tab = opened(name, color_scheme=scheme)
     tab.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
     found = Axe().run(tab)
     assert found.violations_count == 0, found.generate_report()

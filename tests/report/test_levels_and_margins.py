@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.report.conftest import HOSTILE, published
+from tests.report.conftest import HOSTILE, hierarchy, margins_alone
 from tests.report.test_content import embedded, words
 
 import subspacedp as sdp
@@ -19,17 +19,12 @@ def budget(request: pytest.FixtureRequest) -> sdp.Budget:
 
 @pytest.fixture(scope="module")
 def nested(table: sdp.Table, budget: sdp.Budget) -> sdp.Release:
-    mechanism = sdp.design(
-        table.domain, sdp.hold(), budget, mechanism="hierarchical", levels=["county", "state"]
-    )
-    return published(mechanism.release(table, seed=5))
+    return hierarchy(table, budget)
 
 
 @pytest.fixture(scope="module")
 def margins(table: sdp.Table, budget: sdp.Budget) -> sdp.Release:
-    query = sdp.Margins(table.domain, [["county"], ["state", "sex"]], weights=[1, 3])
-    mechanism = sdp.design(query, sdp.hold("state"), budget, mechanism="auto", decimals=0)
-    return published(mechanism.release(table, seed=5))
+    return margins_alone(table, budget)
 
 
 def test_a_hierarchy_has_a_picture_of_its_levels(nested: sdp.Release) -> None:

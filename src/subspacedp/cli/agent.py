@@ -9,13 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from subspacedp.cli.agent_input import (
+    counted_by,
     left_out,
+    noise_of_options,
     partition_of_options,
     planned_mechanism,
     read_partition,
     read_rows,
 )
-from subspacedp.errors import DomainError, ReleaseError
+from subspacedp.errors import DomainError
 
 __all__ = ["agent_app"]
 
@@ -51,10 +53,12 @@ def plan(
     No data are opened. All agents must work from the same file.
     """
     from subspacedp.distributed import Partition, make_plan
+    from subspacedp.publication import read_specification
 
     if sum(bool(way) for way in (by, part, partition)) != 1:
         raise DomainError("Say how to part the table: --by, --part with --level, or --partition.")
-    mechanism = planned_mechanism(specification, table)
+    asked = read_specification(specification)
+    mechanism = planned_mechanism(asked, table)
     domain = mechanism.design.domain
     if by is not None:
         parts = Partition.by(domain, by)
@@ -62,7 +66,7 @@ def plan(
         parts = Partition.from_dict(domain, read_partition(partition))
     else:
         parts = partition_of_options(domain, level, part or [])
-    made = make_plan(mechanism, parts)
+    made = make_plan(mechanism, parts, value=counted_by(asked))
     made.save(out)
     if as_json:
         print(
@@ -72,6 +76,7 @@ def plan(
                     "id": made.plan_id,
                     "sha256": made.digest,
                     "exact": made.exact,
+                    "value": made.value,
                     "parts": {name: int(parts.cells(name).size) for name in parts.names},
                 },
                 ensure_ascii=False,
@@ -85,7 +90,7 @@ def plan(
             f"The {made.design.mechanism} mechanism is distributed as real-valued noise: "
             "approximate, and its certificate will say so. The projected one is exact."
         )
-    ignored = left_out(specification)
+    ignored = left_out(asked)
     if ignored:
         names = ", ".join(f"`{name}`" for name in ignored)
         print(f"Not carried out by agents: {names}; in particular no account is charged.")
@@ -122,7 +127,10 @@ def privatize(
     ] = None,
     value: Annotated[
         str | None,
-        typer.Option(help="The column of counts; by default the only one that is no axis."),
+        typer.Option(
+            help="The column of counts, where the plan names none; by default the only one that "
+            "is no axis."
+        ),
     ] = None,
     fill_zero: Annotated[
         bool, typer.Option("--fill-zero", help="A cell without a row has nobody in it.")
@@ -134,61 +142,31 @@ def privatize(
     as_json: Json = False,
 ) -> None:
     """Privatise one part; this needs the agent's own cells and the common secret, or a share."""
-    from subspacedp.distributed import (
-        AgentPlan,
-        privatize_share,
-        read_secret,
-        read_share,
-    )
-    from subspacedp.distributed import privatize as add_noise
+    from subspacedp.distributed import AgentPlan
     from subspacedp.distributed.reading import answers_of_rows, counted_column
 
     agreed = AgentPlan.load(plan)
-    dealt = None if share is None else read_share(share)
-    if dealt is not None and secret_file is not None:
-        raise ReleaseError("A share takes the place of a secret; give one of them.")
-    if dealt is not None and part not in (None, dealt.part):
-        raise ReleaseError(f"The share is for the part `{dealt.part}`, not for `{part}`.")
-    name = part if dealt is None else dealt.part
-    if name is None:
-        raise ReleaseError("Say which part the data are of: --part NAME.")
-    common = None if dealt is not None else read_secret(secret_file)
-    if common is not None and record is None:
-        if secret_file is None:
-            raise ReleaseError(
-                "With a secret from the environment, name an owner-only file with --record: what "
-                "was privatised has to be remembered."
-            )
-        beside = secret_file.resolve()  # one record, whatever links lead to the secret
-        record = beside.with_name(beside.name + ".record")
-    agreed.partition.cells(name)
+    name, add_noise = noise_of_options(
+        agreed, part, secret_file=secret_file, share=share, record=record
+    )
     columns = read_rows(data)
     counted = counted_column(agreed, columns, value)
-    rows = answers_of_rows(agreed, name, columns, value=counted, fill=fill_zero)
+    answers = answers_of_rows(agreed, name, columns, value=counted, fill=fill_zero)
     with _status("computing noise"):
-        if dealt is not None:
-            made = privatize_share(agreed, dealt, rows, record=record)
-        elif common is not None and record is not None:
-            made = add_noise(agreed, name, rows, common, record=record)
-        else:
-            raise ReleaseError("There is neither a secret nor a share.")
+        made = add_noise(answers)
     made.part.save(out)
     if as_json:
-        print(
-            json.dumps(
-                {
-                    "part": name,
-                    "out": str(out),
-                    "cells": int(made.part.values.size),
-                    "value": counted,
-                    "noise_computed_for": made.drawn,
-                    "trust": made.part.trust.value,
-                    "noise_id": made.part.noise_id,
-                    "made_before": made.again,
-                },
-                ensure_ascii=False,
-            )
-        )
+        found = {
+            "part": name,
+            "out": str(out),
+            "cells": int(made.part.values.size),
+            "value": counted,
+            "noise_computed_for": made.drawn,
+            "trust": made.part.trust.value,
+            "noise_id": made.part.noise_id,
+            "made_before": made.again,
+        }
+        print(json.dumps(found, ensure_ascii=False))
         return
     again = " again, from the same data" if made.again else ""
     source = "one record a row" if counted is None else f"counts of column `{counted}`"

@@ -8,22 +8,35 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from subspacedp.errors import DataError, DomainError
+from subspacedp.errors import DataError, DomainError, ReleaseError
 
 if TYPE_CHECKING:
-    from subspacedp.distributed import Partition
+    from collections.abc import Callable
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from subspacedp.distributed import AgentPlan, Partition, Privatised
     from subspacedp.mechanisms import Mechanism
+    from subspacedp.publication import Specification
     from subspacedp.tables import Domain
 
-__all__ = ["left_out", "partition_of_options", "planned_mechanism", "read_partition", "read_rows"]
+__all__ = [
+    "counted_by",
+    "left_out",
+    "noise_of_options",
+    "partition_of_options",
+    "planned_mechanism",
+    "read_partition",
+    "read_rows",
+]
 
 
-def planned_mechanism(path: Path, table: str | None) -> Mechanism:
+def planned_mechanism(specification: Specification, table: str | None) -> Mechanism:
     """The mechanism of a specification's counts; the exact one where it leaves the choice open."""
-    from subspacedp.publication import SpecificationError, read_specification
+    from subspacedp.publication import SpecificationError
     from subspacedp.publication.releases import asked_releases, bounded, public_domain
 
-    specification = read_specification(path)
     counts = [asked for asked in asked_releases(specification) if asked.sum is None]
     chosen = [asked for asked in counts if table in (None, asked.table.name)]
     if not chosen:
@@ -47,11 +60,15 @@ def planned_mechanism(path: Path, table: str | None) -> Mechanism:
     return asked.mechanism(domain, name="projected" if name == "auto" else name)
 
 
-def left_out(path: Path) -> list[str]:
-    """Sections of a specification that a plan does not carry out."""
-    from subspacedp.publication import read_specification
+def counted_by(specification: Specification) -> str | None:
+    """The column of counts that a specification names, if it names one."""
+    counts = specification.document.data.counts
+    return None if counts is None else counts.value
 
-    document = read_specification(path).document
+
+def left_out(specification: Specification) -> list[str]:
+    """Sections of a specification that a plan does not carry out."""
+    document = specification.document
     found = {
         "budget": document.budget is not None,
         "sums": bool(document.sums),
@@ -82,6 +99,43 @@ def partition_of_options(domain: Domain, level: str | None, parts: list[str]) ->
             raise DomainError(f"The part `{name.strip()}` is given twice.")
         chosen[name.strip()] = [label_of.get(label, label) for label in listed]
     return Partition.by_labels(domain, level, chosen)
+
+
+def noise_of_options(
+    plan: AgentPlan,
+    part: str | None,
+    *,
+    secret_file: Path | None,
+    share: Path | None,
+    record: Path | None,
+) -> tuple[str, Callable[[npt.NDArray[np.int64]], Privatised]]:
+    """The part's name, and what privatises its answers: a dealer's share, or the common secret."""
+    from subspacedp.distributed import privatize, privatize_share, read_secret, read_share
+    from subspacedp.distributed.partition import part_name
+    from subspacedp.distributed.record import record_beside
+
+    if share is not None:
+        if secret_file is not None:
+            raise ReleaseError("A share takes the place of a secret; give one of them.")
+        dealt = read_share(share)
+        if part is not None and part_name(part) != dealt.part:
+            raise ReleaseError(f"The share is for the part `{dealt.part}`, not for `{part}`.")
+        name = plan.partition.known(dealt.part)
+        return name, lambda answers: privatize_share(plan, dealt, answers, record=record)
+    if part is None:
+        raise ReleaseError("Say which part the data are of: --part NAME.")
+    own = plan.partition.known(part)
+    secret = read_secret(secret_file)
+    if record is not None:
+        kept = record
+    elif secret_file is not None:
+        kept = record_beside(secret_file, secret.content)
+    else:
+        raise ReleaseError(
+            "With a secret from the environment, name an owner-only file with --record: what "
+            "was privatised has to be remembered."
+        )
+    return own, lambda answers: privatize(plan, own, answers, secret, record=kept)
 
 
 def read_partition(path: Path) -> Any:

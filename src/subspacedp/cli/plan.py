@@ -80,7 +80,9 @@ def _print(console: Console, release: PlannedRelease) -> None:
     )
     indented(escape(" ".join(release.mechanism.guarantee.sentences())))
     console.print()
-    indented(_errors(release.lines))
+    indented(_errors(release.lines[:MOST_LINES]))
+    if len(release.lines) > MOST_LINES:
+        indented(f"  … and {len(release.lines) - MOST_LINES:,} more; --json has all of them")
     if release.levels is not None:
         console.print()
         indented(_levels(release.levels, design.domain))
@@ -105,14 +107,12 @@ def _errors(lines: Sequence[ErrorLine]) -> RichTable:
     beside = any(line.cells_alone is not None for line in lines)
     headings = ["figures", "exact", "standard error", "margin of error (95 %)"]
     table = _table("error of", *headings, *(["with noise on cells"] if beside else []))
-    for line in lines[:MOST_LINES]:
+    for line in lines:
         row = [f"{line.figures:,}", f"{line.fixed:,}"]
         row += [_range(line.stderr), _range(line.margin_of_error)]
         if beside:
             row.append("" if line.cells_alone is None else _range(line.cells_alone))
         table.add_row(escape(line.what), *row)
-    if len(lines) > MOST_LINES:
-        table.add_row(f"… and {len(lines) - MOST_LINES:,} more, all of them with --json")
     return table
 
 

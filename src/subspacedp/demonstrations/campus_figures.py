@@ -18,6 +18,7 @@ from subspacedp.demonstrations.style import (
     TRUTH,
     Figure,
     altair,
+    data,
     figure,
 )
 
@@ -71,13 +72,11 @@ def all_curves(counts: Array, released: Array) -> Figure:
         axis=names,
         scale=alt.Scale(domain=[0, groups], nice=False),
     )
-    base = alt.Chart(alt.InlineData(values=rows)).encode(x=x, detail="panel:N")
+    base = alt.Chart(data(rows)).encode(x=x, detail="panel:N")
     areas = base.mark_area(**AREA).encode(y=y, y2="floor:Q")
     lines = base.mark_line(**LINE, strokeWidth=1).encode(y="released:Q")
-    walls = alt.Chart(
-        alt.InlineData(values=[{"x": b * PANEL - 2} for b in range(len(BUILDINGS) + 1)])
-    )
-    above = alt.Chart(alt.InlineData(values=marks)).encode(x=x, y=alt.value(0))
+    walls = alt.Chart(data([{"x": b * PANEL - 2} for b in range(len(BUILDINGS) + 1)]))
+    above = alt.Chart(data(marks)).encode(x=x, y=alt.value(0))
     chart = alt.layer(
         walls.mark_rule(color=GRID).encode(x=x),
         areas,
@@ -112,7 +111,7 @@ def some_curves(
                 min(0.0, *(float(e.min()) for e in every)),
                 max(float(e.max()) for e in every),
             )
-            data = [
+            steps = [
                 {
                     "hour": h,
                     "true": int(counts[g, min(h, HOURS - 1), b]),
@@ -122,7 +121,7 @@ def some_curves(
                 for h in range(HOURS + 1)
             ]
             last = place == len(released) - 1
-            base = alt.Chart(alt.InlineData(values=data)).encode(
+            base = alt.Chart(data(steps)).encode(
                 x=alt.X(
                     "hour:Q",
                     title="hour" if last else None,
@@ -195,10 +194,10 @@ def variance_figure(errors: RunErrors, expected: Quantiles) -> Figure:
             f"{column}:Q", title=title, scale=scale, axis=alt.Axis(format=".2f", labelFlush=False)
         )
 
-    band = alt.Chart(alt.InlineData(values=[{"low": PAPER.low, "high": PAPER.high}]))
-    middle = alt.Chart(alt.InlineData(values=[{"at": PAPER.median}]))
-    spans = alt.Chart(alt.InlineData(values=theory)).encode(y=y)
-    points = alt.Chart(alt.InlineData(values=dots)).mark_point(
+    band = alt.Chart(data([{"low": PAPER.low, "high": PAPER.high}]))
+    middle = alt.Chart(data([{"at": PAPER.median}]))
+    spans = alt.Chart(data(theory)).encode(y=y)
+    points = alt.Chart(data(dots)).mark_point(
         color=OURS.colour, filled=True, size=38, opacity=0.75, shape=OURS.shape
     )
     chart = alt.layer(

@@ -17,7 +17,7 @@ from subspacedp.distributed.record import Record, fingerprint
 from subspacedp.distributed.secret import Secret
 from subspacedp.distributed.share import Share, rounding_of_sums
 from subspacedp.distributed.totals import totals
-from subspacedp.errors import DataError, ReleaseError
+from subspacedp.errors import DataError, ReleaseError, without_values
 from subspacedp.invariants import HeldMatrix
 from subspacedp.release.provenance import Trust
 from subspacedp.tables import MAX_TOTAL, LocalEntries
@@ -56,7 +56,8 @@ def privatize(
     secret
         Of all agents.
     record
-        An owner-only file, kept beside the secret, of what was privatised already.
+        An owner-only file, kept beside the secret, of what was privatised already; always the
+        same one for one secret.
 
     Guarantees
     ----------
@@ -64,6 +65,7 @@ def privatize(
        table with the same keys, bit for bit; every held figure is exact (docs/proofs/agents.md).
     2. Other data for the same part of the same plan are refused; the same data give the same part.
     """
+    part = plan.partition.known(part)
     answers = checked_answers(plan, part, data)
     mark = fingerprint(secret.derive(plan, b"fingerprint"), plan, part, answers)
     again = Record(Path(record)).enter(plan, part, mark)
@@ -107,7 +109,9 @@ def _part(
 def checked_answers(plan: AgentPlan, part: str, data: npt.ArrayLike) -> Int64Array:
     """The confidential answers of a part, if they can be released; before any noise is drawn."""
     cells = plan.partition.cells(part)
-    array: npt.NDArray[Any] = np.asarray(data)
+    array: npt.NDArray[Any] = without_values(
+        lambda: np.asarray(data), f"The data of part `{part}` must be an array of numbers"
+    )
     if array.shape != (cells.size,):
         raise DataError(
             f"The part `{part}` has {cells.size:,} cells; got an array of shape {array.shape}."

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from subspacedp.distributed.files import encode, read_numbers
 from subspacedp.distributed.plan import AgentPlan
+from subspacedp.distributed.record import record_beside
 from subspacedp.distributed.secret import Secret
 from subspacedp.distributed.share import Form, Share
 from subspacedp.distributed.totals import totals
@@ -33,7 +34,7 @@ class DealtShare:
     part, plan_id, plan_digest, noise_id
         What it is for, and which deal it is of.
     record_key
-        Keys the fingerprint of the data it is used for.
+        Drawn for this share; keys the fingerprint of the data it is used for.
     record
         Where that is written down: beside the share.
     """
@@ -98,8 +99,8 @@ def deal_with(plan: AgentPlan, folder: str | PathLike[str], secret: Secret) -> s
             handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
             with os.fdopen(handle, "wb") as file:
                 file.write(_encoded(plan, name, noise_id, share))
-                file.flush()
-                os.fsync(file.fileno())
+        if hasattr(os, "sync"):
+            os.sync()  # once for all shares: there may be one a person
     return noise_id
 
 
@@ -125,7 +126,6 @@ def _encoded(plan: AgentPlan, name: str, noise_id: str, share: Share) -> bytes:
 def read_share(path: str | PathLike[str]) -> DealtShare:
     """Read a share; one that others can read, or that is damaged, is refused."""
     source = Path(path)
-    beside = source.resolve()  # one record, whatever links lead to the share
     header, payload = read_numbers(source, FORMAT, "share", private=True)
     try:
         form, cells = Form(header["form"]), int(header["cells"])
@@ -138,14 +138,15 @@ def read_share(path: str | PathLike[str]) -> DealtShare:
             fraction = np.frombuffer(payload[8 * cells :], kind)
         if whole.size != cells or (fraction is not None and fraction.size != cells):
             raise ValueError
+        record_key = bytes.fromhex(header["record_key"])
         return DealtShare(
             part=str(header["part"]),
             plan_id=str(header["plan"]),
             plan_digest=str(header["plan_sha256"]),
             noise_id=str(header["noise_id"]),
             share=Share(form, whole, fraction),
-            record_key=bytes.fromhex(header["record_key"]),
-            record=beside.with_name(beside.name + ".record"),
+            record_key=record_key,
+            record=record_beside(source, record_key),
         )
     except (KeyError, ValueError, TypeError):
         raise ReleaseError(f"The share `{source}` does not say what it is.") from None

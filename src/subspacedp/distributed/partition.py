@@ -74,8 +74,8 @@ class Partition:
             _check_names([str(label) for label in labels])
         except DomainError as error:
             raise DomainError(
-                f"Labels of `{level}` cannot be names of parts, so name them yourself, with --part "
-                f"NAME=LABEL or `Partition.by_labels`. {error}"
+                f"{str(error).removesuffix('.')}; labels of `{level}` cannot all be names of "
+                "parts, so name them with --part NAME=LABEL, or with `Partition.by_labels`."
             ) from None
         return cls(domain, {str(label): PartRule({level: (label,)}) for label in labels})
 
@@ -225,12 +225,13 @@ def _missing(number: int, thing: str, first: str) -> DomainError:
 
 def _check_names(names: Sequence[str]) -> None:
     seen: dict[str, str] = {}
-    for name in names:
+    for name in map(part_name, names):
         _check_name(name)
-        other = seen.setdefault(part_name(name).casefold(), name)
-        if other is not name:
-            but = "" if part_name(other) == part_name(name) else " but for capitals"
+        other = seen.get(name.casefold())
+        if other is not None:
+            but = "" if other == name else " but for capitals"
             raise DomainError(f"The parts `{other}` and `{name}` have the same name{but}.")
+        seen[name.casefold()] = name
 
 
 def _check_name(name: str) -> None:

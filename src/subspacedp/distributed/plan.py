@@ -40,6 +40,8 @@ class AgentPlan:
         Everything known before data are touched.
     partition
         Who is responsible for which cells.
+    value
+        The column of counts or entries in every agent's data; None where the plan leaves it open.
 
     Guarantees
     ----------
@@ -50,6 +52,7 @@ class AgentPlan:
     plan_id: str
     design: Design
     partition: Partition
+    value: str | None = None
 
     def content(self) -> dict[str, Any]:
         """Everything but the digest, as plain data."""
@@ -58,6 +61,7 @@ class AgentPlan:
             "id": self.plan_id,
             "design": self.design.as_dict(),
             "parts": self.partition.as_dict(),
+            "value": self.value,
         }
 
     @cached_property
@@ -97,7 +101,7 @@ class AgentPlan:
         """A plan from plain data, digest included."""
         if not isinstance(data, Mapping) or data.get("format") != FORMAT:
             raise ReleaseError(f"The plan {name} is not one that this version can read.")
-        if set(data) != {"format", "id", "design", "parts", "sha256"}:
+        if set(data) != {"format", "id", "design", "parts", "value", "sha256"}:
             raise ReleaseError(f"The plan {name} does not have the parts of a plan.")
         content = {key: value for key, value in data.items() if key != "sha256"}
         if data["sha256"] != _digest(content):
@@ -114,7 +118,8 @@ class AgentPlan:
             raise ReleaseError(f"The plan {name} is not usable: {reason}") from None
         _check_design(design)
         partition = Partition.from_dict(design.domain, data["parts"])
-        made = cls(plan_id=data["id"], design=design, partition=partition)
+        _check_value(design, data["value"])
+        made = cls(plan_id=data["id"], design=design, partition=partition, value=data["value"])
         if made.digest != data["sha256"]:
             raise ReleaseError(
                 f"The plan {name} was made by another version of this package, which writes it "
@@ -126,7 +131,7 @@ class AgentPlan:
         return f"AgentPlan({self.plan_id[:8]}…, {len(self.partition.names)} parts, {self.design!r})"
 
 
-def make_plan(mechanism: Mechanism, partition: Partition) -> AgentPlan:
+def make_plan(mechanism: Mechanism, partition: Partition, *, value: str | None = None) -> AgentPlan:
     """A new plan, with a random id.
 
     Parameters
@@ -135,6 +140,8 @@ def make_plan(mechanism: Mechanism, partition: Partition) -> AgentPlan:
         From `design(...)`; on the cells of a table, or on individuals' entries.
     partition
         Which agent is responsible for which cells.
+    value
+        The name of the column of counts or entries, if all agents are to use one.
 
     Examples
     --------
@@ -151,7 +158,7 @@ def make_plan(mechanism: Mechanism, partition: Partition) -> AgentPlan:
     _check_design(design)
     if not design.domain.matches(partition.domain):
         raise ReleaseError("The parts are of another domain than the mechanism's.")
-    drawn = AgentPlan(plan_id=os.urandom(16).hex(), design=design, partition=partition)
+    drawn = AgentPlan(plan_id=os.urandom(16).hex(), design=design, partition=partition, value=value)
     # Read back, so that whoever makes a plan works with what others will read.
     data = json.loads(json.dumps({**drawn.content(), "sha256": drawn.digest}))
     return AgentPlan.from_dict(data)
@@ -172,6 +179,17 @@ def _check_design(design: Design) -> None:
         raise ReleaseError(
             "Agents cannot bound a person's records together, as records may lie in several parts; "
             "bound them in every part by itself, and state the sum as `records`."
+        )
+
+
+def _check_value(design: Design, value: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, str) or not value:
+        raise ReleaseError("The plan's column of counts must have a name.")
+    if any(level.name == value for axis in design.domain.axes for level in axis.chain):
+        raise ReleaseError(
+            f"`{value}` is an axis or level of the plan, so it cannot be its column of counts."
         )
 
 

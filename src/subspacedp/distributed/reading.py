@@ -33,8 +33,8 @@ def answers_of_rows(
         One column an axis, named like it; whole numbers may come as text. Columns of levels are
         not needed.
     value
-        The column of counts or entries, one row a cell; by default the only column that is neither
-        an axis nor a level, and without one every row is one record.
+        The column of counts or entries, one row a cell; by default the plan's, or else the only
+        column that is neither an axis nor a level, and without one every row is one record.
     fill
         Whether a cell without a row has nobody in it; otherwise it is an error.
     """
@@ -43,6 +43,8 @@ def answers_of_rows(
         if axis.name not in columns:
             raise DataError(f"The data have no column `{axis.name}`.", column=axis.name)
     chosen = counted_column(plan, columns, value)
+    used = [axis.name for axis in domain.axes] + ([] if chosen is None else [chosen])
+    _check_lengths({name: columns[name] for name in used})
     places = [_places(axis, columns[axis.name]) for axis in domain.axes]
     own = np.ravel_multi_index(tuple(places), domain.shape)
     at = np.minimum(np.searchsorted(cells, own), cells.size - 1)
@@ -80,6 +82,15 @@ def counted_column(plan: AgentPlan, columns: Iterable[str], value: str | None) -
     """The column of counts or entries; None where every row is one record."""
     known = {level.name for axis in plan.design.domain.axes for level in axis.chain}
     others = [name for name in columns if name not in known]
+    if plan.value is not None:
+        if value not in (None, plan.value):
+            raise DataError(f"The plan's column of counts is `{plan.value}`, not `{value}`.")
+        if plan.value not in others:
+            raise DataError(
+                f"The data have no column `{plan.value}`, which the plan counts.",
+                column=plan.value,
+            )
+        return plan.value
     if value is not None:
         if value in known:
             raise DataError(f"`{value}` is an axis or level of the plan, not a column of counts.")
@@ -90,6 +101,17 @@ def counted_column(plan: AgentPlan, columns: Iterable[str], value: str | None) -
         names = ", ".join(f"`{name}`" for name in others[:6])
         raise DataError(f"Say which column has the counts: {names}.")
     return others[0] if others else None
+
+
+def _check_lengths(columns: Mapping[str, Sequence[Any]]) -> None:
+    lengths = {}
+    for name, column in columns.items():
+        if isinstance(column, str) or not hasattr(column, "__len__"):
+            raise DataError(f"The column `{name}` must be a list of values.", column=name)
+        lengths[name] = len(column)
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"`{name}` {length:,}" for name, length in lengths.items())
+        raise DataError(f"All columns must have one value a row; they have: {found}.")
 
 
 def _places(axis: Axis, values: Sequence[Any]) -> Int64Array:

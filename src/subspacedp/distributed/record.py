@@ -24,9 +24,21 @@ from subspacedp.distributed.files import check_private, replace_file
 from subspacedp.distributed.plan import AgentPlan
 from subspacedp.errors import ReleaseError
 
-__all__ = ["Record", "fingerprint"]
+__all__ = ["Record", "fingerprint", "record_beside"]
 
 FORMAT = "subspacedp record 1"
+
+
+def record_beside(path: Path, content: bytes) -> Path:
+    """Where the record of a secret or a share is kept: in its folder, named by what is in it.
+
+    So a secret that is renamed, linked to, or copied within its folder has one record.
+    """
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    tag = HKDF(SHA256(), 8, None, b"subspacedp agents\0record").derive(content).hex()
+    return path.resolve().with_name(f"subspacedp-{tag}.record")
 
 
 def fingerprint(key: bytes, plan: AgentPlan, part: str, answers: npt.NDArray[np.int64]) -> str:
@@ -53,10 +65,18 @@ class Record:
         Guarantees
         ----------
         1. When this returns the entry is on the disk: a crash afterwards leaves it there.
-        2. Two processes that enter at the same time are served one after the other.
+        2. Two processes that enter at the same time are served one after the other, where the
+           system can lock files.
         """
         with self._locked():
             entries = self._read()
+            for known, entry in entries.items():
+                plan_id, _, other = known.partition("/")
+                if plan_id == plan.plan_id and entry["plan_sha256"] != plan.digest:
+                    raise ReleaseError(
+                        f"The plan was altered after the part `{other}` was privatised: it has the "
+                        "same id and another content; make a new plan, with a new id."
+                    )
             key = f"{plan.plan_id}/{part}"
             found = entries.get(key)
             if found is None:
@@ -64,12 +84,7 @@ class Record:
                 data = {"format": FORMAT, "entries": entries}
                 replace_file(self.path, (json.dumps(data, indent=1) + "\n").encode())
                 return False
-            if found.get("plan_sha256") != plan.digest:
-                raise ReleaseError(
-                    f"The plan was altered after the part `{part}` was privatised: it has the same "
-                    "id and another content; make a new plan, with a new id."
-                )
-            if not hmac.compare_digest(str(found.get("fingerprint")), mark):
+            if not hmac.compare_digest(found["fingerprint"], mark):
                 raise ReleaseError(
                     f"The part `{part}` of this plan was privatised before with other data, or "
                     "with other noise: both together would give away more than the plan allows. "
@@ -85,10 +100,7 @@ class Record:
         except OSError as error:
             raise ReleaseError(f"Cannot write `{lock}`: {error.strerror}.") from None
         try:
-            if os.name == "posix":
-                import fcntl
-
-                fcntl.flock(handle, fcntl.LOCK_EX)
+            _lock(handle, lock)
             yield
         finally:
             os.close(handle)
@@ -115,5 +127,22 @@ class Record:
         return entries
 
 
+def _lock(handle: int, path: Path) -> None:
+    """Wait until no other process has the file; closing it lets the next one in."""
+    if os.name != "posix":
+        return
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    except OSError as error:
+        raise ReleaseError(
+            f"Cannot lock `{path}`: {error.strerror}; keep the record on a disk of this machine."
+        ) from None
+
+
 def _is_entry(value: Any) -> bool:
-    return isinstance(value, dict) and {"plan_sha256", "fingerprint"} <= set(value)
+    return isinstance(value, dict) and all(
+        isinstance(value.get(key), str) and value[key].isascii()
+        for key in ("plan_sha256", "fingerprint")
+    )

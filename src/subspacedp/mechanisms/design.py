@@ -207,11 +207,12 @@ def design(
             f"{made.law.scale:.3g}, and at most 2**40 is possible.",
             scale=made.law.scale,
         )
-    if made.law.scale < SMALLEST_SCALE:
+    smallest = float(getattr(made.law, "smallest", made.law.scale))  # of several laws
+    if smallest < SMALLEST_SCALE:
         raise BudgetError(
-            f"The budget is so large that no noise would be left: a scale of {made.law.scale:.3g}, "
+            f"The budget is so large that no noise would be left: a scale of {smallest:.3g}, "
             f"where at least {SMALLEST_SCALE:g} is asked for.",
-            scale=made.law.scale,
+            scale=smallest,
         )
     return MECHANISMS[mechanism](made)
 
@@ -229,7 +230,9 @@ def compare(
 ) -> Comparison:
     """The expected error of every mechanism, or why it does not apply; no data needed.
 
-    Takes the arguments of `design` but `mechanism`; `print` shows the table.
+    Takes the arguments of `design` but `mechanism` and `levels`; `print` shows the table. Noise at
+    several levels is compared level by level: `design(..., mechanism="hierarchical")` and its
+    `compare_levels()`.
 
     Examples
     --------
@@ -242,6 +245,11 @@ def compare(
     """
     if "mechanism" in options:
         raise ReleaseError("A comparison is of all mechanisms; leave out `mechanism`.")
+    if options.get("levels") is not None:
+        raise ReleaseError(
+            "`levels` is for the hierarchical mechanism, whose error is compared level by level: "
+            "`design(..., mechanism='hierarchical', levels=...).compare_levels()`."
+        )
     query = as_query(domain)
     return _compared(query, as_held(held), budget, COMPARED, **options)
 

@@ -8,7 +8,7 @@ of least squares, so all levels agree, and held totals are exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.errors import BudgetError, DomainError, ReleaseError
+from subspacedp.errors import DomainError, ReleaseError
 from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.level_errors import LevelErrors
@@ -29,6 +29,7 @@ from subspacedp.mechanisms.level_strategy import (
 )
 from subspacedp.noise import Keystream, ReleaseKeys, add_noise
 from subspacedp.release import Design
+from subspacedp.release.workload_strategy import whole_total_of
 from subspacedp.subspace.hierarchy_digits import LevelDigits
 from subspacedp.subspace.hierarchy_estimate import LevelEstimate
 from subspacedp.subspace.hierarchy_split import LevelSplit
@@ -39,7 +40,6 @@ __all__ = ["Hierarchical", "with_levels"]
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
-SMALLEST_SCALE = 0.001
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -173,6 +173,7 @@ def with_levels(
             "`hold(...)`."
         )
     axis, names = _levels(design.domain, levels)
+    _check_changeable(design, axis, names)
     weights = _importance(axis, names, importance)
     split, costs, step_of = _problem(design, axis.name, weights)
     measured = [split.tree.steps.index(step_of[name]) for name in names]
@@ -180,16 +181,22 @@ def with_levels(
     shares = _millionths({name: found.shares[i] for name, i in zip(names, measured, strict=True)})
     strategy = LevelStrategy(axis=axis.name, shares=shares, importance=weights)
     made = replace(design, strategy=strategy)
-    laws = strategy.law(made)
-    if laws.smallest < SMALLEST_SCALE:
-        raise BudgetError(
-            f"The budget is so large that no noise would be left: a scale of {laws.smallest:.3g}, "
-            f"where at least {SMALLEST_SCALE:g} is asked for.",
-            scale=laws.smallest,
-        )
     if isinstance(made.digits, LevelDigits):
-        made.digits.check_scale(laws.scale)
+        made.digits.check_scale(made.law.scale)
     return made
+
+
+def _check_changeable(design: Design, axis: Axis, names: Sequence[str]) -> None:
+    """Refuse to spend budget on a total that no neighbouring change alters."""
+    domain = design.domain
+    if design.space.rank or not whole_total_of(design) or domain.size > len(axis):
+        return
+    for step, level in enumerate(axis.chain):
+        if step and level.nonempty == 1 and level.name in names:
+            raise ReleaseError(
+                f"No neighbouring change alters the total of `{level.name}`, so noise on it would "
+                f"waste budget; hold it with `hold()`, or leave `{level.name}` out of `levels`."
+            )
 
 
 def _problem(
@@ -217,6 +224,11 @@ def _problem(
         cells=estimate.cells,
         constrained=estimate.constrained,
     )
+    # Only ratios of weights matter: those of levels that are not fixed, so that none over- or
+    # underflows.
+    free = split.level_errors([1.0] * len(tree.steps)) > 0
+    counted = np.where(free, split.weights, 0.0)
+    split = replace(split, weights=(counted / (counted.max() or 1.0)).tolist())
     costs = [level_costs(design.neighbours, step) for step in tree.steps]
     pure = design.budget.pure
     return split, [float(cost.l1 if pure else cost.l2_squared) for cost in costs], step_of
@@ -242,8 +254,11 @@ def _levels(domain: Domain, levels: Sequence[str] | None) -> tuple[Axis, list[st
                 + ("no axis has any." if not nested else "several axes have levels.")
             )
         return nested[0], [level.name for level in nested[0].chain]
-    names = [levels] if isinstance(levels, str) else list(levels)
-    if not names or not all(isinstance(name, str) for name in names):
+    found = [levels] if isinstance(levels, str) else levels
+    if not isinstance(found, Iterable) or not all(isinstance(name, str) for name in found):
+        raise ReleaseError("`levels` must be a list of names of levels, at least one.")
+    names = [str(name) for name in found]
+    if not names:
         raise ReleaseError("`levels` must be a list of names of levels, at least one.")
     places = {
         level.name: (a, step)
@@ -296,7 +311,7 @@ def _importance(
             raise ReleaseError(
                 f"The importance of `{name}` must be a finite number of at least 0; got {weight!r}."
             )
-        out[name] = float(weight)
+        out[str(name)] = float(weight)
     if not any(out.values()):
         raise ReleaseError("At least one level must have an importance above 0.")
     return {name: out[name] for name in known if name in out}

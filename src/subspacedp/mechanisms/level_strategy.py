@@ -39,6 +39,7 @@ FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 
 WHOLE = 10**6  # shares of the budget are whole parts of it
+LEAST = WHOLE // 20_000  # of the labels: below, variances would be lost to rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,12 +188,14 @@ class LevelStrategy(Strategy):
         usable = (
             isinstance(design.query, Cells)
             and isinstance(design.space, MarginNullSpace)
+            and type(data["of"]) is int
             and data["of"] == WHOLE
-            and shares.get(axis.name, 0) != 0
             and all(type(part) is int and part >= 0 for part in shares.values())
+            and shares.get(axis.name, 0) >= LEAST
             and sum(shares.values()) <= WHOLE
             and {*shares, *importance} <= known
             and all(type(w) is float and 0 <= w < math.inf for w in importance.values())
+            and any(importance.values())
         )
         if not usable:
             raise ReleaseError("its shares of the budget over levels are out of range.")

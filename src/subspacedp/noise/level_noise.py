@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,9 +12,10 @@ import numpy.typing as npt
 
 from subspacedp.noise.laws import KnownLaw
 from subspacedp.noise.model import JointNoise, grid_of
-from subspacedp.noise.sums import Part, part
+from subspacedp.noise.sums import Part, SumLaw, part
 from subspacedp.subspace.hierarchy_digits import LevelDigits
 from subspacedp.subspace.hierarchy_estimate import LevelEstimate
+from subspacedp.subspace.hierarchy_weights import total_weights
 from subspacedp.tables import Margin
 
 __all__ = ["LevelNoise"]
@@ -97,6 +99,19 @@ class LevelNoise(JointNoise):
             part(self.laws[step], values * np.sqrt(self.estimate.precision[step] / first))
             for step, values in zip(self._steps, np.split(inside, ends), strict=True)
         )
+
+    def total_law(self, margin: Margin, place: tuple[int, ...], coins: int) -> SumLaw:
+        """The law of one group's total, into whose rounding so many coins enter.
+
+        In the time of the groups: their labels are alike.
+        """
+        weights = total_weights(self.estimate, margin, place)
+        parts = tuple(
+            part(self.laws[step], own, occurring) for step, (own, occurring) in weights.items()
+        )
+        step = 1.0 if self.digits is None else 1.0 / self.digits.step
+        variance = math.fsum(p.variance for p in parts) + 0.25 * coins * step**2
+        return self.law_from(parts, np.full(coins, step), self.grid, variance)
 
     def coins(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """What each coin of the rounding adds, and a bound on its variance."""

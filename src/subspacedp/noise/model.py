@@ -126,8 +126,9 @@ class JointNoise(ABC):
         inside = self.inside(w)
         if self._fixed(w, inside):
             return WeightedSum(parts=())
-        coefficients, _ = self.coins(w)
-        return self.law_from(self.parts(inside), coefficients, self._step(w), self.variance(w))
+        coefficients, coin = self.coins(w)
+        variance = self.each * float(np.vdot(inside, inside)) + float(coefficients**2 @ coin)
+        return self.law_from(self.parts(inside), coefficients, self._step(w), variance)
 
     def law_from(
         self,

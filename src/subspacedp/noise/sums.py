@@ -71,20 +71,26 @@ class Part:
         return self.law.variance * float(np.dot(self.counts, self.weights**2))
 
 
-def part(law: KnownLaw, weights: npt.ArrayLike) -> Part:
+def part(law: KnownLaw, weights: npt.ArrayLike, occurring: FloatArray | None = None) -> Part:
     """A part from one weight for each noise variable; signs do not matter, zeros drop out.
 
-    Weights that agree to 40 bits are one: rounding error of a projection, far below δ.
+    Weights that agree to 40 bits are one: rounding error of a projection, far below δ. With
+    `occurring` each weight stands for so many variables.
     """
     w = np.abs(np.asarray(weights, np.float64).reshape(-1))
-    largest = float(w.max(initial=0.0))
-    w = w[w > 1e-13 * largest]
+    used = w > 1e-13 * float(w.max(initial=0.0))
+    if occurring is not None:
+        used &= occurring > 0
+    w = w[used]
     if not w.size:
         return Part(law, np.empty(0), np.empty(0))
     mantissa, exponent = np.frexp(w)
     rounded = np.ldexp(np.rint(mantissa * 2.0**40) * 2.0**-40, exponent)
-    distinct, counts = np.unique(rounded, return_counts=True)
-    return Part(law, distinct, counts.astype(np.float64))
+    if occurring is None:
+        distinct, counts = np.unique(rounded, return_counts=True)
+        return Part(law, distinct, counts.astype(np.float64))
+    distinct, place = np.unique(rounded, return_inverse=True)
+    return Part(law, distinct, np.bincount(place.reshape(-1), occurring[used]).astype(np.float64))
 
 
 @dataclass(frozen=True)

@@ -309,7 +309,7 @@ def _words(domain: Domain) -> str:
 
 def _listed(names: Mapping[str, Any]) -> str:
     known = list(names)
-    return "; ".join(known) if len(known) <= 4 else f"{len(known)} pairs and sets of axes"
+    return "; ".join(known) if len(known) <= 4 else f"{len(known)} sets of axes"
 
 
 def _many(number: int) -> str:

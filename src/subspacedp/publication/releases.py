@@ -17,7 +17,16 @@ from subspacedp.publication.table_specification import ONLY, TableSpecification
 from subspacedp.tables import Domain, Label, Margins, Query
 from subspacedp.tables.queries import Cells
 
-__all__ = ["COUNTS", "Asked", "asked_releases", "bounded", "choice_key"]
+__all__ = [
+    "COUNTS",
+    "HIERARCHICAL",
+    "MOST_CELLS",
+    "Asked",
+    "asked_releases",
+    "bounded",
+    "choice_key",
+    "public_domain",
+]
 
 MOST_CELLS = 2 * 10**8  # figures of one release: 1.6 GB of float64, and several such are needed
 HIERARCHICAL = "hierarchical"

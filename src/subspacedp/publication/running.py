@@ -123,11 +123,11 @@ def run(
     releases = asked_releases(asked_for)
     signing = asked_for.document.publish.sign
     key = None if signing is None else read_private_key(asked_for.folder / signing)
+    mechanisms: dict[str, Mechanism] = {}
     for asked in releases:  # what public labels already refuse
         domain = public_domain(asked.table)
         if domain is not None:
-            asked.mechanism(domain)
-    mechanisms: dict[str, Mechanism] = {}
+            mechanisms[asked.name] = asked.mechanism(domain)
     data: dict[str, Confidential] = {}
     with open_data(asked_for) as source:
         labels = found_labels(asked_for, source, tell)
@@ -135,8 +135,10 @@ def run(
             domain = public_domain(asked.table, labels)
             if domain is None:
                 raise InvariantError(f"The labels of table `{asked.table.name}` are not known.")
-            mechanisms[asked.name] = asked.mechanism(domain)
+            if asked.name not in mechanisms:
+                mechanisms[asked.name] = asked.mechanism(domain)
             data[asked.name] = tabulate_release(asked, domain, source, tell)
+    mechanisms = {asked.name: mechanisms[asked.name] for asked in releases}
     for asked in releases:
         found = data[asked.name]
         mechanisms[asked.name].check(found.protected, everything=found.everything)

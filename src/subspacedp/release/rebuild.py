@@ -22,7 +22,7 @@ from subspacedp.noise import DeclaredNoise
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
 from subspacedp.release.design import MAX_DECIMALS, Design
 from subspacedp.release.optimality import DualWeights, reached_by
-from subspacedp.release.strategy import strategy_from
+from subspacedp.release.strategy import STRATEGIES, strategy_from
 from subspacedp.subspace import BasisStrategy, space_of
 from subspacedp.tables import (
     AddRemoveOne,
@@ -42,6 +42,10 @@ from subspacedp.tables import (
 __all__ = ["rebuild_design", "rebuild_invariants"]
 
 MECHANISMS = ("projected", "extended", "correlated", "optimal", "knorm", "hierarchical", "imposed")
+
+# The key of the strategy that a mechanism has; other mechanisms have none.
+STRATEGY_OF = {"knorm": "body", "hierarchical": "levels"}
+OF_MARGINS = {"optimal": "contrasts", "projected": "tables"}
 
 BUDGETS: dict[str, type[Budget]] = {c.name: c for c in (PureDP, ApproxDP, ZCDP, GaussianDP)}
 
@@ -73,6 +77,7 @@ def rebuild_design(data: Mapping[str, Any]) -> Design:
         strategy = strategy_from(data, made)
         if made.mechanism == "knorm" and strategy is None:
             raise ReleaseError("its norm body is missing.")
+        _check_strategy(data, made)
         return made if strategy is None else replace(made, strategy=strategy)
     except SubspaceDPError as error:
         raise ReleaseError(f"The certificate is not usable: {error}") from None
@@ -80,6 +85,14 @@ def rebuild_design(data: Mapping[str, Any]) -> Design:
         raise ReleaseError(
             f"The certificate is not usable: its design cannot be read ({type(error).__name__})."
         ) from None
+
+
+def _check_strategy(data: Mapping[str, Any], made: Design) -> None:
+    """A mechanism's name says what is measured: its own strategy, and no other, must be there."""
+    names = OF_MARGINS if isinstance(made.query, Margins) else STRATEGY_OF
+    wanted = {names[made.mechanism]} if made.mechanism in names else set()
+    if wanted != {key for key in STRATEGIES if key in data}:
+        raise ReleaseError("what it measures is not what its mechanism measures.")
 
 
 def rebuild_invariants(data: Mapping[str, Any]) -> tuple[Query, Held]:

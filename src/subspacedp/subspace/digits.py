@@ -10,7 +10,7 @@ are, and no coin is thrown for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -31,6 +31,7 @@ __all__ = ["DigitPlan"]
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 LIMIT = 2**61
+SLAB = 1 << 20  # words fetched at a time
 
 
 class WordSource(Protocol):
@@ -112,15 +113,9 @@ class DigitPlan:
         for k, a, quotient, rest in self.parts(scaled):
             whole += a * self._spread(quotient, k)
             entry += a * self._interpolated(cumulated(rest).astype(np.float64), k)
-        # floor(x + coin) is x rounded up with the probability of its fractional part.
-        coin = (dither.reshape(self.shape) >> np.uint64(12)) * 2.0**-52
-        rounded = np.floor(entry + coin).astype(np.int64)
-        nearest = np.rint(entry)
-        for margin in self.held.essential:
-            ends = self._ends(margin)
-            check_whole(float(np.abs(entry - nearest).max(where=ends, initial=0.0)))
-            np.copyto(rounded, nearest.astype(np.int64), where=ends)
-        return self._to_domain(whole + _differences(rounded))
+        words = dither.reshape(-1)
+        rounded = round_entries(entry, self._all_ends, lambda at, count: words[at : at + count])
+        return self._to_domain(whole + differences(rounded))
 
     def parts(self, scaled: HeldValues) -> Iterator[tuple[Margin, int, Int64Array, Int64Array]]:
         """Each term of the lift, by groups in order: margin, coefficient, quotient, remainder.
@@ -193,10 +188,7 @@ class DigitPlan:
         L is a denominator of the entry's weights on the noise; see the proof note.
         """
         if self.coin > 1 / 6:
-            most = np.full(self.shape, self.coin)
-            for margin in self.held.essential:
-                most[self._ends(margin)] = 0.0
-            return most
+            return np.where(self._all_ends, 0.0, self.coin)
         multiple = np.ones(self.shape, np.int64)
         saturated = np.zeros(self.shape, bool)
         for k, factor in self.held.expansion.items():
@@ -212,8 +204,7 @@ class DigitPlan:
             saturated |= multiple > 2**20
             multiple[saturated] = 1
         out = np.where(saturated, 1.0, 1.0 - 1.0 / multiple.astype(np.float64) ** 2) / 6.0
-        for margin in self.held.essential:
-            out[self._ends(margin)] = 0.0
+        out[self._all_ends] = 0.0
         return out
 
     def _scaled(self, residual: Int64Array) -> Int64Array:
@@ -229,6 +220,14 @@ class DigitPlan:
         for a, axis in enumerate(self.axes):
             run = axis.run(margin)
             out &= along(run.place == run.sizes[run.group], a, len(self.shape))
+        return out
+
+    @cached_property
+    def _all_ends(self) -> npt.NDArray[np.bool_]:
+        """The entries that the held totals determine."""
+        out = np.zeros(self.shape, bool)
+        for margin in self.held.essential:
+            out |= self._ends(margin)
         return out
 
     def _spread(self, groups: Int64Array, k: Margin) -> Int64Array:
@@ -287,6 +286,29 @@ def cumulated(totals: Int64Array) -> Int64Array:
     return out
 
 
+def round_entries(
+    entry: FloatArray,
+    ends: npt.NDArray[np.bool_],
+    words: Callable[[int, int], npt.NDArray[np.uint64]],
+) -> Int64Array:
+    """Entries of a cumulative table as whole numbers, in the memory of the entries.
+
+    Those that held totals determine become the nearest one. floor(x + coin) is x rounded up with
+    the probability of its fractional part. `words(at, count)` gives uniform words, one an entry in
+    row-major order.
+    """
+    entry = np.ascontiguousarray(entry)
+    nearest = np.rint(entry)
+    check_whole(float(np.abs(entry - nearest).max(where=ends, initial=0.0)))
+    flat = entry.reshape(-1)
+    for at in range(0, flat.size, SLAB):
+        own = flat[at : at + SLAB]
+        own += (words(at, own.size) >> np.uint64(12)) * 2.0**-52
+    np.floor(entry, out=entry)
+    np.copyto(entry, nearest, where=ends)
+    return entry.astype(np.int64)
+
+
 def check_whole(worst: float) -> None:
     """Entries that the totals determine are whole up to rounding error, n·2**-48 at most.
 
@@ -307,7 +329,8 @@ def _shifted(values: FloatArray, axis: int, *, back: bool = False) -> FloatArray
     return out
 
 
-def _differences(cumulated: Int64Array) -> Int64Array:
+def differences(cumulated: Int64Array) -> Int64Array:
+    """The table of which these are the cumulative sums."""
     out = cumulated
     for a in range(out.ndim):
         out = np.diff(out, axis=a, prepend=0)

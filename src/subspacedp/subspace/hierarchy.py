@@ -105,6 +105,11 @@ class LevelTree:
         """The number of nodes of a level."""
         return len(self._starts[level])
 
+    def path(self, level: int, node: int) -> list[int]:
+        """For every level the node with the first label of a node: itself, and its wholes."""
+        first = self._starts[level][node]
+        return [int(np.searchsorted(s, first, side="right")) - 1 for s in self._starts]
+
     def up(self, level: int, values: ArrayT) -> ArrayT:
         """Sums of the level below into the nodes of a level."""
         sums: Any = np.add.reduceat(values, self._parts[level], axis=0)
@@ -217,7 +222,7 @@ class TreeGains:
             return zeros
         if constrained:
             return [*self.spread(held, np.zeros(tree.nodes(held)))[:-1], *zeros]
-        f = self._free
+        f = self.free
         out: list[FloatArray] = []
         whole, shared = f[held], f[held]  # Var of the held group, Cov of the node with it
         share = np.ones(tree.nodes(held))
@@ -233,5 +238,6 @@ class TreeGains:
         return [*out[::-1], *zeros]
 
     @cached_property
-    def _free(self) -> list[FloatArray]:
+    def free(self) -> list[FloatArray]:
+        """The variance of every node's total where nothing is held."""
         return self.spread(self.tree.top)

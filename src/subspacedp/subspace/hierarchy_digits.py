@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.subspace.digits import DigitPlan, WordSource, check_whole
+from subspacedp.subspace.digits import DigitPlan, WordSource, differences, round_entries
 from subspacedp.subspace.merged import MergedAxis, fewest_merged_axes
 from subspacedp.subspace.profiles import corner_counts
 from subspacedp.tables import Margin
@@ -26,9 +26,10 @@ __all__ = ["LevelDigits"]
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
-# Of n·(largest correction)·2**-52, the most that a sum of corrections can be off in float64.
+# What a sum of corrections may be off in float64. Of n corrections it is n·(the largest)·2**-52 by
+# their own rounding, and n·RUN·2**-52 for every direction in which they are cumulated.
 ALLOWED = 1e-4
-SLAB = 1 << 20  # words fetched at a time
+RUN = 256  # numbers that are added up before whole parts are taken off
 
 
 class _LevelAxis(MergedAxis):
@@ -101,7 +102,8 @@ class LevelDigits(DigitPlan):
 
     def check_scale(self, scale: float) -> None:
         """Refuse noise so large that float64 could not carry the sums of the corrections."""
-        if 64 * scale * self.step * self.held.domain.size * 2.0**-52 > ALLOWED:
+        each = 64 * scale * self.step + len(self.axes) * RUN
+        if each * self.held.domain.size * 2.0**-52 > ALLOWED:
             raise ReleaseError(
                 "The noise is too large for digits that add up on a table of this size; publish "
                 "real values (decimals=None) instead, or use the projected mechanism."
@@ -123,24 +125,14 @@ class LevelDigits(DigitPlan):
         near = np.rint(scaled)
         scaled -= near
         entry = np.ascontiguousarray(self._from_domain(scaled))
+        sums = np.zeros(self.shape, np.int64)
         for a in range(entry.ndim):
-            np.cumsum(entry, axis=a, out=entry)
-        nearest = np.rint(entry)
-        ends = self._all_ends
-        check_whole(float(np.abs(entry - nearest).max(where=ends, initial=0.0)))
-        # floor(x + coin) is x rounded up with the probability of its fractional part.
-        flat = entry.reshape(-1)
-        for at in range(0, flat.size, SLAB):
-            words = coins.words(at, min(SLAB, flat.size - at))
-            flat[at : at + SLAB] += (words >> np.uint64(12)) * 2.0**-52
-        np.floor(entry, out=entry)
-        np.copyto(entry, nearest, where=ends)
-        rounded = entry.astype(np.int64)
-        for a in range(rounded.ndim):
-            rounded = np.diff(rounded, axis=a, prepend=0)
-        return np.asarray(
-            self._to_domain(rounded) + near.astype(np.int64) + whole * self.step, np.int64
-        )
+            np.cumsum(sums, axis=a, out=sums)
+            turns, entry = cumulate(entry, a)
+            sums += turns
+        sums += round_entries(entry, self._all_ends, coins.words)
+        rounded = self._to_domain(differences(sums))
+        return np.asarray(rounded + near.astype(np.int64) + whole * self.step, np.int64)
 
     def _from_domain(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if self._as_it_is:
@@ -185,13 +177,35 @@ class LevelDigits(DigitPlan):
         """E[f (1 − f)] of every entry, at most; none where the held totals determine it."""
         return np.where(self._all_ends, 0.0, self.coin)
 
-    @cached_property
-    def _all_ends(self) -> npt.NDArray[np.bool_]:
-        """The entries that the held totals determine."""
-        out = np.zeros(self.shape, bool)
-        for margin in self.held.essential:
-            out |= self._ends(margin)
-        return out
+
+def cumulate(values: FloatArray, axis: int) -> tuple[Int64Array, FloatArray]:
+    """Cumulative sums as whole numbers plus what is left, at most half.
+
+    Numbers of at most a half are added up in runs, and whole parts of the sums of runs are taken
+    off before they are added up in turn: no partial sum exceeds RUN/2, and the error of all n of
+    them is at most n·RUN·2**-53, however large the sums get.
+    """
+    rows = np.moveaxis(values, axis, -1)
+    number = rows.shape[-1]
+    if number <= RUN:
+        sums = np.cumsum(rows, axis=-1)
+    else:
+        padded = np.zeros((*rows.shape[:-1], -(-number // RUN) * RUN))
+        padded[..., :number] = rows
+        runs = padded.reshape(*rows.shape[:-1], -1, RUN)
+        np.cumsum(runs, axis=-1, out=runs)
+        last = runs[..., :-1, -1]
+        turns = np.rint(last)
+        above, left = cumulate(last - turns, -1)
+        runs[..., 1:, :] += left[..., None]
+        sums = padded[..., :number]
+    whole = np.rint(sums)
+    sums = sums - whole
+    out = whole.astype(np.int64)
+    if number > RUN:
+        above += np.cumsum(turns, axis=-1).astype(np.int64)
+        out[..., RUN:] += np.repeat(above, RUN, axis=-1)[..., : number - RUN]
+    return np.moveaxis(out, -1, axis), np.moveaxis(sums, -1, axis)
 
 
 def _nested(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
