@@ -404,7 +404,7 @@ def test_the_lower_end_of_a_range_is_told_too(world):
 
 def test_a_sum_that_holds_nothing_is_not_said_to_be_moved(with_sums):
     guarantees = {name: one.guarantee for name, one in with_sums.releases.items()}
-    assert "moved evenly" in " ".join(guarantees["counts"].not_protected())
+    assert "moved to agree" in " ".join(guarantees["counts"].not_protected())
     (only,) = guarantees["income"].not_protected()
     assert only == "At most 2 records a person take part in what noise protects."
     counts, income = sections((with_sums.folder / "report.html").read_text("utf-8"))

@@ -16,13 +16,11 @@ if TYPE_CHECKING:
     from subspacedp.distributed.secret import Secret, make_secret, read_secret
     from subspacedp.distributed.streamed import StreamedRelease, load_stream, verify_stream
     from subspacedp.distributed.streaming import stream_release
-    from subspacedp.tables import LocalEntries
 
 __all__ = [
     "AgentPlan",
     "DaskRelease",
     "DealtShare",
-    "LocalEntries",
     "Part",
     "Partition",
     "Privatised",
@@ -57,7 +55,6 @@ _HOME = {
     "distributed.streamed": ["StreamedRelease", "load_stream", "verify_stream"],
     "distributed.streaming": ["stream_release"],
     "distributed.secret": ["Secret", "make_secret", "read_secret"],
-    "tables": ["LocalEntries"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

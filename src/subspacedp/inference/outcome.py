@@ -82,5 +82,4 @@ class Outcome:
             return np.asarray(np.tensordot(row, self.rows, 1))
         if self.names is None:
             return row.reshape(shape)
-        margin = self.design.domain.margin(*self.names)
-        return np.array(np.broadcast_to(margin.spread(row.reshape(margin.shape)), shape))
+        return self.design.query.indicator(self.design.domain.margin(*self.names), row)

@@ -11,7 +11,6 @@ from subspacedp.errors import ReleaseError
 from subspacedp.noise import DiscreteLaplace, JointNoise
 from subspacedp.noise.knorm import KNormLaw
 from subspacedp.release import Release
-from subspacedp.tables import Cells
 
 __all__ = [
     "TestResult",
@@ -102,7 +101,7 @@ def check_release(release: object, what: str) -> Release:
 
 def check_counts(release: Release) -> None:
     """Refuse answers that are not counts of records, for tests with a sampling model of counts."""
-    if not isinstance(release.design.query, Cells):
+    if not release.design.query.counts_records:
         raise ReleaseError(
             "This test is for counts of people; the answers of this release are not counts."
         )

@@ -177,7 +177,7 @@ class _TwoWay:
             if not isinstance(name, str):
                 raise ReleaseError("`rows` and `columns` are names of levels.")
         margin = release.design.domain.margin(rows, columns)
-        shape = release.design.query.shape
+        query = release.design.query
         groups = int(np.prod(margin.shape))
         if groups * release.values.size > MOST_WEIGHTS:
             raise ReleaseError(
@@ -185,7 +185,7 @@ class _TwoWay:
                 "large for its covariance; take coarser levels."
             )
         eye = np.eye(groups).reshape(groups, *margin.shape)
-        weights = np.stack([np.broadcast_to(margin.spread(e), shape) for e in eye])
+        weights = np.stack([query.indicator(margin, e) for e in eye])
         cov = release.covariance(weights)
         check_variance(float(np.trace(cov)))
         values = _arranged(release, rows, columns, np.asarray(release.margin(rows, columns).values))
@@ -261,10 +261,11 @@ class _TwoWay:
 
     def noise_draws(self, number: int, seed: int | None) -> FloatArray:
         """The noise of the table, drawn anew."""
-        margin = self.release.design.domain.margin(*self.names)
+        design = self.release.design
+        margin = design.domain.margin(*self.names)
         out = np.empty((number, *self.values.shape))
         for i, drawn in enumerate(replicates(self.release, number, seed=seed)):
-            sums = margin.sum(np.asarray(drawn, np.float64))
+            sums = design.query.totals(np.asarray(drawn, np.float64), margin)
             out[i] = _arranged(self.release, *self.names, sums)[np.ix_(*self.keep)]
         return out
 

@@ -22,6 +22,7 @@ from subspacedp.noise import (
     uses_float_quantile,
 )
 from subspacedp.noise.level_noise import LevelNoise
+from subspacedp.noise.sums import WeightedSum
 from subspacedp.privacy import PureDP
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.release import Design
@@ -38,6 +39,7 @@ __all__ = ["WHOLE", "LevelLaws", "LevelStrategy", "LevelTotals", "constrained", 
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 
+MOST_EXACT = 2000  # classes of groups whose laws are found one by one
 WHOLE = 10**6  # shares of the budget are whole parts of it
 LEAST = WHOLE // 20_000  # of the labels: below, variances would be lost to rounding
 
@@ -238,14 +240,33 @@ class LevelTotals(Figures):
 
     def classes(self) -> Int64Array:
         """Groups that a symmetry of all levels in use takes to each other, and equal coins."""
+        return self._classes
+
+    @cached_property
+    def _classes(self) -> Int64Array:
         out = np.zeros((1,) * len(self.shape), np.int64)
         for a, axis in enumerate(self.margin.axes):
             places = place_classes(axis, self._steps(a, axis), self.margin.steps[a])
             out = out * (int(places.max()) + 2) + along(places + 1, a, len(self.shape))
-        if self.noise.digits is not None:
-            coins = self.noise.digits.coin_counts(self.margin)
-            out = out * (int(coins.max(initial=0)) + 1) + coins
+        out = out * (int(self._coins.max(initial=0)) + 1) + self._coins
         return np.ascontiguousarray(np.broadcast_to(out, self.shape))
+
+    @cached_property
+    def _coins(self) -> Int64Array:
+        digits = self.noise.digits
+        if digits is None:
+            return np.zeros(self.shape, np.int64)
+        return np.broadcast_to(digits.coin_counts(self.margin), self.shape)
+
+    @cached_property
+    def _first(self) -> dict[int, int]:
+        """For every class its first group."""
+        numbers, first = np.unique(self._classes, return_index=True)
+        return dict(zip(numbers.tolist(), first.tolist(), strict=True))
+
+    @cached_property
+    def _of_noise(self) -> FloatArray:
+        return self.noise.estimate.group_variance(self.margin)
 
     def _steps(self, a: int, axis: Axis) -> tuple[int, ...]:
         estimate = self.noise.estimate
@@ -255,16 +276,21 @@ class LevelTotals(Figures):
         return tuple(sorted({0, *held, axis.depth - 1}))
 
     def law(self, number: int) -> SumLaw:
-        """That of the first group of its class."""
-        first = int(np.argmax(self._classes.reshape(-1) == number))
-        groups = np.zeros(self.shape)
-        groups.reshape(-1)[first] = 1.0
-        shape = tuple(len(axis) for axis in self.margin.axes)
-        return self.noise.law_of(np.array(np.broadcast_to(self.margin.spread(groups), shape)))
+        """That of the first group of its class; with very many of them a bound, where there is one.
 
-    @cached_property
-    def _classes(self) -> Int64Array:
-        return self.classes()
+        An exact law takes the time of all groups, and many classes would take its square.
+        """
+        first = self._first[int(number)]
+        coins = int(self._coins.reshape(-1)[first])
+        variance = float(self._of_noise.reshape(-1)[first])
+        if variance == 0:
+            return WeightedSum(parts=())
+        if len(self._first) > MOST_EXACT:
+            bound = self.noise.law_by_variance(variance, coins)
+            if bound is not None:
+                return bound
+        place = tuple(int(p) for p in np.unravel_index(first, self.shape))
+        return self.noise.total_law(self.margin, place, coins)
 
 
 def level_costs(neighbours: Neighbours, step: int) -> Sensitivity:

@@ -10,8 +10,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.noise.laws import KnownLaw
+from subspacedp.noise.laws import KnownLaw, RoundedGaussian
 from subspacedp.noise.model import JointNoise, grid_of
+from subspacedp.noise.near_normal import NormalAndBounded
 from subspacedp.noise.sums import Part, SumLaw, part
 from subspacedp.subspace.hierarchy_digits import LevelDigits
 from subspacedp.subspace.hierarchy_estimate import LevelEstimate
@@ -112,6 +113,20 @@ class LevelNoise(JointNoise):
         step = 1.0 if self.digits is None else 1.0 / self.digits.step
         variance = math.fsum(p.variance for p in parts) + 0.25 * coins * step**2
         return self.law_from(parts, np.full(coins, step), self.grid, variance)
+
+    def law_by_variance(self, variance: float, coins: int) -> SumLaw | None:
+        """A bound for one group's total from its variance and number of coins alone.
+
+        For Gaussian noise; None for Laplace noise. With v the variance of the noise Σ wᵢ² is at
+        most v·max t_j, and Σ wᵢ²σᵢ² at most v·max t_j σ_j².
+        """
+        laws = [law for law in self.laws.values() if isinstance(law, RoundedGaussian)]
+        if len(laws) < len(self.laws):
+            return None
+        step = 0.0 if self.digits is None else 1.0 / self.digits.step
+        most = max(law.sigma**2 / law.variance for law in laws)
+        least = min(law.variance for law in laws)
+        return NormalAndBounded(math.sqrt(variance * most), variance / least + coins * step**2)
 
     def coins(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """What each coin of the rounding adds, and a bound on its variance."""

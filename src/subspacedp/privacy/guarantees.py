@@ -164,7 +164,7 @@ class Guarantee:
         elif self.capped:
             held = (
                 "; the held figures count all records, and the others are those of the bounded "
-                "table, moved evenly to agree with them"
+                "table, moved to agree with them"
             )
             out.append(
                 f"At most {records} a person{f', and {cell},' if cell else ''} "

@@ -21,6 +21,7 @@ from subspacedp.tables import Axis, Domain, Margin
 __all__ = ["NodeCovariances", "total_weights"]
 
 FloatArray = npt.NDArray[np.float64]
+NOTHING = 1e-12  # of the largest weight: rounding error of zero
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -108,6 +109,9 @@ def total_weights(
                 counts[path[1]] -= 1
                 weights, counts = np.concatenate([weights, own]), np.append(counts, own * 0 + 1, 0)
         out[tree.steps[i]] = weights.reshape(-1), counts.reshape(-1)
+    largest = max(float(np.abs(w).max(initial=0.0)) for w, _ in out.values())
+    for w, _ in out.values():
+        w[np.abs(w) <= NOTHING * largest] = 0.0
     return out
 
 

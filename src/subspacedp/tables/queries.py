@@ -83,6 +83,11 @@ class Query(ABC):
         """The totals of a margin's groups, from answers that are cells of a table."""
         return margin.sum(values)
 
+    def indicator(self, margin: Margin, groups: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Weights of the answers whose weighted sum is that of a margin's totals."""
+        own = np.asarray(groups, np.float64).reshape(margin.shape)
+        return np.array(np.broadcast_to(margin.spread(own), self.shape))
+
     @property
     def contributions(self) -> csr_array | None:
         """What one record of each kind adds to the integer answers, as columns; None if unknown."""
