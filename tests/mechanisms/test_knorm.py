@@ -18,6 +18,7 @@ from subspacedp.errors import BudgetError, ReleaseError, SubspaceDPError
 from subspacedp.inference import Likelihood, combine, replicates
 from subspacedp.inference import test_value as test_value_
 from subspacedp.inference.table_laws import Shifted
+from subspacedp.ledger import spend_of
 from subspacedp.noise import ReleaseKeys
 from subspacedp.noise.bodies import (
     CrossPolytope,
@@ -35,6 +36,7 @@ from subspacedp.release.rebuild import rebuild_design
 from subspacedp.subspace.groups import HeldGroups
 
 KEYS = ReleaseKeys.from_seed(11, b"k-norm tests")
+PREFIX = sdp.LinearQuery(np.tril(np.ones((4, 4))))
 
 
 def made(domain, held, epsilon=1.0, *, relation=None, decimals=None, capped=False, **options):
@@ -520,8 +522,9 @@ def test_a_polytope_cannot_be_cut_down_in_a_certificate():
     half = [{**f, "offset": str(int(f["offset"]) // 2 + 1)} for f in body["facets"]]
     with pytest.raises(ReleaseError, match="too little noise"):
         rebuild_design(altered(data, facets=half, corners=smaller))
-    # A facet less is a larger body: safe, and loaded.
-    rebuild_design(altered(data, facets=body["facets"][1:]))
+    # A facet less is a larger body: private, but errors are stated for the hull of the corners.
+    with pytest.raises(ReleaseError, match="larger than the hull of its corners"):
+        rebuild_design(altered(data, facets=body["facets"][1:]))
 
 
 # -------------------------------------------------------------------------------- mean and variance
@@ -614,3 +617,37 @@ def test_inference_takes_releases_with_norm_noise(name):
     low, high = release.ratio(cell, np.ones(domain.shape)).interval(0.9)
     assert low <= high
     assert "k-norm" in str(release.certificate()["noise"])
+
+
+def test_what_is_rounded_off_is_paid_for_and_certificates_are_read_again():
+    rng = np.random.default_rng(5)
+    scales = np.array([[1e-3], [1.0], [1e3]])
+    query = sdp.LinearQuery(rng.normal(size=(3, 6)) * scales)
+    for relation in (sdp.AddRemoveOne(), sdp.ReplaceOne()):
+        mechanism, _ = made(query, None, 1e-2, relation=relation)
+        fitted = fitted_of(mechanism)
+        assert mechanism.design.basis.drop
+        assert fitted.within > 1 + Fraction(1, 10**6)
+        assert not fitted.own
+        assert math.isclose(fitted.price, float(fitted.within) ** 2)
+        again = rebuild_design(json.loads(json.dumps(mechanism.design.as_dict())))
+        assert again.law == mechanism.design.law
+        with pytest.raises(ReleaseError, match="only wider noise is private"):
+            made(query, None, 1e-2, relation=relation, exact=True)
+    with pytest.raises(BudgetError, match="too small for this mechanism's grid"):
+        made(sdp.LinearQuery(query.matrix.toarray() * scales**2), None, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("query", "held"), [(line(3), None), (line(3), sdp.hold()), (PREFIX, None)], ids=str
+)
+def test_a_bounded_table_is_booked_for_what_its_body_holds(query, held):
+    # Differences of records are longer than records, and the body holds differences alone.
+    mechanism, base = made(query, held, capped=True)
+    assert spend_of(mechanism.design).neighbours == sdp.ReplaceOne()
+    assert spend_of(base.design).neighbours == sdp.ReplaceOne(exactly=query is PREFIX)
+    loose = dataclasses.replace(mechanism.design, neighbours=sdp.ReplaceOne(exactly=False))
+    with pytest.raises(ReleaseError, match="does not hold"):
+        loose.strategy.check(loose)
+    groups, _ = made(GROUPS, sdp.hold("s"), 6.0, capped=True)
+    assert spend_of(groups.design).neighbours == sdp.ReplaceOne(exactly=False)

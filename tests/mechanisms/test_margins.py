@@ -384,3 +384,94 @@ def test_bad_input_is_told_in_one_sentence():
     huge = np.zeros(PLAIN.shape, np.int64)
     huge[0, 0, 0] = 2**44
     assert "2**43" in sentence(lambda: mechanism.release(sdp.Table(huge, PLAIN)))
+
+
+LEVELS_ALONE = (UNEQUAL, [["g", "b"]], sdp.hold("b"))  # groups of 4, 2 and 1 labels, labels unasked
+
+
+def mean_moves(mechanism, kind):
+    """The largest (shift of the mean)ᵀ Cov⁺ (shift) over all pairs or single records.
+
+    Of Π_N(release) for S; of the release, over changes that keep what is held, for G.
+    """
+    query, relation = mechanism.design.query, mechanism.design.neighbours
+    A = oracle.matrix(query.domain, query.margins)
+    margins = mechanism.design.held.margins
+    keep = oracle.orthogonal_to(query.domain, margins)
+    cells = np.eye(query.domain.size)
+    pairs = (cells[:, None] - cells[None]).reshape(-1, query.domain.size)
+    changes = (cells if relation.persons == 1 else pairs).T
+    if kind == "G":
+        kept = ~np.any(oracle.matrix(query.domain, margins) @ changes, axis=0)
+        moves = A @ changes[:, kept]
+    else:
+        moves = A @ keep @ changes
+    covariance = mechanism.design.noise.covariance(np.eye(query.size))
+    inverse = np.linalg.pinv(covariance, rcond=1e-9, hermitian=True)
+    assert np.allclose(covariance @ (inverse @ moves), moves, atol=1e-8)  # noise reaches all
+    return np.einsum("ij,ij->j", moves, inverse @ moves).max(initial=0.0)
+
+
+@pytest.mark.parametrize("name", ["optimal", "projected"])
+@pytest.mark.parametrize("relation", [sdp.AddRemoveOne(), sdp.ReplaceOne()], ids=["add", "replace"])
+@pytest.mark.parametrize(
+    "case", [*CASES.values(), LEVELS_ALONE], ids=[*CASES, "levels without labels"]
+)
+def test_the_law_of_the_release_has_the_stated_kind_of_privacy(case, relation, name):
+    if case[2] is None:
+        return
+    mechanism = made(case, (name, sdp.GaussianDP(0.5), relation))
+    assert mean_moves(mechanism, mechanism.guarantee.kind) <= 0.25 * (1 + 1e-9)
+
+
+def test_levels_of_unequal_groups_are_not_orthogonal_also_where_labels_are_not_asked():
+    """The twin: S would be wrong by a third in μ, for a question that nothing held answers."""
+    mechanism = made(LEVELS_ALONE, ("optimal", sdp.GaussianDP(0.5), sdp.AddRemoveOne()))
+    assert mechanism.guarantee.kind == "G"
+    assert math.sqrt(mean_moves(mechanism, "S")) > 0.65
+
+
+@pytest.mark.parametrize("decimals", [0, 2])
+@pytest.mark.parametrize("kind", [DESIGNS[0], DESIGNS[2]], ids=[IDS[0], IDS[2]])
+@pytest.mark.parametrize("margins", [[["a", "b"]], [["a", "b"], ["a", "c"]]])
+def test_a_grand_total_without_noise_keeps_its_digits(margins, kind, decimals):
+    """It is said to have no error, and is no meet of the margins that are asked."""
+    mechanism = made((PLAIN, margins, None), kind, decimals=decimals)
+    table = table_of(PLAIN)
+    for seed in range(20):
+        total = mechanism.release(table, seed=seed).margin()
+        assert total.value == pytest.approx(table.counts.sum(), rel=1e-12)
+        assert total.stderr == 0
+
+
+def test_a_workload_that_nobody_can_change_is_told_by_both_mechanisms():
+    query = sdp.Margins(PLAIN, [[]])
+    for budget in (sdp.PureDP(1.0), sdp.ZCDP(0.5)):
+        for name in ("projected", "auto"):
+            found = sentence(lambda n=name, b=budget: sdp.design(query, None, b, mechanism=n))
+            assert found == "No person can change what would be measured."
+
+
+@pytest.mark.parametrize(
+    "proof",
+    [
+        {"kinds": [[-1, -1, -1]], "weights": [1.0]},  # nobody is without a record
+        {"kinds": [[0, 9, 0]], "weights": [1.0]},
+        {"kinds": [[0, -1, 0]], "weights": [1.0]},
+        {"kinds": [[0, 1, 0]], "weights": [0.0]},
+        {"kinds": [], "weights": []},
+        {"kinds": None, "weights": [0.5, 7.0]},
+    ],
+)
+def test_a_bound_that_nothing_proves_is_refused(proof):
+    data = json.loads(json.dumps(made(CASES["one-way held"]).design.as_dict()))
+    data["contrasts"]["proof"] = proof
+    with pytest.raises(ReleaseError, match="prove a bound"):
+        rebuild_design(data)
+
+
+def test_tables_that_no_source_determines_are_refused():
+    data = json.loads(json.dumps(made(CASES["two-way"], DESIGNS[2]).design.as_dict()))
+    data["tables"] = {"tables": [["a", "b", "c"]], "shares": [2**40]}
+    with pytest.raises(ReleaseError, match="do not tell"):
+        rebuild_design(data)

@@ -339,6 +339,9 @@ def test_a_bound_that_its_weights_do_not_prove_is_caught(tmp_path):
         {"weights": [1.0], "vectors": [[0, 1, 2]]},
         {"weights": [float("nan")], "vectors": [0]},
         {"weights": [1.0], "vectors": [0], "importance": [1.0]},
+        {"weights": [1.0], "vectors": [[0, 1]], "importance": [math.inf] * 6},
+        {"weights": [1.0], "vectors": [0]},  # a column proves nothing about replacements
+        {"weights": [1.0], "vectors": [[0, 6]]},  # everybody has a record
     ],
 )
 def test_altered_weights_are_refused(change):
@@ -348,7 +351,26 @@ def test_altered_weights_are_refused(change):
         rebuild_design({**data, "optimality": change})
 
 
+def test_pairs_prove_nothing_where_records_are_added_or_removed():
+    data = optimal(PREFIX, neighbours=sdp.AddRemoveOne()).design.as_dict()
+    with pytest.raises(ReleaseError, match="out of range"):
+        rebuild_design({**data, "optimality": {"weights": [1.0], "vectors": [[0, 1]]}})
+
+
+def test_weights_that_prove_nothing_are_one_sentence():
+    data = optimal(PREFIX).design.as_dict()
+    made = rebuild_design({**data, "optimality": {"weights": [1.0], "vectors": [[1, 1]]}})
+    with pytest.raises(ReleaseError, match="prove no bound"):
+        made.optimality()
+
+
 # --------------------------------------------------------------------------------- bad input
+
+
+def test_scales_and_importance_beyond_floating_point_are_one_sentence():
+    query = sdp.LinearQuery([[0.0, -2e4, -3e3], [0.0, -2e-4, 7e-5]])
+    with pytest.raises(ReleaseError, match="scale them"):
+        optimal(query, importance=[1e2, 1e-4], neighbours=sdp.AddRemoveOne())
 
 
 @pytest.mark.parametrize("name", ["optimal", "correlated"])
@@ -382,3 +404,15 @@ def test_options_of_other_mechanisms_are_refused():
     for bad in (np.ones(5), np.zeros(6), [1, 2, 3, 4, 5, "x"], np.full(6, np.inf)):
         with pytest.raises(ReleaseError, match="`importance` must be 6 positive"):
             optimal(PREFIX, importance=bad)
+
+
+def test_a_comparison_counts_errors_by_importance():
+    weights = np.array([1e4, 1, 1, 1, 1, 1, 1, 1])
+    query = sdp.LinearQuery(np.tril(np.ones((8, 8))))
+    found = sdp.compare(query, None, sdp.ZCDP(0.5), importance=weights)
+    errors = {entry.name: entry.error for entry in found.entries if entry.error is not None}
+    assert found.chosen.design.mechanism == min(errors, key=errors.get) == "optimal"
+    assert "by importance" in found.chosen.why
+    assert errors["optimal"] / found.bound < 1.002
+    with pytest.raises(sdp.SubspaceDPError, match="8 positive finite numbers"):
+        sdp.compare(query, None, sdp.ZCDP(0.5), importance=[1.0, -1.0])

@@ -10,11 +10,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
-from subspacedp.errors import SubspaceDPError
+from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.ledger.errors import LedgerError
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
 from subspacedp.privacy.composition import Spend
 from subspacedp.release import Design
+from subspacedp.release.body import BodyStrategy
 from subspacedp.release.design import neighbours_data
 from subspacedp.tables import AddRemoveOne, Neighbours, ReplaceOne
 
@@ -44,9 +45,7 @@ def spend_of(design: Design) -> Spend:
     relation = design.neighbours
     if design.capped and isinstance(relation, ReplaceOne) and relation.keeps_total:
         loose = replace(relation, exactly=False)
-        needed = replace(design, neighbours=loose).sensitivity
-        own = design.sensitivity
-        if needed.l1 <= own.l1 and needed.l2_squared <= own.l2_squared:
+        if _covers(design, loose):
             relation = loose
     return Spend(
         budget=design.budget,
@@ -54,6 +53,19 @@ def spend_of(design: Design) -> Spend:
         stated=design.declared is not None,
         capped=design.capped,
     )
+
+
+def _covers(design: Design, larger: Neighbours) -> bool:
+    """Whether the noise of a design is enough for the changes of a larger relation too."""
+    asked = replace(design, neighbours=larger)
+    if isinstance(design.strategy, BodyStrategy):  # a body decides, not how long a change is
+        try:
+            design.strategy.check(asked)
+        except ReleaseError:
+            return False
+        return True
+    needed, own = asked.sensitivity, design.sensitivity
+    return needed.l1 <= own.l1 and needed.l2_squared <= own.l2_squared
 
 
 def invariants_of(design: Design) -> dict[str, Any]:

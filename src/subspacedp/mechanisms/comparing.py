@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
+
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.mechanisms.base import Mechanism
 
@@ -20,11 +23,17 @@ class Compared:
     name: str
     mechanism: Mechanism | None
     refusal: SubspaceDPError | None = None
+    importance: npt.NDArray[np.float64] | None = None
 
     @property
     def error(self) -> float | None:
-        """The expected total squared error."""
-        return None if self.mechanism is None else self.mechanism.expected_error().total
+        """The expected total squared error, by importance if that is given."""
+        if self.mechanism is None:
+            return None
+        expected = self.mechanism.expected_error()
+        if self.importance is None:
+            return float(expected.total)
+        return float(expected.per_cell.reshape(-1) @ self.importance)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,7 +53,8 @@ class Comparison:
                     found.append(entry.mechanism.optimality())
                 except ReleaseError:
                     continue
-        return max((f.bound for f in found if not f.weighted), default=None)
+        weighted = any(entry.importance is not None for entry in self.entries)
+        return max((f.bound for f in found if f.weighted == weighted), default=None)
 
     def __str__(self) -> str:
         best = self.bound
@@ -64,16 +74,17 @@ def choose(entries: Sequence[Compared], left_out: Sequence[str] = ()) -> Compari
     made = {e.name: e.mechanism for e in entries if e.mechanism is not None}
     if not made:
         raise next(e.refusal for e in entries if e.refusal is not None)
-    errors = {name: float(m.expected_error().total) for name, m in made.items()}
+    errors = {e.name: e.error for e in entries if e.error is not None}
     least = min(errors.values())
     name = next(name for name, error in errors.items() if error <= least * (1 + SAME))
     others = ", ".join(f"{other} {error:,.4g}" for other, error in errors.items() if other != name)
-    why = f"{name}: expected squared error {errors[name]:,.4g}"
+    by = " by importance" if any(e.importance is not None for e in entries) else ""
+    why = f"{name}: expected squared error{by} {errors[name]:,.4g}"
     if others:
         why += f", the least (the others: {others})"
     left = [entry.name for entry in entries if entry.mechanism is None]
     if left:
         why += f"; not applicable: {', '.join(left)}"
     if left_out:
-        why += f"; not looked at, as they take a basis of all answers: {', '.join(left_out)}"
+        why += f"; not looked at for a question of this size: {', '.join(left_out)}"
     return Comparison(entries, replace(made[name], why=why + "."))

@@ -16,7 +16,7 @@ from subspacedp.mechanisms.extended import Extended, with_strategy
 from subspacedp.mechanisms.hierarchical import Hierarchical, with_levels
 from subspacedp.mechanisms.knorm import KNorm, with_body
 from subspacedp.mechanisms.margins import for_margins, of_margins
-from subspacedp.mechanisms.optimal import Optimal, with_best_noise
+from subspacedp.mechanisms.optimal import Optimal, checked_importance, with_best_noise
 from subspacedp.mechanisms.projected import Projected
 from subspacedp.privacy import Budget
 from subspacedp.release import MAX_DECIMALS, Design
@@ -38,7 +38,7 @@ COMPARED = tuple(name for name in MECHANISMS if name != "hierarchical")
 # "auto" optimises where that takes seconds and the basis is a small part of a publication.
 AUTO_ANSWERS, AUTO_COLUMNS = 400, 2000
 # A body around what records do is fitted in about a second up to here.
-BODY_ANSWERS, BODY_COLUMNS, AUTO_CELLS = 64, 128, 16
+BODY_ANSWERS, BODY_COLUMNS, AUTO_CELLS = 32, 64, 16
 # Sums of noise of this scale over any table leave 64 bits with probability below exp(−2**13).
 LARGEST_SCALE = 2.0**40
 # Below it all noise is zero for all practical purposes, and a claim of privacy would mislead.
@@ -278,6 +278,7 @@ def _compared(
     query: Query, held: Held, budget: Budget, names: tuple[str, ...], **options: Any
 ) -> Comparison:
     """Every named mechanism that applies; the options of others are left out."""
+    importance = checked_importance(options.get("importance"), query.size)
     entries = []
     for name in names:
         own = {
@@ -289,9 +290,9 @@ def _compared(
         chosen = {key: value for key, value in options.items() if own.get(key, name) == name}
         try:
             made = design(query, held, budget, mechanism=name, **chosen)
-            entries.append(Compared(name, made))
+            entries.append(Compared(name, made, None, importance))
         except SubspaceDPError as error:
-            entries.append(Compared(name, None, error))
+            entries.append(Compared(name, None, error, importance))
     return choose(entries, [name for name in COMPARED if name not in names])
 
 

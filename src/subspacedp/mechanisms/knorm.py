@@ -23,12 +23,13 @@ from subspacedp.noise.bodies import (
     Swaps,
     fit,
     least_spread,
+    scaled,
 )
 from subspacedp.noise.knorm import KNormLaw
 from subspacedp.privacy import PureDP
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.release import Design
-from subspacedp.release.body import BodyStrategy, cell_norm
+from subspacedp.release.body import OWN, BodyStrategy, cell_norm
 from subspacedp.release.changes import changes, measured_columns
 from subspacedp.release.optimality import inner_columns, reached_by
 from subspacedp.subspace import BasisStrategy
@@ -37,6 +38,7 @@ from subspacedp.tables import Cells
 
 __all__ = ["KNorm", "with_body"]
 
+TOO_SMALL = "The budget is too small for this mechanism's grid; use the projected mechanism."
 FREE = 1e-3  # of the others' size: noise in a direction that no replacement can change
 
 
@@ -182,16 +184,29 @@ def _in_basis(design: Design, *, exact: bool) -> Design:
         basis, moves = _measured(design, MOST_BITS - spare)
     elif spare:
         if size * 2.0**-spare < 2.0**LEAST_BITS * math.sqrt(moves.shape[1]):
-            raise BudgetError(
-                "The budget is too small for this mechanism's grid; use the projected mechanism."
-            )
+            raise BudgetError(TOO_SMALL)
         basis, half = replace(basis, drop=spare), 1 << (spare - 1)
         moves = (moves + half) >> spare
+        if np.linalg.matrix_rank(scaled(moves)) < moves.shape[1]:
+            raise BudgetError(TOO_SMALL)  # some direction is rounded off altogether
     fitted = fit(moves, rate, exact=exact, swaps=_swaps(basis, design))
     if basis.drop:
-        # Rounding of the vectors, and of both measurements: docs/proofs/knorm.md.
-        fitted = replace(fitted, within=1 + 4 * cell_norm(fitted.body))
+        fitted = _widened(fitted, exact=exact)
     return _with(replace(design, basis=basis), fitted)
+
+
+def _widened(fitted: Fit, *, exact: bool) -> Fit:
+    """With room for rounding of the vectors and of both measurements: docs/proofs/knorm.md."""
+    within = 1 + 4 * cell_norm(fitted.body)
+    if within <= 1 + OWN:
+        return replace(fitted, within=within)
+    if exact:
+        raise ReleaseError(
+            "`exact=True` asks for noise of the sensitivity body itself, and on the grid that this "
+            "budget allows only wider noise is private; leave it out to use that."
+        )
+    price = fitted.price * float(within) ** 2
+    return replace(fitted, within=within, own=False, price=price)
 
 
 def _measured(design: Design, bits: int) -> tuple[BasisStrategy, npt.NDArray[np.object_]]:

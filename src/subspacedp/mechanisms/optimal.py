@@ -92,7 +92,7 @@ def inside(design: Design, importance: FloatArray | None) -> Inside:
 
 def with_best_noise(design: Design, importance: npt.ArrayLike | None = None) -> Design:
     """The design with the basis of least error, and the weights that prove it."""
-    weights = _checked(importance, design.query.size)
+    weights = checked_importance(importance, design.query.size)
     given = inside(design, weights)
     solve = best_covariance if design.neighbours.persons == 1 else best_covariance_of_pairs
     tolerance = FINE if given.points.size <= SMALL else TOLERANCE
@@ -129,7 +129,8 @@ def with_rows(design: Design, rows: FloatArray, given: Inside) -> Design:
     return made if spare == 0 else dropping(made, spare)
 
 
-def _checked(importance: npt.ArrayLike | None, size: int) -> FloatArray | None:
+def checked_importance(importance: npt.ArrayLike | None, size: int) -> FloatArray | None:
+    """What the squared error of every answer counts for; None for one each."""
     if importance is None:
         return None
     try:

@@ -8,6 +8,7 @@ from subspacedp.noise.bodies.ellipsoid import Ellipsoid
 from subspacedp.noise.bodies.enclosing import enclosing
 from subspacedp.noise.bodies.exchanges import Exchanges
 from subspacedp.noise.bodies.fitting import MOST_TRIALS, Fit, fit, least_spread
+from subspacedp.noise.bodies.points import scaled
 from subspacedp.noise.bodies.polytope import MOST_DIMENSIONS, Polytope
 from subspacedp.noise.bodies.reading import as_body
 from subspacedp.noise.bodies.skew import SkewCross
@@ -30,4 +31,5 @@ __all__ = [
     "enclosing",
     "fit",
     "least_spread",
+    "scaled",
 ]

@@ -26,6 +26,7 @@ __all__ = ["MOST_DIMENSIONS", "Polytope"]
 
 MOST_DIMENSIONS = 8
 MOST_FACETS = 20_000
+NEARLY = 1e-6  # on the boundary of a body
 MOST_POSSIBLE_FACETS = 1_000_000  # as many could be asked for before they are counted
 
 
@@ -83,7 +84,10 @@ class Polytope(Body):
             raise too_large
         facets = tuple(sorted((a, max(abs(dot(a, v)) for v in corners)) for a in normals))
         around = cover or min(enclosing(points), key=lambda body: body.log_volume)
-        return cls(facets, corners, around)
+        made = cls(facets, corners, around)
+        if not made.tight:
+            raise ReleaseError("The facets of this body could not be computed.")
+        return made
 
     @property
     def cover(self) -> Body:
@@ -94,6 +98,15 @@ class Polytope(Body):
     def entries(self) -> int:
         """One a coordinate of a facet."""
         return self.around.entries
+
+    @property
+    def tight(self) -> bool:
+        """Whether the boundary of the corners' hull is that of the body, so that its errors are.
+
+        In floats: errors rest on it, and no privacy.
+        """
+        middles = self.cones.corners.mean(axis=1)
+        return bool(self.lengths(middles).min() > 1 - NEARLY)
 
     @property
     def cones(self) -> Cones:

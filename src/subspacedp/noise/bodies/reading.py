@@ -36,7 +36,10 @@ def as_body(data: Mapping[str, Any]) -> Body:
 
 def _read_polytope(data: Mapping[str, Any]) -> Polytope:
     facets = tuple((_row(f["normal"]), int(f["offset"])) for f in data["facets"])
-    return Polytope(facets, tuple(map(_row, data["corners"])), as_body(data["cover"]))
+    made = Polytope(facets, tuple(map(_row, data["corners"])), as_body(data["cover"]))
+    if not made.tight:
+        raise ReleaseError("The polytope is larger than the hull of its corners.")
+    return made
 
 
 def _row(values: Iterable[Any]) -> Row:
