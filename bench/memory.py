@@ -7,7 +7,7 @@ import gc
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["peak_beyond"]
+__all__ = ["peak_beyond", "peak_of_process"]
 
 
 def _status(field: str) -> int:
@@ -27,3 +27,8 @@ def peak_beyond(call: Callable[[], object]) -> int:
     rise = _status("VmHWM") - before
     del kept
     return rise
+
+
+def peak_of_process() -> int:
+    """The most memory the process had resident since `peak_beyond` began to look, in bytes."""
+    return _status("VmHWM")

@@ -1,5 +1,6 @@
 """The documentation site: it builds without a warning, and loads nothing from anywhere else."""
 
+import csv
 import os
 import re
 import subprocess
@@ -11,7 +12,9 @@ from pkgutil import resolve_name
 
 import pytest
 from website.drawings import DRAWINGS, WAY, layers
+from website.figures import figures
 from website.hooks import MARK, public_names
+from website.parameters import split_names
 
 import subspacedp
 
@@ -80,6 +83,21 @@ def test_every_public_name_has_an_entry(site):
         assert not missing, module
 
 
+def test_parameters_that_share_a_paragraph_have_their_own_types(site):
+    page = (site / "api" / "mechanisms.html").read_text("utf-8")
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page[page.index("budget_for") :]))
+    assert "level ( float , default: 0.95 )" in text
+    assert "simultaneous ( bool , default: False )" in text
+
+
+def test_only_parameters_are_split():
+    before, after = "Of a, b.\n\nParameters\n----------\n", "\nc\n\nNotes\n-----\nd, e\n"
+    text = "\n    Both.\n\n    More."
+    split = f"{before}a{text}\n*b{text}{after}"
+    assert split_names(f"{before}a, *b{text}{after}") == split
+    assert split_names("One line.") == "One line."
+
+
 def test_every_layer_that_people_use_has_a_page():
     inside = {"balls", "ellipsoids", "parallel", "cli", "demonstrations"}
     for row in layers(ROOT):
@@ -93,6 +111,41 @@ def test_drawings_are_those_of_the_code(name):
     assert (DOCS / "assets" / name).read_text("utf-8") == drawn, (
         f"`python -m website.drawings` draws {name} anew."
     )
+
+
+def words_of(figure):
+    return sorted(re.findall(r"<text[^>]*>([^<]*)</text>", figure.read_text("utf-8")))
+
+
+def test_figures_of_the_demonstrations_are_drawn_by_the_build(site):
+    shown = set()
+    for page in (DOCS / "demonstrations").glob("*.md"):
+        shown |= set(re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text("utf-8")))
+    drawn = {figure.name: figure for figure in figures(ROOT)}
+    assert shown == set(drawn)
+    assert len(shown) >= 8
+    for name, figure in drawn.items():
+        assert (site / "demonstrations" / name).read_bytes() == figure.read_bytes()
+        # Machines differ in their fonts, and so in places of letters; not in what is written.
+        assert words_of(DOCS / "demonstrations" / name) == words_of(figure), (
+            f"`python -m website.figures` draws {name} anew."
+        )
+
+
+def test_the_gallery_is_drawn_from_the_table_on_its_page():
+    page = (DOCS / "demonstrations" / "gallery.md").read_text("utf-8")
+    with (DOCS / "demonstrations" / "gallery.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    lines = {line.split(" | ")[0]: line for line in re.findall(r"^\| (.+) \|$", page, re.M)}
+    head = lines["query"].split(" | ")
+    assert len(rows) > 100
+    for row in rows:
+        name = row["mechanism"] if row["proven"] == "True" else f"pure: {row['mechanism']}"
+        shown = lines[row["query"]].split(" | ")[head.index(name)]
+        if row["times_best"]:
+            assert float(shown) == pytest.approx(float(row["times_best"]), rel=0.006), row
+        else:
+            assert shown == "–", row
 
 
 def test_the_layers_drawn_are_those_that_exist():

@@ -72,7 +72,7 @@ def draw_layers(root: Path) -> str:
                 drawing.text(x + w / 2, y + 23, name, anchor="middle", bold=True)
             else:
                 drawing.text(x + 14, y + 23, name, bold=True)
-                drawing.text(x + 146, y + 23, describe(root, name), size=13, colour=GREY)
+                drawing.text(x + 166, y + 23, describe(root, name), size=13, colour=GREY)
     drawing.arrow((28, 50), (28, height - 18))
     return drawing.svg()
 

@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT))  # MkDocs loads this file by its path
 from mkdocs.structure.files import File  # noqa: E402
 
 from website.drawings import draw_all  # noqa: E402
+from website.figures import figures  # noqa: E402
 
 
 def on_config(config: Any) -> Any:
@@ -54,15 +55,23 @@ def _filled(nav: Any, pages: list[str]) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Take the pictures of the benchmarks, which lie beside the pages, into the site."""
+    """Take in the pictures of the benchmarks, and the demonstrations' figures as drawn now."""
     for picture in sorted((ROOT / "bench").glob("*.png")):
         name = f"bench/{picture.name}"
         files.append(File.generated(config, name, abs_src_path=str(picture)))
+    for figure in figures(ROOT):
+        name = f"demonstrations/{figure.name}"
+        kept = files.get_file_from_path(name)
+        if kept is not None:
+            files.remove(kept)
+        files.append(File.generated(config, name, abs_src_path=str(figure)))
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Fill the public names in where a page of the reference asks for them."""
+    if page.file.src_uri.startswith("demonstrations/"):
+        page.meta.setdefault("hide", ["toc"])  # figures need the room
     markdown = markdown.replace("](../bench/", "](bench/")
     markdown = MARK.sub(lambda mark: entries(mark["module"]), markdown)
     return markdown.replace("<!-- table of subspacedp -->", table())

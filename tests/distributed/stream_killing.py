@@ -7,11 +7,12 @@ there, or nothing does when it is `never`.
 import os
 import signal
 import sys
+from pathlib import Path
 
 from tests.distributed.streams import mechanism
 
 from subspacedp import distributed
-from subspacedp.distributed import resume
+from subspacedp.distributed import commit, resume
 
 
 def die() -> None:
@@ -27,14 +28,17 @@ def main(source: str, folder: str, store: str, moment: str) -> None:
         if moment == str(reports):
             die()
 
-    destroy, place = resume.destroy_key, resume.put_in_place
+    destroy, place = commit.destroy_key, resume.put_in_place
     if moment == "before the key is destroyed":
-        resume.destroy_key = lambda folder: die()
+        commit.destroy_key = lambda folder: die()
     if moment == "after the key is destroyed":
-        resume.destroy_key = lambda folder: (destroy(folder), die())
+        commit.destroy_key = lambda folder: (destroy(folder), die())
     if moment == "before it is in place":
         rename = os.rename
         os.rename = lambda a, b: die() if str(b) == folder else rename(a, b)
+    if moment == "when others may read it":
+        chmod = Path.chmod
+        Path.chmod = lambda path, mode: (chmod(path, mode), die())
     if moment == "after it is in place":
         resume.put_in_place = lambda target: (place(target), die())
     if moment == "within a line of the journal":

@@ -1,6 +1,9 @@
 """On a Dask array the release is that of one process, whatever the chunks and the cluster."""
 
+import os
 import pickle
+import signal
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -11,7 +14,8 @@ from tests.strategies import domains, families, using
 
 import subspacedp as sdp
 from subspacedp import distributed
-from subspacedp.distributed.dask_release import WorkerKeys
+from subspacedp.distributed import dask_release
+from subspacedp.distributed.dask_tasks import WorkerKeys
 from subspacedp.noise import ReleaseKeys
 
 dask = pytest.importorskip("dask")
@@ -92,6 +96,87 @@ def test_on_a_cluster_and_saved(tmp_path):
     assert saved.sha256 == memory.certificate()["values"]["sha256"]
 
 
+def read_part(path, at, stop):
+    return np.load(path)[at:stop]
+
+
+def from_file(path):
+    """A Dask array that reads its file whenever a chunk is computed."""
+    part = dask.delayed(read_part, pure=False)
+    arrays = [
+        da.from_delayed(part(str(path), at, at + 20), COUNTS[at : at + 20].shape, COUNTS.dtype)
+        for at in range(0, len(COUNTS), 20)
+    ]
+    return da.concatenate(arrays)
+
+
+@contextmanager
+def two_workers():
+    cluster = pytest.importorskip("distributed")
+    with (
+        cluster.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        ) as machines,
+        cluster.Client(machines) as client,
+    ):
+        yield machines, client
+
+
+def lose_a_worker(machines, client):
+    """Its results are gone, and the scheduler has the other worker compute them again."""
+    lost = max(machines.workers.values(), key=lambda worker: len(worker.data))
+    client.sync(lost.close, nanny=False)
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_results_are_lost_and_the_table_changed_since(tmp_path, changed):
+    np.save(tmp_path / "table.npy", COUNTS)
+    made = mechanism()
+    memory = made.release(sdp.Table(COUNTS, DOMAIN), seed=7)
+    with two_workers() as (machines, client):
+        released = distributed.release_dask(made, from_file(tmp_path / "table.npy"), seed=7)
+        np.save(tmp_path / "table.npy", COUNTS + changed)
+        lose_a_worker(machines, client)
+        if changed:
+            with pytest.raises(sdp.SubspaceDPError, match="same noise must not serve other data"):
+                released.values.compute()
+        else:
+            assert same(released, memory)
+
+
+def test_a_twin_without_tags_would_leak_the_change(tmp_path, monkeypatch):
+    """Why chunks are tagged: what is computed again has the same noise on other data."""
+    np.save(tmp_path / "table.npy", COUNTS)
+    made = mechanism(held=None)
+    memory = made.release(sdp.Table(COUNTS, DOMAIN), seed=7)
+    monkeypatch.setattr(dask_release, "unchanged", lambda pair, tag: pair)
+    with two_workers() as (machines, client):
+        released = distributed.release_dask(made, from_file(tmp_path / "table.npy"), seed=7)
+        np.save(tmp_path / "table.npy", COUNTS + 5)
+        lose_a_worker(machines, client)
+        difference = released.values.compute() - memory.values
+    assert set(np.unique(difference).tolist()) in ({5}, {0, 5})
+
+
+@pytest.mark.soak
+def test_workers_are_killed_and_the_table_changed_since(tmp_path):
+    """The same with processes that are killed, which is how workers are lost."""
+    cluster = pytest.importorskip("distributed")
+    np.save(tmp_path / "table.npy", COUNTS)
+    with (
+        cluster.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as machines,
+        cluster.Client(machines) as client,
+    ):
+        released = distributed.release_dask(mechanism(), from_file(tmp_path / "table.npy"), seed=7)
+        np.save(tmp_path / "table.npy", COUNTS + 1)
+        for worker in client.run(os.getpid).values():
+            os.kill(worker, signal.SIGKILL)
+        with pytest.raises(sdp.SubspaceDPError, match="same noise must not serve other data"):
+            released.values.compute()
+
+
 def test_what_is_returned_holds_neither_keys_nor_data():
     """Computing twice gives the same values, though the source has changed in between."""
     counts = COUNTS.copy()
@@ -128,6 +213,15 @@ BAD = {
     "shape": (da.from_array(COUNTS[1:], chunks=20), "shape"),
     "floats": (da.from_array(COUNTS.astype(float), chunks=20), "whole numbers"),
     "unknown chunks": (da.from_array(COUNTS, chunks=20)[da.from_array(COUNTS) > 3], "shape"),
+    "masked": (da.from_array(np.ma.masked_equal(COUNTS, 3), chunks=20), "masked"),
+    "other than stated": (
+        da.from_array(COUNTS, chunks=20).map_blocks(lambda part: part + 0.5, dtype=int),
+        "whole number",
+    ),
+    "fewer than stated": (
+        da.from_array(COUNTS, chunks=20).map_blocks(lambda part: part[1:], dtype=int),
+        "each of its cells",
+    ),
     "no Dask array": (COUNTS, "Dask array"),
 }
 

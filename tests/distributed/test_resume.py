@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from tests.distributed.streams import COUNTS, DOMAIN, mechanism, same
 
 import subspacedp as sdp
 from subspacedp import distributed
-from subspacedp.distributed import resume, stores, streaming
+from subspacedp.distributed import commit, passes, progress, resume, stores, streaming
+from subspacedp.errors import DataError
 from subspacedp.noise import ReleaseKeys
 
 ROOT = Path(__file__).parents[2]
@@ -61,12 +63,13 @@ def stop_after(source, folder, blocks, store="npy", **options):
 
     with pytest.raises(StopError):
         go_on(source, folder, store, progress=tell, **options)
-    return resume.unfinished_folder(folder)
+    return commit.unfinished_folder(folder)
 
 
 COMMITTING = [
     "before the key is destroyed",
     "after the key is destroyed",
+    "when others may read it",
     "before it is in place",
     "within a line of the journal",
 ]
@@ -144,7 +147,7 @@ def test_a_fresh_key_survives_in_its_file_alone(tmp_path, source):
     options = {"block_cells": CELLS, "resume": True}
     with pytest.raises(StopError):
         distributed.stream_release(mechanism(), source, folder, progress=tell, **options)
-    left = resume.unfinished_folder(folder)
+    left = commit.unfinished_folder(folder)
     key = (left / "key").read_bytes()
     plan = json.loads((left / "plan.json").read_text("utf-8"))
     made = distributed.stream_release(mechanism(), source, folder, **options)
@@ -310,9 +313,261 @@ def test_a_damaged_unfinished_release_is_refused(tmp_path, source, name):
 def test_another_key_is_refused(tmp_path, source):
     """A key of the right length that is not the one the blocks were made with."""
     left = stop_after(source, tmp_path / "out", 5)
-    (left / "key").write_bytes(bytes(32))
-    with pytest.raises(sdp.SubspaceDPError, match="changed since"):
+    (left / "key").write_bytes(bytes(31) + b"x")
+    with pytest.raises(sdp.SubspaceDPError, match="discard it"):
         go_on(source, tmp_path / "out")
+
+
+class Killed(BaseException):
+    """Stands for a kill inside a step."""
+
+
+def kill(*a, **k):
+    raise Killed
+
+
+@pytest.mark.parametrize("blocks", [0, 5])
+def test_a_key_of_zeros_that_a_kill_left_is_refused(tmp_path, source, monkeypatch, blocks):
+    """Noise under a key that everybody knows: no block's tag shows it when there is no block."""
+    folder = tmp_path / "out"
+    if blocks:
+        left = stop_after(source, folder, blocks)
+    else:
+        with pytest.raises(StopError):
+            go_on(source, folder, progress=stop_at_once)
+        left = commit.unfinished_folder(folder)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", kill)
+        with pytest.raises(Killed):
+            distributed.discard(folder)
+    assert (left / "key").read_bytes() == bytes(32)
+    with pytest.raises(sdp.SubspaceDPError, match="not the one it was begun with"):
+        go_on(source, folder)
+    assert not folder.exists()
+    assert distributed.discard(folder)
+
+
+def stop_at_once(progress):
+    raise StopError
+
+
+def test_a_twin_without_the_seal_would_release_under_a_key_of_zeros(tmp_path, source, monkeypatch):
+    with pytest.raises(StopError):
+        go_on(source, tmp_path / "out", progress=stop_at_once)
+    left = commit.unfinished_folder(tmp_path / "out")
+    (left / "key").write_bytes(bytes(32))
+    seal = json.loads((left / "plan.json").read_text("utf-8"))["seal"]
+    monkeypatch.setattr(resume, "_seal", lambda *a: seal)
+    made = go_on(source, tmp_path / "out")
+    keys = ReleaseKeys(bytes(32), made.release_id, mechanism().design.context)
+    answers, full = mechanism().check(sdp.Table(COUNTS, DOMAIN))
+    assert same(made, mechanism().release_with(keys, answers, full, seeded=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("seeded", False), ("release_id", "0" * 32), ("seal", "é")]
+)
+def test_an_altered_plan_is_refused(tmp_path, source, name, value):
+    left = stop_after(source, tmp_path / "out", 5)
+    plan = json.loads((left / "plan.json").read_text("utf-8"))
+    assert plan[name] != value
+    (left / "plan.json").write_text(json.dumps({**plan, name: value}), "utf-8")
+    with pytest.raises(sdp.SubspaceDPError, match="its plan was altered"):
+        go_on(source, tmp_path / "out")
+
+
+@pytest.mark.parametrize("line", ["5 zz yy", "5 00 00", "é é é", "1 2", "x " + "00" * 28])
+def test_a_journal_of_nonsense_is_refused(tmp_path, source, line):
+    left = stop_after(source, tmp_path / "out", 5)
+    with (left / "journal").open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+    with pytest.raises(sdp.SubspaceDPError, match="cannot be read; discard it"):
+        go_on(source, tmp_path / "out")
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o750, 0o701])
+def test_a_folder_that_others_can_enter_is_refused(tmp_path, source, mode):
+    left = stop_after(source, tmp_path / "out", 5)
+    left.chmod(mode)
+    with pytest.raises(sdp.SubspaceDPError, match="read by others"):
+        go_on(source, tmp_path / "out")
+    assert distributed.discard(tmp_path / "out")
+    assert not left.exists()
+
+
+def test_a_link_to_an_unfinished_release_is_refused(tmp_path, source):
+    left = stop_after(source, tmp_path / "out", 5)
+    left.rename(tmp_path / "elsewhere")
+    left.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(sdp.SubspaceDPError, match="no folder"):
+        go_on(source, tmp_path / "out")
+    with pytest.raises(sdp.SubspaceDPError, match="no folder"):
+        distributed.discard(tmp_path / "out")
+    assert len((tmp_path / "elsewhere" / "key").read_bytes()) == 32
+    assert (tmp_path / "elsewhere" / "key").read_bytes() != bytes(32)
+
+
+def test_the_lock_is_let_go_after_an_error(tmp_path, source, monkeypatch, memory):
+    folder = tmp_path / "out"
+    stop_after(source, folder, 5)
+    with monkeypatch.context() as patched:
+        patched.setattr(commit, "destroy_key", kill)
+        with pytest.raises(Killed):
+            distributed.discard(folder)
+        with pytest.raises(Killed):
+            go_on(source, folder)  # at its last step
+        with pytest.raises(Killed):
+            go_on(source, folder)  # that step alone
+    assert same(go_on(source, folder), memory)
+
+
+def handles():
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="handles are counted in /proc")
+def test_no_file_stays_open(tmp_path, source):
+    go_on(source, tmp_path / "before")
+    number = handles()
+    stop_after(source, tmp_path / "out", 5)
+    with pytest.raises(sdp.SubspaceDPError, match="resume it, or discard"):
+        distributed.stream_release(mechanism(), source, tmp_path / "out")
+    go_on(source, tmp_path / "out")
+    assert handles() == number
+
+
+def test_the_certificate_is_on_disk_before_the_key_is_not(tmp_path, source, monkeypatch):
+    """The folder is synced between the two: a power cut leaves one of them at least."""
+    steps, sync, destroy = [], commit.sync_folder, commit.destroy_key
+
+    def synced(folder):
+        steps.append(("sync", (folder / "certificate.json").exists()))
+        sync(folder)
+
+    monkeypatch.setattr(commit, "sync_folder", synced)
+    monkeypatch.setattr(
+        commit, "destroy_key", lambda folder: (steps.append(("destroy",)), destroy(folder))
+    )
+    go_on(source, tmp_path / "out")
+    assert steps[:2] == [("sync", True), ("destroy",)]
+
+
+@pytest.mark.parametrize("name", ["o" * 245, "o" * 300, "o" * 5000 + "/out"])
+def test_a_name_that_is_too_long_is_told(tmp_path, source, name):
+    for again in (False, True):
+        with pytest.raises(sdp.SubspaceDPError, match="too long"):
+            distributed.stream_release(mechanism(), source, tmp_path / name, resume=again)
+    with pytest.raises(sdp.SubspaceDPError, match="too long"):
+        distributed.discard(tmp_path / name)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["table.npy"]
+
+
+def test_a_reading_error_keeps_the_blocks(tmp_path, source, memory, monkeypatch):
+    """A network disk that is gone for a while: nothing is wrong with the data."""
+    folder, seen, preadv = tmp_path / "out", [], os.preadv
+
+    def lost(file, rooms, at):
+        seen.append(at)
+        if len(seen) == 9:
+            raise OSError(errno.EIO, "Input/output error")
+        return preadv(file, rooms, at)
+
+    monkeypatch.setattr(os, "preadv", lost)
+    with pytest.raises(DataError, match="cannot be read: Input/output error"):
+        go_on(source, folder)
+    left = commit.unfinished_folder(folder)
+    assert (left / "journal").read_text("ascii").count("\n") >= 1
+    monkeypatch.setattr(os, "preadv", preadv)
+    assert same(go_on(source, folder), memory)
+
+
+def test_a_source_that_is_gone_keeps_the_blocks(tmp_path, source):
+    def tell(progress):
+        if progress.stage == "second pass" and progress.done > 40_000:
+            source.unlink(missing_ok=True)
+
+    with pytest.raises(DataError, match="changed since"):
+        go_on(source, tmp_path / "out", progress=tell)
+    assert commit.unfinished_folder(tmp_path / "out").is_dir()
+
+
+def test_too_little_memory_for_one_thread_ends_all(tmp_path, source, memory, monkeypatch):
+    """The others wait for the block that will never come, unless they are told."""
+    second, empty, failed = threading.Event(), passes.empty_totals, []
+
+    def scarce(held):
+        if second.is_set() and threading.current_thread() is not runner and not failed:
+            failed.append(True)
+            raise MemoryError
+        return empty(held)
+
+    def tell(progress):
+        if progress.stage == "second pass":
+            second.set()
+
+    def run():
+        try:
+            go_on(source, tmp_path / "out", progress=tell)
+        except MemoryError:
+            told.append(True)
+
+    told = []
+    monkeypatch.setattr(passes, "empty_totals", scarce)
+    runner = threading.Thread(target=run, daemon=True)
+    runner.start()
+    runner.join(60)
+    assert not runner.is_alive()
+    assert told == [True]
+    assert same(go_on(source, tmp_path / "out"), memory)
+
+
+@pytest.mark.parametrize("late", [0, 3, 16])
+def test_an_interrupt_leaves_no_thread_waiting(late):
+    """The block before one that is under way may be among those that are never begun."""
+    turn, order, stopped = [0], threading.Condition(), []
+
+    def stop():
+        with order:
+            stopped.append(True)
+            order.notify_all()
+
+    def work(number):
+        with order:
+            order.wait_for(lambda: turn[0] == number or stopped)
+            turn[0] += 1
+            order.notify_all()
+
+    def numbers():
+        for number in range(1, 17):  # block 0 never comes
+            if number > late:
+                raise KeyboardInterrupt
+            yield number
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        passes._each(work, numbers(), 4, stop)
+
+
+def test_the_blocks_of_all_threads_fit_in_half_a_gibibyte(tmp_path, source, memory, monkeypatch):
+    asked, each = [], passes._each
+    monkeypatch.setattr(passes, "_each", lambda *a: (asked.append(a[2]), each(*a)))
+    monkeypatch.setattr(passes, "thread_count", lambda: 64)
+    longest = streaming.blocks(DOMAIN.shape, CELLS)[0].size
+    monkeypatch.setattr(passes, "ROOMS", 8 * longest * 5)
+    assert same(go_on(source, tmp_path / "out"), memory)
+    assert asked[1] == 5
+
+
+def test_the_time_left_is_told_by_this_run(monkeypatch):
+    """Blocks of an earlier run are only compared: their speed says nothing of what is left."""
+    clock, told = [0.0], []
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    report = progress.Reporter(told.append, 100)
+    report.begin("second pass")
+    for seconds, again in ((1, True), (1, True), (10, False), (10, False)):
+        clock[0] += seconds
+        report.add(10, again=again)
+    assert [p.left for p in told] == [None, None, None, 70.0, 60.0]
 
 
 def test_a_full_disk_keeps_what_was_written(tmp_path, source, memory, monkeypatch):
@@ -328,7 +583,7 @@ def test_a_full_disk_keeps_what_was_written(tmp_path, source, memory, monkeypatc
     with pytest.raises(sdp.SubspaceDPError, match="is full; what was written is kept") as told:
         go_on(source, tmp_path / "out")
     assert told.value.full
-    left = resume.unfinished_folder(tmp_path / "out")
+    left = commit.unfinished_folder(tmp_path / "out")
     assert len((left / "journal").read_text("ascii").splitlines()) == 6
     assert not (tmp_path / "out").exists()
     monkeypatch.setattr(os, "pwrite", pwrite)
@@ -354,6 +609,6 @@ def test_the_key_is_overwritten_before_it_is_removed(tmp_path, monkeypatch):
         unlink(self, *a, **k)
 
     monkeypatch.setattr(Path, "unlink", watched)
-    resume.destroy_key(tmp_path)
+    commit.destroy_key(tmp_path)
     assert seen == [bytes(32)]
     assert not (tmp_path / "key").exists()

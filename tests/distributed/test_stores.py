@@ -1,5 +1,7 @@
 """Tables in `.npy`, Parquet and zarr, read and written in blocks."""
 
+import os
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,10 +35,10 @@ def write_partitions(path, counts=COUNTS):
     return path / "parts"
 
 
-def write_zarr(path, counts=COUNTS):
+def write_zarr(path, counts=COUNTS, chunks=(7, 11, 40)):
     zarr = pytest.importorskip("zarr")
     array = zarr.create_array(
-        str(path / "table.zarr"), shape=counts.shape, chunks=(7, 11, 40), dtype=counts.dtype
+        str(path / "table.zarr"), shape=counts.shape, chunks=chunks, dtype=counts.dtype
     )
     array[:] = counts
     return path / "table.zarr"
@@ -126,6 +128,42 @@ def bad_parquet_missing(path):
     return path / "gaps.parquet"
 
 
+def parts(path, names, *columns):
+    (path / "parts").mkdir()
+    split = np.array_split(COUNTS.ravel(), len(names))
+    for name, part, column in zip(names, split, columns, strict=True):
+        pq.write_table(column(part), path / "parts" / name)
+    return path / "parts"
+
+
+def counts_of(part):
+    return pa.table({"n": part})
+
+
+def bad_parquet_second_file_of_floats(path):
+    return parts(path, ["0.parquet", "1.parquet"], counts_of, lambda p: pa.table({"n": p + 0.5}))
+
+
+def bad_parquet_second_file_without_the_column(path):
+    return parts(path, ["0.parquet", "1.parquet"], counts_of, lambda p: pa.table({"m": p}))
+
+
+def bad_parquet_order_of_names(path):
+    """As Dask names them: by the letters, part.10 comes before part.2."""
+    return parts(path, [f"part.{i}.parquet" for i in range(12)], *[counts_of] * 12)
+
+
+def bad_zarr_flat(path):
+    return write_zarr(path, COUNTS.ravel(), (9_000,))
+
+
+def bad_zarr_chunk(path):
+    source = write_zarr(path)
+    file = max((p for p in source.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+    file.write_bytes(b"nonsense")
+    return source
+
+
 def bad_zarr(path):
     (path / "table.zarr").mkdir()
     (path / "table.zarr" / "zarr.json").write_text("{}", "utf-8")
@@ -146,7 +184,11 @@ BAD = {
     bad_parquet_rows: "shape",
     bad_parquet_columns: "name one",
     bad_parquet_missing: "missing",
+    bad_parquet_second_file_of_floats: "1.parquet` must hold whole numbers",
+    bad_parquet_second_file_without_the_column: "1.parquet` has no column `n`",
+    bad_parquet_order_of_names: "order is not certain",
     bad_zarr: "not a readable zarr",
+    bad_zarr_flat: "shape",
     bad_suffix: "neither",
     lambda path: path / "nowhere.npy": "no table",
 }
@@ -180,3 +222,80 @@ def test_values_cut_short_after_the_release_are_found(tmp_path, store):
     with largest.open("r+b") as opened:
         opened.truncate(largest.stat().st_size // 2)
     assert not distributed.verify_stream(tmp_path / "out").ok
+
+
+def test_names_in_the_order_of_their_numbers_are_taken(tmp_path):
+    source = parts(tmp_path, [f"part.{i:02d}.parquet" for i in range(12)], *[counts_of] * 12)
+    memory = mechanism().release(sdp.Table(COUNTS, DOMAIN), seed=7)
+    assert same(distributed.stream_release(mechanism(), source, tmp_path / "o", seed=7), memory)
+
+
+def test_a_chunk_that_cannot_be_read_keeps_the_blocks(tmp_path):
+    """Perhaps the disk was gone for a moment; what was done before is not thrown away."""
+    with pytest.raises(sdp.SubspaceDPError, match="cannot be read"):
+        distributed.stream_release(
+            mechanism(), bad_zarr_chunk(tmp_path), tmp_path / "out", block_cells=CELLS
+        )
+    assert (tmp_path / ".out.unfinished" / "key").exists()
+
+
+def test_a_row_group_that_cannot_be_read_keeps_the_blocks(tmp_path):
+    source = write_partitions(tmp_path)
+
+    def tell(progress):
+        if progress.stage == "second pass":
+            (source / "010.parquet").unlink(missing_ok=True)
+
+    with pytest.raises(sdp.SubspaceDPError, match="cannot be read"):
+        distributed.stream_release(
+            mechanism(), source, tmp_path / "out", block_cells=CELLS, progress=tell
+        )
+    assert (tmp_path / ".out.unfinished" / "key").exists()
+
+
+def test_masked_counts_are_refused(tmp_path):
+    masked = np.ma.masked_equal(COUNTS, 3)
+    with pytest.raises(sdp.SubspaceDPError, match="masked"):
+        distributed.stream_release(mechanism(), masked, tmp_path / "out", block_cells=CELLS)
+    assert list(tmp_path.iterdir()) == []
+    nothing = np.ma.array(COUNTS, mask=False)
+    memory = mechanism().release(sdp.Table(COUNTS, DOMAIN), seed=7)
+    assert same(distributed.stream_release(mechanism(), nothing, tmp_path / "o", seed=7), memory)
+
+
+def test_a_further_parquet_file_is_found(tmp_path):
+    """`values()` reads all files of the folder, so the check must count them."""
+    distributed.stream_release(
+        mechanism(), COUNTS, tmp_path / "out", store="parquet", block_cells=CELLS
+    )
+    files = sorted((tmp_path / "out" / "values").iterdir())
+    files[-1].with_name("part-99999999.parquet").write_bytes(files[-1].read_bytes())
+    found = distributed.verify_stream(tmp_path / "out")
+    assert not found.ok
+    assert any("files for" in check.detail for check in found.checks)
+
+
+@pytest.mark.parametrize("store", ["npy", "parquet", "zarr"])
+def test_a_block_is_synced_before_it_is_entered(tmp_path, store, monkeypatch):
+    """Every file of a block, and the folders that name it, before the journal."""
+    synced, fsync = [], os.fsync
+
+    def watched(file):
+        synced.append(os.readlink(f"/proc/self/fd/{file}"))
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    monkeypatch.setattr(os, "fdatasync", watched)
+    monkeypatch.setattr("subspacedp.distributed.passes.thread_count", lambda: 0)
+    distributed.stream_release(
+        mechanism(), COUNTS, tmp_path / "out", store=store, block_cells=CELLS
+    )
+    entries = [i for i, name in enumerate(synced) if name.endswith("/journal")][1:]
+    assert len(entries) == len(blocks(DOMAIN.shape, CELLS))
+    first = [name.split(".unfinished/")[-1] for name in synced[entries[0] + 1 : entries[1]]]
+    assert first == {
+        "npy": ["values.npy"],
+        "parquet": ["values/part-00000001.writing", "values"],
+        "zarr": ["values.zarr/c/1/0/0", "values.zarr/c/1/0", "values.zarr/c/1",
+                 "values.zarr/c", "values.zarr"],
+    }[store]  # fmt: skip

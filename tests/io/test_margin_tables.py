@@ -11,8 +11,8 @@ import pytest
 from tests.io.test_engines import AREAS, EDGES, ENGINES, people
 from tests.io.test_engines import AXES as PEOPLE
 
-from subspacedp import hold
-from subspacedp.errors import SubspaceDPError
+from subspacedp import LinearInvariants, hold
+from subspacedp.errors import InvariantError, SubspaceDPError
 from subspacedp.io import AxisColumn, open_source, tabulate, tabulate_margins
 from subspacedp.io.bounding import choice_key
 from subspacedp.io.margin_tables import MOST_CELLS, _blocks
@@ -186,3 +186,11 @@ def test_every_engine_counts_and_bounds_margins_alike(engine, tmp_path, request)
         np.add.at(table, tuple(np.array(rows).T), 1)
         assert np.array_equal(query.answers(tables), query.answers(Table(table, domain)))
     assert found.dropped == len(everything) - len(bounded) > 0
+
+
+def test_invariants_that_are_not_margins_are_refused(records):
+    with open_source(records) as source, pytest.raises(InvariantError) as caught:
+        tabulate_margins(source, AXES, QUERY, LinearInvariants(np.ones((1, DOMAIN.size))))
+    assert str(caught.value) == (
+        "A workload of margins can hold margins alone: hold(...), combined with &."
+    )

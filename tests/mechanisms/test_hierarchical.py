@@ -506,6 +506,7 @@ SENTENCES = [
     ({"importance": {"block": 0}}, "At least one level must have an importance above 0."),
     ({"mechanism": "projected"}, "`levels` is for the hierarchical mechanism."),
     ({"budget": sdp.ZCDP(1e9)}, "The budget is so large that no noise would be left"),
+    ({"budget": sdp.ZCDP(1.5e6), "importance": {"county": 1}}, "The budget is so large that no"),
     ({"budget": sdp.ZCDP(1e-30)}, "The budget is too small for counts in 64 bits"),
     ({"budget": sdp.ZCDP(1e-22), "decimals": 0}, "The noise is too large for digits that add up"),
     ({"held": sdp.hold("block", "race")}, "What is held fixes every answer"),

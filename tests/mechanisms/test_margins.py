@@ -3,16 +3,20 @@
 import itertools
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from tests import margin_oracle as oracle
 
 import subspacedp as sdp
-from subspacedp.errors import DomainError, ReleaseError, SubspaceDPError
+from subspacedp.errors import BudgetError, DomainError, ReleaseError, SubspaceDPError
+from subspacedp.mechanisms import margins
+from subspacedp.mechanisms.margins import with_budget
 from subspacedp.noise import Keystream
 from subspacedp.release.files import verify_folder
 from subspacedp.release.rebuild import rebuild_design
+from subspacedp.subspace import plan_contrasts
 
 PLAIN = oracle.plain(2, 3, 4)
 EQUAL, UNEQUAL = oracle.equal_levels(), oracle.unequal_levels()
@@ -475,3 +479,65 @@ def test_tables_that_no_source_determines_are_refused():
     data["tables"] = {"tables": [["a", "b", "c"]], "shares": [2**40]}
     with pytest.raises(ReleaseError, match="do not tell"):
         rebuild_design(data)
+
+
+def test_a_total_that_nobody_alters_is_told_so():
+    release = made((PLAIN, [["a", "b"]], None), decimals=0).release(table_of(PLAIN), seed=1)
+    assert str(release.margin()).endswith("; no neighbouring change alters it, published exactly)")
+    both = release.estimate(np.stack([np.ones(6), np.eye(6)[0]]))
+    assert "; no neighbouring change alters 1 of them, published exactly" in str(both)
+    held = made((PLAIN, [["a", "b"]], sdp.hold()), decimals=0).release(table_of(PLAIN), seed=1)
+    assert "fixed by the invariants (the grand total)" in str(held.margin())
+
+
+def test_a_question_with_a_misspelt_level():
+    release = made(CASES["equal levels"]).release(table_of(EQUAL), seed=1)
+    with pytest.raises(DomainError) as caught:
+        release.where(bb=1)
+    assert str(caught.value) == (
+        "There is no axis or level `bb`; did you mean `b`? There are `l`, `g`, `b`."
+    )
+
+
+@pytest.mark.parametrize("kind", DESIGNS, ids=IDS)
+def test_another_budget_scales_a_design(kind):
+    """The same as designed for it, and accepted by the checks of a certificate."""
+    name, budget, relation = kind
+    parameter = {"ZCDP": "rho", "GaussianDP": "mu"}.get(type(budget).__name__, "epsilon")
+    other = replace(budget, **{parameter: 0.37})
+    for case in CASES.values():
+        scaled, fresh = with_budget(made(case, kind), other), made(case, (name, other, relation))
+        assert scaled.expected_error().total == pytest.approx(
+            fresh.expected_error().total, rel=1e-9
+        )
+        rebuild_design(json.loads(json.dumps(scaled.design.as_dict())))
+
+
+@pytest.mark.parametrize("name", ["optimal", "projected"])
+def test_a_budget_out_of_range_is_refused_also_by_scaling(name):
+    first = made(CASES["two-way"], (name, sdp.GaussianDP(1.0), sdp.ReplaceOne()))
+    for mu in (1e-13, 1e7):
+        with pytest.raises(BudgetError):
+            with_budget(first, sdp.GaussianDP(mu))
+
+
+def test_looking_for_a_budget_splits_it_once(monkeypatch):
+    calls = []
+
+    def counted(*arguments, **options):
+        calls.append(1)
+        return plan_contrasts(*arguments, **options)
+
+    monkeypatch.setattr(margins, "plan_contrasts", counted)
+    query = sdp.Margins(PLAIN, [["a", "b"], ["b", "c"]])
+    for name in ("optimal", "auto"):
+        calls.clear()
+        options = {"mechanism": name, "like": sdp.ZCDP(1.0), "decimals": 0}
+        budget = sdp.budget_for(query, sdp.hold("a"), margin_of_error=5.0, **options)
+        assert len(calls) == 1
+        largest = [
+            sdp.design(query, sdp.hold("a"), sdp.ZCDP(rho), mechanism=name, decimals=0)
+            .accuracy().margin_of_error(0.95).max()
+            for rho in (budget.rho, budget.rho * 0.99)
+        ]  # fmt: skip
+        assert largest[0] <= 5.0 < largest[1]

@@ -22,6 +22,7 @@ from subspacedp.mechanisms import MECHANISMS, compare
 from subspacedp.mechanisms.optimal import inside, with_rows
 from subspacedp.release import verify_folder
 from subspacedp.release.design import Design
+from subspacedp.release.optimality import moved_alike
 from subspacedp.release.rebuild import rebuild_design
 from subspacedp.tables.queries import matrix_sensitivity
 
@@ -416,3 +417,42 @@ def test_a_comparison_counts_errors_by_importance():
     assert errors["optimal"] / found.bound < 1.002
     with pytest.raises(sdp.SubspaceDPError, match="8 positive finite numbers"):
         sdp.compare(query, None, sdp.ZCDP(0.5), importance=[1.0, -1.0])
+
+
+def moves(cells, m, k):
+    """All changes of one person with exactly m records, at most k in a cell."""
+    persons = [u for u in itertools.product(range(k + 1), repeat=cells) if sum(u) == m]
+    return {tuple(np.subtract(u, v)) for u in persons for v in persons}
+
+
+@pytest.mark.parametrize("workload", [False, True])
+@pytest.mark.parametrize(("m", "k"), [(3, 2), (4, 3), (5, 2), (3, 1), (4, 2), (6, 3)])
+@pytest.mark.parametrize("cells", [2, 3, 4])
+def test_as_many_records_move_together_as_have_room(workload, cells, m, k):
+    """With exactly m records a person, those that stay need a place: by brute force."""
+    if cells * k < m:
+        return
+    domain = sdp.Domain([sdp.Axis("a", range(cells))])
+    query = sdp.Margins(domain, ["a"]) if workload else sdp.LinearQuery(np.eye(cells))
+    relation = sdp.ReplaceOne(records=m, per_cell=k, exactly=True)
+    made = sdp.design(query, None, sdp.GaussianDP(1.0), neighbours=relation)
+    changes = moves(cells, m, k)
+    together = max(t for t in range(k + 1) if (t, -t, *(0,) * (cells - 2)) in changes)
+    assert moved_alike(made.design) == together
+    if together == 0:
+        with pytest.raises(ReleaseError):
+            made.optimality()
+        return
+    # Noise s²(I − J/n) has vᵀΣ⁺v = 2t²/s² for v = t(e_i − e_j): s² = 2t² and the trace (n − 1)s².
+    best = 2 * together**2 * (cells - 1)
+    assert made.optimality().bound == pytest.approx(best, rel=1e-3)
+
+
+def test_a_release_where_nobody_can_change_anything_states_no_bound():
+    """Two records of each person, one in each of two cells."""
+    relation = sdp.ReplaceOne(records=2, per_cell=1, exactly=True)
+    domain = sdp.Domain([sdp.Axis("a", range(2))])
+    for query in (sdp.LinearQuery([[1, 0], [0, 1]]), sdp.Margins(domain, ["a"])):
+        made = optimal(query, neighbours=relation)
+        release = made.release(sdp.Table([4, 4], domain), seed=1)
+        assert "optimality" not in json.dumps(release.certificate())

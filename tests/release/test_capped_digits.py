@@ -4,8 +4,21 @@ The residual that is rounded is then noise plus a shift, so a coin can have a va
 """
 
 import numpy as np
+import pytest
+from tests.statistical import proportion_bounds
 
-from subspacedp import AddRemoveOne, Axis, Domain, PureDP, Table, design, hold
+from subspacedp import (
+    ZCDP,
+    AddRemoveOne,
+    Axis,
+    Domain,
+    LinearInvariants,
+    Margins,
+    PureDP,
+    Table,
+    design,
+    hold,
+)
 
 DOMAIN = Domain([Axis("place", ["a", "b", "c"])])
 PROTECTED, ALL = Table([5, 5, 5], DOMAIN), Table([6, 5, 5], DOMAIN)
@@ -33,3 +46,67 @@ def test_a_shifted_residual_has_larger_coins_than_noise_alone():
 def test_the_bound_of_noise_alone_stays_where_nothing_shifts():
     assert _made().design.digits.coin == 1 / 4
     assert design(DOMAIN, hold(), PureDP(12.0), decimals=0).design.digits.coin == 1 / 6
+
+
+BLOCK = Axis("block", range(5), levels={"county": [0, 0, 0, 1, 1]})
+TABLE = Domain([BLOCK, Axis("status", range(3))])
+FEW = np.arange(15).reshape(5, 3) % 4
+SOME = FEW + (np.arange(15).reshape(5, 3) % 5 == 1)  # with the records beyond the bound
+RUNS = 1500
+
+
+def _share_covered(errors, half):
+    """An upper bound on the coverage of every figure that is not fixed."""
+    inside = np.abs(errors) <= half + 1e-9
+    loose = half.reshape(-1) > 0
+    hits = inside.reshape(len(errors), -1).sum(axis=0)[loose]
+    return np.array([proportion_bounds(int(h), len(errors))[1] for h in hits])
+
+
+@pytest.mark.parametrize("decimals", [0, 1])
+@pytest.mark.parametrize("mechanism", ["projected", "hierarchical", "linear"])
+def test_intervals_cover_what_need_not_be_whole(mechanism, decimals):
+    """The true figure is Π_N of the bounded table plus C⁺c, a fraction: no rounding to the grid."""
+    held = hold("block") & hold("county", "status")
+    if mechanism == "linear":
+        held = LinearInvariants(np.kron(np.eye(5, dtype=int), np.ones((1, 3), dtype=int)))
+    made = design(
+        TABLE, held, ZCDP(2.0), decimals=decimals, capped=True,
+        mechanism="projected" if mechanism == "linear" else mechanism,
+    )  # fmt: skip
+    space = made.design.space
+    truth = space.project(FEW * 1.0) + (SOME - space.project(SOME * 1.0))
+    assert np.abs(truth - np.rint(truth)).max() > 0.3
+    protected, everything = Table(FEW, TABLE), Table(SOME, TABLE)
+    values = np.array(
+        [made.release(protected, everything=everything, seed=s).values for s in range(RUNS)]
+    )
+    errors = values - truth
+    half = np.asarray(made.accuracy().margin_of_error(0.95))
+    assert np.all(_share_covered(errors, half) >= 0.95)
+    assert made.design.noise.grid is None
+    release = made.release(protected, everything=everything, seed=0)
+    lower, upper = release.cells().interval(0.95)
+    assert np.all(upper - lower >= 2 * half - 1e-9)
+
+
+@pytest.mark.parametrize("mechanism", ["projected", "optimal"])
+def test_intervals_of_margins_cover_what_need_not_be_whole(mechanism):
+    """The totals of three places share what the held total has beyond the bound."""
+    domain = Domain([Axis("place", range(3)), Axis("sex", range(2))])
+    few = np.array([[2, 3], [4, 1], [0, 5]])
+    some = few + np.array([[1, 0], [0, 0], [0, 0]])
+    query = Margins(domain, [("place",), ("sex",)])
+    made = design(query, hold(), ZCDP(8.0), mechanism=mechanism, decimals=0, capped=True)
+    truth = np.concatenate([few.sum(axis=1) + 1 / 3, few.sum(axis=0) + 1 / 2])
+    protected, everything = Table(few, domain), Table(some, domain)
+    values = np.array(
+        [made.release(protected, everything=everything, seed=s).values for s in range(RUNS)]
+    )
+    half = np.asarray(made.accuracy().margin_of_error(0.95))
+    assert np.all(_share_covered(values - truth, half) >= 0.95)
+    assert made.design.noise.grid is None
+
+
+def test_the_grid_stays_where_nothing_shifts():
+    assert design(DOMAIN, hold(), PureDP(1.0), decimals=1).design.noise.grid == 0.1

@@ -15,7 +15,7 @@ from subspacedp.noise import RoundedGaussian
 from subspacedp.noise.level_noise import LevelNoise
 from subspacedp.noise.words import ReleaseKeys
 from subspacedp.subspace.hierarchy_classes import place_classes
-from subspacedp.subspace.hierarchy_digits import LevelDigits
+from subspacedp.subspace.hierarchy_digits import RUN, LevelDigits, cumulate
 from subspacedp.subspace.hierarchy_estimate import LevelEstimate
 from subspacedp.subspace.hierarchy_split import LevelSplit
 from subspacedp.tables import Margin
@@ -265,6 +265,34 @@ def test_laplace_splits_are_best_on_a_grid():
     assert found.error <= min(error(np.array(s) / 12) for s in grid) * (1 + 1e-6)
 
 
+def test_laplace_splits_do_not_get_stuck():
+    """Leaving levels out one at a time ends with the labels alone here, 13 % above the best."""
+    sizes = [8, 1, 3, 3, 10, 8, 9]
+    first = np.repeat(range(7), sizes)
+    levels = {"b": first, "c": np.array([0, 0, 0, 1, 2, 2, 2])[first], "d": first // 4}
+    domain = Domain([Axis("a", range(42), levels={k: v.tolist() for k, v in levels.items()})])
+    made, _ = both(domain, hold("d"), dict.fromkeys(range(4), 1.0), constrained=True, place=0)
+    split = LevelSplit(tree=made.tree, components=made.dimensions, cells=1, constrained=True,
+                       weights=[1.0, 0.5, 14.9, 0.5, 0.0])  # fmt: skip
+    found = split.best([2.0] * 5, [0, 1, 2, 3], pure=True)
+    assert found.shares[1] == pytest.approx(0.648, abs=0.01)
+    grid = [s for s in itertools.product(range(13), repeat=4) if sum(s) == 12 and s[0]]
+    errors = [split.error([*((np.array(s) / 12) ** 2 / 8.0), 0.0]) for s in grid]
+    assert found.error <= min(errors) * (1 + 1e-6)
+    assert found.error < 0.9 * split.error([1 / 8, 0, 0, 0, 0])
+
+
+@pytest.mark.parametrize("most", [1, 8])
+def test_labels_keep_a_share(monkeypatch, most):
+    """Where only a coarse level counts, by both ways to search."""
+    monkeypatch.setattr("subspacedp.subspace.hierarchy_split.MOST_TRIED", most)
+    split, _ = split_of(PLAIN, None, [0, 0, 1.0, 0, 0], constrained=False)
+    for pure in (False, True):
+        found = split.best([1.0] * 5, [0, 1, 2, 3], pure=pure)
+        assert found.shares[0] >= 0.99e-4
+        assert sum(found.shares) == pytest.approx(1.0)
+
+
 def test_a_split_that_nothing_depends_on():
     split, _ = split_of(PLAIN, hold("state"), [0, 0, 0, 1.0, 1.0], constrained=True)
     with pytest.raises(BudgetError, match=r"^The held totals fix every level that counts"):
@@ -293,7 +321,61 @@ def test_groups_of_one_place_have_one_law(order):
             assert len(seen) < groups.groups or step > 0
 
 
+@pytest.mark.parametrize("constrained", [False, True])
+@pytest.mark.parametrize(("domain", "held"), CASES[:7], ids=lambda v: str(v))
+def test_weights_by_groups_are_those_of_cells(domain, held, constrained):
+    """The noise of every level in every total: one pass on the tree against projecting cells."""
+    for precision in PRECISIONS:
+        made, _ = both(domain, held, precision, constrained=constrained)
+        laws = {s: RoundedGaussian(1.0 / t**0.5) for s, t in precision.items()}
+        noise = LevelNoise(estimate=made, laws=laws)
+        for steps in itertools.product(*[range(axis.depth) for axis in domain.axes]):
+            margin = Margin(domain.cells.axes, steps)
+            for i in range(int(np.prod(margin.shape))):
+                groups = np.zeros(margin.shape)
+                groups.reshape(-1)[i] = 1.0
+                w = np.array(np.broadcast_to(margin.spread(groups), domain.shape))
+                place = tuple(int(p) for p in np.unravel_index(i, margin.shape))
+                by_group = noise.total_law(margin, place, 0).parts
+                for one, other in zip(by_group, noise.parts(noise.inside(w)), strict=True):
+                    a, b = (np.sort(np.repeat(p.weights, p.counts.astype(int)))[::-1]
+                            for p in (one, other))  # fmt: skip
+                    a, b = a[a > 1e-9], b[b > 1e-9]
+                    np.testing.assert_allclose(a, b, rtol=0, atol=1e-9)
+
+
 # ----------------------------------------------------------------------------------------- digits
+
+
+def test_cumulative_sums_stay_exact():
+    """i/3 for a million i: in one run rounding errors add up, with whole parts taken off not."""
+    number = 3_000_000
+    whole, rest = cumulate(np.full((1, number), 1 / 3), 1)
+    i = np.arange(1, number + 1)
+    bound = number * RUN * 2.0**-53
+    # 1/3 in float64 is off by 2**-54 at most, and that adds up as well.
+    off = np.abs((3 * whole - i) + 3 * rest) / 3
+    assert off.max() <= bound + number * 2.0**-54
+    assert np.abs(rest).max() <= 0.5
+    assert np.abs(np.cumsum(np.full(number, 1 / 3)) - i / 3).max() > 20 * bound
+
+
+@pytest.mark.parametrize("shape", [(7,), (255, 2), (2, 256), (257, 3), (3, 70_000)], ids=str)
+def test_cumulative_sums_of_any_length(shape):
+    values = np.random.default_rng(1).integers(-(2**20), 2**20, shape)
+    for axis in range(len(shape)):
+        whole, rest = cumulate(values / 2**21, axis)
+        assert np.array_equal(whole * 2**21 + rest * 2**21, np.cumsum(values, axis=axis))
+
+
+def test_tables_too_large_for_digits_are_refused_before_noise():
+    """Cumulated errors are part of the bound: of so many cells the noise does not matter."""
+    plan = digits_case(PLAIN, hold("state"), 0)
+    plan.check_scale(1.0)
+    cells = Domain([Axis("block", range(2**21)), Axis("other", range(2**12))])
+    large = LevelDigits(null_space(cells, hold()), 0, 0, (0, 1))
+    with pytest.raises(ReleaseError, match=r"^The noise is too large for digits that add up"):
+        large.check_scale(0.5)
 
 
 def digits_case(domain, held, decimals):

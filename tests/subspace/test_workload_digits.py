@@ -1,5 +1,8 @@
 """Digits of many margins: exact in integers, unbiased, with variances that are bounds."""
 
+import math
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -127,3 +130,16 @@ def test_whole_contrasts_stay_as_they_are():
             [digits.round(found, exact, Words(s))[digits.family[-1]] for s in range(200)], axis=0
         )
         assert np.abs(mean - digits.family[-1].sum(table)).max() < 1e-6
+
+
+def test_the_family_of_many_margins_takes_little_memory():
+    """All three-way margins of 16 axes: meets of all with all at once would take 50 MB."""
+    domain = oracle.plain(*(2,) * 16)
+    query = Margins(domain, oracle.all_of_order(domain, 3))
+    digits = WorkloadDigits(oracle.space(query, None), 0)
+    tracemalloc.start()
+    try:
+        assert len(digits.family) == sum(math.comb(16, k) for k in range(4))
+        assert tracemalloc.get_traced_memory()[1] < 10e6
+    finally:
+        tracemalloc.stop()

@@ -6,6 +6,7 @@ from tests import margin_oracle as oracle
 
 from subspacedp.errors import DataError, DomainError, SubspaceDPError
 from subspacedp.tables import AddRemoveOne, Axis, Domain, Margins, MarginTables, ReplaceOne, Table
+from subspacedp.tables.meets import all_meets, meets_with, steps_of
 
 DOMAIN = oracle.unequal_levels()
 QUERY = Margins(DOMAIN, ["l", ["g", "b"], []], [1, 2, 0.5])
@@ -78,8 +79,10 @@ def test_bad_workloads_are_told_in_one_sentence():
     assert "empty level name" in sentence(lambda: Margins(DOMAIN, [["l", ""]]))
     assert "a list of lists" in sentence(lambda: Margins(DOMAIN, "l"))
     assert "a level name or a list" in sentence(lambda: Margins(DOMAIN, [3]))
-    assert "`weights` must be 1 numbers" in sentence(lambda: Margins(DOMAIN, ["l"], [0]))
-    assert "`weights` must be 1 numbers" in sentence(lambda: Margins(DOMAIN, ["l"], [1, 2]))
+    for weights in ([0], [1, 2]):
+        assert sentence(lambda w=weights: Margins(DOMAIN, ["l"], w)) == (
+            "`weights` must have one number from 1e-12 to 1e12 for each margin: 1 in all."
+        )
     assert "needs a `Domain`" in sentence(lambda: Margins([Axis("a", [1])], ["a"]))
     assert "at most 60 axes" in sentence(
         lambda: Margins(Domain([Axis(f"x{i}", range(2)) for i in range(61)]), ["x0"])
@@ -116,3 +119,39 @@ def test_tables_that_contradict_each_other_are_refused_without_a_count():
     assert "did you mean" not in sentence(lambda: MarginTables(DOMAIN, {}))
     with pytest.raises(DomainError):
         MarginTables(DOMAIN, {"zzz": [1]})
+
+
+def test_margins_that_would_have_one_name_are_refused():
+    named = Domain([Axis("total", range(3)), Axis("b", range(2)), Axis("total × b", range(2))])
+    for margins, name in (([[], "total"], "total"), ([["total", "b"], "total × b"], "total × b")):
+        assert f"both be called `{name}`" in sentence(lambda m=margins: Margins(named, m))
+
+
+def test_tables_go_by_names_in_the_order_of_the_axes_once_each():
+    square = Domain([Axis("a", range(2)), Axis("b", range(2))])
+    told = sentence(lambda: MarginTables(square, {("b", "a"): [[1, 2], [3, 4]]}))
+    assert told.startswith("The levels `b × a` must be named in the order of the axes, `a × b`")
+    twice = {"a": [1, 2], ("a",): [1, 2]}
+    assert sentence(lambda: MarginTables(square, twice)) == "The margin `a` is counted twice."
+
+
+def test_tables_must_agree_wherever_two_of_them_know_a_total():
+    """They agree at every single level, and not where two levels meet."""
+    cube = Domain([Axis(name, range(2)) for name in "abcd"])
+    even, odd = np.array([[2, 0], [0, 2]]), np.array([[1, 1], [1, 1]])
+    halves = [np.stack([t, t], axis=-1) for t in (even, odd)]
+    told = sentence(
+        lambda: MarginTables(cube, {("a", "b", "c"): halves[0], ("a", "b", "d"): halves[1]})
+    )
+    assert "disagree on every a × b total" in told
+    MarginTables(cube, {("a", "b", "c"): halves[0], ("a", "b", "d"): halves[0]})
+
+
+def test_meets_are_those_of_all_subsets():
+    three = Domain([Axis("l", range(4), levels={"g": [0, 0, 1, 1]}), Axis("b", range(2))])
+    given = [three.margin("l"), three.margin("g", "b"), three.margin("b")]
+    wanted = {*given, three.margin("g"), three.margin()}
+    assert set(all_meets(given)) == wanted
+    assert len(all_meets(given)) == len(wanted)
+    assert set(meets_with(given[0], steps_of(given[1:]))) == {three.margin("g"), three.margin()}
+    assert meets_with(given[0], steps_of(given)[:0]) == []

@@ -13,11 +13,15 @@ import typer
 from subspacedp.errors import ReleaseError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from subspacedp.distributed import Progress
     from subspacedp.mechanisms import Mechanism
     from subspacedp.publication import Specification
 
 __all__ = ["stream_app"]
+
+INTERRUPTED = 130  # as a shell says it
 
 stream_app = typer.Typer(help="Tables larger than memory, block by block.")
 
@@ -58,17 +62,21 @@ def release(
     mechanism = _mechanism(asked, table)
     section = asked.document.data.counts
     source = asked.source if counts is None else counts
-    target = _target(asked, table, out)
-    with _bar() as tell:
-        made = stream_release(
-            mechanism,
-            source,
-            target,
-            store=store,
-            column=column or (section.value if section is not None and counts is None else None),
-            resume=resume,
-            progress=tell,
-        )
+    target = asked.table(table).folder if out is None else out
+    try:
+        with _telling() as tell:
+            made = stream_release(
+                mechanism,
+                source,
+                target,
+                store=store,
+                column=column or (section.value if section and counts is None else None),
+                resume=resume,
+                progress=tell,
+            )
+    except KeyboardInterrupt:
+        typer.echo(_stopped(target), err=True)
+        raise typer.Exit(INTERRUPTED) from None
     if as_json:
         summary = {
             "folder": str(target),
@@ -91,25 +99,9 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Check a streamed release with its files alone, block by block."""
-    from rich.console import Console
-    from rich.markup import escape
+    from subspacedp.cli.verify import run
 
-    from subspacedp.cli.show import checks_table
-    from subspacedp.distributed import verify_stream
-
-    if not folder.is_dir():
-        raise ReleaseError(f"There is no folder `{folder}`.")
-    result = verify_stream(folder)
-    if as_json:
-        checks = [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in result.checks]
-        report = {"folder": str(folder), "ok": result.ok, "stamp": result.stamp, "checks": checks}
-        print(json.dumps(report))
-    else:
-        console = Console(highlight=False)
-        console.print(checks_table(result))
-        if result.stamp:
-            console.print(f"[bold yellow]{escape(result.stamp)}[/]")
-    raise typer.Exit(0 if result.ok else 1)
+    raise typer.Exit(run(folder, as_json=as_json, streamed=True))
 
 
 @stream_app.command()
@@ -142,6 +134,7 @@ def _mechanism(asked: Specification, name: str | None) -> Mechanism:
         raise SpecificationError(
             f"The table `{table.name}` is streamed by the projected mechanism, without sums."
         )
+    _check_files(asked, name)
     if table.from_data:
         raise SpecificationError("The labels of a large table must be listed, not read off it.")
     return design(
@@ -154,19 +147,57 @@ def _mechanism(asked: Specification, name: str | None) -> Mechanism:
     )
 
 
-def _target(asked: Specification, name: str | None, out: Path | None) -> Path:
-    to = asked.table(name).publish.to
-    if out is not None:
-        return out
-    if to is None:
-        raise ReleaseError("Say where to write: --out, or `publish.to` in the specification.")
-    return asked.folder / to
+def _check_files(asked: Specification, name: str | None) -> None:
+    """All cells and no further files: what else a specification may ask for is refused."""
+    from subspacedp.publication import SpecificationError
+
+    publish = asked.table(name).publish
+    wanted = {
+        "publish.cells: false": not publish.cells,
+        "publish.margins": bool(publish.margins),
+        "publish.non_negative": publish.non_negative,
+        "publish.sign": asked.document.publish.sign is not None,
+    }
+    for key, given in wanted.items():
+        if given:
+            raise SpecificationError(
+                f"A streamed release has all cells and no further files: leave out `{key}`."
+            )
+
+
+def _stopped(target: Path) -> str:
+    from subspacedp.distributed.commit import unfinished_folder
+
+    if unfinished_folder(target).is_dir():
+        return "Stopped; go on with --resume, or destroy it with `stream discard`."
+    return "Stopped; the release is in place." if target.exists() else "Stopped before it began."
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[Progress], None]]:
-    """A bar on standard error with the time left."""
+def _telling() -> Iterator[Callable[[Progress], None]]:
+    """Progress on standard error: a bar in a terminal, else a line for every tenth."""
     from rich.console import Console
+
+    console = Console(stderr=True, highlight=False)
+    if console.is_terminal:
+        with _bar(console) as tell:
+            yield tell
+        return
+    last: tuple[str, int] | None = None
+
+    def tell_line(progress: Progress) -> None:
+        nonlocal last
+        now = (progress.stage, 10 * progress.done // max(progress.total, 1))
+        if now != last:
+            typer.echo(str(progress), err=True)
+        last = now
+
+    yield tell_line
+
+
+@contextmanager
+def _bar(console: Console) -> Iterator[Callable[[Progress], None]]:
+    """A bar with the time left."""
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
 
@@ -176,7 +207,7 @@ def _bar() -> Iterator[Callable[[Progress], None]]:
         TextColumn("{task.percentage:>3.0f} %"),
         TextColumn("[dim]{task.fields[left]}[/]"),
     )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Bar(*columns, console=console, transient=True) as bar:
         task = bar.add_task("starting", total=None, left="")
 
         def tell(progress: Progress) -> None:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from subspacedp.distributed.agents import Privatised, privatize, privatize_share
     from subspacedp.distributed.collect import collect
+    from subspacedp.distributed.commit import discard
     from subspacedp.distributed.dask_release import DaskRelease, release_dask
     from subspacedp.distributed.dealer import DealtShare, deal, read_share
     from subspacedp.distributed.partition import Partition
     from subspacedp.distributed.parts import Part
     from subspacedp.distributed.plan import AgentPlan, make_plan
     from subspacedp.distributed.progress import Progress
-    from subspacedp.distributed.resume import discard
     from subspacedp.distributed.secret import Secret, make_secret, read_secret
     from subspacedp.distributed.streamed import StreamedRelease, load_stream, verify_stream
     from subspacedp.distributed.streaming import stream_release
@@ -45,13 +45,13 @@ __all__ = [
 _HOME = {
     "distributed.agents": ["Privatised", "privatize", "privatize_share"],
     "distributed.collect": ["collect"],
+    "distributed.commit": ["discard"],
     "distributed.dask_release": ["DaskRelease", "release_dask"],
     "distributed.dealer": ["DealtShare", "deal", "read_share"],
     "distributed.partition": ["Partition"],
     "distributed.parts": ["Part"],
     "distributed.plan": ["AgentPlan", "make_plan"],
     "distributed.progress": ["Progress"],
-    "distributed.resume": ["discard"],
     "distributed.streamed": ["StreamedRelease", "load_stream", "verify_stream"],
     "distributed.streaming": ["stream_release"],
     "distributed.secret": ["Secret", "make_secret", "read_secret"],

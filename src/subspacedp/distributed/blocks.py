@@ -7,6 +7,7 @@ in memory.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -93,7 +94,7 @@ def noise_totals(design: Design, noise: CellNoise, box: Box, totals: Int64Array)
     held = margins_of(design)
     if not held.margins:
         return
-    buffer = np.empty(min(PIECE, box.size), np.int64)
+    buffer = _room(min(PIECE, box.size))
     for part in box.split(PIECE):
         starts, length = part.runs(design.query.shape)
         plan, own = RowPlan(held.margins, part), buffer[: part.size]
@@ -111,6 +112,16 @@ def cells_of(plan: RowPlan, stretch: tuple[int, int, int, int]) -> tuple[int, in
     """Where a stretch of a box begins and ends among its cells."""
     first, last, lo, hi = stretch
     return first * plan.row + lo, (last - 1) * plan.row + hi
+
+
+_KEPT = threading.local()
+
+
+def _room(size: int) -> Int64Array:
+    """Memory of this thread, kept for its next box: fresh memory costs as much as the sums."""
+    if getattr(_KEPT, "room", np.empty(0)).size < size:
+        _KEPT.room = np.empty(size, np.int64)
+    return _KEPT.room[:size]  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=8)
@@ -187,6 +198,10 @@ class BoxFacts:
 
 def whole_counts(values: npt.NDArray[Any], out: Int64Array) -> None:
     """Whole numbers of any type as int64."""
+    if values.dtype.kind not in "iu" or values.size != out.size:
+        raise DataError("A block of the table does not have a whole number for each of its cells.")
+    if np.ma.is_masked(values):
+        raise DataError("Some counts are masked: missing.")
     if values.dtype == np.uint64 and values.size and int(values.max()) > MAX_TOTAL:
         raise DataError("The counts must sum to at most 2**62.")
     np.copyto(out, values.reshape(-1), casting="unsafe")

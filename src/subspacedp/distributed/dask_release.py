@@ -16,21 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from subspacedp.distributed.blocks import (
-    PIECE,
-    BoxFacts,
-    Reconstruction,
-    add_totals,
-    empty_totals,
-    margins_of,
-    noise_totals,
-    read_design,
-    split_totals,
-    whole_counts,
+from subspacedp.distributed.blocks import margins_of, read_design, split_totals
+from subspacedp.distributed.dask_tasks import (
+    Tasks,
+    WorkerKeys,
+    first,
+    noise_of,
+    reconstruction_of,
+    second,
+    tag_of,
+    unchanged,
+    values_of,
 )
-from subspacedp.distributed.cell_noise import CellNoise
 from subspacedp.distributed.stores import NPY, NpyFile, check_kind
 from subspacedp.distributed.streamed import CERTIFICATE, READ, StreamedRelease, load_stream
 from subspacedp.distributed.streaming import release_keys
@@ -38,7 +36,6 @@ from subspacedp.errors import DataError, ReleaseError
 from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms import Mechanism
 from subspacedp.mechanisms.base import package_version
-from subspacedp.noise import Keystream, ReleaseKeys
 from subspacedp.parallel import compiled
 from subspacedp.privacy import Guarantee
 from subspacedp.release import Design, Release, new_folder
@@ -46,36 +43,6 @@ from subspacedp.release.certificate import certificate_text
 from subspacedp.tables.boxes import Box, blocks
 
 __all__ = ["DaskRelease", "WorkerKeys", "release_dask"]
-
-Int64Array = npt.NDArray[np.int64]
-AT_ONCE = 8  # totals that one task adds up
-
-
-class WorkerKeys:
-    """The subkeys of one release, raw, for workers: unlike any other key here it can be pickled.
-
-    Whoever has one can compute the noise of every cell and take it out of what is published. It is
-    part of the tasks, so it reaches the scheduler and every worker, through whatever network is
-    between them: all of these must be trusted with the confidential table itself (which they read
-    anyway), connections that leave a machine need TLS, and no graph that holds it may be stored or
-    shown. `release_dask` keeps it out of the names of tasks and out of what it returns.
-    """
-
-    def __init__(self, keys: ReleaseKeys, law: Any) -> None:
-        purposes = ["dither"]
-        for i in range(len(law.components())):
-            purposes += [f"noise/{i}", f"refinement/{i}"]
-        self._raw = {purpose: keys.subkey(purpose) for purpose in purposes}
-
-    def stream(self, purpose: str) -> Keystream:
-        """The keystream of one purpose."""
-        return Keystream(self._raw[purpose])
-
-    def __repr__(self) -> str:
-        return "WorkerKeys(keys hidden)"
-
-    def __dask_tokenize__(self) -> str:
-        raise TypeError("keys are secret: no name is derived from them")
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -160,9 +127,12 @@ def release_dask(mechanism: Mechanism, array: Any, *, seed: int | None = None) -
     ----------
     1. Values and held totals are those of `mechanism.release` with the same keys, bit for bit,
        for any chunks and any scheduler.
-    2. Everything is computed before it returns, each chunk from one reading of the array. Nothing
-       that is returned can make values again: a graph that could would put the same noise on
-       whatever the table says by then, and two such releases tell their difference.
+    2. Everything is computed before it returns. Each chunk of the result is of one reading, the one
+       that was tagged. Where a cluster loses results and computes them again, from the array as it
+       is by then, a chunk that reads differently is refused: the same noise on two tables tells
+       their difference.
+    3. Neither keys nor the confidential table can be reached from the array that is returned. The
+       scheduler of a cluster keeps the tasks, and the keys in them, as long as that array lives.
 
     Notes
     -----
@@ -176,16 +146,20 @@ def release_dask(mechanism: Mechanism, array: Any, *, seed: int | None = None) -
     worker = WorkerKeys(keys, design.law)
     boxes = _boxes(table.chunks)
     shared = dask.delayed(design, pure=False, traverse=False)
-    task = _Tasks(dask.delayed)
-    residual = task.sum([task.call(_noise, shared, worker, box) for box in boxes])
-    reconstruct = task.call(_reconstruction, shared, residual)
+    task = Tasks(dask.delayed)
+    residual = task.sum([task.call(noise_of, shared, worker, box) for box in boxes])
+    reconstruct = task.call(reconstruction_of, shared, residual)
     chunks = list(table.to_delayed().ravel())
     pairs = [
-        task.call(_values, reconstruct, worker, box, chunk)
+        task.call(values_of, reconstruct, worker, box, chunk)
         for box, chunk in zip(boxes, chunks, strict=True)
     ]
-    values = [task.call(_first, pair) for pair in pairs]
-    facts = task.sum([task.call(_second, pair) for pair in pairs])
+    pairs = list(dask.persist(*pairs))
+    tags = dask.compute(*(task.call(tag_of, pair) for pair in pairs))
+    # Whatever is computed again from here on is refused unless it reads what was tagged.
+    kept = [task.call(unchanged, pair, tag) for pair, tag in zip(pairs, tags, strict=True)]
+    values = [task.call(first, pair) for pair in kept]
+    facts = task.sum([task.call(second, pair) for pair in kept])
     *values, facts = dask.persist(*values, facts)
     totals, seen = facts.compute()
     seen.check(mechanism)
@@ -224,73 +198,6 @@ def _boxes(chunks: Sequence[Sequence[int]]) -> list[Box]:
         Box(tuple(lo for lo, _ in place), tuple(hi for _, hi in place))
         for place in product(*stretches)
     ]
-
-
-class _Tasks:
-    """Tasks without names that depend on their arguments."""
-
-    def __init__(self, delayed: Any) -> None:
-        self._delayed = delayed
-
-    def call(self, function: Any, *arguments: Any) -> Any:
-        return self._delayed(function, pure=False, traverse=False)(*arguments)
-
-    def sum(self, parts: list[Any]) -> Any:
-        """Add up, a few at a time, so that no task holds many tables of totals."""
-        while len(parts) > 1:
-            groups = [parts[i : i + AT_ONCE] for i in range(0, len(parts), AT_ONCE)]
-            parts = [self.call(_add, *group) for group in groups]
-        return parts[0]
-
-
-def _noise(design: Design, keys: WorkerKeys, box: Box) -> tuple[Int64Array, BoxFacts]:
-    """C·noise of one chunk; no data are read."""
-    totals = empty_totals(margins_of(design))
-    if box.size:
-        noise_totals(design, CellNoise(design.law, keys), box, totals)
-    return totals, BoxFacts()
-
-
-def _add(*parts: tuple[Int64Array, BoxFacts]) -> tuple[Int64Array, BoxFacts]:
-    totals, facts = parts[0][0].copy(), parts[0][1]
-    for more, seen in parts[1:]:
-        totals += more
-        facts = facts + seen
-    return totals, facts
-
-
-def _reconstruction(design: Design, noise: tuple[Int64Array, BoxFacts]) -> Reconstruction:
-    made = Reconstruction(design, split_totals(margins_of(design), noise[0]))
-    made.prepare()
-    return made
-
-
-def _values(
-    reconstruction: Reconstruction, keys: WorkerKeys, box: Box, chunk: npt.NDArray[Any]
-) -> tuple[npt.NDArray[Any], tuple[Int64Array, BoxFacts]]:
-    """Values of one chunk, with the held totals of its counts."""
-    design = reconstruction.design
-    held, noise = margins_of(design), CellNoise(design.law, keys)
-    counts = np.empty(box.size, np.int64)
-    whole_counts(np.ascontiguousarray(chunk), counts)
-    totals, facts = empty_totals(held), BoxFacts()
-    if not box.size:
-        return np.empty(box.shape, reconstruction.dtype), (totals, facts)
-    starts, length = box.runs(design.query.shape)
-    add_totals(held, box, counts, totals)
-    for at in range(0, box.size, PIECE):
-        facts = facts + BoxFacts.of(counts[at : at + PIECE])
-    noise.add(starts, length, counts, counts)
-    values = reconstruction.apply(counts, box, keys.stream("dither"))
-    return values.reshape(box.shape), (totals, facts)
-
-
-def _first(pair: tuple[Any, Any]) -> Any:
-    return pair[0]
-
-
-def _second(pair: tuple[Any, Any]) -> Any:
-    return pair[1]
 
 
 def _assembled(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.distributed.blocks import whole_counts
+from subspacedp.distributed.commit import sync_folder
 from subspacedp.distributed.stores import first_cell
 from subspacedp.errors import DataError, ReleaseError
 from subspacedp.tables.boxes import Box
 
-__all__ = ["ParquetFolder", "ParquetSource", "rows_of_first"]
+__all__ = ["ParquetFolder", "ParquetSource", "check_files", "rows_of_first"]
 
 Int64Array = npt.NDArray[np.int64]
 VALUE = "value"
@@ -30,19 +32,27 @@ class ParquetSource:
 
         self._path = path
         self._files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+        if self._files != sorted(self._files, key=_by_number):
+            raise DataError(
+                f"The files of `{path}` have numbers of different lengths in their names, so their "
+                "order is not certain; fill them up with zeros."
+            )
+        schemas: list[tuple[Path, Any]] = []
         groups, starts, at = [], [0], 0
         try:
             for file in self._files:
                 meta = pq.read_metadata(file)
+                schemas.append((file, meta.schema.to_arrow_schema()))
                 for i in range(meta.num_row_groups):
                     groups.append((file, i))
                     at += meta.row_group(i).num_rows
                     starts.append(at)
-            schema = pq.read_schema(self._files[0])
         except (OSError, pa.ArrowException):
             raise DataError(f"`{path}` is not readable Parquet.") from None
         self._groups, self._starts = groups, np.array(starts, np.int64)
-        self._column = _column(schema, column, path)
+        self._column = _column(schemas[0][1], column, path)
+        for file, schema in schemas:
+            _column(schema, self._column, file)  # every file has it, as whole numbers
         self._last = threading.local()  # the row group that each thread read last
 
     @property
@@ -80,7 +90,7 @@ class ParquetSource:
             with pq.ParquetFile(file) as opened:
                 column = opened.read_row_group(group, columns=[self._column])[self._column]
         except (OSError, pa.ArrowException):
-            raise DataError(f"`{file}` cannot be read.") from None
+            raise DataError(f"`{file}` cannot be read.", changed=True) from None
         if column.null_count:
             raise DataError(f"{column.null_count} counts of a row group are missing.")
         values = column.to_numpy()
@@ -100,6 +110,11 @@ def _column(schema: Any, asked: str | None, path: Path) -> str:
     if name not in whole:
         raise DataError(f"Column `{name}` of `{path}` must hold whole numbers.")
     return name
+
+
+def _by_number(file: Path) -> list[tuple[int, str]]:
+    """Sorts names as a person would: part.2 before part.10."""
+    return [(int(p), "") if p.isdigit() else (-1, p) for p in re.split(r"(\d+)", file.name)]
 
 
 class ParquetFolder:
@@ -130,6 +145,7 @@ class ParquetFolder:
             file.flush()
             os.fsync(file.fileno())
         scratch.replace(final)
+        sync_folder(self._path)
 
     def read(self, number: int, box: Box) -> npt.NDArray[Any]:
         """The values of a block."""
@@ -151,6 +167,9 @@ class ParquetFolder:
 
         return pyarrow.dataset.dataset(sorted(map(str, self._path.glob("*.parquet"))))
 
+    def close(self) -> None:
+        """No file stays open between calls."""
+
     def _file(self, number: int) -> Path:
         return self._path / f"part-{number:08d}.parquet"
 
@@ -164,3 +183,10 @@ def rows_of_first(folder: Path) -> int:
         return max(1, int(pq.read_metadata(min(folder.glob("*.parquet"))).num_rows))
     except (OSError, ValueError, pa.ArrowException):
         raise ReleaseError(f"`{folder}` has no readable first file.") from None
+
+
+def check_files(folder: Path, number: int) -> None:
+    """An error unless the folder has one file a block and no other: all are read as one table."""
+    found = sum(1 for _ in folder.glob("*.parquet"))
+    if found != number:
+        raise ReleaseError(f"`{folder}` has {found} files for {number} blocks.")

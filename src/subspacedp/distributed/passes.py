@@ -36,6 +36,7 @@ from subspacedp.tables.boxes import Box
 __all__ = ["SecondPass", "first_pass", "source_changed"]
 
 Int64Array = npt.NDArray[np.int64]
+ROOMS = 1 << 29  # bytes for the blocks of all threads together, on a machine of many processors
 
 
 def source_changed(target: Path) -> DataError:
@@ -97,28 +98,32 @@ class SecondPass:
 
     def run(self, boxes: list[Box]) -> None:
         """All blocks; one thread more than processors, so that none waits for the disk."""
-        workers = min(len(boxes), thread_count() + 1)
         longest = max(box.size for box in boxes)
+        workers = min(len(boxes), thread_count() + 1, max(2, ROOMS // (8 * longest)))
         partial: list[Int64Array] = []
 
         def work(item: tuple[int, Box]) -> None:
-            if not hasattr(self._local, "room"):
-                self._local.room = np.empty(longest, np.int64)
-                self._local.totals = empty_totals(self.held)
-                with self._lock:
-                    partial.append(self._local.totals)
             try:
+                if not hasattr(self._local, "room"):
+                    self._local.room = np.empty(longest, np.int64)
+                    self._local.totals = empty_totals(self.held)
+                    with self._lock:
+                        partial.append(self._local.totals)
                 self._block(*item)
             except BaseException:
-                with self._order:
-                    self._failed = True
-                    self._order.notify_all()
+                self._stop()
                 raise
 
-        _each(work, list(enumerate(boxes)), workers)
+        _each(work, enumerate(boxes), workers, self._stop)
         for part in partial:
             self.totals += part
         self.facts.check(self.mechanism)
+
+    def _stop(self) -> None:
+        """Let no thread wait for a block that will not come."""
+        with self._order:
+            self._failed = True
+            self._order.notify_all()
 
     def _block(self, number: int, box: Box) -> None:
         counts: Int64Array = self._local.room[: box.size]
@@ -131,7 +136,7 @@ class SecondPass:
         )
         self._hash(number, values)
         with self._lock:
-            self.report.add(box.size)
+            self.report.add(box.size, again=known is not None)
 
     def _release(self, number: int, box: Box, counts: Int64Array) -> npt.NDArray[Any]:
         """Measure, reconstruct and write a block, in the memory of its counts."""
@@ -181,14 +186,25 @@ class SecondPass:
             self._order.notify_all()
 
 
-def _each(work: Callable[[Any], None], items: Iterable[Any], workers: int) -> None:
-    """Call `work` on all items, in their order, by some threads; the first error ends it."""
+def _each(
+    work: Callable[[Any], None],
+    items: Iterable[Any],
+    workers: int,
+    stop: Callable[[], None] = lambda: None,
+) -> None:
+    """Call `work` on all items, in their order, by some threads; the first error ends it.
+
+    So does an interrupt; `stop` then tells what is under way not to wait for what will not come.
+    """
+    pending = []
     with ThreadPoolExecutor(max(1, workers)) as pool:
-        pending = [pool.submit(work, item) for item in items]
         try:
+            for item in items:
+                pending.append(pool.submit(work, item))
             for one in pending:
                 one.result()
         except BaseException:
+            stop()
             for one in pending:
                 one.cancel()
             raise

@@ -49,18 +49,25 @@ class Reporter:
 
     def __init__(self, tell: Tell | None, cells: int) -> None:
         self._tell, self._cells = tell, cells
-        self._begun = self._stage_begun = time.monotonic()
-        self._stage, self._after, self._done = "", 0.0, 0
+        self._begun = self._since = time.monotonic()
+        self._stage, self._after, self._done, self._own = "", 0.0, 0, 0
 
     def begin(self, stage: str, *, after: float = 0.0) -> None:
         """Start a stage; `after` is the cost of what follows it, in stages like this one."""
-        self._stage, self._after, self._done = stage, after, 0
-        self._stage_begun = time.monotonic()
+        self._stage, self._after, self._done, self._own = stage, after, 0, 0
+        self._since = time.monotonic()
         self._report()
 
-    def add(self, cells: int) -> None:
-        """So many more cells are done."""
+    def add(self, cells: int, *, again: bool = False) -> None:
+        """So many more cells are done; `again` where an earlier run had done them already.
+
+        The time left is told by what this run does, from the last such cells on.
+        """
         self._done += cells
+        if again:
+            self._own, self._since = 0, time.monotonic()
+        else:
+            self._own += cells
         self._report()
 
     def _report(self) -> None:
@@ -68,8 +75,8 @@ class Reporter:
             return
         now = time.monotonic()
         left = None
-        if self._done:
-            each = (now - self._stage_begun) / self._done
+        if self._own:
+            each = (now - self._since) / self._own
             left = each * (self._cells - self._done + self._after * self._cells)
         self._tell(Progress(self._stage, self._done, self._cells, now - self._begun, left))
 

@@ -13,56 +13,43 @@ summed up again from the source, which shows at the same time that it is still t
 
 from __future__ import annotations
 
+import errno
+import hmac
 import json
 import os
 import shutil
 import tempfile
 import threading
-from contextlib import suppress
 from dataclasses import dataclass, field
+from hmac import compare_digest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.distributed.commit import (
+    CERTIFICATE,
+    JOURNAL,
+    KEY,
+    NOFOLLOW,
+    PLAN,
+    destroy_key,
+    hold_folder,
+    let_go,
+    put_in_place,
+    sync_folder,
+    unfinished_folder,
+)
 from subspacedp.errors import ReleaseError
 from subspacedp.noise import ReleaseKeys
 from subspacedp.noise.words import KEY_BYTES
 from subspacedp.release.folders import check_new_folder
 
-__all__ = ["BlockTags", "Workspace", "discard", "unfinished_folder"]
+__all__ = ["BlockTags", "Workspace"]
 
 FORMAT = "subspacedp unfinished release 1"
-PLAN, KEY, JOURNAL, CERTIFICATE = "plan.json", "key", "journal", "certificate.json"
-
-
-def unfinished_folder(target: Path) -> Path:
-    """Where a release to a folder is while it is not finished."""
-    return target.parent / f".{target.name}.unfinished"
-
-
-def discard(target: str | os.PathLike[str]) -> bool:
-    """Destroy the key and the blocks of an unfinished release; whether there was one."""
-    folder = unfinished_folder(Path(target))
-    if not folder.is_dir():
-        return False
-    lock = _lock(folder)
-    destroy_key(folder)
-    shutil.rmtree(folder, ignore_errors=True)
-    _unlock(lock)
-    return True
-
-
-def destroy_key(folder: Path) -> None:
-    """Overwrite the sealed key, then remove it."""
-    path = folder / KEY
-    with suppress(FileNotFoundError):
-        with path.open("r+b") as file:
-            file.write(bytes(path.stat().st_size))
-            file.flush()
-            os.fsync(file.fileno())
-        path.unlink()
+NONCE, TAG = 12, 16  # bytes
 
 
 class BlockTags:
@@ -76,15 +63,13 @@ class BlockTags:
 
     def make(self, purpose: str, number: int, content: npt.NDArray[Any]) -> str:
         """The tag of a block's content."""
-        nonce = os.urandom(12)
+        nonce = os.urandom(NONCE)
         return (nonce + self._tag(nonce, purpose, number, content)).hex()
 
     def fits(self, tag: str, purpose: str, number: int, content: npt.NDArray[Any]) -> bool:
         """Whether it is the tag of this content."""
-        from hmac import compare_digest
-
         raw = bytes.fromhex(tag)
-        return compare_digest(raw[12:], self._tag(raw[:12], purpose, number, content))
+        return compare_digest(raw[NONCE:], self._tag(raw[:NONCE], purpose, number, content))
 
     def _tag(self, nonce: bytes, purpose: str, number: int, content: npt.NDArray[Any]) -> bytes:
         from cryptography.hazmat.primitives.ciphers import Cipher
@@ -121,20 +106,24 @@ class Workspace:
         """Start anew: the folder, the sealed key, the plan."""
         check_new_folder(target)
         folder = unfinished_folder(target)
-        text = json.dumps({"format": FORMAT, "release_id": keys.release_id, **plan}, indent=1)
-        scratch: Path | None = None
+        stated = {"format": FORMAT, "release_id": keys.release_id, **plan}
+        text = json.dumps({**stated, "seal": _seal(keys, stated)}, indent=1)
+        scratch, lock = None, -1
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
             for name, content in ((KEY, keys.master), (JOURNAL, b""), (PLAN, text.encode())):
                 _write_new(scratch / name, content)
-            _sync_folder(scratch)
-            lock = _lock(scratch)
+            sync_folder(scratch)
+            lock = hold_folder(scratch)
             os.rename(scratch, folder)  # complete or not at all; a folder with files stays
-        except OSError as error:
+        except BaseException as error:
+            let_go(lock)
             if scratch is not None:
                 destroy_key(scratch)
                 shutil.rmtree(scratch, ignore_errors=True)
+            if not isinstance(error, OSError):
+                raise
             if folder.is_dir():
                 raise ReleaseError(
                     f"A release to `{target}` was begun and is not finished; resume it, or discard "
@@ -149,11 +138,11 @@ class Workspace:
         """Go on where an earlier run stopped."""
         check_new_folder(target)
         folder = unfinished_folder(target)
-        lock = _lock(folder)
+        lock = hold_folder(folder)
         try:
-            keys, plan, done = _read_unfinished(target, context)
+            keys, plan, done = _read_unfinished(target, lock, context)
         except BaseException:
-            _unlock(lock)
+            let_go(lock)
             raise
         return cls(target, folder, keys, plan, done, lock)
 
@@ -162,7 +151,9 @@ class Workspace:
         with self._writing:
             if self._journal is None:
                 self._journal = os.open(self.folder / JOURNAL, os.O_WRONLY | os.O_APPEND)
-            os.write(self._journal, f"{number} {read} {written}\n".encode("ascii"))
+            line = f"{number} {read} {written}\n".encode("ascii")
+            if os.write(self._journal, line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(self._journal)
 
     def commit(self, certificate: str) -> None:
@@ -181,7 +172,7 @@ class Workspace:
         if self._journal is not None:
             os.close(self._journal)
             self._journal = None
-        _unlock(self.lock)
+        let_go(self.lock)
         self.lock = -1
 
     def __repr__(self) -> str:
@@ -189,23 +180,16 @@ class Workspace:
 
 
 def _read_unfinished(
-    target: Path, context: bytes
+    target: Path, lock: int, context: bytes
 ) -> tuple[ReleaseKeys, dict[str, Any], dict[int, tuple[str, str]]]:
     """Key, plan and journal of an unfinished release, if it is one of this design."""
     folder = unfinished_folder(target)
     try:
-        plan = json.loads((folder / PLAN).read_text("utf-8"))
-        state = (folder / KEY).stat()
-        master = (folder / KEY).read_bytes()
-        journal = (folder / JOURNAL).read_bytes()
+        plan = json.loads(_read_inside(folder, lock, PLAN)[0])
+        master, state = _read_inside(folder, lock, KEY)
+        journal, _ = _read_inside(folder, lock, JOURNAL)
         journal = journal[: journal.rfind(b"\n") + 1]  # the last line may have been cut short
-        os.truncate(folder / JOURNAL, len(journal))
-        done = {
-            int(number): (read, written)
-            for number, read, written in (
-                line.decode("ascii").split() for line in journal.splitlines()
-            )
-        }
+        done = dict(_entry(line) for line in journal.decode("ascii").splitlines())
         release_id = str(plan["release_id"])
     except (OSError, ValueError, KeyError, TypeError):
         raise ReleaseError(
@@ -225,70 +209,42 @@ def _read_unfinished(
         raise ReleaseError(
             f"The key of the unfinished release to `{target}` is damaged; discard it."
         )
-    return ReleaseKeys(master, release_id, context), plan, done
+    keys = ReleaseKeys(master, release_id, context)
+    if not compare_digest(str(plan.pop("seal", "")).encode(), _seal(keys, plan).encode()):
+        raise ReleaseError(
+            f"The key of the unfinished release to `{target}` is not the one it was begun with, or "
+            "its plan was altered; discard it and begin anew."
+        )
+    os.truncate(folder / JOURNAL, len(journal))
+    return keys, plan, done
 
 
-def is_complete(target: Path) -> bool:
-    """Whether everything is written and only the last steps of `commit` are missing."""
-    return (unfinished_folder(target) / CERTIFICATE).is_file()
+def _read_inside(folder: Path, lock: int, name: str) -> tuple[bytes, os.stat_result]:
+    """A file of the very folder that is held, whatever its name leads to by now."""
+    flags = os.O_RDONLY | NOFOLLOW
+    file = os.open(name, flags, dir_fd=lock) if lock >= 0 else os.open(folder / name, flags)
+    with open(file, "rb") as opened:
+        return opened.read(), os.fstat(file)
 
 
-def finish(target: Path) -> None:
-    """Do the last steps of a release that was stopped within them."""
-    lock = _lock(unfinished_folder(target))
-    put_in_place(target)
-    _unlock(lock)
+def _entry(line: str) -> tuple[int, tuple[str, str]]:
+    """A line of the journal: the block, and its tags."""
+    number, read, written = line.split()
+    if {len(bytes.fromhex(tag)) for tag in (read, written)} != {NONCE + TAG}:
+        raise ValueError("not a tag")
+    return int(number), (read, written)
 
 
-def put_in_place(target: Path) -> None:
-    """The last steps: the key goes first, then what a reader does not need, then the name."""
-    folder = unfinished_folder(target)
-    destroy_key(folder)
-    for name in (JOURNAL, PLAN):
-        (folder / name).unlink(missing_ok=True)
-    _sync_folder(folder)
-    folder.chmod(0o755)
-    check_new_folder(target)  # renaming would take the place of an empty folder
-    os.rename(folder, target)
-    _sync_folder(target.parent)
+def _seal(keys: ReleaseKeys, stated: dict[str, Any]) -> str:
+    """Binds the plan to the key: another key, or a key that was overwritten, does not fit it."""
+    text = json.dumps(stated, sort_keys=True).encode()
+    return hmac.new(keys.subkey("plan"), text, "sha256").hexdigest()
 
 
 def _write_new(path: Path, content: bytes) -> None:
     """A new file that its owner alone can read, on disk when this returns."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os.write(file, content)
+    with open(file, "wb") as opened:
+        opened.write(content)
+        opened.flush()
         os.fsync(file)
-    finally:
-        os.close(file)
-
-
-def _sync_folder(folder: Path) -> None:
-    with suppress(OSError):  # not every system lets a folder be opened
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def _lock(folder: Path) -> int:
-    """Hold the folder; an error while another process does."""
-    try:
-        import fcntl
-    except ImportError:  # a system without such locks
-        return -1
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise ReleaseError(
-            f"Another process is working on the unfinished release in `{folder}`."
-        ) from None
-    return handle
-
-
-def _unlock(handle: int) -> None:
-    if handle >= 0:
-        os.close(handle)

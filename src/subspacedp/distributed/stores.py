@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import threading
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
@@ -57,6 +58,9 @@ class Store(Protocol):
 
     def open(self) -> Any:
         """All values as an array that is read when asked for."""
+
+    def close(self) -> None:
+        """Let go of open files."""
 
 
 def open_source(source: Any, column: str | None = None) -> Source:
@@ -195,15 +199,25 @@ class NpySource:
         at = self._header.offset + first_cell(box, shape) * kind.itemsize
         same = kind == np.dtype("<i8") and out.dtype == kind
         room = out if same else np.empty(box.size, kind)
-        if _read(self._file, room, at) < room.nbytes:
-            raise DataError(f"`{self._path}` became shorter while it was read.")
+        try:
+            whole = _read(self._file, room, at) == room.nbytes
+        except OSError as error:
+            raise DataError(
+                f"`{self._path}` cannot be read: {error.strerror}.", changed=True
+            ) from None
+        if not whole:
+            raise DataError(f"`{self._path}` became shorter while it was read.", changed=True)
         if not same:
             whole_counts(room, out)
 
-    def __del__(self) -> None:
+    def close(self) -> None:
+        """Let go of the file."""
         file = self.__dict__.pop("_file", None)
         if file is not None:
             os.close(file)
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class NpyFile:
@@ -213,6 +227,7 @@ class NpyFile:
         self._path, self._shape, self._dtype = path, shape, dtype.newbyteorder("<")
         self._file: int | None = None
         self._offset = 0
+        self._opening = threading.Lock()
 
     def create(self) -> None:
         """An empty file of the full length."""
@@ -254,14 +269,21 @@ class NpyFile:
         return np.load(self._path, mmap_mode="r")
 
     def _open(self) -> int:
-        if self._file is None:
-            self._offset = _NpyHeader(self._path).offset
-            self._file = os.open(self._path, os.O_RDWR if os.access(self._path, os.W_OK) else 0)
-        return self._file
+        with self._opening:  # several threads ask at once, and one handle serves all
+            if self._file is None:
+                self._offset = _NpyHeader(self._path).offset
+                flags = os.O_RDWR if os.access(self._path, os.W_OK) else os.O_RDONLY
+                self._file = os.open(self._path, flags)
+            return self._file
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
     def __del__(self) -> None:
-        if self.__dict__.get("_file") is not None:
-            os.close(self.__dict__.pop("_file"))
+        self.close()
 
 
 def _read(file: int, out: npt.NDArray[Any], at: int) -> int:

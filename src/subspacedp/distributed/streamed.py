@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from fractions import Fraction
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,24 +13,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.distributed.blocks import add_totals, empty_totals, margins_of, split_totals
+from subspacedp.distributed.blocks import margins_of
+from subspacedp.distributed.kept_totals import KeptTotals
 from subspacedp.distributed.stores import PARQUET, Store, kind_of_store, open_store
 from subspacedp.distributed.total_error import total_squared_error
 from subspacedp.errors import ReleaseError
-from subspacedp.invariants import HeldMargins, HeldValues
+from subspacedp.invariants import HeldValues
 from subspacedp.privacy import Guarantee
 from subspacedp.release import Check, Design, ExpectedError, Release, Verification
 from subspacedp.release.certificate import FORMAT, certificate
 from subspacedp.release.rebuild import rebuild_design
-from subspacedp.release.verify import SEEDED, recover, whole_steps
-from subspacedp.subspace import MarginNullSpace
+from subspacedp.release.verify import SEEDED
 from subspacedp.tables.boxes import Box, blocks
 
 __all__ = ["StreamedRelease", "load_stream", "verify_stream"]
 
 CERTIFICATE = "certificate.json"
 READ = 1 << 22  # cells read at a time, where the store leaves the choice
-HALF = 31  # sums are taken of high and low halves apart, so that none can wrap
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -75,6 +73,13 @@ class StreamedRelease:
         store.check()
         for number, box in enumerate(boxes):
             yield box, store.read(number, box)
+
+    def check_files(self) -> None:
+        """An error unless every block has its file and there are no others, where these count."""
+        if self.store == "parquet":
+            from subspacedp.distributed.parquet_store import check_files
+
+            check_files(self.folder / PARQUET, len(self.boxes()))
 
     def _store(self, boxes: list[Box]) -> Store:
         dtype = np.int64 if self.design.decimals == 0 else np.float64
@@ -165,7 +170,7 @@ def verify_stream(folder: str | PathLike[str]) -> Verification:
         )
     ]
     try:
-        checks += _check_values(made, held) if not found else []
+        checks += _check_values(made) if not found else []
     except ReleaseError as error:
         checks.append(Check("values", False, str(error)))
     checks.append(_check_restated(made, data))
@@ -209,28 +214,13 @@ def _read_certificate(source: Path) -> dict[str, Any]:
     return data
 
 
-class _Totals:
-    """Held totals of integers that cannot wrap."""
-
-    def __init__(self, held: HeldMargins) -> None:
-        self._held = held
-        self._high, self._low = empty_totals(held), empty_totals(held)
-
-    def add(self, box: Box, values: npt.NDArray[np.int64]) -> None:
-        add_totals(self._held, box, values >> HALF, self._high)
-        add_totals(self._held, box, values & (2**HALF - 1), self._low)
-
-    def result(self) -> tuple[npt.NDArray[Any], ...]:
-        exact = self._high.astype(object) * 2**HALF + self._low.astype(object)
-        return tuple(split_totals(self._held, exact))
-
-
-def _check_values(made: StreamedRelease, held: HeldMargins) -> list[Check]:
+def _check_values(made: StreamedRelease) -> list[Check]:
     """The digest of the values and the totals they keep, in one pass."""
     kind = "<i8" if made.design.decimals == 0 else "<f8"
     digest = hashlib.sha256(f"{kind} {made.design.query.shape}".encode())
-    kept = _Kept(made, held)
+    kept = KeptTotals(made.design, made.exact)
     number = 0
+    made.check_files()
     for box, values in made.blocks_of_values():
         digest.update(np.ascontiguousarray(values, kind).view(np.uint8).data)
         kept.add(box, values)
@@ -238,88 +228,6 @@ def _check_values(made: StreamedRelease, held: HeldMargins) -> list[Check]:
     same = digest.hexdigest() == made.sha256
     fits = f"{number:,} values" if same else "they are not the ones the certificate was made for"
     return [Check("values", same, fits), kept.check()]
-
-
-class _Kept:
-    """Compares group sums of values with held totals."""
-
-    def __init__(self, made: StreamedRelease, held: HeldMargins) -> None:
-        self._made, self._held = made, held
-        self._decimals = made.design.decimals
-        self._step = 1 if self._decimals is None else 10**self._decimals
-        self._whole, self._wrong = _Totals(held), ""
-        self._parts: dict[int, _Totals] = {}  # by denominator
-        self._space = MarginNullSpace(held)
-        # For values that float64 carries too coarsely: their sums, and the sums of their sizes.
-        number = empty_totals(held).size
-        self._sum, self._size, self._coarse = np.zeros(number), np.zeros(number), False
-
-    def add(self, box: Box, values: npt.NDArray[Any]) -> None:
-        if self._wrong:
-            return
-        if not np.all(np.isfinite(values)):
-            self._wrong = "some values are not finite"
-        elif self._decimals is None:
-            self._add_real(box, values)
-        else:
-            steps = whole_steps(values, self._step)
-            if steps is None:
-                self._wrong = f"some values do not have {self._decimals} decimals"
-            else:
-                self._whole.add(box, steps)
-
-    def _add_real(self, box: Box, values: npt.NDArray[Any]) -> None:
-        add_totals(self._held, box, values, self._sum)
-        add_totals(self._held, box, np.abs(values), self._size)
-        d = self._denominators(box)
-        found = None if self._coarse else recover(values.reshape(box.shape), d)
-        if found is None:
-            self._coarse = True
-        elif isinstance(found, int):
-            self._wrong = f"{found} values are not what this design can release"
-        else:
-            self._whole.add(box, found.whole)
-            spread = np.broadcast_to(d, box.shape)
-            for size in np.unique(d).tolist():
-                own = self._parts.setdefault(size, _Totals(self._held))
-                own.add(box, np.where(spread == size, found.numerator, 0).astype(np.int64))
-
-    def _denominators(self, box: Box) -> npt.NDArray[Any]:
-        out, members = self._space.denominator_classes
-        for a, member in enumerate(members):
-            if out.shape[a] > 1:
-                out = np.take(out, member[box.lower[a] : box.upper[a]], axis=a)
-        return out
-
-    def check(self) -> Check:
-        name, rows = "held totals are kept", self._held.rows
-        if self._wrong:
-            return Check(name, False, self._wrong)
-        if self._coarse:
-            return self._check_rounded(name)
-        sums = self._whole.result()
-        for size, part in self._parts.items():
-            sums = tuple(
-                s + p * Fraction(1, size) for s, p in zip(sums, part.result(), strict=True)
-            )
-        broken = sum(
-            int(np.count_nonzero(s != t.astype(object) * self._step))
-            for s, t in zip(sums, self._made.exact, strict=True)
-        )
-        how = "as exact fractions" if self._decimals is None else "in whole numbers"
-        if broken:
-            return Check(name, False, f"{broken} of {rows:,} totals are not kept, checked {how}")
-        return Check(name, True, f"all {rows:,}, {how}")
-
-    def _check_rounded(self, name: str) -> Check:
-        """As `verify_release` does where fractions cannot be recovered: within rounding error."""
-        slack = self._size * 2.0**-51 * (2 + np.log2(self._made.design.query.size))
-        wanted = np.concatenate([t.ravel() for t in self._made.exact])
-        broken = int(np.count_nonzero(np.abs(self._sum - wanted) > slack))
-        how = "within the rounding of float64"
-        if broken:
-            return Check(name, False, f"{broken} totals are not kept, checked {how}")
-        return Check(name, True, f"all {self._held.rows:,}, {how}")
 
 
 def _check_restated(made: StreamedRelease, data: dict[str, Any]) -> Check:

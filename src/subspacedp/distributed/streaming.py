@@ -8,6 +8,7 @@ held totals and values come from one and the same reading of it.
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,17 +16,26 @@ from typing import Any
 import numpy as np
 
 from subspacedp.distributed.blocks import margins_of, read_design, split_totals
-from subspacedp.distributed.passes import SecondPass, first_pass, source_changed
-from subspacedp.distributed.progress import SECOND_PASS, Reporter, Tell
-from subspacedp.distributed.resume import (
-    Workspace,
+from subspacedp.distributed.commit import (
     discard,
     finish,
     is_complete,
+    sync_folder,
     unfinished_folder,
 )
-from subspacedp.distributed.stores import Source, Store, open_source, open_store, writing
+from subspacedp.distributed.passes import SecondPass, first_pass, source_changed
+from subspacedp.distributed.progress import SECOND_PASS, Reporter, Tell
+from subspacedp.distributed.resume import Workspace
+from subspacedp.distributed.stores import (
+    NpySource,
+    Source,
+    Store,
+    open_source,
+    open_store,
+    writing,
+)
 from subspacedp.distributed.streamed import StreamedRelease, load_stream
+from subspacedp.distributed.zarr_store import ZarrSource
 from subspacedp.errors import DataError, ReleaseError
 from subspacedp.mechanisms import Mechanism
 from subspacedp.mechanisms.base import package_version
@@ -90,39 +100,38 @@ def stream_release(
     """
     design = read_design(mechanism)
     target = Path(folder)
-    if resume and is_complete(target):
+    again = unfinished_folder(target).is_dir() and resume
+    if again and is_complete(target):
         return _finish(design, target)
-    table = open_source(source, column)
-    if table.shape not in (design.query.shape, (design.query.size,)):
-        raise DataError(
-            f"The counts must have the domain's shape {design.query.shape}; got {table.shape}."
-        )
+    _check_block_cells(block_cells)
     keys = release_keys(design, seed)
-    again = resume and unfinished_folder(target).is_dir()
-    if again:
-        space = Workspace.resume(target, design.context)
-    else:
-        _check_block_cells(block_cells)
-        check_room({target: 9 * design.query.size})
-        plan = {
-            "context": design.context.hex(),
-            "store": store,
-            "block_cells": _block_cells(design, block_cells),
-            "source": table.fingerprint,
-            "seeded": seed is not None,
-        }
-        _open(store, target, design, [Box((), ())])  # refuses a kind that does not exist
-        space = Workspace.begin(target, keys, plan)
-    try:
-        return _run(mechanism, design, table, space, store, progress, again=again)
-    except DataError as error:
-        # These data cannot be released: nothing to go on with. What changed is another matter.
-        space.close()
-        if not getattr(error, "changed", False):
-            discard(target)
-        raise
-    finally:
-        space.close()
+    with ExitStack() as open_files:
+        table = open_source(source, column)
+        if table is not source and isinstance(table, NpySource):
+            open_files.callback(table.close)
+        _check_shape(design, table)
+        if again:
+            space = Workspace.resume(target, design.context)
+        else:
+            check_room({target: 9 * design.query.size})
+            plan = {
+                "context": design.context.hex(),
+                "store": store,
+                "block_cells": _block_cells(design, block_cells),
+                "source": _fingerprint(table, target),
+                "seeded": seed is not None,
+            }
+            _open(store, target, design, [Box((), ())])  # refuses a kind that does not exist
+            space = Workspace.begin(target, keys, plan)
+        open_files.callback(space.close)
+        try:
+            return _run(mechanism, design, table, space, store, progress, again=again)
+        except DataError as error:
+            # These data cannot be released: nothing to go on with. What changed is another matter.
+            space.close()
+            if not getattr(error, "changed", False):
+                discard(target)
+            raise
 
 
 def _finish(design: Design, target: Path) -> StreamedRelease:
@@ -142,6 +151,20 @@ def release_keys(design: Design, seed: int | None) -> ReleaseKeys:
         raise ReleaseError(f"`seed` must be a whole number; got a {type(seed).__name__}.")
     context = design.context
     return ReleaseKeys.fresh(context) if seed is None else ReleaseKeys.from_seed(seed, context)
+
+
+def _check_shape(design: Design, table: Source) -> None:
+    """The domain's shape; or a list of its cells, where these can be read as one stretch."""
+    shape, flat = design.query.shape, (design.query.size,)
+    if table.shape != shape and (table.shape != flat or isinstance(table, ZarrSource)):
+        raise DataError(f"The counts must have the domain's shape {shape}; got {table.shape}.")
+
+
+def _fingerprint(table: Source, target: Path) -> str:
+    try:
+        return table.fingerprint
+    except OSError:  # a file of it is gone
+        raise source_changed(target) from None
 
 
 def _check_block_cells(cells: int | None) -> None:
@@ -176,21 +199,22 @@ def _run(
             f"The unfinished release to `{space.target}` was begun with store="
             f'"{space.plan["store"]}"; discard it, or ask for that.'
         )
-    if space.plan["source"] != table.fingerprint:
+    if space.plan["source"] != _fingerprint(table, space.target):
         raise source_changed(space.target)
     boxes = blocks(design.query.shape, int(space.plan["block_cells"]))
-    target = _open(kind, space.folder, design, boxes)
-    if again and space.done:
-        target.check()
-    elif not (again and _made(target)):
-        writing(target.create, space.folder)
-    report = Reporter(progress, design.query.size)
-    report.begin("first pass", after=SECOND_PASS)
-    residual = first_pass(design, space.keys, boxes, report)
-    report.begin("second pass")
-    work = SecondPass(mechanism, design, table, space, target, residual, report)
-    work.run(boxes)
-    if space.plan["source"] != table.fingerprint:
+    with closing(_open(kind, space.folder, design, boxes)) as target:
+        if again and space.done:
+            target.check()
+        elif not (again and _made(target)):
+            writing(target.create, space.folder)
+            sync_folder(space.folder)
+        report = Reporter(progress, design.query.size)
+        report.begin("first pass", after=SECOND_PASS)
+        residual = first_pass(design, space.keys, boxes, report)
+        report.begin("second pass")
+        work = SecondPass(mechanism, design, table, space, target, residual, report)
+        work.run(boxes)
+    if space.plan["source"] != _fingerprint(table, space.target):
         raise source_changed(space.target)
     made = StreamedRelease(
         folder=space.target,

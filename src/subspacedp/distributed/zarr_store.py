@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.distributed.blocks import whole_counts
+from subspacedp.distributed.commit import sync_folder
 from subspacedp.distributed.stores import check_kind
 from subspacedp.errors import DataError, ReleaseError
 from subspacedp.tables.boxes import Box
@@ -29,6 +30,20 @@ def _zarr() -> Any:
 
 def _place(box: Box) -> tuple[slice, ...]:
     return tuple(slice(lo, hi) for lo, hi in zip(box.lower, box.upper, strict=True))
+
+
+def _sync(file: Path, root: Path) -> None:
+    """Wait until a chunk is on disk, with the names that lead to it; one of zeros has no file."""
+    if file.is_file():
+        handle = os.open(file, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    for folder in file.parents:
+        sync_folder(folder)
+        if folder == root:
+            break
 
 
 class ZarrSource:
@@ -58,9 +73,11 @@ class ZarrSource:
 
     def read(self, box: Box, shape: tuple[int, ...], out: Int64Array) -> None:
         """The counts of a box."""
-        if self.shape != shape:
-            raise DataError(f"`{self._path}` must have the domain's shape {shape}.")
-        whole_counts(np.asarray(self._array[_place(box)]), out)
+        try:
+            own = np.asarray(self._array[_place(box)])
+        except Exception:  # a chunk that cannot be decoded raises whatever its codec does
+            raise DataError(f"A chunk of `{self._path}` cannot be read.", changed=True) from None
+        whole_counts(own, out)
 
 
 class ZarrFolder:
@@ -89,8 +106,11 @@ class ZarrFolder:
             raise ReleaseError(f"`{self._path}` was written by another release.")
 
     def write(self, number: int, box: Box, values: npt.NDArray[Any]) -> None:
-        """Write a block, which is a chunk."""
-        self._open()[_place(box)] = values.reshape(box.shape)
+        """Write a block, which is a chunk, and wait for the disk."""
+        array = self._open()
+        array[_place(box)] = values.reshape(box.shape)
+        chunk = (lo // size for lo, size in zip(box.lower, array.chunks, strict=True))
+        _sync(self._path / array.metadata.encode_chunk_key(tuple(chunk)), self._path)
 
     def read(self, number: int, box: Box) -> npt.NDArray[Any]:
         """The values of a block."""
@@ -104,6 +124,9 @@ class ZarrFolder:
     def open(self) -> Any:
         """The array, read when asked for."""
         return _zarr().open_array(str(self._path), mode="r")
+
+    def close(self) -> None:
+        """No file stays open between calls."""
 
     def _open(self) -> Any:
         if self._array is None:

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import DataError, without_values
-from subspacedp.invariants import Held, as_held
+from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, as_held
+from subspacedp.invariants.workload import hold_of_workload
 from subspacedp.io.answers import read_whole, rows_have
 from subspacedp.io.bounding import check_bounds, choice_key, left_out, unit_of
 from subspacedp.io.coding import AxisColumn, domain_of, key_of, problem_sentence, sum_of, with_cells
@@ -59,7 +60,7 @@ def tabulate_margins(
     source: Source,
     axes: Sequence[AxisColumn],
     workload: Margins,
-    held: Held | None = None,
+    held: Held | LinearInvariants | StructuralZeros | None = None,
     *,
     unit: str | None = None,
     records: int = 1,
@@ -77,7 +78,7 @@ def tabulate_margins(
     axes
         The axes of the workload's domain, in order, and the columns they are read from.
     workload, held
-        The margins that are wanted.
+        The margins that are wanted; what is held must be margins too.
     unit, records, per_cell, key, without_unit, progress
         As for `tabulate`; a cell is one of the whole domain's, however many there are.
 
@@ -116,7 +117,7 @@ def tabulate_margins(
     if unit is not None and key is None:
         raise DataError("`key` is needed with `unit`: it decides which records stay.")
     domain = workload.domain
-    wanted = (*workload.margins, *as_held(held).margins_on(domain))
+    wanted = (*workload.margins, *hold_of_workload(as_held(held), workload).margins)
     counting = _Counting(source, axes, domain, _blocks(domain, wanted), tell)
     rows = counting.coded(unit, without_unit=without_unit)
     everything = counting.tables(rows, None)
@@ -179,11 +180,6 @@ class _Counting:
     domain: Domain
     blocks: list[tuple[int, ...]]
     tell: Progress
-
-    @property
-    def used(self) -> list[int]:
-        """The axes that some margin needs."""
-        return sorted({a for block in self.blocks for a in block})
 
     def coded(self, unit: str | None, *, without_unit: bool) -> Any:
         """Every row as codes, checked: a row without a place is refused, with how many there are.

@@ -24,12 +24,14 @@ def add_values(
     found = 0
     for i in range(words.size):
         word = words[i]
-        place = np.int64(guide[word >> shift])
-        while thresholds[place] < word:
-            place += 1
-        if thresholds[place] == word:
-            if found < open_.size:
-                open_[found] = i
-            found += 1
+        known = np.int64(guide[word >> shift])
+        place = known >> 1
+        if known & 1:
+            while thresholds[place] < word:
+                place += 1
+            if thresholds[place] == word:
+                if found < open_.size:
+                    open_[found] = i
+                found += 1
         out[i] = base[i] + weight * (first + place)
     return found

@@ -60,14 +60,18 @@ class ThresholdTable:
 
     @cached_property
     def guide(self) -> tuple[npt.NDArray[np.int32], int]:
-        """Where to start in the table for the leading bits of a word, and how many are not used.
+        """What the leading bits of a word say of its place, and how many bits are not used.
 
-        About four guide entries a threshold leave less than one step of scanning on average.
+        Twice the place, or where a threshold has these leading bits, so that the other bits decide,
+        twice the place to start from and one. Many guide entries a threshold make that rare.
         """
-        bits = min(16, max(8, int(4 * len(self.thresholds) - 1).bit_length()))
-        leading = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
+        bits = min(16, max(12, int(32 * len(self.thresholds) - 1).bit_length()))
+        unused = np.uint64(64 - bits)
+        leading = np.arange(1 << bits, dtype=np.uint64) << unused
+        last = leading | ((np.uint64(1) << unused) - np.uint64(1))
         places = np.searchsorted(self.thresholds, leading, side="left")
-        return places.astype(np.int32), 64 - bits
+        open_ = np.searchsorted(self.thresholds, last, side="right") != places
+        return (2 * places + open_).astype(np.int32), 64 - bits
 
 
 @lru_cache(maxsize=64)

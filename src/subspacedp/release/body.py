@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.noise import DiscreteLaplace, JointNoise, NoiseModel
-from subspacedp.noise.bodies import Body, CrossPolytope, Deviations, Exchanges, Fit, as_body
+from subspacedp.noise.bodies import (
+    Body,
+    CrossPolytope,
+    Deviations,
+    Ellipsoid,
+    Exchanges,
+    Fit,
+    as_body,
+)
 from subspacedp.noise.knorm import GroupedNoise, KNormLaw, KNormNoise
 from subspacedp.privacy import PureDP
 from subspacedp.privacy.numbers import exact_decimal
@@ -29,7 +37,7 @@ from subspacedp.tables import Cells, Sensitivity
 if TYPE_CHECKING:
     from subspacedp.release.design import Design
 
-__all__ = ["BodyStrategy", "cell_norm"]
+__all__ = ["OWN", "BodyStrategy", "cell_norm"]
 
 OWN = Fraction(1, 10**6)  # by which rounding may widen the sensitivity body itself
 TOO_SMALL = "The body of the noise does not hold what one record changes: too little noise."
@@ -174,6 +182,8 @@ class BodyStrategy(Strategy):
         if own and (not 1 <= within <= 1 + OWN or price != 1.0 or bound):
             raise ReleaseError("the sensitivity body itself has no price.")
         body = as_body(data)
+        if own and isinstance(body, Ellipsoid) and body.dimension > 1:
+            raise ReleaseError("an ellipsoid is no hull of what records change.")
         made = cls(fitted=Fit(body=body, own=own, within=within, price=price, bound=bound))
         made.check(design)
         return made

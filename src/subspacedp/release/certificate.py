@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.noise import QUANTILE_BOUND, RoundedGaussian, uses_float_quantile
+from subspacedp.release.optimality import moved_alike
 from subspacedp.release.verify import SEEDED
 from subspacedp.subspace import GeneralNullSpace
 from subspacedp.tables import LocalEntries
@@ -46,7 +47,7 @@ def certificate_text(data: Any, indent: int = 0) -> str:
             for k, v in data.items()
         )
         return "{\n" + ",\n".join(items) + f"\n{outer}}}"
-    if isinstance(data, list) and any(isinstance(v, dict | list) for v in data):
+    if isinstance(data, list) and not set(map(type, data)).isdisjoint((dict, list)):
         items = (f"{inner}{certificate_text(v, indent + 1)}" for v in data)
         return "[\n" + ",\n".join(items) + f"\n{outer}]"
     return json.dumps(data, ensure_ascii=False)
@@ -115,7 +116,7 @@ def _number_or_none(value: float) -> float | None:
 
 def _near_best(release: Release) -> dict[str, Any]:
     design = release.design
-    if design.dual is not None:
+    if design.dual is not None and moved_alike(design):
         return {"optimality": design.optimality().as_dict()}
     proven = None if design.strategy is None else design.strategy.optimality(design)
     return {} if proven is None else {"optimality": proven.as_dict()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,7 +14,7 @@ import numpy as np
 from subspacedp.errors import ReleaseError
 from subspacedp.noise import ContrastNoise, RoundedGaussian, uses_float_quantile
 from subspacedp.privacy import Budget
-from subspacedp.release.optimality import Optimality
+from subspacedp.release.optimality import Optimality, moved_alike
 from subspacedp.release.workload_strategy import (
     ManyScales,
     WorkloadStrategy,
@@ -78,6 +78,12 @@ class ContrastStrategy(WorkloadStrategy):
         exact = Fraction(squared) * (1 + Fraction(1, 2**40))
         return Sensitivity(Fraction(l1 * n.records), exact * n.records**2)
 
+    def for_budget(self, design: Design, budget: Budget) -> ContrastStrategy:
+        """The best split is the same for every budget, and shares are in proportion to it."""
+        n = design.neighbours
+        ratio = squared_budget(budget, n) / squared_budget(design.budget, n)
+        return ContrastStrategy(replace(self.plan, shares=self.plan.shares * ratio))
+
     def noise(self, design: Design) -> ContrastNoise:
         """The joint law of release minus truth."""
         query = design.query
@@ -109,9 +115,11 @@ class ContrastStrategy(WorkloadStrategy):
             for p in self.parts for s in np.unique(self.plan.scales(p)) if s > 0
         )  # fmt: skip
 
-    def optimality(self, design: Design) -> Optimality:
+    def optimality(self, design: Design) -> Optimality | None:
         """By the weights of pairs in the design; with unequal groups by a regular tree inside."""
-        neighbours = design.neighbours
+        neighbours, alike = design.neighbours, moved_alike(design)
+        if not alike:
+            return None  # no person can change anything
         error = design.expected_error().per_cell
         sizes = [math.prod(m.shape) for m in self.contrasts.workload]
         weights = np.repeat(self.contrasts.weights, sizes)
@@ -121,7 +129,6 @@ class ContrastStrategy(WorkloadStrategy):
             if equal
             else regular_bound(self.contrasts, neighbours, capped=design.capped)
         )
-        alike = neighbours.per_cell or neighbours.records
         return Optimality(
             error=float(error @ weights),
             bound=base * (alike / design.budget.gaussian_mu) ** 2 * (1 - 1e-12),
@@ -164,10 +171,26 @@ class ContrastStrategy(WorkloadStrategy):
         )
         if not usable or plan.spent > squared_budget(design.budget, neighbours) * (1 + 1e-12):
             raise ReleaseError("its noise is too small for the budget.")
-        proof = plan.proof
-        if not np.all(np.isfinite(proof.weights)) or np.any(proof.weights < 0):
-            raise ReleaseError("the weights that prove a bound are out of range.")
-        _ = plan.bound  # which the numbers of the kinds must allow
-        if proof.kinds is None and not 0 < float(proof.weights[0]) <= 1:
+        if not _proves(plan):
             raise ReleaseError("the weights that prove a bound are out of range.")
         return cls(plan)
+
+
+def _proves(plan: ContrastPlan) -> bool:
+    """Whether the weights are those of changes that neighbours can make, and some are positive.
+
+    A single record is such a change only where a person may have none, a pair only under
+    replace-one.
+    """
+    proof, pairs = plan.proof, plan.neighbours.persons == 2
+    weights = proof.weights
+    if weights.ndim != 1 or not np.all(np.isfinite(weights)) or np.any(weights < 0):
+        return False
+    if proof.kinds is None:
+        return pairs and weights.size == 1 and 0 < float(weights[0]) <= 1
+    if proof.kinds.shape != (weights.size, len(plan.kinds.axes)) or not weights.sum() > 0:
+        return False
+    single = np.all(proof.kinds == -1, axis=1)
+    inside = np.all((proof.kinds >= 0) & (proof.kinds < np.array(plan.kinds.shape)), axis=1)
+    known = (single & (not plan.whole_total)) | (inside & ~single & pairs)
+    return bool(np.all(known))

@@ -130,7 +130,12 @@ class Accuracy:
         fixed = int(np.count_nonzero(errors == 0))
         if fixed:
             some = "" if fixed == errors.size else f"{fixed:,} of them "
-            text += f"; {some}fixed by the invariants ({self.held}), published exactly"
+            if self.held == "nothing":
+                some = "it" if fixed == errors.size == 1 else some.strip() or "them"
+                why = f"no neighbouring change alters {some}"
+            else:
+                why = f"{some}fixed by the invariants ({self.held})"
+            text += f"; {why}, published exactly"
         return text
 
 

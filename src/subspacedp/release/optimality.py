@@ -19,12 +19,12 @@ import numpy.typing as npt
 from subspacedp.ellipsoids import trace_bound
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.subspace import NullSpace
-from subspacedp.tables import Cells, Neighbours, Query
+from subspacedp.tables import Cells, Margins, Neighbours, Query
 
 if TYPE_CHECKING:
     from subspacedp.release.design import Design
 
-__all__ = ["DualWeights", "Optimality", "inner_columns", "optimality", "reached_by"]
+__all__ = ["DualWeights", "Optimality", "inner_columns", "moved_alike", "optimality", "reached_by"]
 
 FloatArray = npt.NDArray[np.float64]
 LARGEST = 1 << 24  # entries of a query for which the singular-value bound is computed
@@ -60,8 +60,15 @@ class DualWeights:
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], columns: int, answers: int) -> DualWeights:
-        """From plain data, with every rule checked."""
+    def from_dict(
+        cls, data: Mapping[str, Any], columns: int, answers: int, neighbours: Neighbours
+    ) -> DualWeights:
+        """From plain data, with every rule checked.
+
+        Columns prove nothing for neighbours that replace a record, pairs nothing for others.
+        """
+        pairs = neighbours.persons == 2
+        last = columns - 1 + int(pairs and not neighbours.keeps_total)
         given, where = np.asarray(data["weights"], np.float64), np.asarray(data["vectors"])
         importance = data.get("importance")
         importance = None if importance is None else np.asarray(importance, np.float64)
@@ -70,13 +77,19 @@ class DualWeights:
             and given.size > 0
             and bool(np.all(np.isfinite(given)) and np.all(given >= 0) and given.sum() > 0)
             and where.dtype.kind == "i"
-            and where.shape in ((given.size,), (given.size, 2))
-            and 0 <= int(where.min()) <= int(where.max()) <= columns
-            and (importance is None or (importance.shape == (answers,) and importance.min() > 0))
+            and where.shape == ((given.size, 2) if pairs else (given.size,))
+            and 0 <= int(where.min()) <= int(where.max()) <= last
+            and (
+                importance is None
+                or (
+                    importance.shape == (answers,)
+                    and 0 < float(importance.min()) <= float(importance.max()) < math.inf
+                )
+            )
         )
         if not usable:
             raise ReleaseError("The weights that prove a bound are out of range.")
-        if where.ndim == 2:
+        if pairs:
             return cls(weights=given, pairs=where.astype(np.int64), importance=importance)
         every = np.zeros(columns)
         np.add.at(every, where, given)
@@ -130,7 +143,7 @@ def optimality(design: Design) -> Optimality:
     """How near the design's expected error is to the least possible, by its own weights or equal.
 
     With several records a person the bound is that for people whose records are all of one kind
-    (as many as may be in one cell): those are neighbours too, so it holds for all.
+    (`moved_alike`): those are neighbours too, so it holds for all.
     """
     if design.budget.pure or design.declared is not None:
         raise BudgetError("The best Gaussian noise is known for Gaussian budgets only.")
@@ -147,7 +160,11 @@ def optimality(design: Design) -> Optimality:
         base = trace_bound(with_nothing(columns, design.neighbours), dual.weights, dual.pairs)
     else:
         base = _singular_bound(design)
-    alike = design.neighbours.per_cell or design.neighbours.records
+    if not base > 0:
+        raise ReleaseError("The weights of this design prove no bound.")
+    alike = moved_alike(design)
+    if not alike:
+        raise ReleaseError("No person can change anything here, so no error is needed at all.")
     scale = alike * float(design.query.grid) / design.budget.gaussian_mu
     return Optimality(
         error=error,
@@ -155,6 +172,24 @@ def optimality(design: Design) -> Optimality:
         how="singular values" if dual is None else "dual weights",
         weighted=importance is not None,
     )
+
+
+def moved_alike(design: Design) -> int:
+    """How many records of a person can go from any one cell to any other together, or come and go.
+
+    As many as may be in one cell, unless every person has exactly m records. Then t of them move
+    from cell i to j where the other m − t, the same before and after, have a place: at most k in
+    each of the n − 2 other cells and k − t in i and j, so t ≤ nk − m.
+    """
+    query, relation = design.query, design.neighbours
+    most = relation.per_cell or relation.records
+    if relation.persons == 1 or not relation.keeps_total:
+        return most
+    if isinstance(query, Margins):
+        cells = math.prod(query.domain.shape)
+    else:
+        cells = query.size if query.contributions is None else query.contributions.shape[1]
+    return max(0, min(most, cells * most - relation.records))
 
 
 def inner_columns(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -133,7 +134,9 @@ def where(about: Domain | Margins, labels: dict[str, Any]) -> FloatArray:
     for name, wanted in labels.items():
         if name not in places:
             known = ", ".join(f"`{lv.name}`" for axis in domain.axes for lv in axis.chain)
-            raise DomainError(f"There is no axis or level `{name}`; there are {known}.")
+            near = difflib.get_close_matches(str(name), places, n=1)
+            hint = f"did you mean `{near[0]}`? There are" if near else "there are"
+            raise DomainError(f"There is no axis or level `{name}`; {hint} {known}.")
         a, level = places[name]
         several = isinstance(wanted, (list, tuple, set, frozenset, np.ndarray))
         chosen = list(wanted) if several else [wanted]

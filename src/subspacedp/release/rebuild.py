@@ -60,6 +60,7 @@ def rebuild_design(data: Mapping[str, Any]) -> Design:
         held = bind(_held(data["held"], query), query)
         basis, declared = data.get("basis"), data.get("declared")
         optimality = data.get("optimality")
+        neighbours = _neighbours(data["neighbours"])
         made = Design(
             mechanism=str(data["mechanism"]),
             query=query,
@@ -68,9 +69,9 @@ def rebuild_design(data: Mapping[str, Any]) -> Design:
             basis=None if basis is None else _basis(basis, query, held),
             dual=None
             if optimality is None
-            else DualWeights.from_dict(optimality, _kinds(query), query.size),
+            else DualWeights.from_dict(optimality, _kinds(query), query.size, neighbours),
             budget=BUDGETS[budget.pop("name")](**budget),
-            neighbours=_neighbours(data["neighbours"]),
+            neighbours=neighbours,
             decimals=_decimals(data["decimals"]),
             capped=_true_or_absent(data.get("capped", False)),
         )

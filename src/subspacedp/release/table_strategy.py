@@ -95,6 +95,11 @@ class TableStrategy(WorkloadStrategy):
             Fraction(number * n.persons * n.records), Fraction(number * n.persons * n.records**2)
         )
 
+    def for_budget(self, design: Design, budget: Budget) -> TableStrategy:
+        """Shares are parts of the budget, whatever it is."""
+        del design
+        return TableStrategy(self.plan, budget)
+
     def noise(self, design: Design) -> TableNoise:
         """The joint law of release minus truth."""
         query = design.query
@@ -153,7 +158,12 @@ class TableStrategy(WorkloadStrategy):
             whole_total=whole_total_of(design),
         )
         steps = [axis.steps for axis in contrasts.axes]
-        known = all(s in own for t in tables for s, own in zip(t.steps, steps, strict=True))
+        sources = (*contrasts.workload, *contrasts.held)
+        known = all(
+            any(m.determines(t) for m in sources)
+            and all(s in own for s, own in zip(t.steps, steps, strict=True))
+            for t in tables
+        )
         if not known or not np.all(plan.cells.max(axis=1) > 0):
             raise ReleaseError("its tables do not tell all that is released.")
         return cls(plan, design.budget)

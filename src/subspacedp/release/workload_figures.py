@@ -14,14 +14,14 @@ from subspacedp.release.figures import EachApart, Figures
 from subspacedp.subspace import Contrasts
 from subspacedp.tables import Margin, along
 
-__all__ = ["AllTotals", "MarginTotals", "totals_apart"]
+__all__ = ["AllTotals", "TotalsOfMargin", "totals_apart"]
 
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MarginTotals(Figures):
+class TotalsOfMargin(Figures):
     """The totals of one margin; those whose groups have equal sizes all the way up share a law."""
 
     noise: WorkloadNoise
@@ -94,8 +94,8 @@ class AllTotals(Figures):
     noise: WorkloadNoise
 
     @cached_property
-    def _margins(self) -> list[MarginTotals]:
-        return [MarginTotals(self.noise, m) for m in self.noise.query.margins]
+    def _margins(self) -> list[TotalsOfMargin]:
+        return [TotalsOfMargin(self.noise, m) for m in self.noise.query.margins]
 
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]

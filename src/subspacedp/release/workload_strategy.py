@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from subspacedp.errors import ReleaseError
 from subspacedp.noise import KnownLaw, WorkloadNoise
+from subspacedp.privacy import Budget
 from subspacedp.release.figures import Figures
 from subspacedp.release.strategy import Strategy
-from subspacedp.release.workload_figures import AllTotals, MarginTotals, totals_apart
-from subspacedp.subspace import Contrasts, WorkloadDigits, WorkloadSpace, digits_of
+from subspacedp.release.workload_figures import AllTotals, TotalsOfMargin, totals_apart
+from subspacedp.subspace import Contrasts, WorkloadDigits, WorkloadSpace
+from subspacedp.subspace.contrast_plan import total_stays
 from subspacedp.tables import Margin
 
 if TYPE_CHECKING:
@@ -67,10 +69,15 @@ class WorkloadStrategy(Strategy):
     def noise(self, design: Design) -> WorkloadNoise:
         """The joint law of release minus truth."""
 
+    @abstractmethod
+    def for_budget(self, design: Design, budget: Budget) -> WorkloadStrategy:
+        """What the design measures with another budget: the same, with noise of other scales."""
+
     def digits(self, design: Design) -> WorkloadDigits | None:
         """How published digits are made to add up; None for a real-valued release."""
-        found = digits_of(design.space, design.decimals)
-        return found if isinstance(found, WorkloadDigits) else None
+        if design.decimals is None or not isinstance(design.space, WorkloadSpace):
+            return None
+        return WorkloadDigits(design.space, design.decimals, self.whole_total)
 
     def conditional(self, design: Design) -> str:
         """Why the guarantee holds only given what is held, even for real values; mostly it is ''.
@@ -92,7 +99,7 @@ class WorkloadStrategy(Strategy):
         used = all(
             s in axis.steps for s, axis in zip(margin.steps, self.contrasts.axes, strict=True)
         )
-        return MarginTotals(noise, margin) if used else totals_apart(noise, margin)
+        return TotalsOfMargin(noise, margin) if used else totals_apart(noise, margin)
 
     def unit(self, design: Design) -> Fraction:
         """Scales are stated in units of the answers."""
@@ -115,5 +122,4 @@ def noise_of(design: Design) -> WorkloadNoise:
 
 def whole_total_of(design: Design) -> bool:
     """Whether no neighbouring change of what is measured alters the grand total."""
-    n = design.neighbours
-    return n.persons == 2 and n.keeps_total and not design.capped
+    return total_stays(design.neighbours, capped=design.capped)

@@ -100,10 +100,8 @@ class AxisSteps:
         return float(np.square(path) @ share**power)
 
     def balanced(self, step: int) -> bool:
-        """Whether groups of one parent have equally many of the finest groups in use."""
-        finest = self.axis.step(self.steps[0])
-        below = self.axis.parents(self.steps[0], step)[finest.sizes > 0]
-        sizes = np.bincount(below, minlength=self.axis.step(step).groups)
+        """Whether groups of one parent have equally many labels."""
+        sizes = self.axis.step(step).sizes
         up = self.axis.parents(step, self.above(step))
         present = sizes > 0
         largest = np.zeros(self.axis.step(self.above(step)).groups, np.int64)

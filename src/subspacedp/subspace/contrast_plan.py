@@ -22,7 +22,7 @@ from subspacedp.subspace.contrasts import Contrasts
 from subspacedp.subspace.pair_kinds import SAFE, PairKinds
 from subspacedp.tables import Margin, Neighbours
 
-__all__ = ["ContrastPlan", "Proof", "plan_contrasts"]
+__all__ = ["ContrastPlan", "Proof", "noisy_parts", "plan_contrasts", "total_stays"]
 
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
@@ -119,19 +119,25 @@ class ContrastPlan:
         return self.sigma(part) * self.contrasts.denominators(part) * self.fine(part) * (1 + 1e-14)
 
 
+def total_stays(neighbours: Neighbours, *, capped: bool) -> bool:
+    """Whether no neighbouring change of what is measured alters the grand total."""
+    return neighbours.persons == 2 and neighbours.keeps_total and not capped
+
+
 def noisy_parts(contrasts: Contrasts, *, whole_total: bool) -> tuple[Margin, ...]:
     """The free parts, without the grand total where no noise is needed for it."""
-    return tuple(p for p in contrasts.free if not whole_total or contrasts.kept(p))
+    found = tuple(p for p in contrasts.free if not whole_total or contrasts.kept(p))
+    if not found:
+        raise BudgetError("No person can change what would be measured.")
+    return found
 
 
 def plan_contrasts(
     contrasts: Contrasts, neighbours: Neighbours, squared: float, *, capped: bool = False
 ) -> ContrastPlan:
     """The best split of a squared budget (of one record) over the free parts."""
-    whole_total = neighbours.persons == 2 and neighbours.keeps_total and not capped
+    whole_total = total_stays(neighbours, capped=capped)
     parts = noisy_parts(contrasts, whole_total=whole_total)
-    if not parts:
-        raise BudgetError("No person can change what would be measured.")
     costs = _costs(contrasts, parts)
     kinds = PairKinds(contrasts, parts)
     if neighbours.persons == 1:

@@ -53,6 +53,10 @@ class Cumulated:
             out[a] = present[np.lexsort(keys)]  # the coarsest is the first key
         return out
 
+    def order(self, a: int) -> Int64Array:
+        """The groups of an axis that are rounded, in order; the only one where it is summed."""
+        return self._orders.get(a, np.zeros(1, np.int64))
+
     @cached_property
     def batch(self) -> list[int]:
         """Axes that are not cumulated."""
@@ -105,10 +109,7 @@ class Cumulated:
         inner = [len(self._orders[a]) if a in self._orders else 1 for a in self._axes]
         back = arranged.reshape(inner).transpose(np.argsort(self._axes))
         out = np.zeros(self.margin.shape, arranged.dtype)
-        places = [
-            self._orders[a] if a in self._orders else np.zeros(1, np.int64)
-            for a in range(len(self.margin.shape))
-        ]
+        places = [self.order(a) for a in range(len(self.margin.shape))]
         out[np.ix_(*places)] = back
         return out
 
@@ -119,7 +120,7 @@ class Cumulated:
         return [*others, *ordered]
 
     @cached_property
-    def _ends(self) -> list[list[tuple[Int64Array, Int64Array]]]:
+    def ends(self) -> list[list[tuple[Int64Array, Int64Array]]]:
         """For every coarser margin and direction: places that end its runs, and the runs."""
         out = []
         for k in self.lower:
@@ -151,14 +152,14 @@ class Cumulated:
             elif k.steps[a] != self.contrasts.axes[a].top:
                 runs = self._runs(a, k.steps[a])
                 out = np.take(out, runs[np.flatnonzero(np.diff(runs, prepend=-1))], axis=a)
-        shape = [self.shape[0], *(len(runs) for _, runs in self._ends[self.lower.index(k)])]
+        shape = [self.shape[0], *(len(runs) for _, runs in self.ends[self.lower.index(k)])]
         return out.transpose(self._axes).reshape(shape)
 
     def determined(self) -> npt.NDArray[np.bool_]:
         """Which entries the coarser margins determine."""
         out = np.zeros(self.shape, bool)
         everything = np.arange(self.shape[0])
-        for own in self._ends:
+        for own in self.ends:
             out[np.ix_(everything, *(ends for ends, _ in own))] = True
         return out
 
@@ -188,7 +189,7 @@ class Cumulated:
         coins = (words(self.entries) >> np.uint64(11)).astype(np.float64) * 2.0**-53
         sums += np.floor(rest + coins.reshape(self.shape)).astype(np.int64)
         everything = np.arange(self.shape[0])
-        for k, own, totals in zip(self.lower, self._ends, lower, strict=True):
+        for k, own, totals in zip(self.lower, self.ends, lower, strict=True):
             known = self._lower_table(totals, k)
             for axis in range(1, known.ndim):
                 known = np.cumsum(known, axis=axis)

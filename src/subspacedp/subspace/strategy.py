@@ -156,6 +156,14 @@ class BasisStrategy:
     drop: int = 0
     reached: FloatArray | None = None
 
+    def __post_init__(self) -> None:
+        wanted = self.space.dimension if self.reached is None else self.reached.shape[1]
+        if len(self.weights) != wanted:
+            raise ReleaseError(
+                f"A basis of {wanted} directions cannot have {len(self.weights)} rows; where "
+                "answers or their importance differ by very many powers of ten, scale them."
+            )
+
     @classmethod
     def from_basis(
         cls,

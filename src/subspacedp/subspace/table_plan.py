@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.subspace.contrast_plan import noisy_parts, total_stays
 from subspacedp.subspace.contrasts import Contrasts
 from subspacedp.tables import Margin, Neighbours
 
@@ -46,9 +47,7 @@ class TablePlan:
     @cached_property
     def parts(self) -> tuple[Margin, ...]:
         """The parts that get noise."""
-        return tuple(
-            p for p in self.contrasts.free if not self.whole_total or self.contrasts.kept(p)
-        )
+        return noisy_parts(self.contrasts, whole_total=self.whole_total)
 
     def mixing(self, variances: FloatArray) -> FloatArray:
         """What each table (columns) counts for in each part (rows); rows sum to one."""
@@ -78,8 +77,8 @@ def plan_tables(
     contrasts: Contrasts, neighbours: Neighbours, *, pure: bool, capped: bool = False
 ) -> TablePlan:
     """A good split over the tables of the workload and of the parts below them."""
-    whole_total = neighbours.persons == 2 and neighbours.keeps_total and not capped
-    parts = tuple(p for p in contrasts.free if not whole_total or contrasts.kept(p))
+    whole_total = total_stays(neighbours, capped=capped)
+    parts = noisy_parts(contrasts, whole_total=whole_total)
     tables = tuple(m for m in contrasts.workload if any(m.determines(p) for p in parts))
     if len(tables) + len(parts) <= MOST_TABLES:
         tables = tuple(dict.fromkeys((*tables, *parts)))

@@ -21,8 +21,10 @@ from subspacedp.invariants import HeldOfWorkload, HeldValues
 from subspacedp.subspace.contrasts import Contrasts
 from subspacedp.subspace.cumulated import Cumulated
 from subspacedp.subspace.digits import WordSource
+from subspacedp.subspace.total_coins import coin_squares
 from subspacedp.subspace.workload_space import WorkloadSpace
 from subspacedp.tables import Margin
+from subspacedp.tables.meets import all_meets, steps_of
 
 __all__ = ["WorkloadDigits"]
 
@@ -44,6 +46,7 @@ class WorkloadDigits:
 
     space: WorkloadSpace
     decimals: int
+    whole_total: bool = False  # the grand total is measured without noise and must stay as it is
 
     @property
     def contrasts(self) -> Contrasts:
@@ -75,18 +78,14 @@ class WorkloadDigits:
 
     @cached_property
     def family(self) -> tuple[Margin, ...]:
-        """All meets of asked and held margins that the workload determines, coarse ones first."""
-        asked, axes = self.contrasts.workload, tuple(self.contrasts.domain.axes)
-        generators = np.array([m.steps for m in (*asked, *self.contrasts.held)], np.int64)
-        found = np.unique(generators, axis=0)
-        while True:
-            meets = np.maximum(found[:, None, :], generators[None, :, :])
-            grown = np.unique(np.concatenate([found, meets.reshape(-1, found.shape[1])]), axis=0)
-            if len(grown) == len(found):
-                break
-            found = grown
-        margins = [Margin(axes, tuple(row)) for row in found.tolist()]
-        known = [m for m in margins if any(w.determines(m) for w in asked)]
+        """All meets of asked and held margins that the workload determines, coarse ones first.
+
+        A grand total without noise is one of them: rounded first, it stays what it is.
+        """
+        asked, total = self.contrasts.workload, self.contrasts.domain.margin()
+        margins = all_meets((*asked, *self.contrasts.held, *((total,) if self.whole_total else ())))
+        steps = steps_of(asked)
+        known = [m for m in margins if np.any(np.all(steps <= np.array(m.steps), axis=1))]
         return tuple(sorted(known, key=lambda m: (-sum(m.steps), m.steps)))
 
     @cached_property
@@ -147,8 +146,15 @@ class WorkloadDigits:
         return rounded
 
     def margin_variance(self, margin: Margin) -> FloatArray:
-        """A bound on what rounding adds to every total of a margin of the family."""
+        """A bound on what rounding adds to every total of a margin that the workload determines."""
         out = np.zeros(margin.shape)
+        if margin not in self.family:
+            query = self.held.query
+            source = query.margins[query.source_of(margin)]
+            for own, plan in self.plans.items():
+                if source.determines(own):
+                    out += coin_squares(plan, source, margin) / (4.0 * self.step**2)
+            return out
         for own, plan in self.plans.items():
             if margin.determines(own):
                 ones = np.full(own.shape, plan.corners / (4.0 * self.step**2))

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from subspacedp.errors import DataError
 from subspacedp.tables.domain import Domain
 from subspacedp.tables.margin import Margin
+from subspacedp.tables.meets import meets_with, steps_of
 from subspacedp.tables.table import MAX_TOTAL
 
 __all__ = ["MarginTables"]
@@ -36,7 +37,7 @@ class MarginTables:
     Guarantees
     ----------
     1. Its `repr`, and every error about it, is free of counts.
-    2. All tables agree on the number of records at every single level.
+    2. Any two tables agree on all totals that both determine.
 
     Examples
     --------
@@ -56,7 +57,9 @@ class MarginTables:
             raise DataError("Tables of margins are a mapping from level names to counts.")
         checked: dict[Margin, Int64Array] = {}
         for key, counts in self.tables.items():
-            margin = key if isinstance(key, Margin) else self.domain.margin(*_names(key))
+            margin = key if isinstance(key, Margin) else _named(self.domain, key)
+            if margin in checked:
+                raise DataError(f"The margin `{' × '.join(margin.names)}` is counted twice.")
             checked[margin] = _counts(margin, counts)
         object.__setattr__(self, "tables", checked)
         self._check_agreement()
@@ -76,16 +79,16 @@ class MarginTables:
         return np.asarray(source.coarsen(self.tables[source], margin), np.int64)
 
     def _check_agreement(self) -> None:
-        """All tables must have the same totals at every level that two of them know."""
+        """Any two tables must have the same totals wherever both know them: at their meet."""
         seen: dict[Margin, Int64Array] = {}
-        for m, counts in self.tables.items():
-            singles = [self.domain.margin(), *(self.domain.margin(name) for name in m.names)]
-            for single in singles:
-                totals = m.coarsen(counts, single)
-                first = seen.setdefault(single, totals)
+        steps = steps_of(self.tables)
+        for i, (m, counts) in enumerate(self.tables.items()):
+            for meet in meets_with(m, np.delete(steps, i, axis=0)):
+                totals = m.coarsen(counts, meet)
+                first = seen.setdefault(meet, totals)
                 if not np.array_equal(first, totals):
                     raise DataError(
-                        f"Two tables of margins disagree on {single.words}; they must count the "
+                        f"Two tables of margins disagree on {meet.words}; they must count the "
                         "same records."
                     )
 
@@ -93,6 +96,18 @@ class MarginTables:
         axes = ", ".join(f"{axis.name}: {len(axis)}" for axis in self.domain.axes)
         number = len(self.tables)
         return f"MarginTables({axes}; {number} margin{'s' if number > 1 else ''}, counts hidden)"
+
+
+def _named(domain: Domain, key: Any) -> Margin:
+    """A margin by names in the order of the axes, which is that of the dimensions of its counts."""
+    names = _names(key)
+    margin = domain.margin(*names)
+    if tuple(names) != margin.names:
+        raise DataError(
+            f"The levels `{' × '.join(names)}` must be named in the order of the axes, "
+            f"`{' × '.join(margin.names)}`, with counts in that order too."
+        )
+    return margin
 
 
 def _names(key: Any) -> Sequence[str]:

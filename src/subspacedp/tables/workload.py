@@ -27,7 +27,7 @@ Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
 MOST_ANSWERS = 2**31
-MOST_AXES = 60  # dimensions of an array
+MOST_AXES = 60 if int(np.__version__.partition(".")[0]) > 1 else 30  # dimensions of an array
 COLUMN = "margin"
 
 
@@ -87,6 +87,13 @@ class Margins(Query):
         repeated = next((m for i, m in enumerate(margins) if m in margins[:i]), None)
         if repeated is not None:
             raise DomainError(f"The margin `{block_name(repeated)}` is asked for twice.")
+        names = [block_name(m) for m in margins]
+        if len(set(names)) < len(names):
+            alike = next(name for i, name in enumerate(names) if name in names[:i])
+            raise DomainError(
+                f"Two margins would both be called `{alike}` in a release; give an axis or level "
+                "another name."
+            )
         if sum(math.prod(m.shape) for m in margins) > MOST_ANSWERS:
             raise DomainError("A workload may have at most 2**31 answers.")
         object.__setattr__(self, "margins", margins)
@@ -256,6 +263,6 @@ def _weights(weights: Any, number: int) -> tuple[float, ...]:
         given = ()
     if len(given) != number or not all(math.isfinite(w) and 1e-12 <= w <= 1e12 for w in given):
         raise DomainError(
-            f"`weights` must be {number} numbers from 1e-12 to 1e12, one for each margin."
+            f"`weights` must have one number from 1e-12 to 1e12 for each margin: {number} in all."
         )
     return given
