@@ -117,11 +117,10 @@ def _errors(lines: Sequence[ErrorLine]) -> RichTable:
 
 
 def _levels(levels: LevelErrors, domain: Domain) -> RichTable:
-    """Every level beside noise on the cells alone, with the same budget; other axes in full."""
+    """Every level beside noise on the cells alone, and each level from noise of its own."""
     others = [axis.name for axis in domain.axes if axis.name != levels.levels[0]]
-    table = _table(
-        "error by level", "groups", "share of budget", "root mean square", "with noise on cells"
-    )
+    beside = ("with noise on cells", "levels apart")
+    table = _table("error by level", "groups", "share of budget", "root mean square", *beside)
     for i, name in enumerate(levels.levels):
         table.add_row(
             escape(" × ".join([name, *others])),
@@ -129,6 +128,7 @@ def _levels(levels: LevelErrors, domain: Domain) -> RichTable:
             f"{levels.shares[i]:.1%}" if levels.shares[i] else "none",
             f"{levels.here[i]:,.4g}",
             f"{levels.cells_alone[i]:,.4g}",
+            f"{levels.levels_apart[i]:,.4g}",
         )
     return table
 

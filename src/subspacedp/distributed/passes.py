@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -196,11 +196,10 @@ def _each(
 
     So does an interrupt; `stop` then tells what is under way not to wait for what will not come.
     """
-    pending = []
+    pending: list[Future[None]] = []
     with ThreadPoolExecutor(max(1, workers)) as pool:
         try:
-            for item in items:
-                pending.append(pool.submit(work, item))
+            pending.extend(pool.submit(work, item) for item in items)
             for one in pending:
                 one.result()
         except BaseException:
