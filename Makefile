@@ -3,6 +3,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 JOBS   ?= 2
+# Tests run side by side: threads of linear algebra would only get in each other's way.
+ONE    := OPENBLAS_NUM_THREADS=1
 
 # Two stamps: the package with what the demonstrations draw with, and the package with every extra.
 # Each is redone only when the dependencies or their pins change; source files need no reinstall,
@@ -24,7 +26,7 @@ demo: $(DEMO)  ## release the 2010 census table with state totals held, and a re
 
 .PHONY: test
 test: lint  ## lint, then every test and doctest
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(ONE) $(BIN)/python -m pytest -n $(JOBS)
 
 .PHONY: lint
 lint: $(ALL)  ## style, types and layers
@@ -40,7 +42,7 @@ format: $(ALL)  ## repair what ruff can repair
 
 .PHONY: soak
 soak: $(ALL)  ## all tests with twenty times as many random examples, new ones every time
-	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n $(JOBS) -m "soak or not soak"
+	$(ONE) HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n $(JOBS) -m "soak or not soak"
 
 .PHONY: bench
 bench: $(ALL)  ## measure, and write bench/latest.json
