@@ -105,8 +105,8 @@ class SecondPass:
         def work(item: tuple[int, Box]) -> None:
             try:
                 if not hasattr(self._local, "room"):
-                    self._local.room = np.empty(longest, np.int64)
                     self._local.totals = empty_totals(self.held)
+                    self._local.room = np.empty(longest, np.int64)
                     with self._lock:
                         partial.append(self._local.totals)
                 self._block(*item)
