@@ -81,6 +81,17 @@ def test_the_first_bound_is_published(tried, tmp_path):
     assert (stated["records"], stated["per_cell"]) == (found[0].records, found[0].per_cell)
 
 
+def test_the_licence_goes_where_the_records_go(tried, tmp_path):
+    case, _ = tried
+    publish_case(case, tmp_path, seed=1)
+    found = list((tmp_path / case.name).glob("LICENSE*"))
+    assert [path.name for path in found] == ["LICENSE-movr.txt"] * (case.name == "phones")
+    for path in found:
+        text = " ".join(path.read_text("utf-8").split())
+        assert "Copyright (c) 2014-2015, Xiaming Chen" in text
+        assert "The above copyright notice and this permission notice shall be included" in text
+
+
 def _all_records(case):
     """The table of all records, counted here in plain Python."""
     if case.name == "flights":

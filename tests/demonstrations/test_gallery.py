@@ -107,6 +107,25 @@ def test_a_folder_with_picture_table_and_page(tmp_path, monkeypatch):
     told = CliRunner().invoke(app, ["demo", "gallery", "--out", str(tmp_path / "b"), "--json"])
     assert told.exit_code == 0, told.output
     assert {row["query"] for row in json.loads(told.stdout)} == {EXAMPLES[5].name}
+    told = CliRunner().invoke(app, ["demo", "gallery", "--out", str(tmp_path / "c")])
+    assert told.exit_code == 0, told.output
+    lines = [line.split() for line in told.stdout.splitlines() if line.strip().startswith("tree")]
+    name = EXAMPLES[5].name.split()
+    assert lines == [
+        [*name, "optimal", "projected", "3.21"],
+        [*name, "knorm", "extended", "12.79"],
+    ]
+
+
+def test_a_mechanism_refused_under_both_laws_is_listed_under_both(few):
+    rows = [
+        replace(few[0], law=law, times_best=None, error=None, refusal=f"Not with {law}.")
+        for law in ("one", "another")
+    ]
+    grid = module._page([*rows, *few], gallery_figure(few)).parts[1].grids[0]
+    assert [row[1:] for row in grid.rows[:2]] == [
+        (law, few[0].mechanism, f"Not with {law}.") for law in ("one", "another")
+    ]
 
 
 def shown_in_the_page():
@@ -127,7 +146,9 @@ def check_page(rows):
             if row.times_best is None:
                 assert shown == "–", (row.query, name)
             else:
-                assert float(shown) == pytest.approx(row.times_best, rel=0.006), (row.query, name)
+                # Ties of the paper's recursion are decided in the last bit of linear algebra.
+                off = 0.02 if name.startswith("correlated") else 0.006
+                assert float(shown) == pytest.approx(row.times_best, rel=off), (row.query, name)
 
 
 def test_the_page_shows_these_ratios(few):

@@ -67,8 +67,8 @@ def run(out: Path, runs: int, *, as_json: bool) -> None:
 
 
 def run_gallery(out: Path, *, as_json: bool) -> None:
-    """Make the gallery, and print it."""
-    from subspacedp.demonstrations.gallery import gallery
+    """Make the gallery, and print who is nearest and farthest; the page has the others."""
+    from subspacedp.demonstrations.gallery import LOOKS, gallery
 
     with progress() as tell:
         tell("designing every mechanism for every query")
@@ -77,11 +77,21 @@ def run_gallery(out: Path, *, as_json: bool) -> None:
         print(json.dumps([vars(row) for row in rows], ensure_ascii=False))
         return
     console = Console(highlight=False)
-    table = _table("query", "noise", "mechanism", "times the best", texts=3)
-    for row in rows:
-        if row.times_best is not None:
-            table.add_row(row.query, row.law, row.mechanism, f"{row.times_best:.3g}")
-    console.print(table)
+    order = [look.name for look in LOOKS]
+    for law in dict.fromkeys(row.law for row in rows):
+        console.print(f"\n[bold]{law}: squared error, over the best[/]")
+        table = _table("query", "nearest", "farthest", "times", texts=3)
+        table.padding = (0, 2, 0, 0)
+        found: dict[str, list[tuple[float, str]]] = {}
+        for row in rows:
+            if row.law == law and row.times_best is not None:
+                found.setdefault(row.query, []).append((row.times_best, row.mechanism))
+        for query, errors in found.items():
+            # Of those that print alike the simplest is named.
+            _, best = min(errors, key=lambda e: (round(e[0], 2), order.index(e[1])))
+            most, worst = max(errors, key=lambda e: (round(e[0], 2), -order.index(e[1])))
+            table.add_row(query, best, worst, f"{most:,.2f}")
+        console.print(table)
     page = escape(str(out / "index.html"))
     console.print(f"\nOpen the report: [bold]{page}[/]", soft_wrap=True)
 

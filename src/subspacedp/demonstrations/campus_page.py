@@ -71,9 +71,10 @@ def _error_part(campus: Mapping[str, Any], figures: Sequence[Figure]) -> Part:
             f"{campus['rank']}, so noise is left in {campus['cells'] - campus['rank']:,} "
             "dimensions.",
             "The paper gives 0.88 (0.86, 0.91) as median and 5 % and 95 % quantiles of the "
-            "standard deviation of the errors over 50 runs. These are variances. The mean square "
-            "of unit noise projected from 6,720 to 5,980 dimensions is 5980/6720 = 0.8899, with "
-            "5 % and 95 % quantiles of 0.863 and 0.917; the standard deviation is its root, 0.943.",
+            "standard deviation of the errors over 50 runs. These figures fit a variance. The "
+            "mean square of unit noise projected from 6,720 to 5,980 dimensions is 5980/6720 = "
+            "0.8899, with 5 % and 95 % quantiles of 0.863 and 0.917; the standard deviation is its "
+            "root, 0.943.",
         ],
         figures=figures[:2],
         grids=[
@@ -110,8 +111,8 @@ def _unit_part(campus: Mapping[str, Any], figures: Sequence[Figure]) -> Part:
             "The paper names no budget for its unit noise, and its neighbours exchange one record: "
             f"a person in a building for an hour. That is ε = {readings[0]['epsilon']:.1f} at "
             "δ = 10⁻⁶. A person has up to 24 such records, at most one in a cell. For a whole day "
-            f"the same noise gives ε = {readings[1]['epsilon']:.0f}, which protects nobody. "
-            "Noise for a day is √24 times as large at the same budget.",
+            f"the same noise gives ε = {readings[1]['epsilon']:.0f}, a limit that limits nothing "
+            "in practice. Noise for a day is √24 times as large at the same budget.",
             f"Held totals are not protected under either reading: {ones} of the {held} are one, "
             "and say exactly when or where somebody was alone.",
         ],
@@ -135,9 +136,9 @@ def _unit_part(campus: Mapping[str, Any], figures: Sequence[Figure]) -> Part:
             )
         ],
         closing=[
-            "At ε = 1 a person's day is protected so well that single cells tell less than the "
-            "held totals do. At ε = 4 the error of a cell is under half of that of the totals "
-            "alone."
+            "At ε = 1 single cells, taken as they stand, are farther off than the least-squares "
+            "fit to the held totals; only the two together are nearer. At ε = 4 the error of a "
+            "cell is under half of that of the totals alone."
         ],
     )
 

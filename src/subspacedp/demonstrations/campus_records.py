@@ -71,6 +71,8 @@ class Case:
     ----------
     bounds
         Whose records (a column), how many of them at most, and how many in a cell.
+    licence
+        The file beside the records that must go wherever they go; none for the public domain.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Case:
     source: Callable[[], Path]
     template: str
     bounds: tuple[tuple[str, int, int], ...]
+    licence: str = ""
 
     def specification(self, source: str, unit: str, records: int, per_cell: int) -> str:
         """The specification for one bound."""
@@ -98,6 +101,7 @@ CASES = (
         source=phone_records,
         template=PHONES,
         bounds=(("person_day", 20, 4), ("person_day", 5, 1), ("person", 5, 1), ("person", 20, 4)),
+        licence="LICENSE-movr.txt",
     ),
 )
 
@@ -189,13 +193,14 @@ def _trial(case: Case, folder: Path, unit: str, records: int, per_cell: int) -> 
 
 
 def publish_case(case: Case, folder: Path, seed: int | None = None) -> None:
-    """A folder with the records, their specification, and the release it asks for."""
+    """A folder with the records, their licence and specification, and the release it asks for."""
     from subspacedp.publication import run
 
     home = folder / case.name
     home.mkdir()
     records = case.source()
-    shutil.copyfile(records, home / records.name)
+    for name in filter(None, (records.name, case.licence)):
+        shutil.copyfile(records.with_name(name), home / name)
     path = home / f"{case.name}.yaml"
     path.write_text(case.specification(records.name, *case.bounds[0]), "utf-8")
     run(path, seed=seed)

@@ -29,7 +29,7 @@ LOOKS = (
     OURS,
     Look(name="extended", colour="#009e73", shape="diamond", dash=(1, 0)),
     Look(name=EQUAL, colour="#cc79a7", shape="triangle-up", dash=(1, 0)),
-    Look(name=BEST, colour="#56b4e9", shape="triangle-down", dash=(1, 0)),
+    Look(name=BEST, colour="#8c6bb1", shape="triangle-down", dash=(1, 0)),
     Look(name="knorm", colour="#e69f00", shape="square", dash=(1, 0)),
     Look(name="optimal", colour="#24292f", shape="cross", dash=(1, 0)),
 )
@@ -211,7 +211,7 @@ def gallery(out: str | PathLike[str]) -> tuple[GalleryRow, ...]:
 
 
 def _page(rows: Sequence[GalleryRow], drawn: Figure) -> Page:
-    refused = {(row.query, row.mechanism): row.refusal for row in rows if row.refusal}
+    refused = {(row.query, row.law, row.mechanism): row.refusal for row in rows if row.refusal}
     return Page(
         title="How far every mechanism is from the best",
         lede=[
@@ -238,9 +238,9 @@ def _page(rows: Sequence[GalleryRow], drawn: Figure) -> Page:
                 grids=[
                     Grid(
                         caption="Mechanisms left out, and why",
-                        columns=("query", "mechanism", "reason"),
-                        rows=tuple((q, m, why) for (q, m), why in refused.items()),
-                        texts=3,
+                        columns=("query", "noise", "mechanism", "reason"),
+                        rows=tuple((*which, why) for which, why in refused.items()),
+                        texts=4,
                     )
                 ],
             ),
