@@ -19,6 +19,7 @@ from subspacedp.inference import Likelihood, combine, replicates
 from subspacedp.inference import test_value as test_value_
 from subspacedp.inference.table_laws import Shifted
 from subspacedp.ledger import spend_of
+from subspacedp.mechanisms.knorm import _smaller_spread
 from subspacedp.noise import ReleaseKeys
 from subspacedp.noise.bodies import (
     CrossPolytope,
@@ -332,6 +333,32 @@ def test_a_bound_a_cell_makes_the_body_one_around_the_true_one():
     assert 4 <= fitted.price < 6
     with pytest.raises(ReleaseError, match="only bodies around it can be sampled exactly"):
         made(line(4), sdp.hold(), relation=relation, exact=True)
+
+
+def test_the_price_counts_that_a_larger_body_may_spread_less():
+    A = np.random.default_rng(16).integers(-3, 4, (2, 5))
+
+    def fitted(**bounds):
+        relation = sdp.AddRemoveOne(records=2, **bounds)
+        query, budget = sdp.LinearQuery(A), sdp.PureDP(8.0)
+        return fitted_of(sdp.design(query, None, budget, neighbours=relation, mechanism="knorm"))
+
+    free, bounded = fitted(), fitted(per_cell=1)
+    assert not free.own
+    assert not free.bound  # priced by moments
+    assert bounded.bound
+    d = free.body.dimension
+    assert bounded.price == pytest.approx(2**2 * (d + 1) * (d + 2) / 6 * free.price)
+
+
+@pytest.mark.parametrize("d", range(1, 7))
+def test_a_box_spreads_more_than_a_double_cone_around_it_by_no_more_than_stated(d):
+    # In one direction: a box reaching 1 has 1/3, a double cone reaching 1 has this.
+    cone = 2 / ((d + 1) * (d + 2))
+    heights = (np.arange(200_000) + 0.5) / 200_000
+    weights = (1 - heights) ** (d - 1)
+    assert cone == pytest.approx(float(heights**2 @ weights / weights.sum()), rel=1e-4)
+    assert _smaller_spread(d) == pytest.approx((1 / 3) / cone)
 
 
 # ------------------------------------------------------------------------- twins that are too small

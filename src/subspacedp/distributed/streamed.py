@@ -22,7 +22,7 @@ from subspacedp.invariants import HeldValues
 from subspacedp.privacy import Guarantee
 from subspacedp.release import Check, Design, ExpectedError, Release, Verification
 from subspacedp.release.certificate import FORMAT, certificate
-from subspacedp.release.rebuild import rebuild_design
+from subspacedp.release.rebuild import held_values, rebuild_design
 from subspacedp.release.verify import SEEDED
 from subspacedp.tables.boxes import Box, blocks
 
@@ -181,14 +181,10 @@ def _load(source: Path, data: dict[str, Any]) -> StreamedRelease:
     design = rebuild_design(data["design"])
     held = margins_of(design)
     try:
-        exact = tuple(
-            np.asarray(item["values"], np.int64).reshape(shape)
-            for shape, item in zip(held.value_shapes, data["invariants"], strict=True)
-        )
         return StreamedRelease(
             folder=source,
             design=design,
-            exact=exact,
+            exact=held_values(data, held),
             release_id=str(data["release_id"]),
             seeded=data["for_publication"] is not True,
             version=str(data["software"]["version"]),

@@ -127,7 +127,18 @@ def with_body(design: Design, *, exact: bool = False) -> Design:
         one = fitted.body
         least = least_spread(one.dimension, one.log_volume)
         fitted = replace(fitted, own=False, price=one.spread() / least)
+    elif not fitted.bound:
+        fitted = replace(fitted, price=fitted.price * _smaller_spread(fitted.body.dimension))
     return _with(found, replace(fitted, price=relation.records**2 * fitted.price, bound=True))
+
+
+def _smaller_spread(d: int) -> float:
+    """By what factor a symmetric convex body may spread less than one inside it, at most.
+
+    In a direction where a body reaches h, E⟨u, θ⟩² is between that of a double cone,
+    2h²/((d + 1)(d + 2)), and that of a box, h²/3.
+    """
+    return (d + 1) * (d + 2) / 6
 
 
 def _with(design: Design, fitted: Fit) -> Design:

@@ -26,7 +26,7 @@ from subspacedp.noise.sums import WeightedSum
 from subspacedp.privacy import PureDP
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.release import Design
-from subspacedp.release.figures import Figures
+from subspacedp.release.figures import Figures, MarginFigures
 from subspacedp.release.strategy import Strategy
 from subspacedp.subspace import MarginNullSpace
 from subspacedp.subspace.hierarchy_classes import place_classes
@@ -218,21 +218,11 @@ class LevelStrategy(Strategy):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LevelTotals(Figures):
+class LevelTotals(MarginFigures):
     """The totals of a margin's groups: variances in closed form, one law for groups alike."""
 
     noise: LevelNoise
     margin: Margin
-
-    @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
-        """The margin's shape."""
-        return self.margin.shape
-
-    @property
-    def whole(self) -> bool:
-        """Whether all figures are published as whole numbers, and so are the true ones."""
-        return self.noise.grid == 1.0
 
     def variance(self) -> FloatArray:
         """In closed form, the bound for rounding included."""

@@ -21,8 +21,8 @@ from subspacedp.release.workload_strategy import (
     contrasts_of,
     whole_total_of,
 )
-from subspacedp.subspace import ContrastPlan, Contrasts, Proof, regular_bound
-from subspacedp.tables import Margin, Margins, Neighbours, Sensitivity
+from subspacedp.subspace import ContrastPlan, Proof, regular_bound
+from subspacedp.tables import Margins, Neighbours, Sensitivity
 
 if TYPE_CHECKING:
     from subspacedp.release.design import Design
@@ -42,21 +42,6 @@ class ContrastStrategy(WorkloadStrategy):
     plan: ContrastPlan
 
     key: ClassVar[str] = "contrasts"
-
-    @property
-    def contrasts(self) -> Contrasts:
-        """The parts of the workload."""
-        return self.plan.contrasts
-
-    @property
-    def parts(self) -> tuple[Margin, ...]:
-        """The parts that get noise."""
-        return self.plan.parts
-
-    @property
-    def whole_total(self) -> bool:
-        """Whether the grand total is published as it is."""
-        return self.plan.whole_total
 
     @cached_property
     def _scales(self) -> list[float]:

@@ -16,7 +16,7 @@ from subspacedp.noise import JointNoise, NoiseModel, SumLaw
 from subspacedp.subspace import DigitPlan, GroupProfiles, corner_counts
 from subspacedp.tables import Margin
 
-__all__ = ["EachApart", "Figures", "GroupTotals"]
+__all__ = ["EachApart", "Figures", "GroupTotals", "MarginFigures"]
 
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
@@ -79,17 +79,11 @@ class EachApart(Figures):
         return self.noise.law_of(self.weights(number))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class GroupTotals(Figures):
-    """The totals of a margin's groups where margins are held: closed forms, however many cells."""
+class MarginFigures(Figures):
+    """The totals of a margin's groups, for noise with closed forms."""
 
-    noise: NoiseModel
-    profiles: GroupProfiles
-
-    @property
-    def margin(self) -> Margin:
-        """The margin."""
-        return self.profiles.margin
+    noise: JointNoise
+    margin: Margin
 
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -100,6 +94,19 @@ class GroupTotals(Figures):
     def whole(self) -> bool:
         """Whether all figures are published as whole numbers, and so are the true ones."""
         return self.noise.grid == 1.0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GroupTotals(MarginFigures):
+    """The totals of a margin's groups where margins are held: closed forms, however many cells."""
+
+    noise: NoiseModel
+    profiles: GroupProfiles
+
+    @property
+    def margin(self) -> Margin:  # type: ignore[override]
+        """The margin."""
+        return self.profiles.margin
 
     def variance(self) -> FloatArray:
         """Var(e₁)·|Π_N 1_G|², and at most `coin` squared steps for every coin."""

@@ -18,7 +18,7 @@ from subspacedp.release.certificate import FORMAT, certificate_text, values_dige
 from subspacedp.release.design import Design
 from subspacedp.release.folders import new_folder
 from subspacedp.release.provenance import Distributed
-from subspacedp.release.rebuild import rebuild_design
+from subspacedp.release.rebuild import held_values, rebuild_design
 from subspacedp.release.release import Release
 from subspacedp.release.signature import DIGESTS, SIGNATURE, check_digests, check_signature
 from subspacedp.release.verify import Check, Verification, verify_release
@@ -345,14 +345,10 @@ def _release(data: dict[str, Any], design: Design, values: Any) -> Release:
     if distributed is not None and distributed.exact != (design.mechanism == "projected"):
         raise AlteredError("The certificate misstates whether its parts were computed exactly.")
     try:
-        exact = tuple(
-            np.asarray(item["values"], np.int64 if design.held.exact else np.float64).reshape(shape)
-            for shape, item in zip(design.held.value_shapes, data["invariants"], strict=True)
-        )
         return Release(
             design=design,
             values=values,
-            exact=exact,
+            exact=held_values(data, design.held),
             release_id=str(data["release_id"]),
             seeded=data["for_publication"] is not True,
             version=str(data["software"]["version"]),

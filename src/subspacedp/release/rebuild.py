@@ -14,6 +14,7 @@ from subspacedp.invariants import (
     Held,
     HeldMargins,
     HeldMatrix,
+    HeldValues,
     LinearInvariants,
     StructuralZeros,
     bind,
@@ -39,7 +40,7 @@ from subspacedp.tables import (
     ReplaceOne,
 )
 
-__all__ = ["rebuild_design", "rebuild_invariants"]
+__all__ = ["held_values", "rebuild_design", "rebuild_invariants"]
 
 MECHANISMS = ("projected", "extended", "correlated", "optimal", "knorm", "hierarchical", "imposed")
 
@@ -103,6 +104,15 @@ def rebuild_invariants(data: Mapping[str, Any]) -> tuple[Query, Held]:
         return query, _held(data["held"], query)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise ReleaseError(f"What is held cannot be read ({type(error).__name__}).") from None
+
+
+def held_values(data: Mapping[str, Any], held: HeldMargins | HeldMatrix) -> HeldValues:
+    """The held values that a certificate states, in their shapes."""
+    kind = np.int64 if held.exact else np.float64
+    return tuple(
+        np.asarray(item["values"], kind).reshape(shape)
+        for shape, item in zip(held.value_shapes, data["invariants"], strict=True)
+    )
 
 
 def _basis(data: Mapping[str, Any], query: Query, held: HeldMargins | HeldMatrix) -> BasisStrategy:

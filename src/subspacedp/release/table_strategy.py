@@ -29,9 +29,9 @@ from subspacedp.release.workload_strategy import (
     contrasts_of,
     whole_total_of,
 )
-from subspacedp.subspace import Contrasts, TablePlan, plan_contrasts
+from subspacedp.subspace import TablePlan, plan_contrasts
 from subspacedp.subspace.table_plan import UNITS
-from subspacedp.tables import Margin, Margins, Sensitivity
+from subspacedp.tables import Margins, Sensitivity
 
 if TYPE_CHECKING:
     from subspacedp.release.design import Design
@@ -47,21 +47,6 @@ class TableStrategy(WorkloadStrategy):
     budget: Budget
 
     key: ClassVar[str] = "tables"
-
-    @property
-    def contrasts(self) -> Contrasts:
-        """The parts of the workload."""
-        return self.plan.contrasts
-
-    @property
-    def parts(self) -> tuple[Margin, ...]:
-        """The parts that get noise."""
-        return self.plan.parts
-
-    @property
-    def whole_total(self) -> bool:
-        """Whether the grand total is published as it is."""
-        return self.plan.whole_total
 
     @cached_property
     def laws(self) -> tuple[KnownLaw, ...]:

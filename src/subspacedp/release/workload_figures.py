@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.noise import SumLaw, WorkloadNoise
-from subspacedp.release.figures import EachApart, Figures
+from subspacedp.release.figures import EachApart, Figures, MarginFigures
 from subspacedp.subspace import Contrasts
 from subspacedp.tables import Margin, along
 
@@ -21,21 +21,11 @@ Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TotalsOfMargin(Figures):
+class TotalsOfMargin(MarginFigures):
     """The totals of one margin; those whose groups have equal sizes all the way up share a law."""
 
     noise: WorkloadNoise
     margin: Margin
-
-    @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
-        """The margin's shape."""
-        return self.margin.shape
-
-    @property
-    def whole(self) -> bool:
-        """Whether all figures are published as whole numbers, and so are the true ones."""
-        return self.noise.grid == 1.0
 
     def variance(self) -> FloatArray:
         """In closed form."""

@@ -13,7 +13,13 @@ from subspacedp.privacy import Budget
 from subspacedp.release.figures import Figures
 from subspacedp.release.strategy import Strategy
 from subspacedp.release.workload_figures import AllTotals, TotalsOfMargin, totals_apart
-from subspacedp.subspace import Contrasts, WorkloadDigits, WorkloadSpace
+from subspacedp.subspace import (
+    ContrastPlan,
+    Contrasts,
+    TablePlan,
+    WorkloadDigits,
+    WorkloadSpace,
+)
 from subspacedp.subspace.contrast_plan import total_stays
 from subspacedp.tables import Margin
 
@@ -50,20 +56,22 @@ class WorkloadStrategy(Strategy):
 
     proof: ClassVar[str] = "margins.md"
 
+    plan: ContrastPlan | TablePlan
+
     @property
-    @abstractmethod
     def contrasts(self) -> Contrasts:
         """The parts of the workload."""
+        return self.plan.contrasts
 
     @property
-    @abstractmethod
     def parts(self) -> tuple[Margin, ...]:
         """The parts that get noise."""
+        return self.plan.parts
 
     @property
-    @abstractmethod
     def whole_total(self) -> bool:
         """Whether the grand total is published as it is, as no neighbouring change alters it."""
+        return self.plan.whole_total
 
     @abstractmethod
     def noise(self, design: Design) -> WorkloadNoise:
