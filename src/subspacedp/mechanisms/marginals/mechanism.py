@@ -1,0 +1,229 @@
+"""The marginals mechanism: margins at the levels of a tree, noise where it pays.
+
+Measured are contrasts of interactions at several levels, or whole tables; the release is rebuilt
+from their noisy versions and the held totals by least squares, interaction by interaction, so that
+all margins agree with each other and with what is held.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import ReleaseError
+from subspacedp.invariants import HeldOfWorkload, HeldValues
+from subspacedp.mechanisms.base import REAL_LIMIT, Mechanism
+from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
+from subspacedp.mechanisms.marginals.measurement import ByLevel, Measurement
+from subspacedp.mechanisms.marginals.prefix_rounding import PrefixRounding
+from subspacedp.mechanisms.marginals.strategy import (
+    MarginalsStrategy,
+    measurement_of,
+    noise_of,
+    total_known,
+)
+from subspacedp.noise import Keystream, ReleaseKeys
+
+__all__ = ["Marginals"]
+
+Int64Array = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Marginals(Mechanism):
+    """Noise at the levels and interactions of a workload, combined by least squares.
+
+    Guarantees
+    ----------
+    1. The measurement is private with the design's budget over all neighbours
+       (docs/proofs/marginals.md).
+    2. Margins agree with each other and with the held totals; with decimals, in exact integers.
+    3. Unbiased, with the noise model of the design.
+    4. Real-valued, and contrasts orthogonal to what is held: S. For every question w with Aᵀw in
+       the null space of the held totals in the domain's cells, wᵀ(answers) is a function of the
+       measurement alone.
+    """
+
+    proofs: ClassVar[tuple[str, ...]] = ("marginals.md", "guarantees.md")
+
+    @property
+    def strategy(self) -> MarginalsStrategy:
+        """What is measured."""
+        if not isinstance(self.design.strategy, MarginalsStrategy):
+            raise ReleaseError("This mechanism is for a workload of margins.")
+        return self.design.strategy
+
+    @property
+    def held(self) -> HeldOfWorkload:
+        """What is held of the workload."""
+        if not isinstance(self.design.held, HeldOfWorkload):
+            raise ReleaseError("This mechanism is for a workload of margins.")
+        return self.design.held
+
+    @property
+    def interactions(self) -> Interactions:
+        """The workload taken apart."""
+        return self.strategy.interactions
+
+    @cached_property
+    def measurement(self) -> Measurement:
+        """What gets noise."""
+        return noise_of(self.design).measurement
+
+    def scales(self) -> tuple[float, float]:
+        """The least scale of noise in units of the answers, the largest in drawn units."""
+        measurement = measurement_of(self.design)
+        return measurement.scales()[0], measurement.largest_drawn()
+
+    # ------------------------------------------------------------------------ data
+
+    def _totals(self, data: Any) -> Int64Array:
+        """The totals of the workload and of held margins beyond it."""
+        return self.held.query.vector(data, self.held.sources)
+
+    def measure(self, data: Any, keys: ReleaseKeys) -> Int64Array:
+        """The differentially private measurement: integers, noise included."""
+        return self.add_noise(self._totals(data), keys)
+
+    def nothing(self) -> Int64Array:
+        """What `check` returns of an empty table: zeros."""
+        return np.zeros(sum(math.prod(m.shape) for m in self.held.sources), np.int64)
+
+    def check(self, data: Any, *, everything: Any = None) -> tuple[Int64Array, Int64Array]:
+        """Refuse what cannot be released, before any noise is drawn."""
+        if (everything is not None) != self.design.capped:
+            raise ReleaseError(
+                "A design with capped=True takes the bounded tables and `everything`, the tables "
+                "of all records; other designs take one."
+            )
+        totals = self._totals(data)
+        full = totals if everything is None else self._totals(everything)
+        for vector in (totals,) if full is totals else (totals, full):
+            self.check_size(vector)
+        return totals, full
+
+    def check_size(self, answers: Int64Array) -> None:
+        """Refuse totals that float64 could not carry through the sums over contrasts."""
+        super().check_size(answers)
+        if int(answers.max(initial=0)) >= REAL_LIMIT:
+            raise ReleaseError("The totals are too large: margins take totals below 2**43.")
+
+    # ------------------------------------------------------------------------ measure
+
+    def add_noise(self, answers: Int64Array, keys: ReleaseKeys) -> Int64Array:
+        """Contrasts or tables plus noise; last the grand total where none is needed."""
+        tables = self.held.split(answers)
+
+        def totals(level: int, steps: tuple[int, ...]) -> Int64Array:
+            margin = self.interactions.margin(level, steps)
+            table = self.held.of_sources(tables, margin)
+            return np.asarray(self.interactions.to_nodes(table, level), np.int64)
+
+        noisy = self.measurement.measure(totals, keys)
+        if not self._total_measured:
+            return noisy
+        empty = self.interactions.domain.margin()
+        return np.concatenate([noisy, self.held.of_sources(tables, empty).reshape(-1)])
+
+    @cached_property
+    def _total_measured(self) -> bool:
+        """Whether the grand total is measured as it is: no neighbouring change alters it."""
+        inter = self.interactions
+        return total_known(self.design) and any(not inter.kept(i.steps) for i in inter.measured)
+
+    # ------------------------------------------------------------------------ reconstruct
+
+    def reconstruct(
+        self,
+        noisy: Int64Array,
+        exact: HeldValues,
+        coins: Keystream,
+        *,
+        overwrite: bool = False,
+    ) -> npt.NDArray[Any]:
+        """Every margin of the workload from the measurement and the held totals."""
+        del overwrite
+        inter, query = self.interactions, self.held.query
+        total = float(noisy[-1]) if self._total_measured else None
+        estimates = self._estimates(noisy, exact, total)
+        rounding = self.design.digits
+        if isinstance(rounding, PrefixRounding):
+            steps = self._rounded(rounding, estimates, exact, noisy, coins)
+            tables = [
+                inter.from_nodes(rounding.table(steps, p.level, p.steps), p.level)
+                for p in inter.published
+            ]
+            whole = np.concatenate([t.reshape(-1) for t in tables])
+            return whole if rounding.decimals == 0 else whole / rounding.step
+        out = []
+        for margin, where in zip(query.margins, inter.published, strict=True):
+            if any(h.determines(margin) for h in self.held.margins):
+                out.append(self.held.of(exact, margin).astype(np.float64).reshape(-1))
+                continue
+            by_interaction = {s: e[where.level] for s, e in estimates.items() if where.level in e}
+            table = inter.table_from(by_interaction, where.level, where.steps)
+            out.append(inter.from_nodes(table, where.level).reshape(-1))
+        return np.concatenate(out)
+
+    def _exact(self, exact: HeldValues, own: Interaction, level: int) -> FloatArray:
+        """The contrasts of an interaction at a level that is held."""
+        inter = self.interactions
+        totals = self.held.of(exact, inter.margin(level, own.steps))
+        return inter.contrasts(inter.to_nodes(totals, level), own.steps)
+
+    def _estimates(
+        self, noisy: Int64Array, exact: HeldValues, total: float | None
+    ) -> dict[tuple[int, ...], ByLevel]:
+        """For every interaction its contrasts at every level from its finest one on."""
+        inter, tree = self.interactions, self.interactions.tree
+        measured = self.measurement.contrasts(noisy)
+        out: dict[tuple[int, ...], ByLevel] = {}
+        for own in inter.all.values():
+            known = None
+            if own.held is not None:
+                known = self._exact(exact, own, own.held)
+            root = None
+            if total is not None and not inter.kept(own.steps):
+                root = np.full((1, *(1,) * len(inter.axes)), total)
+            if own.steps in measured:
+                smoother = self.measurement.smoother(own)
+                out[own.steps] = smoother.estimate(measured[own.steps], known, root)
+            elif known is not None and own.held is not None:
+                out[own.steps] = {
+                    level: tree.climb(known, own.held, level)
+                    for level in range(own.finest, len(tree))
+                }
+            elif root is not None:
+                out[own.steps] = {tree.root: root}
+        return out
+
+    def _rounded(
+        self,
+        rounding: PrefixRounding,
+        estimates: Mapping[tuple[int, ...], ByLevel],
+        exact: HeldValues,
+        noisy: Int64Array,
+        coins: Keystream,
+    ) -> dict[tuple[int, ...], Int64Array]:
+        inter = self.interactions
+        real: dict[tuple[int, ...], FloatArray] = {}
+        known: dict[tuple[int, ...], Int64Array] = {}
+        for own in inter.all.values():
+            level = rounding.exact_level(own)
+            if level is not None:
+                if own.held is not None:
+                    totals = self.held.of(exact, inter.margin(level, own.steps))
+                    known[own.steps] = np.asarray(inter.to_nodes(totals, level), np.int64)
+                else:
+                    known[own.steps] = noisy[-1:].reshape(1, *(1,) * len(inter.axes))
+            if level is None or level > own.finest:
+                here = {s: e[own.finest] for s, e in estimates.items() if own.finest in e}
+                real[own.steps] = inter.table_from(here, own.finest, own.steps)
+        return rounding.round(real, known, coins)
