@@ -225,7 +225,7 @@ def test_the_mechanism_that_is_named_is_taken(call, tmp_path):
     )
     status, out, _ = call("plan", "spec.yaml", "--by", "state")
     assert status == 0
-    assert "approximate" in out
+    assert "masked sums" in out
 
 
 def test_a_secret_from_the_environment_needs_a_record(call, agreed, monkeypatch):
