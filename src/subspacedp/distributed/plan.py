@@ -20,7 +20,6 @@ from subspacedp.distributed.files import write_new
 from subspacedp.distributed.partition import Partition
 from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.mechanisms import MECHANISMS, Mechanism
-from subspacedp.mechanisms.extended import LEAST_BITS
 from subspacedp.release import Design
 from subspacedp.release.rebuild import rebuild_design
 from subspacedp.tables import Cells, LocalEntries
@@ -212,8 +211,6 @@ def _without_rounded_products(design: Design) -> Design:
     basis = design.basis
     if basis is None or not basis.drop or design.strategy is not None:
         return design
-    if basis.bits - basis.drop < LEAST_BITS:
-        return design  # refused below
     weights = np.rint(basis.weights / 2.0**basis.drop).astype(np.int64)
     return replace(
         design, basis=replace(basis, weights=weights, bits=basis.bits - basis.drop, drop=0)
@@ -227,8 +224,8 @@ def _check_masks(plan: AgentPlan) -> None:
         return
     if design.basis is not None and design.basis.drop:
         raise ReleaseError(
-            f"The budget is too small for agents with the {design.mechanism} mechanism, whose "
-            "products would have to be rounded; use the projected one."
+            f"The {design.mechanism} mechanism of this plan rounds its products, and rounded "
+            "products of parts do not add up; make a new plan, which does without."
         )
     if not design.held.exact:
         raise ReleaseError(
