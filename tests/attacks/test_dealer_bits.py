@@ -25,6 +25,7 @@ from subspacedp.distributed import (
 from subspacedp.distributed import masked as masked_module
 from subspacedp.distributed import totals as totals_module
 from subspacedp.distributed.dealer import deal_with
+from subspacedp.invariants import HeldMatrix
 from subspacedp.mechanisms import projected as projected_module
 from subspacedp.mechanisms.extended import Extended
 
@@ -334,6 +335,35 @@ def test_shares_of_total_noise_are_the_same_for_other_counts_of_others(
             step = 1 if plan.design.digits is None else plan.design.digits.step
             assert np.array_equal(one[0] - other[0], step * times * change[hidden])
             assert one[1] == other[1]
+
+
+def test_real_coefficients_tell_no_more_than_the_exact_sum_of_the_noise(monkeypatch):
+    """C·noise is summed exactly; a twin that sums in float64 shows the order of its terms.
+
+    Of 50 shares of the twin 16 differed; that none does has a probability below 10⁻⁶.
+    """
+    held = sdp.LinearInvariants(np.full((1, 10), 0.1))
+    plan = parted(sdp.design(ROW, held, sdp.PureDP(0.1)), IN_ROW)
+    rng, seen = np.random.default_rng(8), plan.partition.cells("first")
+
+    def differing():
+        number = 0
+        for _ in range(50):
+            noise = rng.integers(-99, 99, 10)
+            views = []
+            for e in (noise, noise - 3 * IN_ROW):
+                with monkeypatch.context() as patch:
+                    patch.setattr(totals_module, "noise_at", lambda law, keys, at, e=e: e[at])
+                    share = totals_module.totals(plan.design, None, seen).share
+                views.append((share.whole.tobytes(), share.fraction.tobytes()))
+            number += views[0] != views[1]
+        return number
+
+    assert differing() == 0
+    monkeypatch.setattr(
+        HeldMatrix, "sums", lambda self, answers: (self.matrix @ answers.reshape(-1) * 1.0,)
+    )
+    assert differing() > 0
 
 
 def test_the_mechanisms_that_are_attacked_are_all_that_agents_can_have():
