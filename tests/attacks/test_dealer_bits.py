@@ -400,5 +400,9 @@ def test_products_with_rounded_places_are_not_linear_and_plans_do_without():
     assert not np.array_equal(sum(rounded), mechanism.design.basis.integers(x.sum(axis=0)))
     ours = [plan.design.basis.integers(one) for one in x]
     assert np.array_equal(sum(ours), plan.design.basis.integers(x.sum(axis=0)))
+    # Noise is for the integers that are measured now: every exchange of two records, exactly.
+    W = plan.design.basis.weights.astype(object)
+    moves = [W[:, i] - W[:, j] for i in range(10) for j in range(10) if i != j]
+    assert max(int((m * m).sum()) for m in moves) <= plan.design.sensitivity.l2_squared
     before, after = mechanism.expected_error().total, plan.mechanism.expected_error().total
     assert after <= before * (1 + 1e-6)
