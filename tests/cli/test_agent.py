@@ -159,7 +159,7 @@ def test_absence_is_detected_by_name(call, agreed):
 def test_results_as_json(call, offices):
     data = json.loads(call("plan", "spec.yaml", "--by", "state", "--json")[1])
     assert data["parts"] == {"north": 4, "middle": 2, "south": 6}
-    assert data["exact"] is True
+    assert data["masked"] is False
     data = json.loads(call("deal", "--plan", "plan.json", "--out", "shares", "--json")[1])
     assert set(data["shares"]) == set(STATES)
     for state in STATES:
@@ -225,7 +225,7 @@ def test_the_mechanism_that_is_named_is_taken(call, tmp_path):
     )
     status, out, _ = call("plan", "spec.yaml", "--by", "state")
     assert status == 0
-    assert "approximate" in out
+    assert "masked sums" in out
 
 
 def test_a_secret_from_the_environment_needs_a_record(call, agreed, monkeypatch):

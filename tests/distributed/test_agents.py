@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.strategies import both_engines, problems, using
 
 import subspacedp as sdp
-from subspacedp.distributed import Partition, Secret, collect, make_plan, privatize
+from subspacedp.distributed import AgentPlan, Partition, Secret, collect, make_plan, privatize
 from subspacedp.distributed import totals as totals_module
 from subspacedp.distributed.regions import connected_cells, regions_of, separating
-from subspacedp.errors import AlteredError, InvariantError, SubspaceDPError
+from subspacedp.errors import AlteredError, InvariantError, ReleaseError, SubspaceDPError
 from subspacedp.noise import Keystream
 
 SECRET = Secret(bytes(range(100, 132)))
@@ -245,37 +245,79 @@ def test_a_twin_that_takes_out_its_own_noise_alone_is_found(tmp_path):
         collect(plan, parts)
 
 
-@pytest.mark.parametrize("mechanism", ["extended", "optimal", "correlated", "knorm"])
-def test_other_mechanisms_are_approximate_and_say_so(mechanism, tmp_path):
+def small(mechanism, decimals=None, **options):
     county = sdp.Axis("county", range(6), levels={"state": ["s0", "s0", "s0", "s1", "s1", "s2"]})
     domain = sdp.Domain([county, sdp.Axis("sex", ["F", "M"])])
     budget = sdp.PureDP(0.3) if mechanism == "knorm" else sdp.ZCDP(0.05)
-    design = sdp.design(domain, sdp.hold("state"), budget, mechanism=mechanism)
+    options = {"held": sdp.hold("state"), "budget": budget, **options}
+    held, budget = options["held"], options["budget"]
+    return domain, sdp.design(domain, held, budget, mechanism=mechanism, decimals=decimals)
+
+
+@pytest.mark.parametrize("mechanism", ["extended", "optimal", "correlated", "knorm"])
+@pytest.mark.parametrize("held", ["state", "matrix", "total"])
+def test_other_mechanisms_are_put_together_from_masked_sums(mechanism, held, tmp_path):
+    rows = np.array([[1] * 12, [0, 2, 1, 1] * 3])
+    families = {
+        "state": sdp.hold("state"), "matrix": sdp.LinearInvariants(rows), "total": sdp.hold(),
+    }  # fmt: skip
+    domain, design = small(mechanism, held=families[held])
     plan = make_plan(design, Partition.by(domain, "state"))
-    assert not plan.exact
-    release, _ = by_agents(plan, counts(domain), tmp_path)
-    other = central(plan, counts(domain))
-    assert all(np.array_equal(a, b) for a, b in zip(release.exact, other.exact, strict=True))
-    deviation = float(other.stderr().min())
-    assert np.abs(release.values - other.values).max() < 2e-6 * deviation
-    certificate = release.certificate()
-    assert certificate["distributed"]["exact"] is False
-    assert certificate["distributed"]["statement"].startswith("Approximate")
-    assert certificate["values"]["exactness"].startswith("Approximate")
-    assert "not proven" in certificate["guarantee"]["rests_on"]
+    assert plan.masked
+    release, drawn = by_agents(plan, counts(domain), tmp_path)
+    assert same(release, central(plan, counts(domain)))
+    assert sorted(drawn.values())[:-1] == [0, 0]  # one agent alone computes noise
+    release.save(tmp_path / "release")
+    loaded = sdp.Release.load(tmp_path / "release")
+    certificate = loaded.certificate()
+    assert loaded.verify().ok
+    assert certificate["distributed"]["exact"] is True
+    assert "Approximate" not in str(certificate)
 
 
-def test_the_last_places_of_approximate_values_are_not_published(tmp_path):
-    from subspacedp.distributed.share import published_step
-
-    domain = county_domain()
-    design = sdp.design(domain, sdp.hold("state"), sdp.ZCDP(0.05), mechanism="extended")
+def test_masked_parts_of_other_words_do_not_add_up(tmp_path):
+    domain, design = small("optimal")
     plan = make_plan(design, Partition.by(domain, "state"))
-    cells = plan.partition.cells("s0")
-    made = privatize(plan, "s0", counts(domain).reshape(-1)[cells], SECRET, record=tmp_path / "r")
-    step = published_step(plan.design)
-    assert np.array_equal(made.part.values / step, np.rint(made.part.values / step))
-    assert step < 1e-5 * float(np.sqrt(plan.design.noise.cell_variance()).min())
+    parts = []
+    for name in plan.partition.names:
+        answers = counts(domain).reshape(-1)[plan.partition.cells(name)]
+        parts.append(privatize(plan, name, answers, SECRET, record=tmp_path / "r").part)
+    other = replace(parts[1], values=parts[1].values + np.int64(2**62))
+    with pytest.raises(AlteredError, match="do not add up to sums of counts"):
+        collect(plan, [parts[0], other, *parts[2:]])
+    short = replace(parts[1], values=parts[1].values[:-1])
+    with pytest.raises(AlteredError, match="one whole number for each that is measured or held"):
+        collect(plan, [parts[0], short, *parts[2:]])
+    floats = replace(parts[1], values=parts[1].values.astype(float))
+    with pytest.raises(AlteredError, match="one whole number for each that is measured or held"):
+        collect(plan, [parts[0], floats, *parts[2:]])
+
+
+def test_counts_whose_masked_sums_could_wrap_are_refused_before_anything_is_written(tmp_path):
+    domain, design = small("knorm", 0, held=sdp.hold())
+    plan = make_plan(design, Partition.by(domain, "state"))
+    cells = plan.partition.cells("s0").size
+    with pytest.raises(ReleaseError, match="too large for sums of 64 bits over 3 parts"):
+        privatize(plan, "s0", [2**61, *[0] * (cells - 1)], SECRET, record=tmp_path / "r")
+    assert not (tmp_path / "r").exists()
+
+
+def test_masked_sums_that_are_not_whole_linear_or_few_are_refused(monkeypatch):
+    domain, design = small(
+        "extended", held=sdp.LinearInvariants(np.random.default_rng(1).normal(size=(2, 12)))
+    )
+    with pytest.raises(ReleaseError, match="have other coefficients; use the projected one"):
+        make_plan(design, Partition.by(domain, "state"))
+    domain, design = small("optimal", budget=sdp.ZCDP(1e-4))
+    plan = make_plan(design, Partition.by(domain, "state"))
+    rounding = replace(plan, design=design.design)  # as plans of earlier versions were
+    assert rounding.design.basis.drop
+    with pytest.raises(ReleaseError, match="rounded products of parts do not add up"):
+        AgentPlan.from_dict({**rounding.content(), "sha256": rounding.digest})
+    domain, design = small("optimal")
+    monkeypatch.setattr("subspacedp.distributed.plan.MOST_NUMBERS", 30)
+    with pytest.raises(ReleaseError, match="12 numbers that are measured or held, 36 for"):
+        make_plan(design, Partition.by(domain, "state"))
 
 
 def test_queries_that_no_agent_owns_are_refused():

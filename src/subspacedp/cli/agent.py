@@ -75,7 +75,7 @@ def plan(
                     "plan": str(out),
                     "id": made.plan_id,
                     "sha256": made.digest,
-                    "exact": made.exact,
+                    "masked": made.masked,
                     "value": made.value,
                     "parts": {name: int(parts.cells(name).size) for name in parts.names},
                 },
@@ -85,10 +85,10 @@ def plan(
         return
     print(f"Plan {made.plan_id}: {len(parts.names)} parts, {domain.size:,} cells.")
     print(" ".join(made.mechanism.guarantee.sentences()))
-    if not made.exact:
+    if made.masked:
         print(
-            f"The {made.design.mechanism} mechanism is distributed as real-valued noise: "
-            "approximate, and its certificate will say so. The projected one is exact."
+            f"Every part will be {made.numbers:,} masked sums, as the {made.design.mechanism} "
+            "mechanism measures sums over all cells: parts show values only when all are there."
         )
     ignored = left_out(asked)
     if ignored:
@@ -155,11 +155,12 @@ def privatize(
     with _status("computing noise"):
         made = add_noise(answers)
     made.part.save(out)
+    cells = int(agreed.partition.cells(name).size)
     if as_json:
         found = {
             "part": name,
             "out": str(out),
-            "cells": int(made.part.values.size),
+            "cells": cells,
             "value": counted,
             "noise_computed_for": made.drawn,
             "trust": made.part.trust.value,
@@ -170,7 +171,7 @@ def privatize(
         return
     again = " again, from the same data" if made.again else ""
     source = "one record a row" if counted is None else f"counts of column `{counted}`"
-    print(f"Part `{name}`: {made.part.values.size:,} cells privatised{again}; {source}.")
+    print(f"Part `{name}`: {cells:,} cells privatised{again}; {source}.")
     print(f"Written, to publish: {out}")
 
 

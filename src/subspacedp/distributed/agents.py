@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.distributed.dealer import DealtShare
+from subspacedp.distributed.masked import contribution, mask
 from subspacedp.distributed.parts import Part
 from subspacedp.distributed.plan import AgentPlan
 from subspacedp.distributed.record import Record, fingerprint
 from subspacedp.distributed.secret import Secret
-from subspacedp.distributed.share import Share, rounding_of_sums
+from subspacedp.distributed.share import Form, Share, rounding_of_sums
 from subspacedp.distributed.totals import totals
 from subspacedp.errors import DataError, ReleaseError, without_values
 from subspacedp.invariants import HeldMatrix
@@ -61,17 +62,17 @@ def privatize(
 
     Guarantees
     ----------
-    1. The values of all parts, put together, are those that the mechanism releases for the whole
-       table with the same keys, bit for bit; every held figure is exact (docs/proofs/agents.md).
+    1. All parts, put together, make the values that the mechanism releases for the whole table
+       with the same keys, bit for bit; every held figure is exact (docs/proofs/agents.md).
     2. Other data for the same part of the same plan are refused; the same data give the same part.
     """
     part = plan.partition.known(part)
     answers = checked_answers(plan, part, data)
     mark = fingerprint(secret.derive(plan, b"fingerprint"), plan, part, answers)
     again = Record(Path(record)).enter(plan, part, mark)
-    made = totals(plan.design, secret.keys(plan), plan.partition.cells(part))
-    published = _part(plan, part, answers, made.share, Trust.SECRET, secret.noise_id(plan))
-    return Privatised(published, made.drawn, again)
+    share, drawn = _share(plan, part, secret)
+    published = _part(plan, part, answers, share, Trust.SECRET, secret.noise_id(plan))
+    return Privatised(published, drawn, again)
 
 
 def privatize_share(
@@ -93,16 +94,27 @@ def privatize_share(
     return Privatised(part, 0, again)
 
 
+def _share(plan: AgentPlan, part: str, secret: Secret) -> tuple[Share, int]:
+    """An agent's own share, and for how many numbers noise was computed to make it."""
+    keys = secret.keys(plan)
+    if plan.masked:
+        own, drawn = mask(plan, keys, part)
+        return Share(Form.MASK, own, None), drawn
+    total = totals(plan.design, keys, plan.partition.cells(part))
+    return total.share, total.drawn
+
+
 def _part(
     plan: AgentPlan, name: str, answers: Int64Array, share: Share, trust: Trust, noise_id: str
 ) -> Part:
+    numbers = contribution(plan, name, answers) if plan.masked else answers
     return Part(
         name=name,
         plan_id=plan.plan_id,
         plan_digest=plan.digest,
         trust=trust,
         noise_id=noise_id,
-        values=share.add(answers, plan.design, plan.partition.cells(name)),
+        values=share.add(numbers, plan.design, plan.partition.cells(name)),
     )
 
 
@@ -127,8 +139,13 @@ def checked_answers(plan: AgentPlan, part: str, data: npt.ArrayLike) -> Int64Arr
                 "must be impossible, not just unobserved.",
                 cells=filled,
             )
-    plan.mechanism.check_size(answers)
-    _check_sums(plan, answers)
+    if plan.masked:
+        # As if every part had such counts: what is asked of their sum no agent can see.
+        plan.mechanism.check_size(np.repeat(answers, len(plan.partition.names)))
+        contribution(plan, part, answers)
+    else:
+        plan.mechanism.check_size(answers)
+        _check_sums(plan, answers)
     return answers
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.distributed.masked import reconstructed
 from subspacedp.distributed.parts import Part
 from subspacedp.distributed.plan import AgentPlan
-from subspacedp.distributed.share import largest_row, published_step, rounding_of_sums
+from subspacedp.distributed.share import rounding_of_sums
 from subspacedp.errors import AlteredError, ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues
 from subspacedp.mechanisms.base import package_version
@@ -40,34 +41,36 @@ def collect(plan: AgentPlan, parts: Sequence[Part]) -> Release:
     ----------
     1. A part of another plan, of an altered plan, of other noise, twice, or missing is refused, by
        name.
-    2. Held figures are read off the published values, C·release = c: agents never publish what
-       their own cells add to a total that crosses parts.
-    3. The release verifies.
+    2. Held figures are read off the published values, C·release = c, or are sums of masked parts:
+       agents never publish what their own cells add to a total that crosses parts.
+    3. Masked parts: the release is computed from their sums, the measurement and the held figures,
+       and from nothing else.
+    4. The release verifies.
     """
     chosen = _by_name(plan, parts)
-    design = plan.design
-    kind = np.int64 if design.decimals == 0 else np.float64
-    flat = np.zeros(design.query.size, kind)
+    kind = np.dtype(np.int64 if plan.masked or plan.design.decimals == 0 else np.float64).kind
     for name in plan.partition.names:
-        cells = plan.partition.cells(name)
-        part = chosen[name]
-        if part.values.shape != (cells.size,) or part.values.dtype.kind != np.dtype(kind).kind:
-            raise AlteredError(f"The part `{name}` does not have one value for each of its cells.")
-        flat[cells] = part.values
-    values = flat.reshape(design.query.shape)
-    if not np.all(np.isfinite(values)):
-        raise AlteredError(NOT_WHOLE)
-    values, exact = (_held if plan.exact else _moved)(design, values)
+        values = chosen[name].values
+        if values.shape != (plan.entries(name),) or values.dtype.kind != kind:
+            raise AlteredError(
+                f"The part `{name}` does not have one whole number for each that is measured or "
+                "held." if plan.masked else
+                f"The part `{name}` does not have one value for each of its cells."
+            )  # fmt: skip
+    if plan.masked:
+        values, exact = reconstructed(plan, [part.values for part in chosen.values()])
+    else:
+        values, exact = _put_together(plan, chosen)
     first = chosen[plan.partition.names[0]]
     release = Release(
-        design=design,
+        design=plan.design,
         values=values,
         exact=exact,
         release_id=plan.plan_id,
         seeded=False,
         version=package_version(),
         distributed=Distributed(
-            trust=first.trust, plan=plan.digest, parts=plan.partition.names, exact=plan.exact
+            trust=first.trust, plan=plan.digest, parts=plan.partition.names, exact=True
         ),
     )
     failed = next((check for check in release.verify().checks if not check.ok), None)
@@ -112,6 +115,19 @@ def _by_name(plan: AgentPlan, parts: Sequence[Part]) -> dict[str, Part]:
     return chosen
 
 
+def _put_together(
+    plan: AgentPlan, chosen: Mapping[str, Part]
+) -> tuple[npt.NDArray[Any], HeldValues]:
+    """The values of all cells, and the held figures that they add up to."""
+    design = plan.design
+    flat = np.zeros(design.query.size, np.int64 if design.decimals == 0 else np.float64)
+    for name, part in chosen.items():
+        flat[plan.partition.cells(name)] = part.values
+    if not np.all(np.isfinite(flat)):
+        raise AlteredError(NOT_WHOLE)
+    return _held(design, flat.reshape(design.query.shape))
+
+
 def _held(design: Design, values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], HeldValues]:
     """Read off c = C·release, in integers wherever the values allow it."""
     held, decimals = design.held, design.decimals
@@ -122,7 +138,7 @@ def _held(design: Design, values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], H
             found = recover(values, design.space.denominators)  # type: ignore[union-attr]
             if isinstance(found, int):
                 raise AlteredError(NOT_WHOLE)
-        return values, _whole_sums(design, values)[0]
+        return values, _whole_sums(design, values)
     step = 10**decimals
     steps = whole_steps(values, step)
     if steps is None:
@@ -133,10 +149,8 @@ def _held(design: Design, values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], H
     return values, tuple(_int64(s // step) for s in sums)
 
 
-def _whole_sums(
-    design: Design, values: npt.NDArray[np.float64], slack: float = 0.0
-) -> tuple[HeldValues, list[npt.NDArray[np.float64]]]:
-    """The whole held figures of real values, and what the values miss them by.
+def _whole_sums(design: Design, values: npt.NDArray[np.float64]) -> HeldValues:
+    """The whole held figures of real values.
 
     A float64 less the nearest whole number is a float64: whole parts are summed as integers, so
     that sums beyond 2**53 lose nothing, and the rest is small.
@@ -147,12 +161,11 @@ def _whole_sums(
     wholes = _integer_sums(design, nearest.astype(np.int64))
     rests = _float_sums(design, values - nearest)
     rounding = rounding_of_sums(design, float(np.abs(values).max(initial=0.0)))
-    limit = min(1e-3 + slack + rounding, 0.4)
+    limit = min(1e-3 + rounding, 0.4)
     if any(np.any(np.abs(r - np.rint(r)) > limit) for r in rests):
         raise AlteredError(NOT_WHOLE)
     pairs = list(zip(wholes, rests, strict=True))
-    exact = tuple(_int64(w + np.rint(r).astype(np.int64)) for w, r in pairs)
-    return exact, [r - np.rint(r) for r in rests]
+    return tuple(_int64(w + np.rint(r).astype(np.int64)) for w, r in pairs)
 
 
 def _integer_sums(design: Design, whole: npt.NDArray[np.int64]) -> list[npt.NDArray[Any]]:
@@ -176,14 +189,3 @@ def _int64(sums: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     if np.any(np.abs(sums) >= MAX_TOTAL):
         raise AlteredError("The parts do not make a release: a held total is beyond 2**62.")
     return sums.astype(np.int64)
-
-
-def _moved(design: Design, values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], HeldValues]:
-    """Approximate values, which miss the held figures by their rounding, moved onto them."""
-    held = design.held
-    if not held.exact:
-        return values, tuple(_float_sums(design, values))
-    slack = largest_row(design) * published_step(design)
-    exact, residual = _whole_sums(design, values, slack)
-    rounding = 2.0**-40 * (1 + float(np.abs(values).max(initial=0.0))) * values.size
-    return values - design.space.lift(tuple(residual), error=max(1e-9, rounding)), exact

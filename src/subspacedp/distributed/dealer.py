@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -12,12 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.distributed.files import encode, read_numbers
+from subspacedp.distributed.masked import mask
 from subspacedp.distributed.plan import AgentPlan
 from subspacedp.distributed.record import record_beside
 from subspacedp.distributed.secret import Secret
 from subspacedp.distributed.share import Form, Share
 from subspacedp.distributed.totals import totals
 from subspacedp.errors import ReleaseError
+from subspacedp.noise import ReleaseKeys
 from subspacedp.release import new_folder
 
 __all__ = ["DealtShare", "deal", "read_share"]
@@ -56,7 +59,8 @@ class DealtShare:
                 f"The plan was altered after the share of part `{self.part}` was dealt: it has the "
                 "same id and another content; make a new plan, with a new id."
             )
-        if self.share.whole.size != plan.partition.cells(self.part).size:
+        fits = self.share.whole.size == plan.entries(self.part)
+        if not fits or plan.masked != (self.share.form is Form.MASK):
             raise ReleaseError(f"The share does not fit the cells of part `{self.part}`.")
 
     def __repr__(self) -> str:
@@ -81,7 +85,9 @@ def deal(plan: AgentPlan, folder: str | PathLike[str]) -> str:
 
     Guarantees
     ----------
-    1. A share is the total noise of one part's cells, and nothing else about the noise.
+    1. The shares of some agents tell them no more than the noisy measurement, the held figures and
+       their own counts do (docs/proofs/agents.md): the total noise of a part's cells with the
+       projected mechanism, otherwise masks, uniform words that say nothing about the noise.
     2. Parts made with the shares have the same law as parts made with a common secret, and are the
        same numbers for the same secret.
     """
@@ -90,18 +96,24 @@ def deal(plan: AgentPlan, folder: str | PathLike[str]) -> str:
 
 def deal_with(plan: AgentPlan, folder: str | PathLike[str], secret: Secret) -> str:
     """The shares that a given secret makes; `deal` draws it."""
-    noise_id = secret.noise_id(plan)
-    everything = totals(plan.design, secret.keys(plan), np.arange(plan.design.query.size)).share
+    noise_id, share_of = secret.noise_id(plan), _dealing(plan, secret.keys(plan))
     with new_folder(folder, mode=0o700) as scratch:
         for name in plan.partition.names:
-            share = everything.take(plan.partition.cells(name))
             path = scratch / f"{name}.share"
             handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
             with os.fdopen(handle, "wb") as file:
-                file.write(_encoded(plan, name, noise_id, share))
+                file.write(_encoded(plan, name, noise_id, share_of(name)))
         if hasattr(os, "sync"):
             os.sync()  # once for all shares: there may be one a person
     return noise_id
+
+
+def _dealing(plan: AgentPlan, keys: ReleaseKeys) -> Callable[[str], Share]:
+    """The share of a part by its name."""
+    if plan.masked:
+        return lambda name: Share(Form.MASK, mask(plan, keys, name)[0], None)
+    everything = totals(plan.design, keys, np.arange(plan.design.query.size)).share
+    return lambda name: everything.take(plan.partition.cells(name))
 
 
 def _encoded(plan: AgentPlan, name: str, noise_id: str, share: Share) -> bytes:
@@ -133,7 +145,7 @@ def read_share(path: str | PathLike[str]) -> DealtShare:
         fraction: npt.NDArray[Any] | None = None
         if "numerators" in header:
             fraction = np.array([int(n) for n in header["numerators"]], object)
-        elif form is not Form.STEPS:
+        elif form not in (Form.STEPS, Form.MASK):
             kind = "<i8" if form is Form.MIXED else "<f8"
             fraction = np.frombuffer(payload[8 * cells :], kind)
         if whole.size != cells or (fraction is not None and fraction.size != cells):

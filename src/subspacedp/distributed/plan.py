@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from subspacedp.distributed.files import write_new
 from subspacedp.distributed.partition import Partition
@@ -26,6 +29,7 @@ __all__ = ["AgentPlan", "make_plan"]
 FORMAT = "subspacedp plan 1"
 # Mechanisms whose release is the answers plus noise that does not depend on them.
 ADDITIVE = ("projected", "extended", "correlated", "optimal", "knorm")
+MOST_NUMBERS = 1 << 27  # that all parts of a masked plan have together
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -75,9 +79,24 @@ class AgentPlan:
         return MECHANISMS[self.design.mechanism](self.design)
 
     @property
-    def exact(self) -> bool:
-        """Whether parts are computed exactly: for mechanisms that measure the counts."""
-        return self.design.mechanism == "projected"
+    def masked(self) -> bool:
+        """Whether parts are masked sums, not values of cells: where counts are not measured."""
+        return self.design.mechanism != "projected"
+
+    @cached_property
+    def held_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the held figures."""
+        return tuple(tuple(shape) for shape in self.design.held.value_shapes)
+
+    @cached_property
+    def numbers(self) -> int:
+        """How many whole numbers a masked part has: those measured, and the held figures."""
+        measured = self.mechanism.integers(self.mechanism.nothing()).size
+        return int(measured + sum(math.prod(shape) for shape in self.held_shapes))
+
+    def entries(self, part: str) -> int:
+        """How many numbers a part has."""
+        return self.numbers if self.masked else int(self.partition.cells(part).size)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the plan; an existing file is never touched."""
@@ -120,6 +139,7 @@ class AgentPlan:
         partition = Partition.from_dict(design.domain, data["parts"])
         _check_value(design, data["value"])
         made = cls(plan_id=data["id"], design=design, partition=partition, value=data["value"])
+        _check_masks(made)
         if made.digest != data["sha256"]:
             raise ReleaseError(
                 f"The plan {name} was made by another version of this package, which writes it "
@@ -154,7 +174,7 @@ def make_plan(mechanism: Mechanism, partition: Partition, *, value: str | None =
     >>> make_plan(mechanism, Partition.by(domain, "state")).partition
     Partition(DE: 2, IL: 1)
     """
-    design = mechanism.design
+    design = _without_rounded_products(mechanism.design)
     _check_design(design)
     if not design.domain.matches(partition.domain):
         raise ReleaseError("The parts are of another domain than the mechanism's.")
@@ -179,6 +199,45 @@ def _check_design(design: Design) -> None:
         raise ReleaseError(
             "Agents cannot bound a person's records together, as records may lie in several parts; "
             "bound them in every part by itself, and state the sum as `records`."
+        )
+
+
+def _without_rounded_products(design: Design) -> Design:
+    """The design with its basis on a grid so coarse that no place of the products is rounded off.
+
+    What agents measure must be linear: the rounded products of parts do not add up to that of the
+    whole. Sensitivity and noise are those of the integers that are then measured.
+    """
+    basis = design.basis
+    if basis is None or not basis.drop or design.strategy is not None:
+        return design
+    weights = np.rint(basis.weights / 2.0**basis.drop).astype(np.int64)
+    return replace(
+        design, basis=replace(basis, weights=weights, bits=basis.bits - basis.drop, drop=0)
+    )
+
+
+def _check_masks(plan: AgentPlan) -> None:
+    """Refuse masked sums that are not linear, not whole, or too many."""
+    design = plan.design
+    if not plan.masked:
+        return
+    if design.basis is not None and design.basis.drop:
+        raise ReleaseError(
+            f"The {design.mechanism} mechanism of this plan rounds its products, and rounded "
+            "products of parts do not add up; make a new plan, which does without."
+        )
+    if not design.held.exact:
+        raise ReleaseError(
+            f"Agents with the {design.mechanism} mechanism add up held figures as whole numbers, "
+            "and these invariants have other coefficients; use the projected one."
+        )
+    number = plan.numbers * len(plan.partition.names)
+    if number > MOST_NUMBERS:
+        raise ReleaseError(
+            f"With the {design.mechanism} mechanism every part has all {plan.numbers:,} numbers "
+            f"that are measured or held, {number:,} for all parts, more than {MOST_NUMBERS:,}; "
+            "use the projected one."
         )
 
 

@@ -22,14 +22,10 @@ __all__ = [
     "Form",
     "Share",
     "denominators_at",
-    "largest_row",
-    "published_step",
     "rounding_of_sums",
 ]
 
 Int64Array = npt.NDArray[np.int64]
-
-FINER = 20  # binary places of an approximate value below the standard error of its cell
 
 
 class Form(StrEnum):
@@ -38,7 +34,7 @@ class Form(StrEnum):
     STEPS = "steps"  # whole numbers of published steps
     MIXED = "mixed"  # a whole number and a numerator over the cell's public denominator
     NEAR = "near"  # a whole number less a float64 of at most one half
-    REAL = "real"  # a float64: approximate
+    MASK = "mask"  # whole numbers to be added to a part's sums, not to its cells
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,9 +46,9 @@ class Share:
     form
         What the two arrays mean.
     whole
-        One whole number a cell; all zero for `Form.REAL`.
+        One whole number a cell; for `Form.MASK` one for each measured number and held figure.
     fraction
-        Numerators, or floats; None for `Form.STEPS`.
+        Numerators, or floats; None for `Form.STEPS` and `Form.MASK`.
     """
 
     form: Form
@@ -64,9 +60,11 @@ class Share:
 
         Guarantees
         ----------
-        1. Exact forms: the very numbers, to the last bit, that the mechanism releases for these
-           cells when it has the whole table.
+        1. The very numbers, to the last bit, that the mechanism releases for these cells when it
+           has the whole table; for masks, sums modulo 2⁶⁴ that add up to what it measures.
         """
+        if self.form is Form.MASK:
+            return answers + self.whole
         if self.form is Form.STEPS:
             step = 1 if design.digits is None else design.digits.step
             steps = answers * step + self.whole
@@ -77,10 +75,7 @@ class Share:
         if self.form is Form.MIXED:
             denominators = denominators_at(design, cells)
             return Mixed(answers + self.whole, fraction, denominators).to_float()
-        if self.form is Form.NEAR:
-            return np.asarray((answers + self.whole).astype(np.float64) - fraction)
-        grid = published_step(design)
-        return np.asarray(np.rint((answers + fraction) / grid) * grid)
+        return np.asarray((answers + self.whole).astype(np.float64) - fraction)
 
     def take(self, places: Int64Array) -> Share:
         """The share of some of these cells."""
@@ -107,25 +102,7 @@ def denominators_at(design: Design, cells: Int64Array) -> npt.NDArray[Any]:
     return np.asarray(classes[tuple(places)])
 
 
-def published_step(design: Design) -> float:
-    """The step that approximate values are rounded to: a power of two, public.
-
-    Adding float64 noise to a count leaves traces of the count in the last places of the sum, so
-    they are not published. The step is a millionth of the smallest standard error, and so small
-    that held whole figures can still be told from the sums of published values.
-    """
-    deviation = np.sqrt(design.noise.cell_variance())
-    if not np.any(deviation > 0):
-        raise ReleaseError(
-            "The budget is so large that no cell gets noise; there is nothing to plan."
-        )
-    smallest = float(deviation[deviation > 0].min())
-    places = FINER - int(np.floor(np.log2(smallest)))
-    largest = largest_row(design)
-    return float(2.0 ** -max(places, int(np.ceil(np.log2(largest))) + 3))
-
-
-def largest_row(design: Design) -> float:
+def _largest_row(design: Design) -> float:
     """The largest sum of sizes of coefficients of an invariant; at least 1."""
     if isinstance(design.space, MarginNullSpace):
         return max([1.0, *(float(m.sizes.max()) for m in design.space.held.margins)])
@@ -135,4 +112,4 @@ def largest_row(design: Design) -> float:
 
 def rounding_of_sums(design: Design, largest: float) -> float:
     """What float64 may take from a held total when every value is at most so large."""
-    return largest_row(design) * largest * 2.0**-52
+    return _largest_row(design) * largest * 2.0**-52

@@ -46,13 +46,11 @@ def totals(design: Design, keys: ReleaseKeys, cells: Int64Array) -> Totals:
 
     Guarantees
     ----------
-    1. For mechanisms that measure the counts themselves (projected): what the mechanism adds to
-       these cells, exactly, when it releases the whole table with the same keys
-       (docs/proofs/agents.md).
+    1. What the projected mechanism adds to these cells, exactly, when it releases the whole table
+       with the same keys (docs/proofs/agents.md). Others have no noise of a cell that could be
+       handed out: `subspacedp.distributed.masked`.
     2. Noise is computed for connected cells alone, but for the cases that the note names.
     """
-    if design.mechanism != "projected":
-        return _of_everything(design, keys, cells)
     if isinstance(design.held, HeldMatrix):
         if design.decimals is not None:
             return _of_everything(design, keys, cells)  # a lattice basis joins what C does not
@@ -61,16 +59,12 @@ def totals(design: Design, keys: ReleaseKeys, cells: Int64Array) -> Totals:
 
 
 def _of_everything(design: Design, keys: ReleaseKeys, cells: Int64Array) -> Totals:
-    """The mechanism itself, on a table of zeros: its release is the total noise."""
+    """The digits of the mechanism itself on a table of zeros: its release is the total noise."""
     mechanism = MECHANISMS[design.mechanism](design)
     nothing = np.zeros(design.query.shape, np.int64)
     exact = design.held.sums(nothing)
     noisy = mechanism.add_noise(nothing, keys)
     drawn = nothing.size
-    if design.mechanism != "projected":
-        real = mechanism.reconstruct(noisy, exact, keys.stream("dither"))
-        fraction = np.asarray(real.reshape(-1)[cells], np.float64)
-        return Totals(Share(Form.REAL, np.zeros(cells.size, np.int64), fraction), drawn)
     if not isinstance(design.digits, DigitPlan | GeneralDigits):
         raise ReleaseError("A real-valued release is computed region by region.")
     residual = design.held.residual(noisy, exact)

@@ -15,6 +15,7 @@ from subspacedp.invariants.held import Held, HeldMargins, HeldValues
 from subspacedp.invariants.workload import hold_of_workload
 from subspacedp.tables import Cells, Margin, Margins, Neighbours, Query
 from subspacedp.tables.queries import exact_product, sparse_data
+from subspacedp.tables.real_sums import real_product
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -33,6 +34,12 @@ class LinearInvariants:
         scipy sparse, whole or real numbers. Redundant rows are allowed.
     labels
         A name for every row.
+
+    Notes
+    -----
+    Real numbers are taken at their exact values: 0.3 is the float64 next to it, and not three times
+    0.1. Tables whose figures agree in decimals need not have equal C·answers then, and what is
+    held tells them apart. Whole numbers, [1, 2, 3] for [0.1, 0.2, 0.3], have no such difference.
 
     Examples
     --------
@@ -137,11 +144,12 @@ class HeldMatrix:
         return bool(self.matrix.dtype.kind == "i")
 
     def sums(self, answers: npt.NDArray[np.int64]) -> HeldValues:
-        """The held values of integer answers, one vector: integers if C is, else float64."""
-        flat = answers.reshape(-1)
-        if self.exact:
-            return (exact_product(self.matrix, flat),)
-        return (np.asarray(self.matrix @ flat.astype(np.float64)),)
+        """The held values of integer answers, one vector: integers if C is, else float64.
+
+        Real ones are exact sums rounded once, so that equal C·answers give equal held values.
+        """
+        product = exact_product if self.exact else real_product
+        return (product(self.matrix, answers.reshape(-1)),)
 
     def residual(self, noisy: npt.NDArray[np.int64], exact: HeldValues) -> HeldValues:
         """C·noisy − c."""
@@ -154,7 +162,7 @@ class HeldMatrix:
         has the same number of them. Compared exactly: doubt counts as no.
         """
         records = self.query.contributions
-        if records is None or not self.exact:  # real sums also differ by their rounding
+        if records is None or not self.exact:  # real effects are not compared
             return self.matrix.nnz == 0
         possible = np.ones(records.shape[1], bool)
         if self.empty is not None and isinstance(self.query, Cells):
@@ -210,6 +218,12 @@ def hold_matrix(held: Held, query: Query) -> HeldMatrix:
         labels.extend(part.labels or ())
         parts.append({"linear": sparse_data(part.matrix), "labels": list(part.labels or ())})
         words.append(f"{part.matrix.shape[0]} linear equalities")
+    real = any(block.dtype.kind == "f" for block in blocks)
+    if real and any(b.dtype.kind == "i" and abs(b).max() > 2**53 for b in blocks):
+        raise InvariantError(
+            "Whole coefficients beyond 2**53 cannot be held beside real ones, which would round "
+            "them; scale them down."
+        )
     matrix = vstack(blocks, format="csr") if blocks else csr_array((0, query.size), dtype=np.int64)
     if empty is not None:
         where = np.flatnonzero(empty.reshape(-1))

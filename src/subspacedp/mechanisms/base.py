@@ -54,6 +54,14 @@ class Mechanism(ABC):
 
     proofs: ClassVar[tuple[str, ...]] = ()
 
+    def integers(self, answers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """What is measured of confidential answers, without noise; here the answers themselves.
+
+        For mechanisms that agents carry out together it is linear: `add_noise` of answers is this
+        plus `add_noise` of zeros.
+        """
+        return answers
+
     @abstractmethod
     def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[np.int64]:
         """The differentially private measurement of confidential answers: integers."""

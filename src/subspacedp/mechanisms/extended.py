@@ -45,14 +45,18 @@ class Extended(Mechanism):
 
     proofs: ClassVar[tuple[str, ...]] = ("extended.md", "guarantees.md")
 
+    def integers(self, answers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The part of the answers in the null space, as integers."""
+        design = self.design
+        return (design.on_margins if design.basis is None else design.basis).integers(answers)
+
     def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[np.int64]:
         """The part of the answers in the null space, as integers, plus noise."""
         design = self.design
+        measured = self.integers(answers)
         if design.basis is not None:
-            measured = design.basis.integers(answers)
             add_noise(design.law, keys, 0, measured, measured)
             return measured
-        measured = design.on_margins.integers(answers)
         sizes, member = np.unique(design.on_margins.denominators, return_inverse=True)
         # One step up: the product must not round below σ times the denominator.
         scales = [math.nextafter(design.law.scale * int(size), math.inf) for size in sizes]

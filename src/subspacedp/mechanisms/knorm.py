@@ -57,6 +57,15 @@ class KNorm(Extended):
 
     proofs: ClassVar[tuple[str, ...]] = ("knorm.md", "guarantees.md")
 
+    def integers(self, answers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Answers, their differences in groups, or coordinates in the basis."""
+        design = self.design
+        if design.basis is not None:
+            return design.basis.integers(answers)
+        if isinstance(cast("KNormLaw", design.law).body, CrossPolytope | Exchanges):
+            return answers
+        return HeldGroups.of(design.held).differences(answers)
+
     def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[np.int64]:
         """Answers, their differences in groups, or coordinates in the basis, plus one draw."""
         design = self.design

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from subspacedp.ellipsoids.shares import best_shares, dual_value, shares_for
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.subspace.contrasts import Contrasts
-from subspacedp.subspace.pair_kinds import SAFE, PairKinds
+from subspacedp.subspace.pair_kinds import PairKinds
 from subspacedp.tables import Margin, Neighbours
 
 __all__ = ["ContrastPlan", "Proof", "noisy_parts", "plan_contrasts", "total_stays"]
@@ -147,7 +147,7 @@ def plan_contrasts(
     elif kinds.listable:
         shares, proof = _best_of_pairs(costs, kinds, single=not whole_total)
     else:
-        shares = shares_for(costs, kinds.longest)
+        shares = _best_of_bounds(costs, kinds, single=not whole_total)
         chance = max(CHANCES, key=lambda q: dual_value(costs, kinds.mixed_row(q)))
         proof = Proof(kinds=None, weights=np.array([chance]))
     spent = _spent(kinds, shares, neighbours, whole_total=whole_total)
@@ -188,7 +188,7 @@ def _best_of_pairs(
 
     def sticking_out(split: FloatArray, count: int) -> tuple[Int64Array, float]:
         found = kinds.distances(split)
-        largest = float(found.max()) + SAFE * float(split.sum())
+        largest = float(found.max()) + kinds.rounding * float(split.sum())
         if single:
             found = np.append(found, split.sum())
             largest = max(largest, math.fsum(split))
@@ -209,6 +209,21 @@ def _best_of_pairs(
          for own in np.unravel_index(np.minimum(chosen, number - 1), kinds.shape)], axis=1,
     ) if kinds.shape else np.full((len(chosen), 0), -1)  # fmt: skip
     return best.shares, Proof(kinds=places, weights=best.weights[heavy])
+
+
+def _best_of_bounds(costs: FloatArray, kinds: PairKinds, *, single: bool) -> FloatArray:
+    """The best split where pairs are bounded part by part, and single records where there are any.
+
+    No pair of records changes the grand total, which a single record does.
+    """
+    bounds = np.stack([kinds.longest, np.ones(len(costs))] if single else [kinds.longest])
+    every = np.arange(len(bounds), dtype=np.int64)
+
+    def sticking_out(split: FloatArray, count: int) -> tuple[Int64Array, float]:
+        del count
+        return every, float((bounds @ split).max())
+
+    return best_shares(costs, every, lambda numbers: bounds[numbers], sticking_out).shares
 
 
 def _covering(kinds: PairKinds, number: int, *, single: bool) -> Int64Array:

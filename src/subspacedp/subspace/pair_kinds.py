@@ -31,7 +31,7 @@ Int64Array = npt.NDArray[np.int64]
 
 MOST_KINDS = 1 << 24  # of pairs that are all looked at
 MOST_HALF = 1 << 25  # entries of a matrix of kinds and steps of half the axes
-SAFE = 2.0**-36  # of Σ b: far above the rounding of sums of products of numbers at most 1
+ROUNDING = 2.0**-53  # of one operation in float64, relative
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -136,11 +136,22 @@ class PairKinds:
         out += 2.0 * float(shares.sum())
         return out.reshape(-1)
 
+    @property
+    def rounding(self) -> float:
+        """What float64 can take from F or from Σ b·`longest`, at most, as a share of Σ b.
+
+        An entry ∏ x comes from at most two roundings an axis, F from two sums over patterns and one
+        over parts, each of no more terms than there are parts; every number is at most 1, so
+        2γ(2 axes + 3 parts + 6) of Σ b in whatever order BLAS adds, γ(n) = n·2⁻⁵³/(1 − n·2⁻⁵³).
+        Twice that leaves room for the rounding of Σ b and of this bound.
+        """
+        return 4 * (2 * len(self.axes) + 3 * len(self.parts) + 8) * ROUNDING
+
     def largest(self, shares: FloatArray) -> float:
         """An upper bound on F over all pairs: its largest value, or part by part."""
         if self.listable:
-            return float(self.distances(shares).max()) + SAFE * float(shares.sum())
-        return float(shares @ self.longest) * (1 + SAFE)
+            return float(self.distances(shares).max()) + self.rounding * float(shares.sum())
+        return float(shares @ self.longest) * (1 + self.rounding)
 
     def rows(self, kinds: Int64Array) -> FloatArray:
         """F's coefficients, one row a kind of pair given by its flat number."""

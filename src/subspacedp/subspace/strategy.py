@@ -10,6 +10,7 @@ Measuring Π_N A(x) instead of A(x) needs noise for Δ(Π_N A) only. Two ways to
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -68,63 +69,106 @@ class MarginStrategy:
 
         One record: the largest ‖Π_N e_i‖² = Π_ii (add-remove), or ‖Π_N(e_i − e_j)‖² = Π_ii + Π_jj
         − 2Π_ij (replace-one). Several: ‖Π_N u‖ is at most ‖u‖, and at most the sum over records.
+        All in fractions: Π_R is a sum over up to 2^axes meets of margins, whose rounding has no
+        bound that is both fixed and safe.
         """
         full = Fraction(neighbours.l2_squared)
-        if neighbours.persons == 1:
-            one = float(self.space.diagonal().max())
-        else:
-            one = self._largest_pair(maybe_none=not neighbours.keeps_total)
-        # Rounding error of a few sums of ratios: far below the part in 10¹² added here.
-        return min(full, neighbours.records**2 * Fraction(one) * (1 + Fraction(1, 10**12)))
+        singles = neighbours.persons == 1 or not neighbours.keeps_total
+        candidates = [self._largest_single()] if singles else []
+        if neighbours.persons == 2:
+            candidates.append(self._largest_pair())
+        return min(full, neighbours.records**2 * max(candidates))
 
-    def _largest_pair(self, *, maybe_none: bool) -> float:
+    def _largest_single(self) -> Fraction:
+        """The largest Π_ii, over all combinations of sizes that the axes allow."""
+        numbers = [range(len(sizes)) for sizes in self._sizes]
+        if math.prod(map(len, numbers)) > MOST_PAIR_TYPES:
+            return Fraction(1)
+        same = (0,) * len(numbers)
+        least = min(self._held_share(place, same) for place in product(*numbers))
+        return 1 - Fraction(least, self._whole)
+
+    def _largest_pair(self) -> Fraction:
         """The largest ‖Π_N(e_i − e_j)‖², over all kinds of pairs that sizes and levels allow.
 
         On each axis a pair is described by the sizes of both labels' groups and the finest level
         at which they share one. Not every such description need occur, so this is an upper bound.
         """
-        axes = self.space.domain.axes
-        steps = [sorted({k.steps[a] for k in self.space.held.expansion}) for a in range(len(axes))]
-        kinds = [self._pair_kinds(a, steps[a]) for a in range(len(axes))]
-        if int(np.prod([len(kind) for kind in kinds], dtype=float)) > MOST_PAIR_TYPES:
-            return 2.0
-        best = float(self.space.diagonal().max()) if maybe_none else 0.0
+        kinds = [self._pair_kinds(a) for a in range(len(self._sizes))]
+        if math.prod(map(len, kinds)) > MOST_PAIR_TYPES:
+            return Fraction(2)
+        same = (0,) * len(kinds)
+        least = 2 * self._whole  # of Π_R: (Π_R)_ii + (Π_R)_jj − 2(Π_R)_ij
         for pair in product(*kinds):
-            first = second = shared = 0.0
-            for k, a in self.space.held.expansion.items():
-                one = two = 1.0
-                together = True
-                for axis, (size_i, size_j, level) in enumerate(pair):
-                    one *= size_i[k.steps[axis]]
-                    two *= size_j[k.steps[axis]]
-                    together = together and level <= k.steps[axis]
-                first += a / one
-                second += a / two
-                shared += a / one if together else 0.0
-            same = all(level == 0 for _, _, level in pair)
-            if not same:
-                best = max(best, (1 - first) + (1 - second) + 2 * shared)
-        return best
+            one, two, levels = zip(*pair, strict=True)
+            if any(levels):
+                own = self._held_share(one, same) + self._held_share(two, same)
+                least = min(least, own - 2 * self._held_share(one, levels))
+        return 2 - Fraction(least, self._whole)
 
-    def _pair_kinds(
-        self, axis: int, steps: list[int]
-    ) -> list[tuple[dict[int, int], dict[int, int], int]]:
+    def _held_share(self, place: tuple[int, ...], levels: tuple[int, ...]) -> int:
+        """(Π_R)_ij times `_whole`: Σ a_k/|group of k| over the meets k with i and j in one group.
+
+        For a cell i with these numbers of sizes and a cell j that shares these levels with it.
+        """
+        known = self._known.get((place, levels))
+        if known is None:
+            known = 0
+            parts = [own[i] for (_, own), i in zip(self._multiples, place, strict=True)]
+            for k, a in self.space.held.expansion.items():
+                if all(level <= step for level, step in zip(levels, k.steps, strict=True)):
+                    known += a * math.prod(own[s] for own, s in zip(parts, k.steps, strict=True))
+            self._known[place, levels] = known
+        return known
+
+    @cached_property
+    def _known(self) -> dict[tuple[tuple[int, ...], tuple[int, ...]], int]:
+        return {}
+
+    @cached_property
+    def _whole(self) -> int:
+        """A common multiple of the sizes of all groups of all meets."""
+        return math.prod(multiple for multiple, _ in self._multiples)
+
+    @cached_property
+    def _steps(self) -> list[list[int]]:
+        """For every axis the steps of the meets."""
+        meets = self.space.held.expansion
+        return [sorted({k.steps[a] for k in meets}) for a in range(len(self.space.domain.axes))]
+
+    @cached_property
+    def _sizes(self) -> list[list[dict[int, int]]]:
+        """For every axis the distinct sizes of a label's groups, by step."""
+        out = []
+        for source, steps in zip(self.space.domain.axes, self._steps, strict=True):
+            levels = [source.step(s) for s in steps]
+            rows = np.array([level.sizes[level.codes] for level in levels], np.int64)
+            distinct = np.unique(rows.reshape(len(steps), len(source)), axis=1).T
+            out.append([dict(zip(steps, row.tolist(), strict=True)) for row in distinct])
+        return out
+
+    @cached_property
+    def _multiples(self) -> list[tuple[int, list[dict[int, int]]]]:
+        """For every axis the least common multiple of all sizes, and it over each of `_sizes`."""
+        out = []
+        for sizes in self._sizes:
+            multiple = math.lcm(*(size for own in sizes for size in own.values()))
+            out.append((multiple, [{s: multiple // n for s, n in own.items()} for own in sizes]))
+        return out
+
+    def _pair_kinds(self, axis: int) -> list[tuple[int, int, int]]:
         """(sizes of one, sizes of the other, finest shared step) for pairs of labels of an axis."""
-        source = self.space.domain.axes[axis]
-        levels = {s: source.step(s) for s in steps}
-        rows = np.array([levels[s].sizes[levels[s].codes] for s in steps], np.int64)
-        distinct = np.unique(rows.reshape(len(steps), len(source)), axis=1).T
-        sizes = [dict(zip(steps, row.tolist(), strict=True)) for row in distinct]
+        source, steps, sizes = self.space.domain.axes[axis], self._steps[axis], self._sizes[axis]
         different = [
-            (first, second, level)
+            (i, j, level)
             for i, first in enumerate(sizes)
-            for second in sizes[: i + 1]
+            for j, second in enumerate(sizes)  # both orders: other axes may go the other way
             for level in range(1, source.depth)
             # Two labels share a group of at least two, and the same sizes there and above.
             if int(source.step(level).sizes.max()) > 1
             and all(first[s] == second[s] for s in steps if s >= level)
         ]
-        return [*((one, one, 0) for one in sizes), *different]
+        return [*((i, i, 0) for i in range(len(sizes))), *different]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -368,9 +369,7 @@ def matrix_sensitivity(
             l1 = max(l1, float(np.abs(difference).sum(axis=2).max()))
             l2_squared = max(l2_squared, float(np.square(difference).sum(axis=2).max()))
     m, n = neighbours.records, columns.shape[1]
-    if off:
-        l1, l2_squared = l1 + n * off, (l2_squared**0.5 + n**0.5 * off) ** 2
-    return Sensitivity(m * _safe(l1), m * m * _safe(l2_squared))
+    return Sensitivity(m * _sum_at_most(l1, n, off), m * m * _squares_at_most(l2_squared, n, off))
 
 
 def _by_columns(matrix: csr_array, neighbours: Neighbours, off: float = 0.0) -> Sensitivity:
@@ -379,12 +378,12 @@ def _by_columns(matrix: csr_array, neighbours: Neighbours, off: float = 0.0) -> 
     n = matrix.shape[0]
     largest = float(abs(data).max())
     off = off + (largest * 2.0**-52 if largest >= 2.0**53 else 0.0)  # of an entry
-    l1 = float(abs(data).sum(axis=0).max()) + n * off
-    l2_squared = float(data.power(2).sum(axis=0).max())
-    if off:
-        l2_squared = (l2_squared**0.5 + n**0.5 * off) ** 2
+    # The terms of a column's sum; where entries are off, those that came out as zero among them.
+    terms = n if off else int(np.bincount(data.indices, minlength=1).max())
+    l1 = _sum_at_most(float(abs(data).sum(axis=0).max()), terms, off)
+    l2_squared = _squares_at_most(float(data.power(2).sum(axis=0).max()), terms, off)
     records = neighbours.persons * neighbours.records
-    simple = Sensitivity(records * _safe(l1), records**2 * _safe(l2_squared))
+    simple = Sensitivity(records * l1, records**2 * l2_squared)
     if neighbours.persons == 1 or n * matrix.shape[1] > LARGEST_GRAM:
         return simple
     squared = (_farthest(data.toarray(), neighbours) ** 0.5 + 2 * n**0.5 * off) ** 2
@@ -414,10 +413,29 @@ def _farthest(columns: npt.NDArray[np.float64], neighbours: Neighbours) -> float
     return float(largest + 4 * (n + 4) * 2.0**-52 * float(squares.max()))
 
 
-def _safe(sum_of_integers: float) -> Fraction:
-    """A float sum of integers: exact below 2**53, and rounded up beyond."""
-    exact = Fraction(sum_of_integers)
-    return exact if exact < 2**53 else exact * (1 + Fraction(1, 2**40))
+def _sum_at_most(total: float, terms: int, off: float = 0.0) -> Fraction:
+    """No less than the sum of so many whole numbers ≥ 0, given their sum in float64.
+
+    A float sum below 2**53 is exact: no partial sum was rounded, as none that reaches 2**53 leads
+    below it again. Beyond, n roundings in whatever order, and three of each term (a difference and
+    its square), take at most γ(n + 3) of the sum, γ(n) = n·2⁻⁵³/(1 − n·2⁻⁵³) < n·2⁻⁵². Terms that
+    are themselves rounded may be `off` by so much.
+    """
+    exact = Fraction(total)
+    if exact < 2**53 and not off:
+        return exact
+    return exact * (1 + Fraction(terms + 4, 2**52)) + terms * Fraction(off)
+
+
+def _squares_at_most(total: float, terms: int, off: float = 0.0) -> Fraction:
+    """The same for a sum of squares of numbers that may each be `off`: |x + d| ≤ |x| + √n·off."""
+    safe = _sum_at_most(total, terms)
+    if not off:
+        return safe
+    room = Fraction(off) * (math.isqrt(terms - 1) + 1)
+    safe *= 1 + Fraction(terms + 4, 2**52)
+    root = Fraction(math.sqrt(safe)) * (1 + Fraction(1, 2**50))
+    return (root + room) ** 2
 
 
 def exact_product(matrix: csr_array, counts: Int64Array) -> Int64Array:
