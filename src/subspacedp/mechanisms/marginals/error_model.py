@@ -21,6 +21,7 @@ from subspacedp.noise.near_normal import NormalAndBounded, near_normal
 from subspacedp.noise.sums import Part, Rounding, SumLaw, WeightedSum
 from subspacedp.release.figures import EachApart, Figures, MarginFigures
 from subspacedp.subspace.axis_steps import AxisSteps
+from subspacedp.subspace.hierarchy_digits import LevelDigits
 from subspacedp.tables import Margin, Margins, along
 
 __all__ = ["AllTotals", "MarginalsNoise", "TotalsOfMargin", "totals_apart"]
@@ -39,9 +40,10 @@ class MarginalsNoise(JointNoise):
        rounded totals, at most a quarter of a squared step is added for each.
     """
 
-    query: Margins
+    workload: Margins
     measurement: Measurement
-    rounding: PrefixRounding | None = None
+    cells: bool = False  # released is the table of cells, the first margin of the workload
+    rounding: PrefixRounding | LevelDigits | None = None
     bounded: bool = False  # held totals count all records: what is true of bounded ones is real
 
     @property
@@ -63,7 +65,9 @@ class MarginalsNoise(JointNoise):
 
     def cell_variance(self) -> FloatArray:
         """The variance of every answer."""
-        return np.concatenate([self.margin_variance(m).reshape(-1) for m in self.query.margins])
+        if self.cells:
+            return self.margin_variance(self.workload.margins[0])
+        return np.concatenate([self.margin_variance(m).reshape(-1) for m in self.workload.margins])
 
     def knows(self, margin: Margin) -> bool:
         """Whether the totals of a margin have a closed form: its levels are in use."""
@@ -80,13 +84,21 @@ class MarginalsNoise(JointNoise):
         """The variance of every total of a margin that `knows` says is known."""
         inter = self.interactions
         where = inter.locate(margin)
-        noise = self._noise_variance(where)
+        noise = inter.from_nodes(self._noise_variance(where), where.level)
         if self.rounding is not None:
-            added = self.rounding.draws(where.level, where.steps) * (
-                COIN_VARIANCE / self.rounding.step**2
-            )
+            added = self.draws(margin) * (COIN_VARIANCE / self.rounding.step**2)
             noise = np.where(noise > 0, noise + added, 0.0)
-        return inter.from_nodes(noise, where.level)
+        return noise
+
+    def draws(self, margin: Margin) -> Int64Array:
+        """How many roundings enter each total of a margin."""
+        if self.rounding is None:
+            return np.zeros(margin.shape, np.int64)
+        if isinstance(self.rounding, PrefixRounding):
+            where = self.interactions.locate(margin)
+            table = self.rounding.draws(where.level, where.steps)
+            return self.interactions.from_nodes(table, where.level)
+        return np.broadcast_to(self.rounding.coin_counts(margin), margin.shape)
 
     def _noise_variance(self, where: Published) -> FloatArray:
         """Σ over interactions of path² · ∏(1 − 1/k)² · V of the node."""
@@ -115,10 +127,11 @@ class MarginalsNoise(JointNoise):
 
     def _tables(self, weights: FloatArray) -> list[tuple[Published, FloatArray]]:
         inter = self.interactions
-        split = self.query.split(np.asarray(weights, np.float64))
+        asked = np.asarray(weights, np.float64)
+        split = [asked] if self.cells else self.workload.split(asked)
         return [
             (where, inter.to_nodes(table, where.level))
-            for where, table in zip(inter.published, split, strict=True)
+            for where, table in zip(inter.published, split, strict=False)
             if np.any(table)
         ]
 
@@ -148,6 +161,8 @@ class MarginalsNoise(JointNoise):
         """What each rounding adds, and a bound on its variance."""
         if self.rounding is None:
             return np.zeros(0), np.zeros(0)
+        if isinstance(self.rounding, LevelDigits):
+            return self.rounding.coefficients(weights)
         asked = [(w.level, w.steps, table) for w, table in self._tables(weights)]
         found = self.rounding.coefficients(asked)
         return found, np.full(found.size, COIN_VARIANCE)
@@ -168,20 +183,22 @@ class MarginalsNoise(JointNoise):
         """The law of the error of one total, from its variance where that is enough."""
         if variance == 0:
             return WeightedSum(parts=())
-        inter = self.interactions
-        draws = 0
-        step = 1.0
+        draws, step = 0, 1.0
         if self.rounding is not None:
-            where = inter.locate(margin)
-            table = inter.from_nodes(self.rounding.draws(where.level, where.steps), where.level)
-            draws, step = int(table[place]), 1.0 / self.rounding.step
+            draws, step = int(self.draws(margin)[place]), 1.0 / self.rounding.step
         if isinstance(self.measurement, ContrastMeasurement) and self.rounding is None:
             least = self.measurement.least_drawn()
             return NormalAndBounded(math.sqrt(variance), variance / least**2)
+        parts = self.parts(self.inside(self.indicator(margin, place)))
+        return self.law_from(parts, np.full(draws, step), self.grid, variance)
+
+    def indicator(self, margin: Margin, place: tuple[int, ...]) -> FloatArray:
+        """Weights of the answers whose weighted sum is one total of a margin."""
         one = np.zeros(margin.shape)
         one[place] = 1.0
-        parts = self.parts(self.inside(self.query.indicator(margin, one)))
-        return self.law_from(parts, np.full(draws, step), self.grid, variance)
+        if self.cells:
+            return np.array(np.broadcast_to(margin.spread(one), self.workload.domain.shape))
+        return self.workload.indicator(margin, one)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -210,11 +227,10 @@ class TotalsOfMargin(MarginFigures):
             kinds = kinds * (int(own.max(initial=0)) + 1) + along(own, a + 1, len(inter.axes) + 1)
         shape = (inter.tree.nodes(where.level), *inter.shape(where.steps))
         kinds = np.broadcast_to(kinds, shape)
-        if self.noise.rounding is not None:
-            draws = self.noise.rounding.draws(where.level, where.steps)
-            kinds = kinds * (int(draws.max(initial=0)) + 1) + draws
         flat = np.unique(kinds, return_inverse=True)[1].reshape(shape)
-        return inter.from_nodes(flat + 1, where.level)  # 0: groups without labels
+        out = inter.from_nodes(flat + 1, where.level)  # 0: groups without labels
+        draws = self.noise.draws(self.margin)
+        return np.asarray(out * (int(draws.max(initial=0)) + 1) + draws)
 
     def classes(self) -> Int64Array:
         """One number for alike nodes, groups of alike sizes and equally many roundings."""
@@ -240,12 +256,12 @@ class AllTotals(Figures):
 
     @cached_property
     def _margins(self) -> list[TotalsOfMargin]:
-        return [TotalsOfMargin(self.noise, m) for m in self.noise.query.margins]
+        return [TotalsOfMargin(self.noise, m) for m in self.noise.workload.margins]
 
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
         """One vector."""
-        return self.noise.query.shape
+        return self.noise.workload.shape
 
     @property
     def whole(self) -> bool:
@@ -276,9 +292,8 @@ def totals_apart(noise: MarginalsNoise, margin: Margin) -> EachApart:
     """Totals of a margin at a level that no margin of the workload uses."""
 
     def weights(i: int) -> FloatArray:
-        one = np.zeros(margin.shape)
-        one.reshape(-1)[i] = 1.0
-        return noise.query.indicator(margin, one)
+        place = tuple(int(p) for p in np.unravel_index(i, margin.shape))
+        return noise.indicator(margin, place)
 
     return EachApart(noise, margin.shape, weights)
 

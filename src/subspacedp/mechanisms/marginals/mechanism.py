@@ -8,7 +8,7 @@ all margins agree with each other and with what is held.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.invariants import HeldOfWorkload, HeldValues
+from subspacedp.invariants import HeldMargins, HeldOfWorkload, HeldValues
 from subspacedp.mechanisms.base import REAL_LIMIT, Mechanism
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.measurement import ByLevel, Measurement
@@ -29,6 +29,8 @@ from subspacedp.mechanisms.marginals.strategy import (
     total_known,
 )
 from subspacedp.noise import Keystream, ReleaseKeys
+from subspacedp.subspace.hierarchy_digits import LevelDigits
+from subspacedp.tables import Cells, Margin
 
 __all__ = ["Marginals"]
 
@@ -61,10 +63,10 @@ class Marginals(Mechanism):
         return self.design.strategy
 
     @property
-    def held(self) -> HeldOfWorkload:
-        """What is held of the workload."""
-        if not isinstance(self.design.held, HeldOfWorkload):
-            raise ReleaseError("This mechanism is for a workload of margins.")
+    def held(self) -> HeldMargins:
+        """What is held exact."""
+        if not isinstance(self.design.held, HeldMargins):
+            raise ReleaseError("This mechanism holds margins alone.")
         return self.design.held
 
     @property
@@ -84,27 +86,43 @@ class Marginals(Mechanism):
 
     # ------------------------------------------------------------------------ data
 
-    def _totals(self, data: Any) -> Int64Array:
-        """The totals of the workload and of held margins beyond it."""
-        return self.held.query.vector(data, self.held.sources)
+    def _answers(self, data: Any) -> Int64Array:
+        """The table of cells, or the totals of the workload and of held margins beyond it."""
+        held = self.held
+        if isinstance(held, HeldOfWorkload):
+            return held.query.vector(data, held.sources)
+        return self.design.query.answers(data)
+
+    def _totals(self, answers: Int64Array) -> Callable[[Margin], Int64Array]:
+        """The exact totals of any margin that is measured, from the answers."""
+        held = self.held
+        if isinstance(held, HeldOfWorkload):
+            tables = held.split(answers)
+            return lambda margin: held.of_sources(tables, margin)
+        return lambda margin: np.asarray(margin.sum(answers), np.int64)
 
     def measure(self, data: Any, keys: ReleaseKeys) -> Int64Array:
         """The differentially private measurement: integers, noise included."""
-        return self.add_noise(self._totals(data), keys)
+        return self.add_noise(self._answers(data), keys)
 
     def nothing(self) -> Int64Array:
         """What `check` returns of an empty table: zeros."""
-        return np.zeros(sum(math.prod(m.shape) for m in self.held.sources), np.int64)
+        held = self.held
+        if isinstance(held, HeldOfWorkload):
+            return np.zeros(sum(math.prod(m.shape) for m in held.sources), np.int64)
+        return super().nothing()
 
     def check(self, data: Any, *, everything: Any = None) -> tuple[Int64Array, Int64Array]:
         """Refuse what cannot be released, before any noise is drawn."""
+        if not isinstance(self.held, HeldOfWorkload):
+            return super().check(data, everything=everything)
         if (everything is not None) != self.design.capped:
             raise ReleaseError(
                 "A design with capped=True takes the bounded tables and `everything`, the tables "
                 "of all records; other designs take one."
             )
-        totals = self._totals(data)
-        full = totals if everything is None else self._totals(everything)
+        totals = self._answers(data)
+        full = totals if everything is None else self._answers(everything)
         for vector in (totals,) if full is totals else (totals, full):
             self.check_size(vector)
         return totals, full
@@ -112,25 +130,28 @@ class Marginals(Mechanism):
     def check_size(self, answers: Int64Array) -> None:
         """Refuse totals that float64 could not carry through the sums over contrasts."""
         super().check_size(answers)
-        if int(answers.max(initial=0)) >= REAL_LIMIT:
+        whole = self.held.query.bounds if isinstance(self.held, HeldOfWorkload) else None
+        most = (
+            int(answers.max(initial=0)) if whole else int(np.abs(answers).sum(dtype=np.float64))
+        )
+        if most >= REAL_LIMIT:
             raise ReleaseError("The totals are too large: margins take totals below 2**43.")
 
     # ------------------------------------------------------------------------ measure
 
     def add_noise(self, answers: Int64Array, keys: ReleaseKeys) -> Int64Array:
         """Contrasts or tables plus noise; last the grand total where none is needed."""
-        tables = self.held.split(answers)
+        of = self._totals(answers)
 
         def totals(level: int, steps: tuple[int, ...]) -> Int64Array:
-            margin = self.interactions.margin(level, steps)
-            table = self.held.of_sources(tables, margin)
+            table = of(self.interactions.margin(level, steps))
             return np.asarray(self.interactions.to_nodes(table, level), np.int64)
 
         noisy = self.measurement.measure(totals, keys)
         if not self._total_measured:
             return noisy
         empty = self.interactions.domain.margin()
-        return np.concatenate([noisy, self.held.of_sources(tables, empty).reshape(-1)])
+        return np.concatenate([noisy, of(empty).reshape(-1)])
 
     @cached_property
     def _total_measured(self) -> bool:
@@ -150,7 +171,7 @@ class Marginals(Mechanism):
     ) -> npt.NDArray[Any]:
         """Every margin of the workload from the measurement and the held totals."""
         del overwrite
-        inter, query = self.interactions, self.held.query
+        inter = self.interactions
         total = float(noisy[-1]) if self._total_measured else None
         estimates = self._estimates(noisy, exact, total)
         rounding = self.design.digits
@@ -162,15 +183,27 @@ class Marginals(Mechanism):
             ]
             whole = np.concatenate([t.reshape(-1) for t in tables])
             return whole if rounding.decimals == 0 else whole / rounding.step
-        out = []
-        for margin, where in zip(query.margins, inter.published, strict=True):
-            if any(h.determines(margin) for h in self.held.margins):
-                out.append(self.held.of(exact, margin).astype(np.float64).reshape(-1))
-                continue
-            by_interaction = {s: e[where.level] for s, e in estimates.items() if where.level in e}
-            table = inter.table_from(by_interaction, where.level, where.steps)
-            out.append(inter.from_nodes(table, where.level).reshape(-1))
-        return np.concatenate(out)
+        if isinstance(rounding, LevelDigits):
+            cells = self._table(estimates, exact, 0)
+            near = np.rint(cells)
+            whole = rounding.round(near.astype(np.int64), cells - near, coins)
+            return whole if rounding.decimals == 0 else whole / rounding.step
+        if isinstance(self.design.query, Cells):
+            return self._table(estimates, exact, 0)
+        number = len(inter.published)
+        return np.concatenate([self._table(estimates, exact, t).reshape(-1) for t in range(number)])
+
+    def _table(
+        self, estimates: Mapping[tuple[int, ...], ByLevel], exact: HeldValues, number: int
+    ) -> FloatArray:
+        """A table of the workload, real-valued, in its margin's shape."""
+        inter = self.interactions
+        margin, where = inter.workload[number], inter.published[number]
+        if any(h.determines(margin) for h in self.held.margins):
+            return self.held.of(exact, margin).astype(np.float64)
+        by_interaction = {s: e[where.level] for s, e in estimates.items() if where.level in e}
+        table = inter.table_from(by_interaction, where.level, where.steps)
+        return inter.from_nodes(table, where.level)
 
     def _exact(self, exact: HeldValues, own: Interaction, level: int) -> FloatArray:
         """The contrasts of an interaction at a level that is held."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy.typing as npt
 
 from subspacedp.balls import ball, round_up
 from subspacedp.errors import BudgetError, ReleaseError
-from subspacedp.invariants import HeldOfWorkload
+from subspacedp.invariants import HeldMargins
 from subspacedp.mechanisms.marginals.error_model import (
     AllTotals,
     MarginalsNoise,
@@ -37,7 +36,9 @@ from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.release import Design
 from subspacedp.release.figures import Figures
 from subspacedp.release.strategy import Strategy
-from subspacedp.tables import Margin, Margins, Neighbours, Sensitivity
+from subspacedp.subspace import MarginNullSpace
+from subspacedp.subspace.hierarchy_digits import LevelDigits
+from subspacedp.tables import Cells, Margin, Margins, Neighbours, Sensitivity
 
 __all__ = ["MarginalsStrategy", "fit_marginals"]
 
@@ -78,6 +79,8 @@ class MarginalsStrategy(Strategy):
 
     Parameters
     ----------
+    workload
+        The margins that the shares are chosen for; where cells are released, they come first.
     shares
         For contrasts: shares of the squared budget of one record, one for every slot of
         `TableErrors`. For tables: whole parts of `UNITS`, one for every table.
@@ -87,6 +90,7 @@ class MarginalsStrategy(Strategy):
         What the shares were chosen for, and what the goal cannot be less than.
     """
 
+    workload: Margins
     interactions: Interactions
     shares: FloatArray | tuple[int, ...]
     tables: tuple[Published, ...] | None
@@ -142,6 +146,10 @@ class MarginalsStrategy(Strategy):
         """How published digits are made to add up; None for a real-valued release."""
         if design.decimals is None:
             return None
+        if isinstance(design.space, MarginNullSpace) and isinstance(design.query, Cells):
+            place = self.interactions.place or 0
+            steps = tuple(range(design.domain.axes[place].depth))
+            return LevelDigits(design.space, design.decimals, place, steps, coin=1 / 4)
         return PrefixRounding(
             interactions=self.interactions,
             decimals=design.decimals,
@@ -150,11 +158,10 @@ class MarginalsStrategy(Strategy):
 
     def noise(self, design: Design) -> MarginalsNoise:
         """The joint law of release minus truth."""
-        if not isinstance(design.query, Margins):
-            raise ReleaseError("This strategy is for a workload of margins.")
         return MarginalsNoise(
-            query=design.query,
-            measurement=measurement_of(design),
+            workload=self.workload,
+            measurement=self.measurement(design),
+            cells=isinstance(design.query, Cells),
             rounding=self.digits(design),
             bounded=design.capped,
         )
@@ -167,12 +174,13 @@ class MarginalsStrategy(Strategy):
 
     def cell_figures(self, design: Design) -> Figures:
         """Every answer."""
-        return AllTotals(noise_of(design))
+        noise = noise_of(design)
+        return TotalsOfMargin(noise, noise.workload.margins[0]) if noise.cells else AllTotals(noise)
 
     def margin_figures(self, design: Design, margin: Margin) -> Figures:
         """The total of every group of a margin that the workload determines."""
         noise = noise_of(design)
-        noise.query.source_of(margin)
+        noise.workload.source_of(margin)
         return TotalsOfMargin(noise, margin) if noise.knows(margin) else totals_apart(noise, margin)
 
     def uses_quantile(self, design: Design) -> bool:
@@ -215,6 +223,8 @@ class MarginalsStrategy(Strategy):
         """Shares, and what they were chosen for."""
         shares: list[Any] = np.asarray(self.shares).tolist()
         return {
+            "workload": [list(m.names) for m in self.workload.margins],
+            "weights": list(self.workload.weights or ()),
             "measured": MEASURED[0] if self.tables is None else MEASURED[1],
             "tables": None if self.tables is None else [self._names(t) for t in self.tables],
             "shares": shares,
@@ -229,7 +239,8 @@ class MarginalsStrategy(Strategy):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], design: Design) -> MarginalsStrategy:
         """From plain data: what neighbouring changes spend is computed again, not believed."""
-        known = {"measured", "tables", "shares", "objective", "goal", "bound"}
+        known = {"workload", "weights", "measured", "tables", "shares"}
+        known |= {"objective", "goal", "bound"}
         if set(data) != known or data["measured"] not in MEASURED:
             raise ReleaseError("what it measures cannot be read.")
         if data["objective"] not in OBJECTIVES or not all(
@@ -237,7 +248,9 @@ class MarginalsStrategy(Strategy):
             for k in ("goal", "bound")
         ):
             raise ReleaseError("what its shares were chosen for is out of range.")
-        inter = interactions_of(design)
+        workload = Margins(design.domain, data["workload"], data["weights"])
+        _check_workload(design, workload)
+        inter = interactions_of(design, workload)
         tables: tuple[Published, ...] | None = None
         shares: FloatArray | tuple[int, ...]
         if data["measured"] == "tables":
@@ -251,6 +264,7 @@ class MarginalsStrategy(Strategy):
                 raise ReleaseError("what it measures cannot be read.")
             shares = np.asarray(data["shares"], np.float64)
         made = cls(
+            workload=workload,
             interactions=inter,
             shares=shares,
             tables=tables,
@@ -297,8 +311,6 @@ class MarginalsStrategy(Strategy):
             return self
         n = design.neighbours
         ratio = squared_budget(budget, n) / squared_budget(design.budget, n)
-        from dataclasses import replace
-
         return replace(self, shares=np.asarray(self.shares, np.float64) * ratio)
 
 
@@ -328,14 +340,58 @@ def constrained(design: Design, interactions: Interactions) -> bool:
     )
 
 
-def interactions_of(design: Design) -> Interactions:
-    """The workload of a design, taken apart."""
+def interactions_of(design: Design, workload: Margins) -> Interactions:
+    """A workload with what is held, taken apart."""
     held = design.held
-    if not isinstance(held, HeldOfWorkload):
-        raise ReleaseError("The marginals mechanism is for a workload of margins.")
+    if not isinstance(held, HeldMargins):
+        raise ReleaseError("The marginals mechanism holds margins alone: hold(...), with &.")
     return Interactions(
-        domain=held.query.domain, workload=tuple(held.query.margins), held=held.essential
+        domain=workload.domain, workload=tuple(workload.margins), held=held.essential
     )
+
+
+def workload_for(
+    design: Design,
+    margins: Sequence[Sequence[str]] | None,
+    weights: Sequence[float] | None,
+) -> Margins:
+    """What the noise is designed for.
+
+    A workload that is asked for is its own. For the cells of a table: the cells and the margins
+    that are named, or the table at every level of its axes where none are.
+    """
+    query = design.query
+    if isinstance(query, Margins):
+        if margins is not None or weights is not None:
+            raise ReleaseError("A workload has its margins and weights: Margins(domain, [...]).")
+        return query
+    if not isinstance(query, Cells):
+        raise ReleaseError(
+            "The marginals mechanism is for the cells of a table, or for Margins(domain, [...])."
+        )
+    domain = query.domain
+    cells = domain.cells
+    if margins is None:
+        named = []
+        for a, axis in enumerate(domain.axes):
+            for step in range(1, len(axis.chain)):
+                steps = tuple(step if b == a else 0 for b in range(len(domain.axes)))
+                named.append(Margin(tuple(domain.axes), steps))
+    else:
+        named = [domain.margin(*names) for names in margins]
+    rest = [m for m in named if m != cells]
+    return Margins(domain, [cells, *rest], weights)
+
+
+def _check_workload(design: Design, workload: Margins) -> None:
+    """A certificate's workload is the query's, or begins with its cells."""
+    query = design.query
+    same = isinstance(query, Margins) and (
+        list(query.margins) == list(workload.margins) and query.weights == workload.weights
+    )
+    cells = isinstance(query, Cells) and workload.margins[0] == design.domain.cells
+    if not same and not cells:
+        raise ReleaseError("its workload is not that of the query.")
 
 
 def errors_of(design: Design, interactions: Interactions, *, contrasts: bool) -> TableErrors:
@@ -370,14 +426,8 @@ def _ratio_up(squared: Fraction, mu: float) -> float:
 
 
 def measurement_of(design: Design) -> Measurement:
-    """What a design measures; made once, and kept with the design."""
-    return noise_of(design).measurement if "noise" in design.__dict__ else _fresh(design)
-
-
-def _fresh(design: Design) -> Measurement:
-    if not isinstance(design.strategy, MarginalsStrategy):
-        raise ReleaseError("This strategy is for a workload of margins.")
-    return design.strategy.measurement(design)
+    """What a design measures; made once, with its error model."""
+    return noise_of(design).measurement
 
 
 def noise_of(design: Design) -> MarginalsNoise:
@@ -387,29 +437,35 @@ def noise_of(design: Design) -> MarginalsNoise:
     return design.noise
 
 
-def fit_marginals(design: Design, objective: Objective | None, measured: str | None) -> MarginalsStrategy:
+def fit_marginals(
+    design: Design,
+    *,
+    margins: Sequence[Sequence[str]] | None = None,
+    weights: Sequence[float] | None = None,
+    objective: Objective | None = None,
+    measured: str | None = None,
+) -> MarginalsStrategy:
     """The best shares for a design's workload, budget and invariants."""
-    query = design.query
-    if not isinstance(query, Margins):
-        raise ReleaseError("The marginals mechanism is for a workload: Margins(domain, [...]).")
-    given = query.weights is not None and len(set(query.weights)) > 1
+    workload = workload_for(design, margins, weights)
+    given = len(set(workload.weights or ())) > 1
     goal: Objective = objective or ("sum" if given else "balanced")
     if goal not in OBJECTIVES:
         raise ReleaseError("`objective` must be 'balanced', 'sum' or 'largest'.")
     kind = measured or ("tables" if design.budget.pure else "contrasts")
     if kind not in MEASURED:
         raise ReleaseError("`measured` must be 'contrasts' or 'tables'.")
-    inter = interactions_of(design)
-    weights = np.asarray(query.weights or (1.0,) * len(query.margins), np.float64)
+    inter = interactions_of(design, workload)
+    counted = np.asarray(workload.weights, np.float64)
     if kind == "contrasts":
         if design.budget.pure:
             raise BudgetError(
                 "Contrasts get Gaussian noise: use ApproxDP, ZCDP or GaussianDP, or measure tables."
             )
         errors = errors_of(design, inter, contrasts=True)
-        found = best_contrasts(errors, design.neighbours, goal, weights)
+        found = best_contrasts(errors, design.neighbours, goal, counted)
         unit = squared_budget(design.budget, design.neighbours)
         return MarginalsStrategy(
+            workload=workload,
             interactions=inter,
             shares=found.shares * unit,
             tables=None,
@@ -425,7 +481,7 @@ def fit_marginals(design: Design, objective: Objective | None, measured: str | N
             "levels of the other."
         )
     errors = errors_of(design, inter, contrasts=False)
-    split = best_tables(errors, goal, weights, pure=design.budget.pure)
+    split = best_tables(errors, goal, counted, pure=design.budget.pure)
     units = _whole(split.shares)
     n = design.neighbours
     scale = (
@@ -434,6 +490,7 @@ def fit_marginals(design: Design, objective: Objective | None, measured: str | N
         else n.persons * n.records**2 / design.budget.gaussian_mu**2
     )
     return MarginalsStrategy(
+        workload=workload,
         interactions=inter,
         shares=units,
         tables=split.tables,
