@@ -5,7 +5,6 @@ from subspacedp.mechanisms.comparing import Comparison
 from subspacedp.mechanisms.correlated import Correlated, Decomposition, decompose
 from subspacedp.mechanisms.design import MECHANISMS, compare, design, mechanism_of
 from subspacedp.mechanisms.extended import Extended
-from subspacedp.mechanisms.hierarchical import Hierarchical
 from subspacedp.mechanisms.impose import impose
 from subspacedp.mechanisms.imposed import Imposed, impose_on
 from subspacedp.mechanisms.knorm import KNorm
@@ -19,7 +18,6 @@ __all__ = [
     "Correlated",
     "Decomposition",
     "Extended",
-    "Hierarchical",
     "Imposed",
     "KNorm",
     "Mechanism",

@@ -42,11 +42,10 @@ from subspacedp.tables import (
 
 __all__ = ["held_values", "rebuild_design", "rebuild_invariants"]
 
-MECHANISMS = ("projected", "extended", "correlated", "optimal", "knorm", "hierarchical", "imposed")
+MECHANISMS = ("projected", "extended", "correlated", "optimal", "knorm", "marginals", "imposed")
 
 # The key of the strategy that a mechanism has; other mechanisms have none.
-STRATEGY_OF = {"knorm": "body", "hierarchical": "levels"}
-OF_MARGINS = {"optimal": "contrasts", "projected": "tables"}
+STRATEGY_OF = {"knorm": "body", "marginals": "marginals"}
 
 BUDGETS: dict[str, type[Budget]] = {c.name: c for c in (PureDP, ApproxDP, ZCDP, GaussianDP)}
 
@@ -91,8 +90,9 @@ def rebuild_design(data: Mapping[str, Any]) -> Design:
 
 def _check_strategy(data: Mapping[str, Any], made: Design) -> None:
     """A mechanism's name says what is measured: its own strategy, and no other, must be there."""
-    names = OF_MARGINS if isinstance(made.query, Margins) else STRATEGY_OF
-    wanted = {names[made.mechanism]} if made.mechanism in names else set()
+    if isinstance(made.query, Margins) and made.mechanism != "marginals":
+        raise ReleaseError("its mechanism is not for a workload of margins.")
+    wanted = {STRATEGY_OF[made.mechanism]} if made.mechanism in STRATEGY_OF else set()
     if wanted != {key for key in STRATEGIES if key in data}:
         raise ReleaseError("what it measures is not what its mechanism measures.")
 

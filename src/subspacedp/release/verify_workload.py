@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from subspacedp.invariants import HeldOfWorkload
 from subspacedp.release.verify import Check, whole_steps
-from subspacedp.subspace import WorkloadDigits, WorkloadSpace
 from subspacedp.tables import Margin
+from subspacedp.tables.meets import all_meets, steps_of
 
 if TYPE_CHECKING:
     from subspacedp.release.release import Release
@@ -39,8 +39,11 @@ def check_workload(release: Release, held: HeldOfWorkload) -> tuple[Check, Check
     margins = tuple(held.query.margins)
     same = _equal if decimals is not None else _near(values)
     how = "in whole numbers" if decimals is not None else "within the rounding of float64"
-    space = release.design.space
-    family = WorkloadDigits(space, 0).family if isinstance(space, WorkloadSpace) else ()
+    steps = steps_of(margins)
+    family = [
+        m for m in all_meets((*margins, *held.essential))
+        if np.any(np.all(steps <= np.array(m.steps), axis=1))
+    ]  # fmt: skip
     compared = broken = disagreeing = totals = 0
     for meet in family:
         wanted = _known(meet, held, release.exact, scale)
