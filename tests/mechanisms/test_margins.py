@@ -10,6 +10,7 @@ import pytest
 from tests import margin_oracle as oracle
 
 import subspacedp as sdp
+from subspacedp.ellipsoids.shares import shares_for
 from subspacedp.errors import BudgetError, DomainError, ReleaseError, SubspaceDPError
 from subspacedp.mechanisms import margins
 from subspacedp.mechanisms.margins import with_budget
@@ -273,6 +274,84 @@ def test_capped_designs_hold_totals_of_all_records():
     assert release.verify().ok
     with pytest.raises(ReleaseError, match="capped=True"):
         mechanism.release(bounded, seed=1)
+
+
+def many_axes(n):
+    domain = sdp.Domain([sdp.Axis(f"x{i}", range(2 + i % 2)) for i in range(n)])
+    return sdp.Margins(domain, [["x0", "x1"], *([axis.name] for axis in domain.axes)])
+
+
+@pytest.mark.parametrize("capped", [False, True])
+@pytest.mark.parametrize("records", [1, 3])
+@pytest.mark.parametrize("n", [24, 25, 40])
+def test_many_axes_where_a_person_may_have_no_record(n, records, capped):
+    relation = sdp.ReplaceOne(records=records)
+    made = sdp.design(
+        many_axes(n), None, sdp.GaussianDP(1.0), mechanism="optimal", decimals=0,
+        neighbours=relation, capped=capped,
+    )  # fmt: skip
+    plan = made.design.strategy.plan
+    assert np.all(np.isfinite(plan.shares) & (plan.shares > 0))
+    assert made.optimality().gap < 0.25
+    # One record alone, and pairs that differ on one axis, on the first two, and on all.
+    share = {tuple(plan.contrasts.kept(p)): b for p, b in zip(plan.parts, plan.shares, strict=True)}
+    size = [len(axis) for axis in plan.contrasts.domain.axes]
+
+    def pair(*axes):
+        x = {a: -1 / (size[a] - 1) for a in axes}
+        return sum(
+            2 * b * (1 - math.prod(x.get(a, 1.0) for a in part)) for part, b in share.items()
+        )
+
+    pairs = [pair(0), pair(1), pair(2), pair(0, 1), pair(*range(n))]
+    alone = sum(plan.shares) if capped or records > 1 else 0.0
+    assert max(*pairs, alone) * records**2 <= 1.0
+    # The twin: the split that is best for pairs alone has no share for the total.
+    if n > 24 and alone:
+        assert plan.kinds.longest[0] == 0 == len(plan.contrasts.kept(plan.parts[0]))
+        with np.errstate(divide="ignore"):
+            assert not np.all(np.isfinite(shares_for(plan.costs, plan.kinds.longest)))
+
+
+def test_many_axes_are_released_and_kept():
+    query = many_axes(25)
+    made = sdp.design(
+        query, None, sdp.ZCDP(0.5), mechanism="optimal", decimals=0, capped=True,
+        neighbours=sdp.ReplaceOne(records=2),
+    )  # fmt: skip
+    counts = {("x0", "x1"): np.array([[3, 1, 2], [0, 4, 2]])}
+    counts.update({(f"x{i}",): np.array([5, 7, 0][: 2 + i % 2]) for i in range(2, 25)})
+    data = sdp.MarginTables(query.domain, counts)
+    release = made.release(data, everything=data, seed=1)
+    assert release.verify().ok
+    assert release.margin("x3").value.sum() == release.margin("x0").value.sum()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "relation", "ratio", "stated"),
+    [
+        ([1, 1, 15, 1, 1, 1, 1, 1], sdp.ReplaceOne(), 1.647, 3.75),
+        ([1, 1, 15, 1, 1, 1, 1, 1], sdp.AddRemoveOne(), 1.579, 2.61),
+        ([1] * 10 + [40], sdp.ReplaceOne(), 1.717, 2.85),
+        ([3, 3], sdp.ReplaceOne(), 1.0, 1.0),
+    ],
+)
+def test_groups_of_unequal_size_are_as_far_from_the_best_as_the_pages_say(
+    sizes, relation, ratio, stated
+):
+    groups = np.repeat(np.arange(len(sizes)), sizes).tolist()
+    domain = sdp.Domain([sdp.Axis("tract", range(len(groups)), levels={"county": groups})])
+    query = sdp.Margins(domain, ["tract", "county"])
+    made = sdp.design(query, None, sdp.GaussianDP(1.0), mechanism="optimal", neighbours=relation)
+    least, bound = oracle.explicit_optimum(query, [], relation, 1e-3)
+    error = made.expected_error().total
+    assert error / least - 0.002 <= ratio <= error / bound + 0.002
+    words = str(made.optimality())
+    if stated > 1.1:
+        assert words.startswith(f"at most {stated:.2f} times the error of the best possible")
+        assert words.endswith("as far as a lower bound shows")
+    else:
+        assert words.startswith("within 0.0")
 
 
 def test_tables_of_margins_give_the_same_release_as_the_table():

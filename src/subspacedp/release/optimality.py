@@ -29,6 +29,7 @@ __all__ = ["DualWeights", "Optimality", "inner_columns", "moved_alike", "optimal
 FloatArray = npt.NDArray[np.float64]
 LARGEST = 1 << 24  # entries of a query for which the singular-value bound is computed
 MOST_ANSWERS = 2048
+LARGE_GAP = 0.1  # from here on a statement says that the bound may be what is far away
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -100,8 +101,12 @@ class DualWeights:
 class Optimality:
     """A design's squared error beside a lower bound for all Gaussian noise.
 
+    The bound need not be reached: a large gap may be that of the noise or that of the bound.
+
     >>> str(Optimality(error=1.005, bound=1.0, how="dual weights"))
     'within 0.51 % of the best possible Gaussian noise for these answers'
+    >>> str(Optimality(error=3.745, bound=1.0, how="a regular tree inside the levels"))[:28]
+    'at most 3.75 times the error'
     """
 
     error: float
@@ -129,14 +134,13 @@ class Optimality:
         }
 
     def __str__(self) -> str:
-        percent = 100 * self.gap
-        digits = 2 if percent < 10 else 0
-        shown = math.ceil(percent * 10**digits + 1e-6) / 10**digits
         weighted = ", by importance" if self.weighted else ""
-        return (
-            f"within {shown:,.{digits}f} % of the best possible Gaussian noise for these "
-            f"answers{weighted}"
-        )
+        best = f"the best possible Gaussian noise for these answers{weighted}"
+        if self.gap < LARGE_GAP:
+            percent = math.ceil(1e4 * self.gap + 1e-6) / 100
+            return f"within {percent:.2f} % of {best}"
+        factor = math.ceil(100 * self.factor + 1e-6) / 100
+        return f"at most {factor:,.2f} times the error of {best}, as far as a lower bound shows"
 
 
 def optimality(design: Design) -> Optimality:

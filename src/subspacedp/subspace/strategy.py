@@ -14,7 +14,6 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -81,12 +80,10 @@ class MarginStrategy:
 
     def _largest_single(self) -> Fraction:
         """The largest Π_ii, over all combinations of sizes that the axes allow."""
-        numbers = [range(len(sizes)) for sizes in self._sizes]
-        if math.prod(map(len, numbers)) > MOST_PAIR_TYPES:
+        kinds = [[(i, i, 0) for i in range(len(sizes))] for sizes in self._sizes]
+        if math.prod(map(len, kinds)) > MOST_PAIR_TYPES:
             return Fraction(1)
-        same = (0,) * len(numbers)
-        least = min(self._held_share(place, same) for place in product(*numbers))
-        return 1 - Fraction(least, self._whole)
+        return 1 - Fraction(self._held_shares(kinds).min(), self._whole)
 
     def _largest_pair(self) -> Fraction:
         """The largest ‖Π_N(e_i − e_j)‖², over all kinds of pairs that sizes and levels allow.
@@ -97,33 +94,31 @@ class MarginStrategy:
         kinds = [self._pair_kinds(a) for a in range(len(self._sizes))]
         if math.prod(map(len, kinds)) > MOST_PAIR_TYPES:
             return Fraction(2)
-        same = (0,) * len(kinds)
-        least = 2 * self._whole  # of Π_R: (Π_R)_ii + (Π_R)_jj − 2(Π_R)_ij
-        for pair in product(*kinds):
-            one, two, levels = zip(*pair, strict=True)
-            if any(levels):
-                own = self._held_share(one, same) + self._held_share(two, same)
-                least = min(least, own - 2 * self._held_share(one, levels))
-        return 2 - Fraction(least, self._whole)
+        one = self._held_shares([[(i, i, 0) for i, _, _ in own] for own in kinds])
+        two = self._held_shares([[(j, j, 0) for _, j, _ in own] for own in kinds])
+        moved = one + two - 2 * self._held_shares(kinds)  # by Π_R
+        # The same cell twice: on every axis such kinds come first.
+        moved[tuple(slice(len(sizes)) for sizes in self._sizes)] = 2 * self._whole
+        return 2 - Fraction(moved.min(), self._whole)
 
-    def _held_share(self, place: tuple[int, ...], levels: tuple[int, ...]) -> int:
-        """(Π_R)_ij times `_whole`: Σ a_k/|group of k| over the meets k with i and j in one group.
+    def _held_shares(self, kinds: list[list[tuple[int, int, int]]]) -> npt.NDArray[Any]:
+        """(Π_R)_ij times `_whole` for all combinations of kinds, in Python's integers.
 
-        For a cell i with these numbers of sizes and a cell j that shares these levels with it.
+        Σ a_k/|group of k| over the meets k with i and j in one group: a sum of products over the
+        axes, taken axis by axis.
         """
-        known = self._known.get((place, levels))
-        if known is None:
-            known = 0
-            parts = [own[i] for (_, own), i in zip(self._multiples, place, strict=True)]
-            for k, a in self.space.held.expansion.items():
-                if all(level <= step for level, step in zip(levels, k.steps, strict=True)):
-                    known += a * math.prod(own[s] for own, s in zip(parts, k.steps, strict=True))
-            self._known[place, levels] = known
-        return known
-
-    @cached_property
-    def _known(self) -> dict[tuple[tuple[int, ...], tuple[int, ...]], int]:
-        return {}
+        left = {k.steps: np.full((), a, object) for k, a in self.space.held.expansion.items()}
+        for (_, parts), own in zip(self._multiples, kinds, strict=True):
+            after: dict[tuple[int, ...], Any] = {}
+            for (step, *rest), sums in left.items():
+                factors = np.array(
+                    [parts[i][step] * (level <= step) for i, _, level in own], object
+                )
+                term = np.multiply.outer(sums, factors)
+                key = tuple(rest)
+                after[key] = after[key] + term if key in after else term
+            left = after
+        return np.asarray(left.get((), np.zeros([len(own) for own in kinds], object)))
 
     @cached_property
     def _whole(self) -> int:
