@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-
 from subspacedp.ellipsoids.shares import best_shares, dual_value, shares_for
 
 

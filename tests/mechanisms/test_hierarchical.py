@@ -8,6 +8,8 @@ from fractions import Fraction
 import jsonschema
 import numpy as np
 import pytest
+from subspacedp.mechanisms.hierarchical import Hierarchical
+from subspacedp.mechanisms.level_strategy import WHOLE
 from tests.mechanisms.contract import Family, check_unbiased, stated_variance
 from tests.privacy.exhaustion import changes
 from tests.statistical import ALPHA, kurtosis, mean_p, proportion_bounds, replicates_for_variance
@@ -15,8 +17,6 @@ from tests.statistical import ALPHA, kurtosis, mean_p, proportion_bounds, replic
 import subspacedp as sdp
 from subspacedp.errors import DomainError, ReleaseError, SubspaceDPError
 from subspacedp.inference import Likelihood, combine, replicates
-from subspacedp.mechanisms.hierarchical import Hierarchical
-from subspacedp.mechanisms.level_strategy import WHOLE
 from subspacedp.noise import DiscreteLaplace, ReleaseKeys, RoundedGaussian
 from subspacedp.release import certificate_schema
 from subspacedp.release.rebuild import rebuild_design

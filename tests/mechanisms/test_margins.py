@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from subspacedp.ellipsoids.shares import shares_for
+from subspacedp.mechanisms.margins import with_budget
 from tests import margin_oracle as oracle
 
 import subspacedp as sdp
-from subspacedp.ellipsoids.shares import shares_for
 from subspacedp.errors import BudgetError, DomainError, ReleaseError, SubspaceDPError
 from subspacedp.mechanisms import margins
-from subspacedp.mechanisms.margins import with_budget
 from subspacedp.noise import Keystream
 from subspacedp.release.files import verify_folder
 from subspacedp.release.rebuild import rebuild_design

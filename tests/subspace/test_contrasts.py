@@ -5,14 +5,14 @@ import math
 
 import numpy as np
 import pytest
+from subspacedp.ellipsoids.shares import shares_for
+from subspacedp.subspace.pair_kinds import PairKinds
+from subspacedp.subspace.table_plan import UNITS
 from tests import margin_oracle as oracle
 
 from subspacedp import hold
-from subspacedp.ellipsoids.shares import shares_for
 from subspacedp.errors import BudgetError
 from subspacedp.subspace import plan_contrasts, plan_tables, regular_bound
-from subspacedp.subspace.pair_kinds import PairKinds
-from subspacedp.subspace.table_plan import UNITS
 from subspacedp.tables import AddRemoveOne, Axis, Domain, Margins, ReplaceOne
 
 PLAIN = oracle.plain(2, 3, 4)

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
+from subspacedp.noise.level_noise import LevelNoise
+from subspacedp.subspace.hierarchy_classes import place_classes
+from subspacedp.subspace.hierarchy_estimate import LevelEstimate
+from subspacedp.subspace.hierarchy_split import LevelSplit
 from tests.strategies import axes, examples, families, seeds
 
 from subspacedp import Axis, Domain, hold, null_space
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.noise import RoundedGaussian
-from subspacedp.noise.level_noise import LevelNoise
 from subspacedp.noise.words import ReleaseKeys
-from subspacedp.subspace.hierarchy_classes import place_classes
 from subspacedp.subspace.hierarchy_digits import RUN, LevelDigits, cumulate
-from subspacedp.subspace.hierarchy_estimate import LevelEstimate
-from subspacedp.subspace.hierarchy_split import LevelSplit
 from subspacedp.tables import Margin
 
 # Unequal groups, a chain of single parts (tract 10 in county 9 in state 8), labels out of order.

@@ -1,9 +1,10 @@
 """What neighbouring changes spend of the shares of a budget.
 
-With shares b of interactions τ at levels l of the tree, the contrasts of one record have the squared
-length Σ b. Those of two records have the inner product b·x at a level where both are in one node,
-and 0 elsewhere; x is a product over the other axes: 1 where both records are in one group, −1/(k − 1)
-in two groups of one parent, 0 under different parents. So replacing one record by another spends
+With shares b of interactions τ at levels l of the tree, the contrasts of one record have the
+squared length Σ b. Those of two records have the inner product b·x at a level where both are in one
+node, and 0 elsewhere; x is a product over the other axes: 1 where both records are in one group,
+−1/(k − 1) in two groups of one parent, 0 under different parents. So replacing one record by another
+spends
 
     2 Σ_l Σ_τ b_lτ (1 − [l at or above the finest common node]·∏ x),
 
@@ -34,7 +35,6 @@ MAX_PAIR_KINDS = 1 << 22  # on the other axes, all looked at for every level of 
 MAX_HALF = 1 << 25  # entries of a matrix of kinds and steps of half the axes
 FIRST_ROWS = 64
 CHANCES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # that a pair differs on an axis
-SAFE = 2.0**-36  # of Σ b: far above the rounding of sums of products of numbers at most 1
 
 
 class Spending(Protocol):
@@ -73,7 +73,7 @@ class SingleRecords:
     def sticking_out(self, shares: FloatArray) -> tuple[FloatArray, float]:
         """All of them, and the most, rounded up."""
         rows = self.errors.spent()
-        return rows, float((rows @ shares).max()) * (1 + 1e-12)
+        return rows, float((rows @ shares).max()) * (1 + (shares.size + 4) * 2.0**-52)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -88,10 +88,12 @@ class Replacements:
         if self.pairs.listable:
             return None
         common = self._common[-1]
-        return np.array(
-            [self._row(region, common, self.pairs.mixed(chance))
-             for chance in CHANCES for region in range(len(self._spent))]
-        )  # fmt: skip
+        rows = [
+            self._row(region, common, self.pairs.mixed(chance))
+            for chance in CHANCES
+            for region in range(len(self._spent))
+        ]
+        return np.array([*rows, *self._spent] if self.single else rows)
 
     @cached_property
     def pairs(self) -> AxisPairs:
@@ -147,9 +149,8 @@ class Replacements:
             own = shares * (self._spent[region] > 0)
             for common in self._common:
                 apart = 2.0 * float(own[self._levels < common].sum())
-                merged = np.bincount(
-                    self._member, np.where(self._levels >= common, own, 0.0), minlength=count
-                )
+                inside = np.where(self._levels >= common, own, 0.0)
+                merged = np.bincount(self._member, inside, minlength=count).astype(np.float64)
                 if self.pairs.listable:
                     found = self.pairs.spent(merged)
                     most = max(most, apart + float(found.max()))
@@ -160,7 +161,12 @@ class Replacements:
                 else:
                     most = max(most, apart + float(merged @ self.pairs.longest))
                     rows.append(self._row(region, common, self.pairs.longest))
-        return np.array(rows), most + SAFE * float(shares.sum())
+        return np.array(rows), most + self._rounding * float(shares.sum())
+
+    @cached_property
+    def _rounding(self) -> float:
+        """Of Σ b: at least what sums over t shares of products over d axes lose to rounding."""
+        return 4.0 * (2 * len(self.pairs.axes) + 3 * len(self.errors.slots) + 8) * 2.0**-53
 
 
 @dataclass(frozen=True, eq=False, repr=False)
