@@ -11,7 +11,7 @@ from tests.strategies import domains, examples, families, using
 
 import subspacedp as sdp
 from subspacedp.distributed.cell_noise import CellNoise
-from subspacedp.distributed.total_error import total_rounding_variance
+from subspacedp.release.total_error import total_rounding_variance
 from subspacedp.noise import DiscreteLaplace, ReleaseKeys, RoundedGaussian, draw
 from subspacedp.subspace import DigitPlan, null_space, rounding
 from subspacedp.subspace.merged_parts import AxisPart, ordered_groups
