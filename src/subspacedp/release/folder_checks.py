@@ -45,8 +45,9 @@ IN_MEMORY = (CERTIFICATE, PARQUET, CSV, MARGINS, f"{BIASED}.csv")
 WORDS = ("README.txt", "dictionary.csv", "report.html", f"{BIASED}.txt")
 # What a file or folder of a release may be called, whatever kind of release it is.
 NAMES = (*IN_MEMORY, *STORES.values(), *WORDS, DIGESTS, SIGNATURE)
+CERTIFIED = {*IN_MEMORY, *STORES.values()}  # no such file without a certificate that has it
 BELONG = "files belong together"
-MOST_NAMED = 4  # files in one note
+MOST_NAMED = 20  # files in one note
 
 
 def verify_folder(
@@ -152,7 +153,7 @@ class _Kinds:
                 continue
             if alone and first in WORDS:
                 self.words.append(name)
-            elif first in NAMES:
+            elif not CERTIFIED.isdisjoint(path.relative_to(home).parts):
                 self.stray.append(name)
             else:
                 self.unknown.append(name)
@@ -260,8 +261,10 @@ def _check_margins(release: Release, home: Path) -> list[Check]:
     import pyarrow.parquet
 
     checks = []
-    present = {path.relative_to(home).as_posix() for path in _entries(home / MARGINS)}
-    stems = {name.rpartition(".")[0] for name in present}
+    folder = home / MARGINS
+    entries = _entries(folder) or ([folder] if os.path.lexists(folder) else [])
+    present = {path.relative_to(home).as_posix() for path in entries}
+    stems = {name.rpartition(".")[0] for name in present if "." in name}
     tables = {f"{stem}{suffix}" for stem in stems for suffix in (".csv", ".parquet")}
     for name in sorted(tables | present):
         try:
