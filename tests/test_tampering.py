@@ -530,6 +530,16 @@ def test_whole_numbers_are_compared_exactly(tmp_path):
             path.write_bytes(before)
 
 
+def test_names_that_are_no_text_are_one_sentence(world, tmp_path):
+    """Bytes of a Parquet file's own schema, as one flipped byte can make them."""
+    folder = tmp_path / "r"
+    shutil.copytree(world("publication"), folder)
+    for name in ("margins/state-by-sex.parquet", "values.parquet"):
+        path = folder / name
+        path.write_bytes(path.read_bytes().replace(b"stderr", b"std\xa2rr"))
+        assert verdict(verify_folder, folder) is None or not verify_folder(folder).ok
+
+
 def test_streams_of_earlier_versions_and_of_other_designs_are_one_sentence(world, tmp_path):
     folder = tmp_path / "r"
     shutil.copytree(world("npy"), folder)

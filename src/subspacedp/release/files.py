@@ -214,10 +214,12 @@ def read_parquet(source: Path) -> Any:
     import pyarrow.parquet
 
     try:
-        return pyarrow.parquet.read_table(source / PARQUET)
+        table = pyarrow.parquet.read_table(source / PARQUET)
+        _ = table.column_names  # may not be text
+        return table
     except FileNotFoundError:
         raise ReleaseError(f"`{source}` has no {PARQUET}.") from None
-    except (OSError, pa.ArrowException):
+    except (OSError, ValueError, pa.ArrowException):
         raise ReleaseError(f"`{source / PARQUET}` is not a readable Parquet file.") from None
 
 

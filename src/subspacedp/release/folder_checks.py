@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
+from subspacedp.errors import AlteredError, ReleaseError
 from subspacedp.release.files import (
     BIASED,
     CERTIFICATE,
@@ -161,8 +161,10 @@ class _Kinds:
     def checks(self) -> Iterator[Check]:
         """Fails for what programs would take for a part of the release."""
         if self.stray:
-            verb = "a part" if len(self.stray) == 1 else "parts"
-            yield Check("files", False, f"{_named(self.stray)} no {verb} of a certified release")
+            parts = "part" if len(self.stray) == 1 else "parts"
+            yield Check(
+                "files", False, f"{_named(self.stray)} no {parts} of a release by its certificate"
+            )
 
     def notes(self) -> Iterator[str]:
         """What is as published if digests and signature hold, and not derived by any check."""
@@ -274,7 +276,7 @@ def _check_margins(release: Release, home: Path) -> list[Check]:
                 pyarrow.parquet.read_schema(home / f"{name.rpartition('.')[0]}.parquet")
             )
             wanted = {c: np.asarray(v) for c, v in release.margin(*levels).columns(LEVEL).items()}
-        except (OSError, pa.ArrowException, SubspaceDPError):
+        except (OSError, ValueError, pa.ArrowException):
             checks.append(Check(name, False, "is not a margin of this release"))
             continue
         checks.append(_check_table(home, name, wanted))
@@ -321,7 +323,7 @@ def _check_table(
             different.append(not_negative)
         if len(table.column_names) != len(present):
             different.append("a second time")
-    except (OSError, KeyError, TypeError, pa.ArrowException, ReleaseError):
+    except (OSError, KeyError, TypeError, ValueError, pa.ArrowException):
         return Check(name, False, "cannot be read as a table of this release")
     detail = f"column `{different[0]}` differs" if different else f"{table.num_rows:,} rows"
     return Check(name, not different, detail)

@@ -85,9 +85,10 @@ def _parquet_blocks(folder: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) 
         file = folder / PART.format(number)
         try:
             table = pq.read_table(file)
-        except (OSError, pa.ArrowException):
+            names = table.column_names
+        except (OSError, ValueError, pa.ArrowException):
             raise ReleaseError(f"`{file}` cannot be read: it is truncated or missing.") from None
-        if table.column_names != [VALUE] or table.num_rows != box.size:
+        if names != [VALUE] or table.num_rows != box.size:
             raise ReleaseError(f"`{file}` does not have the values of its block.")
         values = np.asarray(table[VALUE].to_numpy())
         if values.dtype != dtype:
