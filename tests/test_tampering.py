@@ -38,9 +38,15 @@ TABLE = sdp.Table(COUNTS, DOMAIN)
 HELD = sdp.hold("state") & sdp.hold("sex")
 KEY = Ed25519PrivateKey.generate()
 # Parts of a certificate that nothing else in the folder follows from: only digests and a signature
-# hold them. The labels of a streamed release are in its certificate alone.
-FREE = (("release_id",), ("software", "version"))
-LABELS = ("design", "query", "domain")
+# hold them. Shares of levels are what is measured, and importance is why; one record a person is
+# the same bound exactly and at most, where no total is kept anyway (capped).
+FREE = (
+    ("release_id",),
+    ("software", "version"),
+    ("design", "levels", "importance"),
+    ("design", "neighbours", "exactly"),
+)
+LABELS = ("design", "query", "domain")  # of a streamed release: in its certificate alone
 
 
 # ---------------------------------------------------------------------------------------- folders
@@ -347,7 +353,8 @@ def certified_field(rng, folder, other):
     store = any((folder / name).exists() for name in STORES.values())
 
     def places(place):
-        return place not in FREE and not (store and place[:3] == LABELS)
+        free = (*FREE, LABELS) if store else FREE
+        return not any(place[: len(part)] == part for part in free)
 
     return one_field(rng, folder, other, places, "certificate.json")
 
