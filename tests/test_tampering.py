@@ -410,8 +410,10 @@ def unnoticed(verify, world, scratch, rng, number):
             result = verdict(verify, folder)
             if result is not None and result.ok:
                 name = path.relative_to(folder).as_posix()
-                named = any(f"`{name}`" in note for note in result.notes)
-                if not (again and named):
+                named = again and any(f"`{name}`" in note for note in result.notes)
+                # A signature that is gone leaves an unsigned folder with digests, which is said.
+                told = any(note.startswith(f"There is no {name}:") for note in result.notes)
+                if not (named or told):
                     out.append(f"{kind}: {alter.__name__} of {name}{', relisted' * again}")
         shutil.rmtree(folder)
     return out
@@ -426,7 +428,7 @@ def test_no_alteration_passes(world, tmp_path):
 def test_no_alteration_of_two_thousand_passes(world, tmp_path):
     seed = int(np.random.SeedSequence().entropy) % 2**32
     missed = unnoticed(verify_folder, world, tmp_path, np.random.default_rng(seed), 2_000)
-    assert missed == [], seed
+    assert not missed, "\n".join([f"seed {seed}", *missed])
 
 
 # ------------------------------------------------------------------------------------------ twins
