@@ -38,12 +38,13 @@ TABLE = sdp.Table(COUNTS, DOMAIN)
 HELD = sdp.hold("state") & sdp.hold("sex")
 KEY = Ed25519PrivateKey.generate()
 # Parts of a certificate that nothing else in the folder follows from: only digests and a signature
-# hold them. Shares of levels are what is measured, and importance is why; one record a person is
-# the same bound exactly and at most, where no total is kept anyway (capped).
+# hold them. Shares of levels and margins are what is measured, importance and weights are why; one
+# record a person is the same bound exactly and at most, where no total is kept anyway (capped).
 FREE = (
     ("release_id",),
     ("software", "version"),
     ("design", "levels", "importance"),
+    ("design", "query", "weights"),
     ("design", "neighbours", "exactly"),
 )
 LABELS = ("design", "query", "domain")  # of a streamed release: in its certificate alone
