@@ -359,3 +359,16 @@ def test_shown_is_short():
     assert shown(10**100) == "a very long number"
     assert shown(object()) == "a object"
     assert shown(None) == "nothing"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["values", "Values.npy", "values.zarr", "values.csv", "certificate.json", "margins",
+     "digests.json", "signature.json", "README.txt", "non-negative-biased.csv"],
+)  # fmt: skip
+def test_a_table_is_not_named_like_a_file_of_a_release(read, sentence, name):
+    text = EXAMPLES["several"].replace("by_sex:", f"{name}:")
+    assert name in text
+    told = sentence(text)
+    assert f"may not be named `{name}`, like a file of a release; give it another name." in told
+    read(EXAMPLES["several"].replace("by_sex:", "values_by_sex:"))

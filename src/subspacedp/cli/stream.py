@@ -90,7 +90,7 @@ def release(
         return
     console = Console(highlight=False)
     console.print(f"Published: {escape(str(target))}", soft_wrap=True)
-    console.print(f"Check it with: subspacedp stream verify {escape(str(target))}", soft_wrap=True)
+    console.print(f"Check it with: subspacedp verify {escape(str(target))}", soft_wrap=True)
 
 
 @stream_app.command()
@@ -98,10 +98,10 @@ def verify(
     folder: Annotated[Path, typer.Argument(help="The folder of a streamed release.")],
     as_json: Json = False,
 ) -> None:
-    """Check a streamed release with its files alone, block by block."""
+    """Check a streamed release with its files alone; `subspacedp verify` does the same."""
     from subspacedp.cli.verify import run
 
-    raise typer.Exit(run(folder, as_json=as_json, streamed=True))
+    raise typer.Exit(run(folder, as_json=as_json))
 
 
 @stream_app.command()

@@ -1,8 +1,8 @@
 """The folder of an unfinished release: who may hold it, and its last steps.
 
 It lies beside the folder to come, its owner alone can read it, and one process holds it at a time.
-The last steps can be repeated: the key is destroyed, what a reader does not need is removed, and
-the folder takes its place.
+The last steps can be repeated: the key is destroyed, what a reader does not need is removed, the
+digests of all files are written, and the folder takes its place.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from subspacedp.errors import ReleaseError
 from subspacedp.release.folders import check_new_folder
+from subspacedp.release.signature import write_digests
 
 __all__ = ["destroy_key", "discard", "finish", "is_complete", "put_in_place", "unfinished_folder"]
 
@@ -74,12 +75,13 @@ def finish(target: Path) -> None:
 
 
 def put_in_place(target: Path) -> None:
-    """The last steps: the key goes first, then what a reader does not need, then the name."""
+    """The last steps: the key goes, what no reader needs goes, digests come, then the name."""
     folder = unfinished_folder(target)
     sync_folder(folder)  # the certificate is there for good before the key is not
     destroy_key(folder)
     for name in (JOURNAL, PLAN):
         (folder / name).unlink(missing_ok=True)
+    write_digests(folder)  # of what readers get, and once more where an earlier run stopped here
     sync_folder(folder)
     folder.chmod(PUBLIC)
     check_new_folder(target)  # renaming would take the place of an empty folder

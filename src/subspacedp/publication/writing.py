@@ -125,6 +125,13 @@ def _write_release(asked: Asked, release: Release, folder: Path) -> list[Publish
             # The noise decided that there is none; refusing now would invite another try.
             (folder / f"{BIASED}.txt").write_text(NONE_FOUND, "utf-8")
             out.append(PublishedFile(name=f"{prefix}{BIASED}.txt", holds=NONE_FOUND))
+    if asked.folder:  # so that it can be verified by itself
+        write_digests(folder)
+        out.append(
+            PublishedFile(
+                name=f"{prefix}{DIGESTS}", holds="SHA-256 digests of this folder's files."
+            )
+        )
     return out
 
 
