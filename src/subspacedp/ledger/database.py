@@ -28,7 +28,7 @@ __all__ = ["Database", "PostgresDatabase", "SqliteDatabase", "database_at"]
 
 T = TypeVar("T")
 PATIENCE = 60.0  # seconds to wait for a lock
-SETTLING = 1.0  # seconds in which a page is written to the end of a file
+SETTLING = 0.5  # seconds in which a page is written to the end of a file
 
 
 def database_at(address: str | os.PathLike[str], patience: float = PATIENCE) -> Database:
@@ -117,6 +117,8 @@ class Database:
             raise
         except Damage as damage:
             kind, sentence = DamageError, self.damaged(str(damage))
+        except (UnicodeError, MemoryError, OverflowError):  # from names and sizes in a damaged file
+            kind, sentence = DamageError, self.damaged()
         except (SQLAlchemyError, sqlite3.Error) as error:
             sentence = self.explain(getattr(error, "orig", None) or error)
             if sentence == self.damaged():
@@ -221,9 +223,13 @@ class SqliteDatabase(Database):
         def connect() -> sqlite3.Connection:
             # isolation_level=None: the driver begins no transactions of its own.
             con = sqlite3.connect(uri, uri=True, timeout=self.patience, isolation_level=None)
-            con.execute("PRAGMA foreign_keys = ON")
-            # What was answered for must survive a loss of power: with NORMAL a WAL may lose it.
-            con.execute("PRAGMA synchronous = FULL")
+            try:
+                con.execute("PRAGMA foreign_keys = ON")
+                # What was answered for must survive a loss of power: with NORMAL a WAL may lose it.
+                con.execute("PRAGMA synchronous = FULL")
+            except BaseException:
+                con.close()
+                raise
             return con
 
         engine = create_engine("sqlite://", creator=connect, poolclass=NullPool)
