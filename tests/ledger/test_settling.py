@@ -138,7 +138,7 @@ def test_what_may_be_drawn_is_cancelled_by_a_declaration_alone(ledger, tmp_path)
 def test_check_and_upgrade(ledger, tmp_path):
     path = tmp_path / "budget.db"
     ledger.reserve("people", [TENTH])
-    sentence = "1 account with 1 entry are as they were last written.\n"
+    sentence = "The ledger is as it was last written: 1 account, 1 entry.\n"
     assert command("check", path).stdout == sentence
     assert json.loads(command("check", path, "--json").stdout) == {"accounts": 1, "entries": 1}
-    assert "are sealed as they are" in command("upgrade", path).stdout
+    assert "is sealed as it is" in command("upgrade", path).stdout

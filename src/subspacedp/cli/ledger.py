@@ -230,7 +230,7 @@ def check(ledger: Where, as_json: Json = False) -> None:
     from subspacedp.ledger import open_ledger
 
     with open_ledger(ledger) as opened:
-        _counted(*opened.verify(), as_json, "are as they were last written")
+        _counted(*opened.verify(), as_json, "as it was last written")
 
 
 @ledger_app.command()
@@ -239,14 +239,15 @@ def upgrade(ledger: Where, as_json: Json = False) -> None:
     from subspacedp.ledger import open_ledger
 
     with open_ledger(ledger) as opened:
-        _counted(*opened.upgrade(), as_json, "are sealed as they are")
+        _counted(*opened.upgrade(), as_json, "sealed as it is")
 
 
 def _counted(accounts: int, entries: int, as_json: bool, what: str) -> None:
     if as_json:
         print(json.dumps({"accounts": accounts, "entries": entries}))
     else:
-        print(f"{_plural(accounts, 'account')} with {_plural(entries, 'entry')} {what}.")
+        contents = f"{_plural(accounts, 'account')}, {_plural(entries, 'entry')}"
+        print(f"The ledger is {what}: {contents}.")
 
 
 def _plural(number: int, noun: str) -> str:
