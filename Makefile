@@ -15,7 +15,7 @@ ONE    := OPENBLAS_NUM_THREADS=1
 # the install is editable.
 EXTRAS := frames,publish,ledger,postgres,spark,large,docs,test,dev,bench
 # What builds this package, and pyspark, which is published as source code alone.
-BUILD  := hatchling editables setuptools wheel
+BUILD   = $(shell sed -n 's/^requires = \["\(.*\)"\].*/\1/p' pyproject.toml) editables setuptools wheel
 PINS   := $(VENV)-pins/bin/python -m pip --disable-pip-version-check
 DEMO := $(VENV)/.installed-demo
 ALL  := $(VENV)/.installed-all
