@@ -66,6 +66,8 @@ pyspark brings Java libraries along, whose licences lie in its own folder `pyspa
 them javassist, under MPL-1.1, LGPL-2.1 or Apache-2.0 as one chooses. numba's compiler is LLVM
 (Apache-2.0 with an exception), inside of llvmlite.
 
+hatchling, editables, setuptools and wheel build the package, and are not needed to use it.
+
 Chromium, which the tests of the report drive where a system has it, PostgreSQL and Java are not
 installed or shipped.
 """
@@ -94,7 +96,11 @@ def needed(extras: Iterable[str]) -> dict[str, Distribution]:
                 other = Requirement(text)
                 if other.marker is None or other.marker.evaluate({"extra": extra}):
                     waiting.append(other)
-    return dict(sorted(packages.items()))
+    # What an environment brings along itself, such as setuptools, has no pin.
+    pins = re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text("utf-8"), re.M)
+    return {
+        name: packages[name] for name in sorted(packages.keys() & set(map(canonicalize_name, pins)))
+    }
 
 
 def licence_of(package: Distribution) -> str:
