@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["rehearse", "rehearse_draw"]
 
 REHEARSAL = "rehearsal"
+MAX_REHEARSED_FIGURES = 2_000_000  # writing more takes as long again as the release itself
 
 
 def rehearse(
@@ -38,7 +39,14 @@ def rehearse(
     *,
     key: Ed25519PrivateKey | None,
 ) -> None:
-    """Write the publication of the empty table to a folder in `home`, and take it away."""
+    """Write the publication of the empty table to a folder in `home`, and take it away.
+
+    Large tables are spared it: what fails after their draw is on disk costs time and no budget.
+    """
+    if sum(mechanism.design.query.size for mechanism in mechanisms.values()) > (
+        MAX_REHEARSED_FIGURES
+    ):
+        return
     folder = home / REHEARSAL
     folder.mkdir(0o700)
     try:

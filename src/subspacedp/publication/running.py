@@ -147,6 +147,9 @@ def run(
         dry_run=dry_run,
         tell=_telling(progress),
     )
+    for folder in filter(None, (job.target, job.compare)):
+        if folder.is_dir():
+            sweep(folder)
     if job.compare is not None:
         _check_apart(job.compare, job.target)
     try:
@@ -368,7 +371,6 @@ def _published_before(job: _Job) -> Publication | None:
     """
     if not job.target.is_dir() or job.target.is_symlink():
         return None
-    sweep(job.target)
     if job.account is None and job.compare is None:
         return None
     try:
