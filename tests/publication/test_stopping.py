@@ -406,13 +406,12 @@ def test_docstrings_that_are_left_out_are_noticed_before_paying(office):
     assert states(folder) == []
 
 
-def test_a_path_that_is_no_text_is_noted_in_the_ledger_all_the_same(office):
+def test_a_path_that_is_no_text_is_refused_before_paying(office):
     folder, specification = office
-    made = run(specification(), out=Path(os.fsdecode(os.fsencode(folder) + b"/r\xff")))
-    assert verify_folder(made.folder).ok
-    assert states(folder) == ["committed"]
-    with open_ledger(folder / "budget.db") as opened:
-        assert opened.history("people")[0].folder == f"{folder}/r\\udcff"
+    for options in ({"dry_run": True}, {}):
+        with pytest.raises(ReleaseError, match=r"No folder can be named `r.udcff`: its path has"):
+            run(specification(), out=Path(os.fsdecode(os.fsencode(folder) + b"/r\xff")), **options)
+    assert states(folder) == []
 
 
 def test_modes_are_those_of_a_publication_whatever_the_umask(office):
@@ -435,13 +434,12 @@ def test_a_signal_tidies_up_and_says_what_was_spent(office, number):
     folder, specification = office
     process = started(as_file(folder, specification()), "--out", folder / "r")
     words = ""
-    for line in process.stderr:
-        words += line
-        if "rehearsing" in line:
-            process.send_signal(number)
-            break
-    words += process.stderr.read()
-    assert process.wait(timeout=300) == 128 + number
+    with process:
+        for line in process.stderr:
+            words += line
+            if "rehearsing" in line:
+                process.send_signal(number)
+    assert process.returncode == 128 + number, words
     assert words.strip().splitlines()[-1].startswith("subspacedp: Stopped")
     assert words.strip().endswith("Nothing was spent.")
     assert set(states(folder)) <= {"cancelled"}

@@ -86,7 +86,7 @@ class PayingAccount:
         try:
             if paid.state is not State.COMMITTED:
                 digests = [certificate_digest(target / one.folder) for one in asked]
-                paid.commit(release_ids, _storable(target), digests)
+                paid.commit(release_ids, target.absolute(), digests)
         except LedgerError as error:
             sentence = str(error)
         if sentence:
@@ -119,8 +119,3 @@ def paying_account(specification: Specification, seed: int | None) -> PayingAcco
         unit=specification.document.data.unit or "counts",
         note=specification.document.title or "",
     )
-
-
-def _storable(target: Path) -> str:
-    """The path as text that every database takes: bytes that are no text are written out."""
-    return str(target.absolute()).encode("utf-8", "backslashreplace").decode("utf-8")

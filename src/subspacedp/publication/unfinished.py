@@ -31,6 +31,7 @@ from subspacedp.distributed.commit import KEY, destroy_key, hold_folder, let_go
 from subspacedp.errors import ReleaseError
 from subspacedp.noise import ReleaseKeys
 from subspacedp.release.durable import set_modes, sync_folder, sync_tree, write_durably
+from subspacedp.release.files import CERTIFICATE
 from subspacedp.release.folders import free_place, missing_folders
 
 __all__ = ["HeldPlace", "Plan", "hold_place", "scratch_folder", "sweep"]
@@ -194,6 +195,7 @@ class HeldPlace:
         os.rename(self.folder / WRITING, self.folder / DRAWN)
         sync_folder(self.folder)
         destroy_key(self.folder)
+        sync_folder(self.folder)
         return self.folder / DRAWN
 
     def put_in_place(self, folder: Path, mode: int) -> None:
@@ -205,6 +207,7 @@ class HeldPlace:
         self.finished = True
         for path in (self.target, *self.made):
             sync_folder(path.parent)
+        sync_folder(self.folder)  # where it is no more: after the place where it is
         self.clear()
 
     def clear(self) -> None:
@@ -252,11 +255,23 @@ def sweep(target: Path) -> None:
         return
     with suppress(ReleaseError):
         lock = hold_folder(folder)
-        if not (folder / DRAWN).is_dir() and not (folder / KEY).exists():
-            _remove_all(folder, set())
-            with suppress(OSError):
-                folder.rmdir()
+        place = HeldPlace(target, folder)
+        with suppress(ReleaseError):
+            plan = place.plan()
+            if plan is None or set(plan.ids) <= _ids_in(target):
+                place.clear()
+                with suppress(OSError):
+                    folder.rmdir()
         let_go(lock)
+
+
+def _ids_in(target: Path) -> set[str]:
+    """The ids of the releases that a folder holds."""
+    ids = set()
+    for path in (target / CERTIFICATE, *target.glob(f"*/{CERTIFICATE}")):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            ids.add(str(json.loads(path.read_bytes())["release_id"]))
+    return ids
 
 
 def _hold(folder: Path, parent: Path) -> int:

@@ -61,11 +61,14 @@ def free_place(folder: str | PathLike[str]) -> Path:
     try:
         if "\0" in str(target):
             raise ValueError("a path has no NUL")
+        if not _is_text(target):
+            raise ValueError("its path has bytes that are no text in UTF-8")
         taken = os.path.lexists(target)
         missing = missing_folders(target)
         broken = next((path for path in missing if os.path.lexists(path)), None)
     except (OSError, ValueError) as error:
-        raise ReleaseError(f"No folder can be named `{target.name[:40]}`: {error}.") from None
+        name = target.name[:40].encode("utf-8", "backslashreplace").decode()
+        raise ReleaseError(f"No folder can be named `{name}`: {error}.") from None
     if taken:
         raise ReleaseError(f"The folder `{target}` exists already; a release never overwrites one.")
     if broken is not None:
@@ -78,6 +81,15 @@ def free_place(folder: str | PathLike[str]) -> Path:
     if not home.is_dir() or not os.access(home, os.W_OK | os.X_OK):
         raise ReleaseError(f"Cannot write to `{home}`: it is no folder with leave to write.")
     return target
+
+
+def _is_text(target: Path) -> bool:
+    """Whether the path can be handed to what writes Parquet, and noted in a ledger."""
+    try:
+        str(target.absolute()).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def missing_folders(target: Path) -> list[Path]:
