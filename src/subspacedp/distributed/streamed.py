@@ -24,6 +24,7 @@ from subspacedp.release import Check, Design, ExpectedError, Release, Verificati
 from subspacedp.release.certificate import FORMAT, certificate
 from subspacedp.release.rebuild import held_values, rebuild_design
 from subspacedp.release.verify import SEEDED
+from subspacedp.stated import read_json
 from subspacedp.tables.boxes import Box, blocks
 
 __all__ = ["StreamedRelease", "load_stream", "verify_stream"]
@@ -199,8 +200,8 @@ def _load(source: Path, data: dict[str, Any]) -> StreamedRelease:
 
 def _read_certificate(source: Path) -> dict[str, Any]:
     try:
-        data = json.loads((source / CERTIFICATE).read_text("utf-8"))
-    except (OSError, ValueError):
+        data = read_json(source / CERTIFICATE)
+    except OSError:
         raise ReleaseError(f"`{source}` has no readable {CERTIFICATE}.") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ReleaseError(f"`{source / CERTIFICATE}` is not a certificate this version can read.")

@@ -22,6 +22,7 @@ from subspacedp.release.rebuild import held_values, rebuild_design
 from subspacedp.release.release import Release
 from subspacedp.release.signature import DIGESTS, SIGNATURE, check_digests, check_signature
 from subspacedp.release.verify import Check, Verification, verify_release
+from subspacedp.stated import read_json
 
 __all__ = ["load", "save", "verify_folder", "write_files", "write_margins"]
 
@@ -86,6 +87,10 @@ def _check_essentials(release: Release, source: Path) -> None:
             f"`{source}` was altered: {failed.name} does not hold ({failed.detail})."
         )
     stated, fresh = _read_certificate(source), json.loads(json.dumps(release.certificate()))
+    if stated.get("design_sha256", fresh["design_sha256"]) != fresh["design_sha256"]:
+        raise AlteredError(
+            f"`{source / CERTIFICATE}` was altered: its design is not the one it was made for."
+        )
     try:
         for part, keys in ESSENTIAL.items():
             for key in keys:
@@ -100,8 +105,8 @@ def _check_essentials(release: Release, source: Path) -> None:
 
 def _read(source: Path) -> tuple[Release, Any]:
     data = _read_certificate(source)
-    design = rebuild_design(data["design"])
     table = _read_parquet(source)
+    design = rebuild_design(data["design"], answers=table.num_rows)
     _check_rows(table, design)
     values = table["value"].to_numpy().reshape(design.query.shape).copy()
     release = _release(data, design, values)
@@ -290,29 +295,17 @@ def _arrow_table(release: Release) -> Any:
 
 def _read_certificate(source: Path) -> dict[str, Any]:
     try:
-        text = (source / CERTIFICATE).read_text("utf-8")
-        data = json.loads(text, object_pairs_hook=_distinct_keys)
+        data = read_json(source / CERTIFICATE)
     except FileNotFoundError:
         raise ReleaseError(f"`{source}` has no {CERTIFICATE}; it is not a release.") from None
     except OSError as error:
         raise ReleaseError(f"Cannot read `{source / CERTIFICATE}`: {error.strerror}.") from None
-    except ValueError:
-        raise ReleaseError(
-            f"`{source / CERTIFICATE}` is not valid JSON with distinct keys."
-        ) from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ReleaseError(f"`{source / CERTIFICATE}` is not a certificate this version can read.")
     missing = {"design", "values", "invariants", "software", "release_id"} - set(data)
     if missing:
         raise ReleaseError(f"`{source / CERTIFICATE}` lacks `{min(missing)}`.")
     return data
-
-
-def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """JSON lets a key come twice, and readers differ on which one counts."""
-    if len({key for key, _ in pairs}) != len(pairs):
-        raise ValueError("a key comes twice")
-    return dict(pairs)
 
 
 def _read_parquet(source: Path) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from subspacedp.errors import ReleaseError
 from subspacedp.release.verify import Check
+from subspacedp.stated import read_json
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
@@ -63,7 +64,7 @@ def write_digests(folder: Path) -> None:
 def check_digests(folder: Path) -> Check:
     """Whether every file is as `digests.json` has it, and no other file is there."""
     try:
-        data = json.loads((folder / DIGESTS).read_text("utf-8"))
+        data = read_json(folder / DIGESTS)
         stated = {str(name): str(digest) for name, digest in data["files"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Check("digests", False, f"{DIGESTS} cannot be read")
@@ -106,7 +107,7 @@ def check_signature(folder: Path, public_key: str | PathLike[str] | None = None)
 
     wanted = None if public_key is None else _read_public_key(public_key)
     try:
-        data = json.loads((folder / SIGNATURE).read_text("utf-8"))
+        data = read_json(folder / SIGNATURE)
         files = {str(name): str(digest) for name, digest in data["files"].items()}
         own = base64.b64decode(data["public_key"], validate=True)
         signature = base64.b64decode(data["signature"], validate=True)
