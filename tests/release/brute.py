@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import subspacedp as sdp
+from subspacedp.errors import SubspaceDPError
 from subspacedp.mechanisms import mechanism_of
 from subspacedp.noise import DiscreteLaplace, ReleaseKeys
 from subspacedp.noise.knorm import KNormLaw
@@ -22,6 +23,8 @@ from subspacedp.release import Design
 from subspacedp.tables import ClippedSums, GeneralQuery, LocalEntries, Margins
 
 MODULES = ("projected", "extended", "hierarchical", "margin_contrasts", "margin_totals")
+LARGEST = 100  # cells of a table that is brute-forced
+FEW = 2  # records of a person, up to which all their places are tried
 BASE = 40  # records in every cell before the change
 MOST_CHANGES = 400
 SLACK = 1 + 1e-11  # of sums in float64
@@ -60,10 +63,21 @@ def _without_sampler(laws: list | None) -> Iterator[None]:
         yield
 
 
-def overspent(design: Design) -> float:
+def overspent(design: Design, most: int = MOST_CHANGES) -> float:
     """The largest loss over all neighbours tried, as a multiple of the stated budget (squared)."""
     if design.declared is not None:
         return 0.0  # the noise is another mechanism's, as it declares
+    axes, records = design.query.axes, design.query.contributions
+    size = axes.size if axes is not None else 0 if records is None else records.shape[1]
+    if size > LARGEST:
+        return 0.0
+    try:
+        return _overspent(design, most)
+    except SubspaceDPError:
+        return 0.0  # nothing is released
+
+
+def _overspent(design: Design, most: int) -> float:
     mechanism, keys = mechanism_of(design), ReleaseKeys.from_seed(1, design.context)
     laws: list = []
     zero, moved = _answers(design)
@@ -72,7 +86,7 @@ def overspent(design: Design) -> float:
     worst = 0.0
     with _without_sampler(None):
         before = mechanism.add_noise(zero.copy(), keys).reshape(-1)
-        for change in islice(moved, MOST_CHANGES):
+        for change in islice(moved, most):
             after = mechanism.add_noise(zero + change, keys).reshape(-1)
             worst = max(worst, _loss(design, laws, numbers, [int(d) for d in after - before]))
     return worst
@@ -91,8 +105,8 @@ def _loss(design, laws, numbers, change) -> float:
         assert all(isinstance(law, DiscreteLaplace) for _, law in parts)
         spent = sum((abs(d) * law.rate for d, law in parts), Fraction(0))
         return float(spent / exact_decimal(budget.epsilon))
-    spent = sum(d * d / law.sigma**2 for d, law in parts)
-    return float(spent / budget.gaussian_mu**2 / SLACK)
+    spent = sum((Fraction(d) / Fraction(law.sigma)) ** 2 for d, law in parts)
+    return float(spent / Fraction(budget.gaussian_mu) ** 2) / SLACK
 
 
 def _joint_norm(body, change) -> Fraction:
@@ -119,7 +133,8 @@ def _answers(design) -> tuple[np.ndarray, Iterator[np.ndarray]]:
     if isinstance(query, LocalEntries):
         width, shape = query.upper - query.lower, query.shape
         zero = np.full(shape, query.lower)
-        cells = combinations_with_replacement(range(query.size), relation.records)
+        number = min(relation.records, query.size)
+        cells = combinations_with_replacement(range(query.size), number)
         return zero, (
             width * np.bincount(sorted(set(c)), minlength=query.size).reshape(shape) for c in cells
         )
@@ -147,9 +162,7 @@ def _answers(design) -> tuple[np.ndarray, Iterator[np.ndarray]]:
     if empty is not None and query.contributions is not None and len(query.shape) == 1:
         possible = ~np.asarray(empty).reshape(-1)
         base[~possible] = 0
-    people = [
-        p for p in _people(size, relation, design.capped) if not np.any(p[~possible])
-    ]
+    people = [p for p in _people(size, relation, design.capped) if not np.any(p[~possible])]
     zero = totals(base)
     return zero, (totals(base + d) - zero for d in _differences(people, relation, (size,)))
 
@@ -157,6 +170,14 @@ def _answers(design) -> tuple[np.ndarray, Iterator[np.ndarray]]:
 def _people(size, relation, capped, values=(1,)) -> Iterator[np.ndarray]:
     """What one person may have in the table: at most, or exactly, so many records."""
     most = relation.per_cell or relation.records
+    if relation.records > FEW:  # as many as possible in one cell, the next one after, …
+        for first in range(size):
+            out, left = np.zeros(size, np.int64), relation.records
+            for cell in range(size):
+                out[(first + cell) % size] = min(left, most) * values[-1]
+                left -= min(left, most)
+            yield out
+        return
     # Where records beyond a bound are left out, as many as the bound count, or fewer.
     least = relation.records if relation.keeps_total and not capped else 0
     for number in range(relation.records, least - 1, -1):

@@ -26,6 +26,7 @@ FUNCTION = sdp.GeneralQuery(None, 3, 3.0, 2.0, ["x", "y", "z"])
 WHOLE = sdp.GeneralQuery(None, 2, 3, 2.5, whole=True)
 ROW = sdp.LinearInvariants([[1, 2, 0, 1]], labels=["mixed"])
 REAL = sdp.LinearInvariants([[0.5, 0.25, 0.1, 1.0]])
+NORMAL = np.random.default_rng(5).standard_normal((9, 60))
 PURE, ZCDP, APPROX = sdp.PureDP(0.5), sdp.ZCDP(0.1), sdp.ApproxDP(1.0, 1e-6)
 GAUSSIAN = sdp.GaussianDP(0.7)
 ADD, TWO = sdp.AddRemoveOne(), sdp.ReplaceOne(records=2, per_cell=1)
@@ -92,7 +93,21 @@ FITTED: dict[str, Callable[[], Mechanism]] = {
     "knorm cross": _design(CELLS, None, PURE, mechanism="knorm", neighbours=MANY_RECORDS),
     "knorm polytope": _design(MANY, None, PURE, mechanism="knorm"),
     "knorm polytope alone": _design(MANY, None, PURE, mechanism="knorm", neighbours=TWO),
-    "knorm swaps": _design(FLAT, None, sdp.PureDP(0.1), mechanism="knorm"),
+    "knorm flat": _design(FLAT, None, sdp.PureDP(0.1), mechanism="knorm"),
+    "knorm swaps": _design(
+        sdp.LinearQuery(np.tril(np.ones((9, 10)))), None, sdp.PureDP(0.1), mechanism="knorm"
+    ),
+    "knorm box": _design(
+        sdp.LinearQuery(np.sign(NORMAL)), None, sdp.PureDP(0.1), mechanism="knorm", neighbours=ADD
+    ),
+    "knorm ellipsoid": _design(
+        sdp.LinearQuery(np.rint(50 * NORMAL / np.linalg.norm(NORMAL, axis=0))), None,
+        sdp.PureDP(0.1), mechanism="knorm", neighbours=ADD,
+    ),
+    "knorm cross in a basis": _design(
+        sdp.LinearQuery(np.diag(range(1, 10))), None, sdp.PureDP(0.1), mechanism="knorm",
+        neighbours=sdp.ReplaceOne(exactly=False),
+    ),
     "knorm skew": _design(
         sdp.LinearQuery([[1, 2], [3, 1]]), None, sdp.PureDP(0.1), mechanism="knorm", neighbours=ADD
     ),

@@ -21,6 +21,7 @@ __all__ = ["OPTIONAL", "check_form"]
 OPTIONAL = ("basis", "optimality", "declared", "body", "contrasts", "levels", "tables")
 
 LARGEST_SCALE = 2.0**62  # of noise that is added in 64 bits
+SMALLEST_SCALE = 0.0009  # just below what a design may have
 
 
 def check_form(design: Design) -> None:
@@ -50,8 +51,11 @@ def check_form(design: Design) -> None:
     if design.space.dimension <= 0:
         raise ReleaseError("what is held fixes every answer.")
     _ = design.guarantee
-    if design.declared is None and not 0 < float(design.law.scale) <= LARGEST_SCALE:
-        raise ReleaseError("the scale of its noise is out of range.")
+    if design.declared is None:
+        law = design.law
+        smallest = float(getattr(law, "smallest", law.scale))  # of several laws
+        if not SMALLEST_SCALE <= smallest <= float(law.scale) <= LARGEST_SCALE:
+            raise ReleaseError("the scale of its noise is out of range.")
 
 
 def _forms(design: Design) -> list[set[str]]:

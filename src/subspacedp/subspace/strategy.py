@@ -24,7 +24,7 @@ from subspacedp.errors import InvariantError, ReleaseError
 from subspacedp.subspace.general import GeneralNullSpace
 from subspacedp.subspace.margins import MarginNullSpace
 from subspacedp.tables import Neighbours, Query, Sensitivity
-from subspacedp.tables.queries import exact_product, matrix_sensitivity
+from subspacedp.tables.queries import exact_product, matrix_sensitivity, used_columns
 
 __all__ = ["BasisStrategy", "MarginStrategy"]
 
@@ -247,7 +247,7 @@ class BasisStrategy:
         from scipy.sparse import csr_array
 
         if query.contributions is not None:
-            records = query.contributions
+            records = used_columns(query.contributions)
             largest = int(np.abs(self.weights).sum(axis=1).max()) * int(abs(records).max())
             if largest < 2**62:
                 return matrix_sensitivity(
