@@ -73,7 +73,7 @@ def overspent(design: Design, most: int = MOST_CHANGES) -> float:
         return 0.0
     try:
         return _overspent(design, most)
-    except SubspaceDPError:
+    except (SubspaceDPError, OverflowError):
         return 0.0  # nothing is released
 
 

@@ -1,4 +1,4 @@
-"""One fitted design of every mechanism × query × way of measuring, each small enough to brute-force."""
+"""One fitted design of every mechanism × query × way of measuring, small enough to brute-force."""
 
 from collections.abc import Callable
 from functools import cache

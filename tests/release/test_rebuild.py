@@ -39,9 +39,10 @@ def outcome(data):
     try:
         return rebuild_design(data)
     except SubspaceDPError as error:
-        assert "\n" not in str(error)
-        assert len(str(error)) < 500
-        return None
+        sentence = str(error)
+    assert "\n" not in sentence
+    assert len(sentence) < 500
+    return None
 
 
 def test_the_list_of_designs_is_complete():

@@ -6,6 +6,7 @@ form is refused, since the proof of its mechanism would be of something else tha
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from subspacedp.errors import ReleaseError
@@ -51,6 +52,9 @@ def check_form(design: Design) -> None:
     if design.space.dimension <= 0:
         raise ReleaseError("what is held fixes every answer.")
     _ = design.guarantee
+    for moved in (design.sensitivity, design.query.sensitivity(design.neighbours)):
+        if not 0 < float(moved.l1) < math.inf or not 0 < math.sqrt(moved.l2_squared) < math.inf:
+            raise ReleaseError("what one person changes is out of range.")
     if design.declared is None:
         law = design.law
         smallest = float(getattr(law, "smallest", law.scale))  # of several laws
