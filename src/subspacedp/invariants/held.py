@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Held", "HeldMargins", "HeldValues", "as_held", "hold"]
 
-MOST_MEETS = 1 << 18  # of margins with what others have in common
+MOST_MEETS = 1 << 17  # of margins with what others have in common
 
 HeldValues = tuple[npt.NDArray[Any], ...]  # integers, but for a real-valued C
 
