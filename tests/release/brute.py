@@ -142,7 +142,7 @@ def _answers(design) -> tuple[np.ndarray, Iterator[np.ndarray]]:
         return np.zeros(query.shape, np.int64), _declared_changes(query)
     if isinstance(query, ClippedSums):
         ends = [round(Fraction(end) / query.grid) for end in (query.lower, query.upper)]
-        people = list(_people(query.size, relation, design.capped, values=ends))
+        people = list(_people(query.size, relation, values=ends))
         return np.zeros(query.shape, np.int64), _differences(people, relation, query.shape)
     if isinstance(query, Margins):
         mechanism = mechanism_of(design)
@@ -162,12 +162,12 @@ def _answers(design) -> tuple[np.ndarray, Iterator[np.ndarray]]:
     if empty is not None and query.contributions is not None and len(query.shape) == 1:
         possible = ~np.asarray(empty).reshape(-1)
         base[~possible] = 0
-    people = [p for p in _people(size, relation, design.capped) if not np.any(p[~possible])]
+    people = [p for p in _people(size, relation) if not np.any(p[~possible])]
     zero = totals(base)
     return zero, (totals(base + d) - zero for d in _differences(people, relation, (size,)))
 
 
-def _people(size, relation, capped, values=(1,)) -> Iterator[np.ndarray]:
+def _people(size, relation, values=(1,)) -> Iterator[np.ndarray]:
     """What one person may have in the table: at most, or exactly, so many records."""
     most = relation.per_cell or relation.records
     if relation.records > FEW:  # as many as possible in one cell, the next one after, …
@@ -178,8 +178,7 @@ def _people(size, relation, capped, values=(1,)) -> Iterator[np.ndarray]:
                 left -= min(left, most)
             yield out
         return
-    # Where records beyond a bound are left out, as many as the bound count, or fewer.
-    least = relation.records if relation.keeps_total and not capped else 0
+    least = relation.records if relation.keeps_total else 0
     for number in range(relation.records, least - 1, -1):
         for cells in combinations_with_replacement(range(size), number):
             if number and max(map(cells.count, cells)) > most:

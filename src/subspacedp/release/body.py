@@ -146,8 +146,9 @@ class BodyStrategy(Strategy):
             fits = set(body.widths) == {Fraction(1)} and body.entries == query.size
             held = fits and within * relation.records >= query.sensitivity(relation).l1
         elif isinstance(body, Exchanges):
-            # Where records are left out beyond a bound, the total of those that count may change.
-            fits = isinstance(query, Cells) and body.cells == query.size and not design.capped
+            # Digits have the total of what is measured, which a bound on records makes another one.
+            fits = isinstance(query, Cells) and body.cells == query.size
+            fits = fits and (design.decimals is None or not design.capped)
             held = fits and design.space.rank == 1 and relation.keeps_total and within >= 1
             held = held and HeldGroups.of(design.held).sizes == (body.cells,)
         else:
