@@ -43,7 +43,7 @@ from subspacedp.tables import Axis, Cells, Domain, LocalEntries, Neighbours, Que
 MAX_DECIMALS = 12
 LONG = 1 << 18  # labels of an axis beyond which its digest stands for it in keys
 
-__all__ = ["MAX_DECIMALS", "Design", "ExpectedError", "calibrated_law"]
+__all__ = ["MAX_DECIMALS", "Design", "ExpectedError", "calibrated_law", "design_digest"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,6 +270,12 @@ class Design:
             f"{self.mechanism} mechanism on {self.query!r}, held: {self.held}, {self.budget}, "
             f"{self.neighbours.name}, {digits}"
         )
+
+
+def design_digest(design: Any) -> str:
+    """SHA-256 of a design's plain data as JSON with sorted keys and no spaces."""
+    text = json.dumps(design, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def axis_digest(axis: Axis) -> str:

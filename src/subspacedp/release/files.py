@@ -18,8 +18,8 @@ from subspacedp.release.provenance import Distributed
 from subspacedp.release.rebuild import held_values, rebuild_design
 from subspacedp.release.release import Release
 from subspacedp.release.signature import write_digests
-from subspacedp.release.strict_json import read_json
 from subspacedp.release.verify import verify_release
+from subspacedp.stated import read_json
 
 __all__ = [
     "is_stored",
@@ -96,6 +96,10 @@ def _check_essentials(release: Release, source: Path) -> None:
             f"`{source}` was altered: {failed.name} does not hold ({failed.detail})."
         )
     stated, fresh = read_certificate(source), json.loads(json.dumps(release.certificate()))
+    if stated.get("design_sha256", fresh["design_sha256"]) != fresh["design_sha256"]:
+        raise AlteredError(
+            f"`{source / CERTIFICATE}` was altered: its design is not the one it was made for."
+        )
     try:
         for part, keys in ESSENTIAL.items():
             for key in keys:
@@ -115,8 +119,8 @@ def read_release(source: Path) -> tuple[Release, Any]:
         raise ReleaseError(
             f"The values of `{source}` stay on disk; read it with `distributed.load_stream`."
         )
-    design = rebuild_design(data["design"])
     table = read_parquet(source)
+    design = rebuild_design(data["design"], answers=table.num_rows)
     _check_rows(table, design)
     values = table["value"].to_numpy().reshape(design.query.shape).copy()
     release = _release(data, design, values)
@@ -190,16 +194,11 @@ def _arrow_table(release: Release) -> Any:
 def read_certificate(source: Path) -> dict[str, Any]:
     """The certificate of a folder as plain data, with the parts that every certificate has."""
     try:
-        text = (source / CERTIFICATE).read_text("utf-8")
-        data = read_json(text)
+        data = read_json(source / CERTIFICATE)
     except FileNotFoundError:
         raise ReleaseError(f"`{source}` has no {CERTIFICATE}; it is not a release.") from None
     except OSError as error:
         raise ReleaseError(f"Cannot read `{source / CERTIFICATE}`: {error.strerror}.") from None
-    except ValueError:
-        raise ReleaseError(
-            f"`{source / CERTIFICATE}` is not valid JSON with distinct keys."
-        ) from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ReleaseError(f"`{source / CERTIFICATE}` is not a certificate this version can read.")
     missing = {"design", "values", "invariants", "software", "release_id"} - set(data)

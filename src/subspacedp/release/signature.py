@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subspacedp.errors import ReleaseError
-from subspacedp.release.strict_json import read_json
 from subspacedp.release.verify import Check
+from subspacedp.stated import json_of
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
@@ -70,7 +70,7 @@ def check_digests(folder: Path) -> Check:
     """Whether every file is as `digests.json` has it, and no other file is there."""
     try:
         text = (folder / DIGESTS).read_text("utf-8")
-        stated = _stated_files(read_json(text))
+        stated = _stated_files(json_of(text, DIGESTS))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Check("digests", False, f"{DIGESTS} cannot be read")
     # A signature may have been made afterwards; it has a check of its own.
@@ -128,7 +128,7 @@ def check_signature(folder: Path, public_key: str | PathLike[str] | None = None)
     wanted = None if public_key is None else _read_public_key(public_key)
     try:
         text = (folder / SIGNATURE).read_text("utf-8")
-        data = read_json(text)
+        data = json_of(text, SIGNATURE)
         files = _stated_files(data)
         signer = base64.b64decode(data["public_key"], validate=True)
         signature = base64.b64decode(data["signature"], validate=True)

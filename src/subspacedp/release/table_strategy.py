@@ -132,7 +132,7 @@ class TableStrategy(WorkloadStrategy):
         contrasts = contrasts_of(design)
         units = tuple(data["shares"])
         tables = tuple(contrasts.domain.margin(*names) for names in data["tables"])
-        whole = all(isinstance(u, int) and u > 0 for u in units)
+        whole = all(type(u) is int and u > 0 for u in units)
         if not whole or sum(units) != UNITS or len(units) != len(tables):
             raise ReleaseError("its shares do not add up to the budget.")
         plan = TablePlan(
