@@ -133,7 +133,7 @@ def _rests_on(release: Release) -> str:
             "sums; that it does not is not proven."
         )
     steps = (
-        int(design.on_margins.denominators.max())
+        int(design.on_margins.distinct[-1])
         if design.mechanism == "extended" and design.basis is None
         else 1
     )

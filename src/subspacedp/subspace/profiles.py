@@ -7,21 +7,24 @@ containing groups have the same sizes have the same values the same number of ti
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.subspace.digits import DigitPlan
 from subspacedp.subspace.margins import MarginNullSpace
+from subspacedp.subspace.merged import MergedAxis
 from subspacedp.tables import Margin, along
 
-__all__ = ["GroupProfiles", "corner_counts"]
+__all__ = ["GroupProfiles", "axis_borders", "corner_counts", "corners"]
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+
+PART = 1 << 20  # positions of a merged axis at a time
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,6 +61,10 @@ class GroupProfiles:
         """The number of classes on every axis."""
         return tuple(sizes.shape[1] for _, sizes, _ in self._axes)
 
+    def member(self, axis: int) -> Int64Array:
+        """The class of every group of one axis."""
+        return self._axes[axis][2]
+
     def classes(self) -> Int64Array:
         """The class of every group, in the margin's shape, numbered in row-major order."""
         out = np.zeros((1,) * len(self._axes), np.int64)
@@ -65,8 +72,23 @@ class GroupProfiles:
             out = out * self.class_shape[a] + along(member, a, len(self._axes))
         return np.broadcast_to(out, self.margin.shape)
 
+    def numbers(self) -> Int64Array:
+        """How many groups every class has, in the shape of the classes."""
+        out = np.ones((1,) * len(self._axes), np.int64)
+        for a, (_, sizes, member) in enumerate(self._axes):
+            out = out * along(np.bincount(member, minlength=sizes.shape[1]), a, len(self._axes))
+        return out
+
     def squared(self) -> FloatArray:
-        """|Π_N 1_G|² of every group, in the margin's shape; 0 for totals that are held.
+        """|Π_N 1_G|² of every group, in the margin's shape; 0 for totals that are held."""
+        out = self.squared_of_classes
+        for a, (_, _, member) in enumerate(self._axes):
+            out = np.take(out, member, axis=a)
+        return np.asarray(out)
+
+    @cached_property
+    def squared_of_classes(self) -> FloatArray:
+        """|Π_N 1_G|² of the groups of every class, in the shape of the classes.
 
         Π_R = Σ_k a_k P_k, and |P_k 1_G|² is a product over the axes: |g|²/|h| where k's group h
         contains g, and |g| where k is finer there.
@@ -85,9 +107,7 @@ class GroupProfiles:
                 term = term * along(own, a, dimensions)
             out = out - factor * term
         out[out < 1e-11 * whole] = 0.0  # rounding error of a difference that is zero
-        for a, (_, _, member) in enumerate(self._axes):
-            out = np.take(out, member, axis=a)
-        return np.asarray(out)
+        return out
 
     def profile(self, number: int) -> tuple[FloatArray, FloatArray]:
         """The values of Π_N 1_G other than zero for a class, and how often each occurs."""
@@ -126,32 +146,46 @@ def corner_counts(plan: DigitPlan, margin: Margin) -> Int64Array:
     """
     if not plan.needed:
         return np.zeros(margin.shape, np.int64)
-    dimensions = len(plan.axes)
-    total = np.zeros((1,) * dimensions, np.int64)
-    essential = plan.held.essential
-    for size in range(len(essential) + 1):
-        for chosen in combinations(essential, size):
-            term = np.ones((1,) * dimensions, np.int64)
-            for a, axis in enumerate(plan.axes):
-                ends = np.ones(len(axis), bool)
-                for m in chosen:
-                    run = axis.run(m)
-                    ends &= run.place == run.sizes[run.group]
-                borders = _borders(axis.codes(margin)[axis.order], axis.groups(margin), ends)
-                term = term * along(borders, a, dimensions)
-            total = total + (-1) ** size * term
+    total = corners([axis_borders(plan, margin, axis) for axis in plan.axes])
     members = [b for axis in plan.axes for b in axis.members]
     out = total.reshape([margin.shape[b] for b in members])
     return np.ascontiguousarray(out.transpose(np.argsort(members)))
 
 
-def _borders(groups: Int64Array, number: int, ends: npt.NDArray[np.bool_]) -> Int64Array:
-    """For every group, at how many places marked in `ends` it has a border behind them."""
-    following = np.append(groups[1:], -1)
-    border = (groups != following) & ends
-    out = np.bincount(groups[border], minlength=number)
-    inner = border & (following >= 0)
-    return np.asarray(out + np.bincount(following[inner], minlength=number), np.int64)
+def corners(borders: Sequence[Int64Array]) -> Int64Array:
+    """How many coins enter, from `axis_borders` of every merged axis: one dimension for each."""
+    dimensions = len(borders)
+    total = np.zeros((1,) * dimensions, np.int64)
+    for chosen, of_each in enumerate(zip(*borders, strict=True)):
+        term = np.ones((1,) * dimensions, np.int64)
+        for a, own in enumerate(of_each):
+            term = term * along(own, a, dimensions)
+        total = total + (-1) ** chosen.bit_count() * term
+    return total
+
+
+def axis_borders(plan: DigitPlan, margin: Margin, axis: MergedAxis) -> Int64Array:
+    """For every set of held margins and every group of a margin: borders where runs of all end.
+
+    (sets, groups); the bits of a set's number say which of the essential margins are in it. A run
+    ends where the next position is in another group.
+    """
+    essential = plan.held.essential
+    out = np.zeros((2 ** len(essential), axis.groups(margin)), np.int64)
+    last = np.zeros(0, np.int64)
+    for part in axis.in_order(PART):
+        positions = np.concatenate([last, part])
+        groups = axis.codes(margin, positions)
+        ends = [groups[1:] != groups[:-1]]
+        for m in essential:  # one more margin in every set so far
+            codes = axis.codes(m, positions)
+            ends += [own & (codes[1:] != codes[:-1]) for own in ends]
+        for chosen, own in enumerate(ends):
+            np.add.at(out[chosen], groups[:-1][own], 1)
+            np.add.at(out[chosen], groups[1:][own], 1)
+        last = positions[-1:]
+    out[:, axis.codes(margin, last)] += 1  # behind the last position there is a border too
+    return out
 
 
 def _first(length: int) -> FloatArray:
