@@ -21,6 +21,7 @@ from subspacedp.ledger import (
 )
 from subspacedp.mechanisms import Mechanism
 from subspacedp.publication.comparing import write_comparison
+from subspacedp.publication.memory import check_publication_memory
 from subspacedp.publication.releases import Asked, asked_releases, public_domain
 from subspacedp.publication.room import check_publication_room
 from subspacedp.publication.specification import Specification, as_specification
@@ -128,6 +129,7 @@ def run(
         domain = public_domain(asked.table)
         if domain is not None:
             mechanisms[asked.name] = asked.mechanism(domain)
+    check_publication_memory(releases, {name: m.design for name, m in mechanisms.items()})
     data: dict[str, Confidential] = {}
     with open_data(asked_for) as source:
         labels = found_labels(asked_for, source, tell)
@@ -137,6 +139,7 @@ def run(
                 raise InvariantError(f"The labels of table `{asked.table.name}` are not known.")
             if asked.name not in mechanisms:
                 mechanisms[asked.name] = asked.mechanism(domain)
+                check_publication_memory([asked], {asked.name: mechanisms[asked.name].design})
             data[asked.name] = tabulate_release(asked, domain, source, tell)
     mechanisms = {asked.name: mechanisms[asked.name] for asked in releases}
     for asked in releases:

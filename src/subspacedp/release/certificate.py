@@ -105,7 +105,7 @@ def certificate(release: Release) -> dict[str, Any]:
             "type": "int64" if release.values.dtype.kind == "i" else "float64",
             "exactness": _exactness(release),
             "sha256": values_digest(release.values),
-            "expected_squared_error": _number_or_none(design.expected_error().total),
+            "expected_squared_error": _number_or_none(design.stated_error),
         },
     }
 

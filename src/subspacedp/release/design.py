@@ -200,6 +200,11 @@ class Design:
         per_cell = self.noise.cell_variance()
         return ExpectedError(total=float(per_cell.sum()), per_cell=per_cell)
 
+    @cached_property
+    def stated_error(self) -> float:
+        """The total of `expected_error`, to the last bit: what certificates state."""
+        return self.expected_error().total
+
     def total_error(self) -> float:
         """The mean squared error in total, to rounding error: from kinds of cells, where known."""
         total = self.noise.total_variance()

@@ -17,6 +17,7 @@ from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.release.certificate import FORMAT, certificate_text, values_digest
 from subspacedp.release.design import Design
 from subspacedp.release.folders import new_folder
+from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.provenance import Distributed
 from subspacedp.release.rebuild import held_values, rebuild_design
 from subspacedp.release.release import Release
@@ -51,12 +52,9 @@ def save(release: Release, folder: str | PathLike[str]) -> None:
 
 def write_files(release: Release, folder: Path) -> None:
     """Write values and certificate into a folder that exists."""
-    import pyarrow.csv
-    import pyarrow.parquet
-
-    table = _arrow_table(release)
-    pyarrow.parquet.write_table(table, folder / PARQUET)
-    pyarrow.csv.write_csv(table, folder / CSV)
+    numbers = {"value": release.values, "stderr": release.stderr()}
+    labels = LabelColumns.of_query(release.design.query)
+    write_rows(labels, numbers, csv=folder / CSV, parquet=folder / PARQUET)
     text = certificate_text(release.certificate())
     (folder / CERTIFICATE).write_text(text + "\n", "utf-8")
 
@@ -273,19 +271,6 @@ def _close(wanted: Any, found: Any) -> bool:
     if wanted.shape != found.shape or wanted.dtype.kind not in "iuf":
         return bool(np.array_equal(wanted, found))
     return bool(np.allclose(wanted, found, rtol=1e-9, atol=1e-9, equal_nan=True))
-
-
-def _arrow_table(release: Release) -> Any:
-    """Labels are dictionary-encoded: one copy of each in the file, whatever the table's size."""
-    import pyarrow as pa
-
-    columns: dict[str, Any] = {
-        name: pa.array(column).dictionary_encode()
-        for name, column in release.design.query.columns().items()
-    }
-    columns["value"] = pa.array(release.values.ravel())
-    columns["stderr"] = pa.array(release.stderr().ravel())
-    return pa.table(columns)
 
 
 def _read_certificate(source: Path) -> dict[str, Any]:

@@ -162,16 +162,19 @@ def _read_public_key(path: str | PathLike[str]) -> bytes:
 
 def _digests(folder: Path, *without: str) -> dict[str, str]:
     return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(_content(path)).hexdigest()
+        path.relative_to(folder).as_posix(): _digest(path)
         for path in sorted(folder.rglob("*"))
         if (path.is_file() or path.is_symlink())
         and path.relative_to(folder).as_posix() not in without
     }
 
 
-def _content(path: Path) -> bytes:
-    """A link to a folder, or to nothing, stands for its target's name."""
-    return path.read_bytes() if path.is_file() else f"link to {path.readlink()}".encode()
+def _digest(path: Path) -> str:
+    """Of the content, read in parts; a link to a folder, or to nothing, is its target's name."""
+    if not path.is_file():
+        return hashlib.sha256(f"link to {path.readlink()}".encode()).hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _message(digests: dict[str, str]) -> bytes:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -12,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.tables import Domain, Margin, along
+from subspacedp.tables import Domain, Margin
 
 __all__ = ["MergedAxis", "Run", "fewest_merged_axes"]
 
@@ -60,66 +59,13 @@ class MergedAxis:
         keys = [self._codes(steps) for steps in reversed(self.chain)]
         return np.lexsort(keys) if keys else np.arange(len(self))
 
-    def in_order(self, most: int) -> Iterator[Int64Array]:
-        """The positions in order, in parts of at most so many where a long list would be made."""
-        if len(self) <= most:
-            yield self.order
-            return
-        keys = [
-            (i, self.domain.axes[b].step(step).codes)
-            for steps in self.chain
-            for i, (b, step) in enumerate(zip(self.members, steps, strict=True))
-        ]
-        labels = [np.arange(len(self.domain.axes[b])) for b in self.members]
-        yield from self._sorted(labels, [*keys, *enumerate(labels)], most)
-
-    def _sorted(
-        self, labels: list[Int64Array], keys: list[tuple[int, Int64Array]], most: int
-    ) -> Iterator[Int64Array]:
-        """The positions of a product of labels, by the keys: cut at the first until it is small."""
-        if math.prod(map(len, labels)) <= most:
-            yield self._sorted_at_once(labels, keys)
-            return
-        (i, codes), *finer = keys
-        order = labels[i][np.argsort(codes[labels[i]], kind="stable")]
-        bounds = [*np.flatnonzero(np.diff(codes[order], prepend=-1)).tolist(), len(order)]
-        fitting = max(1, most // math.prod(len(own) for j, own in enumerate(labels) if j != i))
-        at = 0
-        while at < len(bounds) - 1:
-            end = max(bisect_right(bounds, bounds[at] + fitting) - 1, at + 1)
-            part = [*labels[:i], np.sort(order[bounds[at] : bounds[end]]), *labels[i + 1 :]]
-            yield from self._sorted(part, finer if end == at + 1 else keys, most)
-            at = end
-
-    def _sorted_at_once(
-        self, labels: list[Int64Array], keys: list[tuple[int, Int64Array]]
-    ) -> Int64Array:
-        shape = tuple(map(len, labels))
-        positions = np.zeros((1,) * len(shape), np.int64)
-        for i, b in enumerate(self.members):
-            positions = positions * len(self.domain.axes[b]) + along(labels[i], i, len(shape))
-        columns = [
-            np.broadcast_to(along(codes[labels[i]], i, len(shape)), shape).ravel()
-            for i, codes in keys[: -len(shape)]
-            if np.ptp(codes[labels[i]])
-        ]
-        flat = positions.ravel()
-        return flat[np.lexsort(columns[::-1])] if columns else flat
-
     def groups(self, margin: Margin) -> int:
         """The number of groups of a margin on this axis, empty ones included."""
         return math.prod(margin.levels[b].groups for b in self.members)
 
-    def codes(self, margin: Margin, positions: Int64Array | None = None) -> Int64Array:
-        """The group of a margin that each position is in, before ordering; or some positions."""
-        if positions is None:
-            return self._codes(tuple(margin.steps[b] for b in self.members))
-        out, width, rest = np.zeros(len(positions), np.int64), 1, positions
-        for b in reversed(self.members):
-            rest, label = np.divmod(rest, len(self.domain.axes[b]))
-            out += margin.levels[b].codes[label] * width
-            width *= margin.levels[b].groups
-        return out
+    def codes(self, margin: Margin) -> Int64Array:
+        """The group of a margin that each position is in, before ordering."""
+        return self._codes(tuple(margin.steps[b] for b in self.members))
 
     def run(self, margin: Margin) -> Run:
         """The runs of a margin's level on this axis."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,6 @@ __all__ = ["GroupProfiles", "axis_borders", "corner_counts", "corners"]
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
-
-PART = 1 << 20  # positions of a merged axis at a time
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -167,25 +165,97 @@ def corners(borders: Sequence[Int64Array]) -> Int64Array:
 def axis_borders(plan: DigitPlan, margin: Margin, axis: MergedAxis) -> Int64Array:
     """For every set of held margins and every group of a margin: borders where runs of all end.
 
-    (sets, groups); the bits of a set's number say which of the essential margins are in it. A run
-    ends where the next position is in another group.
+    (sets, groups); the bits of a set's number say which of the essential margins are in it.
+
+    The order of a merged axis is that of nested loops: over the groups of the coarsest level, one
+    member after another, then over those of the next finer one, at last over labels. Between two
+    neighbours one loop takes its next step, the loops around it stand still, and those inside it
+    go from their last to their first. So how often a group ends or begins there is a product over
+    the members, and runs of a held margin end where the loop that steps is one of its level or of
+    a coarser one.
     """
-    essential = plan.held.essential
-    out = np.zeros((2 ** len(essential), axis.groups(margin)), np.int64)
-    last = np.zeros(0, np.int64)
-    for part in axis.in_order(PART):
-        positions = np.concatenate([last, part])
-        groups = axis.codes(margin, positions)
-        ends = [groups[1:] != groups[:-1]]
-        for m in essential:  # one more margin in every set so far
-            codes = axis.codes(m, positions)
-            ends += [own & (codes[1:] != codes[:-1]) for own in ends]
-        for chosen, own in enumerate(ends):
-            np.add.at(out[chosen], groups[:-1][own], 1)
-            np.add.at(out[chosen], groups[1:][own], 1)
-        last = positions[-1:]
-    out[:, axis.codes(margin, last)] += 1  # behind the last position there is a border too
+    essential, levels = plan.held.essential, len(axis.chain)
+    ends = [axis.chain.index(tuple(m.steps[b] for b in axis.members)) for m in essential]
+    deepest = [
+        min((ends[m] for m in range(len(essential)) if chosen >> m & 1), default=levels)
+        for chosen in range(2 ** len(essential))
+    ]
+    members = [
+        _Loops(axis, i, margin.levels[b].codes, margin.levels[b].groups)
+        for i, b in enumerate(axis.members)
+    ]
+    by_level = np.zeros((levels + 1, axis.groups(margin)), np.int64)
+    for level in range(levels + 1):
+        for i in range(len(members)):
+            parts = [
+                own.steps(level) if j == i else own.stands(level if j < i else level - 1)
+                for j, own in enumerate(members)
+            ]
+            last, first, both = (reduce(_outer, vectors) for vectors in zip(*parts, strict=True))
+            by_level[level] += last + first - 2 * both
+    out = np.cumsum(by_level, axis=0)[deepest]
+    place = 0
+    for own in members:
+        place = place * own.groups + int(own.sorted[-1])
+    out[:, place] += 1  # behind the last position there is a border too
     return out
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Loops:
+    """The loops over one member of a merged axis, and the groups of a margin that they meet."""
+
+    axis: MergedAxis
+    member: int
+    codes: Int64Array  # of the margin
+    groups: int
+
+    @cached_property
+    def _order(self) -> Int64Array:
+        return np.lexsort([self._level(level) for level in reversed(range(len(self.axis.chain)))])
+
+    def _level(self, level: int) -> Int64Array:
+        axis = self.axis.domain.axes[self.axis.members[self.member]]
+        if level < 0:
+            return axis.all.codes
+        number = self.axis.chain[level][self.member] if level < len(self.axis.chain) else 0
+        return axis.step(number).codes
+
+    @cached_property
+    def sorted(self) -> Int64Array:
+        """The margin's group of every label, in order."""
+        return self.codes[self._order]
+
+    def _runs(self, level: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """The margin's groups at the first and the last label of every run, and where it begins."""
+        starts = np.flatnonzero(np.diff(self._level(level)[self._order], prepend=-1))
+        return self.sorted[starts], self.sorted[np.append(starts[1:], len(self.codes)) - 1], starts
+
+    def stands(self, level: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """How often a loop inside a run of this level is last in a group, first, or both."""
+        first, last, _ = self._runs(level)
+        return self._counted(last, first)
+
+    def steps(self, level: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """How often the loop over this level's runs steps out of a group, into it, or stays."""
+        first, last, starts = self._runs(level)
+        _, _, around = self._runs(level - 1)
+        same = ~np.isin(starts[1:], around)
+        return self._counted(last[:-1][same], first[1:][same])
+
+    def _counted(
+        self, last: Int64Array, first: Int64Array
+    ) -> tuple[Int64Array, Int64Array, Int64Array]:
+        both = last[last == first]
+        return (
+            np.bincount(last, minlength=self.groups),
+            np.bincount(first, minlength=self.groups),
+            np.bincount(both, minlength=self.groups),
+        )
+
+
+def _outer(one: Int64Array, other: Int64Array) -> Int64Array:
+    return np.multiply.outer(one, other).reshape(-1)
 
 
 def _first(length: int) -> FloatArray:
