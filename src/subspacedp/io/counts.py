@@ -96,7 +96,7 @@ def _filled(
     names: Sequence[str],
     stride: int,
 ) -> npt.NDArray[np.int64]:
-    """The table, filled as the answer comes; what is wrong with how many rows is said at its end."""
+    """The table, filled as the answer comes; at its end, what is wrong with how many rows."""
     broken: dict[int, int] = {}
     bad, too_large, some = [0] * len(names), False, False
     out = np.zeros(domain.size, np.int64)

@@ -130,7 +130,8 @@ class CellKinds:
             edge = [(0, int(b == a)) for b in range(dimensions)]
             padded = np.pad(rounding, edge)
             rounding = np.take(padded, own.here, axis=a) + np.take(padded, own.before, axis=a)
-        number, profile = np.ones((1,) * dimensions, np.int64), np.zeros((1,) * dimensions, np.int64)
+        number = np.ones((1,) * dimensions, np.int64)
+        profile = np.zeros((1,) * dimensions, np.int64)
         for a, own in enumerate(axes):
             number = number * along(own.number, a, dimensions)
             profile = profile + along(own.profile, a, dimensions)
@@ -181,7 +182,7 @@ class CellKinds:
             profile = self._profile(b)[_first_labels(level.codes, filled)]
             column = np.stack([level.sizes[filled], profile])
             distinct, number = np.unique(column, axis=1, return_counts=True)
-            kinds.append([(*c, n) for c, n in zip(distinct.T.tolist(), number.tolist(), strict=True)])
+            kinds.append(np.concatenate([distinct, number[None]]).T.tolist())
             opening.append(tuple(column[:, 0].tolist()))
         out = []
         for run in product(*kinds):
@@ -201,7 +202,7 @@ class CellKinds:
         return out
 
     def _of_levels(self, axis: MergedAxis) -> list[tuple[Int64Array, Int64Array]]:
-        """Runs within runs: of the finest, those that lie alike in the coarser ones are one kind."""
+        """Runs within runs: the finest that lie alike in the coarser ones are one kind."""
         domain = axis.domain
         margins = []
         for steps in axis.chain:
