@@ -62,7 +62,7 @@ import json, sys
 from subspacedp.publication import plan
 print(json.dumps(plan(json.load(open(sys.argv[1]))).as_dict()))
 """
-ARRAY = "import numpy as np; table = np.zeros(464**3); print((table + 1 - table).sum())"
+ARRAY = "import numpy as np; print(len([np.zeros(464**3) for _ in range(3)]))"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -81,7 +81,7 @@ def test_a_plan_of_100_million_cells_fits_into_2_gib(kind, tmp_path):
 
 def test_a_few_arrays_of_cells_would_not_fit(tmp_path):
     """The limit of the test above is one that a plan by cells would hit."""
-    with pytest.raises(AssertionError, match="MemoryError|Unable to allocate"):
+    with pytest.raises(AssertionError, match="Unable to allocate"):
         in_process(ARRAY, tmp_path, {})
 
 

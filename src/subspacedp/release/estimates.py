@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.release.figures import Figures, GroupTotals
+from subspacedp.release.figures import EachApart, Figures, GroupTotals
 from subspacedp.tables.frames import frame_from_columns
 
 __all__ = ["Accuracy", "Estimate", "check_level", "normal_margin"]
@@ -125,6 +125,24 @@ class Accuracy:
         if distinct.size:
             out[loose] = margins[member.reshape(-1)]
         return _plain(out)
+
+    def largest_margin_of_error(self, level: float = 0.95, *, simultaneous: bool = False) -> float:
+        """The largest `margin_of_error` of all figures, from their kinds; 0 if all are fixed."""
+        alpha = 1 - check_level(level)
+        if isinstance(self.figures, EachApart):
+            self.figures.classes()  # refuses too many
+        number = 0
+        laws: set[int] = set()
+        for kinds in self.figures.kinds():
+            loose = kinds.variance > 0
+            number += int(kinds.number[loose].sum())
+            if kinds.law is None:
+                laws.update(self._classes()[self._stderr > 0].tolist())
+            else:
+                laws.update(np.unique(kinds.law[loose]).tolist())
+        if simultaneous:
+            alpha /= max(1, number)
+        return max((self.figures.law(law).margin_of_error(alpha) for law in laws), default=0.0)
 
     def methods(self) -> set[str]:
         """How the margins of error are found: exact, smeared, conservative, Chebyshev, fixed."""
