@@ -503,8 +503,8 @@ def full_disk(*arguments, **_options):
 @pytest.mark.parametrize(
     "place",
     [
-        "pyarrow.parquet.write_table",
-        "pyarrow.csv.write_csv",
+        "pyarrow.parquet.ParquetWriter",
+        "pyarrow.csv.CSVWriter",
         "subspacedp.publication.writing.write_margins",
         "subspacedp.publication.writing.write_report",
         "subspacedp.publication.writing.sign_folder",
@@ -539,7 +539,7 @@ def test_folders_that_were_made_on_the_way_are_gone_too(world, attempt_with_nois
 def test_a_comparison_that_cannot_be_written_takes_the_release_with_it(
     world, attempt_with_noise, monkeypatch
 ):
-    monkeypatch.setattr("subspacedp.publication.comparing._write_private", full_disk)
+    monkeypatch.setattr("subspacedp.publication.comparing._private", full_disk)
     attempt_with_noise(world.yaml(), "--compare", world.folder / "private")
 
 
