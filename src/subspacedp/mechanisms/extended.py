@@ -117,7 +117,7 @@ def with_strategy(design: Design, basis: npt.ArrayLike | None) -> Design:
     """
     margins = isinstance(design.held, HeldMargins) and isinstance(design.query, Cells)
     if basis is None and margins and not design.budget.pure:
-        largest = int(design.on_margins.denominators.max())
+        largest = int(design.on_margins.distinct[-1])
         if design.law.scale * largest > LARGEST_UNITS:
             raise ReleaseError(
                 "The budget is too small for noise in steps of the held groups' denominators; use "

@@ -19,6 +19,7 @@ from subspacedp.errors import InvariantError, ReleaseError, SubspaceDPError
 from subspacedp.ledger import Reservation, State
 from subspacedp.mechanisms import Mechanism
 from subspacedp.publication.comparing import write_comparison
+from subspacedp.publication.memory import check_publication_memory
 from subspacedp.publication.paying import PayingAccount, paying_account
 from subspacedp.publication.rehearsing import rehearse, rehearse_draw
 from subspacedp.publication.releases import Asked, asked_releases, public_domain
@@ -421,6 +422,7 @@ def _read_data(job: _Job) -> _Data:
         domain = public_domain(one.table)
         if domain is not None:
             mechanisms[one.name] = one.mechanism(domain)
+    check_publication_memory(job.asked, {name: m.design for name, m in mechanisms.items()})
     tables: dict[str, Confidential] = {}
     with open_data(job.specification) as source:
         labels = found_labels(job.specification, source, job.tell)
@@ -430,6 +432,7 @@ def _read_data(job: _Job) -> _Data:
                 raise InvariantError(f"The labels of table `{one.table.name}` are not known.")
             if one.name not in mechanisms:
                 mechanisms[one.name] = one.mechanism(domain)
+                check_publication_memory([one], {one.name: mechanisms[one.name].design})
             tables[one.name] = tabulate_release(one, domain, source, job.tell)
     return _Data(mechanisms={one.name: mechanisms[one.name] for one in job.asked}, tables=tables)
 

@@ -6,7 +6,7 @@ import csv
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from subspacedp.release import (
     write_margins,
 )
 from subspacedp.release.files import BIASED, CERTIFICATE, CSV, PARQUET, margin_stem
+from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.signature import DIGESTS, SIGNATURE, write_digests
 from subspacedp.report import PublishedColumn, PublishedFile, ReportNotes, write_report
 from subspacedp.report.words import axes_words, figure_words
@@ -156,15 +157,12 @@ def _prefix(asked: Asked) -> str:
 
 
 def _write_biased(release: Release, folder: Path, prefix: str) -> PublishedFile:
-    import pyarrow as pa
-    import pyarrow.csv
-
-    columns: dict[str, Any] = {
-        **release.design.query.columns(),
-        "non_negative_biased": biased_non_negative(release).ravel(),
-        "unbiased_value": np.asarray(release.values).ravel(),
+    numbers = {
+        "non_negative_biased": biased_non_negative(release),
+        "unbiased_value": np.asarray(release.values),
     }
-    pyarrow.csv.write_csv(pa.table(columns), folder / f"{BIASED}.csv")
+    labels = LabelColumns.of_query(release.design.query)
+    write_rows(labels, numbers, csv=folder / f"{BIASED}.csv")
     return PublishedFile(
         name=f"{prefix}{BIASED}.csv",
         holds="BIASED: the nearest table without negative values; no standard errors apply to it.",
@@ -224,12 +222,13 @@ def _with_digest(file: PublishedFile, folder: Path) -> PublishedFile:
     path = folder / file.name
     if not path.is_file():
         return file
-    content = path.read_bytes()
+    with path.open("rb") as content:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
     return PublishedFile(
         name=file.name,
         holds=file.holds,
-        size=len(content),
-        sha256=hashlib.sha256(content).hexdigest(),
+        size=path.stat().st_size,
+        sha256=digest,
         columns=file.columns,
     )
 

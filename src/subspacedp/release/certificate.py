@@ -108,7 +108,7 @@ def certificate(release: Release) -> dict[str, Any]:
             "type": "int64" if release.values.dtype.kind == "i" else "float64",
             "exactness": _exactness(release),
             "sha256": values_digest(release.values),
-            "expected_squared_error": _number_or_none(design.expected_error().total),
+            "expected_squared_error": _number_or_none(design.stated_error),
         },
     }
 
@@ -136,7 +136,7 @@ def _rests_on(release: Release) -> str:
             "sums; that it does not is not proven."
         )
     steps = (
-        int(design.on_margins.denominators.max())
+        int(design.on_margins.distinct[-1])
         if design.mechanism == "extended" and design.basis is None
         else 1
     )

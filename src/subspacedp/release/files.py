@@ -14,6 +14,7 @@ from subspacedp.errors import AlteredError, ReleaseError
 from subspacedp.release.certificate import FORMAT, certificate_text, values_digest
 from subspacedp.release.design import Design
 from subspacedp.release.folders import new_folder
+from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.provenance import Distributed
 from subspacedp.release.rebuild import held_values, rebuild_design
 from subspacedp.release.release import Release
@@ -61,12 +62,9 @@ def save(release: Release, folder: str | PathLike[str]) -> None:
 
 def write_files(release: Release, folder: Path) -> None:
     """Write values and certificate into a folder that exists."""
-    import pyarrow.csv
-    import pyarrow.parquet
-
-    table = _arrow_table(release)
-    pyarrow.parquet.write_table(table, folder / PARQUET)
-    pyarrow.csv.write_csv(table, folder / CSV)
+    numbers = {"value": release.values, "stderr": release.stderr()}
+    labels = LabelColumns.of_query(release.design.query)
+    write_rows(labels, numbers, csv=folder / CSV, parquet=folder / PARQUET)
     text = certificate_text(release.certificate())
     (folder / CERTIFICATE).write_text(text + "\n", "utf-8")
 
@@ -176,19 +174,6 @@ def write_margins(release: Release, margins: Sequence[Sequence[str]], folder: Pa
         pyarrow.parquet.write_table(table, folder / f"{stem}.parquet")
         written.append(stem)
     return written
-
-
-def _arrow_table(release: Release) -> Any:
-    """Labels are dictionary-encoded: one copy of each in the file, whatever the table's size."""
-    import pyarrow as pa
-
-    columns: dict[str, Any] = {
-        name: pa.array(column).dictionary_encode()
-        for name, column in release.design.query.columns().items()
-    }
-    columns["value"] = pa.array(release.values.ravel())
-    columns["stderr"] = pa.array(release.stderr().ravel())
-    return pa.table(columns)
 
 
 def read_certificate(source: Path) -> dict[str, Any]:

@@ -153,7 +153,7 @@ class Release:
         return Estimate(
             figures=accuracy.figures,
             held=accuracy.held,
-            names=accuracy.names,
+            labels=accuracy.labels,
             shape=accuracy.shape,
             values=values,
         )

@@ -15,6 +15,7 @@ from subspacedp.subspace.contrasts import Contrasts
 from subspacedp.subspace.digits import DigitPlan
 from subspacedp.subspace.general import GeneralNullSpace
 from subspacedp.subspace.general_digits import GeneralDigits
+from subspacedp.subspace.kinds import CellKinds, Kinds, TotalKinds, figure_kinds
 from subspacedp.subspace.margins import MarginNullSpace
 from subspacedp.subspace.mixed import Mixed
 from subspacedp.subspace.profiles import GroupProfiles, corner_counts
@@ -27,6 +28,7 @@ from subspacedp.tables import Domain, Query, as_query
 
 __all__ = [
     "BasisStrategy",
+    "CellKinds",
     "ContrastPlan",
     "Contrasts",
     "DigitPlan",
@@ -34,16 +36,19 @@ __all__ = [
     "GeneralDigits",
     "GeneralNullSpace",
     "GroupProfiles",
+    "Kinds",
     "MarginNullSpace",
     "MarginStrategy",
     "Mixed",
     "NullSpace",
     "Proof",
     "TablePlan",
+    "TotalKinds",
     "WorkloadDigits",
     "WorkloadSpace",
     "corner_counts",
     "digits_of",
+    "figure_kinds",
     "null_space",
     "plan_contrasts",
     "plan_tables",

@@ -45,19 +45,25 @@ class MarginStrategy:
     @cached_property
     def denominators(self) -> Int64Array:
         """The denominator of every cell, in the domain's shape."""
-        out = self.space.denominators
+        self.distinct  # noqa: B018 - refuses what leaves 64 bits
+        return np.broadcast_to(self.space.denominators, self.space.shape)
+
+    @cached_property
+    def distinct(self) -> Int64Array:
+        """The denominators that occur, in ascending order; no array of all cells is made."""
+        out = self.space.denominator_classes[0]
         if out.dtype == object:
             raise ReleaseError(
                 "The held groups have sizes without a common multiple in 64 bits; use the "
                 "projected mechanism."
             )
-        return np.broadcast_to(out, self.space.shape)
+        return np.unique(out)
 
     def integers(self, answers: Int64Array) -> Int64Array:
         """Denominator · Π_N·answers, exactly."""
         inside = self.space.lift_exact(self.space.held.sums(answers)).rsub(answers)
         largest = int(np.abs(inside.whole).max(initial=0)) + 1
-        if largest * int(self.denominators.max()) >= 2**62:
+        if largest * int(self.distinct[-1]) >= 2**62:
             raise ReleaseError(
                 "The counts times their denominators leave 64 bits; use the projected mechanism."
             )

@@ -94,6 +94,11 @@ class Query(ABC):
         """What one record of each kind adds to the integer answers, as columns; None if unknown."""
         return None
 
+    @property
+    def record_kinds(self) -> int | None:
+        """How many kinds of records there are, the columns of `contributions`; None if unknown."""
+        return None if self.contributions is None else int(self.contributions.shape[1])
+
     @abstractmethod
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """The labels of the answers, one row each, for files and dataframes."""
@@ -147,6 +152,11 @@ class Cells(Query):
         from scipy.sparse import eye_array
 
         return eye_array(self.size, dtype=np.int64, format="csr")
+
+    @property
+    def record_kinds(self) -> int:
+        """One for every cell; known without a matrix."""
+        return self.size
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """The label of every axis and level."""
