@@ -15,7 +15,7 @@ import subspacedp as sdp
 from subspacedp.errors import BudgetError, DomainError, ReleaseError, SubspaceDPError
 from subspacedp.mechanisms import margins
 from subspacedp.noise import Keystream
-from subspacedp.release.files import verify_folder
+from subspacedp.release import verify_folder
 from subspacedp.release.rebuild import rebuild_design
 from subspacedp.subspace import plan_contrasts
 

@@ -21,6 +21,7 @@ from subspacedp.publication.noise_checks import (
 from subspacedp.publication.problems import Place, Problem
 from subspacedp.publication.table_specification import ONLY, TableSpecification, axis_of
 from subspacedp.release.files import margin_stem
+from subspacedp.release.folder_checks import NAMES
 from subspacedp.tables import Label
 from subspacedp.tables.domain import RESERVED
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["cross_problems"]
 
 COUNTS = "counts"  # the folder of the counts where sums stand beside them
-FILES = ("README.txt", "dictionary.csv", "report.html", "signature.json", "digests.json")
 # Columns of further files, beside those of every release.
 COLUMNS = {
     **dict.fromkeys(("lower", "upper"), "margins"),
@@ -198,10 +198,15 @@ def _folders(specification: Specification) -> Iterator[Problem]:
             (name if alone else f"{table.name}-{name}", (*place, "sums", name))
             for name in table.sums
         ]
-    taken = {name.casefold(): name for name in FILES}
+    reserved = {name.casefold() for name in NAMES}
+    taken: dict[str, str] = {}
     for name, at in wanted:
         other = taken.get(name.casefold())
-        if other is not None:
+        if name.casefold() in reserved:
+            yield Problem(
+                at, f"may not be named `{name}`, like a file of a release; give it another name"
+            )
+        elif other is not None:
             yield Problem(
                 at, f"would be written to the same folder as `{other}`; give it another name"
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
+from subspacedp.publication.addresses import ledger_problem
 from subspacedp.publication.axis_section import AxisEntry
 from subspacedp.publication.data_section import Data
 from subspacedp.publication.fields import (
@@ -75,6 +76,13 @@ class Ledger(Section):
 
     ledger: Text = Field(description="Path or address of the ledger.")
     account: Text = Field(description="The account within the ledger.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Ledger:
+        problem = ledger_problem(self.ledger)
+        if problem is not None:
+            raise said(problem, "ledger")
+        return self
 
 
 def _for_one_table(given: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:

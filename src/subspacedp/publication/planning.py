@@ -19,6 +19,7 @@ from subspacedp.publication.problems import SpecificationError
 from subspacedp.publication.releases import Asked, asked_releases, public_domain
 from subspacedp.publication.specification import Specification, as_specification
 from subspacedp.release import Accuracy
+from subspacedp.release.estimates import normal_margin
 from subspacedp.tables import Domain, Margins
 
 __all__ = ["ErrorLine", "Plan", "PlannedRelease", "plan", "target_budget"]
@@ -224,10 +225,11 @@ def _cells_alone(asked: Asked, domain: Domain) -> Mechanism | None:
 
 def _total_error(mechanism: Mechanism) -> float:
     """The sum of squared errors, with the weights that a workload's margins have."""
-    query, error = mechanism.design.query, mechanism.expected_error()
+    query = mechanism.design.query
     if not isinstance(query, Margins):
-        return error.total
-    parts = (float(part.sum()) for part in query.split(error.per_cell))
+        return mechanism.design.total_error()
+    per_cell = mechanism.expected_error().per_cell
+    parts = (float(part.sum()) for part in query.split(per_cell))
     return math.fsum(w * e for w, e in zip(query.weights or (), parts, strict=True))
 
 
@@ -242,18 +244,36 @@ def _near(mechanism: Mechanism, others: Iterable[Mechanism | str]) -> str:
 
 
 def _line(what: str, accuracy: Accuracy) -> ErrorLine:
-    stderr = np.asarray(accuracy.stderr, np.float64).reshape(-1)
-    loose = stderr > 0
-    many = stderr.size > EXACT_UP_TO and np.unique(accuracy.figures.classes()).size > EXACT_UP_TO
-    margins = np.asarray(
-        accuracy.margin_of_error(LEVEL, method="normal" if many else "exact")
-    ).reshape(-1)
+    """The error of a family from its kinds of figures, of which there are far fewer."""
+    number = fixed = 0
+    least, most = math.inf, 0.0
+    laws: set[int] = set()
+    for kinds in accuracy.figures.kinds():
+        loose = kinds.variance > 0
+        number += int(kinds.number.sum())
+        fixed += int(kinds.number[~loose].sum())
+        if loose.any():
+            least = min(least, float(kinds.variance[loose].min()))
+            most = max(most, float(kinds.variance[loose].max()))
+        if kinds.law is None:
+            laws.update(range(-EXACT_UP_TO - 1, 0))  # more than are looked at
+        elif len(laws) <= EXACT_UP_TO:
+            laws.update(np.unique(kinds.law[loose])[: EXACT_UP_TO + 1].tolist())
+    if most == 0.0:
+        return ErrorLine(
+            what=what, figures=number, fixed=fixed, stderr=(0.0, 0.0), margin_of_error=(0.0, 0.0)
+        )
+    stderr = (math.sqrt(least), math.sqrt(most))
+    margins = tuple(normal_margin(error, LEVEL) for error in stderr)
+    if len(laws) <= EXACT_UP_TO:
+        exact = [accuracy.figures.law(law).margin_of_error(1 - LEVEL) for law in sorted(laws)]
+        margins = (min(exact), max(exact))
     return ErrorLine(
         what=what,
-        figures=stderr.size,
-        fixed=int(np.count_nonzero(~loose)),
-        stderr=_ends(stderr[loose]),
-        margin_of_error=_ends(margins[loose]),
+        figures=number,
+        fixed=fixed,
+        stderr=stderr,
+        margin_of_error=(margins[0], margins[1]),
     )
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from subspacedp.ellipsoids import trace_bound
 from subspacedp.errors import BudgetError, ReleaseError
-from subspacedp.subspace import NullSpace
+from subspacedp.subspace import MarginNullSpace, NullSpace
 from subspacedp.tables import Cells, Margins, Neighbours, Query
 
 if TYPE_CHECKING:
@@ -155,10 +155,13 @@ def optimality(design: Design) -> Optimality:
         proven = design.strategy.optimality(design)
         if proven is not None:
             return proven
-    per_cell = design.expected_error().per_cell.reshape(-1)
     dual = design.dual
     importance = None if dual is None else dual.importance
-    error = float(per_cell.sum() if importance is None else per_cell @ importance)
+    if dual is None:
+        error = design.total_error()
+    else:
+        per_cell = design.expected_error().per_cell.reshape(-1)
+        error = float(per_cell.sum() if importance is None else per_cell @ importance)
     if dual is not None:
         columns = inner_columns(design.query, design.space, importance)
         base = trace_bound(with_nothing(columns, design.neighbours), dual.weights, dual.pairs)
@@ -192,7 +195,7 @@ def moved_alike(design: Design) -> int:
     if isinstance(query, Margins):
         cells = math.prod(query.domain.shape)
     else:
-        cells = query.size if query.contributions is None else query.contributions.shape[1]
+        cells = query.size if query.record_kinds is None else query.record_kinds
     return max(0, min(most, cells * most - relation.records))
 
 
@@ -248,9 +251,8 @@ def _singular_bound(design: Design) -> float:
         points, n = query.size + extra, space.dimension
         if relation.persons == 1:
             return n * n / points
-        ones = space.project(np.ones(space.shape))
         # 2/(points − 1) times Π_N − Π_N 1 1ᵀ Π_N / points: one eigenvalue differs from one.
-        lost = float(np.vdot(ones, ones)) / points
+        lost = _squared_ones(space) / points
         roots = n - 1 + math.sqrt(max(1 - lost, 0.0)) if lost > 1e-12 else n
         return 2 / (points - 1) * roots**2
     if query.contributions is None or np.prod(query.contributions.shape) > LARGEST:
@@ -262,6 +264,14 @@ def _singular_bound(design: Design) -> float:
     # Σ over pairs with weight 2/(d(d − 1)) is 2/(d − 1) times the sum over centred columns.
     middle = columns - columns.mean(axis=1, keepdims=True)
     return float(2 * d / (d - 1) * trace_bound(middle, np.ones(d)))
+
+
+def _squared_ones(space: NullSpace) -> float:
+    """|Π_N 1|²: any held margin tells the total, and then nothing is left of it."""
+    if isinstance(space, MarginNullSpace):
+        return 0.0 if space.rank else float(space.size)
+    ones = space.project(np.ones(space.shape))
+    return float(np.vdot(ones, ones))
 
 
 def _rounded(value: float, end: Any) -> float:

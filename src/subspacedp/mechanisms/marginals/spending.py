@@ -3,7 +3,7 @@
 With shares b of interactions τ at levels l of the tree, the contrasts of one record have the
 squared length Σ b. Those of two records have the inner product b·x at a level where both are in one
 node, and 0 elsewhere; x is a product over the other axes: 1 where both records are in one group,
-−1/(k − 1) in two groups of one parent, 0 under different parents. So replacing one record by another
+−1/(k − 1) in two groups of one parent, 0 under different parents. So replacing a record by another
 spends
 
     2 Σ_l Σ_τ b_lτ (1 − [l at or above the finest common node]·∏ x),
