@@ -165,30 +165,34 @@ class ContrastMeasurement(Measurement):
         for own, level in self.pieces:
             fine = self._fine[own.steps, level]
             exact = inter.whole_contrasts(totals(level, own.steps), own.steps, fine)
-            noisy = exact.reshape(-1).copy()
-            for scale, places in self._runs(own, level):
-                law = RoundedGaussian(scale)
-                piece = noisy[places]
-                # Words are numbered by place: a law's own stretch begins where it stands in order.
-                add_noise(law, keys, at + self._start(own, level, scale), piece, piece)
+            # What gets no noise, because its region has no share, is not measured: zeros.
+            noisy = np.zeros(exact.size, np.int64)
+            for scale, start, places in self._runs(own, level):
+                piece = exact.reshape(-1)[places].copy()
+                add_noise(RoundedGaussian(scale), keys, at + start, piece, piece)
                 noisy[places] = piece
             out.append(noisy)
             at += noisy.size
         return np.concatenate(out) if out else np.zeros(0, np.int64)
 
-    def _runs(self, own: Interaction, level: int) -> list[tuple[float, Any]]:
-        """Scales of a piece, and the places that have them; those without contrasts have none."""
+    def _runs(self, own: Interaction, level: int) -> list[tuple[float, int, Any]]:
+        """Scales of a piece, the first random word of each, and the places that have it.
+
+        Words are numbered on from one scale to the next. Groups without contrasts, and regions
+        without a share, have no scale and no place.
+        """
         drawn = self._drawn(own, level)
         shape = self.interactions.shape(own.steps)
         flat = np.broadcast_to(drawn, (len(drawn), *shape)).reshape(len(drawn), -1)
         distinct = np.unique(flat[flat > 0])
         if len(distinct) == 1 and np.all(flat > 0):
-            return [(float(distinct[0]), slice(None))]
+            return [(float(distinct[0]), 0, slice(None))]
         region = self._regions(own, level)
-        out = []
+        out, start = [], 0
         for scale in distinct:
-            mask = (flat == scale)[region]
-            out.append((float(scale), np.flatnonzero(mask.reshape(-1))))
+            places = np.flatnonzero((flat == scale)[region].reshape(-1))
+            out.append((float(scale), start, places))
+            start += len(places)
         return out
 
     def _regions(self, own: Interaction, level: int) -> Int64Array:
@@ -197,14 +201,6 @@ class ContrastMeasurement(Measurement):
         if not regions.apart(level):
             return np.zeros(self.interactions.tree.nodes(level), np.int64)
         return np.asarray(orbits.spread(regions.of_orbits(level), level), np.int64)
-
-    def _start(self, own: Interaction, level: int, scale: float) -> int:
-        at = 0
-        for other, places in self._runs(own, level):
-            if other == scale:
-                return at
-            at += self._size(own, level) if isinstance(places, slice) else len(places)
-        return at
 
     def contrasts(self, noisy: Int64Array) -> dict[tuple[int, ...], ByLevel]:
         """Noisy contrasts in answers, projected onto contrasts."""
@@ -249,7 +245,7 @@ class ContrastMeasurement(Measurement):
             at += size
             if not piece.any():
                 continue
-            for scale, places in self._runs(own, level):
+            for scale, _, places in self._runs(own, level):
                 law = RoundedGaussian(scale)
                 out.append(part(law, piece[places] / math.sqrt(law.variance)))
         return tuple(out)

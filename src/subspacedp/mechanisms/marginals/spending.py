@@ -8,8 +8,10 @@ spends
 
     2 Σ_l Σ_τ b_lτ (1 − [l at or above the finest common node]·∏ x),
 
-and the kinds of pairs are: the finest level with a common node, and on each axis which step they
-first share and the smallest and largest k there (what is spent is affine in x).
+and the kinds of pairs are: the finest level with a common node and the regions of both, and on each
+axis which step they first share and the smallest and largest k there (what is spent is affine in
+x). Shares differ by region only below the regions, where records of different regions have no
+common node: each of them spends its own.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Protocol
 
 import numpy as np
@@ -87,11 +90,12 @@ class Replacements:
         """Pairs that differ at random, where there are too many kinds to look at them all."""
         if self.pairs.listable:
             return None
-        common = self._common[-1]
+        farthest = max(common for _, common in self._meetings)
         rows = [
-            self._row(region, common, self.pairs.mixed(chance))
+            self._row(regions, common, self.pairs.mixed(chance))
             for chance in CHANCES
-            for region in range(len(self._spent))
+            for regions, common in self._meetings
+            if common == farthest
         ]
         return np.array([*rows, *self._spent] if self.single else rows)
 
@@ -115,29 +119,55 @@ class Replacements:
         return self.errors.spent()
 
     @cached_property
-    def _common(self) -> list[int]:
-        """Levels that can be the finest with a common node: one node of it has two children."""
-        tree = self.errors.interactions.tree
-        out = [0]  # the same node of the finest level in use
-        out += [lv for lv in range(1, len(tree)) if bool(np.any(tree.children[lv] > 1))]
+    def _meetings(self) -> list[tuple[tuple[int, int], int]]:
+        """The regions of two records and the finest level with a common node, all that occur."""
+        regions, orbits = self.errors.regions, self.errors.interactions.tree.orbits
+        # Two records in one node of the finest level in use.
+        out = [((region, region), 0) for region in range(regions.number)]
+        for level in range(1, len(self.errors.interactions.tree)):
+            parent, number = orbits.parent[level - 1], orbits.siblings[level - 1]
+            if regions.apart(level):
+                several = np.bincount(parent, number) > 1
+                inside = np.unique(regions.of_orbits(level)[several]).tolist()
+                out.extend(((region, region), level) for region in inside)
+            else:
+                out.extend((pair, level) for pair in self._region_pairs(level, parent, number))
         return out
 
-    def _row(self, region: int, common: int, coefficients: FloatArray) -> FloatArray:
+    def _region_pairs(
+        self, level: int, parent: Int64Array, number: FloatArray
+    ) -> list[tuple[int, int]]:
+        """The regions under two different children of one node of a level."""
+        regions, orbits = self.errors.regions, self.errors.interactions.tree.orbits
+        if regions.level is None:
+            return [(0, 0)] if np.any(np.bincount(parent, number) > 1) else []
+        up = orbits.ancestors(regions.level, level - 1)
+        under = [np.flatnonzero(up == child).tolist() for child in range(len(parent))]
+        found = {
+            (min(r, t), max(r, t))
+            for i, j in product(range(len(parent)), repeat=2)
+            if parent[i] == parent[j] and (i != j or number[i] > 1)
+            for r, t in product(under[i], under[j])
+        }
+        return sorted(found)
+
+    def _of_pair(self, regions: tuple[int, int]) -> FloatArray:
+        """What two records of some regions spend on average of every share."""
+        return np.asarray((self._spent[regions[0]] + self._spent[regions[1]]) / 2)
+
+    def _row(
+        self, regions: tuple[int, int], common: int, coefficients: FloatArray
+    ) -> FloatArray:
         """What a pair spends, from 2(1 − ∏x) by interaction."""
-        shared = self._levels >= common
-        out = np.where(shared, coefficients[self._member], 2.0)
-        return np.asarray(out * (self._spent[region] > 0))
+        out = np.where(self._levels >= common, coefficients[self._member], 2.0)
+        return np.asarray(out * self._of_pair(regions))
 
     def first_rows(self) -> FloatArray:
         """The pairs that spend most of equal shares; a bound where these cannot be found."""
         if self.pairs.listable:
             return self.sticking_out(np.ones(len(self.errors.slots)))[0]
         longest = self.pairs.longest
-        rows = [
-            self._row(region, common, longest)
-            for region in range(len(self._spent))
-            for common in self._common
-        ]
+        rows = [self._row(regions, common, longest) for regions, common in self._meetings]
         return np.array([*rows, *self._spent] if self.single else rows)
 
     def sticking_out(self, shares: FloatArray) -> tuple[FloatArray, float]:
@@ -145,6 +175,7 @@ class Replacements:
         rows: list[FloatArray] = list(self._spent) if self.single else []
         most = float((self._spent @ shares).max()) if self.single else 0.0
         count = len(self.errors.measured)
+<<<<<<< HEAD
         for region in range(len(self._spent)):
             own = shares * (self._spent[region] > 0)
             for common in self._common:
@@ -167,6 +198,25 @@ class Replacements:
     def _rounding(self) -> float:
         """Of Σ b: at least what sums over t shares of products over d axes lose to rounding."""
         return 4.0 * (2 * len(self.pairs.axes) + 3 * len(self.errors.slots) + 8) * 2.0**-53
+=======
+        for regions, common in self._meetings:
+            own = shares * self._of_pair(regions)
+            apart = 2.0 * float(own[self._levels < common].sum())
+            merged = np.bincount(
+                self._member, np.where(self._levels >= common, own, 0.0), minlength=count
+            )
+            if self.pairs.listable:
+                found = self.pairs.spent(merged)
+                most = max(most, apart + float(found.max()))
+                take = min(FIRST_ROWS, found.size)
+                chosen = np.argpartition(found, -take)[-take:]
+                each = self.pairs.rows(chosen.astype(np.int64))
+                rows.extend(self._row(regions, common, c) for c in each)
+            else:
+                most = max(most, apart + float(merged @ self.pairs.longest))
+                rows.append(self._row(regions, common, self.pairs.longest))
+        return np.array(rows), most + SAFE * float(shares.sum())
+>>>>>>> margtests
 
 
 @dataclass(frozen=True, eq=False, repr=False)
