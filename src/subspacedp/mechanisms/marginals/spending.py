@@ -155,9 +155,7 @@ class Replacements:
         """What two records of some regions spend on average of every share."""
         return np.asarray((self._spent[regions[0]] + self._spent[regions[1]]) / 2)
 
-    def _row(
-        self, regions: tuple[int, int], common: int, coefficients: FloatArray
-    ) -> FloatArray:
+    def _row(self, regions: tuple[int, int], common: int, coefficients: FloatArray) -> FloatArray:
         """What a pair spends, from 2(1 − ∏x) by interaction."""
         out = np.where(self._levels >= common, coefficients[self._member], 2.0)
         return np.asarray(out * self._of_pair(regions))
@@ -175,30 +173,6 @@ class Replacements:
         rows: list[FloatArray] = list(self._spent) if self.single else []
         most = float((self._spent @ shares).max()) if self.single else 0.0
         count = len(self.errors.measured)
-<<<<<<< HEAD
-        for region in range(len(self._spent)):
-            own = shares * (self._spent[region] > 0)
-            for common in self._common:
-                apart = 2.0 * float(own[self._levels < common].sum())
-                inside = np.where(self._levels >= common, own, 0.0)
-                merged = np.bincount(self._member, inside, minlength=count).astype(np.float64)
-                if self.pairs.listable:
-                    found = self.pairs.spent(merged)
-                    most = max(most, apart + float(found.max()))
-                    take = min(FIRST_ROWS, found.size)
-                    chosen = np.argpartition(found, -take)[-take:]
-                    each = self.pairs.rows(chosen.astype(np.int64))
-                    rows.extend(self._row(region, common, c) for c in each)
-                else:
-                    most = max(most, apart + float(merged @ self.pairs.longest))
-                    rows.append(self._row(region, common, self.pairs.longest))
-        return np.array(rows), most + self._rounding * float(shares.sum())
-
-    @cached_property
-    def _rounding(self) -> float:
-        """Of Σ b: at least what sums over t shares of products over d axes lose to rounding."""
-        return 4.0 * (2 * len(self.pairs.axes) + 3 * len(self.errors.slots) + 8) * 2.0**-53
-=======
         for regions, common in self._meetings:
             own = shares * self._of_pair(regions)
             apart = 2.0 * float(own[self._levels < common].sum())
@@ -215,8 +189,12 @@ class Replacements:
             else:
                 most = max(most, apart + float(merged @ self.pairs.longest))
                 rows.append(self._row(regions, common, self.pairs.longest))
-        return np.array(rows), most + SAFE * float(shares.sum())
->>>>>>> margtests
+        return np.array(rows), most + self._rounding * float(shares.sum())
+
+    @cached_property
+    def _rounding(self) -> float:
+        """Of Σ b: at least what sums over t shares of products over d axes lose to rounding."""
+        return 4.0 * (2 * len(self.pairs.axes) + 3 * len(self.errors.slots) + 8) * 2.0**-53
 
 
 @dataclass(frozen=True, eq=False, repr=False)
