@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -116,29 +116,27 @@ class ResidualSpread:
         `excess` is the excess kurtosis of its noise: Laplace noise is normal noise of random
         variance, and a gamma law with the right mean and variance stands for that variance.
         """
-        from scipy.special import erfc
-
-        deviations, weights = self._mixture(share, known, excess)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            beyond = erfc(distance / (math.sqrt(2.0) * deviations))
-        return float(weights @ np.nan_to_num(beyond, nan=1.0))
+        return _beyond(distance, *self._mixture(share, known, excess))
 
     def margin_of_error(self, alpha: float, share: float, known: float, excess: float) -> float:
         """Where the tail is alpha."""
         from scipy.optimize import brentq
 
-        deviations, _ = self._mixture(share, known, excess)
-        high = float(deviations.max()) * 40
-        if high == 0:
+        deviations, weights = self._mixture(share, known, excess)
+        typical = float(weights @ deviations)
+        if typical == 0:
             return 0.0
-        ends = math.log(high) - 90, math.log(high)
-
-        def above(log: float) -> float:
-            return self.tail(math.exp(log), share, known, excess) - alpha
-
-        if above(ends[0]) <= 0:
-            return 0.0
-        return math.exp(float(brentq(above, *ends, xtol=1e-9)))
+        high = 4 * typical
+        while _beyond(high, deviations, weights) > alpha:
+            high *= 4
+        low = high / 4
+        while _beyond(low, deviations, weights) <= alpha:
+            low /= 4
+            if low < 1e-12 * typical:
+                return low
+        return float(
+            brentq(lambda x: _beyond(x, deviations, weights) - alpha, low, high, rtol=1e-9)
+        )
 
     def _mixture(self, share: float, known: float, excess: float) -> tuple[FloatArray, FloatArray]:
         """The normal laws that a coefficient's error is a mixture of."""
@@ -150,6 +148,16 @@ class ResidualSpread:
         return np.sqrt(variances).reshape(-1), np.multiply.outer(chance, weights).reshape(-1)
 
 
+def _beyond(distance: float, deviations: FloatArray, weights: FloatArray) -> float:
+    """P(|X| ≥ distance) for a mixture of centred normal laws."""
+    from scipy.special import erfc
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        beyond = erfc(distance / (math.sqrt(2.0) * deviations))
+    return float(weights @ np.nan_to_num(beyond, nan=1.0))
+
+
+@lru_cache(maxsize=256)
 def _gamma(excess: float) -> tuple[FloatArray, FloatArray]:
     """Points and weights of a gamma law of mean 1 and variance excess/3."""
     if excess <= 3 / NORMAL:
