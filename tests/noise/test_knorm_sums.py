@@ -18,9 +18,9 @@ from subspacedp.noise.bodies import (
     SkewCross,
 )
 from subspacedp.noise.knorm import KNormLaw
-from subspacedp.noise.knorm.bounds import Least, Radial, Stretched, Unimodal
+from subspacedp.noise.knorm.bounds import Radial, Stretched, Unimodal
 from subspacedp.noise.knorm.weighted import independent_parts, weighted_sum
-from subspacedp.noise.sums import OnlyVariance, WeightedSum
+from subspacedp.noise.sums import Least, OnlyVariance, WeightedSum
 
 RATES = [Fraction(1, 2), Fraction(2)]
 ALPHAS = [0.5, 0.05, 0.001]

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from subspacedp.noise.laws import DiscreteLaplace, KnownLaw
 from subspacedp.noise.transforms import characteristic, envelope, log_moment
 
-__all__ = ["OnlyVariance", "Part", "Rounding", "SumLaw", "WeightedSum", "part"]
+__all__ = ["Least", "OnlyVariance", "Part", "Rounding", "SumLaw", "WeightedSum", "part"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -134,6 +134,26 @@ class OnlyVariance:
     def margin_of_error(self, alpha: float) -> float:
         """√(Var/α)."""
         return math.sqrt(self.variance / alpha)
+
+
+@dataclass(frozen=True)
+class Least:
+    """The least of several valid bounds; the first names the method."""
+
+    bounds: Sequence[SumLaw]
+
+    @property
+    def method(self) -> str:
+        """That of the first bound."""
+        return self.bounds[0].method
+
+    def tail(self, distance: float) -> float:
+        """At least P(|S| ≥ distance)."""
+        return min(bound.tail(distance) for bound in self.bounds)
+
+    def margin_of_error(self, alpha: float) -> float:
+        """A q with P(|S| > q) ≤ alpha."""
+        return min(bound.margin_of_error(alpha) for bound in self.bounds)
 
 
 @dataclass(frozen=True, eq=False)

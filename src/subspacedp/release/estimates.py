@@ -112,7 +112,11 @@ class Accuracy:
         return _plain(out)
 
     def methods(self) -> set[str]:
-        """How the margins of error are found: exact, smeared, conservative, Chebyshev, fixed."""
+        """How margins of error are found: exact, smeared, simulated, conservative, Chebyshev, fixed.
+
+        Simulated ones have quantiles from draws with a public key, with room for what such draws
+        may get wrong but for a probability of 10⁻¹².
+        """
         loose = self._stderr > 0
         found = {self.figures.law(int(k)).method for k in np.unique(self._classes()[loose])}
         return found | ({"fixed"} if not np.all(loose) else set())

@@ -110,6 +110,8 @@ class GroupTotals(MarginFigures):
 
     def variance(self) -> FloatArray:
         """Var(e₁)·|Π_N 1_G|², and at most `coin` squared steps for every coin."""
+        if self.noise.small is not None:
+            return self._apart.variance()
         digits = self.noise.digits
         if digits is not None and self.margin == self.profiles.space.domain.cells:
             return self.noise.cell_variance()
@@ -120,6 +122,11 @@ class GroupTotals(MarginFigures):
         return out
 
     @cached_property
+    def _apart(self) -> EachApart:
+        """Where noise is small, coins differ by their place in a group, and so do laws."""
+        return groups_apart(self.noise, self.margin)
+
+    @cached_property
     def _coins(self) -> Int64Array:
         digits = self.noise.digits
         if not isinstance(digits, DigitPlan):
@@ -128,6 +135,8 @@ class GroupTotals(MarginFigures):
 
     def classes(self) -> Int64Array:
         """Equal sizes of all containing groups, and equally many coins."""
+        if self.noise.small is not None:
+            return self._apart.classes()
         return np.asarray(self.profiles.classes() * self._most_coins + self._coins)
 
     @cached_property
@@ -136,6 +145,8 @@ class GroupTotals(MarginFigures):
 
     def law(self, number: int) -> SumLaw:
         """From the values of Π_N 1_G and how often each occurs."""
+        if self.noise.small is not None:
+            return self._apart.law(int(number))
         kind, coins = divmod(int(number), self._most_coins)
         weights, counts = self.profiles.profile(kind)
         parts = self.noise.counted(weights, counts)
