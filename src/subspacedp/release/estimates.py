@@ -112,7 +112,7 @@ class Accuracy:
         return _plain(out)
 
     def methods(self) -> set[str]:
-        """How margins of error are found: exact, smeared, simulated, conservative, Chebyshev, fixed.
+        """How margins are found: exact, smeared, simulated, conservative, Chebyshev, fixed.
 
         Simulated ones have quantiles from draws with a public key, with room for what such draws
         may get wrong but for a probability of 10⁻¹².
