@@ -448,14 +448,14 @@ def test_questions_on_a_grid_of_their_own():
     assert np.allclose(combined.stderr(), releases[0].stderr() / np.sqrt(2))
 
 
-# ------------------------------------------------- tests, regression and replicates of combined ones
+# --------------------------------------------------- tests, regression and replicates of several
 
 
 PEOPLE = sdp.Domain([sdp.Axis("age", range(4)), sdp.Axis("sex", ["F", "M"])])
 
 
 def pair(kind, *, counts=None, seed=1):
-    """Two releases, whose noise is alike in all directions or not, or by one and the same design."""
+    """Two releases: noise alike in all directions or not, or one and the same design twice."""
     table = sdp.Table(np.full(PEOPLE.shape, 300) if counts is None else counts, PEOPLE)
     if kind == "dense":
         designs = [
@@ -476,7 +476,7 @@ def pair(kind, *, counts=None, seed=1):
 def test_replicates_have_the_joint_law(kind):
     both, number = pair(kind), 4000
     rows = np.stack([both.where(age=0, sex="F"), both.where(sex="F"), both.where(age=[0, 1])])
-    drawn = np.array([e for e in replicates(both, number, seed=5)]).reshape(number, -1)
+    drawn = np.array(list(replicates(both, number, seed=5))).reshape(number, -1)
     sums = drawn @ rows.reshape(3, -1).T
     stated = np.diag(both.covariance(rows))
     seen = np.mean(sums**2, axis=0)
@@ -486,7 +486,7 @@ def test_replicates_have_the_joint_law(kind):
     assert np.all(np.abs(seen - stated)[~fixed] <= 6.2 * spread[~fixed] + 0.03 * stated[~fixed])
     if kind == "one design twice":
         # The twin draws both releases from the same words: twice the variance.
-        one = np.array([e for e in replicates(both.releases[0], number, seed=5)])
+        one = np.array(list(replicates(both.releases[0], number, seed=5)))
         twin = np.mean((one.reshape(number, -1) @ rows[0].ravel()) ** 2)
         assert abs(twin - stated[0]) > 0.5 * stated[0]
 

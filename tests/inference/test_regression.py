@@ -203,7 +203,7 @@ def test_without_noise_intervals_are_students():
             found.interval(level), found.interval(level, naive=True), rtol=1e-6
         )
     t = found.coefficients / found.naive_stderr
-    np.testing.assert_allclose(found.pvalues, 2 * stats.t.sf(np.abs(t), COUNTIES - 2), rtol=1e-6)
+    np.testing.assert_allclose(found.pvalues, 2 * stats.t.sf(np.abs(t), COUNTIES - 2), atol=1e-9)
 
 
 # ------------------------------------------------------------------------- against dense algebra

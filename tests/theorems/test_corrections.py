@@ -22,8 +22,8 @@ from tests.theorems.laws import (
 )
 
 import subspacedp as sdp
-from subspacedp.inference import biased_non_negative
 from subspacedp.errors import NotPrivateError
+from subspacedp.inference import biased_non_negative
 
 
 def the_papers_constant(epsilon, delta):

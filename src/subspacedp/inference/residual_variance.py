@@ -29,6 +29,7 @@ MOST_DENSE = 800  # figures whose covariance is taken apart
 MOST_WEIGHTS = 2**25  # figures × answers, where covariances are matrices
 POINTS = 160  # values of σ² that are averaged over
 LEAST_SHAPE = 0.05  # of the law of the variance of noise
+LEAST_TAIL = 1e-12  # less than this is not told apart
 NORMAL = 100.0  # from this shape on noise is normal
 
 
@@ -116,7 +117,7 @@ class ResidualSpread:
         `excess` is the excess kurtosis of its noise: Laplace noise is normal noise of random
         variance, and a gamma law with the right mean and variance stands for that variance.
         """
-        return _beyond(distance, *self._mixture(share, known, excess))
+        return max(LEAST_TAIL, _beyond(distance, *self._mixture(share, known, excess)))
 
     def margin_of_error(self, alpha: float, share: float, known: float, excess: float) -> float:
         """Where the tail is alpha."""
