@@ -493,7 +493,7 @@ def test_replicates_have_the_joint_law(kind):
 
 @pytest.mark.parametrize("kind", ["alike", "dense"])
 def test_combined_releases_are_tested_and_regressed(kind):
-    trials, level = 500, 0.95
+    trials, level = 120, 0.95
     X = {"men": np.tile([0.0, 1.0], 4), "age": np.repeat(np.arange(4.0), 2)}
     beta = np.array([300.0, 8.0, 5.0])
     matrix = np.column_stack([np.ones(8), *X.values()])

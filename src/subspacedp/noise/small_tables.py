@@ -47,7 +47,7 @@ class SmallTable:
         for k in range(1, FREQUENCIES + 1):
             turns = characteristic(self.law, 2 * np.pi * k * self.entries).prod(axis=1)
             out -= np.maximum(turns - 1e-12, 0.0) / (np.pi * k) ** 2
-        return np.maximum(out, 0.0) + 1e-12
+        return np.asarray(np.maximum(out, 0.0) + 1e-12)
 
     @cached_property
     def _draws(self) -> tuple[FloatArray, FloatArray]:
@@ -56,10 +56,10 @@ class SmallTable:
         rng, shape = public_generator(), (number, self.plan.space.size)
         if isinstance(self.law, DiscreteLaplace):
             chance = -np.expm1(-float(self.law.rate))
-            noise = rng.geometric(chance, shape) - rng.geometric(chance, shape)
+            noise = np.asarray(rng.geometric(chance, shape), np.float64)
+            noise -= rng.geometric(chance, shape)
         else:
             noise = np.rint(rng.normal(0.0, self.law.sigma, shape))
-        noise = noise.astype(np.float64)
         exact = noise @ self.entries.T
         return noise, np.floor(exact + rng.random(exact.shape)) - exact
 

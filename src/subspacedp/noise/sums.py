@@ -375,7 +375,7 @@ class WeightedSum:
 
     def _rest(self, theta: float, delta: float) -> float:
         """Σ over the frequencies beyond θ of 2|φ|/(πk), octave by octave: each has Σ 1/k ≤ 1."""
-        t = theta * 2.0 ** np.arange(60)
+        t = np.asarray(theta * 2.0 ** np.arange(60), np.float64)
         smear = np.minimum(1.0, (UNIFORMS / (t * delta)) ** UNIFORMS)
         kept = int(np.argmax(smear < 1e-14)) + 1 if smear[-1] < 1e-14 else smear.size
         return float(smear[:kept] @ self._bounds(t[:kept], 2 * t[:kept]))

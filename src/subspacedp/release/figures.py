@@ -110,11 +110,11 @@ class GroupTotals(MarginFigures):
 
     def variance(self) -> FloatArray:
         """Var(e₁)·|Π_N 1_G|², and at most `coin` squared steps for every coin."""
-        if self.noise.small is not None:
-            return self._apart.variance()
         digits = self.noise.digits
         if digits is not None and self.margin == self.profiles.space.domain.cells:
             return self.noise.cell_variance()
+        if self.noise.small is not None:
+            return self._apart.variance()
         squared = self.profiles.squared()
         out = squared * self.noise.each
         if isinstance(digits, DigitPlan):
