@@ -437,7 +437,7 @@ def test_a_twin_that_forgets_the_coins_is_caught():
     domain = sdp.Domain([sdp.Axis("a", range(3))])
     design = sdp.design(domain, sdp.hold(), sdp.PureDP(10.0), decimals=0).design
     assert design.law == law
-    right = design.noise.law_of(weights)
+    right = JointNoise.law_of(design.noise, weights)
     twin = WeightedSum(parts=right.parts)
     distance, mass = rounded_truth(law, 3, weights, 0)
     outside = {n: float(mass[distance > n.margin_of_error(0.005)].sum()) for n in (right, twin)}
