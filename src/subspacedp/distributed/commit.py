@@ -16,9 +16,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from subspacedp.errors import ReleaseError
-from subspacedp.release.folders import check_new_folder
+from subspacedp.release.durable import set_modes, sync_folder, sync_tree
+from subspacedp.release.folders import free_place
 
-__all__ = ["destroy_key", "discard", "finish", "is_complete", "put_in_place", "unfinished_folder"]
+__all__ = [
+    "KEY",
+    "destroy_key",
+    "discard",
+    "finish",
+    "hold_folder",
+    "is_complete",
+    "let_go",
+    "put_in_place",
+    "unfinished_folder",
+]
 
 PLAN, KEY, JOURNAL, CERTIFICATE = "plan.json", "key", "journal", "certificate.json"
 NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
@@ -80,21 +91,11 @@ def put_in_place(target: Path) -> None:
     destroy_key(folder)
     for name in (JOURNAL, PLAN):
         (folder / name).unlink(missing_ok=True)
-    sync_folder(folder)
-    folder.chmod(PUBLIC)
-    check_new_folder(target)  # renaming would take the place of an empty folder
+    set_modes(folder, PUBLIC)
+    sync_tree(folder)
+    free_place(target)  # renaming would take the place of an empty folder
     os.rename(folder, target)
     sync_folder(target.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on disk."""
-    with suppress(OSError):  # not every system lets a folder be opened
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 @contextmanager

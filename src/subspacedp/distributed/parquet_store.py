@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.distributed.blocks import whole_counts
-from subspacedp.distributed.commit import sync_folder
 from subspacedp.distributed.stores import first_cell
 from subspacedp.errors import DataError, ReleaseError
+from subspacedp.release.durable import sync_folder
 from subspacedp.tables.boxes import Box
 
 __all__ = ["ParquetFolder", "ParquetSource", "check_files", "rows_of_first"]
