@@ -195,6 +195,7 @@ class Ledger:
         note: str = "",
         replaces: int | str | None = None,
         held: Sequence[Mapping[str, Any]] | None = None,
+        release_ids: Sequence[str] | None = None,
     ) -> Reservation:
         """Take budget for releases that are about to be made; all of them or none.
 
@@ -211,6 +212,9 @@ class Ledger:
             It stays spent.
         held
             What each release publishes exactly (`invariants_of` a design).
+        release_ids
+            The id of each release, where these are settled before: `paid_for` finds the entry by
+            them.
 
         Guarantees
         ----------
@@ -221,6 +225,12 @@ class Ledger:
         if not asked or not all(isinstance(spend, Spend) for spend in asked):
             raise LedgerError("`spends` must be a sequence of at least one Spend.")
         texts = invariant_texts(held, len(asked))
+        ids = [None] * len(asked) if release_ids is None else list(map(str, release_ids))
+        if len(ids) != len(asked):
+            raise LedgerError(
+                f"`release_ids` must have one item for each of the {len(asked)} releases; got "
+                f"{len(ids)}."
+            )
 
         def work(con: Connection) -> Reservation:
             from sqlalchemy import insert
@@ -247,6 +257,7 @@ class Ledger:
                         "position": position,
                         "spend": spend_text(spend),
                         "invariants": None if texts is None else texts[position],
+                        "release_id": ids[position],
                     }
                     for position, spend in enumerate(asked)
                 ],
@@ -265,6 +276,16 @@ class Ledger:
         if not entry:
             raise LedgerError(f"The ledger has no entry {number}.")
         return Reservation(self._database, number, len(entry[0].spends))
+
+    def paid_for(self, account: str, release_ids: Sequence[str]) -> Reservation | None:
+        """The handle on the entry that pays for exactly these releases; None where none does.
+
+        A cancelled entry pays for nothing.
+        """
+        ids = tuple(map(str, release_ids))
+        entries = (entry for entry in self.history(account) if entry.counts)
+        number = next((entry.number for entry in entries if entry.release_ids == ids), None)
+        return None if number is None else Reservation(self._database, number, len(ids))
 
     def _check_room(self, con: Connection, row: RowMapping, asked: Sequence[Spend]) -> None:
         account = account_from(row)
