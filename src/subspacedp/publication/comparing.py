@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from subspacedp.mechanisms.level_strategy import LevelStrategy
 from subspacedp.publication.tabulating import Confidential
-from subspacedp.release import Release, new_folder
+from subspacedp.release import Release
 from subspacedp.subspace import WorkloadSpace
 
 __all__ = ["write_comparison"]
@@ -32,16 +32,15 @@ error: released less that; in standard errors it is beyond 2 for about one cell 
 def write_comparison(
     releases: Mapping[str, Release], data: Mapping[str, Confidential], folder: Path
 ) -> None:
-    """Write every release beside what it protects; the folder is its owner's alone."""
+    """Write every release beside what it protects, to a folder that is its owner's alone."""
     import pyarrow as pa
     import pyarrow.csv
 
-    with new_folder(folder, mode=0o700) as scratch:
-        _write_private(scratch / "CONFIDENTIAL.txt", WARNING.encode())
-        for name, release in releases.items():
-            buffer = pa.BufferOutputStream()
-            pyarrow.csv.write_csv(pa.table(_columns(release, data[name])), buffer)
-            _write_private(scratch / f"{name}.csv", buffer.getvalue().to_pybytes())
+    _write_private(folder / "CONFIDENTIAL.txt", WARNING.encode())
+    for name, release in releases.items():
+        buffer = pa.BufferOutputStream()
+        pyarrow.csv.write_csv(pa.table(_columns(release, data[name])), buffer)
+        _write_private(folder / f"{name}.csv", buffer.getvalue().to_pybytes())
 
 
 def _columns(release: Release, data: Confidential) -> dict[str, Any]:

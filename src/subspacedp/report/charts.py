@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -61,6 +62,10 @@ def publishing(module: str) -> Any:
     """An optional library; one sentence when it is missing."""
     from importlib import import_module
 
+    if module == "altair" and sys.flags.optimize > 1:
+        raise ReleaseError(
+            f"`{module}` reads docstrings, which `python -OO` leaves out; run Python without -OO."
+        )
     try:
         return import_module(module)
     except ImportError:
