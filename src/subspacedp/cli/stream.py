@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from subspacedp.cli.standing import exit_status
 from subspacedp.errors import ReleaseError
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from subspacedp.publication import Specification
 
 __all__ = ["stream_app"]
-
-INTERRUPTED = 130  # as a shell says it
 
 stream_app = typer.Typer(help="Tables larger than memory, block by block.")
 
@@ -74,9 +73,9 @@ def release(
                 resume=resume,
                 progress=tell,
             )
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         typer.echo(_stopped(target), err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(exit_status(error)) from None
     if as_json:
         summary = {
             "folder": str(target),
