@@ -20,6 +20,7 @@ from bench import (
     matrix,
     noise,
     optimal,
+    plans,
     projection,
     publication,
     startup,
@@ -41,6 +42,7 @@ PARTS = {
     "optimal": optimal.run,
     "tabulation": tabulation.run,
     "publication": publication.run,
+    "plans": plans.run,
     "margins": margins.run,
     "streaming": streaming.run,
 }

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import subspacedp as sdp
 from subspacedp.noise import DiscreteLaplace, ReleaseKeys, RoundedGaussian, draw
+from subspacedp.parallel import kernel
 from subspacedp.subspace import null_space
 from subspacedp.tables import margin_sums
 from tests.strategies import domains, families, using
@@ -155,3 +156,16 @@ def test_small_releases_do_not_load_numba():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
+
+
+def test_kernels_are_compiled_where_no_folder_takes_their_cache(monkeypatch):
+    from numba import njit
+    from numba.core import caching
+
+    def successor(x):
+        return x + 1
+
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+    with pytest.raises(RuntimeError, match="no locator"):
+        njit(cache=True)(successor)
+    assert kernel(successor)(1) == 2

@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
-__all__ = ["compiled", "for_each", "pieces", "thread_count"]
+__all__ = ["compiled", "for_each", "kernel", "pieces", "thread_count"]
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 # Below so many cells NumPy does the work: compiled kernels would cost more to load than they save.
 KERNEL_FROM = 1 << 16
@@ -19,6 +20,20 @@ KERNEL_FROM = 1 << 16
 def compiled(cells: int) -> bool:
     """Whether a table of so many cells is worth a compiled kernel."""
     return cells >= KERNEL_FROM
+
+
+def kernel(function: F) -> F:
+    """A compiled loop that lets other threads run; its machine code is kept for the next process.
+
+    Where nothing can be kept (an installation and a home that are read-only), it is compiled anew
+    in every process.
+    """
+    from numba import njit
+
+    try:
+        return cast("F", njit(cache=True, nogil=True)(function))
+    except RuntimeError:  # "no locator available": no folder takes the cache
+        return cast("F", njit(nogil=True)(function))
 
 
 def thread_count() -> int:

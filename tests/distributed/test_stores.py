@@ -10,7 +10,7 @@ from tests.distributed.streams import COUNTS, DOMAIN, mechanism, same
 
 import subspacedp as sdp
 from subspacedp import distributed
-from subspacedp.distributed.stores import open_source
+from subspacedp.distributed.stores import open_source, open_store
 from subspacedp.tables.boxes import blocks
 
 CELLS = 9_900
@@ -299,3 +299,25 @@ def test_a_block_is_synced_before_it_is_entered(tmp_path, store, monkeypatch):
         "zarr": ["values.zarr/c/1/0/0", "values.zarr/c/1/0", "values.zarr/c/1",
                  "values.zarr/c", "values.zarr"],
     }[store]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet", "zarr"])
+def test_what_a_store_is_made_of_is_flushed_before_its_blocks_count(tmp_path, monkeypatch, kind):
+    """The folder that a loss of power would leave: names and contents that were flushed."""
+    flushed, real = set(), os.fsync
+
+    def fsync(handle):
+        real(handle)
+        flushed.add(os.fstat(handle).st_ino)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "fdatasync", fsync)
+    shape = (4, 3)
+    boxes = blocks(shape, 6)
+    store = open_store(kind, tmp_path, shape, np.int64, boxes)
+    store.create()
+    for number, box in enumerate(boxes):
+        store.write(number, box, np.arange(1, box.size + 1))
+    store.close()
+    inside = [path for path in tmp_path.rglob("*") if path.stat().st_ino not in flushed]
+    assert inside == []

@@ -71,9 +71,11 @@ def test_the_certificate_is_that_of_the_release_in_memory(tmp_path):
     written = json.loads((tmp_path / "out" / "certificate.json").read_text("utf-8"))
     errors = [c["values"].pop("expected_squared_error") for c in (memory, written)]
     assert errors[0] == pytest.approx(errors[1], rel=1e-9)
+    assert written["values"].pop("store") == "npy"
     assert json.loads(json.dumps(memory)) == written
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         "certificate.json",
+        "digests.json",
         "values.npy",
     ]
     again = distributed.load_stream(tmp_path / "out")
@@ -185,19 +187,19 @@ def test_altered_values_and_certificates_are_found(tmp_path):
     values[0, 0, 0] += 1
     values.flush()
     failed = {c.name for c in distributed.verify_stream(tmp_path / "out").checks if not c.ok}
-    assert failed == {"values", "held totals are kept"}
+    assert failed == {"digests", "files belong together", "values", "held totals are kept"}
     values[0, 0, 0] -= 1
     values.flush()
     path = tmp_path / "out" / "certificate.json"
     text = path.read_text("utf-8")
     path.write_text(text.replace('"epsilon": 0.5', '"epsilon": 0.4'), "utf-8")
     failed = {c.name for c in distributed.verify_stream(tmp_path / "out").checks if not c.ok}
-    assert failed == {"the certificate follows from its design"}
+    assert failed == {"digests", "the certificate follows from its design"}
 
 
 def test_totals_that_wrap_64_bits_are_not_believed():
     held = mechanism(sdp.hold("a")).design.held
-    from subspacedp.distributed.kept_totals import _Totals
+    from subspacedp.release.kept_totals import _Totals
     from subspacedp.tables.boxes import Box
 
     totals = _Totals(held)

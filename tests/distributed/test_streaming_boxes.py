@@ -11,8 +11,8 @@ from tests.strategies import domains, examples, families, using
 
 import subspacedp as sdp
 from subspacedp.distributed.cell_noise import CellNoise
-from subspacedp.distributed.total_error import total_rounding_variance
 from subspacedp.noise import DiscreteLaplace, ReleaseKeys, RoundedGaussian, draw
+from subspacedp.release.total_error import total_rounding_variance
 from subspacedp.subspace import DigitPlan, null_space, rounding
 from subspacedp.subspace.merged_parts import AxisPart, ordered_groups
 from subspacedp.tables import RowPlan
@@ -175,5 +175,5 @@ def test_total_error_without_a_table_of_cells(data):
     wanted = float(np.sum(plan.variance()))
     assert total_rounding_variance(plan) == pytest.approx(wanted, rel=1e-9, abs=1e-12)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("subspacedp.distributed.total_error.LONGEST", 0)
+        patch.setattr("subspacedp.release.total_error.LONGEST", 0)
         assert total_rounding_variance(plan) >= wanted - 1e-9

@@ -69,7 +69,11 @@ def test_release_verify_and_read(folder):
     assert command(folder, "verify", "out", "--json").returncode == 1
     told = command(folder, "verify", "out", "--json", verb="")
     assert told.returncode == 1
-    assert [c["ok"] for c in json.loads(told.stdout)["checks"]] == [True, False, False, True]
+    checks = json.loads(told.stdout)["checks"]
+    assert {c["name"] for c in checks if c["ok"]} == {
+        "the certificate follows from its design",
+        "held totals agree with each other",
+    }
 
 
 @pytest.mark.parametrize("store", ["parquet", "zarr"])
@@ -77,7 +81,7 @@ def test_verify_knows_a_streamed_release(folder, store):
     assert command(folder, "release", "spec.yaml", "--store", store).returncode == 0
     ran = command(folder, "verify", "out", verb="")
     assert ran.returncode == 0, ran.stderr
-    assert "10,000 values" in ran.stdout
+    assert "10,000 whole numbers" in ran.stdout
 
 
 def test_a_streamed_release_is_not_signed(folder):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import subspacedp as sdp
 from subspacedp.errors import SubspaceDPError
 from subspacedp.ledger import (
+    DamageError,
     LedgerError,
     LimitError,
     Reservation,
@@ -257,6 +258,7 @@ class LookThenWrite(Reservation):
     def _step(self, before, after, also=None, **columns):
         from sqlalchemy import update
 
+        from subspacedp.ledger.book import book_with, write_seal
         from subspacedp.ledger.tables import tables
 
         if self.state is not before:
@@ -264,7 +266,13 @@ class LookThenWrite(Reservation):
         time.sleep(0.05)
         entries = tables().entries
         change = update(entries).where(entries.c.id == self.number).values(state=after.value)
-        self._database.write(lambda con: con.execute(change))
+
+        def write(con):
+            book = book_with(con, self.number, lock=True)
+            con.execute(change)
+            write_seal(con, book.number)
+
+        self._database.write(write)
 
 
 def test_of_drawing_and_cancelling_at_once_one_wins(ledger):
@@ -440,7 +448,7 @@ def test_a_ledger_of_a_newer_version_is_left_alone(ledger, address):
 
     def newer(con):
         con.execute(
-            update(tables().meta).values(value="2").where(tables().meta.c.name == "version")
+            update(tables().meta).values(value="3").where(tables().meta.c.name == "version")
         )
 
     ledger._database.write(newer)
@@ -461,7 +469,7 @@ def test_an_altered_entry_is_told(ledger):
 
     ledger.reserve("census", [spend(sdp.PureDP(0.1))])
     ledger._database.write(lambda con: con.execute(update(tables().spends).values(spend="{}")))
-    with pytest.raises(LedgerError, match="this version cannot read"):
+    with pytest.raises(DamageError, match=r"is damaged \(an account is not as it was last written"):
         ledger.reserve("census", [spend(sdp.PureDP(0.1))])
 
 

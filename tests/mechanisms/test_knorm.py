@@ -30,6 +30,7 @@ from subspacedp.noise.bodies import (
     Swaps,
     enclosing,
 )
+from subspacedp.noise.bodies.points import dot
 from subspacedp.noise.knorm import KNormLaw
 from subspacedp.release.body import BodyStrategy
 from subspacedp.release.changes import changes
@@ -529,7 +530,7 @@ def test_a_body_belongs_to_its_mechanism():
     data = released(line(3), sdp.hold(), sdp.ReplaceOne()).design.as_dict()
     with pytest.raises(ReleaseError, match="norm body"):
         rebuild_design({**data, "mechanism": "projected"})
-    with pytest.raises(ReleaseError, match="norm body is missing"):
+    with pytest.raises(ReleaseError, match="not what its mechanism measures"):
         rebuild_design({key: value for key, value in data.items() if key != "body"})
     with pytest.raises(ReleaseError, match="pure budgets"):
         rebuild_design({**data, "budget": {"name": "zero-concentrated", "rho": 1.0}})
@@ -546,7 +547,10 @@ def test_a_polytope_cannot_be_cut_down_in_a_certificate():
     with pytest.raises(ReleaseError, match="cuts off a corner"):
         rebuild_design(altered(data, facets=facets))
     smaller = [[str(int(x) // 2) for x in row] for row in body["corners"]]
-    half = [{**f, "offset": str(int(f["offset"]) // 2 + 1)} for f in body["facets"]]
+    half = [
+        {**f, "offset": str(max(abs(dot(map(int, f["normal"]), map(int, v))) for v in smaller))}
+        for f in body["facets"]
+    ]
     with pytest.raises(ReleaseError, match="too little noise"):
         rebuild_design(altered(data, facets=half, corners=smaller))
     # A facet less is a larger body: private, but errors are stated for the hull of the corners.

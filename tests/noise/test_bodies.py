@@ -267,13 +267,13 @@ def test_the_bound_on_a_price_is_never_below_the_price(monkeypatch):
 @pytest.mark.parametrize("name", [*FLAT, *SUMS])
 def test_bodies_are_rebuilt_from_plain_data(name):
     body = {**FLAT, **SUMS}[name]
-    assert as_body(json.loads(json.dumps(body.as_dict()))) == body
+    assert as_body(json.loads(json.dumps(body.as_dict())), body.entries) == body
 
 
-@pytest.mark.parametrize("data", [{}, {"body": "ball"}, {"body": "box", "widths": ["x"]}])
+@pytest.mark.parametrize("data", [{}, {"body": "ball"}, {"body": "box", "widths": "x"}])
 def test_incomplete_data_are_refused(data):
     with pytest.raises(ReleaseError, match="not complete"):
-        as_body(data)
+        as_body(data, 1)
 
 
 # ---------------------------------------------------------------------------------------- messages

@@ -86,7 +86,7 @@ def test_what_fails_before_the_noise_spends_nothing_and_after_it_everything(offi
     def dies(*arguments, **more):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("subspacedp.publication.running.write_publication", dies)
+    monkeypatch.setattr("subspacedp.publication.running.write_rest", dies)
     with pytest.raises(KeyboardInterrupt):
         sdp.run(specification([["county"]]), out=folder / "r")
     assert [state for state, _ in spent(folder)] == ["drawing"]

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pyarrow.csv
 import pytest
 from tests.publication.conftest import COUNTIES, HEADER, pem
 
@@ -18,7 +19,6 @@ from subspacedp.publication import read_specification, run
 from subspacedp.release import verify_folder
 
 PLANTED = "SECRET-7731"
-REAL_RENAME = os.rename
 
 
 class DrawnError(Exception):
@@ -381,7 +381,7 @@ def test_a_file_system_that_forbids_writing_is_noticed_before_noise(
     def read_only(*_arguments, **_options):
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(tempfile, "mkdtemp", read_only)
+    monkeypatch.setattr(Path, "mkdir", read_only)
     assert "Read-only file system" in attempt(world.yaml(), which, world.folder / "deep" / "r")
 
 
@@ -494,21 +494,18 @@ def test_names_of_published_columns_are_refused(world, attempt, name):
 # ------------------------------------------------------------------------------- after the noise
 
 
-def full_disk(*arguments, **_options):
-    if os.rename is full_disk and Path(arguments[1]).name != "release":
-        return REAL_RENAME(*arguments)  # other renamings, of spill files and the like
+def full_disk(*_arguments, **_options):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.parametrize(
     "place",
     [
-        "pyarrow.parquet.write_table",
-        "pyarrow.csv.write_csv",
+        "pyarrow.parquet.ParquetWriter",
+        "pyarrow.csv.CSVWriter",
         "subspacedp.publication.writing.write_margins",
         "subspacedp.publication.writing.write_report",
         "subspacedp.publication.writing.sign_folder",
-        "os.rename",
     ],
 )
 def test_a_full_disk_leaves_nothing(world, keys, attempt_with_noise, monkeypatch, place):
@@ -536,11 +533,21 @@ def test_folders_that_were_made_on_the_way_are_gone_too(world, attempt_with_nois
     attempt_with_noise(world.yaml(publish={"to": "deep/er/release"}))
 
 
-def test_a_comparison_that_cannot_be_written_takes_the_release_with_it(
-    world, attempt_with_noise, monkeypatch
-):
-    monkeypatch.setattr("subspacedp.publication.comparing._write_private", full_disk)
-    attempt_with_noise(world.yaml(), "--compare", world.folder / "private")
+def test_a_comparison_that_cannot_be_written_leaves_the_release_in_place(world, monkeypatch):
+    private, spec = world.folder / "private", world.spec()
+    with monkeypatch.context() as patch:
+        patch.setattr("subspacedp.publication.comparing._private", full_disk)
+        with pytest.raises(ReleaseError, match=r"is published, but .* No space left"):
+            run(spec, compare=private)
+    released = (world.folder / "release" / "values.csv").read_bytes()
+    assert not [name for name in world.listing() if name.startswith((".", "private"))]
+    made = run(spec, compare=private)  # which writes the comparison alone
+    assert (world.folder / "release" / "values.csv").read_bytes() == released
+    compared = pyarrow.csv.read_csv(private / "table.csv")
+    assert compared["released"].to_pylist() == made.release.values.ravel().tolist()
+    assert compared["confidential"].to_pylist() == world.counts().ravel().tolist()
+    with pytest.raises(ReleaseError, match="exists already"):
+        run(spec)
 
 
 def test_a_table_that_memory_cannot_hold_is_refused_in_a_sentence(world, attempt):

@@ -104,6 +104,12 @@ WRONG = [
     ("records", "per_cell: 2", "per_cell: 4", "`data.per_cell` (line 1) must be at most `records`; got 4 > 3."),
     ("several", "office@host", "office:secret@host", "`data.source` (line 1) has a password in it; leave it to the environment of the database."),
     ("several", "host/db", "host/db?password=secret", "`data.source` (line 1) has a password in it; leave it to the environment of the database."),
+    ("several", "host/db", "host/db?p%61ssword=secret", "`data.source` (line 1) has a password in it; leave it to the environment of the database."),
+    ("several", "host/db", "host/db?%2570wd=secret", "`data.source` (line 1) has a password in it; leave it to the environment of the database."),
+    ("records", "ledger: budget.db", "ledger: 'postgresql://me:secret@host/db'", "`budget.ledger` (line 21) has a password in it; leave it to the environment of the database."),
+    ("records", "ledger: budget.db", "ledger: 'postgresql://me%3Asecret@host/db'", "`budget.ledger` (line 21) has a password in it; leave it to the environment of the database."),
+    ("records", "ledger: budget.db", "ledger: 'postgresql://host/db?p%61ssword=secret'", "`budget.ledger` (line 21) has a password in it; leave it to the environment of the database."),
+    ("records", "ledger: budget.db", "ledger: 'postgresql://me:se cret@host/db'", "`budget.ledger` (line 21) has a password in it; leave it to the environment of the database."),
     ("long", "counties.csv", "counties.duckdb", "`data.counts.source` (line 1) needs `table` beside it for a database."),
     ("long", "counties.csv", "'s3://bucket/a.csv'", "`data.counts.source` (line 1) is an address of no known kind; known are paths, postgresql:// and spark:."),
     ("several", "table: persons, ", "", "`data.source` (line 1) needs `table` beside it for a database."),
@@ -359,3 +365,16 @@ def test_shown_is_short():
     assert shown(10**100) == "a very long number"
     assert shown(object()) == "a object"
     assert shown(None) == "nothing"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["values", "Values.npy", "values.zarr", "values.csv", "certificate.json", "margins",
+     "digests.json", "signature.json", "README.txt", "non-negative-biased.csv"],
+)  # fmt: skip
+def test_a_table_is_not_named_like_a_file_of_a_release(read, sentence, name):
+    text = EXAMPLES["several"].replace("by_sex:", f"{name}:")
+    assert name in text
+    told = sentence(text)
+    assert f"may not be named `{name}`, like a file of a release; give it another name." in told
+    read(EXAMPLES["several"].replace("by_sex:", "values_by_sex:"))

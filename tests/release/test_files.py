@@ -125,7 +125,7 @@ def test_nothing_half_written_when_writing_fails(tmp_path, monkeypatch):
     def full_disk(*_args, **_kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pyarrow.csv, "write_csv", full_disk)
+    monkeypatch.setattr(pyarrow.csv, "CSVWriter", full_disk)
     with pytest.raises(ReleaseError, match="No space left on device"):
         make().save(tmp_path / "r")
     assert list(tmp_path.iterdir()) == []

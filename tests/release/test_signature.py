@@ -200,14 +200,17 @@ def test_digests_may_be_signed_afterwards(folder, key):
     assert not check_signature(folder).ok
 
 
-def test_a_saved_release_has_no_digests_and_verifies(tmp_path):
+def test_a_saved_release_has_digests_and_fails_without(tmp_path):
     domain = sdp.Domain([sdp.Axis("a", ["x", "y"])])
     release = sdp.design(domain, sdp.hold(), sdp.PureDP(1.0)).release(sdp.Table([3, 4], domain))
     release.save(tmp_path / "r")
-    assert not (tmp_path / "r" / "digests.json").exists()
     result = verify_folder(tmp_path / "r")
     assert result.ok
-    assert "digests" not in {check.name for check in result.checks}
+    assert "digests" in {check.name for check in result.checks}
+    assert "There is no signature.json" in " ".join(result.notes)
+    (tmp_path / "r" / "digests.json").unlink()
+    (failed,) = [check for check in verify_folder(tmp_path / "r").checks if not check.ok]
+    assert "listed in no digests.json and no signature.json" in failed.detail
 
 
 def test_keys_that_are_read(tmp_path, key, folder):

@@ -285,7 +285,7 @@ def test_the_search_of_files_finds_counts_in_parquet_csv_and_json(tmp_path):
         assert leaks(content(path)) == COUNTS.ravel().tolist()
 
 
-@pytest.mark.parametrize("step", ["parquet.write_table", "csv.write_csv"])
+@pytest.mark.parametrize("step", ["parquet.ParquetWriter", "csv.CSVWriter"])
 def test_a_save_that_fails_leaves_nothing_behind(tmp_path, monkeypatch, step):
     def full(*_args, **_kwargs) -> None:
         raise OSError(28, "No space left on device")

@@ -1,27 +1,43 @@
 """The `subspacedp` command.
 
 Exit status 0 when all is well, 1 when a check failed, 2 for bad input: one sentence on standard
-error and nothing written.
+error. A signal (Ctrl-C, SIGTERM, SIGHUP) ends it as shells expect, with 128 and its number; output
+that cannot be written or encoded is lost, and changes nothing else.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from subspacedp.cli.agent import agent_app
 from subspacedp.cli.demo import demo_app
 from subspacedp.cli.ledger import ledger_app
+from subspacedp.cli.standing import end_by_signals, exit_status, forgive_output
 from subspacedp.cli.stream import stream_app
 from subspacedp.errors import SubspaceDPError
 
 __all__ = ["app", "main"]
 
+
+class _Commands(TyperGroup):
+    """All commands; one that was stopped says so, and what became of what was paid."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            _say(str(error) or "Stopped.", error)
+            raise typer.Exit(exit_status(error)) from None
+
+
 app = typer.Typer(
     name="subspacedp",
+    cls=_Commands,
     help="Publish tables under differential privacy while mandated totals stay exact.",
     no_args_is_help=True,
     add_completion=False,
@@ -152,13 +168,19 @@ def version() -> None:
 
 def main() -> None:
     """Run the command; a bad input ends in one sentence and status 2."""
+    forgive_output()
+    end_by_signals()
     try:
         app()
     except SubspaceDPError as error:
-        typer.echo(f"subspacedp: {error}", err=True)
+        _say(str(error), error)
         sys.exit(2)
-    except MemoryError:
-        typer.echo(
-            "subspacedp: This takes more memory than there is; ask for fewer cells.", err=True
-        )
+    except MemoryError as error:
+        _say("This takes more memory than there is; ask for fewer cells.", error)
         sys.exit(2)
+
+
+def _say(sentence: str, error: BaseException) -> None:
+    """One line: what is wrong, and what became of what was paid."""
+    notes = getattr(error, "__notes__", [])
+    typer.echo(f"subspacedp: {' '.join([sentence, *notes])}", err=True)

@@ -14,6 +14,7 @@ import typer
 from subspacedp.errors import BudgetError, ReleaseError
 
 if TYPE_CHECKING:
+    from subspacedp.ledger import Entry, Ledger
     from subspacedp.privacy import Budget
 
 __all__ = ["ledger_app"]
@@ -174,6 +175,92 @@ def export(
     except OSError as error:
         raise ReleaseError(f"Cannot write `{out}`: {error.strerror}.") from None
     print(f"Wrote `{out}`.")
+
+
+Number = Annotated[int, typer.Argument(help="The number of the entry; `history` lists them.")]
+
+
+@ledger_app.command()
+def cancel(
+    ledger: Where,
+    entry: Number,
+    never_drawn: Annotated[
+        str | None,
+        typer.Option(
+            help="Declare that no noise was drawn for an entry that says it may have been, and "
+            "why that is certain. The ledger keeps the declaration."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Give back a reservation for which no noise was drawn."""
+    from subspacedp.ledger import LedgerError, State, open_ledger
+
+    with open_ledger(ledger) as opened:
+        reservation = opened.reservation(entry)
+        state = reservation.state
+        if state is State.DRAWING and never_drawn is None:
+            raise LedgerError(
+                f"Entry {entry} says that noise may have been drawn, so it stays spent. If its "
+                f"release was published, note it with `subspacedp ledger settle`; if it is certain "
+                "that no noise was drawn, declare so with --never-drawn and the reason."
+            )
+        reservation.cancel(declared=never_drawn if state is State.DRAWING else None)
+        _tell(opened, reservation.entry, as_json, "cancelled")
+
+
+@ledger_app.command()
+def settle(
+    ledger: Where,
+    entry: Number,
+    folder: Annotated[Path, typer.Argument(help="The publication that the entry paid for.")],
+    as_json: Json = False,
+) -> None:
+    """Note a publication that came out while the ledger could not be reached."""
+    from subspacedp.ledger import open_ledger
+    from subspacedp.publication.settling import settle as settle_entry
+
+    with open_ledger(ledger) as opened:
+        _tell(opened, settle_entry(opened, entry, folder), as_json, "committed")
+
+
+@ledger_app.command()
+def check(ledger: Where, as_json: Json = False) -> None:
+    """Check that every account is as it was last written."""
+    from subspacedp.ledger import open_ledger
+
+    with open_ledger(ledger) as opened:
+        _counted(*opened.verify(), as_json, "as it was last written")
+
+
+@ledger_app.command()
+def upgrade(ledger: Where, as_json: Json = False) -> None:
+    """Seal a ledger of an earlier format, so that lost entries are noticed from now on."""
+    from subspacedp.ledger import open_ledger
+
+    with open_ledger(ledger) as opened:
+        _counted(*opened.upgrade(), as_json, "sealed as it is")
+
+
+def _counted(accounts: int, entries: int, as_json: bool, what: str) -> None:
+    if as_json:
+        print(json.dumps({"accounts": accounts, "entries": entries}))
+    else:
+        contents = f"{_plural(accounts, 'account')}, {_plural(entries, 'entry')}"
+        print(f"The ledger is {what}: {contents}.")
+
+
+def _plural(number: int, noun: str) -> str:
+    many = {"account": "accounts", "entry": "entries"}[noun]
+    return f"{number:,} {noun if number == 1 else many}"
+
+
+def _tell(ledger: Ledger, entry: Entry, as_json: bool, what: str) -> None:
+    if as_json:
+        print(json.dumps(entry.as_dict(), ensure_ascii=False))
+        return
+    left = ledger.left(entry.account)
+    print(f"Entry {entry.number} is {what}; account `{entry.account}` has {left} left.")
 
 
 _ACCOUNTINGS = {

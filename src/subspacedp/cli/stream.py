@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from subspacedp.cli.standing import exit_status
 from subspacedp.errors import ReleaseError
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from subspacedp.publication import Specification
 
 __all__ = ["stream_app"]
-
-INTERRUPTED = 130  # as a shell says it
 
 stream_app = typer.Typer(help="Tables larger than memory, block by block.")
 
@@ -74,9 +73,9 @@ def release(
                 resume=resume,
                 progress=tell,
             )
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         typer.echo(_stopped(target), err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(exit_status(error)) from None
     if as_json:
         summary = {
             "folder": str(target),
@@ -90,7 +89,7 @@ def release(
         return
     console = Console(highlight=False)
     console.print(f"Published: {escape(str(target))}", soft_wrap=True)
-    console.print(f"Check it with: subspacedp stream verify {escape(str(target))}", soft_wrap=True)
+    console.print(f"Check it with: subspacedp verify {escape(str(target))}", soft_wrap=True)
 
 
 @stream_app.command()
@@ -98,10 +97,10 @@ def verify(
     folder: Annotated[Path, typer.Argument(help="The folder of a streamed release.")],
     as_json: Json = False,
 ) -> None:
-    """Check a streamed release with its files alone, block by block."""
+    """Check a streamed release with its files alone; `subspacedp verify` does the same."""
     from subspacedp.cli.verify import run
 
-    raise typer.Exit(run(folder, as_json=as_json, streamed=True))
+    raise typer.Exit(run(folder, as_json=as_json))
 
 
 @stream_app.command()

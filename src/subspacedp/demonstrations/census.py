@@ -27,7 +27,7 @@ from subspacedp.errors import ReleaseError
 from subspacedp.invariants import hold
 from subspacedp.mechanisms import Mechanism, design
 from subspacedp.privacy import PureDP
-from subspacedp.release import Release, check_new_folder, new_folder, write_files
+from subspacedp.release import Release, check_new_folder, new_folder, write_digests, write_files
 from subspacedp.tables import Table
 
 __all__ = ["EPSILON", "census"]
@@ -100,6 +100,7 @@ def census(
         (scratch / "index.html").write_text(render(page), "utf-8")
         text = json.dumps(results, indent=1, ensure_ascii=False)
         (scratch / "results.json").write_text(text + "\n", "utf-8")
+        write_digests(scratch)
     return {**results, "folder": str(out), "page": str(Path(out) / "index.html")}
 
 

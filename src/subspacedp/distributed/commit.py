@@ -1,8 +1,8 @@
 """The folder of an unfinished release: who may hold it, and its last steps.
 
 It lies beside the folder to come, its owner alone can read it, and one process holds it at a time.
-The last steps can be repeated: the key is destroyed, what a reader does not need is removed, and
-the folder takes its place.
+The last steps can be repeated: the key is destroyed, what a reader does not need is removed, the
+digests of all files are written, and the folder takes its place.
 """
 
 from __future__ import annotations
@@ -16,9 +16,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from subspacedp.errors import ReleaseError
-from subspacedp.release.folders import check_new_folder
+from subspacedp.release.durable import set_modes, sync_folder, sync_tree
+from subspacedp.release.folders import free_place
+from subspacedp.release.signature import write_digests
 
-__all__ = ["destroy_key", "discard", "finish", "is_complete", "put_in_place", "unfinished_folder"]
+__all__ = [
+    "KEY",
+    "destroy_key",
+    "discard",
+    "finish",
+    "hold_folder",
+    "is_complete",
+    "let_go",
+    "put_in_place",
+    "unfinished_folder",
+]
 
 PLAN, KEY, JOURNAL, CERTIFICATE = "plan.json", "key", "journal", "certificate.json"
 NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
@@ -74,27 +86,18 @@ def finish(target: Path) -> None:
 
 
 def put_in_place(target: Path) -> None:
-    """The last steps: the key goes first, then what a reader does not need, then the name."""
+    """The last steps: the key goes, what no reader needs goes, digests come, then the name."""
     folder = unfinished_folder(target)
     sync_folder(folder)  # the certificate is there for good before the key is not
     destroy_key(folder)
     for name in (JOURNAL, PLAN):
         (folder / name).unlink(missing_ok=True)
-    sync_folder(folder)
-    folder.chmod(PUBLIC)
-    check_new_folder(target)  # renaming would take the place of an empty folder
+    write_digests(folder)  # of what readers get, and once more where an earlier run stopped here
+    set_modes(folder, PUBLIC)
+    sync_tree(folder)
+    free_place(target)  # renaming would take the place of an empty folder
     os.rename(folder, target)
     sync_folder(target.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on disk."""
-    with suppress(OSError):  # not every system lets a folder be opened
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from subspacedp.distributed.dask_tasks import (
     values_of,
 )
 from subspacedp.distributed.stores import NPY, NpyFile, check_kind
-from subspacedp.distributed.streamed import CERTIFICATE, READ, StreamedRelease, load_stream
+from subspacedp.distributed.streamed import StreamedRelease, load_stream
 from subspacedp.distributed.streaming import release_keys
 from subspacedp.errors import DataError, ReleaseError
 from subspacedp.invariants import HeldValues
@@ -38,8 +38,10 @@ from subspacedp.mechanisms import Mechanism
 from subspacedp.mechanisms.base import package_version
 from subspacedp.parallel import compiled
 from subspacedp.privacy import Guarantee
-from subspacedp.release import Design, Release, new_folder
+from subspacedp.release import Design, Release, new_folder, write_digests
 from subspacedp.release.certificate import certificate_text
+from subspacedp.release.files import CERTIFICATE
+from subspacedp.release.stored_values import READ
 from subspacedp.tables.boxes import Box, blocks
 
 __all__ = ["DaskRelease", "WorkerKeys", "release_dask"]
@@ -104,6 +106,7 @@ class DaskRelease:
             )
             text = certificate_text(made.certificate()) + "\n"
             (scratch / CERTIFICATE).write_text(text, "utf-8")
+            write_digests(scratch)
         return load_stream(folder)
 
     def __repr__(self) -> str:

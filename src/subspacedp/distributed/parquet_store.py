@@ -12,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.distributed.blocks import whole_counts
-from subspacedp.distributed.commit import sync_folder
 from subspacedp.distributed.stores import first_cell
 from subspacedp.errors import DataError, ReleaseError
+from subspacedp.release.durable import sync_folder
+from subspacedp.release.stored_values import PART, VALUE
 from subspacedp.tables.boxes import Box
 
-__all__ = ["ParquetFolder", "ParquetSource", "check_files", "rows_of_first"]
+__all__ = ["ParquetFolder", "ParquetSource"]
 
 Int64Array = npt.NDArray[np.int64]
-VALUE = "value"
 
 
 class ParquetSource:
@@ -171,22 +171,4 @@ class ParquetFolder:
         """No file stays open between calls."""
 
     def _file(self, number: int) -> Path:
-        return self._path / f"part-{number:08d}.parquet"
-
-
-def rows_of_first(folder: Path) -> int:
-    """The number of rows of a folder's first file: the cells of a block."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return max(1, int(pq.read_metadata(min(folder.glob("*.parquet"))).num_rows))
-    except (OSError, ValueError, pa.ArrowException):
-        raise ReleaseError(f"`{folder}` has no readable first file.") from None
-
-
-def check_files(folder: Path, number: int) -> None:
-    """An error unless the folder has one file a block and no other: all are read as one table."""
-    found = sum(1 for _ in folder.glob("*.parquet"))
-    if found != number:
-        raise ReleaseError(f"`{folder}` has {found} files for {number} blocks.")
+        return self._path / PART.format(number)

@@ -20,7 +20,7 @@ __all__ = ["Partition", "part_name"]
 Int64Array = npt.NDArray[np.int64]
 
 LONGEST_NAME = 100
-MOST_CELLS = 2**31  # of a table whose cells are counted one by one
+MOST_CELLS = 2**27  # of a table whose cells are counted one by one
 
 
 def part_name(name: str) -> str:
@@ -163,7 +163,7 @@ class Partition:
             return
         if self.domain.size > MOST_CELLS:
             raise DomainError(
-                "A table of more than 2**31 cells must be parted by the labels of one level."
+                "A table of more than 2**27 cells must be parted by the labels of one level."
             )
         owner = np.full(self.domain.size, -1, np.int32)
         for number, (name, rule) in enumerate(self.rules.items()):

@@ -22,6 +22,7 @@ from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.mechanisms import MECHANISMS, Mechanism
 from subspacedp.release import Design
 from subspacedp.release.rebuild import rebuild_design
+from subspacedp.stated import check_plain, read_json
 from subspacedp.tables import Cells, LocalEntries
 
 __all__ = ["AgentPlan", "make_plan"]
@@ -108,11 +109,11 @@ class AgentPlan:
         """Read a plan; one that was edited after it was made is refused."""
         source = Path(path)
         try:
-            data = json.loads(source.read_text("utf-8"))
+            data = read_json(source)
         except OSError as error:
             raise ReleaseError(f"Cannot read the plan `{source}`: {error.strerror}.") from None
-        except (ValueError, RecursionError):
-            raise ReleaseError(f"The plan `{source}` is not valid JSON.") from None
+        except ReleaseError as error:
+            raise ReleaseError(f"The plan {error}") from None
         return cls.from_dict(data, f"`{source}`")
 
     @classmethod
@@ -122,6 +123,7 @@ class AgentPlan:
             raise ReleaseError(f"The plan {name} is not one that this version can read.")
         if set(data) != {"format", "id", "design", "parts", "value", "sha256"}:
             raise ReleaseError(f"The plan {name} does not have the parts of a plan.")
+        check_plain(data, f"The plan {name}")
         content = {key: value for key, value in data.items() if key != "sha256"}
         if data["sha256"] != _digest(content):
             raise AlteredError(

@@ -38,12 +38,12 @@ from subspacedp.distributed.commit import (
     hold_folder,
     let_go,
     put_in_place,
-    sync_folder,
     unfinished_folder,
 )
 from subspacedp.errors import ReleaseError
 from subspacedp.noise import ReleaseKeys
 from subspacedp.noise.words import KEY_BYTES
+from subspacedp.release.durable import sync_folder
 from subspacedp.release.folders import check_new_folder
 
 __all__ = ["BlockTags", "Workspace"]
@@ -117,6 +117,7 @@ class Workspace:
             sync_folder(scratch)
             lock = hold_folder(scratch)
             os.rename(scratch, folder)  # complete or not at all; a folder with files stays
+            sync_folder(target.parent)
         except BaseException as error:
             let_go(lock)
             if scratch is not None:

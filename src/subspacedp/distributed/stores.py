@@ -16,13 +16,14 @@ import numpy.typing as npt
 
 from subspacedp.distributed.blocks import whole_counts
 from subspacedp.errors import DataError, ReleaseError
+from subspacedp.release.stored_values import STORES
 from subspacedp.tables.boxes import Box
 
 __all__ = ["ArraySource", "NpyFile", "NpySource", "Source", "Store", "open_source", "open_store"]
 
 Int64Array = npt.NDArray[np.int64]
 T = TypeVar("T")
-NPY, PARQUET, ZARR = "values.npy", "values", "values.zarr"
+NPY, PARQUET, ZARR = (STORES[kind] for kind in ("npy", "parquet", "zarr"))
 AT_ONCE = 1 << 26  # bytes read or written at a time
 
 
@@ -102,14 +103,6 @@ def open_store(
 
         return ZarrFolder(folder / ZARR, shape, np.dtype(dtype), boxes[0].shape)
     raise ReleaseError(f'`store` must be "npy", "parquet" or "zarr"; got {kind!r}.')
-
-
-def kind_of_store(folder: Path) -> str:
-    """Which store a folder has."""
-    for kind, name in (("npy", NPY), ("zarr", ZARR), ("parquet", PARQUET)):
-        if (folder / name).exists():
-            return kind
-    raise ReleaseError(f"`{folder}` has no values.")
 
 
 def check_kind(dtype: np.dtype[Any], what: str) -> None:

@@ -20,7 +20,6 @@ from subspacedp.distributed.commit import (
     discard,
     finish,
     is_complete,
-    sync_folder,
     unfinished_folder,
 )
 from subspacedp.distributed.passes import SecondPass, first_pass, source_changed
@@ -43,6 +42,7 @@ from subspacedp.noise import ReleaseKeys
 from subspacedp.parallel import compiled
 from subspacedp.release import Design
 from subspacedp.release.certificate import certificate_text
+from subspacedp.release.durable import sync_folder
 from subspacedp.release.folders import check_room
 from subspacedp.tables.boxes import Box, blocks
 

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.distributed.blocks import whole_counts
-from subspacedp.distributed.commit import sync_folder
 from subspacedp.distributed.stores import check_kind
 from subspacedp.errors import DataError, ReleaseError
+from subspacedp.release.durable import sync_folder, sync_tree
 from subspacedp.tables.boxes import Box
 
 __all__ = ["ZarrFolder", "ZarrSource"]
@@ -98,6 +98,7 @@ class ZarrFolder:
             dtype=self._dtype,
             overwrite=True,
         )
+        sync_tree(self._path)  # its metadata: without them no chunk can be read
 
     def check(self) -> None:
         """The array has the shape and type of these values."""

@@ -9,8 +9,9 @@ in proportion to one over the variance. Proof: `docs/proofs/combination.md`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -157,7 +158,7 @@ class Combined:
             figures: Figures = self._totals(self.domain.cells)
         else:
             figures = cells_apart(self.noise, self.query.shape)
-        return self._estimate(figures, self.values, self.query.columns())
+        return self._estimate(figures, self.values, self.query.columns)
 
     def estimate(self, weights: npt.ArrayLike) -> Estimate:
         """A weighted sum of the answers, or several along a leading axis of the weights."""
@@ -165,7 +166,7 @@ class Combined:
         w = checked_weights(weights, shape)
         rows = w[None] if w.shape == shape else w
         figures = rows_apart(self.noise, rows, () if w.shape == shape else (len(rows),))
-        return self._estimate(figures, np.asarray(np.tensordot(w, self.values, len(shape))), {})
+        return self._estimate(figures, np.asarray(np.tensordot(w, self.values, len(shape))), dict)
 
     def margin(self, *names: str) -> Estimate:
         """The total of every group of a margin, by the names of its levels."""
@@ -180,7 +181,7 @@ class Combined:
         figures: Figures
         figures = self._totals(margin) if by_class(self.noise) else groups_apart(self.noise, margin)
         shape = kept_shape(margin)
-        return self._estimate(figures, values.reshape(shape), margin_names(margin), shape)
+        return self._estimate(figures, values.reshape(shape), partial(margin_names, margin), shape)
 
     def ratio(self, numerator: npt.ArrayLike, denominator: npt.ArrayLike) -> Ratio:
         """A ratio of two weighted sums of the answers."""
@@ -208,11 +209,11 @@ class Combined:
         self,
         figures: Figures,
         values: npt.NDArray[Any],
-        names: dict[str, npt.NDArray[Any]],
+        labels: Callable[[], dict[str, npt.NDArray[Any]]],
         shape: tuple[int, ...] | None = None,
     ) -> Estimate:
         return Estimate(
-            figures=figures, held=str(self.held), names=names, shape=shape, values=values
+            figures=figures, held=str(self.held), labels=labels, shape=shape, values=values
         )
 
     def __repr__(self) -> str:

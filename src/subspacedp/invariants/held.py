@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Held", "HeldMargins", "HeldValues", "as_held", "hold"]
 
+MOST_MEETS = 1 << 17  # of margins with what others have in common
+
 HeldValues = tuple[npt.NDArray[Any], ...]  # integers, but for a real-valued C
 
 
@@ -142,7 +144,14 @@ class HeldMargins:
     def expansion(self) -> dict[Margin, int]:
         """Integer coefficients a_k with Π_R = Σ_k a_k P_k, zero ones left out."""
         null: dict[Margin, int] = {self.domain.cells: 1}
+        work = 0
         for margin in self.essential:
+            work += len(null)
+            if work > MOST_MEETS:
+                raise InvariantError(
+                    "The held margins overlap in too many ways; hold fewer margins, or coarser "
+                    "ones that they have in common."
+                )
             for k, a in list(null.items()):
                 meet = k.meet(margin)
                 null[meet] = null.get(meet, 0) - a

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,9 @@ def tabulate_counts(
     batches = source.batches(statement)
     wanted = ("cell", "rows", *(f"{p}{i}" for i in range(len(names)) for p in ("n", "bad")))
     return without_values(
-        lambda: _filled(read_whole(batches, wanted), axes, domain, names, stride),
+        lambda: _filled(
+            (read_whole([batch], wanted) for batch in batches), axes, domain, names, stride
+        ),
         "The engine's answer cannot be used",
     )
 
@@ -88,30 +90,39 @@ def _whole(source: Source, table: Any, name: str) -> Any:
 
 
 def _filled(
-    columns: dict[str, npt.NDArray[np.int64]],
+    parts: Iterable[dict[str, npt.NDArray[np.int64]]],
     axes: Sequence[AxisColumn],
     domain: Domain,
     names: Sequence[str],
     stride: int,
 ) -> npt.NDArray[np.int64]:
-    cell, rows = columns["cell"], columns["rows"]
-    if not rows.size:
+    """The table, filled as the answer comes; at its end, what is wrong with how many rows."""
+    broken: dict[int, int] = {}
+    bad, too_large, some = [0] * len(names), False, False
+    out = np.zeros(domain.size, np.int64)
+    for columns in parts:
+        cell, rows = columns["cell"], columns["rows"]
+        some = some or bool(rows.size)
+        for number, of in zip(cell[cell < 0].tolist(), rows[cell < 0].tolist(), strict=True):
+            broken[number] = broken.get(number, 0) + of
+        for i in range(len(names)):
+            n = columns[f"n{i}"]
+            bad[i] += int(columns[f"bad{i}"].sum())
+            too_large = too_large or bool(np.any(n < 0))
+            out[cell[cell >= 0] + i * stride] = n[cell >= 0]
+    if not some:
         raise DataError("The source has no rows.")
-    narrow = [entry for entry in axes if entry.columns is None]
-    problem = problem_sentence(narrow, dict(zip(cell.tolist(), rows.tolist(), strict=True)))
+    problem = problem_sentence([entry for entry in axes if entry.columns is None], broken)
     if problem is not None:
         raise problem
-    out = np.zeros(domain.size, np.int64)
-    for i, name in enumerate(names):
-        bad = int(columns[f"bad{i}"].sum())
-        if bad:
+    for name, number in zip(names, bad, strict=True):
+        if number:
             raise DataError(
-                f"{rows_have(bad)} a value of `{name}` that is not a whole number of at least 0.",
+                f"{rows_have(number)} a value of `{name}` that is not a whole number of at least "
+                "0.",
                 column=name,
-                rows=bad,
+                rows=number,
             )
-        n = columns[f"n{i}"]
-        if np.any(n < 0):
-            raise DataError("The counts must sum to at most 2**62.")
-        out[cell + i * stride] = n
+    if too_large:
+        raise DataError("The counts must sum to at most 2**62.")
     return out.reshape(domain.shape)

@@ -2,19 +2,23 @@
 
 A write locks before it reads: SQLite with BEGIN IMMEDIATE, PostgreSQL with the row of the account
 (`Ledger` selects it FOR UPDATE). Every transaction has a connection of its own, so that a fork
-shares none and a server that was restarted is found again.
+shares none and a server that was restarted is found again. What stores the rows is checked in every
+transaction before anything else (`check_storage`); the rows themselves are by their seals (`book`).
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from subspacedp.ledger.errors import LedgerError
+from subspacedp.errors import SubspaceDPError
+from subspacedp.ledger.errors import Damage, DamageError, LedgerError
+from subspacedp.ledger.seals import ACCOUNTS, list_seal
 from subspacedp.ledger.tables import FORMAT, VERSION, tables
 
 if TYPE_CHECKING:
@@ -24,6 +28,7 @@ __all__ = ["Database", "PostgresDatabase", "SqliteDatabase", "database_at"]
 
 T = TypeVar("T")
 PATIENCE = 60.0  # seconds to wait for a lock
+SETTLING = 0.5  # seconds in which a page is written to the end of a file
 
 
 def database_at(address: str | os.PathLike[str], patience: float = PATIENCE) -> Database:
@@ -53,7 +58,6 @@ class Database:
         tables()  # SQLAlchemy is there, or one sentence says how to get it
         self.shown = shown
         self.patience = patience
-        self._known = False
 
     @cached_property
     def engine(self) -> Engine:
@@ -73,68 +77,108 @@ class Database:
         """What an error of the driver means, without anything confidential."""
         raise NotImplementedError
 
+    def check_storage(self, con: Connection) -> None:
+        """Refuse where what stores the rows is damaged."""
+
     def read(self, work: Callable[[Connection], T]) -> T:
         """Run something that writes nothing, on one state of the ledger."""
-        return self._run(work, write=False, create=False)
+        return self._run(work, write=False)
 
-    def write(self, work: Callable[[Connection], T], *, create: bool = False) -> T:
+    def write(
+        self, work: Callable[[Connection], T], *, create: bool = False, upgrade: bool = False
+    ) -> T:
         """Run something in a transaction of which all is kept or nothing."""
         if create:
             self.prepare()
-        return self._run(work, write=True, create=create)
+        return self._run(work, write=True, create=create, upgrade=upgrade)
 
-    def _run(self, work: Callable[[Connection], T], *, write: bool, create: bool) -> T:
+    def _run(
+        self,
+        work: Callable[[Connection], T],
+        *,
+        write: bool,
+        create: bool = False,
+        upgrade: bool = False,
+    ) -> T:
         from sqlalchemy.exc import SQLAlchemyError
 
         self.check_place()
+        kind: type[LedgerError] = LedgerError
         try:
             with self.engine.connect() as con:
                 con = con.execution_options(**self.options(write=write))
                 with con.begin():
-                    self._check(con, create=create)
-                    out = work(con)
-            self._known = True
-            return out
-        except LedgerError:
+                    self.check_storage(con)
+                    version = self._version(con, create=create)
+                    if write and not upgrade:
+                        self._check_sealed(version)
+                    return work(con)
+        except SubspaceDPError:
             raise
+        except Damage as damage:
+            kind, sentence = DamageError, self.damaged(str(damage))
+        except (UnicodeError, MemoryError, OverflowError):  # from names and sizes in a damaged file
+            kind, sentence = DamageError, self.damaged()
         except (SQLAlchemyError, sqlite3.Error) as error:
             sentence = self.explain(getattr(error, "orig", None) or error)
+            if sentence == self.damaged():
+                kind = DamageError
         # Raised outside the handler: the driver's error may quote the address.
-        raise LedgerError(sentence)
+        raise kind(sentence)
+
+    def damaged(self, what: str = "") -> str:
+        """The sentence about a damaged ledger."""
+        reason = f" ({what})" if what else ""
+        return (
+            f"The ledger `{self.shown}` is damaged{reason}: what it says is spent cannot be relied "
+            "on, and nothing was changed. Restore it from a copy, and count what was released "
+            "since."
+        )
 
     def options(self, *, write: bool) -> dict[str, Any]:
         """How a transaction begins."""
         return {"ledger_write": write}
 
-    def _check(self, con: Connection, *, create: bool) -> None:
-        """The tables are those of a ledger of this version, or are made."""
+    def _version(self, con: Connection, *, create: bool) -> int:
+        """The version of the ledger; the tables are made where there are none and may be."""
         from sqlalchemy import insert, inspect, select
 
-        if self._known:
-            return
         t = tables()
         if create:
             self.lock_creation(con)
-        found = set(inspect(con).get_table_names())
-        if t.meta.name not in found:
-            if create and self.may_found(found):
+        existing = set(inspect(con).get_table_names())
+        if t.meta.name not in existing:
+            if create and self.may_found(existing):
                 t.metadata.create_all(con)
                 rows = [
                     {"name": "format", "value": FORMAT},
                     {"name": "version", "value": str(VERSION)},
+                    {"name": ACCOUNTS, "value": list_seal([])},
                 ]
                 con.execute(insert(t.meta), rows)
-                return
+                return VERSION
             raise LedgerError(f"`{self.shown}` is not a ledger.")
         meta = {row.name: row.value for row in con.execute(select(t.meta))}
-        version = meta.get("version", "")
-        if meta.get("format") != FORMAT or not version.isdigit():
-            raise LedgerError(f"`{self.shown}` is not a ledger.")
+        version = str(meta.get("version"))
+        if meta.get("format") != FORMAT or version not in map(str, range(1, 1000)):
+            raise LedgerError(f"`{self.shown}` is not a ledger, or its beginning is damaged.")
         if int(version) > VERSION:
             raise LedgerError(
                 f"The ledger `{self.shown}` was written by a newer version of subspacedp (format "
                 f"{version}; this one reads up to {VERSION}). Update subspacedp; nothing was "
                 "changed."
+            )
+        if (int(version) == 1) is (ACCOUNTS in meta):
+            raise Damage("its version and its seals do not belong together")
+        return int(version)
+
+    def _check_sealed(self, version: int) -> None:
+        """A ledger without seals is read, and not written."""
+        if version == 1:
+            raise LedgerError(
+                f"The ledger `{self.shown}` is of format 1, in which lost entries are not noticed; "
+                "look through `subspacedp ledger history`, and seal what is there with "
+                f"`subspacedp ledger upgrade {self.shown}`. Nothing was changed."
             )
 
     def may_found(self, existing: set[str]) -> bool:
@@ -157,8 +201,7 @@ class SqliteDatabase(Database):
         sqlite3.SQLITE_CANTOPEN: "cannot be opened; check that the file and its folder may be read "
         "and written",
         sqlite3.SQLITE_PERM: "may not be read or written by this user",
-        sqlite3.SQLITE_NOTADB: "is not a ledger",
-        sqlite3.SQLITE_CORRUPT: "is damaged; restore it from a copy, and count what is missing",
+        sqlite3.SQLITE_NOTADB: "is not a ledger, or its beginning is damaged; nothing was changed",
         sqlite3.SQLITE_FULL: "cannot be written: the disk is full. Nothing was changed",
         sqlite3.SQLITE_IOERR: "cannot be read or written: the disk failed",
     }
@@ -180,9 +223,13 @@ class SqliteDatabase(Database):
         def connect() -> sqlite3.Connection:
             # isolation_level=None: the driver begins no transactions of its own.
             con = sqlite3.connect(uri, uri=True, timeout=self.patience, isolation_level=None)
-            con.execute("PRAGMA foreign_keys = ON")
-            # What was answered for must survive a loss of power: with NORMAL a WAL may lose it.
-            con.execute("PRAGMA synchronous = FULL")
+            try:
+                con.execute("PRAGMA foreign_keys = ON")
+                # What was answered for must survive a loss of power: with NORMAL a WAL may lose it.
+                con.execute("PRAGMA synchronous = FULL")
+            except BaseException:
+                con.close()
+                raise
             return con
 
         engine = create_engine("sqlite://", creator=connect, poolclass=NullPool)
@@ -193,6 +240,21 @@ class SqliteDatabase(Database):
             con.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
         return engine
+
+    def check_storage(self, con: Connection) -> None:
+        """The file ends with a page, and every page and index of it is sound.
+
+        SQLite reads what is missing of the last page as zeros. The file is as long as its pages are
+        but while another process is writing to its end: that is waited for.
+        """
+        page = int(con.exec_driver_sql("PRAGMA page_size").scalar() or 0)
+        until = time.monotonic() + SETTLING
+        while page and self.path.stat().st_size % page:
+            if time.monotonic() > until:
+                raise Damage("the file ends within a page")
+            time.sleep(SETTLING / 40)
+        if con.exec_driver_sql("PRAGMA integrity_check(1)").scalar() != "ok":
+            raise Damage("its pages do not belong together")
 
     def check_place(self) -> None:
         """There must be a file; none is made by looking."""
@@ -238,9 +300,10 @@ class SqliteDatabase(Database):
         return not existing
 
     def explain(self, error: Any) -> str:
-        """By the number of the error."""
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        meaning = self._MEANINGS.get(code, f"cannot be used ({type(error).__name__})")
+        """By the number of the error; what SQLite cannot make sense of is damaged."""
+        meaning = self._MEANINGS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+        if meaning is None:
+            return self.damaged()
         return f"The ledger `{self.shown}` {meaning.format(patience=self.patience)}."
 
 
@@ -322,5 +385,7 @@ class PostgresDatabase(Database):
                 "connection, or ended it; check the address, the user, and the password in "
                 "PGPASSWORD or a password file. What was recorded before counts."
             )
+        if code in ("XX001", "XX002"):  # a page, an index
+            return self.damaged()
         meaning = self._MEANINGS.get(code, f"cannot be used ({type(error).__name__})")
         return f"The ledger `{self.shown}` {meaning.format(patience=self.patience)}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from subspacedp.errors import SubspaceDPError
 
-__all__ = ["LedgerError", "LimitError"]
+__all__ = ["Damage", "DamageError", "LedgerError", "LimitError"]
 
 
 class LedgerError(SubspaceDPError):
@@ -13,3 +13,11 @@ class LedgerError(SubspaceDPError):
 
 class LimitError(LedgerError):
     """The limit of an account would be exceeded; `left` says what is left of it."""
+
+
+class DamageError(LedgerError):
+    """A ledger is not as it was last written: it says nothing about what is spent or left."""
+
+
+class Damage(Exception):  # noqa: N818 - a message between files, which no caller sees
+    """What was noticed, within a transaction; the database tells it as a `DamageError`."""

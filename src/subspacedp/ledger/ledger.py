@@ -10,31 +10,34 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from subspacedp.errors import BudgetError
+from subspacedp.ledger.book import (
+    Book,
+    add_limit,
+    all_books,
+    book_of,
+    book_with,
+    listed,
+    write_list_seal,
+    write_seal,
+)
 from subspacedp.ledger.clock import now
 from subspacedp.ledger.database import PATIENCE, Database, database_at
 from subspacedp.ledger.entries import Account, Entry, State, totals_data
 from subspacedp.ledger.errors import LedgerError, LimitError
 from subspacedp.ledger.plain import budget_text, neighbours_text, spend_text
 from subspacedp.ledger.reservation import Reservation, invariant_texts
-from subspacedp.ledger.rows import (
-    account_from,
-    add_limit,
-    entries_of,
-    find_entry,
-    row_of,
-    spent_from,
-    total_of,
-)
-from subspacedp.ledger.tables import FORMAT, VERSION, tables
+from subspacedp.ledger.tables import VERSION, tables
 from subspacedp.ledger.words import figure, left_of, releases, told, uncounted
 from subspacedp.privacy import Budget
 from subspacedp.privacy.composition import Composed, Spend, compose
 from subspacedp.tables import Neighbours
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, RowMapping
+    from sqlalchemy import Connection
 
 __all__ = ["Ledger", "open_ledger"]
+
+EXPORT = "subspacedp ledger 1"  # what an export looks like, which seals did not change
 
 
 def open_ledger(address: str | PathLike[str], *, patience: float = PATIENCE) -> Ledger:
@@ -75,8 +78,12 @@ class Ledger:
     ----------
     1. What the entries of an account have spent together, cancelled ones aside, is within its
        limit at every moment, whatever processes do at the same time and whenever they die.
-    2. An entry is never removed, and once noise may have been drawn it never stops counting.
-    3. A call that raises has spent nothing, but where the connection was lost while the database
+    2. An entry is never removed, and once noise may have been drawn it stops counting only by a
+       person's declaration, which is kept.
+    3. Before anything is read or written, the rows that it rests on are checked against their
+       seal: rows that were lost or altered by accident are refused with a DamageError, and never
+       told as free budget.
+    4. A call that raises has spent nothing, but where the connection was lost while the database
        was answering: then `history` tells, and what it shows counts.
     """
 
@@ -125,33 +132,27 @@ class Ledger:
         }
 
         def work(con: Connection) -> Account:
-            from sqlalchemy import insert, select
+            from sqlalchemy import insert
 
-            t = tables()
             self._database.lock_creation(con)  # two of one name would break the second
-            if con.execute(select(t.accounts.c.id).where(t.accounts.c.name == account)).first():
+            if account in [name for _, name in listed(con)]:
                 raise LedgerError(f"The ledger has an account `{account}` already.")
-            key = con.execute(insert(t.accounts).values(**row)).inserted_primary_key
-            add_limit(con, key[0] if key else 0, limit, "opened")
-            return account_from(row)
+            key = con.execute(insert(tables().accounts).values(**row)).inserted_primary_key
+            number = int(key[0]) if key else 0
+            add_limit(con, number, limit, "opened")
+            write_seal(con, number)
+            write_list_seal(con)
+            return book_of(con, account).account
 
         return self._database.write(work, create=True)
 
     def accounts(self) -> tuple[Account, ...]:
         """All accounts, by name."""
-
-        def work(con: Connection) -> tuple[Account, ...]:
-            from sqlalchemy import select
-
-            t = tables()
-            rows = con.execute(select(t.accounts).order_by(t.accounts.c.name)).mappings()
-            return tuple(account_from(row) for row in rows)
-
-        return self._database.read(work)
+        return self._database.read(lambda con: tuple(book.account for book in all_books(con)))
 
     def account(self, name: str) -> Account:
         """One account."""
-        return self._database.read(lambda con: account_from(row_of(con, name)))
+        return self._database.read(lambda con: book_of(con, name).account)
 
     def change_limit(self, account: str, limit: Budget, *, note: str = "") -> Account:
         """Give an account another limit; one below what is spent is refused.
@@ -163,8 +164,8 @@ class Ledger:
         def work(con: Connection) -> Account:
             from sqlalchemy import update
 
-            row = row_of(con, account, lock=True)
-            spent = total_of(con, row)
+            book = book_of(con, account, lock=True)
+            spent = book.total
             if spent.within(limit) is None:
                 raise LedgerError(uncounted(account, limit))
             if not spent.within(limit):
@@ -177,11 +178,12 @@ class Ledger:
             t = tables()
             con.execute(
                 update(t.accounts)
-                .where(t.accounts.c.id == row["id"])
+                .where(t.accounts.c.id == book.number)
                 .values(budget=budget_text(limit))
             )
-            add_limit(con, row["id"], limit, note)
-            return account_from({**row, "budget": budget_text(limit)})
+            add_limit(con, book.number, limit, note)
+            write_seal(con, book.number)
+            return book_of(con, account).account
 
         return self._database.write(work)
 
@@ -195,6 +197,7 @@ class Ledger:
         note: str = "",
         replaces: int | str | None = None,
         held: Sequence[Mapping[str, Any]] | None = None,
+        release_ids: Sequence[str] | None = None,
     ) -> Reservation:
         """Take budget for releases that are about to be made; all of them or none.
 
@@ -211,6 +214,9 @@ class Ledger:
             It stays spent.
         held
             What each release publishes exactly (`invariants_of` a design).
+        release_ids
+            The id of each release, where these are settled before: `paid_for` finds the entry by
+            them.
 
         Guarantees
         ----------
@@ -221,17 +227,23 @@ class Ledger:
         if not asked or not all(isinstance(spend, Spend) for spend in asked):
             raise LedgerError("`spends` must be a sequence of at least one Spend.")
         texts = invariant_texts(held, len(asked))
+        ids = [None] * len(asked) if release_ids is None else list(map(str, release_ids))
+        if len(ids) != len(asked):
+            raise LedgerError(
+                f"`release_ids` must have one item for each of the {len(asked)} releases; got "
+                f"{len(ids)}."
+            )
 
         def work(con: Connection) -> Reservation:
             from sqlalchemy import insert
 
             t = tables()
-            row = row_of(con, account, lock=True)
-            corrected = None if replaces is None else find_entry(con, row, replaces)
-            self._check_room(con, row, asked)
+            book = book_of(con, account, lock=True)
+            corrected = None if replaces is None else _replaced(book, replaces)
+            self._check_room(con, book, asked)
             key = con.execute(
                 insert(t.entries).values(
-                    account_id=row["id"],
+                    account_id=book.number,
                     state=State.RESERVED.value,
                     note=note,
                     replaces=corrected,
@@ -247,27 +259,39 @@ class Ledger:
                         "position": position,
                         "spend": spend_text(spend),
                         "invariants": None if texts is None else texts[position],
+                        "release_id": ids[position],
                     }
                     for position, spend in enumerate(asked)
                 ],
             )
+            write_seal(con, book.number)
             return Reservation(self._database, number, len(asked))
 
         return self._database.write(work)
 
     def check(self, account: str, spends: Sequence[Spend]) -> None:
         """Refuse what `reserve` would refuse now; spends nothing, as a dry run does."""
-        self._database.read(lambda con: self._check_room(con, row_of(con, account), list(spends)))
+        self._database.read(lambda con: self._check_room(con, book_of(con, account), list(spends)))
 
     def reservation(self, number: int) -> Reservation:
         """The handle on an entry that exists, such as one whose process died."""
-        entry = self._database.read(lambda con: entries_of(con, number=number))
-        if not entry:
+        entry = self._database.read(lambda con: book_with(con, number).entry(number))
+        if entry is None:
             raise LedgerError(f"The ledger has no entry {number}.")
-        return Reservation(self._database, number, len(entry[0].spends))
+        return Reservation(self._database, number, len(entry.spends))
 
-    def _check_room(self, con: Connection, row: RowMapping, asked: Sequence[Spend]) -> None:
-        account = account_from(row)
+    def paid_for(self, account: str, release_ids: Sequence[str]) -> Reservation | None:
+        """The handle on the entry that pays for exactly these releases; None where none does.
+
+        A cancelled entry pays for nothing.
+        """
+        ids = tuple(map(str, release_ids))
+        entries = (entry for entry in self.history(account) if entry.counts)
+        number = next((entry.number for entry in entries if entry.release_ids == ids), None)
+        return None if number is None else Reservation(self._database, number, len(ids))
+
+    def _check_room(self, con: Connection, book: Book, asked: Sequence[Spend]) -> None:
+        account = book.account
         for spend in asked:
             try:
                 spend.steps_to(account.neighbours)
@@ -275,9 +299,8 @@ class Ledger:
                 raise LedgerError(
                     f"The account `{account.name}` is for {account.neighbours}: {_inner(error)}"
                 ) from None
-        spent = spent_from(con, row)
-        before = compose(spent, neighbours=account.neighbours)
-        after = compose(spent + Counter(asked), neighbours=account.neighbours)
+        before = book.total
+        after = compose(book.spent + Counter(asked), neighbours=account.neighbours)
         limit = account.limit
         verdict = after.within(limit)
         if verdict is None:
@@ -298,20 +321,20 @@ class Ledger:
 
     def totals(self, account: str) -> Composed:
         """What is spent, under every accounting."""
-        return self._database.read(lambda con: total_of(con, row_of(con, account)))
+        return self._database.read(lambda con: book_of(con, account).total)
 
     def left(self, account: str) -> str:
         """What is left under the account's accounting, in words."""
 
         def work(con: Connection) -> str:
-            row = row_of(con, account)
-            return left_of(total_of(con, row), account_from(row).limit)
+            book = book_of(con, account)
+            return left_of(book.total, book.account.limit)
 
         return self._database.read(work)
 
     def history(self, account: str) -> tuple[Entry, ...]:
         """All entries of an account, in the order in which they were reserved."""
-        return self._database.read(lambda con: entries_of(con, account=row_of(con, account)["id"]))
+        return self._database.read(lambda con: book_of(con, account).entries)
 
     def invariants(self, account: str) -> list[dict[str, Any]]:
         """What is published exactly by the releases of an account, as plain data.
@@ -335,39 +358,45 @@ class Ledger:
         """Everything, or one account, as plain data ready for JSON; one state of the ledger."""
 
         def work(con: Connection) -> dict[str, Any]:
-            from sqlalchemy import select
-
-            t = tables()
-            rows = (
-                [row_of(con, account)]
-                if account is not None
-                else list(con.execute(select(t.accounts).order_by(t.accounts.c.name)).mappings())
-            )
+            books = all_books(con) if account is None else [book_of(con, account)]
             return {
-                "format": f"{FORMAT} {VERSION}",
+                "format": EXPORT,
                 "exported": now(),
-                "accounts": [self._account_data(con, row) for row in rows],
+                "accounts": [_account_data(book) for book in books],
             }
 
         return self._database.read(work)
 
-    def _account_data(self, con: Connection, row: RowMapping) -> dict[str, Any]:
-        from sqlalchemy import select
+    # ------------------------------------------------------------------------------ integrity
 
-        t, account, total = tables(), account_from(row), total_of(con, row)
-        limits = con.execute(
-            select(t.limits).where(t.limits.c.account_id == row["id"]).order_by(t.limits.c.id)
-        ).mappings()
-        return {
-            **account.as_dict(),
-            "limits": [
-                {"limit": json.loads(old["budget"]), "note": old["note"], "at": old["at"]}
-                for old in limits
-            ],
-            "totals": totals_data(total),
-            "left": left_of(total, account.limit),
-            "entries": [entry.as_dict() for entry in entries_of(con, account=row["id"])],
-        }
+    def verify(self) -> tuple[int, int]:
+        """Check every account, and say how many there are and how many entries they have.
+
+        Raises DamageError where rows are not as they were last written. Every other call checks
+        the account that it is about; this one is for the whole ledger, say after copying it.
+        """
+        books = self._database.read(all_books)
+        return len(books), sum(len(book.entries) for book in books)
+
+    def upgrade(self) -> tuple[int, int]:
+        """Seal a ledger of format 1 as it is, and say how much was sealed.
+
+        What it lost before cannot be noticed: look through the history first.
+        """
+
+        def work(con: Connection) -> tuple[int, int]:
+            from sqlalchemy import update
+
+            self._database.lock_creation(con)
+            books = all_books(con, lock=True)
+            for book in books:
+                write_seal(con, book.number)
+            write_list_seal(con)
+            meta = tables().meta
+            con.execute(update(meta).where(meta.c.name == "version").values(value=str(VERSION)))
+            return len(books), sum(len(book.entries) for book in books)
+
+        return self._database.write(work, upgrade=True)
 
     # -------------------------------------------------------------------------------- closing
 
@@ -388,6 +417,28 @@ class Ledger:
 
     def __repr__(self) -> str:
         return f"Ledger({self._database.shown!r})"
+
+
+def _account_data(book: Book) -> dict[str, Any]:
+    return {
+        **book.account.as_dict(),
+        "limits": [
+            {"limit": json.loads(old["budget"]), "note": old["note"], "at": old["at"]}
+            for old in book.limits
+        ],
+        "totals": totals_data(book.total),
+        "left": left_of(book.total, book.account.limit),
+        "entries": [entry.as_dict() for entry in book.entries],
+    }
+
+
+def _replaced(book: Book, replaces: int | str) -> int:
+    """The number of the entry that is corrected."""
+    entry = book.entry(replaces)
+    if entry is None:
+        what = f"release `{replaces}`" if isinstance(replaces, str) else f"entry {replaces}"
+        raise LedgerError(f"The account `{book.account.name}` has no {what} to replace.")
+    return entry.number
 
 
 def _check_text(name: str, value: object) -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "budget_from",
     "budget_text",
     "certificate_digest",
+    "held_from",
     "invariants_of",
     "neighbours_from",
     "neighbours_text",
@@ -135,6 +136,11 @@ def spend_from(text: str) -> Spend:
     return readable(read)
 
 
+def held_from(text: str) -> dict[str, Any]:
+    """What a release holds, from its JSON text."""
+    return readable(lambda: dict(json.loads(text)))
+
+
 def _text(data: Mapping[str, Any]) -> str:
     return json.dumps(data, sort_keys=True, ensure_ascii=False)
 
@@ -153,8 +159,8 @@ def readable(read: Callable[[], T]) -> T:
     """What was stored, or one sentence."""
     try:
         return read()
-    except (SubspaceDPError, ValueError, KeyError, TypeError, AttributeError):
+    except (SubspaceDPError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise LedgerError(
             "The ledger holds an entry that this version cannot read; it was altered, or written "
-            "by another version."
+            "by another version. Nothing was changed."
         ) from None

@@ -5,8 +5,9 @@
 
 Only a cancelled entry gives its budget back, and only a reserved one can be cancelled. The step to
 `drawing` is recorded before the first random word is drawn, and fails on a cancelled entry: so
-whoever cancels knows that no noise was drawn and that none will be. A process that dies leaves its
-entry where it was, and the budget spent.
+whoever cancels knows that no noise was drawn and that none will be. Of an entry in `drawing` the
+ledger cannot know that; a person may declare it (`cancel(declared=…)`), and the declaration is
+kept. A process that dies leaves its entry where it was, and the budget spent.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
+from subspacedp.ledger.book import Book, book_with, write_seal
 from subspacedp.ledger.clock import now
-from subspacedp.ledger.entries import State
+from subspacedp.ledger.entries import Entry, State
 from subspacedp.ledger.errors import LedgerError
 from subspacedp.ledger.tables import tables
 
@@ -58,9 +60,23 @@ class Reservation:
         """
         self._step(State.RESERVED, State.DRAWING, drawing=now())
 
-    def cancel(self) -> None:
-        """Give the budget back; possible until `drawing` was called, by anybody."""
-        self._step(State.RESERVED, State.CANCELLED, ended=now())
+    def cancel(self, *, declared: str | None = None) -> None:
+        """Give the budget back; possible until `drawing` was called, by anybody.
+
+        Parameters
+        ----------
+        declared
+            Why it is certain that no noise was drawn and that nobody will draw it, where `drawing`
+            was called. The ledger takes a person's word for it, and keeps it beside the note.
+        """
+        if declared is None:
+            self._step(State.RESERVED, State.CANCELLED, ended=now())
+            return
+        if not declared.strip():
+            raise LedgerError("`declared` must say why it is certain that no noise was drawn.")
+        note = self.entry.note
+        told = f"{note}{' ' * bool(note)}[declared not drawn: {declared.strip()}]"
+        self._step(State.DRAWING, State.CANCELLED, ended=now(), note=told)
 
     def commit(
         self,
@@ -109,24 +125,27 @@ class Reservation:
         )
 
     @property
+    def entry(self) -> Entry:
+        """The entry as it is now."""
+        return self._database.read(lambda con: self._entry(book_with(con, self.number)))
+
+    @property
     def state(self) -> State:
         """How far the entry has come."""
-        return self._database.read(self._state)
+        return self.entry.state
 
-    def _state(self, con: Connection) -> State:
-        from sqlalchemy import select
-
-        entries = tables().entries
-        found = con.execute(select(entries.c.state).where(entries.c.id == self.number)).scalar()
-        if found is None:
+    def _entry(self, book: Book) -> Entry:
+        entry = book.entry(self.number)
+        if entry is None:
             raise LedgerError(f"The ledger has no entry {self.number}.")
-        return State(found)
+        return entry
 
     def _step(self, before: State, after: State, also: Any = None, **columns: str) -> None:
         def work(con: Connection) -> None:
             from sqlalchemy import update
 
             entries = tables().entries
+            book = book_with(con, self.number, lock=True)
             # One statement looks and changes: of two that ask at once, one finds nothing to do.
             done = con.execute(
                 update(entries)
@@ -134,9 +153,10 @@ class Reservation:
                 .values(state=after.value, **columns)
             )
             if done.rowcount != 1:
-                raise LedgerError(_refusal(self.number, self._state(con), after))
+                raise LedgerError(_refusal(self.number, self._entry(book).state, after))
             if also is not None:
                 also(con)
+            write_seal(con, book.number)
 
         self._database.write(work)
 

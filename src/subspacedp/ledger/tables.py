@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT", "VERSION", "Tables", "tables"]
 
 FORMAT = "subspacedp ledger"
-VERSION = 1
+VERSION = 2  # 1 had no seals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class Tables:
 
     An account's `budget` is its present limit, and `limits` keeps all it had. An entry's state,
     folder and times are filled in as it goes on, and so are a spend's release, digest and
-    invariants.
+    invariants. `meta` says format and version, and keeps the seals (`seals`).
     """
 
     metadata: MetaData
@@ -36,7 +36,7 @@ class Tables:
 
 @cache
 def tables() -> Tables:
-    """The tables of version 1."""
+    """The tables, which are the same since version 1."""
     try:
         import sqlalchemy as sa
     except ImportError:

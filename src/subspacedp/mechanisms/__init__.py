@@ -3,7 +3,7 @@
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.comparing import Comparison
 from subspacedp.mechanisms.correlated import Correlated, Decomposition, decompose
-from subspacedp.mechanisms.design import MECHANISMS, compare, design, mechanism_of
+from subspacedp.mechanisms.design import COMPARED, MECHANISMS, compare, design, mechanism_of
 from subspacedp.mechanisms.extended import Extended
 from subspacedp.mechanisms.impose import impose
 from subspacedp.mechanisms.imposed import Imposed, impose_on
@@ -13,6 +13,7 @@ from subspacedp.mechanisms.planning import budget_for
 from subspacedp.mechanisms.projected import Projected
 
 __all__ = [
+    "COMPARED",
     "MECHANISMS",
     "Comparison",
     "Correlated",

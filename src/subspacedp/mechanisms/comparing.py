@@ -30,10 +30,9 @@ class Compared:
         """The expected total squared error, by importance if that is given."""
         if self.mechanism is None:
             return None
-        expected = self.mechanism.expected_error()
         if self.importance is None:
-            return float(expected.total)
-        return float(expected.per_cell.reshape(-1) @ self.importance)
+            return self.mechanism.design.total_error()
+        return float(self.mechanism.expected_error().per_cell.reshape(-1) @ self.importance)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

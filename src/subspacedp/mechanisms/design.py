@@ -256,11 +256,11 @@ def _quick(query: Query) -> tuple[str, ...]:
     For the cells of a table a basis would be as large as the table squared, and the gain is small;
     `compare` has it all the same.
     """
-    records = query.contributions
+    records = query.record_kinds
     cells = isinstance(query, Cells)
 
     def small(answers: int, columns: int) -> bool:
-        return records is not None and query.size <= answers and int(records.shape[1]) <= columns
+        return records is not None and query.size <= answers and records <= columns
 
     left: tuple[str, ...] = ()
     if cells or not small(AUTO_ANSWERS, AUTO_COLUMNS):

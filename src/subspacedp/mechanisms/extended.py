@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.errors import BudgetError, ReleaseError
+from subspacedp.errors import BudgetError, DataError, ReleaseError
 from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import Keystream, ReleaseKeys, RoundedGaussian, add_noise, draw_each
@@ -64,11 +64,22 @@ class Extended(Mechanism):
         return measured + draw_each(laws, member.reshape(-1), keys).reshape(measured.shape)
 
     def check_size(self, answers: npt.NDArray[np.int64]) -> None:
-        """Refuse also answers for which the grid of the basis could cause a visible bias."""
+        """Refuse also answers for which the grid of the basis could cause a visible bias.
+
+        Or whose coordinates in the basis do not fit in 64 bits: they are computed as `add_noise`
+        does it.
+        """
         super().check_size(answers)
         basis = self.design.basis
         if basis is None:
             return
+        try:
+            basis.integers(answers)
+        except (DataError, ReleaseError):
+            raise ReleaseError(
+                "The answers are too large for the grid of the basis, whose coordinates take 64 "
+                "bits; use the projected mechanism."
+            ) from None
         if self.design.space.rank == 0:
             return  # the weights are undone exactly
         noise = self.design.law.scale * float(basis.step)
@@ -106,7 +117,7 @@ def with_strategy(design: Design, basis: npt.ArrayLike | None) -> Design:
     """
     margins = isinstance(design.held, HeldMargins) and isinstance(design.query, Cells)
     if basis is None and margins and not design.budget.pure:
-        largest = int(design.on_margins.denominators.max())
+        largest = int(design.on_margins.distinct[-1])
         if design.law.scale * largest > LARGEST_UNITS:
             raise ReleaseError(
                 "The budget is too small for noise in steps of the held groups' denominators; use "

@@ -112,10 +112,9 @@ def budget_for(
         asked: Accuracy = (
             made.accuracy(weights) if margin is None else made.margin_accuracy(*margin)
         )
-        if not np.any(np.asarray(asked.stderr) > 0):
+        if not any(np.any(kinds.variance > 0) for kinds in asked.figures.kinds()):
             raise ReleaseError("The figures in question are fixed by the invariants: no error.")
-        found = asked.margin_of_error(level, simultaneous=simultaneous)
-        return float(np.max(found, initial=0.0))
+        return asked.largest_margin_of_error(level, simultaneous=simultaneous)
 
     return replace(template, **{name: _smallest(error, float(margin_of_error))})
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from subspacedp.parallel import kernel
 
 __all__ = ["MOST_OPEN", "add_values"]
 
 MOST_OPEN = 64  # room for words of one block that equal a threshold; about 1 in 10**16 does
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def add_values(
     words: Any, thresholds: Any, guide: Any, shift: Any, first: Any, weight: Any,
     base: Any, out: Any, open_: Any,

@@ -16,10 +16,12 @@ from subspacedp.noise.laws import DeclaredNoise, KnownLaw, RoundedGaussian
 from subspacedp.noise.sums import OnlyVariance, Part, Rounding, SumLaw, WeightedSum, part
 from subspacedp.subspace import (
     BasisStrategy,
+    CellKinds,
     DigitPlan,
     Digits,
     GeneralDigits,
     MarginNullSpace,
+    MarginStrategy,
     NullSpace,
 )
 
@@ -56,6 +58,10 @@ class JointNoise(ABC):
     @abstractmethod
     def cell_variance(self) -> FloatArray:
         """The variance of every answer, in their shape."""
+
+    def total_variance(self) -> float | None:
+        """The variances of all answers together, where a closed form is known."""
+        return None
 
     @abstractmethod
     def inside(self, weights: FloatArray) -> FloatArray:
@@ -185,12 +191,17 @@ class NoiseModel(JointNoise):
     space: NullSpace
     digits: Digits | None = None
     # For the extended mechanism on margins: each cell's noise is rounded to steps of one over it.
-    denominators: npt.NDArray[np.int64] | None = None
+    grids: MarginStrategy | None = None
+
+    @property
+    def denominators(self) -> npt.NDArray[np.int64] | None:
+        """The denominator of every cell, where each has noise in steps of one over it."""
+        return None if self.grids is None else self.grids.denominators
 
     @property
     def each(self) -> float:
         """Var(e₁), in units of the published values squared."""
-        if self.denominators is None:
+        if self.grids is None:
             return self.law.variance * self.unit**2
         return self._largest * self.unit**2
 
@@ -216,6 +227,15 @@ class NoiseModel(JointNoise):
         if self.digits is not None:
             out += self.digits.variance()
         return out
+
+    def total_variance(self) -> float | None:
+        """Var(e₁) for every dimension of N, and what rounding adds to all kinds of cells."""
+        if not isinstance(self.space, MarginNullSpace):
+            return None
+        total = self.each * self.space.dimension
+        if isinstance(self.digits, DigitPlan) and self.digits.needed:
+            total += CellKinds(self.digits).rounding()
+        return total
 
     def inside(self, weights: FloatArray) -> FloatArray:
         """Π_N w."""
@@ -246,7 +266,7 @@ class NoiseModel(JointNoise):
         law, unit = self.law, self.unit
         if isinstance(law, DeclaredNoise):
             return ()
-        if self.denominators is not None:
+        if self.grids is not None:
             d = self._coarsest
             law, unit = RoundedGaussian(law.scale * d), unit / d
         return (Part(law, np.abs(weights) * unit, counts),)
@@ -254,18 +274,17 @@ class NoiseModel(JointNoise):
     @cached_property
     def _largest(self) -> float:
         """The variance of the cell that has most; rounding to a coarse grid may add or take."""
-        sizes = [1] if self.denominators is None else np.unique(self.denominators).tolist()
+        sizes = [1] if self.grids is None else self.grids.distinct.tolist()
         return max(RoundedGaussian(self.law.scale * d).variance / d**2 for d in sizes)
 
     @cached_property
     def _coarsest(self) -> int:
-        return 1 if self.denominators is None else int(self.denominators.min())
+        return 1 if self.grids is None else int(self.grids.distinct[0])
 
     @cached_property
     def one_grid(self) -> bool:
         """Whether all noise variables have the same law."""
-        d = self.denominators
-        return d is None or self._coarsest == int(d.max())
+        return self.grids is None or self.grids.distinct.size == 1
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

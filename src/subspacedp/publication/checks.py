@@ -14,7 +14,6 @@ from subspacedp.publication.budgeting import total_of
 from subspacedp.publication.data_section import ROW
 from subspacedp.publication.document import Document
 from subspacedp.publication.noise_checks import (
-    level_problems,
     no_such,
     place_of,
     workload_problems,
@@ -22,6 +21,7 @@ from subspacedp.publication.noise_checks import (
 from subspacedp.publication.problems import Place, Problem
 from subspacedp.publication.table_specification import ONLY, TableSpecification, axis_of
 from subspacedp.release.files import margin_stem
+from subspacedp.release.folder_checks import NAMES
 from subspacedp.tables import Label
 from subspacedp.tables.domain import RESERVED
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["cross_problems"]
 
 COUNTS = "counts"  # the folder of the counts where sums stand beside them
-FILES = ("README.txt", "dictionary.csv", "report.html", "signature.json", "digests.json")
 # Columns of further files, beside those of every release.
 COLUMNS = {
     **dict.fromkeys(("lower", "upper"), "margins"),
@@ -48,7 +47,7 @@ COLUMNS = {
         "comparisons",
     ),
 }
-WHOLE_NUMBERS = ("auto", "projected", "knorm", "hierarchical")  # mechanisms that can give them
+WHOLE_NUMBERS = ("auto", "projected", "knorm", "marginals")  # mechanisms that can give them
 LONGEST = 200  # bytes of a name: file systems take 255, endings included
 NOT_IN_FILES = re.compile(r"[/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 FOLDER_NAME = re.compile(r"\w[\w.-]*")
@@ -199,10 +198,15 @@ def _folders(specification: Specification) -> Iterator[Problem]:
             (name if alone else f"{table.name}-{name}", (*place, "sums", name))
             for name in table.sums
         ]
-    taken = {name.casefold(): name for name in FILES}
+    reserved = {name.casefold() for name in NAMES}
+    taken: dict[str, str] = {}
     for name, at in wanted:
         other = taken.get(name.casefold())
-        if other is not None:
+        if name.casefold() in reserved:
+            yield Problem(
+                at, f"may not be named `{name}`, like a file of a release; give it another name"
+            )
+        elif other is not None:
             yield Problem(
                 at, f"would be written to the same folder as `{other}`; give it another name"
             )
@@ -226,7 +230,6 @@ def _table(specification: Specification, name: str, place: Place) -> Iterator[Pr
     yield from _margin_files((*place, "publish", "margins"), table.margins)
     if table.margins_alone:  # which are then files too
         yield from _margin_files((*place, "hold"), tuple(dict.fromkeys(table.hold)))
-    yield from level_problems(specification, name)
     yield from workload_problems(specification, name)
     real = table.mechanism not in WHOLE_NUMBERS and not table.margins_alone
     if real and table.publish.decimals is not None:

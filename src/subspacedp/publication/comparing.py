@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.mechanisms.level_strategy import LevelStrategy
+from subspacedp.mechanisms import mechanism_of
+from subspacedp.mechanisms.marginals import Marginals
 from subspacedp.publication.tabulating import Confidential
-from subspacedp.release import Release, new_folder
-from subspacedp.subspace import WorkloadSpace
+from subspacedp.release import Release
+from subspacedp.release.label_columns import LabelColumns, write_rows
 
 __all__ = ["write_comparison"]
 
@@ -32,24 +33,21 @@ error: released less that; in standard errors it is beyond 2 for about one cell 
 def write_comparison(
     releases: Mapping[str, Release], data: Mapping[str, Confidential], folder: Path
 ) -> None:
-    """Write every release beside what it protects; the folder is its owner's alone."""
-    import pyarrow as pa
-    import pyarrow.csv
-
-    with new_folder(folder, mode=0o700) as scratch:
-        _write_private(scratch / "CONFIDENTIAL.txt", WARNING.encode())
-        for name, release in releases.items():
-            buffer = pa.BufferOutputStream()
-            pyarrow.csv.write_csv(pa.table(_columns(release, data[name])), buffer)
-            _write_private(scratch / f"{name}.csv", buffer.getvalue().to_pybytes())
+    """Write every release beside what it protects, to a folder that is its owner's alone."""
+    with _private(folder / "CONFIDENTIAL.txt") as file:
+        file.write(WARNING.encode())
+    for name, release in releases.items():
+        labels = LabelColumns.of_query(release.design.query)
+        with _private(folder / f"{name}.csv") as file:
+            write_rows(labels, _numbers(release, data[name]), csv=file)
 
 
-def _columns(release: Release, data: Confidential) -> dict[str, Any]:
-    """Labels, the confidential figures, the released ones, and how far these are off."""
+def _numbers(release: Release, data: Confidential) -> dict[str, npt.NDArray[Any]]:
+    """The confidential figures, the released ones, and how far these are off."""
     query, grid = release.design.query, float(release.design.query.grid)
     bounded = query.answers(data.protected)
     without_noise = bounded.ravel() * grid
-    columns: dict[str, Any] = {**query.columns(), "confidential": without_noise}
+    columns: dict[str, npt.NDArray[Any]] = {"confidential": without_noise}
     if data.everything is not None:
         columns["all_records"] = query.answers(data.everything).ravel() * grid
         if release.design.space.rank:
@@ -70,40 +68,17 @@ def _columns(release: Release, data: Confidential) -> dict[str, Any]:
 def _without_noise(release: Release, data: Confidential) -> npt.NDArray[Any]:
     """What would have been released without noise, where held totals count more records.
 
-    For cells bounded + C⁺(c − C·bounded), or what least squares over levels makes of it; for
-    margins the contrasts that are held from c, and the others from the bounded records.
+    bounded + C⁺(c − C·bounded), the bounded table moved to agree with the held totals.
     """
-    design, exact = release.design, release.exact
-    held, space = design.held, design.space
-    if isinstance(space, WorkloadSpace):
-        contrasts, known = space.contrasts, space.held
-        tables = known.split(known.query.vector(data.protected, known.sources))
-        free = set(contrasts.free)
-        found = {
-            part: contrasts.project(
-                np.asarray(
-                    known.of_sources(tables, part) if part in free else known.of(exact, part),
-                    np.float64,
-                ),
-                part,
-            )
-            for part in contrasts.parts
-        }
-        parts = [contrasts.margin_from(found, m).reshape(-1) for m in known.query.margins]
-        return np.concatenate(parts)
-    bounded = design.query.answers(data.protected)
-    residual = held.residual(bounded, exact)
-    if isinstance(design.strategy, LevelStrategy):
-        estimate = design.strategy.estimate(design)
-        if estimate.constrained:
-            zeros = {
-                level: np.zeros(total.shape)
-                for level, total in estimate.sums(estimate.rows(bounded)).items()
-            }
-            return np.asarray(bounded + estimate.table(estimate.correction(zeros, residual)))
-    return np.asarray(space.subtract_lift(bounded, residual))
+    mechanism, exact = mechanism_of(release.design), release.exact
+    if isinstance(mechanism, Marginals):
+        answers, _ = mechanism.check(data.protected, everything=data.everything)
+        return mechanism.without_noise(answers, exact)
+    bounded = release.design.query.answers(data.protected)
+    residual = release.design.held.residual(bounded, exact)
+    return np.asarray(release.design.space.subtract_lift(bounded, residual))
 
 
-def _write_private(path: Path, content: bytes) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
+def _private(path: Path) -> BinaryIO:
+    """A new file that its owner alone can read."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")

@@ -1,26 +1,27 @@
-"""From a specification to a published folder, in one call."""
+"""From a specification to a published folder, in one call.
+
+The order is what keeps a paid release from being lost: the place is held, everything is read,
+checked and rehearsed, the account pays, the draw goes to disk, and only then comes what can be
+repeated without it: margins, report, digests, the move to the place, the entry in the ledger, and
+last a comparison (docs/adr/0025-the-draw-is-durable-first.md).
+"""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from subspacedp.errors import InvariantError, ReleaseError
-from subspacedp.ledger import (
-    Ledger,
-    LedgerError,
-    Reservation,
-    certificate_digest,
-    invariants_of,
-    open_ledger,
-    spend_of,
-)
+from subspacedp.errors import InvariantError, ReleaseError, SubspaceDPError
+from subspacedp.ledger import Reservation, State
 from subspacedp.mechanisms import Mechanism
 from subspacedp.publication.comparing import write_comparison
+from subspacedp.publication.memory import check_publication_memory
+from subspacedp.publication.paying import PayingAccount, paying_account
+from subspacedp.publication.rehearsing import rehearse, rehearse_draw
 from subspacedp.publication.releases import Asked, asked_releases, public_domain
 from subspacedp.publication.room import check_publication_room
 from subspacedp.publication.specification import Specification, as_specification
@@ -31,13 +32,21 @@ from subspacedp.publication.tabulating import (
     open_data,
     tabulate_release,
 )
-from subspacedp.publication.writing import write_publication
-from subspacedp.release import Design, Release, check_new_folder, read_private_key
+from subspacedp.publication.unfinished import HeldPlace, Plan, hold_place, sweep
+from subspacedp.publication.writing import write_draw, write_rest
+from subspacedp.release import Release, read_private_key
+from subspacedp.release.files import load
+from subspacedp.release.folders import free_place
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 __all__ = ["Publication", "run"]
 
 Progress = Callable[[str], None]
 MUCH = 0.05  # of the records
+PUBLIC, PRIVATE = 0o755, 0o700
+COMPARISON = "comparison"
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -96,10 +105,12 @@ def run(
         The folder of the publication; by default `publish.to` of the specification. It must not
         exist yet.
     dry_run
-        Do everything up to the noise, and write nothing: no budget is spent.
+        Do everything up to the payment, with all its checks; nothing is spent, and nothing stays
+        on disk.
     compare
         A new folder, readable by its owner alone, for a comparison with the confidential counts.
-        It is not for publication.
+        It is not for publication. It is written last; for a folder with these very releases it is
+        written alone.
     replaces
         The number of the entry in the ledger that this publication corrects; nothing is refunded.
     seed
@@ -109,151 +120,400 @@ def run(
 
     Guarantees
     ----------
-    1. The folder appears complete or not at all, and an existing one is never touched.
-    2. Everything that can be refused is refused before noise is drawn.
+    1. The folder appears complete or not at all, and an existing one is never touched. Its modes
+       are 755 and 644 whatever the umask, and it is on disk before the ledger says so.
+    2. Everything that can be refused is refused before noise is drawn and anything is paid; a dry
+       run does the same, rehearsal included, and leaves nothing behind.
     3. Nothing in the folder depends on the confidential data but through the releases.
     4. Where `budget` names an account, it has paid for all releases before the first random word
-       is drawn; a run that dies later has spent, and a dry run only looks whether there is room.
+       is drawn, and of several runs to one folder only one pays.
+    5. What was paid for is not lost: after whatever stops a run, the same call finishes the
+       release without another payment and without other noise. Only the data must be the same
+       until the draw is on disk.
     """
-    tell = progress or (lambda sentence: None)
     asked_for = as_specification(specification)
-    account = _account(asked_for, seed)
-    target = _target(asked_for, out)
-    comparison = None if compare is None else _comparison(compare, target)
-    releases = asked_releases(asked_for)
+    if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
+        raise ReleaseError(f"`seed` must be a whole number; got a {type(seed).__name__}.")
     signing = asked_for.document.publish.sign
-    key = None if signing is None else read_private_key(asked_for.folder / signing)
-    mechanisms: dict[str, Mechanism] = {}
-    for asked in releases:  # what public labels already refuse
-        domain = public_domain(asked.table)
-        if domain is not None:
-            mechanisms[asked.name] = asked.mechanism(domain)
-    data: dict[str, Confidential] = {}
-    with open_data(asked_for) as source:
-        labels = found_labels(asked_for, source, tell)
-        for asked in releases:
-            domain = public_domain(asked.table, labels)
-            if domain is None:
-                raise InvariantError(f"The labels of table `{asked.table.name}` are not known.")
-            if asked.name not in mechanisms:
-                mechanisms[asked.name] = asked.mechanism(domain)
-            data[asked.name] = tabulate_release(asked, domain, source, tell)
-    mechanisms = {asked.name: mechanisms[asked.name] for asked in releases}
-    for asked in releases:
-        found = data[asked.name]
-        mechanisms[asked.name].check(found.protected, everything=found.everything)
-    notes = tuple(
-        note for asked in releases for note in _bound_note(asked.name, data[asked.name], mechanisms)
-    )
-    designs = [mechanisms[asked.name].design for asked in releases]
-    for folder in (target, comparison):  # much may have happened while the data were read
-        if folder is not None:
-            check_new_folder(folder)
-    by_name = {name: mechanism.design for name, mechanism in mechanisms.items()}
-    check_publication_room(releases, by_name, target, comparison)
-    if dry_run:
-        if account is not None:
-            account[0].check(account[1], [spend_of(design) for design in designs])
-        return Publication(
-            releases={}, mechanisms=mechanisms, folder=None, confidential_notes=notes
-        )
-    paid = None if account is None else _reserve(account, designs, asked_for, replaces, tell)
-    if paid is not None:
-        paid.drawing()
-    made: dict[str, Release] = {}
-    for asked in releases:
-        found = data[asked.name]
-        tell(f"adding noise to {asked.name}")
-        made[asked.name] = mechanisms[asked.name].release(
-            found.protected, everything=found.everything, seed=seed
-        )
-    if comparison is not None:
-        tell("comparing with the confidential counts")
-        write_comparison(made, data, comparison)
-    try:
-        write_publication(asked_for, releases, made, target, key=key, progress=tell)
-    except BaseException:
-        if comparison is not None:
-            shutil.rmtree(comparison, ignore_errors=True)
-        raise
-    if paid is not None:
-        _commit(paid, releases, made, target)
-    return Publication(
-        releases=made, mechanisms=mechanisms, folder=target, confidential_notes=notes
-    )
-
-
-def _account(specification: Specification, seed: int | None) -> tuple[Ledger, str] | None:
-    """The account that pays, found before any data are opened."""
-    paying = specification.document.budget
-    if paying is None:
-        return None
-    if seed is not None:
-        raise ReleaseError(
-            "A release from a chosen seed is not private, and no account can pay for it; leave out "
-            "`seed` or `budget`."
-        )
-    address = paying.ledger
-    if address.startswith("sqlite:") and not address.startswith("sqlite:////"):
-        raise ReleaseError(
-            "`budget.ledger` is a path relative to the specification, or a server's address; give "
-            "the path of an SQLite file without `sqlite:`."
-        )
-    ledger = open_ledger(address if "://" in address else specification.folder / address)
-    return ledger, ledger.account(paying.account).name
-
-
-def _reserve(
-    account: tuple[Ledger, str],
-    designs: Sequence[Design],
-    specification: Specification,
-    replaces: int | None,
-    tell: Progress,
-) -> Reservation:
-    ledger, name = account
-    unit = specification.document.data.unit or "counts"
-    for entry in ledger.invariants(name):
-        if entry.get("unit", unit) != unit:
-            raise ReleaseError(
-                f"The account `{name}` has paid for releases that protect `{entry['unit']}`, and "
-                f"this one protects `{unit}`; an account has one unit."
-            )
-    tell(f"paying from account {name}")
-    return ledger.reserve(
-        name,
-        [spend_of(design) for design in designs],
-        note=specification.document.title or "",
+    named = asked_for.document.publish.to or RELEASE
+    job = _Job(
+        specification=asked_for,
+        asked=asked_releases(asked_for),
+        account=paying_account(asked_for, seed),
+        target=asked_for.folder / named if out is None else Path(out),
+        compare=None if compare is None else Path(compare),
+        key=None if signing is None else read_private_key(asked_for.folder / signing),
         replaces=replaces,
-        held=[{**invariants_of(design), "unit": unit} for design in designs],
+        seed=seed,
+        dry_run=dry_run,
+        tell=_telling(progress),
     )
-
-
-def _commit(
-    paid: Reservation, asked: Sequence[Asked], made: Mapping[str, Release], target: Path
-) -> None:
-    ids = [made[one.name].release_id for one in asked]
-    digests = [certificate_digest(target / one.folder) for one in asked]
+    for folder in filter(None, (job.target, job.compare)):
+        if folder.is_dir():
+            sweep(folder)
+    if job.compare is not None:
+        _check_apart(job.compare, job.target)
     try:
-        paid.commit(ids, target.absolute(), digests)
-    except LedgerError as error:
-        sentence = str(error)
-    else:
-        return
-    raise LedgerError(
-        f"`{target}` is published, and entry {paid.number} has paid for it, but the ledger "
-        f"could not note that: {sentence}"
+        free_place(job.target)
+    except ReleaseError:
+        published = _published_before(job)
+        if published is None:
+            raise
+        return published
+    with ExitStack() as held:
+        place = held.enter_context(hold_place(job.target))
+        with _saying_what_was_spent(job, place):
+            comparison = None
+            if job.compare is not None:
+                comparison = held.enter_context(hold_place(job.compare))
+            go_on = _publish if place.drawn is None else _finish
+            return go_on(job, place, comparison)
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class _Job:
+    """What one call of `run` was asked to do; nothing confidential."""
+
+    specification: Specification
+    asked: tuple[Asked, ...]
+    account: PayingAccount | None
+    target: Path
+    compare: Path | None
+    key: Ed25519PrivateKey | None
+    replaces: int | None
+    seed: int | None
+    dry_run: bool
+    tell: Progress
+
+    @property
+    def payer(self) -> str | None:
+        """The name of the account."""
+        return None if self.account is None else self.account.name
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class _Data:
+    """The mechanisms and the confidential tables of all releases."""
+
+    mechanisms: dict[str, Mechanism]
+    tables: dict[str, Confidential]
+
+    @property
+    def contexts(self) -> dict[str, bytes]:
+        return _contexts(self.mechanisms)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(
+            note
+            for name, table in self.tables.items()
+            for note in _bound_note(name, table, self.mechanisms)
+        )
+
+
+def _publish(job: _Job, place: HeldPlace, comparison: HeldPlace | None) -> Publication:
+    """Read, check, rehearse, pay, draw; then the rest."""
+    data = _read_data(job)
+    designs = {name: mechanism.design for name, mechanism in data.mechanisms.items()}
+    for one in job.asked:
+        table = data.tables[one.name]
+        data.mechanisms[one.name].check(table.protected, everything=table.everything)
+    free_place(job.target)  # much may have happened while the data were read
+    check_publication_room(job.asked, designs, job.target, job.compare)
+    plan, paid = _begun(job, place, data.contexts)
+    if plan is None and job.account is not None:
+        job.account.check(list(designs.values()), job.replaces)
+    job.tell("rehearsing the publication")
+    with _writing(job.target):
+        rehearse(job.specification, job.asked, data.mechanisms, place.folder, key=job.key)
+    for one in job.asked:
+        rehearse_draw(data.mechanisms[one.name], data.tables[one.name])
+    if job.dry_run:
+        return Publication(
+            releases={}, mechanisms=data.mechanisms, folder=None, confidential_notes=data.notes
+        )
+    with _writing(job.target):
+        if plan is None:
+            place.clear()
+            plan = Plan.of(data.contexts, job.payer, job.seed)
+            place.begin(plan)
+    if job.account is not None and paid is None:
+        paid = _pay(job, job.account, place, plan, data.mechanisms)
+    releases = _draw(job, place, plan, data)
+    return _complete(job, place, comparison, releases, paid, data.mechanisms, data)
+
+
+def _begun(
+    job: _Job, place: HeldPlace, contexts: Mapping[str, bytes]
+) -> tuple[Plan | None, Reservation | None]:
+    """The plan of an earlier run to go on with, and what paid for it; None to begin anew."""
+    plan = place.plan()
+    if plan is None or (plan.account is None and not plan.is_of(contexts)):
+        return None, None
+    if plan.account != job.payer:
+        raise _other_begun(place, f"paid from account `{plan.account}`")
+    if job.account is None:
+        return plan, None
+    paid = job.account.entry_for(plan.ids)
+    state = None if paid is None else paid.state
+    if paid is None or state is State.RESERVED:  # no noise was drawn, for that comes later
+        if not job.dry_run:
+            job.account.give_back(plan.ids)
+        return None if not job.dry_run or paid is None else plan, None
+    if state is not State.DRAWING or not plan.is_of(contexts):
+        raise _other_begun(place, f"paid for by entry {paid.number} of account `{plan.account}`")
+    place.entry = paid.number
+    job.tell(f"going on with what entry {paid.number} has paid for")
+    return plan, paid
+
+
+def _pay(
+    job: _Job,
+    account: PayingAccount,
+    place: HeldPlace,
+    plan: Plan,
+    mechanisms: Mapping[str, Mechanism],
+) -> Reservation:
+    job.tell(f"paying from account {account.name}")
+    place.keep = True
+    try:
+        paid = account.reserve([m.design for m in mechanisms.values()], plan.ids, job.replaces)
+        place.entry = paid.number
+        paid.drawing()
+    except BaseException:
+        place.keep = not account.give_back(plan.ids)
+        raise
+    return paid
+
+
+def _draw(job: _Job, place: HeldPlace, plan: Plan, data: _Data) -> dict[str, Release]:
+    """Draw all releases and put them on disk."""
+    place.keep = True
+    answers = {
+        one.name: data.mechanisms[one.name].check(
+            data.tables[one.name].protected, everything=data.tables[one.name].everything
+        )
+        for one in job.asked
+    }
+    with _writing(job.target):
+        keys = place.keys(plan, answers, job.seed)
+    releases: dict[str, Release] = {}
+    for one, own_keys in zip(job.asked, keys, strict=True):
+        job.tell(f"adding noise to {one.name}")
+        releases[one.name] = data.mechanisms[one.name].release_with(
+            own_keys, *answers.pop(one.name), seeded=job.seed is not None
+        )
+    with _writing(job.target):
+        write_draw(job.asked, releases, place.drawing())
+        place.keep_draw()
+    return releases
+
+
+def _finish(job: _Job, place: HeldPlace, comparison: HeldPlace | None) -> Publication:
+    """Go on with a draw that an earlier run has put on disk; no data are needed but to compare."""
+    plan, drawn = place.plan(), place.drawn
+    if plan is None or drawn is None:
+        raise InvariantError(f"There is no draw in `{place.folder}`.")
+    if plan.account != job.payer:
+        raise _other_begun(place, f"paid from account `{plan.account}`")
+    if set(plan.contexts) != {one.name for one in job.asked}:
+        raise _other_begun(place, "of other tables")
+    releases = {one.name: load(drawn / one.folder) for one in job.asked}
+    mechanisms = _mechanisms_of(job, releases)
+    if not plan.is_of(_contexts(mechanisms)):
+        raise _other_begun(place, "of other releases")
+    paid = None
+    if job.account is not None:
+        paid = job.account.entry_for(plan.ids)
+        if paid is None:
+            raise _other_begun(place, f"that account `{plan.account}` has not paid for")
+        place.entry = paid.number
+    if job.dry_run:
+        return Publication(releases={}, mechanisms=mechanisms, folder=None)
+    job.tell("finishing what was drawn before")
+    data = None if comparison is None else _read_data(job)
+    return _complete(job, place, comparison, releases, paid, mechanisms, data)
+
+
+def _complete(
+    job: _Job,
+    place: HeldPlace,
+    comparison: HeldPlace | None,
+    releases: dict[str, Release],
+    paid: Reservation | None,
+    mechanisms: Mapping[str, Mechanism],
+    data: _Data | None,
+) -> Publication:
+    """All that follows from a draw on disk."""
+    drawn = place.drawn
+    if drawn is None:
+        raise InvariantError(f"There is no draw in `{place.folder}`.")
+    with _writing(job.target):
+        write_rest(job.specification, job.asked, releases, drawn, key=job.key, progress=job.tell)
+        place.put_in_place(drawn, PUBLIC)
+    if job.account is not None and paid is not None:
+        ids = [releases[one.name].release_id for one in job.asked]
+        job.account.commit(paid, job.asked, ids, job.target)
+    if comparison is not None and data is not None:
+        _compare(job, comparison, releases, data)
+    return Publication(
+        releases=releases,
+        mechanisms=mechanisms,
+        folder=job.target,
+        confidential_notes=() if data is None else data.notes,
     )
 
 
-def _comparison(compare: str | PathLike[str], target: Path) -> Path:
-    folder = check_new_folder(compare)
-    here, there = folder.resolve(), target.resolve()
+def _published_before(job: _Job) -> Publication | None:
+    """What is left to do for a folder that these very releases are in; None for any other folder.
+
+    A run may have been stopped after the folder was in place and before the ledger said so, or
+    before its comparison was written.
+    """
+    if not job.target.is_dir() or job.target.is_symlink():
+        return None
+    if job.account is None and job.compare is None:
+        return None
+    try:
+        releases = {one.name: load(job.target / one.folder) for one in job.asked}
+        mechanisms = _mechanisms_of(job, releases)
+    except (SubspaceDPError, OSError):
+        return None
+    contexts = {name: release.design.context for name, release in releases.items()}
+    if contexts != _contexts(mechanisms):
+        return None
+    ids = [release.release_id for release in releases.values()]
+    paid = None if job.account is None else job.account.entry_for(ids)
+    waiting = paid is not None and paid.state is State.DRAWING
+    if (job.account is not None and paid is None) or (not waiting and job.compare is None):
+        return None
+    if job.dry_run:
+        return Publication(releases={}, mechanisms=mechanisms, folder=None)
+    job.tell(f"`{job.target}` is published already, and stays as it is")
+    if job.account is not None and paid is not None:
+        job.account.commit(paid, job.asked, ids, job.target)
+    if job.compare is not None:
+        with hold_place(job.compare) as comparison:
+            _compare(job, comparison, releases, _read_data(job))
+    return Publication(releases=releases, mechanisms=mechanisms, folder=job.target)
+
+
+def _compare(
+    job: _Job, comparison: HeldPlace, releases: Mapping[str, Release], data: _Data
+) -> None:
+    job.tell("comparing with the confidential counts")
+    folder = comparison.folder / COMPARISON
+    try:
+        folder.mkdir(PRIVATE)
+        write_comparison(releases, data.tables, folder)
+        comparison.put_in_place(folder, PRIVATE)
+    except (OSError, ReleaseError) as error:
+        reason = getattr(error, "strerror", None) or str(error).rstrip(".")
+        raise ReleaseError(
+            f"`{job.target}` is published, but the comparison could not be written: {reason}. The "
+            "same command writes it alone."
+        ) from None
+
+
+def _read_data(job: _Job) -> _Data:
+    """The designs and the confidential tables, with whatever public labels already refuse first."""
+    mechanisms: dict[str, Mechanism] = {}
+    for one in job.asked:
+        domain = public_domain(one.table)
+        if domain is not None:
+            mechanisms[one.name] = one.mechanism(domain)
+    check_publication_memory(job.asked, {name: m.design for name, m in mechanisms.items()})
+    tables: dict[str, Confidential] = {}
+    with open_data(job.specification) as source:
+        labels = found_labels(job.specification, source, job.tell)
+        for one in job.asked:
+            domain = public_domain(one.table, labels)
+            if domain is None:
+                raise InvariantError(f"The labels of table `{one.table.name}` are not known.")
+            if one.name not in mechanisms:
+                mechanisms[one.name] = one.mechanism(domain)
+                check_publication_memory([one], {one.name: mechanisms[one.name].design})
+            tables[one.name] = tabulate_release(one, domain, source, job.tell)
+    return _Data(mechanisms={one.name: mechanisms[one.name] for one in job.asked}, tables=tables)
+
+
+def _mechanisms_of(job: _Job, releases: Mapping[str, Release]) -> dict[str, Mechanism]:
+    """What the specification asks for, where labels that were read off the data are published."""
+    mechanisms = {}
+    for one in job.asked:
+        known = {axis.name: axis.labels for axis in releases[one.name].design.domain.axes}
+        domain = public_domain(one.table, known)
+        if domain is None:
+            raise ReleaseError(f"The release `{one.name}` does not have the axes asked for.")
+        mechanisms[one.name] = one.mechanism(domain)
+    return mechanisms
+
+
+def _contexts(mechanisms: Mapping[str, Mechanism]) -> dict[str, bytes]:
+    return {name: mechanism.design.context for name, mechanism in mechanisms.items()}
+
+
+def _other_begun(place: HeldPlace, whose: str) -> ReleaseError:
+    return ReleaseError(
+        f"A publication to `{place.target}`, {whose}, was begun and is not finished; run its "
+        f"command again to finish it at no cost, or remove `{place.folder}` to give it up with "
+        "what was paid."
+    )
+
+
+@contextmanager
+def _writing(target: Path) -> Iterator[None]:
+    """What the disk refuses, in one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise ReleaseError(f"Cannot write `{target}`: {error.strerror or error}.") from None
+
+
+@contextmanager
+def _saying_what_was_spent(job: _Job, place: HeldPlace) -> Iterator[None]:
+    """Whatever ends a run says what became of the money, as a note on the error."""
+    try:
+        yield
+    except BaseException as error:
+        words = _spent(job, place, stopped=not isinstance(error, Exception))
+        if words:
+            error.add_note(words)
+        raise
+
+
+def _spent(job: _Job, place: HeldPlace, *, stopped: bool) -> str:
+    if place.finished:
+        return f"`{job.target}` is published." if stopped else ""
+    if place.keep and place.entry is not None:
+        return (
+            f"Entry {place.entry} of account `{job.payer}` has paid, and nothing is lost: the same "
+            f"command finishes `{job.target}` at no cost."
+        )
+    if place.keep:
+        return f"What was begun is kept: the same command finishes `{job.target}`."
+    return "Nothing was spent." if stopped else ""
+
+
+def _telling(progress: Progress | None) -> Progress:
+    """A sentence that cannot be shown ends no run."""
+
+    def tell(sentence: str) -> None:
+        if progress is not None:
+            with suppress(OSError, ValueError):
+                progress(sentence)
+
+    return tell
+
+
+def _check_apart(comparison: Path, target: Path) -> None:
+    free_place(comparison)
+    here, there = comparison.resolve(), target.resolve()
     if here == there or here in there.parents or there in here.parents:
         raise ReleaseError(
             "The comparison is confidential and the release is public: neither folder can be in "
             "the other."
         )
-    return folder
 
 
 def _bound_note(
@@ -269,8 +529,3 @@ def _bound_note(
             "count all, so the cells of a held group are raised to meet its total, small ones too. "
             "A larger `records`, or holding less, keeps the cells closer."
         )
-
-
-def _target(specification: Specification, out: str | PathLike[str] | None) -> Path:
-    named = specification.document.publish.to or RELEASE
-    return check_new_folder(specification.folder / named if out is None else out)

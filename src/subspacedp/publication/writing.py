@@ -6,7 +6,7 @@ import csv
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,12 +19,12 @@ from subspacedp.publication.releases import Asked, bounded
 from subspacedp.publication.specification import Specification
 from subspacedp.release import (
     Release,
-    new_folder,
     sign_folder,
     write_files,
     write_margins,
 )
-from subspacedp.release.files import BIASED, margin_stem
+from subspacedp.release.files import BIASED, CERTIFICATE, CSV, PARQUET, margin_stem
+from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.signature import DIGESTS, SIGNATURE, write_digests
 from subspacedp.report import PublishedColumn, PublishedFile, ReportNotes, write_report
 from subspacedp.report.words import axes_words, figure_words
@@ -33,56 +33,73 @@ from subspacedp.tables import Margins
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-__all__ = ["BIASED", "publication_report", "write_publication"]
+__all__ = ["BIASED", "publication_report", "write_draw", "write_rest"]
 
 DICTIONARY = "dictionary.csv"
 NONE_FOUND = "No table without negative values was found that keeps the held figures."
 Progress = Callable[[str], None]
 
 
-def write_publication(
+def write_draw(asked: Sequence[Asked], releases: Mapping[str, Release], folder: Path) -> None:
+    """Write what was drawn, values and certificates: all else follows from it."""
+    for one in asked:
+        home = folder / one.folder
+        home.mkdir(exist_ok=True)
+        write_files(releases[one.name], home)
+
+
+def write_rest(
     specification: Specification,
     asked: Sequence[Asked],
     releases: Mapping[str, Release],
-    target: Path,
+    folder: Path,
     *,
     key: Ed25519PrivateKey | None,
     progress: Progress,
 ) -> None:
-    """Write everything to a new folder, complete or not at all."""
-    with new_folder(target) as scratch:
-        files: list[PublishedFile] = []
-        for one in asked:
-            progress(f"writing {one.name}")
-            folder = scratch / one.folder if one.folder else scratch
-            folder.mkdir(exist_ok=True)
-            files += _write_release(one, releases[one.name], folder)
-        progress("writing the report")
-        notes = _notes(specification, asked, releases, files, signed=key is not None)
-        files += [
-            PublishedFile(name="README.txt", holds="How to read these files, in plain text."),
-            PublishedFile(name=DICTIONARY, holds="Every column of every file, with its meaning."),
-        ]
-        files.append(
-            PublishedFile(
-                name=DIGESTS, holds="SHA-256 digests of all other files, for `subspacedp verify`."
-            )
-            if key is None
-            else PublishedFile(name=SIGNATURE, holds="An Ed25519 signature of all files.")
+    """Write what follows from a draw into its folder: margins, report, words, digests.
+
+    It can be repeated: whatever else an earlier attempt has left in the folder is removed first.
+    """
+    _remove_rest(asked, folder)
+    files: list[PublishedFile] = []
+    for one in asked:
+        progress(f"writing {one.name}")
+        files += _write_release(one, releases[one.name], folder / one.folder)
+    progress("writing the report")
+    notes = _notes(specification, asked, releases, files, signed=key is not None)
+    files += [
+        PublishedFile(name="README.txt", holds="How to read these files, in plain text."),
+        PublishedFile(name=DICTIONARY, holds="Every column of every file, with its meaning."),
+    ]
+    files.append(
+        PublishedFile(
+            name=DIGESTS, holds="SHA-256 digests of all other files, for `subspacedp verify`."
         )
-        _write_dictionary(files, releases, scratch / DICTIONARY)
-        (scratch / "README.txt").write_text(
-            readme(_title(specification), releases, files, signed=key is not None), "utf-8"
-        )
-        described = [_with_digest(file, scratch) for file in files]
-        page = write_report(
-            dict(releases), title=_title(specification), notes=notes, files=described
-        )
-        (scratch / "report.html").write_text(page, "utf-8")
-        if key is None:
-            write_digests(scratch)
-        else:
-            sign_folder(scratch, key)
+        if key is None
+        else PublishedFile(name=SIGNATURE, holds="An Ed25519 signature of all files.")
+    )
+    _write_dictionary(files, releases, folder / DICTIONARY)
+    (folder / "README.txt").write_text(
+        readme(_title(specification), releases, files, signed=key is not None), "utf-8"
+    )
+    described = [_with_digest(file, folder) for file in files]
+    page = write_report(dict(releases), title=_title(specification), notes=notes, files=described)
+    (folder / "report.html").write_text(page, "utf-8")
+    if key is None:
+        write_digests(folder)
+    else:
+        sign_folder(folder, key)
+
+
+def _remove_rest(asked: Sequence[Asked], folder: Path) -> None:
+    drawn = {folder / one.folder / name for one in asked for name in (PARQUET, CSV, CERTIFICATE)}
+    for path in sorted(folder.rglob("*"), reverse=True):  # what is in a folder before the folder
+        if path.is_dir() and not path.is_symlink():
+            if not any(path in kept.parents for kept in drawn):
+                path.rmdir()
+        elif path not in drawn:
+            path.unlink()
 
 
 def publication_report(
@@ -93,7 +110,6 @@ def publication_report(
 
 
 def _write_release(asked: Asked, release: Release, folder: Path) -> list[PublishedFile]:
-    write_files(release, folder)
     prefix = _prefix(asked)
     what = asked.name if asked.folder else "every cell"
     if asked.margins_alone:
@@ -125,6 +141,13 @@ def _write_release(asked: Asked, release: Release, folder: Path) -> list[Publish
             # The noise decided that there is none; refusing now would invite another try.
             (folder / f"{BIASED}.txt").write_text(NONE_FOUND, "utf-8")
             out.append(PublishedFile(name=f"{prefix}{BIASED}.txt", holds=NONE_FOUND))
+    if asked.folder:  # so that it can be verified by itself
+        write_digests(folder)
+        out.append(
+            PublishedFile(
+                name=f"{prefix}{DIGESTS}", holds="SHA-256 digests of this folder's files."
+            )
+        )
     return out
 
 
@@ -134,15 +157,12 @@ def _prefix(asked: Asked) -> str:
 
 
 def _write_biased(release: Release, folder: Path, prefix: str) -> PublishedFile:
-    import pyarrow as pa
-    import pyarrow.csv
-
-    columns: dict[str, Any] = {
-        **release.design.query.columns(),
-        "non_negative_biased": biased_non_negative(release).ravel(),
-        "unbiased_value": np.asarray(release.values).ravel(),
+    numbers = {
+        "non_negative_biased": biased_non_negative(release),
+        "unbiased_value": np.asarray(release.values),
     }
-    pyarrow.csv.write_csv(pa.table(columns), folder / f"{BIASED}.csv")
+    labels = LabelColumns.of_query(release.design.query)
+    write_rows(labels, numbers, csv=folder / f"{BIASED}.csv")
     return PublishedFile(
         name=f"{prefix}{BIASED}.csv",
         holds="BIASED: the nearest table without negative values; no standard errors apply to it.",
@@ -202,12 +222,13 @@ def _with_digest(file: PublishedFile, folder: Path) -> PublishedFile:
     path = folder / file.name
     if not path.is_file():
         return file
-    content = path.read_bytes()
+    with path.open("rb") as content:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
     return PublishedFile(
         name=file.name,
         holds=file.holds,
-        size=len(content),
-        sha256=hashlib.sha256(content).hexdigest(),
+        size=path.stat().st_size,
+        sha256=digest,
         columns=file.columns,
     )
 

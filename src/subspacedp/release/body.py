@@ -30,6 +30,7 @@ from subspacedp.privacy import PureDP
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.release.changes import changes
 from subspacedp.release.strategy import Strategy
+from subspacedp.stated import stated_fraction
 from subspacedp.subspace import Digits
 from subspacedp.subspace.groups import HeldGroups
 from subspacedp.tables import Cells, Sensitivity
@@ -145,7 +146,9 @@ class BodyStrategy(Strategy):
             fits = set(body.widths) == {Fraction(1)} and body.entries == query.size
             held = fits and within * relation.records >= query.sensitivity(relation).l1
         elif isinstance(body, Exchanges):
+            # Digits have the total of what is measured, which a bound on records makes another one.
             fits = isinstance(query, Cells) and body.cells == query.size
+            fits = fits and (design.decimals is None or not design.capped)
             held = fits and design.space.rank == 1 and relation.keeps_total and within >= 1
             held = held and HeldGroups.of(design.held).sizes == (body.cells,)
         else:
@@ -154,6 +157,8 @@ class BodyStrategy(Strategy):
             held = held and within >= relation.persons
         if not held:
             raise ReleaseError(TOO_SMALL)
+        if design.decimals is not None and not isinstance(body, Exchanges):
+            raise ReleaseError("Only whole counts whose noise adds up to zero have digits.")
 
     def as_dict(self) -> dict[str, Any]:
         """The body, how it holds what a record does, and the price."""
@@ -172,16 +177,14 @@ class BodyStrategy(Strategy):
         if design.mechanism != "knorm":
             raise ReleaseError("a norm body belongs to the k-norm mechanism.")
         own, bound, price = data["own"], data["bound"], data["price"]
-        try:
-            within = Fraction(str(data["within"]))
-        except (ValueError, ZeroDivisionError):
-            within = Fraction(0)
+        within = stated_fraction(data["within"])
         usable = isinstance(own, bool) and isinstance(bound, bool) and isinstance(price, float)
         if not usable or not math.isfinite(price) or price <= 0 or within <= 0:
             raise ReleaseError("what is said of its norm body is out of range.")
         if own and (not 1 <= within <= 1 + OWN or price != 1.0 or bound):
             raise ReleaseError("the sensitivity body itself has no price.")
-        body = as_body(data)
+        basis = design.basis
+        body = as_body(data, design.query.size if basis is None else len(basis.weights))
         if own and isinstance(body, Ellipsoid) and body.dimension > 1:
             raise ReleaseError("an ellipsoid is no hull of what records change.")
         made = cls(fitted=Fit(body=body, own=own, within=within, price=price, bound=bound))

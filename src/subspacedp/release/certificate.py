@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.noise import QUANTILE_BOUND, RoundedGaussian, uses_float_quantile
+from subspacedp.release.design import design_digest
 from subspacedp.release.optimality import moved_alike
 from subspacedp.release.verify import SEEDED
 from subspacedp.subspace import GeneralNullSpace
@@ -56,6 +57,7 @@ def certificate_text(data: Any, indent: int = 0) -> str:
 def certificate(release: Release) -> dict[str, Any]:
     """What a release promises, on what terms, and what it does not promise."""
     design, guarantee = release.design, release.guarantee
+    stated = design.as_dict()
     return {
         "format": FORMAT,
         "software": {"name": "subspacedp", "version": release.version},
@@ -75,7 +77,8 @@ def certificate(release: Release) -> dict[str, Any]:
             if release.distributed is not None
             else {}
         ),
-        "design": design.as_dict(),
+        "design": stated,
+        "design_sha256": design_digest(stated),
         "guarantee": {
             "kind": guarantee.kind,
             "name": guarantee.name,
@@ -105,7 +108,7 @@ def certificate(release: Release) -> dict[str, Any]:
             "type": "int64" if release.values.dtype.kind == "i" else "float64",
             "exactness": _exactness(release),
             "sha256": values_digest(release.values),
-            "expected_squared_error": _number_or_none(design.expected_error().total),
+            "expected_squared_error": _number_or_none(design.stated_error),
         },
     }
 
@@ -133,7 +136,7 @@ def _rests_on(release: Release) -> str:
             "sums; that it does not is not proven."
         )
     steps = (
-        int(design.on_margins.denominators.max())
+        int(design.on_margins.distinct[-1])
         if design.mechanism == "extended" and design.basis is None
         else 1
     )

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from subspacedp.errors import ReleaseError
 from subspacedp.subspace import BasisStrategy
 from subspacedp.tables import Neighbours, Query
+from subspacedp.tables.queries import used_columns
 
 __all__ = ["changes", "measured_columns"]
 
@@ -23,7 +24,7 @@ def measured_columns(basis: BasisStrategy, query: Query) -> ObjectArray:
             "The k-norm mechanism needs to know what a record adds to the answers; a query of "
             "which only the sensitivity is declared has no such columns."
         )
-    records = query.contributions
+    records = used_columns(query.contributions)
     largest = int(np.abs(basis.weights).sum(axis=1).max()) * int(abs(records).max())
     if largest < 2**62:
         rows = np.unique(np.asarray(basis.weights @ records).T, axis=0).tolist()

@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ from subspacedp.tables import Axis, Cells, Domain, LocalEntries, Neighbours, Que
 MAX_DECIMALS = 12
 LONG = 1 << 18  # labels of an axis beyond which its digest stands for it in keys
 
-__all__ = ["MAX_DECIMALS", "Design", "ExpectedError", "calibrated_law"]
+__all__ = ["MAX_DECIMALS", "Design", "ExpectedError", "calibrated_law", "design_digest"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,19 +187,28 @@ class Design:
             return self.strategy.noise(self)
         if self.basis is not None:
             return BasisNoise(law=self.law, unit=float(self.unit), strategy=self.basis)
-        grids = self.on_margins.denominators if self.mechanism == "extended" else None
         return NoiseModel(
             law=self.law if self.declared is None else self.declared,
             unit=float(self.unit),
             space=self.space,
             digits=self.digits,
-            denominators=grids,
+            grids=self.on_margins if self.mechanism == "extended" else None,
         )
 
     def expected_error(self) -> ExpectedError:
         """The mean squared error in total and cell by cell; no data needed."""
         per_cell = self.noise.cell_variance()
         return ExpectedError(total=float(per_cell.sum()), per_cell=per_cell)
+
+    @cached_property
+    def stated_error(self) -> float:
+        """The total of `expected_error`, to the last bit: what certificates state."""
+        return self.expected_error().total
+
+    def total_error(self) -> float:
+        """The mean squared error in total, to rounding error: from kinds of cells, where known."""
+        total = self.noise.total_variance()
+        return self.expected_error().total if total is None else total
 
     def optimality(self) -> Optimality:
         """How near the error is to that of the best Gaussian noise, with a proof."""
@@ -211,7 +220,7 @@ class Design:
 
         if weights is None:
             return Accuracy(
-                figures=cell_figures(self), held=str(self.held), names=self.query.columns()
+                figures=cell_figures(self), held=str(self.held), labels=self.query.columns
             )
         figures = weighted_figures(self, checked_weights(weights, self.query.shape))
         return Accuracy(figures=figures, held=str(self.held))
@@ -229,7 +238,7 @@ class Design:
         return Accuracy(
             figures=margin_figures(self, margin),
             held=str(self.held),
-            names=margin_names(margin),
+            labels=partial(margin_names, margin),
             shape=kept_shape(margin),
         )
 
@@ -270,6 +279,12 @@ class Design:
             f"{self.mechanism} mechanism on {self.query!r}, held: {self.held}, {self.budget}, "
             f"{self.neighbours.name}, {digits}"
         )
+
+
+def design_digest(design: Any) -> str:
+    """SHA-256 of a design's plain data as JSON with sorted keys and no spaces."""
+    text = json.dumps(design, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def axis_digest(axis: Axis) -> str:

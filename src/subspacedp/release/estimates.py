@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -11,12 +12,23 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.release.figures import Figures, GroupTotals
+from subspacedp.release.figures import EachApart, Figures, GroupTotals
 from subspacedp.tables.frames import frame_from_columns
 
-__all__ = ["Accuracy", "Estimate", "check_level"]
+__all__ = ["Accuracy", "Estimate", "check_level", "normal_margin"]
 
 FloatArray = npt.NDArray[np.float64]
+
+
+def normal_margin(stderr: float, level: float) -> float:
+    """The usual approximation: 1.96 standard errors for 95 %, and its like."""
+    return _normal_factor(1 - level) * stderr
+
+
+def _normal_factor(alpha: float) -> float:
+    from scipy.special import ndtri
+
+    return -float(ndtri(alpha / 2))
 
 
 def check_level(level: float) -> float:
@@ -42,8 +54,13 @@ class Accuracy:
 
     figures: Figures
     held: str
-    names: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    labels: Callable[[], dict[str, npt.NDArray[Any]]] = dict  # made when asked for: one a figure
     shape: tuple[int, ...] | None = None  # of the figures, if not that of the family
+
+    @property
+    def names(self) -> dict[str, npt.NDArray[Any]]:
+        """The labels of every figure, one column a level."""
+        return self.labels()
 
     @cached_property
     def _stderr(self) -> FloatArray:
@@ -94,22 +111,38 @@ class Accuracy:
         loose = self._stderr > 0
         if simultaneous:
             alpha /= max(1, int(np.count_nonzero(loose)))
-        out = np.zeros(self._stderr.shape)
         if method == "normal":
-            from scipy.special import ndtri
-
-            return _plain(-float(ndtri(alpha / 2)) * self._stderr)
+            return _plain(_normal_factor(alpha) * self._stderr)
         if not np.all(np.isfinite(self._stderr)):
             raise ReleaseError(
                 "The noise of this release was declared without a variance, so nothing can be "
                 "said about its errors."
             )
+        out = np.zeros(self._stderr.shape)
         classes = self._classes()
         distinct, member = np.unique(classes[loose], return_inverse=True)
         margins = np.array([self.figures.law(int(k)).margin_of_error(alpha) for k in distinct])
         if distinct.size:
             out[loose] = margins[member.reshape(-1)]
         return _plain(out)
+
+    def largest_margin_of_error(self, level: float = 0.95, *, simultaneous: bool = False) -> float:
+        """The largest `margin_of_error` of all figures, from their kinds; 0 if all are fixed."""
+        alpha = 1 - check_level(level)
+        if isinstance(self.figures, EachApart):
+            self.figures.classes()  # refuses too many
+        number = 0
+        laws: set[int] = set()
+        for kinds in self.figures.kinds():
+            loose = kinds.variance > 0
+            number += int(kinds.number[loose].sum())
+            if kinds.law is None:
+                laws.update(self._classes()[self._stderr > 0].tolist())
+            else:
+                laws.update(np.unique(kinds.law[loose]).tolist())
+        if simultaneous:
+            alpha /= max(1, number)
+        return max((self.figures.law(law).margin_of_error(alpha) for law in laws), default=0.0)
 
     def methods(self) -> set[str]:
         """How the margins of error are found: exact, smeared, conservative, Chebyshev, fixed."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,16 @@ import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
 from subspacedp.noise import JointNoise, NoiseModel, SumLaw
-from subspacedp.subspace import DigitPlan, GroupProfiles, corner_counts
+from subspacedp.subspace import (
+    CellKinds,
+    DigitPlan,
+    GroupProfiles,
+    Kinds,
+    MarginNullSpace,
+    TotalKinds,
+    corner_counts,
+    figure_kinds,
+)
 from subspacedp.tables import Margin
 
 __all__ = ["EachApart", "Figures", "GroupTotals", "MarginFigures"]
@@ -22,6 +31,7 @@ FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 
 MOST_APART = 20_000
+MOST_WORK = 1 << 24  # figures × cells, where the law of each is a sweep over the table
 
 
 class Figures(ABC):
@@ -45,6 +55,11 @@ class Figures(ABC):
     @abstractmethod
     def law(self, number: int) -> SumLaw:
         """The error law of a class."""
+
+    def kinds(self) -> Iterator[Kinds]:
+        """Variance, number and class of the figures, those alike together where that is known."""
+        variance = self.variance().reshape(-1)
+        yield Kinds(variance, np.ones(variance.size, np.int64), self.classes().reshape(-1))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -74,9 +89,40 @@ class EachApart(Figures):
             )
         return np.arange(number).reshape(self.shape)
 
+    def kinds(self) -> Iterator[Kinds]:
+        """Each by itself, however many."""
+        variance = self.variance().reshape(-1)
+        yield Kinds(variance, np.ones(variance.size, np.int64), np.arange(variance.size))
+
     def law(self, number: int) -> SumLaw:
         """By its weights."""
         return self.noise.law_of(self.weights(number))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TotalsApart(EachApart):
+    """The totals of a margin's groups where margins are held and cells have noise of several laws.
+
+    Variances have closed forms all the same: the cell with most stands for all.
+    """
+
+    noise: NoiseModel
+    profiles: GroupProfiles = field(kw_only=True)
+
+    def variance(self) -> FloatArray:
+        """Var(e₁)·|Π_N 1_G|²."""
+        if self.profiles.margin == self.profiles.space.domain.cells:
+            return self.noise.cell_variance()
+        return self.profiles.squared() * self.noise.each
+
+    def kinds(self) -> Iterator[Kinds]:
+        """By sizes of containing groups, where laws one by one would take too long."""
+        numbers = self.profiles.numbers().reshape(-1)
+        if int(numbers.sum()) * self.profiles.space.size <= MOST_WORK:
+            yield from super().kinds()
+            return
+        variance = self.profiles.squared_of_classes.reshape(-1) * self.noise.each
+        yield Kinds(variance, numbers, None)
 
 
 class MarginFigures(Figures):
@@ -130,8 +176,29 @@ class GroupTotals(MarginFigures):
         """Equal sizes of all containing groups, and equally many coins."""
         return np.asarray(self.profiles.classes() * self._most_coins + self._coins)
 
+    def kinds(self) -> Iterator[Kinds]:
+        """By sizes of containing groups and numbers of coins: no array of all figures is made."""
+        if self._kinds is not None:
+            yield from self._kinds.kinds(self.noise.each, self._most_coins)
+            return
+        profiles = self.profiles
+        variance = profiles.squared_of_classes.reshape(-1) * self.noise.each
+        yield Kinds(variance, profiles.numbers().reshape(-1), np.arange(variance.size))
+
+    @cached_property
+    def _kinds(self) -> CellKinds | TotalKinds | None:
+        """None where no coins are thrown, or for totals that are all held."""
+        digits = self.noise.digits
+        if not isinstance(digits, DigitPlan) or not digits.needed:
+            return None
+        if not self.profiles.squared_of_classes.any():
+            return None
+        return figure_kinds(digits, self.profiles)
+
     @cached_property
     def _most_coins(self) -> int:
+        if self._kinds is not None:
+            return self._kinds.most_coins() + 1
         return int(self._coins.max(initial=0)) + 1
 
     def law(self, number: int) -> SumLaw:
@@ -162,7 +229,7 @@ def rows_apart(noise: JointNoise, rows: npt.NDArray[Any], shape: tuple[int, ...]
 
 
 def groups_apart(noise: JointNoise, margin: Margin) -> EachApart:
-    """The totals of a margin's groups for invariants without structure."""
+    """The totals of a margin's groups, each with a law of its own."""
 
     def weights(i: int) -> FloatArray:
         groups = np.zeros(margin.shape)
@@ -170,4 +237,7 @@ def groups_apart(noise: JointNoise, margin: Margin) -> EachApart:
         shape = tuple(len(axis) for axis in margin.axes)
         return np.array(np.broadcast_to(margin.spread(groups), shape))
 
+    if isinstance(noise, NoiseModel) and isinstance(noise.space, MarginNullSpace):
+        profiles = GroupProfiles(noise.space, margin)
+        return TotalsApart(noise, margin.shape, weights, profiles=profiles)
     return EachApart(noise, margin.shape, weights)

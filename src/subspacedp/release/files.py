@@ -1,11 +1,8 @@
-"""A release on disk: `values.parquet`, `values.csv` and `certificate.json`, all or nothing."""
+"""A release on disk: values in Parquet and CSV, certificate and digests, all or nothing."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import re
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -13,17 +10,30 @@ from typing import Any
 
 import numpy as np
 
-from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
+from subspacedp.errors import AlteredError, ReleaseError
 from subspacedp.release.certificate import FORMAT, certificate_text, values_digest
 from subspacedp.release.design import Design
 from subspacedp.release.folders import new_folder
+from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.provenance import Distributed
 from subspacedp.release.rebuild import held_values, rebuild_design
 from subspacedp.release.release import Release
-from subspacedp.release.signature import DIGESTS, SIGNATURE, check_digests, check_signature
-from subspacedp.release.verify import Check, Verification, verify_release
+from subspacedp.release.signature import write_digests
+from subspacedp.release.verify import verify_release
+from subspacedp.stated import read_json
 
-__all__ = ["load", "save", "verify_folder", "write_files", "write_margins"]
+__all__ = [
+    "is_stored",
+    "load",
+    "margin_stem",
+    "read_certificate",
+    "read_parquet",
+    "read_release",
+    "same_column",
+    "save",
+    "write_files",
+    "write_margins",
+]
 
 CERTIFICATE, PARQUET, CSV = "certificate.json", "values.parquet", "values.csv"
 MARGINS = "margins"
@@ -47,16 +57,14 @@ def save(release: Release, folder: str | PathLike[str]) -> None:
     """
     with new_folder(folder) as scratch:
         write_files(release, scratch)
+        write_digests(scratch)
 
 
 def write_files(release: Release, folder: Path) -> None:
     """Write values and certificate into a folder that exists."""
-    import pyarrow.csv
-    import pyarrow.parquet
-
-    table = _arrow_table(release)
-    pyarrow.parquet.write_table(table, folder / PARQUET)
-    pyarrow.csv.write_csv(table, folder / CSV)
+    numbers = {"value": release.values, "stderr": release.stderr()}
+    labels = LabelColumns.of_query(release.design.query)
+    write_rows(labels, numbers, csv=folder / CSV, parquet=folder / PARQUET)
     text = certificate_text(release.certificate())
     (folder / CERTIFICATE).write_text(text + "\n", "utf-8")
 
@@ -68,10 +76,10 @@ def load(folder: str | PathLike[str]) -> Release:
     altered is found.
     """
     source = Path(folder)
-    release, table = _read(source)
+    release, table = read_release(source)
     _check_essentials(release, source)
     stated = table["stderr"].to_numpy() if "stderr" in table.column_names else None
-    if stated is None or not _same("stderr", release.stderr().ravel(), stated):
+    if stated is None or not same_column("stderr", release.stderr().ravel(), stated):
         raise AlteredError(
             f"The standard errors in `{source / PARQUET}` do not follow from its certificate."
         )
@@ -85,7 +93,11 @@ def _check_essentials(release: Release, source: Path) -> None:
         raise AlteredError(
             f"`{source}` was altered: {failed.name} does not hold ({failed.detail})."
         )
-    stated, fresh = _read_certificate(source), json.loads(json.dumps(release.certificate()))
+    stated, fresh = read_certificate(source), json.loads(json.dumps(release.certificate()))
+    if stated.get("design_sha256", fresh["design_sha256"]) != fresh["design_sha256"]:
+        raise AlteredError(
+            f"`{source / CERTIFICATE}` was altered: its design is not the one it was made for."
+        )
     try:
         for part, keys in ESSENTIAL.items():
             for key in keys:
@@ -98,10 +110,15 @@ def _check_essentials(release: Release, source: Path) -> None:
         raise ReleaseError(f"`{source / CERTIFICATE}` is not usable: a part is missing.") from None
 
 
-def _read(source: Path) -> tuple[Release, Any]:
-    data = _read_certificate(source)
-    design = rebuild_design(data["design"])
-    table = _read_parquet(source)
+def read_release(source: Path) -> tuple[Release, Any]:
+    """A release and its Parquet table, if the values are the ones the certificate was made for."""
+    data = read_certificate(source)
+    if is_stored(data):
+        raise ReleaseError(
+            f"The values of `{source}` stay on disk; read it with `distributed.load_stream`."
+        )
+    table = read_parquet(source)
+    design = rebuild_design(data["design"], answers=table.num_rows)
     _check_rows(table, design)
     values = table["value"].to_numpy().reshape(design.query.shape).copy()
     release = _release(data, design, values)
@@ -112,9 +129,9 @@ def _read(source: Path) -> tuple[Release, Any]:
     return release, table
 
 
-def _digest(source: Path) -> str:
-    """SHA-256 of the certificate: what to compare with what its publisher says."""
-    return hashlib.sha256((source / CERTIFICATE).read_bytes()).hexdigest()
+def is_stored(data: dict[str, Any]) -> bool:
+    """Whether a certificate says that the values are in a store, to be read block by block."""
+    return isinstance(data["values"], dict) and "store" in data["values"]
 
 
 def _stated_digest(data: dict[str, Any]) -> str:
@@ -122,59 +139,6 @@ def _stated_digest(data: dict[str, Any]) -> str:
         return str(data["values"]["sha256"])
     except (KeyError, TypeError):
         raise ReleaseError("The certificate is not usable: it states no digest.") from None
-
-
-def verify_folder(
-    folder: str | PathLike[str], *, public_key: str | PathLike[str] | None = None
-) -> Verification:
-    """All checks of a release on disk: its files, its certificate, and the release itself.
-
-    A folder that holds several releases is checked table by table. A signature is checked where
-    there is one; with `public_key` (a PEM file) there must be one, by that key. So are the digests
-    of all files, which a publication without a signature has.
-    """
-    source = Path(folder)
-    signed = []
-    if public_key is not None or (source / SIGNATURE).is_file():
-        signed.append(check_signature(source, public_key))
-    if os.path.lexists(source / DIGESTS):
-        signed.append(check_digests(source))
-    inner = sorted(p.parent for p in source.glob(f"*/{CERTIFICATE}"))
-    if inner and not (source / CERTIFICATE).exists():
-        found = [(path.name, _verify_one(path)) for path in inner]
-        return Verification(
-            (
-                *signed,
-                *(
-                    Check(f"{name}: {c.name}", c.ok, c.detail)
-                    for name, v in found
-                    for c in v.checks
-                ),
-            ),
-            next((v.stamp for _, v in found if v.stamp), ""),
-        )
-    own = _verify_one(source)
-    return Verification((*signed, *own.checks), own.stamp)
-
-
-def _verify_one(source: Path) -> Verification:
-    data = _read_certificate(source)
-    try:
-        release, _ = _read(source)
-    except AlteredError as error:
-        return Verification((Check("files belong together", False, str(error)),))
-    own = verify_release(release)
-    return Verification(
-        (
-            Check("files belong together", True, f"by {CERTIFICATE} {_digest(source)[:16]}…"),
-            *_check_tables(release, source),
-            *_check_margins(release, source),
-            *_check_biased(release, source),
-            _check_restated(release, data),
-            *own.checks,
-        ),
-        own.stamp,
-    )
 
 
 def margin_stem(names: Sequence[str]) -> str:
@@ -212,94 +176,14 @@ def write_margins(release: Release, margins: Sequence[Sequence[str]], folder: Pa
     return written
 
 
-def _check_margins(release: Release, source: Path) -> list[Check]:
-    """Margins beside the values must follow from them."""
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.parquet
-
-    checks = []
-    stems = {path.with_suffix("") for path in (source / MARGINS).glob("*.*")}
-    for path in sorted(
-        Path(f"{stem}{suffix}") for stem in stems for suffix in (".csv", ".parquet")
-    ):
-        name = f"{MARGINS}/{path.name}"
-        try:
-            names = pyarrow.parquet.read_schema(path.with_suffix(".parquet")).names
-            levels = [c for c in names if c not in ("value", "stderr", "lower", "upper")]
-            wanted = {c: np.asarray(v) for c, v in release.margin(*levels).columns(LEVEL).items()}
-            if path.suffix == ".csv":
-                types = {c: pa.array(column[:1]).type for c, column in wanted.items()}
-                options = pyarrow.csv.ConvertOptions(column_types=types)
-                table = pyarrow.csv.read_csv(path, convert_options=options)
-            else:
-                table = pyarrow.parquet.read_table(path)
-            different = [c for c in wanted if not _close(wanted[c], table[c].to_numpy())]
-            different += [c for c in table.column_names if c not in wanted]
-        except (OSError, KeyError, pa.ArrowException, SubspaceDPError):
-            checks.append(Check(name, False, "is not a margin of this release"))
-            continue
-        detail = f"column `{different[0]}` differs" if different else f"{table.num_rows:,} rows"
-        checks.append(Check(name, not different, detail))
-    return checks
-
-
-def _check_biased(release: Release, source: Path) -> list[Check]:
-    """A biased table beside the values has their labels, states them, and is not negative."""
-    import pyarrow as pa
-    import pyarrow.csv
-
-    path = source / f"{BIASED}.csv"
-    if not os.path.lexists(path):
-        return []
-    wanted = {name: np.asarray(column) for name, column in release.design.query.columns().items()}
-    wanted["unbiased_value"] = release.values.ravel()
-    types = {name: pa.array(column[:1]).type for name, column in wanted.items()}
-    options = pyarrow.csv.ConvertOptions(
-        column_types={**types, "non_negative_biased": pa.float64()}
-    )
+def read_certificate(source: Path) -> dict[str, Any]:
+    """The certificate of a folder as plain data, with the parts that every certificate has."""
     try:
-        table = pyarrow.csv.read_csv(path, convert_options=options)
-        different = [c for c in wanted if not np.array_equal(wanted[c], table[c].to_numpy())]
-        if not np.all(table["non_negative_biased"].to_numpy() >= 0):
-            different.append("non_negative_biased")
-    except (OSError, KeyError, pa.ArrowException):
-        return [Check(path.name, False, "cannot be read as a table of this release")]
-    detail = f"column `{different[0]}` differs" if different else f"{table.num_rows:,} rows"
-    return [Check(path.name, not different, detail)]
-
-
-def _close(wanted: Any, found: Any) -> bool:
-    if wanted.shape != found.shape or wanted.dtype.kind not in "iuf":
-        return bool(np.array_equal(wanted, found))
-    return bool(np.allclose(wanted, found, rtol=1e-9, atol=1e-9, equal_nan=True))
-
-
-def _arrow_table(release: Release) -> Any:
-    """Labels are dictionary-encoded: one copy of each in the file, whatever the table's size."""
-    import pyarrow as pa
-
-    columns: dict[str, Any] = {
-        name: pa.array(column).dictionary_encode()
-        for name, column in release.design.query.columns().items()
-    }
-    columns["value"] = pa.array(release.values.ravel())
-    columns["stderr"] = pa.array(release.stderr().ravel())
-    return pa.table(columns)
-
-
-def _read_certificate(source: Path) -> dict[str, Any]:
-    try:
-        text = (source / CERTIFICATE).read_text("utf-8")
-        data = json.loads(text, object_pairs_hook=_distinct_keys)
+        data = read_json(source / CERTIFICATE)
     except FileNotFoundError:
         raise ReleaseError(f"`{source}` has no {CERTIFICATE}; it is not a release.") from None
     except OSError as error:
         raise ReleaseError(f"Cannot read `{source / CERTIFICATE}`: {error.strerror}.") from None
-    except ValueError:
-        raise ReleaseError(
-            f"`{source / CERTIFICATE}` is not valid JSON with distinct keys."
-        ) from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ReleaseError(f"`{source / CERTIFICATE}` is not a certificate this version can read.")
     missing = {"design", "values", "invariants", "software", "release_id"} - set(data)
@@ -308,22 +192,18 @@ def _read_certificate(source: Path) -> dict[str, Any]:
     return data
 
 
-def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """JSON lets a key come twice, and readers differ on which one counts."""
-    if len({key for key, _ in pairs}) != len(pairs):
-        raise ValueError("a key comes twice")
-    return dict(pairs)
-
-
-def _read_parquet(source: Path) -> Any:
+def read_parquet(source: Path) -> Any:
+    """The table of values of a folder."""
     import pyarrow as pa
     import pyarrow.parquet
 
     try:
-        return pyarrow.parquet.read_table(source / PARQUET)
+        table = pyarrow.parquet.read_table(source / PARQUET)
+        _ = table.column_names  # may not be text
+        return table
     except FileNotFoundError:
         raise ReleaseError(f"`{source}` has no {PARQUET}.") from None
-    except (OSError, pa.ArrowException):
+    except (OSError, ValueError, pa.ArrowException):
         raise ReleaseError(f"`{source / PARQUET}` is not a readable Parquet file.") from None
 
 
@@ -361,46 +241,13 @@ def _release(data: dict[str, Any], design: Design, values: Any) -> Release:
         ) from None
 
 
-def _check_tables(release: Release, source: Path) -> list[Check]:
-    """Both files say the same as the release: labels, levels, values, standard errors."""
-    import pyarrow as pa
-    import pyarrow.csv
-
-    wanted = {name: np.asarray(column) for name, column in release.columns().items()}
-    types = {name: pa.array(column[:1]).type for name, column in wanted.items()}
-    options = pyarrow.csv.ConvertOptions(column_types=types)
-    checks = []
-    for name in (PARQUET, CSV):
-        try:
-            if name == PARQUET:
-                table = _read_parquet(source)
-            else:
-                table = pyarrow.csv.read_csv(source / CSV, convert_options=options)
-            different = [c for c in wanted if not _same(c, wanted[c], table[c].to_numpy())]
-            different += [c for c in table.column_names if c not in wanted]
-        except (OSError, KeyError, pa.ArrowException):
-            checks.append(Check(name, False, "cannot be read as the table of this release"))
-            continue
-        detail = f"column `{different[0]}` differs" if different else f"{table.num_rows:,} rows"
-        checks.append(Check(name, not different, detail))
-    return checks
-
-
-def _same(column: str, wanted: Any, found: Any) -> bool:
+def same_column(column: str, wanted: Any, found: Any) -> bool:
+    """Whether a column is the wanted one: exactly, but for the last bits of standard errors."""
     if wanted.shape != found.shape:
         return False
+    numbers = {wanted.dtype.kind, found.dtype.kind} & set("iuf")
+    if numbers and wanted.dtype.kind != found.dtype.kind:
+        return False  # float64 does not tell whole numbers beyond 2**53 apart
     if column == "stderr":  # standard errors may differ in the last bit between machines
         return bool(np.allclose(wanted, found, rtol=1e-9, atol=0.0, equal_nan=True))
     return bool(np.array_equal(wanted, found))
-
-
-def _check_restated(release: Release, data: dict[str, Any]) -> Check:
-    """Everything the certificate says follows from its design: derive it again and compare."""
-    name = "the certificate follows from its design"
-    fresh = json.loads(json.dumps(release.certificate()))
-    for key in [*fresh, *data]:
-        if key not in fresh or key not in data or fresh[key] != data[key]:
-            return Check(name, False, f"`{key}` is not what the design implies")
-    if not re.fullmatch("[0-9a-f]{32}", release.release_id):
-        return Check(name, False, "`release_id` is not one")
-    return Check(name, True, "guarantee, noise law and stated error derived again, all equal")

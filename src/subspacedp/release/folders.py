@@ -11,8 +11,9 @@ from os import PathLike
 from pathlib import Path
 
 from subspacedp.errors import ReleaseError
+from subspacedp.release.durable import set_modes, sync_folder, sync_tree
 
-__all__ = ["check_new_folder", "check_room", "new_folder"]
+__all__ = ["check_new_folder", "check_room", "free_place", "missing_folders", "new_folder"]
 
 
 def check_new_folder(folder: str | PathLike[str]) -> Path:
@@ -21,7 +22,7 @@ def check_new_folder(folder: str | PathLike[str]) -> Path:
     A folder is made beside its place and taken away again, so that whatever forbids writing there
     is found.
     """
-    target = _checked(folder)
+    target = free_place(folder)
     made, scratch = _scratch(target)
     _clear(scratch, made)
     return target
@@ -54,16 +55,20 @@ def check_room(needed: Mapping[Path, int]) -> None:
             )
 
 
-def _checked(folder: str | PathLike[str]) -> Path:
+def free_place(folder: str | PathLike[str]) -> Path:
+    """The folder as a path, if nothing has its place and what leads to it may be written to."""
     target = Path(folder)
     try:
         if "\0" in str(target):
             raise ValueError("a path has no NUL")
+        if not _is_text(target):
+            raise ValueError("its path has bytes that are no text in UTF-8")
         taken = os.path.lexists(target)
-        missing = _missing(target)
+        missing = missing_folders(target)
         broken = next((path for path in missing if os.path.lexists(path)), None)
     except (OSError, ValueError) as error:
-        raise ReleaseError(f"No folder can be named `{target.name[:40]}`: {error}.") from None
+        name = target.name[:40].encode("utf-8", "backslashreplace").decode()
+        raise ReleaseError(f"No folder can be named `{name}`: {error}.") from None
     if taken:
         raise ReleaseError(f"The folder `{target}` exists already; a release never overwrites one.")
     if broken is not None:
@@ -78,14 +83,23 @@ def _checked(folder: str | PathLike[str]) -> Path:
     return target
 
 
-def _missing(target: Path) -> list[Path]:
+def _is_text(target: Path) -> bool:
+    """Whether the path can be handed to what writes Parquet, and noted in a ledger."""
+    try:
+        str(target.absolute()).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def missing_folders(target: Path) -> list[Path]:
     """The folders on the way that do not exist, the nearest one first."""
     return [path for path in target.absolute().parents if not path.exists()]
 
 
 def _scratch(target: Path) -> tuple[list[Path], Path]:
     """A new folder beside the target that its owner alone can read, and what was made for it."""
-    made = _missing(target)
+    made = missing_folders(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         return made, Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
@@ -110,14 +124,19 @@ def new_folder(folder: str | PathLike[str], *, mode: int = 0o755) -> Iterator[Pa
     ----------
     1. The folder appears complete or not at all, and an existing one is never touched.
     2. Until it is in place only its owner can read it; after an error nothing is left.
+    3. Afterwards it has the given mode, and its files the same without leave to execute, whatever
+       the umask; it is on disk with all it holds when the block is left.
     """
-    target = _checked(folder)
+    target = free_place(folder)
     made, scratch = _scratch(target)
     try:
         yield scratch
-        scratch.chmod(mode)
-        _checked(target)  # renaming would take the place of an empty folder
+        set_modes(scratch, mode)
+        sync_tree(scratch)  # a name without its content must not outlive a loss of power
+        free_place(target)  # renaming would take the place of an empty folder
         os.rename(scratch, target)
+        for folder_with_names in (target.parent, *(path.parent for path in made)):
+            sync_folder(folder_with_names)
     except OSError as error:
         raise ReleaseError(f"Cannot write `{target}`: {error.strerror or error}.") from None
     finally:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from subspacedp.ellipsoids import trace_bound
 from subspacedp.errors import BudgetError, ReleaseError
-from subspacedp.subspace import NullSpace
+from subspacedp.subspace import MarginNullSpace, NullSpace
 from subspacedp.tables import Cells, Margins, Neighbours, Query
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ __all__ = ["DualWeights", "Optimality", "inner_columns", "moved_alike", "optimal
 FloatArray = npt.NDArray[np.float64]
 LARGEST = 1 << 24  # entries of a query for which the singular-value bound is computed
 MOST_ANSWERS = 2048
+LARGE_GAP = 0.1  # from here on a statement says that the bound may be what is far away
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -100,8 +101,12 @@ class DualWeights:
 class Optimality:
     """A design's squared error beside a lower bound for all Gaussian noise.
 
+    The bound need not be reached: a large gap may be that of the noise or that of the bound.
+
     >>> str(Optimality(error=1.005, bound=1.0, how="dual weights"))
     'within 0.51 % of the best possible Gaussian noise for these answers'
+    >>> str(Optimality(error=3.745, bound=1.0, how="a regular tree inside the levels"))[:28]
+    'at most 3.75 times the error'
     """
 
     error: float
@@ -129,14 +134,13 @@ class Optimality:
         }
 
     def __str__(self) -> str:
-        percent = 100 * self.gap
-        digits = 2 if percent < 10 else 0
-        shown = math.ceil(percent * 10**digits + 1e-6) / 10**digits
         weighted = ", by importance" if self.weighted else ""
-        return (
-            f"within {shown:,.{digits}f} % of the best possible Gaussian noise for these "
-            f"answers{weighted}"
-        )
+        best = f"the best possible Gaussian noise for these answers{weighted}"
+        if self.gap < LARGE_GAP:
+            percent = math.ceil(1e4 * self.gap + 1e-6) / 100
+            return f"within {percent:.2f} % of {best}"
+        factor = math.ceil(100 * self.factor + 1e-6) / 100
+        return f"at most {factor:,.2f} times the error of {best}, as far as a lower bound shows"
 
 
 def optimality(design: Design) -> Optimality:
@@ -151,10 +155,13 @@ def optimality(design: Design) -> Optimality:
         proven = design.strategy.optimality(design)
         if proven is not None:
             return proven
-    per_cell = design.expected_error().per_cell.reshape(-1)
     dual = design.dual
     importance = None if dual is None else dual.importance
-    error = float(per_cell.sum() if importance is None else per_cell @ importance)
+    if dual is None:
+        error = design.total_error()
+    else:
+        per_cell = design.expected_error().per_cell.reshape(-1)
+        error = float(per_cell.sum() if importance is None else per_cell @ importance)
     if dual is not None:
         columns = inner_columns(design.query, design.space, importance)
         base = trace_bound(with_nothing(columns, design.neighbours), dual.weights, dual.pairs)
@@ -188,7 +195,7 @@ def moved_alike(design: Design) -> int:
     if isinstance(query, Margins):
         cells = math.prod(query.domain.shape)
     else:
-        cells = query.size if query.contributions is None else query.contributions.shape[1]
+        cells = query.size if query.record_kinds is None else query.record_kinds
     return max(0, min(most, cells * most - relation.records))
 
 
@@ -244,9 +251,8 @@ def _singular_bound(design: Design) -> float:
         points, n = query.size + extra, space.dimension
         if relation.persons == 1:
             return n * n / points
-        ones = space.project(np.ones(space.shape))
         # 2/(points − 1) times Π_N − Π_N 1 1ᵀ Π_N / points: one eigenvalue differs from one.
-        lost = float(np.vdot(ones, ones)) / points
+        lost = _squared_ones(space) / points
         roots = n - 1 + math.sqrt(max(1 - lost, 0.0)) if lost > 1e-12 else n
         return 2 / (points - 1) * roots**2
     if query.contributions is None or np.prod(query.contributions.shape) > LARGEST:
@@ -258,6 +264,14 @@ def _singular_bound(design: Design) -> float:
     # Σ over pairs with weight 2/(d(d − 1)) is 2/(d − 1) times the sum over centred columns.
     middle = columns - columns.mean(axis=1, keepdims=True)
     return float(2 * d / (d - 1) * trace_bound(middle, np.ones(d)))
+
+
+def _squared_ones(space: NullSpace) -> float:
+    """|Π_N 1|²: any held margin tells the total, and then nothing is left of it."""
+    if isinstance(space, MarginNullSpace):
+        return 0.0 if space.rank else float(space.size)
+    ones = space.project(np.ones(space.shape))
+    return float(np.vdot(ones, ones))
 
 
 def _rounded(value: float, end: Any) -> float:

@@ -65,7 +65,7 @@ def cell_figures(design: Design) -> Figures:
     if known is not None:
         return known
     noise = design.noise
-    if _structured(design):
+    if isinstance(noise, NoiseModel) and isinstance(noise.space, MarginNullSpace):
         return margin_figures(design, design.domain.cells)
     return cells_apart(noise, design.query.shape)
 

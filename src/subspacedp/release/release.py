@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -19,6 +20,7 @@ from subspacedp.release.questions import checked_weights, kept_shape, level_name
 from subspacedp.release.ratios import Ratio, ratio_of
 from subspacedp.release.verify import Verification, verify_release
 from subspacedp.tables import Margins
+from subspacedp.tables.boxes import Box
 from subspacedp.tables.frames import frame_from_columns
 
 __all__ = ["Release"]
@@ -151,10 +153,15 @@ class Release:
         return Estimate(
             figures=accuracy.figures,
             held=accuracy.held,
-            names=accuracy.names,
+            labels=accuracy.labels,
             shape=accuracy.shape,
             values=values,
         )
+
+    def blocks_of_values(self) -> Iterator[tuple[Box, npt.NDArray[Any]]]:
+        """All values as one block, flat in row-major order; a streamed release has several."""
+        shape = self.values.shape
+        yield Box((0,) * len(shape), shape), self.values.reshape(-1)
 
     def verify(self) -> Verification:
         """Every check that a reader can repeat; `.ok` when all hold."""
@@ -202,7 +209,7 @@ class Release:
         return certificate(self)
 
     def save(self, folder: str | PathLike[str]) -> None:
-        """Write values (Parquet and CSV) and the certificate; all or nothing."""
+        """Write values (Parquet and CSV), the certificate and digests; all or nothing."""
         from subspacedp.release.files import save
 
         save(self, folder)

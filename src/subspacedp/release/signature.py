@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subspacedp.errors import ReleaseError
 from subspacedp.release.verify import Check
+from subspacedp.stated import json_of
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
@@ -56,31 +59,44 @@ def write_digests(folder: Path) -> None:
 
     Whoever can alter a file can alter this one too: it finds accidents, and a signature finds more.
     """
-    data = {"algorithm": "SHA-256", "files": _digests(folder, DIGESTS)}
-    (folder / DIGESTS).write_text(json.dumps(data, indent=1) + "\n", "utf-8")
+    text = _digests_text(_digests(folder, DIGESTS))
+    with (folder / DIGESTS).open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def check_digests(folder: Path) -> Check:
     """Whether every file is as `digests.json` has it, and no other file is there."""
     try:
-        data = json.loads((folder / DIGESTS).read_text("utf-8"))
-        stated = {str(name): str(digest) for name, digest in data["files"].items()}
+        text = (folder / DIGESTS).read_text("utf-8")
+        stated = _stated_files(json_of(text, DIGESTS))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Check("digests", False, f"{DIGESTS} cannot be read")
     # A signature may have been made afterwards; it has a check of its own.
-    present = _digests(folder, DIGESTS, *({SIGNATURE} - set(stated)))
+    wrong = _difference(stated, _digests(folder, DIGESTS, *({SIGNATURE} - set(stated))), DIGESTS)
+    if not wrong and text != _digests_text(stated):
+        wrong = f"{DIGESTS} has more, or other words, than digests"
+    return Check("digests", not wrong, wrong or f"{len(stated)} files are as {DIGESTS} has them")
+
+
+def _stated_files(data: Any) -> dict[str, str]:
+    return {str(name): str(digest) for name, digest in data["files"].items()}
+
+
+def _digests_text(files: Mapping[str, str]) -> str:
+    return json.dumps({"algorithm": "SHA-256", "files": files}, indent=1) + "\n"
+
+
+def _difference(stated: Mapping[str, str], present: Mapping[str, str], listed_in: str) -> str:
+    """The first file that is not as it is stated, and what is wrong with it; empty if none is."""
     different = sorted(set(stated.items()) ^ set(present.items()))
     if not different:
-        return Check("digests", True, f"{len(stated)} files are as {DIGESTS} has them")
+        return ""
     name = different[0][0]
-    wrong = (
-        "is missing"
-        if name not in present
-        else f"is not in {DIGESTS}"
-        if name not in stated
-        else "was altered"
-    )
-    return Check("digests", False, f"`{name}` {wrong}")
+    if name not in present:
+        return f"`{name}` is missing"
+    return f"`{name}` was altered" if name in stated else f"`{name}` is not in {listed_in}"
 
 
 def sign_folder(folder: Path, key: Ed25519PrivateKey) -> None:
@@ -89,14 +105,19 @@ def sign_folder(folder: Path, key: Ed25519PrivateKey) -> None:
 
     digests = _digests(folder, SIGNATURE)
     public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    text = _signature_text(public, digests, key.sign(_message(digests)))
+    (folder / SIGNATURE).write_text(text, "utf-8")
+
+
+def _signature_text(public: bytes, files: Mapping[str, str], signature: bytes) -> str:
     data = {
         "algorithm": "Ed25519",
         "public_key": base64.b64encode(public).decode(),
-        "files": digests,
+        "files": files,
         "signs": "the files' names and SHA-256 digests as JSON, keys sorted, no spaces",
-        "signature": base64.b64encode(key.sign(_message(digests))).decode(),
+        "signature": base64.b64encode(signature).decode(),
     }
-    (folder / SIGNATURE).write_text(json.dumps(data, indent=1) + "\n", "utf-8")
+    return json.dumps(data, indent=1) + "\n"
 
 
 def check_signature(folder: Path, public_key: str | PathLike[str] | None = None) -> Check:
@@ -106,24 +127,27 @@ def check_signature(folder: Path, public_key: str | PathLike[str] | None = None)
 
     wanted = None if public_key is None else _read_public_key(public_key)
     try:
-        data = json.loads((folder / SIGNATURE).read_text("utf-8"))
-        files = {str(name): str(digest) for name, digest in data["files"].items()}
-        own = base64.b64decode(data["public_key"], validate=True)
+        text = (folder / SIGNATURE).read_text("utf-8")
+        data = json_of(text, SIGNATURE)
+        files = _stated_files(data)
+        signer = base64.b64decode(data["public_key"], validate=True)
         signature = base64.b64decode(data["signature"], validate=True)
-        Ed25519PublicKey.from_public_bytes(own).verify(signature, _message(files))
+        Ed25519PublicKey.from_public_bytes(signer).verify(signature, _message(files))
     except FileNotFoundError:
         return Check(NAME, False, f"there is no {SIGNATURE}")
     except InvalidSignature:
         return Check(NAME, False, "the signature does not fit the digests")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Check(NAME, False, f"{SIGNATURE} cannot be read")
+    if text != _signature_text(signer, files, signature):
+        return Check(NAME, False, f"{SIGNATURE} has more, or other words, than a signature")
     present = _digests(folder, SIGNATURE)
     different = sorted(set(files.items()) ^ set(present.items()))
     if different:
         return Check(NAME, False, f"`{different[0][0]}` is not the file that was signed")
-    if wanted is not None and own != wanted:
+    if wanted is not None and signer != wanted:
         return Check(NAME, False, "signed by another key than the one given")
-    fingerprint = hashlib.sha256(own).hexdigest()[:16]
+    fingerprint = hashlib.sha256(signer).hexdigest()[:16]
     by = "the key given" if wanted is not None else "a key to be compared with its publisher's"
     return Check(NAME, True, f"{len(files)} files, by {by}: {fingerprint}…")
 
@@ -161,18 +185,26 @@ def _read_public_key(path: str | PathLike[str]) -> bytes:
 
 
 def _digests(folder: Path, *without: str) -> dict[str, str]:
+    """The digest of everything below by its name: files, and what else may lie in a folder."""
     return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(_content(path)).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if (path.is_file() or path.is_symlink())
-        and path.relative_to(folder).as_posix() not in without
+        name: _digest(path)
+        for name, path in sorted((p.relative_to(folder).as_posix(), p) for p in folder.rglob("*"))
+        if name not in without and not _has_entries(path)
     }
 
 
-def _content(path: Path) -> bytes:
+def _has_entries(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink() and any(path.iterdir())
+
+
+def _digest(path: Path) -> str:
     """A link to a folder, or to nothing, stands for its target's name."""
-    return path.read_bytes() if path.is_file() else f"link to {path.readlink()}".encode()
+    if path.is_file():
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    what = f"link to {path.readlink()}" if path.is_symlink() else "no file"
+    return hashlib.sha256(what.encode()).hexdigest()
 
 
-def _message(digests: dict[str, str]) -> bytes:
+def _message(digests: Mapping[str, str]) -> bytes:
     return json.dumps(digests, sort_keys=True, separators=(",", ":")).encode()

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldOfWorkload, HeldValues
-from subspacedp.subspace import MarginNullSpace, Mixed
-from subspacedp.tables import Margin
+from subspacedp.subspace import Mixed
+from subspacedp.tables.boxes import Box
 
 if TYPE_CHECKING:
     from subspacedp.release.design import Design
+    from subspacedp.release.kept_totals import KeptTotals
     from subspacedp.release.release import Release
 
 __all__ = ["Check", "Verification", "verify_release"]
 
 
+VALUES = "values"
 SEEDED = "NOT FOR PUBLICATION: made from a chosen seed; whoever knows it can remove the noise."
 
 
@@ -36,10 +41,21 @@ class Check:
 
 @dataclass(frozen=True)
 class Verification:
-    """All checks of a release."""
+    """All checks of a release, and what a reader must be told although every check holds.
+
+    Parameters
+    ----------
+    checks
+        Each with its result.
+    stamp
+        Set for a release that is not for publication.
+    notes
+        What no check can show: files that nothing follows from, a signature that is not there.
+    """
 
     checks: tuple[Check, ...]
-    stamp: str = ""  # what a reader must be told although every check holds
+    stamp: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -47,41 +63,80 @@ class Verification:
         return all(check.ok for check in self.checks)
 
     def __str__(self) -> str:
-        return "\n".join([*map(str, self.checks), *([self.stamp] if self.stamp else [])])
+        notes = (f"note {note}" for note in self.notes)
+        return "\n".join([*map(str, self.checks), *notes, *([self.stamp] if self.stamp else [])])
 
 
-def verify_release(release: Release) -> Verification:
-    """Check values against held totals, and held totals against each other."""
-    held = release.design.held
-    if isinstance(held, HeldOfWorkload):
-        from subspacedp.release.verify_workload import check_workload
+class Released(Protocol):
+    """What is verified: a release in memory, or one whose values stay on disk."""
 
-        return Verification(
-            (
-                _check_values(release),
-                _check_consistent(held, release.exact),
-                *check_workload(release, held),
-            ),
-            SEEDED if release.seeded else "",
+    @property
+    def design(self) -> Design: ...
+    @property
+    def exact(self) -> HeldValues: ...
+    @property
+    def seeded(self) -> bool: ...
+    def blocks_of_values(self) -> Iterable[tuple[Box, npt.NDArray[Any]]]:
+        """Every block: where its cells are, and their values, flat in row-major order."""
+
+
+def verify_release(release: Released, *, sha256: str | None = None) -> Verification:
+    """Check values against held totals, and held totals against each other.
+
+    Parameters
+    ----------
+    release
+        In memory or on disk; its values are read once, block by block.
+    sha256
+        The digest that the values must have, where a certificate states one.
+    """
+    from subspacedp.release.kept_totals import KeptTotals
+    from subspacedp.release.verify_workload import check_workload
+
+    held: Any = release.design.held
+    plain = held if isinstance(held, HeldMargins) and not isinstance(held, HeldOfWorkload) else None
+    consistent = _check_consistent(held, release.exact) if isinstance(held, HeldMargins) else None
+    checks = [consistent] if consistent is not None else []
+    kept = None
+    if plain is not None and consistent is not None and consistent.ok:
+        kept = KeptTotals(release.design, plain, release.exact)
+    try:
+        checks.append(_check_values(release, kept, sha256))
+    except ReleaseError as error:
+        checks.append(Check(VALUES, False, str(error)))
+        kept = None
+    if kept is not None:
+        checks.append(kept.check())
+    elif plain is None:
+        whole: Any = release  # only a release in memory holds more than margins of cells
+        checks += (
+            check_workload(whole, held)
+            if isinstance(held, HeldOfWorkload)
+            else [_check_matrix(whole, held)]
         )
-    about_held = (
-        (_check_consistent(held, release.exact), _check_margins(release, held))
-        if isinstance(held, HeldMargins)
-        else (_check_matrix(release, held),)
-    )
-    return Verification(
-        (_check_values(release), *about_held),
-        SEEDED if release.seeded else "",
-    )
+    return Verification(tuple(checks), SEEDED if release.seeded else "")
 
 
-def _check_values(release: Release) -> Check:
-    values = release.values
-    if values.dtype.kind == "i":
-        return Check("values", True, f"{values.size:,} whole numbers")
-    bad = int(np.count_nonzero(~np.isfinite(values)))
-    found = f"{bad:,} of {values.size:,} are not finite" if bad else f"{values.size:,} real numbers"
-    return Check("values", bad == 0, found)
+def _check_values(release: Released, kept: KeptTotals | None, sha256: str | None) -> Check:
+    """One pass over all values: whether they are finite and the ones that were certified."""
+    kind = "<i8" if release.design.decimals == 0 else "<f8"
+    digest = hashlib.sha256(f"{kind} {release.design.query.shape}".encode())
+    bad = number = 0
+    words = "whole"
+    for box, values in release.blocks_of_values():
+        if values.dtype.kind != "i":
+            words = "real"
+            bad += int(np.count_nonzero(~np.isfinite(values)))
+        if sha256 is not None:
+            digest.update(np.ascontiguousarray(values, kind).view(np.uint8).data)
+        if kept is not None:
+            kept.add(box, values)
+        number += values.size
+    if bad:
+        return Check(VALUES, False, f"{bad:,} of {number:,} are not finite")
+    if sha256 is not None and digest.hexdigest() != sha256:
+        return Check(VALUES, False, "they are not the ones the certificate was made for")
+    return Check(VALUES, True, f"{number:,} {words} numbers")
 
 
 def _check_consistent(held: HeldMargins, exact: HeldValues) -> Check:
@@ -117,66 +172,6 @@ def _check_matrix(release: Release, held: HeldMatrix) -> Check:
     return Check(name, broken == 0, f"{held.rows - broken} of {held.rows:,}, to 1e-8 of their size")
 
 
-def _check_margins(release: Release, held: HeldMargins) -> Check:
-    """C·release = c in exact arithmetic, from the published numbers."""
-    exact, decimals, grid = release.exact, release.design.decimals, release.design.query.grid
-    values = release.values if grid == 1 else release.values / float(grid)
-    name = "held totals are kept"
-    if any(t.shape != m.shape for m, t in zip(held.margins, exact, strict=True)):
-        return Check(name, False, "the totals do not fit the margins")
-    if not np.all(np.isfinite(release.values)):
-        return Check(name, False, "some values are not finite")
-    if decimals is not None:
-        step = 10**decimals
-        steps = whole_steps(values, step)
-        if steps is None:
-            return Check(name, False, f"some values do not have {decimals} decimals")
-        broken = sum(
-            int(np.count_nonzero(m.exact_sum(steps) != t.astype(object) * step))
-            for m, t in zip(held.margins, exact, strict=True)
-        )
-        return _held_result(name, broken, held, "in whole numbers")
-    exact_fractions = release.design.mechanism == "projected"
-    recovered = recover(values, MarginNullSpace(held).denominators) if exact_fractions else None
-    if recovered is None:
-        return _check_held_rounded(values, exact, held, _noise_scale(release.design), name)
-    if isinstance(recovered, int):
-        return Check(name, False, f"{recovered} values are not what this design can release")
-    broken = sum(
-        int(np.count_nonzero(exact_sums(recovered, m) != t))
-        for m, t in zip(held.margins, exact, strict=True)
-    )
-    return _held_result(name, broken, held, "as exact fractions recovered from float64")
-
-
-def _check_held_rounded(
-    values: npt.NDArray[Any], exact: HeldValues, held: HeldMargins, noise: float, name: str
-) -> Check:
-    """Where float64 is too coarse to recover the fractions: within its rounding error.
-
-    Values are differences of numbers as large as the noise, which may be larger than they are.
-    """
-    broken = 0
-    for m, t in zip(held.margins, exact, strict=True):
-        size = m.sum(np.abs(values)) + 64 * noise * m.sizes
-        slack = size * 2.0**-51 * (2 + np.log2(values.size))
-        broken += int(np.count_nonzero(np.abs(m.sum(values) - t) > slack))
-    return _held_result(name, broken, held, "within the rounding of float64")
-
-
-def _noise_scale(design: Design) -> float:
-    """The scale of the noise in units of the answers' grid; 0 where it was only declared."""
-    if design.declared is not None:
-        return 0.0
-    return design.law.scale * float(design.unit / design.query.grid)
-
-
-def _held_result(name: str, broken: int, held: HeldMargins, how: str) -> Check:
-    if broken:
-        return Check(name, False, f"{broken} of {held.rows:,} totals are not kept, checked {how}")
-    return Check(name, True, f"all {held.rows:,}, {how}")
-
-
 def whole_steps(values: npt.NDArray[Any], step: int) -> npt.NDArray[np.int64] | None:
     """The whole numbers k with k/step equal to the values, or None if some value has none."""
     if values.dtype.kind == "i":
@@ -209,15 +204,3 @@ def recover(values: npt.NDArray[np.float64], denominators: npt.NDArray[Any]) -> 
     fitted = Mixed.normal(whole.astype(np.int64), numerator, d)
     off = np.abs(fitted.to_float() - values) > 64 * np.spacing(np.abs(values) + 1)
     return int(np.count_nonzero(off)) or fitted
-
-
-def exact_sums(values: Mixed, margin: Margin) -> npt.NDArray[Any]:
-    """Group sums of exact fractions, as Python integers or fractions in an object array."""
-    from fractions import Fraction
-
-    out = margin.sum(values.whole).astype(object)
-    d = np.broadcast_to(values.denominator, values.whole.shape)
-    for size in np.unique(d):
-        part = margin.sum(np.where(d == size, values.numerator, 0)).astype(object)
-        out = out + part * Fraction(1, int(size))
-    return np.asarray(out, object)

@@ -39,10 +39,10 @@ def check_workload(release: Release, held: HeldOfWorkload) -> tuple[Check, Check
     margins = tuple(held.query.margins)
     same = _equal if decimals is not None else _near(values)
     how = "in whole numbers" if decimals is not None else "within the rounding of float64"
-    steps = steps_of(margins)
+    finest = steps_of(margins)
     family = [
         m for m in all_meets((*margins, *held.essential))
-        if np.any(np.all(steps <= np.array(m.steps), axis=1))
+        if np.any(np.all(finest <= np.array(m.steps), axis=1))
     ]  # fmt: skip
     compared = broken = disagreeing = totals = 0
     for meet in family:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +15,7 @@ from subspacedp.report.estimates import Estimates
 __all__ = ["THRESHOLDS", "CellErrors", "Share", "SizeClass"]
 
 THRESHOLDS = (0.05, 0.10, 0.30)
+CELLS = 1 << 20  # at a time
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -53,15 +54,19 @@ class CellErrors:
         """Whether the standard errors are known at all."""
         return not bool(np.isnan(self.estimates.stderr).any())
 
-    @cached_property
-    def sizes(self) -> FloatArray:
-        """Published values, at least 1."""
-        return np.maximum(self.estimates.value.astype(np.float64), 1.0)
-
-    @cached_property
+    @property
     def relative(self) -> FloatArray:
         """The relative standard error of every cell."""
-        return self.estimates.stderr / self.sizes
+        out = np.concatenate([relative for _, _, relative in self._parts()] or [np.zeros(0)])
+        return np.asarray(out, np.float64)
+
+    def _parts(self) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
+        """Value, value of at least 1 and relative standard error, some cells at a time."""
+        value, stderr = self.estimates.value, self.estimates.stderr
+        for at in range(0, value.size, CELLS):
+            own = value[at : at + CELLS].astype(np.float64)
+            size = np.maximum(own, 1.0)
+            yield own, size, stderr[at : at + CELLS] / size
 
     @property
     def exact(self) -> int:
@@ -85,12 +90,15 @@ class CellErrors:
 
     def shares(self) -> list[Share]:
         """The cells below each threshold."""
-        cells = [int(np.count_nonzero(self.relative < t)) for t in THRESHOLDS]
-        return [Share(t, n, n / self.relative.size) for t, n in zip(THRESHOLDS, cells, strict=True)]
+        cells = np.zeros(len(THRESHOLDS), np.int64)
+        for _, _, relative in self._parts():
+            cells += [int(np.count_nonzero(relative < t)) for t in THRESHOLDS]
+        number = self.estimates.value.size
+        return [Share(t, n, n / number) for t, n in zip(THRESHOLDS, cells.tolist(), strict=True)]
 
     def classes(self) -> list[SizeClass]:
         """The cells by published value, in powers of ten; empty classes are left out."""
-        value = self.estimates.value.astype(np.float64)
+        value, relative = self.estimates.value, self.relative
         top = max(1, math.ceil(math.log10(max(float(value.max()), 1.0) + 1)))
         edges = [-math.inf, 1.0, *(10.0**k for k in range(1, top)), math.inf]
         out = []
@@ -103,25 +111,31 @@ class CellErrors:
                         None if math.isinf(high) else high,
                         int(inside.sum()),
                         float(np.median(self.estimates.stderr[inside])),
-                        float(np.median(self.relative[inside])),
+                        float(np.median(relative[inside])),
                     )
                 )
         return out
 
     def clusters(self, columns: int = 64, rows: int = 40) -> list[dict[str, float]]:
         """Cells as points of size and relative error; those that would overlap are one point."""
-        inside = self.relative > 0
-        x, y = np.log10(self.sizes[inside]), np.log10(self.relative[inside])
-        if not x.size:
+        ends = [
+            [end(own[relative > 0]) for own in (size, relative) for end in (np.min, np.max)]
+            for _, size, relative in self._parts()
+            if np.any(relative > 0)
+        ]
+        if not ends:
             return []
-        number = _bins(x, columns) * rows + _bins(y, rows)
-        of_each = np.unique(number, return_inverse=True)[1]
-        cells = np.bincount(of_each)
-        mean_x = np.bincount(of_each, x) / cells
-        mean_y = np.bincount(of_each, y) / cells
+        lows, highs = np.log10(np.min(ends, axis=0)), np.log10(np.max(ends, axis=0))
+        sums = np.zeros((3, columns * rows))
+        for _, size, relative in self._parts():
+            x, y = np.log10(size[relative > 0]), np.log10(relative[relative > 0])
+            place = _bins(x, lows[0], highs[1], columns) * rows + _bins(y, lows[2], highs[3], rows)
+            for total, weights in zip(sums, (None, x, y), strict=True):
+                total += np.bincount(place, weights, minlength=columns * rows)
+        cells, x, y = sums[:, sums[0] > 0]
         return [
             {"value": float(10**a), "relative": float(10**b), "cells": int(n)}
-            for a, b, n in zip(mean_x, mean_y, cells, strict=True)
+            for a, b, n in zip(x / cells, y / cells, cells, strict=True)
         ]
 
     def histogram(self, bins: int = 20) -> list[dict[str, float]]:
@@ -135,6 +149,6 @@ class CellErrors:
         ]
 
 
-def _bins(x: FloatArray, number: int) -> npt.NDArray[np.int64]:
-    width = max(float(np.ptp(x)), 1e-9) / number
-    return np.asarray(np.minimum((x - x.min()) / width, number - 1), np.int64)
+def _bins(x: FloatArray, low: float, high: float, number: int) -> npt.NDArray[np.int64]:
+    width = max(high - low, 1e-9) / number
+    return np.asarray(np.minimum((x - low) / width, number - 1), np.int64)

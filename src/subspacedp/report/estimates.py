@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -31,17 +31,21 @@ class Estimates:
     """
 
     family: Estimate
-    rows: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64] | None = None  # all of them, in order, if not given
 
     @cached_property
     def value(self) -> npt.NDArray[Any]:
         """The published values."""
-        return np.ravel(np.asarray(self.family.value))[self.rows]
+        return self._chosen(np.asarray(self.family.value))
 
     @cached_property
     def stderr(self) -> FloatArray:
         """Their standard errors."""
-        return np.ravel(np.asarray(self.family.stderr, np.float64))[self.rows]
+        return self._chosen(np.asarray(self.family.stderr, np.float64))
+
+    def _chosen(self, figures: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        flat = np.ravel(figures)
+        return flat if self.rows is None else flat[self.rows]
 
     @property
     def exact(self) -> bool:
@@ -59,19 +63,19 @@ class Estimates:
             return unknown, unknown
         ends = self.family.interval(LEVEL, method="exact" if self.exact else "normal")
         # Ends on a lattice are a few units in the last place off it; readers need not see that.
-        lower, upper = (np.round(np.ravel(np.asarray(end)), 6)[self.rows] for end in ends)
+        lower, upper = (np.round(self._chosen(np.asarray(end)), 6) for end in ends)
         return lower, upper
 
     def take(self, rows: npt.NDArray[np.int64]) -> Estimates:
         """Some of the rows, in the order asked for; their intervals stay the same."""
-        return _Part(self.family, self.rows[rows], self)
+        return _Part(self.family, rows if self.rows is None else self.rows[rows], whole=self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Part(Estimates):
     """Rows of other estimates, which decide how intervals are found."""
 
-    whole: Estimates
+    whole: Estimates = field(kw_only=True)
 
     @property
     def exact(self) -> bool:
@@ -102,4 +106,4 @@ def _kinds(figures: Figures) -> int:
 
 
 def _all(family: Estimate) -> Estimates:
-    return Estimates(family, np.arange(np.size(family.value)))
+    return Estimates(family)

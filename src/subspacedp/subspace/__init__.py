@@ -13,6 +13,7 @@ from subspacedp.invariants import (
 from subspacedp.subspace.digits import DigitPlan
 from subspacedp.subspace.general import GeneralNullSpace
 from subspacedp.subspace.general_digits import GeneralDigits
+from subspacedp.subspace.kinds import CellKinds, Kinds, TotalKinds, figure_kinds
 from subspacedp.subspace.margins import MarginNullSpace
 from subspacedp.subspace.mixed import Mixed
 from subspacedp.subspace.profiles import GroupProfiles, corner_counts
@@ -22,18 +23,22 @@ from subspacedp.tables import Domain, Query, as_query
 
 __all__ = [
     "BasisStrategy",
+    "CellKinds",
     "DigitPlan",
     "Digits",
     "GeneralDigits",
     "GeneralNullSpace",
     "GroupProfiles",
+    "Kinds",
     "MarginNullSpace",
     "MarginStrategy",
     "Mixed",
     "NullSpace",
+    "TotalKinds",
     "WorkloadSpace",
     "corner_counts",
     "digits_of",
+    "figure_kinds",
     "null_space",
     "space_of",
 ]

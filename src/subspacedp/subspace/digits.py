@@ -10,7 +10,7 @@ are, and no coin is thrown for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -187,16 +187,39 @@ class DigitPlan:
 
         L is a denominator of the entry's weights on the noise; see the proof note.
         """
+        parts: list[dict[Margin, Int64Array]] = []
+        for axis in self.axes:
+            runs = {k: axis.run(k) for k in (*self.held.expansion, *self.held.essential)}
+            parts.append(
+                {
+                    k: run.sizes[run.group] // np.gcd(run.sizes[run.group], run.place)
+                    for k, run in runs.items()
+                }
+            )
+        return self.entry_variance(parts)
+
+    def entry_variance(self, parts: Sequence[Mapping[Margin, Int64Array]]) -> FloatArray:
+        """The same for chosen positions of every axis, by what their places leave of runs' sizes.
+
+        For every held margin and position the size of its run over what that shares with the
+        place: 1 at the end of a run, and a denominator of its weight elsewhere.
+        """
+        dimensions = len(parts)
+        shape = tuple(len(next(iter(own.values()))) for own in parts)
+        fixed = np.zeros(shape, bool)
+        for m in self.held.essential:
+            ends = np.ones((1,) * dimensions, bool)
+            for a, own in enumerate(parts):
+                ends = ends & along(own[m] == 1, a, dimensions)
+            fixed |= ends
         if self.coin > 1 / 6:
-            return np.where(self._all_ends, 0.0, self.coin)
-        multiple = np.ones(self.shape, np.int64)
-        saturated = np.zeros(self.shape, bool)
+            return np.where(fixed, 0.0, self.coin)
+        multiple = np.ones(shape, np.int64)
+        saturated = np.zeros(shape, bool)
         for k, factor in self.held.expansion.items():
-            denominator = np.ones((1,) * len(self.shape), np.int64)
-            for a, axis in enumerate(self.axes):
-                run = axis.run(k)
-                part = run.sizes[run.group] // np.gcd(run.sizes[run.group], run.place)
-                denominator = denominator * along(part, a, len(self.shape))
+            denominator = np.ones((1,) * dimensions, np.int64)
+            for a, own in enumerate(parts):
+                denominator = denominator * along(own[k], a, dimensions)
             denominator = denominator // np.gcd(denominator, factor * self.step)
             # Beyond 2**20 the factor 1 − 1/L² is 1 to twelve digits: stop multiplying there.
             saturated |= denominator > 2**20
@@ -204,7 +227,7 @@ class DigitPlan:
             saturated |= multiple > 2**20
             multiple[saturated] = 1
         out = np.where(saturated, 1.0, 1.0 - 1.0 / multiple.astype(np.float64) ** 2) / 6.0
-        out[self._all_ends] = 0.0
+        out[fixed] = 0.0
         return out
 
     def _scaled(self, residual: Int64Array) -> Int64Array:

@@ -6,14 +6,15 @@ import heapq
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from subspacedp.parallel import kernel
 
 __all__ = ["band_forms", "band_of_inverse", "eliminate", "sparse_forms"]
 
 LARGEST = 2**30  # products of two such numbers, and their sums, stay within 63 bits
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _gcd(a: Any, b: Any) -> Any:
     a, b = abs(a), abs(b)
     while b:
@@ -21,7 +22,7 @@ def _gcd(a: Any, b: Any) -> Any:
     return a
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def eliminate(
     starts: Any, places: Any, data: Any, width: Any, order: Any, count: Any, budget: Any
 ) -> Any:
@@ -143,7 +144,7 @@ def eliminate(
     return state, place_of[:found]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def band_of_inverse(factor: Any) -> Any:
     """The entries of (L Lᵀ)⁻¹ inside the band of L (Takahashi, Fagan and Chen 1973).
 
@@ -171,7 +172,7 @@ def band_of_inverse(factor: Any) -> Any:
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def band_forms(starts: Any, rows: Any, data: Any, band: Any) -> Any:
     """cᵀ Z c for every column c of a sparse matrix and the symmetric band matrix Z."""
     out = np.zeros(starts.size - 1)
@@ -186,7 +187,7 @@ def band_forms(starts: Any, rows: Any, data: Any, band: Any) -> Any:
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sparse_forms(starts: Any, rows: Any, data: Any, at: Any, columns: Any, values: Any) -> Any:
     """cᵀ G c for every column c of a sparse matrix and G by sorted rows (`at`, `columns`)."""
     out = np.zeros(starts.size - 1)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from subspacedp.parallel import kernel
 from subspacedp.tables.kernels import group_of_row
 
 __all__ = ["round_rows", "subtract_rows", "subtract_rows_exactly"]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _take_away(target: Any, at: Any, lo: Any, mode: Any, code: Any, values: Any) -> None:
     """Subtract one margin's values from a stretch of a row."""
     if mode == 1:
@@ -24,7 +24,7 @@ def _take_away(target: Any, at: Any, lo: Any, mode: Any, code: Any, values: Any)
             target[i] -= values[at + code[i]]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def subtract_rows(
     table: Any, first: Any, last: Any, lo: Any, hi: Any, row: Any, outer: Any, offsets: Any,
     modes: Any, codes: Any, starts: Any, values: Any,
@@ -43,7 +43,7 @@ def subtract_rows(
             target[i] -= constant
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def subtract_rows_exactly(
     noisy: Any, out: Any, first: Any, last: Any, lo: Any, hi: Any, row: Any, outer: Any,
     offsets: Any, modes: Any, codes: Any, starts: Any, whole: Any, fraction: Any,
@@ -73,38 +73,38 @@ def subtract_rows_exactly(
             target[i] = np.float64(integers[i] - constant) + (floats[i] - part)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _add(target: Any, source: Any) -> None:
     for i in range(target.size):
         target[i] += source[i]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _add_at(target: Any, source: Any, places: Any) -> None:
     for i in range(target.size):
         target[i] += source[places[i]]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _add_weighted(entry: Any, weight: Any, source: Any) -> None:
     for i in range(entry.size):
         entry[i] += weight * source[i]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _add_weighted_at(entry: Any, weight: Any, source: Any, places: Any) -> None:
     for i in range(entry.size):
         entry[i] += weight * source[places[i]]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _interpolate(entry: Any, weight: Any, sums: Any, group: Any, share: Any) -> None:
     for i in range(entry.size):
         g = group[i]
         entry[i] += weight * (sums[g] + (sums[g + 1] - sums[g]) * share[i])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _add_ramp(entry: Any, scale: Any, first: Any, along: Any, steady: Any) -> None:
     if steady:
         for i in range(entry.size):
@@ -114,7 +114,7 @@ def _add_ramp(entry: Any, scale: Any, first: Any, along: Any, steady: Any) -> No
             entry[i] += scale * (along[i] + 1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def round_rows(
     noisy: Any, step: Any, words: Any, first: Any, last: Any, counts: Any, begins: Any, skip: Any,
     shape: Any, positions: Any, wanted: Any, places: Any, steady: Any, contiguous: Any, group: Any,

@@ -13,7 +13,7 @@ from subspacedp.errors import InvariantError
 from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.parallel import compiled, for_each
 from subspacedp.subspace.mixed import Mixed, centred_divmod, lcm
-from subspacedp.tables import Domain, Margin, RowPlan, margin_sums
+from subspacedp.tables import Domain, Margin, RowPlan, along, margin_sums
 from subspacedp.tables.boxes import Box
 
 __all__ = ["MarginNullSpace"]
@@ -216,12 +216,13 @@ class MarginNullSpace:
         )  # fmt: skip
 
     @cached_property
-    def denominator_classes(self) -> tuple[npt.NDArray[Any], list[npt.NDArray[np.int64]]]:
-        """The distinct denominators, and for every axis the class of each label.
+    def _size_classes(
+        self,
+    ) -> tuple[list[npt.NDArray[np.int64]], dict[Margin, npt.NDArray[np.int64]]]:
+        """For every axis the class of each label, and the sizes of groups by classes.
 
-        A cell's denominator depends only on the sizes of the groups it is in. Labels of an axis
-        whose groups have the same sizes at every level in use are one class, so this stays tiny
-        however large the table.
+        Labels of an axis whose groups have the same sizes at every level in use are one class, so
+        this stays tiny however large the table.
         """
         dimensions = len(self.domain.shape)
         members, columns = [], []
@@ -233,14 +234,24 @@ class MarginNullSpace:
             distinct, member = np.unique(sizes, axis=1, return_inverse=True)
             members.append(member.reshape(-1))
             columns.append(dict(zip(steps, distinct, strict=False)))
-        terms = [np.ones((1,) * dimensions, np.int64)]
-        for k, factor in self.held.expansion.items():
+        sizes_of = {}
+        for k in self.held.expansion:
             term = np.ones((1,) * dimensions, np.int64)
             for a, step in enumerate(k.steps):
-                term = term * columns[a][step].reshape(
-                    [-1 if b == a else 1 for b in range(dimensions)]
-                )
-            terms.append(term // np.gcd(term, factor))
+                term = term * along(columns[a][step], a, dimensions)
+            sizes_of[k] = term
+        return members, sizes_of
+
+    @cached_property
+    def denominator_classes(self) -> tuple[npt.NDArray[Any], list[npt.NDArray[np.int64]]]:
+        """The distinct denominators, and for every axis the class of each label.
+
+        A cell's denominator depends only on the sizes of the groups it is in.
+        """
+        members, sizes_of = self._size_classes
+        terms = [np.ones((1,) * len(members), np.int64)]
+        for k, factor in self.held.expansion.items():
+            terms.append(sizes_of[k] // np.gcd(sizes_of[k], factor))
         out = lcm(terms)
         # Numerators add up to Σ|a_k| denominators before they are reduced.
         weight = sum(abs(a) for a in self.held.expansion.values())
@@ -260,14 +271,25 @@ class MarginNullSpace:
                 out = np.take(out, member, axis=a)
         return out
 
-    def diagonal(self) -> FloatArray:
-        """diag(Π_N) in the domain's shape: what share of a cell's noise remains."""
-        out = np.ones(self.domain.shape)
+    @cached_property
+    def diagonal_of_classes(self) -> FloatArray:
+        """diag(Π_N) of every kind of cell: what share of its noise remains."""
+        members, sizes_of = self._size_classes
+        out = np.ones([int(own.max()) + 1 for own in members])
         for k, a in self.held.expansion.items():
-            out -= a / k.spread(self._sizes[k])
+            out -= a / sizes_of[k]
         # A cell that is not fixed keeps at least 2**-axes: smaller is rounding error of zero.
         out[out < 2.0**-40] = 0.0
         return out
+
+    def diagonal(self) -> FloatArray:
+        """diag(Π_N) in the domain's shape: what share of a cell's noise remains."""
+        members, _ = self._size_classes
+        out = self.diagonal_of_classes
+        for a, member in enumerate(members):
+            if out.shape[a] > 1:
+                out = np.take(out, member, axis=a)
+        return np.array(np.broadcast_to(out, self.shape))
 
     def share_exposed(self, weights: npt.ArrayLike) -> float:
         """|Π_R w|² / |w|²: how much of a linear question the invariants answer."""

@@ -7,18 +7,19 @@ containing groups have the same sizes have the same values the same number of ti
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import combinations
+from functools import cached_property, reduce
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.subspace.digits import DigitPlan
 from subspacedp.subspace.margins import MarginNullSpace
+from subspacedp.subspace.merged import MergedAxis
 from subspacedp.tables import Margin, along
 
-__all__ = ["GroupProfiles", "corner_counts"]
+__all__ = ["GroupProfiles", "axis_borders", "corner_counts", "corners"]
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -58,6 +59,10 @@ class GroupProfiles:
         """The number of classes on every axis."""
         return tuple(sizes.shape[1] for _, sizes, _ in self._axes)
 
+    def member(self, axis: int) -> Int64Array:
+        """The class of every group of one axis."""
+        return self._axes[axis][2]
+
     def classes(self) -> Int64Array:
         """The class of every group, in the margin's shape, numbered in row-major order."""
         out = np.zeros((1,) * len(self._axes), np.int64)
@@ -65,8 +70,23 @@ class GroupProfiles:
             out = out * self.class_shape[a] + along(member, a, len(self._axes))
         return np.broadcast_to(out, self.margin.shape)
 
+    def numbers(self) -> Int64Array:
+        """How many groups every class has, in the shape of the classes."""
+        out = np.ones((1,) * len(self._axes), np.int64)
+        for a, (_, sizes, member) in enumerate(self._axes):
+            out = out * along(np.bincount(member, minlength=sizes.shape[1]), a, len(self._axes))
+        return out
+
     def squared(self) -> FloatArray:
-        """|Π_N 1_G|² of every group, in the margin's shape; 0 for totals that are held.
+        """|Π_N 1_G|² of every group, in the margin's shape; 0 for totals that are held."""
+        out = self.squared_of_classes
+        for a, (_, _, member) in enumerate(self._axes):
+            out = np.take(out, member, axis=a)
+        return np.asarray(out)
+
+    @cached_property
+    def squared_of_classes(self) -> FloatArray:
+        """|Π_N 1_G|² of the groups of every class, in the shape of the classes.
 
         Π_R = Σ_k a_k P_k, and |P_k 1_G|² is a product over the axes: |g|²/|h| where k's group h
         contains g, and |g| where k is finer there.
@@ -85,9 +105,7 @@ class GroupProfiles:
                 term = term * along(own, a, dimensions)
             out = out - factor * term
         out[out < 1e-11 * whole] = 0.0  # rounding error of a difference that is zero
-        for a, (_, _, member) in enumerate(self._axes):
-            out = np.take(out, member, axis=a)
-        return np.asarray(out)
+        return out
 
     def profile(self, number: int) -> tuple[FloatArray, FloatArray]:
         """The values of Π_N 1_G other than zero for a class, and how often each occurs."""
@@ -126,32 +144,118 @@ def corner_counts(plan: DigitPlan, margin: Margin) -> Int64Array:
     """
     if not plan.needed:
         return np.zeros(margin.shape, np.int64)
-    dimensions = len(plan.axes)
-    total = np.zeros((1,) * dimensions, np.int64)
-    essential = plan.held.essential
-    for size in range(len(essential) + 1):
-        for chosen in combinations(essential, size):
-            term = np.ones((1,) * dimensions, np.int64)
-            for a, axis in enumerate(plan.axes):
-                ends = np.ones(len(axis), bool)
-                for m in chosen:
-                    run = axis.run(m)
-                    ends &= run.place == run.sizes[run.group]
-                borders = _borders(axis.codes(margin)[axis.order], axis.groups(margin), ends)
-                term = term * along(borders, a, dimensions)
-            total = total + (-1) ** size * term
+    total = corners([axis_borders(plan, margin, axis) for axis in plan.axes])
     members = [b for axis in plan.axes for b in axis.members]
     out = total.reshape([margin.shape[b] for b in members])
     return np.ascontiguousarray(out.transpose(np.argsort(members)))
 
 
-def _borders(groups: Int64Array, number: int, ends: npt.NDArray[np.bool_]) -> Int64Array:
-    """For every group, at how many places marked in `ends` it has a border behind them."""
-    following = np.append(groups[1:], -1)
-    border = (groups != following) & ends
-    out = np.bincount(groups[border], minlength=number)
-    inner = border & (following >= 0)
-    return np.asarray(out + np.bincount(following[inner], minlength=number), np.int64)
+def corners(borders: Sequence[Int64Array]) -> Int64Array:
+    """How many coins enter, from `axis_borders` of every merged axis: one dimension for each."""
+    dimensions = len(borders)
+    total = np.zeros((1,) * dimensions, np.int64)
+    for chosen, of_each in enumerate(zip(*borders, strict=True)):
+        term = np.ones((1,) * dimensions, np.int64)
+        for a, own in enumerate(of_each):
+            term = term * along(own, a, dimensions)
+        total = total + (-1) ** chosen.bit_count() * term
+    return total
+
+
+def axis_borders(plan: DigitPlan, margin: Margin, axis: MergedAxis) -> Int64Array:
+    """For every set of held margins and every group of a margin: borders where runs of all end.
+
+    (sets, groups); the bits of a set's number say which of the essential margins are in it.
+
+    The order of a merged axis is that of nested loops: over the groups of the coarsest level, one
+    member after another, then over those of the next finer one, at last over labels. Between two
+    neighbours one loop takes its next step, the loops around it stand still, and those inside it
+    go from their last to their first. So how often a group ends or begins there is a product over
+    the members, and runs of a held margin end where the loop that steps is one of its level or of
+    a coarser one.
+    """
+    essential, levels = plan.held.essential, len(axis.chain)
+    ends = [axis.chain.index(tuple(m.steps[b] for b in axis.members)) for m in essential]
+    deepest = [
+        min((ends[m] for m in range(len(essential)) if chosen >> m & 1), default=levels)
+        for chosen in range(2 ** len(essential))
+    ]
+    members = [
+        _Loops(axis, i, margin.levels[b].codes, margin.levels[b].groups)
+        for i, b in enumerate(axis.members)
+    ]
+    by_level = np.zeros((levels + 1, axis.groups(margin)), np.int64)
+    for level in range(levels + 1):
+        for i in range(len(members)):
+            parts = [
+                own.steps(level) if j == i else own.stands(level if j < i else level - 1)
+                for j, own in enumerate(members)
+            ]
+            last, first, both = (reduce(_outer, vectors) for vectors in zip(*parts, strict=True))
+            by_level[level] += last + first - 2 * both
+    out = np.cumsum(by_level, axis=0)[deepest]
+    place = 0
+    for own in members:
+        place = place * own.groups + int(own.sorted[-1])
+    out[:, place] += 1  # behind the last position there is a border too
+    return out
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Loops:
+    """The loops over one member of a merged axis, and the groups of a margin that they meet."""
+
+    axis: MergedAxis
+    member: int
+    codes: Int64Array  # of the margin
+    groups: int
+
+    @cached_property
+    def _order(self) -> Int64Array:
+        return np.lexsort([self._level(level) for level in reversed(range(len(self.axis.chain)))])
+
+    def _level(self, level: int) -> Int64Array:
+        axis = self.axis.domain.axes[self.axis.members[self.member]]
+        if level < 0:
+            return axis.all.codes
+        number = self.axis.chain[level][self.member] if level < len(self.axis.chain) else 0
+        return axis.step(number).codes
+
+    @cached_property
+    def sorted(self) -> Int64Array:
+        """The margin's group of every label, in order."""
+        return self.codes[self._order]
+
+    def _runs(self, level: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """The margin's groups at the first and the last label of every run, and where it begins."""
+        starts = np.flatnonzero(np.diff(self._level(level)[self._order], prepend=-1))
+        return self.sorted[starts], self.sorted[np.append(starts[1:], len(self.codes)) - 1], starts
+
+    def stands(self, level: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """How often a loop inside a run of this level is last in a group, first, or both."""
+        first, last, _ = self._runs(level)
+        return self._counted(last, first)
+
+    def steps(self, level: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """How often the loop over this level's runs steps out of a group, into it, or stays."""
+        first, last, starts = self._runs(level)
+        _, _, around = self._runs(level - 1)
+        same = ~np.isin(starts[1:], around)
+        return self._counted(last[:-1][same], first[1:][same])
+
+    def _counted(
+        self, last: Int64Array, first: Int64Array
+    ) -> tuple[Int64Array, Int64Array, Int64Array]:
+        both = last[last == first]
+        return (
+            np.bincount(last, minlength=self.groups),
+            np.bincount(first, minlength=self.groups),
+            np.bincount(both, minlength=self.groups),
+        )
+
+
+def _outer(one: Int64Array, other: Int64Array) -> Int64Array:
+    return np.multiply.outer(one, other).reshape(-1)
 
 
 def _first(length: int) -> FloatArray:

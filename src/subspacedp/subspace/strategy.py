@@ -14,7 +14,6 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from subspacedp.errors import InvariantError, ReleaseError
 from subspacedp.subspace.general import GeneralNullSpace
 from subspacedp.subspace.margins import MarginNullSpace
 from subspacedp.tables import Neighbours, Query, Sensitivity
-from subspacedp.tables.queries import exact_product, matrix_sensitivity
+from subspacedp.tables.queries import exact_product, matrix_sensitivity, used_columns
 
 __all__ = ["BasisStrategy", "MarginStrategy"]
 
@@ -46,19 +45,25 @@ class MarginStrategy:
     @cached_property
     def denominators(self) -> Int64Array:
         """The denominator of every cell, in the domain's shape."""
-        out = self.space.denominators
+        self.distinct  # noqa: B018 - refuses what leaves 64 bits
+        return np.broadcast_to(self.space.denominators, self.space.shape)
+
+    @cached_property
+    def distinct(self) -> Int64Array:
+        """The denominators that occur, in ascending order; no array of all cells is made."""
+        out = self.space.denominator_classes[0]
         if out.dtype == object:
             raise ReleaseError(
                 "The held groups have sizes without a common multiple in 64 bits; use the "
                 "projected mechanism."
             )
-        return np.broadcast_to(out, self.space.shape)
+        return np.unique(out)
 
     def integers(self, answers: Int64Array) -> Int64Array:
         """Denominator · Π_N·answers, exactly."""
         inside = self.space.lift_exact(self.space.held.sums(answers)).rsub(answers)
         largest = int(np.abs(inside.whole).max(initial=0)) + 1
-        if largest * int(self.denominators.max()) >= 2**62:
+        if largest * int(self.distinct[-1]) >= 2**62:
             raise ReleaseError(
                 "The counts times their denominators leave 64 bits; use the projected mechanism."
             )
@@ -81,12 +86,10 @@ class MarginStrategy:
 
     def _largest_single(self) -> Fraction:
         """The largest Π_ii, over all combinations of sizes that the axes allow."""
-        numbers = [range(len(sizes)) for sizes in self._sizes]
-        if math.prod(map(len, numbers)) > MOST_PAIR_TYPES:
+        kinds = [[(i, i, 0) for i in range(len(sizes))] for sizes in self._sizes]
+        if math.prod(map(len, kinds)) > MOST_PAIR_TYPES:
             return Fraction(1)
-        same = (0,) * len(numbers)
-        least = min(self._held_share(place, same) for place in product(*numbers))
-        return 1 - Fraction(least, self._whole)
+        return 1 - Fraction(self._held_shares(kinds).min(), self._whole)
 
     def _largest_pair(self) -> Fraction:
         """The largest ‖Π_N(e_i − e_j)‖², over all kinds of pairs that sizes and levels allow.
@@ -97,33 +100,31 @@ class MarginStrategy:
         kinds = [self._pair_kinds(a) for a in range(len(self._sizes))]
         if math.prod(map(len, kinds)) > MOST_PAIR_TYPES:
             return Fraction(2)
-        same = (0,) * len(kinds)
-        least = 2 * self._whole  # of Π_R: (Π_R)_ii + (Π_R)_jj − 2(Π_R)_ij
-        for pair in product(*kinds):
-            one, two, levels = zip(*pair, strict=True)
-            if any(levels):
-                own = self._held_share(one, same) + self._held_share(two, same)
-                least = min(least, own - 2 * self._held_share(one, levels))
-        return 2 - Fraction(least, self._whole)
+        one = self._held_shares([[(i, i, 0) for i, _, _ in own] for own in kinds])
+        two = self._held_shares([[(j, j, 0) for _, j, _ in own] for own in kinds])
+        moved = one + two - 2 * self._held_shares(kinds)  # by Π_R
+        # The same cell twice: on every axis such kinds come first.
+        moved[tuple(slice(len(sizes)) for sizes in self._sizes)] = 2 * self._whole
+        return 2 - Fraction(moved.min(), self._whole)
 
-    def _held_share(self, place: tuple[int, ...], levels: tuple[int, ...]) -> int:
-        """(Π_R)_ij times `_whole`: Σ a_k/|group of k| over the meets k with i and j in one group.
+    def _held_shares(self, kinds: list[list[tuple[int, int, int]]]) -> npt.NDArray[Any]:
+        """(Π_R)_ij times `_whole` for all combinations of kinds, in Python's integers.
 
-        For a cell i with these numbers of sizes and a cell j that shares these levels with it.
+        Σ a_k/|group of k| over the meets k with i and j in one group: a sum of products over the
+        axes, taken axis by axis.
         """
-        known = self._known.get((place, levels))
-        if known is None:
-            known = 0
-            parts = [own[i] for (_, own), i in zip(self._multiples, place, strict=True)]
-            for k, a in self.space.held.expansion.items():
-                if all(level <= step for level, step in zip(levels, k.steps, strict=True)):
-                    known += a * math.prod(own[s] for own, s in zip(parts, k.steps, strict=True))
-            self._known[place, levels] = known
-        return known
-
-    @cached_property
-    def _known(self) -> dict[tuple[tuple[int, ...], tuple[int, ...]], int]:
-        return {}
+        left = {k.steps: np.full((), a, object) for k, a in self.space.held.expansion.items()}
+        for (_, parts), own in zip(self._multiples, kinds, strict=True):
+            after: dict[tuple[int, ...], Any] = {}
+            for (step, *rest), sums in left.items():
+                factors = np.array(
+                    [parts[i][step] * (level <= step) for i, _, level in own], object
+                )
+                term = np.multiply.outer(sums, factors)
+                key = tuple(rest)
+                after[key] = after[key] + term if key in after else term
+            left = after
+        return np.asarray(left.get((), np.zeros([len(own) for own in kinds], object)))
 
     @cached_property
     def _whole(self) -> int:
@@ -290,7 +291,7 @@ class BasisStrategy:
         from scipy.sparse import csr_array
 
         if query.contributions is not None:
-            records = query.contributions
+            records = used_columns(query.contributions)
             largest = int(np.abs(self.weights).sum(axis=1).max()) * int(abs(records).max())
             if largest < 2**62:
                 return matrix_sensitivity(
@@ -310,11 +311,46 @@ class BasisStrategy:
                 csr_array(high * 2.0**HALF + rest), neighbours, size * 2.0**-51, MOST_DIFFERENCES
             )
         known = query.sensitivity(neighbours)
-        # ‖W v‖₂ ≤ ‖W‖_F-safe norm · ‖v‖₂, and ‖·‖₁ ≤ √k ‖·‖₂ in k dimensions.
+        # ‖W v‖₂ ≤ ‖W‖₂·‖v‖₂, and ‖·‖₁ ≤ √k ‖·‖₂ in k dimensions.
+        squared = self._squared_norm * known.l2_squared
+        return Sensitivity(_root_up(len(self.weights) * squared), squared)
+
+    @cached_property
+    def _squared_norm(self) -> Fraction:
+        """At least ‖W‖₂², from the whole numbers of W themselves.
+
+        The largest eigenvalue of W Wᵀ is at most its largest sum of sizes of a row, and at most
+        Σ w². In float64 an inner product of n numbers is off by at most γ Σ|w||w′| and a sum of k
+        positive ones by γ of itself, γ = m·2⁻⁵³/(1 − m·2⁻⁵³) for m roundings, in any order. For an
+        orthonormal basis on its grid this is at most (2**bits + kn)², which leaves room for what
+        the rounding of the basis may have done; that is kept, so that laws stay as they were.
+        """
         k, n = self.weights.shape
-        norm = Fraction(2**self.bits + k * n)
-        squared = norm * norm * known.l2_squared
-        return Sensitivity(_root_up(k * squared), squared)
+        real, guard = self.weights.astype(np.float64), (n + k + 8) * 2.0**-52
+        sizes = np.abs(real)
+        rows = np.abs(real @ real.T).sum(axis=1) + guard * (sizes @ sizes.sum(axis=0))
+        bound = min(float(rows.max()), float(np.square(real).sum()))
+        exact = Fraction(bound) * (1 + Fraction(4 * (n * k + 8), 2**53))
+        return max(exact, Fraction(2**self.bits + k * n) ** 2)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the rows lie in N but for the grid, and can be undone there.
+
+        Each entry was rounded by at most half a step, so a row leaves N by at most √n/2 of them.
+        Privacy does not rest on this, but that the release is unbiased does.
+        """
+        rows = self.weights * 2.0**-self.bits
+        shape = self.space.shape
+        inside = np.stack([self.space.project(r.reshape(shape)).reshape(-1) for r in rows])
+        slack = math.sqrt(rows.shape[1]) * 2.0**-self.bits + 1e-8
+        if not float(np.abs(rows - inside).max()) <= slack:
+            return False
+        try:
+            undone = rows @ self.back
+        except np.linalg.LinAlgError:
+            return False
+        return bool(np.abs(undone - np.eye(len(rows))).max() <= 1e-3)
 
     @cached_property
     def back(self) -> FloatArray:

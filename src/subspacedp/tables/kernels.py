@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
+from subspacedp.parallel import kernel
 
 __all__ = ["group_of_row", "sum_rows"]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def group_of_row(number: Any, outer: Any, offsets: Any) -> Any:
     """The group number at which row `number` begins in one margin: a sum over the outer axes."""
     group = 0
@@ -19,7 +19,7 @@ def group_of_row(number: Any, outer: Any, offsets: Any) -> Any:
     return group
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sum(segment: Any) -> Any:
     """The sum in eight interleaved parts: the same order everywhere, and fast for floats too."""
     zero = segment[0] - segment[0]
@@ -40,7 +40,7 @@ def _sum(segment: Any) -> Any:
     return ((a + e) + (b + f)) + ((c + g) + (d + h))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sum_in_any_order(segment: Any) -> Any:
     """The sum of integers, which the compiler may take in any order."""
     total = segment[0] - segment[0]
@@ -49,7 +49,7 @@ def _sum_in_any_order(segment: Any) -> Any:
     return total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sum_rows(
     values: Any, whole: Any, first: Any, last: Any, lo: Any, hi: Any, row: Any, outer: Any,
     offsets: Any, modes: Any, codes: Any, starts: Any, out: Any,

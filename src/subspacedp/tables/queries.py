@@ -94,6 +94,11 @@ class Query(ABC):
         """What one record of each kind adds to the integer answers, as columns; None if unknown."""
         return None
 
+    @property
+    def record_kinds(self) -> int | None:
+        """How many kinds of records there are, the columns of `contributions`; None if unknown."""
+        return None if self.contributions is None else int(self.contributions.shape[1])
+
     @abstractmethod
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """The labels of the answers, one row each, for files and dataframes."""
@@ -147,6 +152,11 @@ class Cells(Query):
         from scipy.sparse import eye_array
 
         return eye_array(self.size, dtype=np.int64, format="csr")
+
+    @property
+    def record_kinds(self) -> int:
+        """One for every cell; known without a matrix."""
+        return self.size
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """The label of every axis and level."""
@@ -345,6 +355,7 @@ def matrix_sensitivity(
     (replace-one). Several records: the norm of a sum is at most the sum of the norms. A matrix
     that is given as float64 may be `off` by so much in every entry.
     """
+    matrix = used_columns(matrix)
     if matrix.shape[0] * matrix.shape[1] > LARGEST_DENSE:
         return _by_columns(matrix, neighbours, off)
     whole = np.unique(matrix.toarray().T, axis=0)  # (distinct, questions)
@@ -370,6 +381,16 @@ def matrix_sensitivity(
             l2_squared = max(l2_squared, float(np.square(difference).sum(axis=2).max()))
     m, n = neighbours.records, columns.shape[1]
     return Sensitivity(m * _sum_at_most(l1, n, off), m * m * _squares_at_most(l2_squared, n, off))
+
+
+def used_columns(matrix: csr_array) -> csr_array:
+    """The columns with an entry, and one of zeros for all others: what records can add."""
+    used = np.unique(matrix.indices)
+    if used.size + 1 >= matrix.shape[1]:
+        return matrix
+    places = np.searchsorted(used, matrix.indices)
+    shape = (matrix.shape[0], used.size + 1)
+    return type(matrix)((matrix.data, places, matrix.indptr), shape=shape)
 
 
 def _by_columns(matrix: csr_array, neighbours: Neighbours, off: float = 0.0) -> Sensitivity:

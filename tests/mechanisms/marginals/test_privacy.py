@@ -162,7 +162,10 @@ def test_cells_with_margins_beside_them(monkeypatch):
     domain = sdp.Domain([SMALL, SEX])
     for budget in BUDGETS:
         mechanism = sdp.design(
-            domain, sdp.hold("g"), budget, mechanism=MarginalsOptions(margins=[["g", "sex"], ["sex"]])
+            domain,
+            sdp.hold("g"),
+            budget,
+            mechanism=MarginalsOptions(margins=[["g", "sex"], ["sex"]]),
         )
         assert spent(mechanism, monkeypatch) <= limit(budget)
 
@@ -205,9 +208,13 @@ def test_measurements_are_linear():
 
 def test_no_two_integers_share_noise():
     """Equal laws of different pieces draw different words."""
-    axis = sdp.Axis("l", range(600), levels={"g": np.repeat(range(20), range(11, 50, 2)[:20]).tolist()})
+    axis = sdp.Axis(
+        "l", range(600), levels={"g": np.repeat(range(20), range(11, 50, 2)[:20]).tolist()}
+    )
     domain = sdp.Domain([axis, SEX])
     mechanism = sdp.design(sdp.Margins(domain, [["l", "sex"], ["l"]]), None, sdp.PureDP(1.0))
-    noise = mechanism.add_noise(np.zeros(domain.size + 600, np.int64), ReleaseKeys.from_seed(1, b"x"))
+    noise = mechanism.add_noise(
+        np.zeros(domain.size + 600, np.int64), ReleaseKeys.from_seed(1, b"x")
+    )
     first, second = noise[:600], noise[1200:1800]
     assert np.count_nonzero(first == second) < 300

@@ -23,7 +23,9 @@ def problem(seed, size=4, shares=5, rows=3):
 
     def error(b):
         inverse = np.linalg.inv(np.tensordot(b, M, 1))
-        return float(np.trace(W @ inverse)), np.einsum("ab,jbc,ca->j", inverse @ W @ inverse, M, np.eye(size))
+        return float(np.trace(W @ inverse)), np.einsum(
+            "ab,jbc,ca->j", inverse @ W @ inverse, M, np.eye(size)
+        )
 
     return error, rng.uniform(0.2, 1, (rows, shares)), M, W
 

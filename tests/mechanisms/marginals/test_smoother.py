@@ -192,5 +192,7 @@ def test_noise_weights_are_the_adjoint_of_estimates(seed):
         weights = {level: rng.normal(size=(s.tree.nodes(level), 2)) for level in levels}
         direct = sum(np.sum(weights[level] * found[level]) for level in levels)
         on_noise = s.noise_weights(weights)
-        through = sum(np.sum(w * measured[level]) for level, w in on_noise.items() if level in measured)
+        through = sum(
+            np.sum(w * measured[level]) for level, w in on_noise.items() if level in measured
+        )
         assert np.isclose(direct, through, rtol=1e-9, atol=1e-9)

@@ -33,9 +33,7 @@ def errors_of(case, relation, *, regions=True):
     axes, margins, held = case
     query = sdp.Margins(sdp.Domain(axes), margins)
     bound = bind(as_held(held), query)
-    inter = Interactions(
-        domain=query.domain, workload=tuple(query.margins), held=bound.essential
-    )
+    inter = Interactions(domain=query.domain, workload=tuple(query.margins), held=bound.essential)
     return TableErrors(
         interactions=inter,
         regions=Regions.of(inter) if regions else Regions(inter, None),
@@ -59,7 +57,9 @@ def vectors(errors, shares):
                 one = np.zeros(inter.domain.shape)
                 one[place] = 1
                 c = inter.contrasts(inter.to_nodes(margin.sum(one), level), own.steps)
-                columns.append((np.where(root > 0, c / np.where(root > 0, root, 1), 0) * scale).ravel())
+                columns.append(
+                    (np.where(root > 0, c / np.where(root > 0, root, 1), 0) * scale).ravel()
+                )
             rows.append(np.array(columns))
     return np.concatenate(rows, axis=1)
 

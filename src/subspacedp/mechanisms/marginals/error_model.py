@@ -109,9 +109,7 @@ class MarginalsNoise(JointNoise):
                 node = inter.tree.orbits.spread(
                     self.measurement.smoother(own).variances[where.level], where.level
                 )
-                each = inter.spread(
-                    (inter.shares(own.steps) ** 2)[None], own.steps, where.steps, 2
-                )
+                each = inter.spread((inter.shares(own.steps) ** 2)[None], own.steps, where.steps, 2)
                 out += node.reshape(-1, *(1,) * (each.ndim - 1)) * each
         return out
 

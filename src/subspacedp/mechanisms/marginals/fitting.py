@@ -128,11 +128,7 @@ class TableSplit:
 def tables_of(errors: TableErrors) -> tuple[Published, ...]:
     """The published tables that say something of what is not exact."""
     inter = errors.interactions
-    return tuple(
-        table
-        for t, table in enumerate(inter.published)
-        if np.any(errors.mixing[t] > 0)
-    )
+    return tuple(table for t, table in enumerate(inter.published) if np.any(errors.mixing[t] > 0))
 
 
 def best_tables(
@@ -170,7 +166,7 @@ def best_tables(
 def _search(
     of_precision: Callable[[FloatArray], tuple[float, FloatArray]], start: FloatArray
 ) -> tuple[FloatArray, float]:
-    """log F(e²) + 2 log Σe, which no scale of the shares e changes."""
+    """Log F(e²) + 2 log Σe, which no scale of the shares e changes."""
     from scipy.optimize import minimize
 
     def value(x: FloatArray) -> tuple[float, FloatArray]:

@@ -139,8 +139,8 @@ class Interactions:
     def from_nodes(self, table: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
         """The inverse of `to_nodes`; groups without labels get zeros."""
         if self.place is None:
-            return table[0]
-        return np.moveaxis(self.tree.scatter(table, level), 0, self.place)
+            return np.asarray(table[0])
+        return np.asarray(np.moveaxis(self.tree.scatter(table, level), 0, self.place))
 
     # ------------------------------------------------------------------- the interactions
 

@@ -324,9 +324,7 @@ class TableMeasurement(Measurement):
 
     def _levels(self) -> list[tuple[Interaction, int]]:
         return [
-            (own, level)
-            for own, level, _ in self.errors.slots
-            if self._mixing_exists(own, level)
+            (own, level) for own, level, _ in self.errors.slots if self._mixing_exists(own, level)
         ]
 
     def _mixing_exists(self, own: Interaction, level: int) -> bool:

@@ -84,6 +84,17 @@ class Marginals(Mechanism):
         measurement = measurement_of(self.design)
         return measurement.scales()[0], measurement.largest_drawn()
 
+    def gap(self) -> float:
+        """By what share the goal may exceed that of the best split of the budget."""
+        return max(self.strategy.goal / self.strategy.bound - 1.0, 0.0)
+
+    def gap_in_words(self) -> str:
+        """How near the split is to the best one over these levels and interactions."""
+        percent = math.ceil(max(100 * self.gap(), 0.01) * 100) / 100
+        if self.design.budget.pure:
+            return f"at most {1 + self.gap():.3g} times that of the best split over these tables"
+        return f"within {percent:.2g} % of that of the best split over levels and interactions"
+
     # ------------------------------------------------------------------------ data
 
     def _answers(self, data: Any) -> Int64Array:
@@ -131,9 +142,7 @@ class Marginals(Mechanism):
         """Refuse totals that float64 could not carry through the sums over contrasts."""
         super().check_size(answers)
         whole = self.held.query.bounds if isinstance(self.held, HeldOfWorkload) else None
-        most = (
-            int(answers.max(initial=0)) if whole else int(np.abs(answers).sum(dtype=np.float64))
-        )
+        most = int(answers.max(initial=0)) if whole else int(np.abs(answers).sum(dtype=np.float64))
         if most >= REAL_LIMIT:
             raise ReleaseError("The totals are too large: margins take totals below 2**43.")
 
@@ -188,9 +197,13 @@ class Marginals(Mechanism):
             near = np.rint(cells)
             whole = rounding.round(near.astype(np.int64), cells - near, coins)
             return whole if rounding.decimals == 0 else whole / rounding.step
+        return self._real(estimates, exact)
+
+    def _real(self, estimates: Mapping[tuple[int, ...], ByLevel], exact: HeldValues) -> FloatArray:
+        """The answers, real-valued."""
         if isinstance(self.design.query, Cells):
             return self._table(estimates, exact, 0)
-        number = len(inter.published)
+        number = len(self.interactions.published)
         return np.concatenate([self._table(estimates, exact, t).reshape(-1) for t in range(number)])
 
     def _table(
@@ -205,6 +218,20 @@ class Marginals(Mechanism):
         table = inter.table_from(by_interaction, where.level, where.steps)
         return inter.from_nodes(table, where.level)
 
+    def without_noise(self, answers: Int64Array, exact: HeldValues) -> FloatArray:
+        """What would be released without noise and rounding: confidential, as the answers are."""
+        inter, of = self.interactions, self._totals(answers)
+        measured: dict[tuple[int, ...], ByLevel] = {}
+        for own in self.measurement.errors.measured:
+            for level, _ in self.measurement.errors.places(own):
+                totals = inter.to_nodes(of(inter.margin(level, own.steps)), level)
+                by_level = measured.setdefault(own.steps, {})
+                by_level[level] = inter.contrasts(totals, own.steps)
+        total = None
+        if self._total_measured:
+            total = float(of(inter.domain.margin()).reshape(()))
+        return self._real(self._combined(measured, exact, total), exact)
+
     def _exact(self, exact: HeldValues, own: Interaction, level: int) -> FloatArray:
         """The contrasts of an interaction at a level that is held."""
         inter = self.interactions
@@ -215,8 +242,16 @@ class Marginals(Mechanism):
         self, noisy: Int64Array, exact: HeldValues, total: float | None
     ) -> dict[tuple[int, ...], ByLevel]:
         """For every interaction its contrasts at every level from its finest one on."""
+        return self._combined(self.measurement.contrasts(noisy), exact, total)
+
+    def _combined(
+        self,
+        measured: Mapping[tuple[int, ...], ByLevel],
+        exact: HeldValues,
+        total: float | None,
+    ) -> dict[tuple[int, ...], ByLevel]:
+        """Least squares for every interaction; what is held is taken from the held totals."""
         inter, tree = self.interactions, self.interactions.tree
-        measured = self.measurement.contrasts(noisy)
         out: dict[tuple[int, ...], ByLevel] = {}
         for own in inter.all.values():
             known = None

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from subspacedp.errors import BudgetError
+from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.mechanisms.marginals.fitting import Objective
 from subspacedp.mechanisms.marginals.mechanism import Marginals
 from subspacedp.mechanisms.marginals.strategy import fit_marginals
 from subspacedp.privacy import Budget
 from subspacedp.release import Design
+from subspacedp.tables import Cells
 
 __all__ = ["MarginalsOptions", "with_budget"]
 
 LARGEST_SCALE = 2.0**40  # of noise in the units that are drawn
 SMALLEST_SCALE = 0.001  # of noise in units of the answers
+MAX_CELL_WEIGHT = 1e6
+WEIGHT_STEPS = 4  # of the search for the least weight of the cells
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +37,9 @@ class MarginalsOptions:
         "balanced": the sum of mean squared errors, each in multiples of the least that its table
         could have; "sum": that of squared errors by weight; "largest": the largest multiple. By
         default "sum" where weights differ, else "balanced".
+    cells_at_most
+        For the cells of a table: what the mean squared error of the cells may be at most, in
+        multiples of the least they could have with the whole budget; for example 1.05.
     measured
         "contrasts" of interactions (Gaussian budgets, the default for them) or whole "tables".
     """
@@ -40,10 +47,13 @@ class MarginalsOptions:
     margins: Sequence[Sequence[str]] | None = None
     weights: Sequence[float] | None = None
     objective: Objective | None = None
+    cells_at_most: float | None = None
     measured: str | None = None
 
     def fit(self, design: Design) -> Marginals:
         """The best shares of the budget; no data are touched."""
+        if self.cells_at_most is not None:
+            return self._within(design, self.cells_at_most)
         strategy = fit_marginals(
             design,
             margins=self.margins,
@@ -52,6 +62,45 @@ class MarginalsOptions:
             measured=self.measured,
         )
         return _checked(Marginals(replace(design, strategy=strategy)))
+
+    def _within(self, design: Design, most: float) -> Marginals:
+        """The least weight of the cells with which their error stays within a multiple."""
+        if not isinstance(design.query, Cells) or self.weights is not None:
+            raise ReleaseError("`cells_at_most` is for the cells of a table, without `weights`.")
+        if not isinstance(most, int | float) or not 1 < most < math.inf:
+            raise ReleaseError(f"`cells_at_most` must be a number above 1; got {most!r}.")
+        plain = replace(self, cells_at_most=None)
+        least = _cell_error(replace(plain, margins=[]).fit(design))
+        found = plain.fit(design)
+        number = len(found.strategy.workload.margins)
+        low, high = 1.0, 1.0
+        while _cell_error(found) > most * least:
+            if high > MAX_CELL_WEIGHT:
+                raise ReleaseError(
+                    f"No split of the budget keeps the error of the cells within {most:g} times "
+                    "the least possible."
+                )
+            low, high = high, high * 8
+            found = replace(
+                plain, weights=(high, *(1.0,) * (number - 1)), objective="balanced"
+            ).fit(design)
+        for _ in range(WEIGHT_STEPS if high > 1 else 0):
+            middle = math.sqrt(low * high)
+            tried = replace(
+                plain, weights=(middle, *(1.0,) * (number - 1)), objective="balanced"
+            ).fit(design)
+            if _cell_error(tried) <= most * least:
+                found, high = tried, middle
+            else:
+                low = middle
+        return found
+
+    def _weighing(self, cells: float, number: int) -> MarginalsOptions:
+        return replace(self, weights=(cells, *(1.0,) * (number - 1)), objective="balanced")
+
+
+def _cell_error(mechanism: Marginals) -> float:
+    return mechanism.expected_error().total
 
 
 def with_budget(mechanism: Marginals, budget: Budget) -> Marginals:

@@ -82,7 +82,7 @@ class TableErrors:
     @cached_property
     def slots(self) -> tuple[tuple[Interaction, int, int], ...]:
         """Interaction, level and region of every share."""
-        out = []
+        out: list[tuple[Interaction, int, int]] = []
         for own in self.measured:
             for level in range(own.finest, self._last(own) + 1):
                 count = self.regions.number if self.regions.apart(level) else 1
@@ -194,9 +194,7 @@ class TableErrors:
             )  # fmt: skip
             errors += self.mixing[:, i] * sums[levels]
             if weights is not None:
-                each = np.bincount(
-                    levels, weights * self.mixing[:, i], minlength=len(inter.tree)
-                )
+                each = np.bincount(levels, weights * self.mixing[:, i], minlength=len(inter.tree))
                 found = smoother.slopes([w * n for w, n in zip(each, number, strict=True)])
                 for level, where in self._places[own.steps]:
                     slopes[where] = np.bincount(
@@ -211,4 +209,3 @@ class TableErrors:
         for j, (_, level, region) in enumerate(self.slots):
             rows[region if self.regions.apart(level) else slice(None), j] = 1.0
         return rows
-

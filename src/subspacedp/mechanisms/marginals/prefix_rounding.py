@@ -112,14 +112,20 @@ class PrefixRounding:
         for own in inter.inside(steps):
             ends = [self._ends(a, s, fine)
                     for a, (s, fine) in enumerate(zip(own.steps, steps, strict=True))]  # fmt: skip
-            yield own, self._rows(level, own.finest), np.ix_(np.arange(inter.tree.nodes(level)), *ends)
+            yield (
+                own,
+                self._rows(level, own.finest),
+                np.ix_(np.arange(inter.tree.nodes(level)), *ends),
+            )
 
     def _ordered(self, table: npt.NDArray[Any], steps: Sequence[int]) -> npt.NDArray[Any]:
         """A table with the groups of every other axis in order, those without labels left out."""
         out = table
         for a, (tree, s) in enumerate(zip(self._axes, steps, strict=True)):
             groups = tree.groups[tree.steps.index(s)]
-            if len(groups) != out.shape[a + 1] or not np.array_equal(groups, np.arange(len(groups))):
+            if len(groups) != out.shape[a + 1] or not np.array_equal(
+                groups, np.arange(len(groups))
+            ):
                 out = np.take(out, groups, axis=a + 1)
         return out
 
@@ -235,9 +241,7 @@ class PrefixRounding:
             grid = grid + before
         return np.asarray(self._restored(grid, steps), np.int64)
 
-    def coefficients(
-        self, weights: Sequence[tuple[int, Sequence[int], FloatArray]]
-    ) -> FloatArray:
+    def coefficients(self, weights: Sequence[tuple[int, Sequence[int], FloatArray]]) -> FloatArray:
         """What each rounding adds to a weighted sum, in units of the answers.
 
         `weights` has level, steps and weights for some tables, nodes of the tree first.

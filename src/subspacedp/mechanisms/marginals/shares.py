@@ -118,7 +118,7 @@ def _minimise(
     x: FloatArray,
     sharpness: float,
 ) -> FloatArray:
-    """log F + log of the smooth maximum of the rows, both in b = exp(x): scale-free."""
+    """Log F + log of the smooth maximum of the rows, both in b = exp(x): scale-free."""
     from scipy.optimize import minimize
 
     def value(x: FloatArray) -> tuple[float, FloatArray]:
@@ -157,7 +157,7 @@ def _least_price(rows: FloatArray, g: FloatArray) -> tuple[float, FloatArray]:
     found = linprog(
         np.ones(len(rows)), A_ub=-rows.T, b_ub=-g / scale, bounds=(0, None), method="highs"
     )
-    if found.status != 0:
+    if found.status != 0 or found.x is None:
         return math.inf, np.ones(len(g))
     # The solver's weights, made feasible exactly: no share may have more slope than it costs.
     weights = np.maximum(found.x, 0.0) + EVEN * float(np.sum(found.x)) / len(rows)

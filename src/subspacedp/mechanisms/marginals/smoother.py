@@ -94,7 +94,7 @@ class Smoother:
                 orbits.parent[level - 1],
                 orbits.siblings[level - 1] * own[level - 1],
                 minlength=len(orbits.number[level]),
-            )
+            ).astype(np.float64)
             own[level] = below[level] / (1.0 + self.precision[level] * below[level])
         return below, own
 

@@ -1,9 +1,10 @@
 """What neighbouring changes spend of the shares of a budget.
 
-With shares b of interactions τ at levels l of the tree, the contrasts of one record have the squared
-length Σ b. Those of two records have the inner product b·x at a level where both are in one node,
-and 0 elsewhere; x is a product over the other axes: 1 where both records are in one group, −1/(k − 1)
-in two groups of one parent, 0 under different parents. So replacing one record by another spends
+With shares b of interactions τ at levels l of the tree, the contrasts of one record have the
+squared length Σ b. Those of two records have the inner product b·x at a level where both are in one
+node, and 0 elsewhere; x is a product over the other axes: 1 where both records are in one group,
+−1/(k − 1) in two groups of one parent, 0 under different parents. So replacing a record by another
+spends
 
     2 Σ_l Σ_τ b_lτ (1 − [l at or above the finest common node]·∏ x),
 
@@ -37,7 +38,6 @@ MAX_PAIR_KINDS = 1 << 22  # on the other axes, all looked at for every level of 
 MAX_HALF = 1 << 25  # entries of a matrix of kinds and steps of half the axes
 FIRST_ROWS = 64
 CHANCES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # that a pair differs on an axis
-SAFE = 2.0**-36  # of Σ b: far above the rounding of sums of products of numbers at most 1
 
 
 class Spending(Protocol):
@@ -76,7 +76,7 @@ class SingleRecords:
     def sticking_out(self, shares: FloatArray) -> tuple[FloatArray, float]:
         """All of them, and the most, rounded up."""
         rows = self.errors.spent()
-        return rows, float((rows @ shares).max()) * (1 + 1e-12)
+        return rows, float((rows @ shares).max()) * (1 + (shares.size + 4) * 2.0**-52)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,10 +91,13 @@ class Replacements:
         if self.pairs.listable:
             return None
         farthest = max(common for _, common in self._meetings)
-        return np.array(
-            [self._row(regions, common, self.pairs.mixed(chance))
-             for chance in CHANCES for regions, common in self._meetings if common == farthest]
-        )  # fmt: skip
+        rows = [
+            self._row(regions, common, self.pairs.mixed(chance))
+            for chance in CHANCES
+            for regions, common in self._meetings
+            if common == farthest
+        ]
+        return np.array([*rows, *self._spent] if self.single else rows)
 
     @cached_property
     def pairs(self) -> AxisPairs:
@@ -152,9 +155,7 @@ class Replacements:
         """What two records of some regions spend on average of every share."""
         return np.asarray((self._spent[regions[0]] + self._spent[regions[1]]) / 2)
 
-    def _row(
-        self, regions: tuple[int, int], common: int, coefficients: FloatArray
-    ) -> FloatArray:
+    def _row(self, regions: tuple[int, int], common: int, coefficients: FloatArray) -> FloatArray:
         """What a pair spends, from 2(1 − ∏x) by interaction."""
         out = np.where(self._levels >= common, coefficients[self._member], 2.0)
         return np.asarray(out * self._of_pair(regions))
@@ -188,7 +189,12 @@ class Replacements:
             else:
                 most = max(most, apart + float(merged @ self.pairs.longest))
                 rows.append(self._row(regions, common, self.pairs.longest))
-        return np.array(rows), most + SAFE * float(shares.sum())
+        return np.array(rows), most + self._rounding * float(shares.sum())
+
+    @cached_property
+    def _rounding(self) -> float:
+        """Of Σ b: at least what sums over t shares of products over d axes lose to rounding."""
+        return 4.0 * (2 * len(self.pairs.axes) + 3 * len(self.errors.slots) + 8) * 2.0**-53
 
 
 @dataclass(frozen=True, eq=False, repr=False)

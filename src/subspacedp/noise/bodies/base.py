@@ -105,7 +105,7 @@ class Body(ABC):
         rows = np.asarray(points, object)
         if self.positive_sums:
             lengths = self.lengths(rows.astype(np.float64))
-            rows = rows[lengths > float(times) * (1 - NEAR)]
+            rows = rows[~(lengths <= float(times) * (1 - NEAR))]  # what floats cannot say is left
         return all(self.gauge(row) <= times**self.degree for row in rows.tolist())
 
     def log_trials(self, rate: Fraction) -> float:

@@ -68,7 +68,7 @@ class KNormLaw:
     def __post_init__(self) -> None:
         if self.rate <= 0:
             raise BudgetError("The rate of a k-norm law must be positive.")
-        if self.body.log_trials(self.rate) > math.log(MOST_TRIALS):
+        if not self.body.log_trials(self.rate) <= math.log(MOST_TRIALS):
             raise ReleaseError(
                 "The k-norm law of this body cannot be drawn exactly with fewer than "
                 f"{MOST_TRIALS:,.0f} expected trials; use an enclosing body, or a finer grid where "

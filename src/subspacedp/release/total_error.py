@@ -13,7 +13,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.release import Design
+from subspacedp.release.design import Design
 from subspacedp.subspace import DigitPlan
 from subspacedp.subspace.merged import MergedAxis
 from subspacedp.subspace.merged_parts import ordered_groups

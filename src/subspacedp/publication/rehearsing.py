@@ -1,0 +1,98 @@
+"""Everything that a run does after it has paid, done before on a public stand-in.
+
+Whatever in the specification, the installation or the disk would stop a release later stops the
+rehearsal, and a dry run, which rehearses too. The stand-in is the empty table with the noise of a
+public key, stamped as not for publication; it goes where the release will be written, and away.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from subspacedp.errors import ReleaseError, SubspaceDPError
+from subspacedp.mechanisms import Mechanism
+from subspacedp.noise import ReleaseKeys
+from subspacedp.noise.words import KEY_BYTES
+from subspacedp.publication.releases import Asked
+from subspacedp.publication.specification import Specification
+from subspacedp.publication.tabulating import Confidential
+from subspacedp.publication.writing import write_draw, write_rest
+from subspacedp.release.files import load
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+__all__ = ["rehearse", "rehearse_draw"]
+
+REHEARSAL = "rehearsal"
+MAX_REHEARSED_FIGURES = 2_000_000  # writing more takes as long again as the release itself
+
+
+def rehearse(
+    specification: Specification,
+    asked: Sequence[Asked],
+    mechanisms: Mapping[str, Mechanism],
+    home: Path,
+    *,
+    key: Ed25519PrivateKey | None,
+) -> None:
+    """Write the publication of the empty table to a folder in `home`, and take it away.
+
+    Large tables are spared it: what fails after their draw is on disk costs time and no budget.
+    """
+    if sum(mechanism.design.query.size for mechanism in mechanisms.values()) > (
+        MAX_REHEARSED_FIGURES
+    ):
+        return
+    folder = home / REHEARSAL
+    folder.mkdir(0o700)
+    try:
+        stand_in = {
+            one.name: mechanisms[one.name].release_with(
+                _public_keys(mechanisms[one.name]),
+                mechanisms[one.name].nothing(),
+                mechanisms[one.name].nothing(),
+                seeded=True,
+            )
+            for one in asked
+        }
+        write_draw(asked, stand_in, folder)
+        stand_in = {one.name: load(folder / one.folder) for one in asked}
+        write_rest(specification, asked, stand_in, folder, key=key, progress=lambda _: None)
+    except (SubspaceDPError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        # Nothing here has seen the data, so that what the error says may be told.
+        raise ReleaseError(
+            "The publication cannot be written here, as its rehearsal shows "
+            f"({type(error).__name__}: {error}); nothing was paid."
+        ) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def rehearse_draw(mechanism: Mechanism, data: Confidential) -> None:
+    """Measure and reconstruct the data with the noise of a public key, and forget the result.
+
+    What the size of the counts would stop after payment stops here. Nothing is written.
+    """
+    answers, full = mechanism.check(data.protected, everything=data.everything)
+    failed = ""
+    try:
+        mechanism.release_with(_public_keys(mechanism), answers, full, seeded=True)
+    except (SubspaceDPError, MemoryError):
+        raise
+    except Exception as error:
+        failed = type(error).__name__
+    if failed:  # outside the handler: what the error says may quote the data
+        raise ReleaseError(
+            f"The release cannot be computed from these data ({failed}); nothing was paid."
+        )
+
+
+def _public_keys(mechanism: Mechanism) -> ReleaseKeys:
+    """A key that everybody knows."""
+    return ReleaseKeys(bytes(KEY_BYTES), "0" * 32, mechanism.design.context)

@@ -1,0 +1,1 @@
+"""What the package is built from: locked requirements and their licences."""
