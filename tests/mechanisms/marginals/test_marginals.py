@@ -15,7 +15,7 @@ import subspacedp as sdp
 from subspacedp.errors import BudgetError, DomainError, ReleaseError
 from subspacedp.mechanisms.marginals import MarginalsOptions, measurement, strategy, with_budget
 from subspacedp.noise import Keystream
-from subspacedp.release.files import verify_folder
+from subspacedp.release.folder_checks import verify_folder
 from subspacedp.release.rebuild import rebuild_design
 
 hold = sdp.hold
@@ -110,8 +110,9 @@ def test_covariances_are_those_of_the_explicit_linear_map(case, kind, monkeypatc
     covariance = B @ B.T
     noise, n = mechanism.design.noise, mechanism.design.query.size
     scale = np.abs(covariance).max()
-    assert np.allclose(noise.covariance(np.eye(n)), covariance, rtol=0, atol=1e-8 * scale)
-    assert np.allclose(noise.cell_variance(), np.diag(covariance), rtol=0, atol=1e-8 * scale)
+    assert np.allclose(noise.covariance(np.eye(n)), covariance, rtol=0, atol=1e-9 * scale)
+    # Closed forms leave out the rounding of noise with a scale of 1024 or more: 1/12 in 2²⁰.
+    assert np.allclose(noise.cell_variance(), np.diag(covariance), rtol=0, atol=1e-7 * scale)
     w = np.random.default_rng(1).normal(size=n)
     assert math.isclose(noise.variance(w), w @ covariance @ w, rel_tol=1e-8)
     margin = noise.law_of(w).margin_of_error(0.05)
@@ -134,10 +135,10 @@ def test_margins_that_follow_have_the_variances_of_their_weights(case, kind):
             one = np.zeros(margin.shape)
             one.reshape(-1)[i] = 1
             wanted = 0.0 if margin.empty.reshape(-1)[i] else noise.variance(query.indicator(margin, one))
-            assert found.reshape(-1)[i] == pytest.approx(wanted, rel=1e-8, abs=1e-9)
+            assert found.reshape(-1)[i] == pytest.approx(wanted, rel=1e-7, abs=1e-8)
 
 
-RUNS = 250
+RUNS = 160
 
 
 def released(mechanism, table, runs=RUNS):
@@ -199,7 +200,7 @@ def test_releases_agree_are_unbiased_and_covered(case, kind, decimals):
 def test_a_variance_a_fifth_too_large_or_small_is_rejected(kind):
     """The same releases tell a wrong statement: the sums of squares of many answers."""
     mechanism = made(CASES["three levels"], kind)
-    errors = released(mechanism, table_of(THREE), 1500) - mechanism.design.query.answers(table_of(THREE))
+    errors = released(mechanism, table_of(THREE), 700) - mechanism.design.query.answers(table_of(THREE))
     variance = mechanism.expected_error().per_cell
     loose = variance > 0
     squares = (errors[:, loose] ** 2 / variance[loose]).mean(axis=1)
@@ -431,7 +432,8 @@ def test_another_budget_scales_a_design(kind):
         assert scaled.expected_error().total == pytest.approx(fresh.expected_error().total, rel=1e-6)
         rebuild_design(json.loads(json.dumps(scaled.design.as_dict())))
     first = made(CASES["two-way"], kind)
-    for value in (1e-14, 1e8):
+    small = () if parameter == "epsilon" and not budget.pure else (1e-28,)  # δ alone buys some
+    for value in (*small, 1e8):
         with pytest.raises(BudgetError):
             with_budget(first, replace(budget, **{parameter: value}))
 
