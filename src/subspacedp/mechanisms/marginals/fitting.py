@@ -25,6 +25,7 @@ Objective = Literal["balanced", "sum", "largest"]
 
 SHARP = 64.0  # of the smooth maximum over tables
 STARTS = 3  # of the search for the best split of a pure budget
+WORTH = 1e-3  # of a pure budget: a table with less is left out where it can be
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +161,29 @@ def best_tables(
         shares, error = _search(of_precision, first)
         if error < least:
             best, least = shares, error
+    # A table that gets next to nothing is better not measured, unless nothing else tells it.
+    needed = np.array([level == own.finest for own, level, _ in errors.slots])
+    kept = np.ones(len(tables), bool)
+    for t in np.argsort(best):
+        fewer = kept & (np.arange(len(tables)) != t)
+        if best[t] < WORTH and fewer.any() and np.all(matrix[needed][:, fewer].sum(axis=1) > 0):
+            kept = fewer
+    if not kept.all():
+        best, least = _search(lambda p: _on(of_precision, kept, p), best[kept])
+        tables = tuple(table for table, stays in zip(tables, kept, strict=True) if stays)
     return TableSplit(tables, best, least, relaxed.bound)
+
+
+def _on(
+    of_precision: Callable[[FloatArray], tuple[float, FloatArray]],
+    kept: npt.NDArray[np.bool_],
+    precision: FloatArray,
+) -> tuple[float, FloatArray]:
+    """A goal of some tables, the others without noise and without information."""
+    every = np.zeros(len(kept))
+    every[kept] = precision
+    value, slopes = of_precision(every)
+    return value, slopes[kept]
 
 
 def _search(

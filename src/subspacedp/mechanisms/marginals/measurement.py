@@ -52,6 +52,10 @@ class Measurement(ABC):
         """The largest scale in the units that are drawn."""
 
     @abstractmethod
+    def largest_total(self) -> float:
+        """Totals below this can be measured in 64 bits."""
+
+    @abstractmethod
     def measure(self, totals: Totals, keys: ReleaseKeys) -> Int64Array:
         """The differentially private measurement: integers, noise included."""
 
@@ -152,6 +156,14 @@ class ContrastMeasurement(Measurement):
     def largest_drawn(self) -> float:
         """Over all pieces."""
         return max(float(self._drawn(own, level).max()) for own, level in self.pieces)
+
+    def largest_total(self) -> float:
+        """Contrasts times their denominators must stay below 2**62."""
+        inter = self.interactions
+        return 2.0**62 / max(
+            2.0 ** len(inter.kept(own.steps)) * float(self._units(own, level).max())
+            for own, level in self.pieces
+        )
 
     def least_drawn(self) -> float:
         """The smallest scale in the units that are drawn."""
@@ -285,6 +297,10 @@ class TableMeasurement(Measurement):
     def largest_drawn(self) -> float:
         """The same."""
         return self.scales()[1]
+
+    def largest_total(self) -> float:
+        """Totals are measured as they are."""
+        return math.inf
 
     def _shape(self, table: Published) -> tuple[int, ...]:
         inter = self.interactions

@@ -145,6 +145,11 @@ class Marginals(Mechanism):
         most = int(answers.max(initial=0)) if whole else int(np.abs(answers).sum(dtype=np.float64))
         if most >= REAL_LIMIT:
             raise ReleaseError("The totals are too large: margins take totals below 2**43.")
+        if most >= self.measurement.largest_total():
+            raise ReleaseError(
+                "The totals times the denominators of their contrasts leave 64 bits; ask for "
+                "margins of fewer cells, or measure whole tables."
+            )
 
     # ------------------------------------------------------------------------ measure
 

@@ -186,7 +186,11 @@ class TableErrors:
         errors = np.zeros(len(inter.published))
         slopes = np.zeros(len(shares))
         levels = np.array([table.level for table in inter.published])
-        for i, own in enumerate(self.measured):
+        one, slot = self._measured_once
+        errors += self.mixing[:, one] @ (1.0 / shares[slot])
+        if weights is not None:
+            slopes[slot] = (weights @ self.mixing[:, one]) / shares[slot] ** 2
+        for i, own in self._on_tree:
             smoother = self.smoother(own, shares)
             sums = np.array(
                 [float(n @ v) if len(v) else 0.0
@@ -202,6 +206,23 @@ class TableErrors:
                         minlength=where.stop - where.start,
                     )  # fmt: skip
         return errors, slopes
+
+    @cached_property
+    def _measured_once(self) -> tuple[Int64Array, Int64Array]:
+        """Interactions that only the root has, and their slots: one measurement, variance 1/b."""
+        root = self.interactions.tree.root
+        one = [
+            (i, self._places[own.steps][0][1].start) for i, own in enumerate(self.measured)
+            if own.finest == root
+        ]  # fmt: skip
+        pairs = np.array(one, np.int64).reshape(-1, 2)
+        return pairs[:, 0], pairs[:, 1]
+
+    @cached_property
+    def _on_tree(self) -> list[tuple[int, Interaction]]:
+        """The other interactions, with their numbers."""
+        root = self.interactions.tree.root
+        return [(i, own) for i, own in enumerate(self.measured) if own.finest != root]
 
     def spent(self) -> FloatArray:
         """What a record of each region spends of every share: one row a region."""
