@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from subspacedp.mechanisms.hierarchical import Hierarchical
 
 import subspacedp as sdp
 from bench.memory import peak_beyond, peak_of_process
 from bench.timing import Ratio
-from subspacedp.mechanisms.hierarchical import Hierarchical
 
 BLOCKS = 6_000_000
 LEVELS = {"group": 217_740, "tract": 73_057, "county": 3_143, "state": 51, "nation": 1}

@@ -5,8 +5,6 @@ import itertools
 import numpy as np
 
 from subspacedp.ellipsoids import best_covariance, best_covariance_of_pairs
-from subspacedp.invariants import as_held, bind
-from subspacedp.subspace import Contrasts, WorkloadSpace, space_of
 from subspacedp.tables import Axis, Domain, Margins
 
 
@@ -40,14 +38,6 @@ def all_of_order(domain, order):
     return [list(c) for c in itertools.combinations([a.name for a in domain.axes], order)]
 
 
-def space(query, held=None) -> WorkloadSpace:
-    return space_of(bind(as_held(held), query))
-
-
-def contrasts(query, held=None) -> Contrasts:
-    return space(query, held).contrasts
-
-
 def matrix(domain, margins):
     """One row a group of every margin, one column a cell."""
     cells = np.eye(domain.size).reshape((domain.size, *domain.shape))
@@ -79,21 +69,6 @@ def explicit_optimum(query, held_margins, neighbours, tolerance=1e-5):
     solve = best_covariance if neighbours.persons == 1 else best_covariance_of_pairs
     found = solve(columns, tolerance=tolerance)
     return found.trace, found.bound
-
-
-def measured(plan):
-    """What a record of every kind adds to the measurement, in standard deviations of its noise."""
-    out = []
-    for part in plan.parts:
-        T = matrix(plan.contrasts.domain, [part]).astype(np.int64)
-        fine = plan.fine(part)
-        whole = [plan.contrasts.whole_contrasts(c.reshape(part.shape), part, fine) for c in T.T]
-        scales = np.broadcast_to(plan.scales(part), part.shape).ravel()
-        rows = np.stack([w.ravel() for w in whole], 1).astype(float)
-        if np.any(rows[scales == 0]):
-            raise AssertionError("something without noise changes")
-        out.append(rows[scales > 0] / scales[scales > 0, None])
-    return np.concatenate(out)
 
 
 def largest_change(vectors, neighbours):

@@ -410,7 +410,7 @@ def test_a_basis_that_is_none_is_refused(bad):
 
 
 def test_decimals_are_refused():
-    with pytest.raises(ReleaseError, match="need the projected or the hierarchical mechanism"):
+    with pytest.raises(ReleaseError, match="need the projected or the marginals mechanism"):
         extended(SQUARE, sdp.hold("row"), decimals=0)
 
 

@@ -6,11 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from subspacedp.subspace.pair_kinds import PairKinds
 
 import subspacedp as sdp
 from subspacedp.invariants import Held, as_held, bind
 from subspacedp.subspace import plan_contrasts, space_of
-from subspacedp.subspace.pair_kinds import PairKinds
 from subspacedp.subspace.strategy import MarginStrategy
 
 GUARD = 1 + Fraction(1, 10**12)  # of the twin, whatever the number of terms

@@ -12,10 +12,8 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table as RichTable
 
-from subspacedp.mechanisms.level_errors import LevelErrors
 from subspacedp.publication import SpecificationError, read_specification
 from subspacedp.publication.planning import ErrorLine, PlannedRelease, plan, target_budget
-from subspacedp.tables import Domain
 
 __all__ = ["run"]
 
@@ -83,15 +81,11 @@ def _print(console: Console, release: PlannedRelease) -> None:
     indented(_errors(release.lines[:MOST_LINES]))
     if len(release.lines) > MOST_LINES:
         indented(f"  … and {len(release.lines) - MOST_LINES:,} more; --json has all of them")
-    if release.levels is not None:
-        console.print()
-        indented(_levels(release.levels, design.domain))
     if release.compared:
         console.print()
         weighted = workload is not None and len(set(workload.weights or ())) > 1
         kind = "weighted" if weighted else "total"
-        of = " of cells" if release.levels is not None else ""
-        other = _table("mechanism", f"{kind} squared error{of}")
+        other = _table("mechanism", f"{kind} squared error")
         for name, found in release.compared.items():
             chosen = " [green](chosen)[/]" if name == design.mechanism else ""
             text = f"{found:,.6g}" if isinstance(found, float) else f"[dim]{escape(found)}[/]"
@@ -113,23 +107,6 @@ def _errors(lines: Sequence[ErrorLine]) -> RichTable:
         if beside:
             row.append("" if line.cells_alone is None else _range(line.cells_alone))
         table.add_row(escape(line.what), *row)
-    return table
-
-
-def _levels(levels: LevelErrors, domain: Domain) -> RichTable:
-    """Every level beside noise on the cells alone, and each level from noise of its own."""
-    others = [axis.name for axis in domain.axes if axis.name != levels.levels[0]]
-    beside = ("with noise on cells", "levels apart")
-    table = _table("error by level", "groups", "share of budget", "root mean square", *beside)
-    for i, name in enumerate(levels.levels):
-        table.add_row(
-            escape(" × ".join([name, *others])),
-            f"{levels.groups[i]:,}",
-            f"{levels.shares[i]:.1%}" if levels.shares[i] else "none",
-            f"{levels.here[i]:,.4g}",
-            f"{levels.cells_alone[i]:,.4g}",
-            f"{levels.levels_apart[i]:,.4g}",
-        )
     return table
 
 

@@ -3,9 +3,8 @@
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.comparing import Comparison
 from subspacedp.mechanisms.correlated import Correlated, Decomposition, decompose
-from subspacedp.mechanisms.design import MECHANISMS, compare, design, mechanism_of
+from subspacedp.mechanisms.design import COMPARED, MECHANISMS, compare, design, mechanism_of
 from subspacedp.mechanisms.extended import Extended
-from subspacedp.mechanisms.hierarchical import Hierarchical
 from subspacedp.mechanisms.impose import impose
 from subspacedp.mechanisms.imposed import Imposed, impose_on
 from subspacedp.mechanisms.knorm import KNorm
@@ -14,12 +13,12 @@ from subspacedp.mechanisms.planning import budget_for
 from subspacedp.mechanisms.projected import Projected
 
 __all__ = [
+    "COMPARED",
     "MECHANISMS",
     "Comparison",
     "Correlated",
     "Decomposition",
     "Extended",
-    "Hierarchical",
     "Imposed",
     "KNorm",
     "Mechanism",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -13,9 +12,8 @@ from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.comparing import Compared, Comparison, choose
 from subspacedp.mechanisms.correlated import Correlated, with_blocks
 from subspacedp.mechanisms.extended import Extended, with_strategy
-from subspacedp.mechanisms.hierarchical import Hierarchical, with_levels
 from subspacedp.mechanisms.knorm import KNorm, with_body
-from subspacedp.mechanisms.margins import for_margins, of_margins
+from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
 from subspacedp.mechanisms.optimal import Optimal, checked_importance, with_best_noise
 from subspacedp.mechanisms.projected import Projected
 from subspacedp.privacy import Budget
@@ -31,10 +29,10 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     "correlated": Correlated,
     "optimal": Optimal,
     "knorm": KNorm,
-    "hierarchical": Hierarchical,
+    "marginals": Marginals,
 }
-# Noise at several levels answers for all of them, and is compared by `compare_levels()`.
-COMPARED = tuple(name for name in MECHANISMS if name != "hierarchical")
+# Noise for several margins answers for all of them, and says so margin by margin.
+COMPARED = tuple(name for name in MECHANISMS if name != "marginals")
 # "auto" optimises where that takes seconds and the basis is a small part of a publication.
 AUTO_ANSWERS, AUTO_COLUMNS = 400, 2000
 # A body around what records do is fitted in about a second up to here.
@@ -51,12 +49,11 @@ def design(
     budget: Budget,
     *,
     neighbours: Neighbours | None = None,
-    mechanism: str = "projected",
+    mechanism: str | MarginalsOptions | None = None,
     decimals: int | None = None,
     basis: npt.ArrayLike | None = None,
-    importance: npt.ArrayLike | Mapping[str, float] | None = None,
+    importance: npt.ArrayLike | None = None,
     split: str = "equal",
-    levels: Sequence[str] | None = None,
     exact: bool = False,
     capped: bool = False,
 ) -> Mechanism:
@@ -80,8 +77,10 @@ def design(
         "correlated": noise block by block, the paper's appendix algorithm; Gaussian budgets.
         "optimal": correlated noise of least total error, with a proof; Gaussian budgets.
         "knorm": noise in the shape of what one person can change; pure budgets.
-        "hierarchical": noise at several levels of one axis, combined by least squares.
+        "marginals": noise for several margins and levels at once, combined by least squares;
+        `Marginals(margins=...)` says for which. A workload of margins always takes it.
         "auto": the one of them with the smallest expected error; `why` says so in words.
+        By default "marginals" for a workload of margins, and "projected" for everything else.
     decimals
         None: real values and the S guarantee. 0 or k: digits that add up exactly, and G.
     basis
@@ -89,14 +88,9 @@ def design(
         it; by default any basis is taken.
     importance
         For "optimal": what the squared error of every answer counts for; one each by default.
-        For "hierarchical": what the mean squared error of each level counts for, by its name; one
-        for each measured level by default.
     split
         For "correlated": how the budget is split over its blocks, "equal" as in the paper or
         "best".
-    levels
-        For "hierarchical": the levels that get noise, all of one axis and its labels among them; by
-        default all levels of the one axis that has any.
     exact
         For "knorm": take noise of the sensitivity body itself, and refuse where that cannot be
         sampled exactly.
@@ -116,6 +110,11 @@ def design(
     array([50., 50.])
     """
     query, asked = as_query(domain), as_held(held)
+    workload = isinstance(query, Margins)
+    options = mechanism if isinstance(mechanism, MarginalsOptions) else MarginalsOptions()
+    if isinstance(mechanism, MarginalsOptions) or (workload and mechanism in (None, "auto")):
+        mechanism = "marginals"
+    mechanism = "projected" if mechanism is None else mechanism
     if not isinstance(budget, Budget) or type(budget) is Budget:
         raise BudgetError(
             f"`budget` must be PureDP, ApproxDP, ZCDP or GaussianDP; got {_a(budget)}."
@@ -141,8 +140,12 @@ def design(
             "Digits that add up need a query with whole answers; publish real values "
             "(decimals=None) instead."
         )
-    workload = isinstance(query, Margins)
-    if mechanism == "auto" and not workload:
+    if workload and mechanism != "marginals":
+        raise ReleaseError(
+            f"The {mechanism} mechanism is not for workloads of margins; take 'marginals' or "
+            "'auto'."
+        )
+    if mechanism == "auto":
         return _compared(
             query,
             asked,
@@ -163,18 +166,19 @@ def design(
         )
     if mechanism != "extended" and basis is not None:
         raise ReleaseError("`basis` is for the extended mechanism.")
-    if mechanism not in ("optimal", "hierarchical") and importance is not None:
-        raise ReleaseError("`importance` is for the optimal and the hierarchical mechanism.")
-    if mechanism != "hierarchical" and levels is not None:
-        raise ReleaseError("`levels` is for the hierarchical mechanism.")
+    if mechanism != "optimal" and importance is not None:
+        raise ReleaseError(
+            "`importance` is for the optimal mechanism; a workload has its weights: "
+            "Margins(domain, [...], weights=[...])."
+        )
     if mechanism != "knorm" and exact:
         raise ReleaseError("`exact` is for the k-norm mechanism.")
     if mechanism != "correlated" and split != "equal":
         raise ReleaseError("`split` is for the correlated mechanism.")
-    real = mechanism not in ("projected", "hierarchical", "knorm") and not workload
+    real = mechanism not in ("projected", "marginals", "knorm")
     if real and decimals is not None:
         raise ReleaseError(
-            "Digits that add up need the projected or the hierarchical mechanism; publish real "
+            "Digits that add up need the projected or the marginals mechanism; publish real "
             f"values (decimals=None) with the {mechanism} one."
         )
     made = Design(
@@ -187,16 +191,14 @@ def design(
         capped=bool(capped),
     )
     weights: Any = importance  # each mechanism checks what it is given
-    if workload:
-        return for_margins(made, weights)
+    if mechanism == "marginals":
+        return options.fit(made)
     if mechanism == "extended":
         made = with_strategy(made, basis)
     if mechanism == "correlated":
         made = with_blocks(made, split)
     if mechanism == "optimal":
         made = with_best_noise(made, weights)
-    if mechanism == "hierarchical":
-        made = with_levels(made, levels, weights)
     if mechanism == "knorm":
         made = with_body(made, exact=exact)
     if made.digits is not None:
@@ -219,7 +221,7 @@ def design(
 
 def mechanism_of(made: Design) -> Mechanism:
     """The mechanism that carries out a design, such as that of a loaded release."""
-    return of_margins(made) or MECHANISMS[made.mechanism](made)
+    return MECHANISMS[made.mechanism](made)
 
 
 def compare(
@@ -230,9 +232,8 @@ def compare(
 ) -> Comparison:
     """The expected error of every mechanism, or why it does not apply; no data needed.
 
-    Takes the arguments of `design` but `mechanism` and `levels`; `print` shows the table. Noise at
-    several levels is compared level by level: `design(..., mechanism="hierarchical")` and its
-    `compare_levels()`.
+    Takes the arguments of `design` but `mechanism`; `print` shows the table. Noise for several
+    margins is not among them: it answers for all of them, margin by margin.
 
     Examples
     --------
@@ -245,11 +246,6 @@ def compare(
     """
     if "mechanism" in options:
         raise ReleaseError("A comparison is of all mechanisms; leave out `mechanism`.")
-    if options.get("levels") is not None:
-        raise ReleaseError(
-            "`levels` is for the hierarchical mechanism, whose error is compared level by level: "
-            "`design(..., mechanism='hierarchical', levels=...).compare_levels()`."
-        )
     query = as_query(domain)
     return _compared(query, as_held(held), budget, COMPARED, **options)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,7 @@ from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.invariants import Held, LinearInvariants, StructuralZeros
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.design import LARGEST_SCALE, design
-from subspacedp.mechanisms.margin_mechanism import MarginMechanism
-from subspacedp.mechanisms.margins import with_budget
+from subspacedp.mechanisms.marginals import Marginals, with_budget
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
 from subspacedp.release import Accuracy, check_level
 from subspacedp.tables import Domain, Query
@@ -92,13 +91,13 @@ def budget_for(
     if weights is not None and margin is not None:
         raise ReleaseError("Name the figures by `weights` or by `margin`, not by both.")
 
-    known: list[MarginMechanism] = []  # the design of a workload, which other budgets only scale
+    known: list[Marginals] = []  # the design of a workload, which other budgets only scale
 
     def made_for(budget: Budget) -> Mechanism:
         if known:
             return with_budget(known[0], budget)
         made = design(domain, held, budget, **options)
-        if isinstance(made, MarginMechanism) and _alone(made, options):
+        if isinstance(made, Marginals):
             known.append(made)
         return made
 
@@ -118,12 +117,6 @@ def budget_for(
         return asked.largest_margin_of_error(level, simultaneous=simultaneous)
 
     return replace(template, **{name: _smallest(error, float(margin_of_error))})
-
-
-def _alone(made: MarginMechanism, options: Mapping[str, Any]) -> bool:
-    """Whether no other mechanism could be chosen for another budget."""
-    chosen = options.get("mechanism") == "auto" and not made.design.budget.pure
-    return not chosen or made.strategy.contrasts.equal
 
 
 def _smallest(error: Callable[[float], float], target: float) -> float:

@@ -1,6 +1,5 @@
 """Noise: keyed random words, exact laws on the integers, and the joint model of a release."""
 
-from subspacedp.noise.contrast_noise import ContrastNoise
 from subspacedp.noise.draw import add_noise, draw, draw_each, uses_float_quantile
 from subspacedp.noise.inversion import QUANTILE_BOUND
 from subspacedp.noise.laws import (
@@ -12,14 +11,11 @@ from subspacedp.noise.laws import (
 )
 from subspacedp.noise.model import BasisNoise, JointNoise, NoiseModel
 from subspacedp.noise.sums import OnlyVariance, Part, Rounding, SumLaw, WeightedSum, part
-from subspacedp.noise.table_noise import TableNoise
 from subspacedp.noise.words import Keystream, ReleaseKeys
-from subspacedp.noise.workload import WorkloadNoise
 
 __all__ = [
     "QUANTILE_BOUND",
     "BasisNoise",
-    "ContrastNoise",
     "DeclaredNoise",
     "DiscreteLaplace",
     "JointNoise",
@@ -33,9 +29,7 @@ __all__ = [
     "RoundedGaussian",
     "Rounding",
     "SumLaw",
-    "TableNoise",
     "WeightedSum",
-    "WorkloadNoise",
     "add_noise",
     "draw",
     "draw_each",

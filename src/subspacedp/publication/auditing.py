@@ -14,6 +14,7 @@ from subspacedp.errors import InvariantError, SubspaceDPError
 from subspacedp.invariants import Held, HeldValues, bind
 from subspacedp.io import Source
 from subspacedp.ledger import open_ledger
+from subspacedp.mechanisms.marginals import Marginals
 from subspacedp.privacy import Kind
 from subspacedp.publication.accounts import (
     HeldTogether,
@@ -26,7 +27,6 @@ from subspacedp.publication.accounts import (
 )
 from subspacedp.publication.margin_audits import LARGEST_NAMED, MarginsAudit, audit_margins
 from subspacedp.publication.releases import (
-    HIERARCHICAL,
     Asked,
     asked_releases,
     bounded,
@@ -239,6 +239,8 @@ def _audited(
             capped=bounded(specification),
             progress=progress,
         )
+    mechanism = asked.mechanism(domain)
+    joint = isinstance(mechanism, Marginals)
     found = audit_invariants(
         domain,
         asked.table.held(),
@@ -247,12 +249,12 @@ def _audited(
         budget=asked.budget,
         decimals=asked.table.publish.decimals,
         capped=bounded(specification),
-        on_counts=asked.mechanism_name != HIERARCHICAL,
+        on_counts=not joint,
         progress=progress,
     )
-    if asked.mechanism_name != HIERARCHICAL:
+    if not joint:
         return found
-    kind = asked.mechanism(domain).guarantee.kind  # least squares may use the held totals
+    kind = mechanism.guarantee.kind  # least squares may use the held totals
     loss = None if found.loss is None else replace(found.loss, kind=kind)
     return replace(found, kind=kind, loss=loss)
 

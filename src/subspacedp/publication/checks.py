@@ -14,7 +14,6 @@ from subspacedp.publication.budgeting import total_of
 from subspacedp.publication.data_section import ROW
 from subspacedp.publication.document import Document
 from subspacedp.publication.noise_checks import (
-    level_problems,
     no_such,
     place_of,
     workload_problems,
@@ -48,7 +47,7 @@ COLUMNS = {
         "comparisons",
     ),
 }
-WHOLE_NUMBERS = ("auto", "projected", "knorm", "hierarchical")  # mechanisms that can give them
+WHOLE_NUMBERS = ("auto", "projected", "knorm", "marginals")  # mechanisms that can give them
 LONGEST = 200  # bytes of a name: file systems take 255, endings included
 NOT_IN_FILES = re.compile(r"[/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 FOLDER_NAME = re.compile(r"\w[\w.-]*")
@@ -231,7 +230,6 @@ def _table(specification: Specification, name: str, place: Place) -> Iterator[Pr
     yield from _margin_files((*place, "publish", "margins"), table.margins)
     if table.margins_alone:  # which are then files too
         yield from _margin_files((*place, "hold"), tuple(dict.fromkeys(table.hold)))
-    yield from level_problems(specification, name)
     yield from workload_problems(specification, name)
     real = table.mechanism not in WHOLE_NUMBERS and not table.margins_alone
     if real and table.publish.decimals is not None:

@@ -10,11 +10,11 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.mechanisms.level_strategy import LevelStrategy
+from subspacedp.mechanisms import mechanism_of
+from subspacedp.mechanisms.marginals import Marginals
 from subspacedp.publication.tabulating import Confidential
 from subspacedp.release import Release
 from subspacedp.release.label_columns import LabelColumns, write_rows
-from subspacedp.subspace import WorkloadSpace
 
 __all__ = ["write_comparison"]
 
@@ -68,38 +68,15 @@ def _numbers(release: Release, data: Confidential) -> dict[str, npt.NDArray[Any]
 def _without_noise(release: Release, data: Confidential) -> npt.NDArray[Any]:
     """What would have been released without noise, where held totals count more records.
 
-    For cells bounded + C⁺(c − C·bounded), or what least squares over levels makes of it; for
-    margins the contrasts that are held from c, and the others from the bounded records.
+    bounded + C⁺(c − C·bounded), the bounded table moved to agree with the held totals.
     """
-    design, exact = release.design, release.exact
-    held, space = design.held, design.space
-    if isinstance(space, WorkloadSpace):
-        contrasts, known = space.contrasts, space.held
-        tables = known.split(known.query.vector(data.protected, known.sources))
-        free = set(contrasts.free)
-        found = {
-            part: contrasts.project(
-                np.asarray(
-                    known.of_sources(tables, part) if part in free else known.of(exact, part),
-                    np.float64,
-                ),
-                part,
-            )
-            for part in contrasts.parts
-        }
-        parts = [contrasts.margin_from(found, m).reshape(-1) for m in known.query.margins]
-        return np.concatenate(parts)
-    bounded = design.query.answers(data.protected)
-    residual = held.residual(bounded, exact)
-    if isinstance(design.strategy, LevelStrategy):
-        estimate = design.strategy.estimate(design)
-        if estimate.constrained:
-            zeros = {
-                level: np.zeros(total.shape)
-                for level, total in estimate.sums(estimate.rows(bounded)).items()
-            }
-            return np.asarray(bounded + estimate.table(estimate.correction(zeros, residual)))
-    return np.asarray(space.subtract_lift(bounded, residual))
+    mechanism, exact = mechanism_of(release.design), release.exact
+    if isinstance(mechanism, Marginals):
+        answers, _ = mechanism.check(data.protected, everything=data.everything)
+        return mechanism.without_noise(answers, exact)
+    bounded = release.design.query.answers(data.protected)
+    residual = release.design.held.residual(bounded, exact)
+    return np.asarray(release.design.space.subtract_lift(bounded, residual))
 
 
 def _private(path: Path) -> BinaryIO:

@@ -9,9 +9,7 @@ from subspacedp.publication.axis_section import AxisEntry
 from subspacedp.publication.data_section import Data
 from subspacedp.publication.fields import (
     Field,
-    Importance,
     Margins,
-    Names,
     Positive,
     Section,
     Text,
@@ -19,7 +17,13 @@ from subspacedp.publication.fields import (
     rule,
     said,
 )
-from subspacedp.publication.table_sections import MechanismName, Publish, Sum, TableEntry
+from subspacedp.publication.table_sections import (
+    MechanismName,
+    Publish,
+    Sum,
+    TableEntry,
+    replaced,
+)
 
 __all__ = ["Document", "Ledger", "Privacy"]
 
@@ -98,17 +102,9 @@ class Document(Section):
         **{"not": {"anyOf": [{"required": ["tables", name]} for name in ("hold", "sums")]}},
         allOf=[
             _for_one_table(
-                {"anyOf": [{"required": [name]} for name in ("levels", "importance")]},
-                {
-                    "required": ["mechanism"],
-                    "properties": {"mechanism": {"const": "hierarchical"}},
-                },
-            ),
-            _for_one_table(
                 _publishing({"cells": {"const": False}}),
                 _publishing({"margins": {"minItems": 1}}),
             ),
-            _for_one_table(_publishing({"weights": {}}), _publishing({"cells": {"const": False}})),
         ],
     )
     only_one_table: ClassVar[tuple[str, ...]] = ("hold", "sums")
@@ -131,16 +127,6 @@ class Document(Section):
     mechanism: MechanismName = Field(
         default="auto", description="How noise and held totals are brought together."
     )
-    levels: Names | None = Field(
-        default=None,
-        description="For `mechanism: hierarchical`: the levels of one axis that get noise, its "
-        "labels among them; all levels of the one axis that has any, if not given.",
-    )
-    importance: Importance | None = Field(
-        default=None,
-        description="For `mechanism: hierarchical`: what the mean squared error of each level "
-        "counts for when the budget is split; 1 for every measured level, if not given.",
-    )
     publish: Publish = Field(
         default_factory=Publish, description="What is written, where, and in which form."
     )
@@ -153,6 +139,14 @@ class Document(Section):
     budget: Ledger | None = Field(
         default=None, description="The account that the budget is taken from."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _replaced(cls, data: Any) -> Any:
+        """Keys and names of earlier versions, with what to write now."""
+        if isinstance(data, dict):
+            replaced(data)
+        return data
 
     @model_validator(mode="after")
     def _check(self) -> Document:

@@ -25,11 +25,9 @@ except ImportError:
 
 __all__ = [
     "Field",  # pydantic's own, so that one place knows that it may be missing
-    "Importance",
     "Labels",
     "Levels",
     "Margins",
-    "Names",
     "Number",
     "Persons",
     "Positive",
@@ -82,13 +80,9 @@ Persons = Annotated[int, Field(ge=1, lt=2**31)]
 # YAML gives lists; the models keep tuples, which cannot be changed.
 Texts = Annotated[tuple[Text, ...], Strict(False)]
 Values = Annotated[tuple[Value, ...], Strict(False), Field(min_length=1)]
-Names = Annotated[tuple[Text, ...], Strict(False), Field(min_length=1)]
 Margins = Annotated[tuple[Texts, ...], Strict(False)]
 Weights = Annotated[
     tuple[Annotated[float, Field(ge=1e-12, le=1e12)], ...], Strict(False), Field(min_length=1)
-]
-Importance = Annotated[
-    dict[Text, Annotated[float, Field(ge=0, allow_inf_nan=False)]], Field(min_length=1)
 ]
 Labels = Annotated[
     Annotated[Values, Tag("#list")] | Annotated[Text, Tag("#text")],

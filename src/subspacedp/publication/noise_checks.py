@@ -1,11 +1,11 @@
-"""Checks of what noise is designed for: the levels of a hierarchy, or margins without their table.
+"""Checks of what noise is designed for: margins, beside the cells or without them.
 
 Names of axes and levels in margins are checked elsewhere, for all tables alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from subspacedp.publication.problems import Place, Problem
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from subspacedp.publication.specification import Specification
     from subspacedp.publication.table_specification import TableSpecification
 
-__all__ = ["level_problems", "no_such", "place_of", "workload_problems"]
+__all__ = ["no_such", "place_of", "workload_problems"]
 
-HIERARCHICAL = "hierarchical"
-FOR_MARGINS = ("auto", "optimal", "projected")
+FOR_MARGINS = ("auto", "marginals")
 
 
 def place_of(specification: Specification, table: str, *path: str) -> Place:
@@ -41,35 +40,6 @@ def no_such(kind: str, name: object, known: Any) -> str:
     return f"names `{name}`, which is not {article} {kind} here{hint}"
 
 
-def level_problems(specification: Specification, name: str) -> Iterator[Problem]:
-    """What is wrong with `levels` and `importance`."""
-    table = specification.table(name)
-    if table.mechanism != HIERARCHICAL:
-        used = any(other.mechanism == HIERARCHICAL for other in specification.tables)
-        for key in ("levels", "importance"):
-            at = place_of(specification, name, key)
-            if getattr(table, key) is not None and (len(at) > 1 or not used):
-                yield Problem(at, f"is for `mechanism: {HIERARCHICAL}`")
-        return
-    nested = [axis for axis, entry in table.axes.items() if entry.level_names]
-    if table.levels is None and len(nested) != 1:
-        several = "`levels` beside it, as several axes have levels: the ones that get noise"
-        yield Problem(
-            place_of(specification, name, "mechanism"),
-            f"needs {several if nested else 'an axis with `levels`, and no axis here has any'}",
-        )
-        return
-    axis = nested[0] if table.levels is None else None
-    if table.levels is not None:
-        at = place_of(specification, name, "levels")
-        found = list(_levels(table, table.levels, at))
-        yield from found
-        axis = None if found else _axis_of(table)[table.levels[0]]
-    if table.importance is not None and axis is not None:
-        at = place_of(specification, name, "importance")
-        yield from _importance(table, axis, table.importance, at)
-
-
 def workload_problems(specification: Specification, name: str) -> Iterator[Problem]:
     """What is wrong with `cells: false` and `weights`."""
     table = specification.table(name)
@@ -79,10 +49,14 @@ def workload_problems(specification: Specification, name: str) -> Iterator[Probl
 
     weights = table.publish.weights
     if not table.margins_alone:
-        if weights is not None:
+        number = len(table.margins) + 1
+        if weights is not None and table.mechanism not in FOR_MARGINS:
+            yield Problem(at("publish", "weights"), "is for `mechanism: marginals` or `auto`")
+        elif weights is not None and len(weights) != number:
             yield Problem(
                 at("publish", "weights"),
-                "is for `cells: false`; margins beside the cells get no noise of their own",
+                f"must be {number} numbers, one for the cells and one for each of the margins; got "
+                f"{len(weights)}",
             )
         return
     if not table.margins:
@@ -117,41 +91,6 @@ def workload_problems(specification: Specification, name: str) -> Iterator[Probl
                 ("axes", axis), f"may not have the name `{COLUMN}`, a column of releases of margins"
             )
     yield from _margins(table, at("publish", "margins"))
-
-
-def _levels(table: TableSpecification, levels: Sequence[str], at: Place) -> Iterator[Problem]:
-    axis_of = _axis_of(table)
-    first: str | None = None
-    for i, level in enumerate(levels):
-        if level not in axis_of:
-            yield Problem((*at, i), no_such("axis or level", level, axis_of))
-        elif level in levels[:i]:
-            yield Problem((*at, i), f"names the level `{level}` a second time")
-        elif first is not None and axis_of[level] != first:
-            yield Problem(
-                (*at, i),
-                f"names a level of `{axis_of[level]}`, and the ones before are of `{first}`; noise "
-                "can be on the levels of one axis",
-            )
-        else:
-            first = axis_of[level]
-    if first is not None and first not in levels:
-        yield Problem(
-            at,
-            f"must name `{first}` too, the labels of the axis: without noise on the cells there is "
-            "no estimate of them",
-        )
-
-
-def _importance(
-    table: TableSpecification, axis: str, importance: Mapping[str, float], at: Place
-) -> Iterator[Problem]:
-    known = (axis, *table.axes[axis].level_names)
-    for level in importance:
-        if level not in known:
-            yield Problem(at, no_such(f"level of `{axis}`", level, known))
-    if not any(importance.values()):
-        yield Problem(at, "must be above 0 for one level at least")
 
 
 def _margins(table: TableSpecification, at: Place) -> Iterator[Problem]:

@@ -11,18 +11,12 @@ from typing import Any
 import numpy as np
 
 from subspacedp.errors import ReleaseError, SubspaceDPError
-from subspacedp.mechanisms import MECHANISMS, Mechanism, budget_for, design
-from subspacedp.mechanisms.hierarchical import Hierarchical
-from subspacedp.mechanisms.level_errors import LevelErrors
+from subspacedp.mechanisms import COMPARED, Mechanism, budget_for, design
+from subspacedp.mechanisms.marginals import Marginals
 from subspacedp.privacy import Budget
 from subspacedp.publication.budgeting import budget_of
 from subspacedp.publication.problems import SpecificationError
-from subspacedp.publication.releases import (
-    HIERARCHICAL,
-    Asked,
-    asked_releases,
-    public_domain,
-)
+from subspacedp.publication.releases import Asked, asked_releases, public_domain
 from subspacedp.publication.specification import Specification, as_specification
 from subspacedp.release import Accuracy
 from subspacedp.release.estimates import normal_margin
@@ -32,7 +26,6 @@ __all__ = ["ErrorLine", "Plan", "PlannedRelease", "plan", "target_budget"]
 
 LEVEL = 0.95
 QUICK = ("projected", "extended")  # mechanisms without anything to optimise
-FOR_MARGINS = ("projected", "optimal")
 FEW_CELLS = 10**6  # of a table whose margins are compared with those of noise on its cells
 EXACT_UP_TO = 64  # figures with a law each; beyond, margins of error are the normal ones
 
@@ -70,8 +63,7 @@ class PlannedRelease:
     compared: Mapping[
         str, float | str
     ]  # mechanism → total squared error, or why it is not for this
-    near: str = ""  # how near the error is to that of the best Gaussian noise, where known
-    levels: LevelErrors | None = None  # of a hierarchy
+    near: str = ""  # how near the error is to the best possible, where known
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data."""
@@ -90,7 +82,6 @@ class PlannedRelease:
             "mechanisms": dict(self.compared),
             **({"why": self.mechanism.why} if self.mechanism.why else {}),
             **({"optimality": self.near} if self.near else {}),
-            **({"levels": _level_rows(self.levels)} if self.levels is not None else {}),
         }
 
     @property
@@ -185,10 +176,11 @@ def target_budget(
 
 def _planned(asked: Asked, domain: Domain, *, compare: bool = False) -> PlannedRelease:
     mechanism = asked.mechanism(domain)
-    levels = mechanism if isinstance(mechanism, Hierarchical) else None
-    # Other mechanisms are for the cells; a hierarchy is compared level by level.
-    counts = asked.sum is None and (compare or levels is None)
-    others = _others(asked, domain, mechanism, every=compare) if counts else {}
+    joint = mechanism if isinstance(mechanism, Marginals) else None
+    # Other mechanisms are for the cells; noise for several tables is compared table by table.
+    others = {}
+    if asked.sum is None and joint is None:
+        others = _others(asked, domain, mechanism, every=compare)
     return PlannedRelease(
         name=asked.name,
         mechanism=mechanism,
@@ -197,16 +189,18 @@ def _planned(asked: Asked, domain: Domain, *, compare: bool = False) -> PlannedR
             name: _total_error(found) if isinstance(found, Mechanism) else found
             for name, found in others.items()
         },
-        near=_near(mechanism, others.values()) if levels is None else _split(levels),
-        levels=None if levels is None else levels.compare_levels(),
+        near=_near(mechanism, others.values()) if joint is None else joint.gap_in_words(),
     )
 
 
 def _lines(asked: Asked, domain: Domain, mechanism: Mechanism) -> list[ErrorLine]:
     """Every cell where cells are published, and every margin."""
-    alone = asked.margins_alone
-    cells = _cells_alone(asked, domain) if alone else None
-    lines = [] if alone else [_line("every cell", mechanism.accuracy())]
+    joint = isinstance(mechanism, Marginals)
+    cells = _cells_alone(asked, domain) if joint else None
+    lines = [] if asked.margins_alone else [_line("every cell", mechanism.accuracy())]
+    if lines and cells is not None:
+        stderr = np.asarray(cells.accuracy().stderr, np.float64).reshape(-1)
+        lines = [replace(lines[0], cells_alone=_ends(stderr[stderr > 0]))]
     held = set(asked.table.hold) if asked.sum is None else set()
     for names in dict.fromkeys([*asked.table.hold, *asked.margins]):
         words = " × ".join(names) or "grand total"
@@ -239,11 +233,6 @@ def _total_error(mechanism: Mechanism) -> float:
     return math.fsum(w * e for w, e in zip(query.weights or (), parts, strict=True))
 
 
-def _level_rows(levels: LevelErrors) -> list[dict[str, Any]]:
-    columns = {name: column.tolist() for name, column in levels.columns().items()}
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
 def _near(mechanism: Mechanism, others: Iterable[Mechanism | str]) -> str:
     """The sentence about the best Gaussian noise, by the best bound; empty where none is known."""
     try:
@@ -252,14 +241,6 @@ def _near(mechanism: Mechanism, others: Iterable[Mechanism | str]) -> str:
     except SubspaceDPError:
         return ""
     return str(replace(own, bound=max([own.bound, *bounds])))
-
-
-def _split(mechanism: Hierarchical) -> str:
-    """How near the split of the budget over the levels is to the best; empty where not known."""
-    gap = mechanism.split_gap()
-    if gap is None:
-        return ""
-    return f"within {max(100 * gap, 0.01):.2g} % of that of the best split over these levels"
 
 
 def _line(what: str, accuracy: Accuracy) -> ErrorLine:
@@ -303,15 +284,11 @@ def _ends(values: Any) -> tuple[float, float]:
 def _others(
     asked: Asked, domain: Domain, taken: Mechanism, *, every: bool
 ) -> dict[str, Mechanism | str]:
-    """By name: the mechanisms that need no optimisation and the one taken, or all.
-
-    A hierarchy answers for all levels, and a sum of squared errors of cells says nothing of it
-    where it was not asked for.
-    """
+    """By name: the mechanisms for cells that need no optimisation and the one taken, or all."""
     out: dict[str, Mechanism | str] = {}
     own = taken.design.mechanism
-    for name in FOR_MARGINS if asked.margins_alone else MECHANISMS:
-        if name != own and (name == HIERARCHICAL or not (every or name in QUICK)):
+    for name in COMPARED:
+        if name != own and not every and name not in QUICK:
             continue
         try:
             out[name] = asked.mechanism(domain, name=name)

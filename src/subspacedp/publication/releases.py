@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms import Mechanism, design
+from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
 from subspacedp.privacy import Budget
 from subspacedp.publication.checks import COUNTS
 from subspacedp.publication.data_section import ROW
@@ -19,7 +22,6 @@ from subspacedp.tables.queries import Cells
 
 __all__ = [
     "COUNTS",
-    "HIERARCHICAL",
     "MOST_CELLS",
     "Asked",
     "asked_releases",
@@ -29,7 +31,7 @@ __all__ = [
 ]
 
 MOST_CELLS = 2 * 10**8  # figures of one release: 1.6 GB of float64, and several such are needed
-HIERARCHICAL = "hierarchical"
+AUTO, MARGINALS = "auto", "marginals"
 KEY = "subspacedp"  # decides which records stay where the specification names no key
 
 
@@ -97,17 +99,18 @@ class Asked:
         """The arguments of `design` beyond the budget, for this or another mechanism."""
         specification = self.table.specification
         counts = self.sum is None
-        mechanism = self.mechanism_name if name is None else name
-        levels = {
-            "levels": self.table.levels,
-            "importance": self.table.importance,
-        }
+        chosen: Any = self.mechanism_name if name is None else name
+        if chosen == MARGINALS and not self.margins_alone:
+            chosen = MarginalsOptions(
+                margins=[*self.margins] or None,
+                weights=self.table.publish.weights,
+                cells_at_most=self.table.publish.cells_at_most,
+            )
         return {
             "neighbours": specification.neighbours,
-            "mechanism": mechanism,
+            "mechanism": chosen,
             "decimals": self.table.publish.decimals if counts else None,
             "capped": bounded(specification),
-            **(levels if mechanism == HIERARCHICAL else {}),
         }
 
     def mechanism(
@@ -115,12 +118,25 @@ class Asked:
     ) -> Mechanism:
         """The mechanism that the specification asks for, or another one for comparison."""
         self.check_size(domain)
-        return design(
-            self.query(domain),
-            self.table.held() if self.sum is None else None,
-            self.budget if budget is None else budget,
-            **self.options(name),
-        )
+
+        def made(chosen: str | None) -> Mechanism:
+            return design(
+                self.query(domain),
+                self.table.held() if self.sum is None else None,
+                self.budget if budget is None else budget,
+                **self.options(chosen),
+            )
+
+        if (name or self.mechanism_name) == AUTO and self._for_tables:
+            return _better(made(AUTO), made(MARGINALS))
+        return made(name)
+
+    @property
+    def _for_tables(self) -> bool:
+        """Whether margins that are not exact are published beside the cells."""
+        known = {frozenset(names) for names in self.table.hold}
+        fresh = any(frozenset(names) not in known for names in self.margins)
+        return self.sum is None and fresh and not self.margins_alone
 
     def check_files(self, domain: Domain) -> None:
         """Refuse held margins for which no file can be written: without cells nothing has them."""
@@ -156,6 +172,38 @@ class Asked:
                 f"{' × '.join(largest)} with {sizes[largest]:,}.",
                 cells=sum(sizes.values()),
             )
+
+
+def _better(cells: Mechanism, joint: Mechanism) -> Mechanism:
+    """Of noise designed for the cells and noise for all published tables, the one with less error.
+
+    Judged by the geometric mean, over the tables, of the ratio of mean squared errors.
+    """
+    if not isinstance(joint, Marginals):
+        return cells
+    logs = []
+    for margin in joint.interactions.workload:
+        both = [
+            float(np.mean(np.square(m.margin_accuracy(*margin.names).stderr)))
+            for m in (cells, joint)
+        ]
+        if min(both) > 0:
+            logs.append(math.log(both[0] / both[1]))
+    gain = math.exp(math.fsum(logs) / max(len(logs), 1))
+    other = cells.design.mechanism
+    if gain <= 1:
+        return replace(
+            cells, why=f"{cells.why} Noise for the margins too would not be better over all tables."
+        )
+    worse = math.exp(-logs[0]) if logs else 1.0
+    return replace(
+        joint,
+        why=(
+            f"marginals: squared errors of the {len(logs)} published tables are {gain:,.3g} times "
+            f"smaller, in geometric mean, than those of the {other} mechanism; those of the cells "
+            f"are {worse:.3g} times its."
+        ),
+    )
 
 
 def asked_releases(specification: Specification) -> tuple[Asked, ...]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from subspacedp.publication.fields import (
     Field,
-    Importance,
     Margins,
-    Names,
     Number,
     Positive,
     Section,
@@ -22,11 +20,14 @@ from subspacedp.publication.fields import (
 )
 from subspacedp.release import MAX_DECIMALS
 
-__all__ = ["MechanismName", "Publish", "Sum", "TableEntry", "TablePublish"]
+__all__ = ["MechanismName", "Publish", "Sum", "TableEntry", "TablePublish", "replaced"]
 
 MechanismName = Literal[
-    "auto", "projected", "extended", "correlated", "optimal", "knorm", "hierarchical"
+    "auto", "projected", "extended", "correlated", "optimal", "knorm", "marginals"
 ]
+
+
+AT_MOST = r"^at most \+?\d+(\.\d+)? ?%$"
 
 
 class TablePublish(Section):
@@ -40,26 +41,37 @@ class TablePublish(Section):
         description="Digits after the point that add up exactly, 0 for whole numbers; null for "
         "real values.",
     )
-    cells: bool = Field(
+    cells: Annotated[bool, Strict()] | Annotated[str, Field(pattern=AT_MOST)] = Field(
         default=True,
         description="Whether the cells are published. With false, noise is designed for exactly "
-        "the `margins`, and a table of all cells is never built, so it may have any size.",
+        "the `margins`, and a table of all cells is never built, so it may have any size. With "
+        "`at most +5 %`, noise is designed for the margins too as long as the mean squared error "
+        "of the cells grows by no more than that.",
     )
     margins: Margins = Field(
         default=(),
-        description="Further margins to publish beside the cells, at no cost; with `cells: false`, "
-        "all that is published.",
+        description="Further margins to publish beside the cells; with `cells: false`, all that is "
+        "published. Noise is designed for all of them, unless `mechanism` says otherwise.",
     )
     weights: Weights | None = Field(
         default=None,
-        description="With `cells: false`: what the squared error of each margin counts for when "
-        "the noise is shared out, one number a margin; 1 each, if not given.",
+        description="What the squared error of each margin counts for when the noise is shared "
+        "out, one number a margin, the cells first where they are published; if not given, every "
+        "table's error counts in multiples of the least it could have.",
     )
     non_negative: bool = Field(
         default=False,
         description="Whether to publish, beside the unbiased values, the nearest table without "
         "negative ones, which is biased.",
     )
+
+    @property
+    def cells_at_most(self) -> float | None:
+        """What the squared error of the cells may be, in multiples of the least; None: no limit."""
+        if isinstance(self.cells, bool):
+            return None
+        number = self.cells.removeprefix("at most").strip(" +%")
+        return 1 + float(number) / 100
 
 
 class Publish(TablePublish):
@@ -98,6 +110,20 @@ class Sum(Section):
         return self
 
 
+def replaced(data: dict[str, Any]) -> None:
+    """Refuse what earlier versions had for noise at several levels, and say what to write now."""
+    now = (
+        "write `mechanism: marginals` (or leave it out), and under `publish: margins` the tables "
+        "of the levels that count, such as [state, sex]"
+    )
+    if data.get("mechanism") == "hierarchical":
+        raise said(f"`hierarchical` is now part of a wider mechanism: {now}", "mechanism")
+    if "levels" in data:
+        raise said(f"is no longer needed: {now}", "levels")
+    if "importance" in data:
+        raise said(f"is now `weights` under `publish`: {now}", "importance")
+
+
 class TableEntry(Section):
     """One of several tables that share the data and the budget."""
 
@@ -112,13 +138,17 @@ class TableEntry(Section):
     mechanism: MechanismName | None = Field(
         default=None, description="As above, for this table alone."
     )
-    levels: Names | None = Field(default=None, description="As above, for this table alone.")
-    importance: Importance | None = Field(
-        default=None, description="As above, for this table alone."
-    )
     publish: TablePublish | None = Field(
         default=None, description="As above, for this table alone; other keys stay as above."
     )
     sums: dict[Text, Sum] = Field(
         default_factory=dict, description="Clipped sums of a value beside the counts."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _replaced(cls, data: Any) -> Any:
+        """Keys and names of earlier versions, with what to write now."""
+        if isinstance(data, dict):
+            replaced(data)
+        return data

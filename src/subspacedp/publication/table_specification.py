@@ -64,23 +64,9 @@ class TableSpecification:
         return own or document.mechanism
 
     @property
-    def levels(self) -> tuple[str, ...] | None:
-        """The levels that get noise, for the hierarchical mechanism; None for all."""
-        document = self.specification.document
-        own = document.tables[self.name].levels if document.tables is not None else None
-        return own or document.levels
-
-    @property
-    def importance(self) -> dict[str, float] | None:
-        """What the error of each level counts for; None for the same."""
-        document = self.specification.document
-        own = document.tables[self.name].importance if document.tables is not None else None
-        return own or document.importance
-
-    @property
     def margins_alone(self) -> bool:
         """Whether noise is designed for the margins, and no table of cells is built."""
-        return not self.publish.cells
+        return self.publish.cells is False
 
     @cached_property
     def publish(self) -> Publish:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["OPTIONAL", "check_form"]
 
 # What a design may have beside query, invariants, budget, neighbours and decimals.
-OPTIONAL = ("basis", "optimality", "declared", "body", "contrasts", "levels", "tables")
+OPTIONAL = ("basis", "optimality", "declared", "body", "marginals")
 
 LARGEST_SCALE = 2.0**62  # of noise that is added in 64 bits
 SMALLEST_SCALE = 0.0009  # just below what a design may have
@@ -67,9 +67,7 @@ def _forms(design: Design) -> list[set[str]]:
     pure, workload = design.budget.pure, isinstance(design.query, Margins)
     cells = isinstance(design.query, Cells)
     if workload:
-        return {"projected": [{"tables"}], "optimal": [] if pure else [{"contrasts"}]}.get(
-            design.mechanism, []
-        )
+        return [{"marginals"}] if design.mechanism == "marginals" else []
     # Without a basis Π_N·counts is measured in its denominators: for counts, and in ℓ₂ alone.
     whole = cells and isinstance(design.held, HeldMargins) and not pure
     forms: dict[str, list[set[str]]] = {
@@ -78,7 +76,7 @@ def _forms(design: Design) -> list[set[str]]:
         "correlated": [] if pure else [{"basis"}],
         "optimal": [] if pure else [{"basis", "optimality"}],
         "knorm": [{"body"}, {"body", "basis"}] if pure else [],
-        "hierarchical": [{"levels"}] if cells else [],
+        "marginals": [{"marginals"}] if cells else [],
         "imposed": [{"declared"}],
     }
     return forms.get(design.mechanism, [])
@@ -87,6 +85,6 @@ def _forms(design: Design) -> list[set[str]]:
 def _has_digits(design: Design) -> bool:
     if design.query.grid != 1:
         return False
-    if isinstance(design.query, Margins) or design.mechanism in ("projected", "hierarchical"):
+    if design.mechanism in ("projected", "marginals"):
         return True
     return design.mechanism == "knorm" and design.basis is None  # its body has the last word

@@ -54,7 +54,7 @@ __all__ = [
     "rebuild_invariants",
 ]
 
-MECHANISMS = ("projected", "extended", "correlated", "optimal", "knorm", "hierarchical", "imposed")
+MECHANISMS = ("projected", "extended", "correlated", "optimal", "knorm", "marginals", "imposed")
 
 BUDGETS: dict[str, type[Budget]] = {c.name: c for c in (PureDP, ApproxDP, ZCDP, GaussianDP)}
 

@@ -26,9 +26,7 @@ __all__ = ["STRATEGIES", "Strategy", "strategy_from"]
 # The key in a certificate's design, and the class it stands for.
 STRATEGIES: dict[str, tuple[str, str]] = {
     "body": ("subspacedp.release.body", "BodyStrategy"),
-    "contrasts": ("subspacedp.release.contrast_strategy", "ContrastStrategy"),
-    "levels": ("subspacedp.mechanisms.level_strategy", "LevelStrategy"),
-    "tables": ("subspacedp.release.table_strategy", "TableStrategy"),
+    "marginals": ("subspacedp.mechanisms.marginals.strategy", "MarginalsStrategy"),
 }
 
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from subspacedp.invariants import HeldOfWorkload
 from subspacedp.release.verify import Check, whole_steps
-from subspacedp.subspace import WorkloadDigits, WorkloadSpace
 from subspacedp.tables import Margin
+from subspacedp.tables.meets import all_meets, steps_of
 
 if TYPE_CHECKING:
     from subspacedp.release.release import Release
@@ -37,10 +37,13 @@ def check_workload(release: Release, held: HeldOfWorkload) -> tuple[Check, Check
         values = steps
     tables = held.query.split(values)
     margins = tuple(held.query.margins)
-    same = _equal if decimals is not None else _near(values)
+    same = _equal if decimals is not None else _near(values, release.design.law.scale)
     how = "in whole numbers" if decimals is not None else "within the rounding of float64"
-    space = release.design.space
-    family = WorkloadDigits(space, 0).family if isinstance(space, WorkloadSpace) else ()
+    finest = steps_of(margins)
+    family = [
+        m for m in all_meets((*margins, *held.essential))
+        if np.any(np.all(finest <= np.array(m.steps), axis=1))
+    ]  # fmt: skip
     compared = broken = disagreeing = totals = 0
     for meet in family:
         wanted = _known(meet, held, release.exact, scale)
@@ -73,10 +76,10 @@ def _equal(found: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np.
 
 
 def _near(
-    values: npt.NDArray[Any],
+    values: npt.NDArray[Any], noise: float
 ) -> Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[np.bool_]]:
-    """Within the rounding of sums of numbers as large as these."""
-    largest = float(np.abs(values).max(initial=0.0)) + 1.0
+    """Within the rounding of sums of numbers as large as these, or as the noise before sums."""
+    largest = float(np.abs(values).max(initial=0.0)) + 64.0 * noise + 1.0
     slack = largest * values.size**0.5 * 2.0**-44
 
     def same(found: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

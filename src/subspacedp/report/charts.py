@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from subspacedp.errors import ReleaseError
-from subspacedp.mechanisms.level_errors import LevelErrors
+from subspacedp.mechanisms.marginals import TableComparison
 from subspacedp.report.cell_errors import THRESHOLDS, CellErrors
 from subspacedp.report.estimates import Estimates
 from subspacedp.report.rows import error_digits, shown
@@ -28,9 +28,9 @@ __all__ = [
     "errors_chart",
     "estimates_chart",
     "histogram_chart",
-    "levels_chart",
     "percent",
     "publishing",
+    "tables_chart",
 ]
 
 ACCENT, SECOND, INK, GRID = "#0072b2", "#d55e00", "#24292f", "#d0d7de"
@@ -219,9 +219,10 @@ def estimates_chart(
     )
 
 
-def levels_chart(errors: LevelErrors, names: Sequence[str]) -> Chart:
-    """The error of every level of a hierarchy, beside that of noise on the cells alone."""
+def tables_chart(errors: TableComparison) -> Chart:
+    """The error of every table, beside that of noise on the cells alone."""
     alt = publishing("altair")
+    names = errors.names
     rows = [
         {"row": i, "error": float(error), "noise": noise}
         for i in range(len(names))
@@ -247,19 +248,18 @@ def levels_chart(errors: LevelErrors, names: Sequence[str]) -> Chart:
     )
     digits = error_digits(np.concatenate([errors.here, errors.cells_alone]))
     description = (
-        "Root mean squared error of every level, of this release and with noise on the cells alone "
+        "Root mean squared error of every table, of this release and with noise on the cells alone "
         "for the same budget."
     )
     return Chart(
         svg=_drawn(bars, description, 46 * len(names) + 96),
-        caption="Error by level",
+        caption="Error by table",
         description=description,
-        columns=("level", "groups", "share of the budget", HERE, ALONE),
+        columns=("table", "figures", HERE, ALONE),
         rows=tuple(
             (
                 name,
-                f"{errors.groups[i]:,}",
-                percent(errors.shares[i]) if errors.shares[i] else "none",
+                f"{errors.figures[i]:,}",
                 shown(errors.here[i], digits),
                 shown(errors.cells_alone[i], digits),
             )

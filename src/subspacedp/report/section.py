@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from subspacedp.errors import DomainError, ReleaseError
-from subspacedp.mechanisms.level_errors import LevelErrors
-from subspacedp.mechanisms.level_strategy import LevelStrategy
+from subspacedp.mechanisms import mechanism_of
+from subspacedp.mechanisms.marginals import Marginals, compare_tables
 from subspacedp.release import Release, Verification
 from subspacedp.release.certificate import certificate_text
 from subspacedp.report.cell_errors import CellErrors
@@ -22,7 +22,7 @@ from subspacedp.report.charts import (
     errors_chart,
     estimates_chart,
     histogram_chart,
-    levels_chart,
+    tables_chart,
 )
 from subspacedp.report.dictionary import value_columns
 from subspacedp.report.estimates import Estimates, cell_estimates, margin_estimates, within_reach
@@ -45,6 +45,7 @@ __all__ = ["Section"]
 
 FIRST_ROWS = 25  # in the page itself, for readers without scripts and for paper
 MOST_GROUPS, EACH_PANEL = 30, 12
+MOST_BARS = 40  # tables whose errors are drawn
 LONG_LIST, SHORT_LIST = 24, 8
 
 
@@ -148,14 +149,13 @@ class Section:
         return self.workload is not None and len(set(self.workload.weights or ())) > 1
 
     @cached_property
-    def level_chart(self) -> Chart | None:
-        """The error of every level of a hierarchy."""
-        design = self.release.design
-        if not isinstance(design.strategy, LevelStrategy):
+    def table_chart(self) -> Chart | None:
+        """The error of every table that noise was designed for."""
+        mechanism = mechanism_of(self.release.design)
+        if not isinstance(mechanism, Marginals) or len(mechanism.interactions.workload) > MOST_BARS:
             return None
-        errors = LevelErrors.of(design, design.strategy)
-        others = [a.name for a in design.domain.axes if a.name != design.strategy.axis]
-        return levels_chart(errors, [" × ".join([level, *others]) for level in errors.levels])
+        errors = compare_tables(mechanism)
+        return None if errors is None else tables_chart(errors)
 
     @property
     def figure_note(self) -> str:

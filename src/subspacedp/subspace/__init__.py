@@ -10,8 +10,6 @@ from subspacedp.invariants import (
     as_held,
     bind,
 )
-from subspacedp.subspace.contrast_plan import ContrastPlan, Proof, plan_contrasts
-from subspacedp.subspace.contrasts import Contrasts
 from subspacedp.subspace.digits import DigitPlan
 from subspacedp.subspace.general import GeneralNullSpace
 from subspacedp.subspace.general_digits import GeneralDigits
@@ -19,18 +17,13 @@ from subspacedp.subspace.kinds import CellKinds, Kinds, TotalKinds, figure_kinds
 from subspacedp.subspace.margins import MarginNullSpace
 from subspacedp.subspace.mixed import Mixed
 from subspacedp.subspace.profiles import GroupProfiles, corner_counts
-from subspacedp.subspace.regular import regular_bound
 from subspacedp.subspace.strategy import BasisStrategy, MarginStrategy
-from subspacedp.subspace.table_plan import TablePlan, plan_tables
-from subspacedp.subspace.workload_digits import WorkloadDigits
 from subspacedp.subspace.workload_space import WorkloadSpace
 from subspacedp.tables import Domain, Query, as_query
 
 __all__ = [
     "BasisStrategy",
     "CellKinds",
-    "ContrastPlan",
-    "Contrasts",
     "DigitPlan",
     "Digits",
     "GeneralDigits",
@@ -41,23 +34,17 @@ __all__ = [
     "MarginStrategy",
     "Mixed",
     "NullSpace",
-    "Proof",
-    "TablePlan",
     "TotalKinds",
-    "WorkloadDigits",
     "WorkloadSpace",
     "corner_counts",
     "digits_of",
     "figure_kinds",
     "null_space",
-    "plan_contrasts",
-    "plan_tables",
-    "regular_bound",
     "space_of",
 ]
 
 NullSpace = MarginNullSpace | GeneralNullSpace
-Digits = DigitPlan | GeneralDigits | WorkloadDigits
+Digits = DigitPlan | GeneralDigits
 
 
 def null_space(
@@ -93,8 +80,6 @@ def digits_of(space: NullSpace, decimals: int | None, *, coin: float = 1 / 6) ->
     """
     if decimals is None:
         return None
-    if isinstance(space, WorkloadSpace):
-        return WorkloadDigits(space, decimals)
     if isinstance(space, MarginNullSpace):
         return DigitPlan(space, decimals, coin=coin)
     return GeneralDigits(space, decimals, coin=coin)

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from subspacedp.errors import InvariantError
 from subspacedp.invariants import HeldMargins, HeldOfWorkload
-from subspacedp.subspace.contrasts import Contrasts
 from subspacedp.subspace.margins import MarginNullSpace, scaled_question
 from subspacedp.tables import Margin
 from subspacedp.tables.margin import sum_groups
@@ -31,17 +30,6 @@ class WorkloadSpace(MarginNullSpace):
 
     held: HeldOfWorkload
 
-    @cached_property
-    def contrasts(self) -> Contrasts:
-        """The parts of the workload."""
-        query = self.held.query
-        return Contrasts(
-            domain=query.domain,
-            workload=tuple(query.margins),
-            weights=tuple(query.weights or ()),
-            held=self.held.essential,
-        )
-
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the answers."""
@@ -54,8 +42,9 @@ class WorkloadSpace(MarginNullSpace):
 
     @cached_property
     def dimension(self) -> int:
-        """The number of independent free contrasts: what noise protects."""
-        return sum(self.contrasts.dimension(part) for part in self.contrasts.free)
+        """The number of independent figures that what is held leaves open: what noise protects."""
+        margins = (*self.held.query.margins, *self.held.essential)
+        return HeldMargins(domain=self.domain, margins=margins).rank - self.rank
 
     def share_exposed(self, weights: npt.ArrayLike) -> float:
         """|Π_R w|²/|w|² of the question that weights of answers ask of the table.

@@ -1,0 +1,58 @@
+"""The error of every published table beside that of noise on the cells alone; no data needed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.invariants import HeldMargins
+from subspacedp.mechanisms.marginals.mechanism import Marginals
+from subspacedp.release import Design
+from subspacedp.tables import Cells, Margin
+
+__all__ = ["TableComparison", "compare_tables"]
+
+FloatArray = npt.NDArray[np.float64]
+
+MAX_CELLS = 10**6  # of a table whose margins are compared with those of noise on its cells
+
+
+@dataclass(frozen=True, eq=False)
+class TableComparison:
+    """Root mean squared errors of tables: here, and from noise on every cell alone."""
+
+    names: tuple[str, ...]
+    figures: tuple[int, ...]
+    here: FloatArray
+    cells_alone: FloatArray
+
+
+def compare_tables(mechanism: Marginals) -> TableComparison | None:
+    """Every table of the workload, with the same budget; None where no table of cells exists."""
+    design = mechanism.design
+    domain = mechanism.interactions.domain
+    if math.prod(domain.shape) > MAX_CELLS:
+        return None
+    alone = replace(
+        design,
+        mechanism="projected",
+        query=Cells(domain),
+        held=HeldMargins(domain=domain, margins=mechanism.held.margins, counts=True),
+        strategy=None,
+        decimals=None,
+    )
+    margins = mechanism.interactions.workload
+    return TableComparison(
+        names=tuple(" × ".join(m.names) or "total" for m in margins),
+        figures=tuple(math.prod(m.shape) for m in margins),
+        here=np.array([_root_mean(design, m) for m in margins]),
+        cells_alone=np.array([_root_mean(alone, m) for m in margins]),
+    )
+
+
+def _root_mean(design: Design, margin: Margin) -> float:
+    stderr = np.asarray(design.margin_accuracy(*margin.names).stderr, np.float64)
+    return float(np.sqrt(np.mean(stderr**2)))

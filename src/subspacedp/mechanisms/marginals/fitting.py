@@ -1,0 +1,211 @@
+"""The best split of a budget over the levels and interactions of a workload."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import BudgetError
+from subspacedp.mechanisms.marginals.interactions import Published
+from subspacedp.mechanisms.marginals.measurement import table_information
+from subspacedp.mechanisms.marginals.plan import TableErrors
+from subspacedp.mechanisms.marginals.shares import FLOOR, BestShares, best_shares
+from subspacedp.mechanisms.marginals.spending import Spending, spending_of
+from subspacedp.tables import Neighbours
+
+__all__ = ["Goal", "TableSplit", "best_contrasts", "best_tables", "tables_of"]
+
+FloatArray = npt.NDArray[np.float64]
+Objective = Literal["balanced", "sum", "largest"]
+
+SHARP = 64.0  # of the smooth maximum over tables
+STARTS = 3  # of the search for the best split of a pure budget
+WORTH = 1e-3  # of a pure budget: a table with less is left out where it can be
+
+
+@dataclass(frozen=True, eq=False)
+class Goal:
+    """What the errors of the published tables count for.
+
+    "sum": Σ weight · (sum of squared errors of a table). "balanced": Σ weight · (mean squared
+    error over the least that the table could have if the whole budget measured it alone).
+    "largest": the largest weight · (such a multiple).
+    """
+
+    errors: TableErrors
+    objective: Objective
+    weights: FloatArray
+
+    def scaled(self) -> FloatArray:
+        """What the mean squared error of each table is multiplied with."""
+        inter = self.errors.interactions
+        if self.objective == "sum":
+            cells = [
+                inter.tree.nodes(p.level) * math.prod(inter.shape(p.steps)) for p in inter.published
+            ]
+            return np.asarray(self.weights * np.array(cells, np.float64))
+        least = alone(self.errors)
+        return np.where(least > 0, self.weights / np.where(least > 0, least, 1.0), 0.0)
+
+    def __call__(self, scaled: FloatArray, shares: FloatArray) -> tuple[float, FloatArray]:
+        """The goal and −∂/∂shares."""
+        if self.objective != "largest":
+            errors, slopes = self.errors.with_slopes(shares, scaled)
+            return float(scaled @ errors), slopes
+        errors = self.errors(shares) * scaled
+        top = float(errors.max())
+        ratio = (errors / top) ** SHARP
+        norm = top * float(ratio.sum()) ** (1 / SHARP)
+        weights = np.where(errors > 0, ratio / np.maximum(errors, 1e-300), 0.0)
+        weights *= norm / float(ratio.sum()) * scaled
+        return norm, self.errors.with_slopes(shares, weights)[1]
+
+
+def alone(errors: TableErrors) -> FloatArray:
+    """The mean squared error of each table where the unit budget measures its own level alone.
+
+    Σ_τ cost_τ/b_τ is least for b_τ ∝ √cost_τ: (Σ √cost_τ)².
+    """
+    inter = errors.interactions
+    out = np.zeros(len(inter.published))
+    at_level: dict[tuple[tuple[int, ...], int], float] = {}
+    for t, table in enumerate(inter.published):
+        roots = 0.0
+        for i, own in enumerate(errors.measured):
+            if errors.mixing[t, i] == 0:
+                continue
+            key = (own.steps, table.level)
+            if key not in at_level:
+                at_level[key] = errors.level_alone(own, table.level)
+            roots += math.sqrt(errors.mixing[t, i] * at_level[key])
+        out[t] = roots**2
+    return out
+
+
+def best_contrasts(
+    errors: TableErrors, neighbours: Neighbours, objective: Objective, weights: FloatArray
+) -> BestShares:
+    """Shares of a unit squared budget of one record, for contrasts with Gaussian noise."""
+    spending = spending_of(errors, neighbours)
+    goal = Goal(errors, objective, weights)
+    scaled = goal.scaled()
+    rows = spending.first_rows()
+    if not errors.slots or not np.any(rows > 0) or not np.any(scaled > 0):
+        raise BudgetError("No person can change what would be measured.")
+    found = best_shares(
+        lambda shares: goal(scaled, shares),
+        rows,
+        np.ones(len(errors.slots)),
+        spending.sticking_out,
+        possible=spending.possible(),
+    )
+    return _trimmed(found, errors, spending)
+
+
+def _trimmed(found: BestShares, errors: TableErrors, spending: Spending) -> BestShares:
+    """Without shares that buy nothing; the finest level of every interaction stays."""
+    shares = found.shares.copy()
+    needed = np.array([level == own.finest for own, level, _ in errors.slots])
+    shares[(shares < 100 * FLOOR) & ~needed] = 0.0
+    shares /= spending.sticking_out(shares)[1]
+    return BestShares(shares, found.error, found.bound)
+
+
+@dataclass(frozen=True, eq=False)
+class TableSplit:
+    """Shares of a budget over whole tables, their error, and a lower bound for any split."""
+
+    tables: tuple[Published, ...]
+    shares: FloatArray
+    error: float
+    bound: float
+
+
+def tables_of(errors: TableErrors) -> tuple[Published, ...]:
+    """The published tables that say something of what is not exact."""
+    inter = errors.interactions
+    return tuple(table for t, table in enumerate(inter.published) if np.any(errors.mixing[t] > 0))
+
+
+def best_tables(
+    errors: TableErrors, objective: Objective, weights: FloatArray, *, pure: bool
+) -> TableSplit:
+    """Shares of the unit budget over tables: of ε (noise of variance share⁻²) or of μ² (share⁻¹).
+
+    A pure split is not a convex problem: the best of several searches is taken, and the bound is
+    that of the convex relaxation Σ share² ≤ 1.
+    """
+    tables = tables_of(errors)
+    goal = Goal(errors, objective, weights)
+    scaled = goal.scaled()
+    if not tables or not np.any(scaled > 0):
+        raise BudgetError("No person can change what would be measured.")
+    matrix = table_information(errors, tables)
+
+    def of_precision(t: FloatArray) -> tuple[float, FloatArray]:
+        value, slopes = goal(scaled, matrix @ t)
+        return value, slopes @ matrix
+
+    relaxed = best_shares(of_precision, np.ones((1, len(tables))), np.ones(len(tables)))
+    if not pure:
+        return TableSplit(tables, relaxed.shares, relaxed.error, relaxed.bound)
+    best, least = relaxed.shares, math.inf
+    rng = np.random.default_rng(0)
+    for start in range(STARTS):
+        first = np.cbrt(relaxed.shares) if start == 0 else rng.random(len(tables)) + 0.1
+        shares, error = _search(of_precision, first)
+        if error < least:
+            best, least = shares, error
+    # A table that gets next to nothing is better not measured, unless nothing else tells it.
+    needed = np.array([level == own.finest for own, level, _ in errors.slots])
+    kept = np.ones(len(tables), bool)
+    for t in np.argsort(best):
+        fewer = kept & (np.arange(len(tables)) != t)
+        if best[t] < WORTH and fewer.any() and np.all(matrix[needed][:, fewer].sum(axis=1) > 0):
+            kept = fewer
+    if not kept.all():
+        best, least = _search(lambda p: _on(of_precision, kept, p), best[kept])
+        tables = tuple(table for table, stays in zip(tables, kept, strict=True) if stays)
+    return TableSplit(tables, best, least, relaxed.bound)
+
+
+def _on(
+    of_precision: Callable[[FloatArray], tuple[float, FloatArray]],
+    kept: npt.NDArray[np.bool_],
+    precision: FloatArray,
+) -> tuple[float, FloatArray]:
+    """A goal of some tables, the others without noise and without information."""
+    every = np.zeros(len(kept))
+    every[kept] = precision
+    value, slopes = of_precision(every)
+    return value, slopes[kept]
+
+
+def _search(
+    of_precision: Callable[[FloatArray], tuple[float, FloatArray]], start: FloatArray
+) -> tuple[FloatArray, float]:
+    """Log F(e²) + 2 log Σe, which no scale of the shares e changes."""
+    from scipy.optimize import minimize
+
+    def value(x: FloatArray) -> tuple[float, FloatArray]:
+        e = np.exp(x)
+        f, g = of_precision(e * e)
+        whole = float(e.sum())
+        return math.log(f) + 2 * math.log(whole), 2 * e / whole - 2 * e * e * g / f
+
+    found = minimize(
+        value,
+        np.log(start / start.sum()),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(-14.0, 4.0)] * len(start),
+        options={"maxiter": 500, "ftol": 1e-11},
+    )
+    e = np.exp(found.x)
+    e = e / e.sum()
+    return np.asarray(e, np.float64), float(of_precision(e * e)[0])

@@ -1,0 +1,328 @@
+"""A workload taken apart: one tree axis, and interactions of the other axes at its levels.
+
+A published margin is a level l of the tree axis and a margin B of the other axes. It is made of the
+interactions τ that B determines: for each of them, a table of contrasts over the nodes of level l.
+Contrasts of different interactions do not mix in least squares, so everything that follows is done
+interaction by interaction; only the budget is shared.
+
+Tables here have the nodes of a level of the tree first, then one dimension for every other axis
+(length 1 where it is summed).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import DomainError, ReleaseError
+from subspacedp.mechanisms.marginals.tree import Tree
+from subspacedp.subspace.axis_steps import AxisSteps
+from subspacedp.tables import Axis, Domain, Margin, along
+
+__all__ = ["Interaction", "Interactions", "Published"]
+
+Int64Array = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+MAX_INTERACTIONS = 1 << 17
+
+
+@dataclass(frozen=True)
+class Published:
+    """A margin as a level of the tree and steps on the other axes."""
+
+    level: int
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Interaction:
+    """Contrasts of some steps on the other axes, and where they occur.
+
+    `finest` is the finest level of the tree at which a published margin contains them, `held` the
+    finest level at which a held one does; None if none does.
+    """
+
+    steps: tuple[int, ...]
+    finest: int
+    held: int | None
+
+    @property
+    def measured(self) -> bool:
+        """Whether it gets noise; otherwise it follows from what is held."""
+        return self.held is None or self.held > self.finest
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Interactions:
+    """The interactions of a workload, and how margins are made of their contrasts.
+
+    Guarantees
+    ----------
+    1. `whole_contrasts` is exact in 64 bits, or refused.
+    2. `table_from` of the contrasts of a table is that table.
+    """
+
+    domain: Domain
+    workload: tuple[Margin, ...]
+    held: tuple[Margin, ...]
+
+    # ------------------------------------------------------------------------ the axes
+
+    @cached_property
+    def _used(self) -> list[AxisSteps]:
+        """On every axis of the domain the steps that some margin uses."""
+        margins = (*self.workload, *self.held)
+        return [
+            AxisSteps(axis, tuple(sorted({*(m.steps[a] for m in margins), axis.depth - 1})))
+            for a, axis in enumerate(self.domain.axes)
+        ]
+
+    @cached_property
+    def place(self) -> int | None:
+        """The tree axis: of those with nested levels of unequal groups the most unequal one.
+
+        Axes whose groups are of equal size at every level need no tree: their nested contrasts are
+        orthogonal.
+        """
+        uneven = {a: _unevenness(axis) for a, axis in enumerate(self._used) if not _even(axis)}
+        return max(uneven, key=lambda a: uneven[a]) if uneven else None
+
+    @cached_property
+    def uneven_axes(self) -> tuple[str, ...]:
+        """Other axes whose groups are of unequal size: best only up to a factor."""
+        return tuple(axis.axis.name for axis in self.axes if not _even(axis))
+
+    @cached_property
+    def tree(self) -> Tree:
+        """The levels of the tree axis in use; a root alone where no axis needs a tree."""
+        if self.place is None:
+            return Tree(Axis("all", ["all"]), (1,))
+        axis = self._used[self.place]
+        return Tree(axis.axis, axis.steps)
+
+    @cached_property
+    def axes(self) -> tuple[AxisSteps, ...]:
+        """The other axes, with the steps in use."""
+        return tuple(axis for a, axis in enumerate(self._used) if a != self.place)
+
+    def locate(self, margin: Margin) -> Published:
+        """A margin of the domain as a level of the tree and steps on the other axes."""
+        others = tuple(s for a, s in enumerate(margin.steps) if a != self.place)
+        if self.place is None:
+            return Published(0, others)
+        step = margin.steps[self.place]
+        if step not in self.tree.steps:
+            raise ReleaseError("This level of the tree axis is not in use.")
+        return Published(self.tree.steps.index(step), others)
+
+    def margin(self, level: int, steps: Sequence[int]) -> Margin:
+        """The margin of the domain for a level of the tree and steps on the other axes."""
+        out = list(steps)
+        if self.place is not None:
+            out.insert(self.place, self.tree.steps[level])
+        return Margin(tuple(self.domain.axes), tuple(out))
+
+    def to_nodes(self, table: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
+        """A table in a margin's shape with the nodes of the tree first."""
+        if self.place is None:
+            return table[None]
+        return self.tree.gather(np.moveaxis(table, self.place, 0), level)
+
+    def from_nodes(self, table: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
+        """The inverse of `to_nodes`; groups without labels get zeros."""
+        if self.place is None:
+            return np.asarray(table[0])
+        return np.asarray(np.moveaxis(self.tree.scatter(table, level), 0, self.place))
+
+    # ------------------------------------------------------------------- the interactions
+
+    @cached_property
+    def published(self) -> tuple[Published, ...]:
+        """The margins of the workload."""
+        return tuple(self.locate(m) for m in self.workload)
+
+    @cached_property
+    def held_at(self) -> tuple[Published, ...]:
+        """The held margins."""
+        return tuple(self.locate(m) for m in self.held)
+
+    @cached_property
+    def all(self) -> dict[tuple[int, ...], Interaction]:
+        """All interactions that have a contrast at all, by their steps; coarse ones first."""
+        levels: dict[tuple[int, ...], int] = {}
+        for margin in self.published:
+            number = math.prod(
+                len(axis.coarser(s)) for axis, s in zip(self.axes, margin.steps, strict=True)
+            )
+            if number > MAX_INTERACTIONS:
+                raise DomainError("A margin of the workload has too many levels to be taken apart.")
+            for steps in self.below(margin.steps):
+                levels[steps] = min(levels.get(steps, margin.level), margin.level)
+            if len(levels) > MAX_INTERACTIONS:
+                raise DomainError("The workload has too many interactions.")
+        out = {}
+        for steps in sorted(levels, key=lambda s: (len(self.kept(s)), s)):
+            if self.dimension(steps) > 0:
+                over = [h.level for h in self.held_at if _determines(h.steps, steps)]
+                out[steps] = Interaction(steps, levels[steps], min(over, default=None))
+        return out
+
+    def below(self, steps: Sequence[int]) -> list[tuple[int, ...]]:
+        """The interactions that a margin of the other axes determines, coarse ones first."""
+        each = [reversed(axis.coarser(s)) for axis, s in zip(self.axes, steps, strict=True)]
+        return list(product(*each))
+
+    def inside(self, steps: Sequence[int]) -> list[Interaction]:
+        """The same, those without contrasts left out."""
+        return [self.all[own] for own in self.below(steps) if own in self.all]
+
+    @cached_property
+    def measured(self) -> tuple[Interaction, ...]:
+        """The interactions that get noise."""
+        return tuple(i for i in self.all.values() if i.measured)
+
+    def kept(self, steps: Sequence[int]) -> list[int]:
+        """The other axes on which an interaction has contrasts."""
+        return [a for a, axis in enumerate(self.axes) if steps[a] != axis.top]
+
+    def dimension(self, steps: Sequence[int]) -> int:
+        """The number of independent contrasts at one node."""
+        return math.prod(self.axes[a].dimension(steps[a]) for a in self.kept(steps))
+
+    @cached_property
+    def orthogonal(self) -> bool:
+        """Whether contrasts are orthogonal to what is held on the other axes.
+
+        An interaction that no held margin contains differs from each of them on some axis. Where
+        groups of one parent are all of one size there, nothing of the held totals is in it.
+        """
+        even = [{s for s in axis.steps[:-1] if axis.balanced(s)} for axis in self.axes]
+        return all(
+            _determines(h.steps, i.steps)
+            or any(i.steps[a] < h.steps[a] and i.steps[a] in even[a] for a in range(len(even)))
+            for h in self.held_at
+            for i in self.measured
+        )
+
+    # ----------------------------------------------------------- from totals to contrasts
+
+    def shape(self, steps: Sequence[int]) -> tuple[int, ...]:
+        """The number of groups on every other axis."""
+        return tuple(axis.axis.step(s).groups for axis, s in zip(self.axes, steps, strict=True))
+
+    def shares(self, steps: Sequence[int]) -> FloatArray:
+        """∏ (1 − 1/k): the squared length of one record's contrasts, for every group."""
+        return self._outer(steps, lambda axis, step: axis.share(step))
+
+    def denominators(self, steps: Sequence[int]) -> FloatArray:
+        """∏ k for every group, exact below 2**53; 0 for groups without labels."""
+        return self._outer(steps, lambda axis, step: axis.siblings(step).astype(np.float64))
+
+    def _outer(self, steps: Sequence[int], of_axis: Any) -> FloatArray:
+        out: npt.NDArray[Any] = np.ones((1,) * len(self.axes))
+        for a in self.kept(steps):
+            out = out * along(of_axis(self.axes[a], steps[a]), a, len(self.axes))
+        return out
+
+    def whole_contrasts(self, totals: Int64Array, steps: Sequence[int], fine: int) -> Int64Array:
+        """`fine` · ∏k · contrasts, from totals, in exact integers."""
+        largest = float(np.abs(totals).max(initial=0)) * float(self.denominators(steps).max())
+        if 2.0 ** len(self.kept(steps)) * largest * fine >= 2.0**62:
+            raise ReleaseError(
+                "The totals times their denominators leave 64 bits; ask for margins of fewer cells."
+            )
+        out = totals * np.int64(fine)
+        for a in self.kept(steps):
+            axis, step = self.axes[a], steps[a]
+            k = along(axis.siblings(step), a + 1, out.ndim)
+            out = np.where(k > 0, k * out - axis.same_parent(out, step, a + 1), 0)
+        return np.asarray(out, np.int64)
+
+    def contrasts(self, totals: npt.NDArray[Any], steps: Sequence[int]) -> FloatArray:
+        """Totals minus the mean over the groups of one parent, axis by axis."""
+        out = np.asarray(totals, np.float64)
+        for a in self.kept(steps):
+            axis, step = self.axes[a], steps[a]
+            k = along(axis.siblings(step), a + 1, out.ndim)
+            out = np.where(k > 0, out, 0.0)  # what is said of a group without labels is ignored
+            out = np.where(k > 0, out - axis.same_parent(out, step, a + 1) / np.maximum(k, 1), 0.0)
+        return out
+
+    # ----------------------------------------------------------- between contrasts and tables
+
+    def spread(
+        self, values: FloatArray, steps: Sequence[int], to: Sequence[int], power: int = 1
+    ) -> FloatArray:
+        """What contrasts add to a table of finer steps, split equally; with power 2 variances."""
+        out = values
+        for a, axis in enumerate(self.axes):
+            fine, coarse = to[a], steps[a]
+            if fine != coarse:
+                weights = along(axis.path(fine, coarse) ** power, a + 1, out.ndim)
+                out = axis.spread(out, fine, coarse, a + 1) * weights
+        return out
+
+    def gather(self, weights: FloatArray, steps: Sequence[int], to: Sequence[int]) -> FloatArray:
+        """The adjoint of `spread`: weights on coarser steps from weights on a table."""
+        out = weights
+        for a, axis in enumerate(self.axes):
+            fine, coarse = steps[a], to[a]
+            if fine != coarse:
+                out = axis.sum_up(
+                    out * along(axis.path(fine, coarse), a + 1, out.ndim), fine, coarse, a + 1
+                )
+        return out
+
+    def sum_up(
+        self, table: npt.NDArray[Any], steps: Sequence[int], to: Sequence[int]
+    ) -> npt.NDArray[Any]:
+        """Totals of coarser steps from those of finer ones."""
+        out = table
+        for a, axis in enumerate(self.axes):
+            out = axis.sum_up(out, steps[a], to[a], a + 1)
+        return out
+
+    def table_from(
+        self, contrasts: Mapping[tuple[int, ...], FloatArray], level: int, steps: Sequence[int]
+    ) -> FloatArray:
+        """A table from the contrasts, at its level, of all interactions it contains."""
+        out = np.zeros((self.tree.nodes(level), *self.shape(steps)))
+        for own in self.inside(steps):
+            out += self.spread(contrasts[own.steps], own.steps, steps)
+        return out
+
+    def cost(self, steps: Sequence[int], to: Sequence[int]) -> float:
+        """Σ over the cells of a table of what unit noise on an interaction adds to variances."""
+        return math.prod(
+            axis.cost(fine, step, 2)
+            for axis, fine, step in zip(self.axes, to, steps, strict=True)
+            if fine != axis.top
+        )
+
+
+def _determines(fine: Sequence[int], coarse: Sequence[int]) -> bool:
+    return all(s <= t for s, t in zip(fine, coarse, strict=True))
+
+
+def _even(axis: AxisSteps) -> bool:
+    """Whether nested contrasts are orthogonal: groups of one parent have equally many labels."""
+    return axis.equal() and all(axis.balanced(step) for step in axis.steps[:-1])
+
+
+def _unevenness(axis: AxisSteps) -> float:
+    """How unequal the groups of one parent are, over all steps in use."""
+    out = 0.0
+    for step in axis.steps[:-1]:
+        k = axis.siblings(step)
+        k = k[k > 0]
+        if k.size:
+            out = max(out, math.log(float(k.max()) / float(k.min())))
+    return out + math.log(len(axis.axis)) * 1e-3

@@ -1,0 +1,429 @@
+"""What gets noise: contrasts of interactions, or whole tables."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions, Published
+from subspacedp.mechanisms.marginals.plan import TableErrors
+from subspacedp.mechanisms.marginals.smoother import Smoother
+from subspacedp.noise import KnownLaw, ReleaseKeys, RoundedGaussian, add_noise
+from subspacedp.noise.sums import Part, part
+
+__all__ = ["ContrastMeasurement", "Measurement", "TableMeasurement"]
+
+Int64Array = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+Totals = Callable[[int, tuple[int, ...]], Int64Array]  # exact totals by level and steps
+ByLevel = dict[int, FloatArray]
+
+FINE = 2.0**10  # noise on contrasts has at least this scale, in units of what is measured
+
+
+class Measurement(ABC):
+    """Noisy integers, what they say of every interaction, and the law of what they are off."""
+
+    errors: TableErrors
+
+    @property
+    def interactions(self) -> Interactions:
+        """The workload taken apart."""
+        return self.errors.interactions
+
+    @property
+    @abstractmethod
+    def shares(self) -> FloatArray:
+        """The precision of every slot of `errors`, in its units."""
+
+    @abstractmethod
+    def scales(self) -> tuple[float, float, int]:
+        """Least and largest scale of the noise in units of the answers, and how many laws."""
+
+    @abstractmethod
+    def largest_drawn(self) -> float:
+        """The largest scale in the units that are drawn."""
+
+    @abstractmethod
+    def largest_total(self) -> float:
+        """Totals below this can be measured in 64 bits."""
+
+    @abstractmethod
+    def measure(self, totals: Totals, keys: ReleaseKeys) -> Int64Array:
+        """The differentially private measurement: integers, noise included."""
+
+    @abstractmethod
+    def contrasts(self, noisy: Int64Array) -> dict[tuple[int, ...], ByLevel]:
+        """For every interaction and level the contrasts that were measured, in answers."""
+
+    @abstractmethod
+    def noise_vector(self, weights: Mapping[tuple[int, ...], ByLevel]) -> FloatArray:
+        """Weights of the noise variables from weights of contrasts, times standard deviations."""
+
+    @abstractmethod
+    def parts(self, vector: FloatArray) -> tuple[Part, ...]:
+        """Independent noise by its laws, from a vector of `noise_vector`."""
+
+    @cached_property
+    def _smoothers(self) -> dict[tuple[int, ...], Smoother]:
+        return {
+            own.steps: self.errors.smoother(own, self.shares) for own in self.errors.measured
+        }  # fmt: skip
+
+    def smoother(self, own: Interaction) -> Smoother:
+        """Least squares for one interaction."""
+        return self._smoothers[own.steps]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ContrastMeasurement(Measurement):
+    """Rounded Gaussian noise on the contrasts of every interaction at some levels.
+
+    Guarantees
+    ----------
+    1. What is measured are integers: contrasts times their denominators and a power of two. The
+       variance of the noise on a group is at least ∏(1 − 1/k)/b in units of the answers, b the
+       share of its interaction, level and region.
+    """
+
+    errors: TableErrors
+    budget_shares: FloatArray
+
+    @property
+    def shares(self) -> FloatArray:
+        """Those of the squared budget."""
+        return self.budget_shares
+
+    @cached_property
+    def pieces(self) -> tuple[tuple[Interaction, int], ...]:
+        """Interactions and levels that are measured, in the order of the integers."""
+        return tuple(
+            (own, level)
+            for own in self.errors.measured
+            for level, where in self.errors.places(own)
+            if np.any(self.budget_shares[where] > 0)
+        )
+
+    def _size(self, own: Interaction, level: int) -> int:
+        inter = self.interactions
+        return inter.tree.nodes(level) * math.prod(inter.shape(own.steps))
+
+    def _sigma(self, own: Interaction, level: int) -> list[tuple[FloatArray, float]]:
+        """By region the standard deviation of the noise on every group: (per group, share)."""
+        inter = self.interactions
+        root = np.sqrt(inter.shares(own.steps))
+        where = dict(self.errors.places(own))[level]
+        return [
+            (root * (1 + 1e-14) / math.sqrt(b) if b > 0 else np.zeros_like(root), float(b))
+            for b in self.budget_shares[where]
+        ]
+
+    @cached_property
+    def _fine(self) -> dict[tuple[tuple[int, ...], int], int]:
+        """Contrasts are measured in steps of one over this and ∏k: noise spreads over many."""
+        out = {}
+        for own, level in self.pieces:
+            units = self.interactions.denominators(own.steps)
+            least = min(
+                float((s * units)[s > 0].min()) for s, b in self._sigma(own, level) if b > 0
+            )
+            out[own.steps, level] = 1 << max(0, math.ceil(math.log2(FINE / least)))
+        return out
+
+    def _units(self, own: Interaction, level: int) -> FloatArray:
+        """How many steps of what is measured make one, for every group."""
+        return self.interactions.denominators(own.steps) * self._fine[own.steps, level]
+
+    def _drawn(self, own: Interaction, level: int) -> FloatArray:
+        """Scales of the noise in the units that are drawn: regions first, then groups."""
+        units = self._units(own, level)
+        return np.stack([s * units * (1 + 1e-14) for s, _ in self._sigma(own, level)])
+
+    def scales(self) -> tuple[float, float, int]:
+        """Over all groups with contrasts."""
+        found = np.concatenate(
+            [s[s > 0].reshape(-1) for own, lv in self.pieces for s, _ in self._sigma(own, lv)]
+        )
+        return float(found.min()), float(found.max()), len(np.unique(found))
+
+    def largest_drawn(self) -> float:
+        """Over all pieces."""
+        return max(float(self._drawn(own, level).max()) for own, level in self.pieces)
+
+    def largest_total(self) -> float:
+        """Contrasts times their denominators must stay below 2**62."""
+        inter = self.interactions
+        return 2.0**62 / max(
+            2.0 ** len(inter.kept(own.steps)) * float(self._units(own, level).max())
+            for own, level in self.pieces
+        )
+
+    def least_drawn(self) -> float:
+        """The smallest scale in the units that are drawn."""
+        found = (self._drawn(own, level) for own, level in self.pieces)
+        return min(float(s[s > 0].min()) for s in found)
+
+    def measure(self, totals: Totals, keys: ReleaseKeys) -> Int64Array:
+        """Contrasts as integers, plus noise."""
+        inter = self.interactions
+        out, at = [], 0
+        for own, level in self.pieces:
+            fine = self._fine[own.steps, level]
+            exact = inter.whole_contrasts(totals(level, own.steps), own.steps, fine)
+            # What gets no noise, because its region has no share, is not measured: zeros.
+            noisy = np.zeros(exact.size, np.int64)
+            for scale, start, places in self._runs(own, level):
+                piece = exact.reshape(-1)[places].copy()
+                add_noise(RoundedGaussian(scale), keys, at + start, piece, piece)
+                noisy[places] = piece
+            out.append(noisy)
+            at += noisy.size
+        return np.concatenate(out) if out else np.zeros(0, np.int64)
+
+    def _runs(self, own: Interaction, level: int) -> list[tuple[float, int, Any]]:
+        """Scales of a piece, the first random word of each, and the places that have it.
+
+        Words are numbered on from one scale to the next. Groups without contrasts, and regions
+        without a share, have no scale and no place.
+        """
+        drawn = self._drawn(own, level)
+        shape = self.interactions.shape(own.steps)
+        flat = np.broadcast_to(drawn, (len(drawn), *shape)).reshape(len(drawn), -1)
+        distinct = np.unique(flat[flat > 0])
+        if len(distinct) == 1 and np.all(flat > 0):
+            return [(float(distinct[0]), 0, slice(None))]
+        region = self._regions(own, level)
+        out, start = [], 0
+        for scale in distinct:
+            places = np.flatnonzero((flat == scale)[region].reshape(-1))
+            out.append((float(scale), start, places))
+            start += len(places)
+        return out
+
+    def _regions(self, own: Interaction, level: int) -> Int64Array:
+        del own
+        regions, orbits = self.errors.regions, self.interactions.tree.orbits
+        if not regions.apart(level):
+            return np.zeros(self.interactions.tree.nodes(level), np.int64)
+        return np.asarray(orbits.spread(regions.of_orbits(level), level), np.int64)
+
+    def contrasts(self, noisy: Int64Array) -> dict[tuple[int, ...], ByLevel]:
+        """Noisy contrasts in answers, projected onto contrasts."""
+        inter = self.interactions
+        out: dict[tuple[int, ...], ByLevel] = {}
+        at = 0
+        for own, level in self.pieces:
+            size = self._size(own, level)
+            table = noisy[at : at + size].reshape(inter.tree.nodes(level), *inter.shape(own.steps))
+            units = np.maximum(self._units(own, level), 1.0)
+            out.setdefault(own.steps, {})[level] = inter.contrasts(table / units, own.steps)
+            at += size
+        return out
+
+    def noise_vector(self, weights: Mapping[tuple[int, ...], ByLevel]) -> FloatArray:
+        """Weights on contrasts, projected, times the standard deviation of every group's noise."""
+        inter = self.interactions
+        out = []
+        for own, level in self.pieces:
+            asked = weights.get(own.steps, {}).get(level)
+            if asked is None:
+                out.append(np.zeros(self._size(own, level)))
+                continue
+            inner = inter.contrasts(asked, own.steps)
+            deviation = self._deviations(own, level)[self._regions(own, level)]
+            out.append((inner * deviation).reshape(-1))
+        return np.concatenate(out) if out else np.zeros(0)
+
+    def _deviations(self, own: Interaction, level: int) -> FloatArray:
+        """Regions first: the standard deviation of the rounded noise on every group."""
+        drawn = self._drawn(own, level)
+        units = np.maximum(self._units(own, level), 1.0)
+        return np.where(drawn > 0, np.sqrt(drawn**2 + 1 / 12) / units, 0.0)
+
+    def parts(self, vector: FloatArray) -> tuple[Part, ...]:
+        """One law for every scale."""
+        out: list[Part] = []
+        at = 0
+        for own, level in self.pieces:
+            size = self._size(own, level)
+            piece = vector[at : at + size]
+            at += size
+            if not piece.any():
+                continue
+            for scale, _, places in self._runs(own, level):
+                law = RoundedGaussian(scale)
+                out.append(part(law, piece[places] / math.sqrt(law.variance)))
+        return tuple(out)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TableMeasurement(Measurement):
+    """Noise on every total of some tables; axes beside the tree must be even.
+
+    What a table says of an interaction are the contrasts of its sums; several tables of one level
+    are weighted by their precision.
+    """
+
+    errors: TableErrors
+    tables: tuple[Published, ...]
+    laws: tuple[KnownLaw, ...]
+
+    @cached_property
+    def information(self) -> FloatArray:
+        """What unit precision on every table gives every slot: rows of slots."""
+        return table_information(self.errors, self.tables)
+
+    @cached_property
+    def shares(self) -> FloatArray:
+        """The precision of every slot."""
+        return np.asarray(self.information @ (1.0 / self._variances))
+
+    @cached_property
+    def _variances(self) -> FloatArray:
+        return np.array([law.variance for law in self.laws])
+
+    def scales(self) -> tuple[float, float, int]:
+        """Over all tables."""
+        scales = [law.scale for law in self.laws]
+        return min(scales), max(scales), len(set(scales))
+
+    def largest_drawn(self) -> float:
+        """The same."""
+        return self.scales()[1]
+
+    def largest_total(self) -> float:
+        """Totals are measured as they are."""
+        return math.inf
+
+    def _shape(self, table: Published) -> tuple[int, ...]:
+        inter = self.interactions
+        return (inter.tree.nodes(table.level), *inter.shape(table.steps))
+
+    def _present(self, table: Published) -> npt.NDArray[np.bool_]:
+        """Which groups of the other axes have labels: the others are publicly empty."""
+        inter = self.interactions
+        out: npt.NDArray[Any] = np.ones((1,) * len(inter.axes), bool)
+        for a, (axis, step) in enumerate(zip(inter.axes, table.steps, strict=True)):
+            sizes = axis.axis.step(step).sizes
+            shape = [1] * len(inter.axes)
+            shape[a] = len(sizes)
+            out = out & (sizes > 0).reshape(shape)
+        return np.broadcast_to(out, inter.shape(table.steps))
+
+    def measure(self, totals: Totals, keys: ReleaseKeys) -> Int64Array:
+        """Every table's totals, plus noise of its own law."""
+        out, at = [], 0
+        for table, law in zip(self.tables, self.laws, strict=True):
+            noisy = totals(table.level, table.steps).reshape(-1).copy()
+            add_noise(law, keys, at, noisy, noisy)
+            noisy.reshape(self._shape(table))[:, ~self._present(table)] = 0
+            out.append(noisy)
+            at += noisy.size
+        return np.concatenate(out) if out else np.zeros(0, np.int64)
+
+    def _mixing(self, own: Interaction, level: int) -> list[tuple[int, float]]:
+        """Tables that tell an interaction at a level, and what each counts for."""
+        slot = next(
+            j for j, (other, lv, _) in enumerate(self.errors.slots)
+            if other.steps == own.steps and lv == level
+        )  # fmt: skip
+        weights = self.information[slot] / self._variances
+        whole = float(weights.sum())
+        return [(t, float(w) / whole) for t, w in enumerate(weights) if w > 0]
+
+    def _levels(self) -> list[tuple[Interaction, int]]:
+        return [
+            (own, level) for own, level, _ in self.errors.slots if self._mixing_exists(own, level)
+        ]
+
+    def _mixing_exists(self, own: Interaction, level: int) -> bool:
+        return any(
+            t.level == level and all(s <= u for s, u in zip(t.steps, own.steps, strict=True))
+            for t in self.tables
+        )
+
+    def contrasts(self, noisy: Int64Array) -> dict[tuple[int, ...], ByLevel]:
+        """The weighted mean of what every table says."""
+        inter = self.interactions
+        tables, at = [], 0
+        for table in self.tables:
+            size = math.prod(self._shape(table))
+            tables.append(noisy[at : at + size].reshape(self._shape(table)).astype(np.float64))
+            at += size
+        out: dict[tuple[int, ...], ByLevel] = {}
+        for own, level in self._levels():
+            mean = np.zeros((inter.tree.nodes(level), *inter.shape(own.steps)))
+            for t, weight in self._mixing(own, level):
+                mean += weight * inter.sum_up(tables[t], self.tables[t].steps, own.steps)
+            out.setdefault(own.steps, {})[level] = inter.contrasts(mean, own.steps)
+        return out
+
+    def noise_vector(self, weights: Mapping[tuple[int, ...], ByLevel]) -> FloatArray:
+        """Weights on the totals of the tables, times the standard deviations of their noise."""
+        inter = self.interactions
+        out = [np.zeros(self._shape(table)) for table in self.tables]
+        for own, level in self._levels():
+            asked = weights.get(own.steps, {}).get(level)
+            if asked is None:
+                continue
+            inner = inter.contrasts(asked, own.steps)
+            for t, weight in self._mixing(own, level):
+                out[t] += weight * _repeated(inter, inner, own.steps, self.tables[t].steps)
+        deviations = np.sqrt(self._variances)
+        return np.concatenate(
+            [
+                np.where(self._present(t), table, 0.0).reshape(-1) * s
+                for t, table, s in zip(self.tables, out, deviations, strict=True)
+            ]
+        )
+
+    def parts(self, vector: FloatArray) -> tuple[Part, ...]:
+        """One law a table."""
+        out, at = [], 0
+        for table, law in zip(self.tables, self.laws, strict=True):
+            size = math.prod(self._shape(table))
+            piece = vector[at : at + size]
+            at += size
+            if piece.any():
+                out.append(part(law, piece / math.sqrt(law.variance)))
+        return tuple(out)
+
+
+def table_information(errors: TableErrors, tables: tuple[Published, ...]) -> FloatArray:
+    """What unit precision on the totals of every table gives every slot.
+
+    A total of interaction τ sums n totals of the table: its contrasts have the precision
+    ∏(1 − 1/k)/n in units of shares.
+    """
+    inter = errors.interactions
+    out = np.zeros((len(errors.slots), len(tables)))
+    for j, (own, level, _) in enumerate(errors.slots):
+        share = float(inter.shares(own.steps).max())
+        for t, table in enumerate(tables):
+            if table.level != level or any(
+                s > u for s, u in zip(table.steps, own.steps, strict=True)
+            ):
+                continue
+            number = math.prod(
+                axis.axis.step(s).nonempty / axis.axis.step(u).nonempty
+                for axis, s, u in zip(inter.axes, table.steps, own.steps, strict=True)
+            )
+            out[j, t] = share / number
+    return out
+
+
+def _repeated(
+    inter: Interactions, values: FloatArray, steps: tuple[int, ...], to: tuple[int, ...]
+) -> FloatArray:
+    """Every finer group's value of its coarser group: the adjoint of sums."""
+    out = values
+    for a, axis in enumerate(inter.axes):
+        out = axis.spread(out, to[a], steps[a], a + 1)
+    return np.broadcast_to(out, (len(values), *inter.shape(to)))

@@ -1,0 +1,129 @@
+"""How the marginals mechanism is asked for, and fitted to a design."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from subspacedp.errors import BudgetError, ReleaseError
+from subspacedp.mechanisms.marginals.fitting import Objective
+from subspacedp.mechanisms.marginals.mechanism import Marginals
+from subspacedp.mechanisms.marginals.strategy import fit_marginals
+from subspacedp.privacy import Budget
+from subspacedp.release import Design
+from subspacedp.tables import Cells
+
+__all__ = ["MarginalsOptions", "with_budget"]
+
+LARGEST_SCALE = 2.0**40  # of noise in the units that are drawn
+SMALLEST_SCALE = 0.001  # of noise in units of the answers
+MAX_CELL_WEIGHT = 1e6
+WEIGHT_STEPS = 4  # of the search for the least weight of the cells
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarginalsOptions:
+    """What noise is designed for, and how.
+
+    Parameters
+    ----------
+    margins
+        For the cells of a table: the margins to answer well beside them; by default the table at
+        every level of its axes.
+    weights
+        What each of them counts for, the cells first; by default all the same.
+    objective
+        "balanced": the sum of mean squared errors, each in multiples of the least that its table
+        could have; "sum": that of squared errors by weight; "largest": the largest multiple. By
+        default "sum" where weights differ, else "balanced".
+    cells_at_most
+        For the cells of a table: what the mean squared error of the cells may be at most, in
+        multiples of the least they could have with the whole budget; for example 1.05.
+    measured
+        "contrasts" of interactions (Gaussian budgets, the default for them) or whole "tables".
+    """
+
+    margins: Sequence[Sequence[str]] | None = None
+    weights: Sequence[float] | None = None
+    objective: Objective | None = None
+    cells_at_most: float | None = None
+    measured: str | None = None
+
+    def fit(self, design: Design) -> Marginals:
+        """The best shares of the budget; no data are touched."""
+        if self.cells_at_most is not None:
+            return self._within(design, self.cells_at_most)
+        strategy = fit_marginals(
+            design,
+            margins=self.margins,
+            weights=self.weights,
+            objective=self.objective,
+            measured=self.measured,
+        )
+        return _checked(Marginals(replace(design, strategy=strategy)))
+
+    def _within(self, design: Design, most: float) -> Marginals:
+        """The least weight of the cells with which their error stays within a multiple."""
+        if not isinstance(design.query, Cells) or self.weights is not None:
+            raise ReleaseError("`cells_at_most` is for the cells of a table, without `weights`.")
+        if not isinstance(most, int | float) or not 1 < most < math.inf:
+            raise ReleaseError(f"`cells_at_most` must be a number above 1; got {most!r}.")
+        plain = replace(self, cells_at_most=None)
+        least = _cell_error(replace(plain, margins=[]).fit(design))
+        found = plain.fit(design)
+        number = len(found.strategy.workload.margins)
+        low, high = 1.0, 1.0
+        while _cell_error(found) > most * least:
+            if high > MAX_CELL_WEIGHT:
+                raise ReleaseError(
+                    f"No split of the budget keeps the error of the cells within {most:g} times "
+                    "the least possible."
+                )
+            low, high = high, high * 8
+            found = replace(
+                plain, weights=(high, *(1.0,) * (number - 1)), objective="balanced"
+            ).fit(design)
+        for _ in range(WEIGHT_STEPS if high > 1 else 0):
+            middle = math.sqrt(low * high)
+            tried = replace(
+                plain, weights=(middle, *(1.0,) * (number - 1)), objective="balanced"
+            ).fit(design)
+            if _cell_error(tried) <= most * least:
+                found, high = tried, middle
+            else:
+                low = middle
+        return found
+
+    def _weighing(self, cells: float, number: int) -> MarginalsOptions:
+        return replace(self, weights=(cells, *(1.0,) * (number - 1)), objective="balanced")
+
+
+def _cell_error(mechanism: Marginals) -> float:
+    return mechanism.expected_error().total
+
+
+def with_budget(mechanism: Marginals, budget: Budget) -> Marginals:
+    """The same mechanism for another budget of the same kind: the split stays, scales change."""
+    design = mechanism.design
+    strategy = mechanism.strategy.for_budget(design, budget)
+    made = replace(mechanism, design=replace(design, budget=budget, strategy=strategy))
+    return _checked(made)
+
+
+def _checked(mechanism: Marginals) -> Marginals:
+    """The mechanism, unless its noise is too wide to be drawn or too narrow to protect."""
+    smallest, largest = mechanism.scales()
+    if largest > LARGEST_SCALE:
+        raise BudgetError(
+            f"The budget is too small for counts in 64 bits: the noise would have a scale of "
+            f"{largest:.3g}, and at most 2**40 is possible.",
+            scale=largest,
+        )
+    if smallest < SMALLEST_SCALE:
+        raise BudgetError(
+            f"The budget is so large that no noise would be left: a scale of {smallest:.3g}, "
+            f"where at least {SMALLEST_SCALE:g} is asked for.",
+            scale=smallest,
+        )
+    return mechanism

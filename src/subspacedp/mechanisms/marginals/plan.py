@@ -1,0 +1,232 @@
+"""Which contrasts get which share of the budget: what a record spends, and the errors it buys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
+from subspacedp.mechanisms.marginals.smoother import Smoother
+
+__all__ = ["Regions", "TableErrors"]
+
+FloatArray = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
+
+MAX_REGIONS = 12
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Regions:
+    """Parts of the tree with shares of their own: those of one held level, alike ones together.
+
+    Leaves of a region with one node need no noise for what is held; their shares go elsewhere.
+    `level` is None where all of the tree is one region.
+    """
+
+    interactions: Interactions
+    level: int | None
+
+    @classmethod
+    def of(cls, interactions: Interactions) -> Regions:
+        """Those of the finest held level, if there are not too many kinds of them."""
+        tree = interactions.tree
+        levels = {i.held for i in interactions.measured if i.held is not None}
+        for level in sorted(levels):
+            if level < tree.root and len(tree.orbits.number[level]) <= MAX_REGIONS:
+                return cls(interactions, level)
+        return cls(interactions, None)
+
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        if self.level is None:
+            return 1
+        return len(self.interactions.tree.orbits.number[self.level])
+
+    def apart(self, level: int) -> bool:
+        """Whether a level has shares by region."""
+        return self.level is not None and level <= self.level
+
+    def of_orbits(self, level: int) -> Int64Array:
+        """The region of every orbit of a level; zeros above the regions."""
+        orbits = self.interactions.tree.orbits
+        if self.level is None or level > self.level:
+            return np.zeros(len(orbits.number[level]), np.int64)
+        return orbits.ancestors(level, self.level)
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class TableErrors:
+    """Mean squared errors of the published tables, as a function of shares of the squared budget.
+
+    Shares b are one number for each measured interaction, level of the tree and region: the squared
+    length of one record's contrasts there over the variance of their noise.
+
+    Parameters
+    ----------
+    constrained
+        Whether exact totals enter the least squares.
+    total_known
+        Whether the grand total is known without noise, as no neighbouring change alters it.
+    """
+
+    interactions: Interactions
+    regions: Regions
+    constrained: bool
+    total_known: bool
+
+    @cached_property
+    def slots(self) -> tuple[tuple[Interaction, int, int], ...]:
+        """Interaction, level and region of every share."""
+        out: list[tuple[Interaction, int, int]] = []
+        for own in self.measured:
+            for level in range(own.finest, self._last(own) + 1):
+                count = self.regions.number if self.regions.apart(level) else 1
+                out.extend((own, level, region) for region in range(count))
+        return tuple(out)
+
+    @cached_property
+    def measured(self) -> tuple[Interaction, ...]:
+        """The interactions with noise; not a grand total that is known and asked for alone."""
+        root = self.interactions.tree.root
+        return tuple(
+            i for i in self.interactions.measured
+            if not (self.total_known and not self.interactions.kept(i.steps) and i.finest == root)
+        )  # fmt: skip
+
+    def _last(self, own: Interaction) -> int:
+        """The coarsest level worth measuring."""
+        root = self.interactions.tree.root
+        if self.constrained and own.held is not None:
+            return own.held - 1
+        if self.total_known and not self.interactions.kept(own.steps):
+            return root - 1
+        return root
+
+    @cached_property
+    def _places(self) -> dict[tuple[int, ...], list[tuple[int, slice]]]:
+        """For every interaction its levels and where their shares are."""
+        out: dict[tuple[int, ...], list[tuple[int, slice]]] = {}
+        at = 0
+        for own in self.measured:
+            rows = []
+            for level in range(own.finest, self._last(own) + 1):
+                count = self.regions.number if self.regions.apart(level) else 1
+                rows.append((level, slice(at, at + count)))
+                at += count
+            out[own.steps] = rows
+        return out
+
+    def places(self, own: Interaction) -> list[tuple[int, slice]]:
+        """The levels at which an interaction can be measured, and where their shares are."""
+        return self._places[own.steps]
+
+    def precision(self, own: Interaction, shares: FloatArray) -> list[FloatArray]:
+        """For every level of the tree the share that each orbit's measurement has."""
+        orbits = self.interactions.tree.orbits
+        out = [np.zeros_like(number) for number in orbits.number]
+        for level, where in self._places[own.steps]:
+            out[level] = shares[where][self.regions.of_orbits(level)]
+        return out
+
+    def smoother(self, own: Interaction, shares: FloatArray) -> Smoother:
+        """Least squares for one interaction."""
+        root_known = self.total_known and not self.interactions.kept(own.steps)
+        return Smoother(
+            tree=self.interactions.tree,
+            precision=self.precision(own, shares),
+            finest=own.finest,
+            held=own.held,
+            constrained=self.constrained,
+            total_known=root_known,
+        )
+
+    def level_alone(self, own: Interaction, level: int) -> float:
+        """Σ of the variances at a level that alone is measured, with unit precision."""
+        orbits = self.interactions.tree.orbits
+        precision = [np.zeros_like(number) for number in orbits.number]
+        precision[level] = np.ones_like(orbits.number[level])
+        smoother = replace(
+            self.smoother(own, np.ones(len(self.slots))), precision=precision, finest=level
+        )
+        return float(orbits.number[level] @ smoother.variances[level])
+
+    @cached_property
+    def mixing(self) -> FloatArray:
+        """What a table's mean squared error takes of each interaction's variances at its level."""
+        inter = self.interactions
+        out = np.zeros((len(inter.published), len(self.measured)))
+        for t, table in enumerate(inter.published):
+            nodes = inter.tree.nodes(table.level)
+            cells = nodes * float(np.prod(inter.shape(table.steps), dtype=np.float64))
+            for i, own in enumerate(self.measured):
+                if own.steps in self._below[t]:
+                    out[t, i] = inter.cost(own.steps, table.steps) / cells
+        return out
+
+    @cached_property
+    def _below(self) -> list[set[tuple[int, ...]]]:
+        inter = self.interactions
+        return [set(inter.below(table.steps)) for table in inter.published]
+
+    def __call__(self, shares: FloatArray) -> FloatArray:
+        """The mean squared error of every published table."""
+        return self.with_slopes(shares, None)[0]
+
+    def with_slopes(
+        self, shares: FloatArray, weights: FloatArray | None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Errors, and −∂/∂shares of their weighted sum (zeros without weights)."""
+        inter = self.interactions
+        number = inter.tree.orbits.number
+        errors = np.zeros(len(inter.published))
+        slopes = np.zeros(len(shares))
+        levels = np.array([table.level for table in inter.published])
+        one, slot = self._measured_once
+        errors += self.mixing[:, one] @ (1.0 / shares[slot])
+        if weights is not None:
+            slopes[slot] = (weights @ self.mixing[:, one]) / shares[slot] ** 2
+        for i, own in self._on_tree:
+            smoother = self.smoother(own, shares)
+            sums = np.array(
+                [float(n @ v) if len(v) else 0.0
+                 for n, v in zip(number, smoother.variances, strict=True)]
+            )  # fmt: skip
+            errors += self.mixing[:, i] * sums[levels]
+            if weights is not None:
+                each = np.bincount(levels, weights * self.mixing[:, i], minlength=len(inter.tree))
+                found = smoother.slopes([w * n for w, n in zip(each, number, strict=True)])
+                for level, where in self._places[own.steps]:
+                    slopes[where] = np.bincount(
+                        self.regions.of_orbits(level), found[level],
+                        minlength=where.stop - where.start,
+                    )  # fmt: skip
+        return errors, slopes
+
+    @cached_property
+    def _measured_once(self) -> tuple[Int64Array, Int64Array]:
+        """Interactions that only the root has, and their slots: one measurement, variance 1/b."""
+        root = self.interactions.tree.root
+        one = [
+            (i, self._places[own.steps][0][1].start) for i, own in enumerate(self.measured)
+            if own.finest == root
+        ]  # fmt: skip
+        pairs = np.array(one, np.int64).reshape(-1, 2)
+        return pairs[:, 0], pairs[:, 1]
+
+    @cached_property
+    def _on_tree(self) -> list[tuple[int, Interaction]]:
+        """The other interactions, with their numbers."""
+        root = self.interactions.tree.root
+        return [(i, own) for i, own in enumerate(self.measured) if own.finest != root]
+
+    def spent(self) -> FloatArray:
+        """What a record of each region spends of every share: one row a region."""
+        rows = np.zeros((self.regions.number, len(self.slots)))
+        for j, (_, level, region) in enumerate(self.slots):
+            rows[region if self.regions.apart(level) else slice(None), j] = 1.0
+        return rows

@@ -1,0 +1,285 @@
+"""Controlled rounding of all published tables at once: one draw for every cumulative total.
+
+Order the nodes of the tree and the groups of every other axis so that children of one parent are
+neighbours. A cumulative total sums over everything up to a node of the tree and up to a group on
+every other axis; an axis that is summed over stands at its end. Every published table consists of
+differences of such totals, and a total that two tables share is one number. So each of them is
+rounded once, up or down at random with the probability of its fractional part, and differences are
+taken back: all tables agree with each other, whatever they are. Totals that a held margin
+determines are whole numbers already and stay.
+
+A cumulative total belongs to the interaction of the axes on which it does not stand at the end of a
+parent; those of interaction τ are as many as τ has contrasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
+from subspacedp.mechanisms.marginals.tree import Tree
+from subspacedp.subspace.hierarchy_digits import cumulate
+
+__all__ = ["PrefixRounding"]
+
+Int64Array = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+COIN_VARIANCE = 0.25  # of a squared step: the largest variance of a rounding up or down
+
+
+class WordSource(Protocol):
+    """Random access to uniform words."""
+
+    def words(
+        self, start: int, count: int, scratch: npt.NDArray[np.uint64] | None = None
+    ) -> npt.NDArray[np.uint64]:
+        """Words `start` to `start + count - 1`."""
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class PrefixRounding:
+    """How the tables of a workload are rounded to multiples of 10**-decimals.
+
+    Guarantees
+    ----------
+    1. All tables agree with each other and with the held totals, exactly, as integers.
+    2. Unbiased over the draws, up to the rounding of float64.
+    3. Given the real tables the draws are independent, each with mean zero, a range of one step and
+       so a variance of at most a quarter of a squared step; `coefficients` says what each adds.
+    """
+
+    interactions: Interactions
+    decimals: int
+    total_known: bool = False
+
+    @property
+    def step(self) -> int:
+        """How many grid steps make one: 10**decimals."""
+        return int(10**self.decimals)
+
+    @property
+    def needed(self) -> bool:
+        """Estimates are real: whole totals are always rounded."""
+        return True
+
+    @cached_property
+    def _axes(self) -> tuple[Tree, ...]:
+        """The other axes in an order in which the groups of one parent are neighbours."""
+        return tuple(Tree(axis.axis, axis.steps) for axis in self.interactions.axes)
+
+    def exact_level(self, own: Interaction) -> int | None:
+        """The finest level of the tree at which cumulative totals are whole numbers already."""
+        if own.held is not None:
+            return own.held
+        known = self.total_known and not self.interactions.kept(own.steps)
+        return self.interactions.tree.root if known else None
+
+    # -------------------------------------------------------- where cumulative totals stand
+
+    def _inner(self, a: int, step: int) -> Int64Array:
+        """The nodes of an axis at a step that are not the last of their parent's."""
+        tree = self._axes[a]
+        level = tree.steps.index(step)
+        if level == tree.root:
+            return np.zeros(1, np.int64)
+        last = np.cumsum(tree.children[level + 1]) - 1
+        return np.setdiff1d(np.arange(tree.nodes(level)), last, assume_unique=True)
+
+    def _ends(self, a: int, step: int, fine: int) -> Int64Array:
+        """Where, among the nodes of a finer step, those of `_inner` end."""
+        tree = self._axes[a]
+        coarse, level = tree.steps.index(step), tree.steps.index(fine)
+        firsts = np.append(tree.starts[coarse][1:], len(tree.axis))
+        last = np.searchsorted(tree.starts[level], firsts) - 1
+        return np.asarray(last[self._inner(a, step)], np.int64)
+
+    def _rows(self, level: int, fine: int) -> Int64Array:
+        """Where, among the nodes of a finer level of the tree, those of a level end."""
+        tree = self.interactions.tree
+        firsts = np.append(tree.starts[level][1:], len(tree.axis))
+        return np.asarray(np.searchsorted(tree.starts[fine], firsts) - 1, np.int64)
+
+    def _places(self, level: int, steps: Sequence[int]) -> Iterator[tuple[Interaction, Any, Any]]:
+        """For every interaction in a table: rows of its totals, and places in the table."""
+        inter = self.interactions
+        for own in inter.inside(steps):
+            ends = [self._ends(a, s, fine)
+                    for a, (s, fine) in enumerate(zip(own.steps, steps, strict=True))]  # fmt: skip
+            yield (
+                own,
+                self._rows(level, own.finest),
+                np.ix_(np.arange(inter.tree.nodes(level)), *ends),
+            )
+
+    def _ordered(self, table: npt.NDArray[Any], steps: Sequence[int]) -> npt.NDArray[Any]:
+        """A table with the groups of every other axis in order, those without labels left out."""
+        out = table
+        for a, (tree, s) in enumerate(zip(self._axes, steps, strict=True)):
+            groups = tree.groups[tree.steps.index(s)]
+            if len(groups) != out.shape[a + 1] or not np.array_equal(
+                groups, np.arange(len(groups))
+            ):
+                out = np.take(out, groups, axis=a + 1)
+        return out
+
+    def _restored(self, table: npt.NDArray[Any], steps: Sequence[int]) -> npt.NDArray[Any]:
+        """The inverse of `_ordered`."""
+        out = table
+        for a, (tree, s) in enumerate(zip(self._axes, steps, strict=True)):
+            level = tree.steps.index(s)
+            out = np.moveaxis(tree.scatter(np.moveaxis(out, a + 1, 0), level), 0, a + 1)
+        return out
+
+    # ------------------------------------------------------------------------ rounding
+
+    def round(
+        self,
+        real: Mapping[tuple[int, ...], FloatArray],
+        exact: Mapping[tuple[int, ...], Int64Array],
+        words: WordSource,
+    ) -> dict[tuple[int, ...], Int64Array]:
+        """Whole numbers of steps for all cumulative totals, by interaction.
+
+        Parameters
+        ----------
+        real
+            For every interaction its table of totals (not contrasts) at its finest level.
+        exact
+            For those with a level that is exact, the exact table there.
+        words
+            Uniform words, independent of the noise.
+        """
+        out: dict[tuple[int, ...], Int64Array] = {}
+        at = 0
+        for own in self.interactions.all.values():
+            level = self.exact_level(own)
+            if level is not None and level <= own.finest:
+                table = self.interactions.tree.climb(exact[own.steps], level, own.finest)
+                out[own.steps] = self._cumulated(table, own) * self.step
+                continue
+            whole, left = self._real_totals(real[own.steps], own)
+            fraction = left - np.floor(left)
+            draws = words.words(at, whole.size).reshape(whole.shape)
+            at += whole.size
+            up = draws < _thresholds(fraction)
+            rounded = whole + np.floor(left).astype(np.int64) + up
+            if level is not None:
+                known = self._cumulated(exact[own.steps], own) * self.step
+                rounded[self._rows(level, own.finest)] = known
+            out[own.steps] = rounded
+        return out
+
+    def _cumulated(self, table: Int64Array, own: Interaction) -> Int64Array:
+        """Exact cumulative totals of one interaction from a table of integers."""
+        sums = np.cumsum(self._ordered(table, own.steps), axis=0)
+        for a in range(1, sums.ndim):
+            np.cumsum(sums, axis=a, out=sums)
+        return np.asarray(self._picked(sums, own), np.int64)
+
+    def _real_totals(self, table: FloatArray, own: Interaction) -> tuple[Int64Array, FloatArray]:
+        """Cumulative totals in steps, as whole numbers and what is left of them."""
+        entry = np.ascontiguousarray(self._ordered(table * float(self.step), own.steps))
+        near = np.rint(entry)
+        entry -= near
+        sums = near.astype(np.int64)
+        for a in range(entry.ndim):
+            np.cumsum(sums, axis=a, out=sums)
+            turns, entry = cumulate(entry, a)
+            sums += turns
+        return self._picked(sums, own), np.asarray(self._picked(entry, own), np.float64)
+
+    def _picked(self, sums: npt.NDArray[Any], own: Interaction) -> npt.NDArray[Any]:
+        inner = [self._inner(a, s) for a, s in enumerate(own.steps)]
+        return np.asarray(sums[np.ix_(np.arange(len(sums)), *inner)])
+
+    def table(
+        self, totals: Mapping[tuple[int, ...], Int64Array], level: int, steps: Sequence[int]
+    ) -> Int64Array:
+        """A table from rounded cumulative totals, in steps, nodes of the tree first."""
+        grid = np.zeros(self._grid(level, steps), np.int64)
+        for own, rows, places in self._places(level, steps):
+            grid[places] = totals[own.steps][rows]
+        for a in range(grid.ndim):
+            grid = np.diff(grid, axis=a, prepend=0)
+        return np.asarray(self._restored(grid, steps), np.int64)
+
+    def _grid(self, level: int, steps: Sequence[int]) -> tuple[int, ...]:
+        others = (t.nodes(t.steps.index(s)) for t, s in zip(self._axes, steps, strict=True))
+        return (self.interactions.tree.nodes(level), *others)
+
+    # ------------------------------------------------------------------------ what it adds
+
+    def _drawn(self, own: Interaction) -> npt.NDArray[np.bool_]:
+        """Which rows of an interaction's cumulative totals are rounded at all."""
+        out = np.ones(self.interactions.tree.nodes(own.finest), bool)
+        level = self.exact_level(own)
+        if level is not None:
+            out[self._rows(max(level, own.finest), own.finest)] = False
+            if level <= own.finest:
+                out[:] = False
+        return out
+
+    def draws(self, level: int, steps: Sequence[int]) -> Int64Array:
+        """How many roundings enter each cell of a table."""
+        grid = np.zeros(self._grid(level, steps), np.int64)
+        for own, rows, places in self._places(level, steps):
+            drawn = self._drawn(own)[rows]
+            grid[places] = drawn.reshape(-1, *(1,) * (grid.ndim - 1))
+        for a in range(grid.ndim):
+            before = np.zeros_like(grid)
+            moved = [slice(None)] * grid.ndim
+            kept = [slice(None)] * grid.ndim
+            moved[a], kept[a] = slice(1, None), slice(None, -1)
+            before[tuple(moved)] = grid[tuple(kept)]
+            grid = grid + before
+        return np.asarray(self._restored(grid, steps), np.int64)
+
+    def coefficients(self, weights: Sequence[tuple[int, Sequence[int], FloatArray]]) -> FloatArray:
+        """What each rounding adds to a weighted sum, in units of the answers.
+
+        `weights` has level, steps and weights for some tables, nodes of the tree first.
+        """
+        inter = self.interactions
+        collected: dict[tuple[int, ...], FloatArray] = {}
+        for level, steps, table in weights:
+            grid = self._ordered(table, steps).astype(np.float64)
+            for a in range(grid.ndim):  # the adjoint of differences
+                ahead = np.zeros_like(grid)
+                moved = [slice(None)] * grid.ndim
+                kept = [slice(None)] * grid.ndim
+                moved[a], kept[a] = slice(1, None), slice(None, -1)
+                ahead[tuple(kept)] = grid[tuple(moved)]
+                grid = grid - ahead
+            for own, rows, places in self._places(level, steps):
+                if own.steps not in collected:
+                    sizes = [len(self._inner(a, s)) for a, s in enumerate(own.steps)]
+                    collected[own.steps] = np.zeros((inter.tree.nodes(own.finest), *sizes))
+                collected[own.steps][rows] += grid[places]
+        parts = [
+            values[self._drawn(inter.all[own])].reshape(-1) / self.step
+            for own, values in collected.items()
+        ]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def describe(self) -> str:
+        """The rounding in words, for certificates."""
+        return (
+            "controlled rounding of cumulative totals, each once and at random, to multiples of "
+            f"10**-{self.decimals}, independent of the noise; a bound on its variance is in every "
+            "stated error"
+        )
+
+
+def _thresholds(fraction: FloatArray) -> npt.NDArray[np.uint64]:
+    """fraction·2⁶⁴ as words: a uniform word is below it with the probability of the fraction."""
+    high = np.floor(fraction * 2.0**32)
+    low = np.floor((fraction * 2.0**32 - high) * 2.0**32)
+    out = (high.astype(np.uint64) << np.uint64(32)) + low.astype(np.uint64)
+    return np.asarray(out, np.uint64)

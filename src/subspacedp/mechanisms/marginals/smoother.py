@@ -1,0 +1,326 @@
+"""Least squares on a tree: one pass up, one pass down, and what they say of variances.
+
+A table of contrasts is measured at several levels of a tree, Y_l = S_l x + noise of variance 1/τ_l,
+S_l the sums over the nodes of level l. With a_i the variance of node i's total estimated from its
+own subtree and s_i the sum of its children's,
+
+    up:    a_i = s_i/(1 + τ_i s_i),   the estimate the precision-weighted mean of both;
+    down:  what a parent's estimate exceeds the sum of its children's is shared in proportion to
+           their a: child i gets the share r_i = a_i/s_parent.
+
+The final variance is V_i = a_i − r_i a_i + r_i² V_parent. Everything of the size of the tree is
+linear; nothing of the size of its square is formed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import ReleaseError
+from subspacedp.mechanisms.marginals.tree import Orbits, Tree
+
+__all__ = ["Smoother"]
+
+FloatArray = npt.NDArray[np.float64]
+
+ROUNDING = 1e-11  # a variance below this share of its terms is rounding error of zero
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Smoother:
+    """The two passes for one interaction.
+
+    Parameters
+    ----------
+    tree
+        The levels in use.
+    precision
+        For every level one over the variance of its noise, for each orbit of nodes (or one number
+        for all); zeros where nothing is measured.
+    finest
+        The finest level that is estimated; it is measured.
+    held
+        The finest level whose totals are exact, coarser than `finest`; None where none are.
+    constrained
+        Whether the exact totals enter the least squares: the pass down starts from them. Otherwise
+        the estimate without them is projected: every node moves by its share, by number of labels,
+        of what the estimate of the held node is off.
+    total_known
+        Whether the root is measured without noise.
+
+    Guarantees
+    ----------
+    1. `estimate` is the least squares estimate (under the exact totals, if `constrained`), and
+       `variances` are its variances, both up to float64 rounding (docs/proofs/marginals.md).
+    2. Not constrained, estimate − (exact part) is a function of the measurements alone, projected
+       onto the null space of the held totals.
+    """
+
+    tree: Tree
+    precision: Sequence[FloatArray]
+    finest: int
+    held: int | None = None
+    constrained: bool = False
+    total_known: bool = False
+
+    @property
+    def orbits(self) -> Orbits:
+        """Which nodes are alike."""
+        return self.tree.orbits
+
+    @property
+    def top(self) -> int:
+        """The level at which the pass down begins."""
+        starts_at_held = self.constrained and self.held is not None
+        return self.held if starts_at_held and self.held is not None else self.tree.root
+
+    # ------------------------------------------------------------------------ variances
+
+    @cached_property
+    def _up(self) -> tuple[list[FloatArray], list[FloatArray]]:
+        """For every level s, the children's sum, and a, with the node's own measurement."""
+        orbits = self.orbits
+        below: list[FloatArray] = [np.empty(0)] * len(self.tree)
+        own: list[FloatArray] = [np.empty(0)] * len(self.tree)
+        f = self.finest
+        own[f] = 1.0 / np.broadcast_to(self.precision[f], orbits.number[f].shape)
+        for level in range(f + 1, self.top + 1):
+            below[level] = np.bincount(
+                orbits.parent[level - 1],
+                orbits.siblings[level - 1] * own[level - 1],
+                minlength=len(orbits.number[level]),
+            ).astype(np.float64)
+            own[level] = below[level] / (1.0 + self.precision[level] * below[level])
+        return below, own
+
+    @cached_property
+    def shares(self) -> list[FloatArray]:
+        """r: for every orbit below the top its share of what its parent is off."""
+        below, own = self._up
+        out: list[FloatArray] = [np.empty(0)] * len(self.tree)
+        for level in range(self.finest, self.top):
+            out[level] = own[level] / below[level + 1][self.orbits.parent[level]]
+        return out
+
+    @cached_property
+    def _free(self) -> list[FloatArray]:
+        """V of every orbit before any projection; zeros at the top if that is exact."""
+        _, own = self._up
+        out: list[FloatArray] = [np.empty(0)] * len(self.tree)
+        out[self.top] = np.zeros_like(own[self.top]) if self._exact_top else own[self.top]
+        for level in range(self.top - 1, self.finest - 1, -1):
+            r, a = self.shares[level], own[level]
+            found = a - r * a + r * r * out[level + 1][self.orbits.parent[level]]
+            out[level] = np.where(found > ROUNDING * a, found, 0.0)
+        return out
+
+    @property
+    def _exact_top(self) -> bool:
+        return self.total_known or (self.constrained and self.held is not None)
+
+    @cached_property
+    def _paths(self) -> list[FloatArray]:
+        """For every orbit below the held level the product of shares from there down."""
+        out: list[FloatArray] = [np.empty(0)] * len(self.tree)
+        if self.held is None:
+            return out
+        out[self.held] = np.ones_like(self.orbits.number[self.held])
+        for level in range(self.held - 1, self.finest - 1, -1):
+            out[level] = self.shares[level] * out[level + 1][self.orbits.parent[level]]
+        return out
+
+    @cached_property
+    def _by_leaves(self) -> list[FloatArray]:
+        """For every orbit below the held level its share of the held node's labels."""
+        out: list[FloatArray] = [np.empty(0)] * len(self.tree)
+        if self.held is None:
+            return out
+        for level in range(self.finest, self.held):
+            whole = self.orbits.leaves[self.held][self.orbits.ancestors(level, self.held)]
+            out[level] = self.orbits.leaves[level] / whole
+        return out
+
+    @property
+    def projected(self) -> bool:
+        """Whether the estimate is projected onto the null space of the held totals."""
+        return self.held is not None and not self.constrained
+
+    @cached_property
+    def variances(self) -> list[FloatArray]:
+        """For every level from `finest` on the variance of a node's total, by orbit."""
+        out = list(self._free)
+        if self.held is None:
+            return out
+        if self.projected:
+            for level in range(self.finest, self.held):
+                above = self._free[self.held][self.orbits.ancestors(level, self.held)]
+                q, path = self._by_leaves[level], self._paths[level]
+                found = out[level] + (q * q - 2 * q * path) * above
+                out[level] = np.where(found > ROUNDING * (out[level] + above), found, 0.0)
+        for level in range(self.held, len(self.tree)):
+            out[level] = np.zeros_like(self.orbits.number[level])
+        return out
+
+    def slopes(self, weights: Sequence[FloatArray]) -> list[FloatArray]:
+        """−∂/∂τ of Σ weights·variances, for every level and orbit, by reverse differentiation.
+
+        `weights` has one array an orbit for every level; those of levels not estimated are ignored.
+        """
+        orbits, top, f = self.orbits, self.top, self.finest
+        below, own = self._up
+        zeros = [np.zeros_like(n) for n in orbits.number]
+        v_bar = [w.copy() for w in zeros]
+        path_bar = [w.copy() for w in zeros]
+        first_held = len(self.tree) if self.held is None else self.held
+        for level in range(f, min(first_held, top + 1)):
+            v_bar[level] = v_bar[level] + weights[level]
+        if self.projected and self.held is not None:
+            for level in range(f, self.held):
+                up = orbits.ancestors(level, self.held)
+                q, path, w = self._by_leaves[level], self._paths[level], weights[level]
+                size = len(orbits.number[self.held])
+                v_bar[self.held] += np.bincount(up, w * (q * q - 2 * q * path), minlength=size)
+                path_bar[level] = path_bar[level] - 2 * q * w * self._free[self.held][up]
+        a_bar, s_bar = [w.copy() for w in zeros], [w.copy() for w in zeros]
+        for level in range(f, top):
+            up, size = orbits.parent[level], len(orbits.number[level + 1])
+            r, a, s = self.shares[level], own[level], below[level + 1][up]
+            above = self._free[level + 1][up]
+            r_bar = v_bar[level] * (2 * r * above - a)
+            if self.projected and self.held is not None and level < self.held:
+                r_bar = r_bar + path_bar[level] * self._paths[level + 1][up]
+                if level + 1 < self.held:
+                    path_bar[level + 1] += np.bincount(up, path_bar[level] * r, minlength=size)
+            v_bar[level + 1] += np.bincount(up, v_bar[level] * r * r, minlength=size)
+            a_bar[level] += v_bar[level] * (1 - r) + r_bar / s
+            s_bar[level + 1] -= np.bincount(up, r_bar * a / (s * s), minlength=size)
+        if not self._exact_top:
+            a_bar[top] += v_bar[top]
+        out = [w.copy() for w in zeros]
+        for level in range(top, f, -1):
+            s = below[level]
+            damp = 1.0 + self.precision[level] * s
+            out[level] = own[level] ** 2 * a_bar[level]
+            s_bar[level] += a_bar[level] / (damp * damp)
+            up = orbits.parent[level - 1]
+            a_bar[level - 1] += orbits.siblings[level - 1] * s_bar[level][up]
+        out[f] = own[f] ** 2 * a_bar[f]
+        return out
+
+    # ------------------------------------------------------------------------ estimates
+
+    @cached_property
+    def _gains(self) -> list[FloatArray]:
+        """For every level above the finest what its own measurement counts for, by node."""
+        below, _ = self._up
+        out: list[FloatArray] = [np.empty(0)] * len(self.tree)
+        for level in range(self.finest + 1, self.top + 1):
+            ts = self.precision[level] * below[level]
+            out[level] = self.orbits.spread(ts / (1.0 + ts), level)
+        return out
+
+    def estimate(
+        self,
+        measured: Mapping[int, FloatArray],
+        exact: FloatArray | None = None,
+        root: FloatArray | None = None,
+    ) -> dict[int, FloatArray]:
+        """The estimate at every level from the finest to the root.
+
+        Parameters
+        ----------
+        measured
+            For each level that is measured one row a node.
+        exact
+            The exact totals of the held level; None where nothing is held.
+        root
+            The grand total, where `total_known`.
+        """
+        f, top, tree = self.finest, self.top, self.tree
+        own: dict[int, FloatArray] = {f: measured[f]}
+        sums: dict[int, FloatArray] = {}
+        for level in range(f + 1, top + 1):
+            sums[level] = tree.up(level, own[level - 1])
+            own[level] = sums[level]
+            if level in measured:
+                gain = _rows(self._gains[level], sums[level])
+                own[level] = sums[level] + gain * (measured[level] - sums[level])
+        if self._exact_top:
+            known = exact if self.constrained and self.held is not None else root
+            if known is None:
+                raise ReleaseError("The exact totals that an estimate starts from are missing.")
+            own[top] = known
+        return self._down(own, sums, exact)
+
+    def _down(
+        self, own: dict[int, FloatArray], sums: dict[int, FloatArray], exact: FloatArray | None
+    ) -> dict[int, FloatArray]:
+        tree = self.tree
+        for level in range(self.top - 1, self.finest - 1, -1):
+            over = tree.down(level + 1, own[level + 1] - sums[level + 1])
+            own[level] = own[level] + _rows(self._node_shares[level], over) * over
+        if self.held is not None and exact is not None:
+            if self.projected:
+                off = exact - own[self.held]
+                for level in range(self.finest, self.held):
+                    over = tree.descend(off, self.held, level)
+                    part = self.orbits.spread(self._by_leaves[level], level)
+                    own[level] = own[level] + _rows(part, over) * over
+            for level in range(self.held, len(tree)):
+                own[level] = tree.climb(exact, self.held, level)
+        return own
+
+    @cached_property
+    def _node_shares(self) -> list[FloatArray]:
+        return [
+            self.orbits.spread(r, level) if len(r) else r for level, r in enumerate(self.shares)
+        ]
+
+    def noise_weights(self, weights: Mapping[int, FloatArray]) -> dict[int, FloatArray]:
+        """The adjoint of `estimate`: weights of the measurements in a weighted sum of estimates."""
+        f, top, tree = self.finest, self.top, self.tree
+        below_held = len(tree) if self.held is None else self.held
+        shape = next(iter(weights.values())).shape[1:]
+
+        def nothing(level: int) -> FloatArray:
+            return np.zeros((tree.nodes(level), *shape))
+
+        final = {
+            level: weights[level].copy() if level in weights and level < below_held
+            else nothing(level)
+            for level in range(f, top + 1)
+        }  # fmt: skip
+        if self.projected and self.held is not None:
+            for level in range(f, self.held):
+                if level in weights:
+                    part = self.orbits.spread(self._by_leaves[level], level)
+                    moved = _rows(part, final[level]) * weights[level]
+                    final[self.held] -= tree.climb(moved, level, self.held)
+        own = {level: nothing(level) for level in range(f, top + 1)}
+        sums = {level: nothing(level) for level in range(f, top + 1)}
+        for level in range(f, top):
+            own[level] += final[level]
+            above = tree.up(level + 1, _rows(self._node_shares[level], final[level]) * final[level])
+            final[level + 1] += above
+            sums[level + 1] -= above
+        if not self._exact_top:
+            own[top] += final[top]
+        out = {}
+        for level in range(top, f, -1):
+            gain = _rows(self._gains[level], own[level])
+            sums[level] += (1.0 - gain) * own[level]
+            if np.any(self.precision[level]):
+                out[level] = gain * own[level]
+            own[level - 1] += tree.down(level, sums[level])
+        out[f] = own[f]
+        return out
+
+
+def _rows(values: FloatArray, like: FloatArray) -> FloatArray:
+    """One value a row, to multiply an array of rows with."""
+    return values.reshape(-1, *(1,) * (like.ndim - 1))

@@ -1,0 +1,225 @@
+"""The tree of one axis' levels: its nodes in order, and which of them are alike.
+
+Level 0 is the finest level in use, the last one is the root with everything in it. Nodes of a level
+are numbered so that the children of every node are neighbours; groups without labels are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.tables import Axis
+
+__all__ = ["Orbits", "Tree"]
+
+Int64Array = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+ArrayT = TypeVar("ArrayT", bound=npt.NDArray[Any])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tree:
+    """The nodes of some levels of an axis, from the finest in use to the root.
+
+    Parameters
+    ----------
+    axis
+        The axis with nested levels.
+    steps
+        The places of the levels in the chain of the axis, ascending; the last one is
+        `axis.depth - 1`, all in one.
+    """
+
+    axis: Axis
+    steps: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @property
+    def root(self) -> int:
+        """The number of the coarsest level: one node."""
+        return len(self.steps) - 1
+
+    @cached_property
+    def order(self) -> Int64Array:
+        """The labels of the axis in the order of the tree."""
+        codes = [self.axis.step(s).codes for s in self.steps[:-1]]
+        if all(bool(np.all(c[1:] >= c[:-1])) for c in codes):
+            return np.arange(len(self.axis))
+        return np.asarray(np.lexsort(codes) if codes else np.arange(len(self.axis)))
+
+    @cached_property
+    def starts(self) -> tuple[Int64Array, ...]:
+        """For every level the first label of each node, as a place in the order."""
+        out = []
+        for step in self.steps:
+            codes = self.axis.step(step).codes[self.order]
+            out.append(np.flatnonzero(np.diff(codes, prepend=-1)))
+        return tuple(out)
+
+    @cached_property
+    def leaves(self) -> tuple[Int64Array, ...]:
+        """For every level how many labels of the axis each node has."""
+        return tuple(np.diff(starts, append=len(self.axis)) for starts in self.starts)
+
+    @cached_property
+    def groups(self) -> tuple[Int64Array, ...]:
+        """For every level the number of each node among the groups of the axis."""
+        return tuple(
+            self.axis.step(step).codes[self.order[starts]]
+            for step, starts in zip(self.steps, self.starts, strict=True)
+        )
+
+    @cached_property
+    def _first_child(self) -> tuple[Int64Array, ...]:
+        pairs = zip(self.starts, self.starts[1:], strict=False)
+        return (np.zeros(0, np.int64), *(np.searchsorted(fine, coarse) for fine, coarse in pairs))
+
+    @cached_property
+    def children(self) -> tuple[Int64Array, ...]:
+        """For every level from 1 on how many children each node has."""
+        pairs = zip(self._first_child[1:], self.starts, strict=False)
+        return (np.zeros(0, np.int64), *(np.diff(a, append=len(fine)) for a, fine in pairs))
+
+    def nodes(self, level: int) -> int:
+        """The number of nodes of a level."""
+        return len(self.starts[level])
+
+    def up(self, level: int, values: ArrayT) -> ArrayT:
+        """Sums over the children: values of level − 1 into the nodes of a level."""
+        out: Any = np.add.reduceat(values, self._first_child[level], axis=0)
+        return out  # type: ignore[no-any-return]
+
+    def down(self, level: int, values: ArrayT) -> ArrayT:
+        """Every node's value for each of its children on level − 1."""
+        out: Any = np.repeat(values, self.children[level], axis=0)
+        return out  # type: ignore[no-any-return]
+
+    def climb(self, values: ArrayT, fine: int, coarse: int) -> ArrayT:
+        """Sums of the values of a fine level into the nodes of a coarse one."""
+        if fine == coarse:
+            return values
+        first = np.searchsorted(self.starts[fine], self.starts[coarse])
+        out: Any = np.add.reduceat(values, first, axis=0)
+        return out  # type: ignore[no-any-return]
+
+    def descend(self, values: ArrayT, coarse: int, fine: int) -> ArrayT:
+        """Every coarse node's value for each node of a fine level in it."""
+        if fine == coarse:
+            return values
+        out: Any = np.take(values, self.ancestors(fine, coarse), axis=0)
+        return out  # type: ignore[no-any-return]
+
+    def ancestors(self, fine: int, coarse: int) -> Int64Array:
+        """For every node of a fine level the number of its ancestor at a coarse one."""
+        found = np.searchsorted(self.starts[coarse], self.starts[fine], side="right") - 1
+        return np.asarray(found, np.int64)
+
+    def gather(self, table: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
+        """Rows of a table over the axis' groups of a level, in the order of the nodes."""
+        return np.take(table, self.groups[level], axis=0)
+
+    def scatter(self, nodes: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
+        """The inverse of `gather`: groups without labels get zeros."""
+        groups = self.axis.step(self.steps[level]).groups
+        if len(nodes) == groups and np.array_equal(self.groups[level], np.arange(groups)):
+            return nodes
+        out = np.zeros((groups, *nodes.shape[1:]), nodes.dtype)
+        out[self.groups[level]] = nodes
+        return out
+
+    @cached_property
+    def orbits(self) -> Orbits:
+        """Which nodes are alike."""
+        return Orbits(self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Orbits:
+    """Nodes of a tree that some symmetry takes to each other: variances are the same for all.
+
+    Two nodes are alike when their subtrees are (numbers of labels included) and their parents are.
+    Quantities that depend on the tree alone are computed once an orbit, so a design of 10⁶ leaves
+    costs what its different kinds of places cost.
+    """
+
+    tree: Tree
+
+    @cached_property
+    def _shapes(self) -> list[Int64Array]:
+        """For every level a number for the shape of each node's subtree."""
+        tree = self.tree
+        out = [np.unique(tree.leaves[0], return_inverse=True)[1].reshape(-1)]
+        for level in range(1, len(tree)):
+            parent = np.repeat(np.arange(tree.nodes(level)), tree.children[level])
+            order = np.lexsort((out[-1], parent))
+            ordered = out[-1][order]
+            ends = np.cumsum(tree.children[level])
+            known: dict[bytes, int] = {}
+            shape = np.empty(tree.nodes(level), np.int64)
+            first = 0
+            for node, end in enumerate(ends.tolist()):
+                shape[node] = known.setdefault(ordered[first:end].tobytes(), len(known))
+                first = end
+            out.append(shape)
+        return out
+
+    @cached_property
+    def of_node(self) -> tuple[Int64Array, ...]:
+        """For every level the orbit of each node."""
+        tree = self.tree
+        out: list[Int64Array] = [np.zeros(1, np.int64)]
+        for level in range(tree.root - 1, -1, -1):
+            above = tree.down(level + 1, out[0])
+            keys = above * (int(self._shapes[level].max(initial=0)) + 1) + self._shapes[level]
+            out.insert(0, np.unique(keys, return_inverse=True)[1].reshape(-1))
+        return tuple(out)
+
+    @cached_property
+    def _first(self) -> tuple[Int64Array, ...]:
+        return tuple(np.unique(own, return_index=True)[1] for own in self.of_node)
+
+    @cached_property
+    def number(self) -> tuple[FloatArray, ...]:
+        """How many nodes each orbit has."""
+        return tuple(np.bincount(own).astype(np.float64) for own in self.of_node)
+
+    @cached_property
+    def parent(self) -> tuple[Int64Array, ...]:
+        """For every level but the root's the orbit of the parent."""
+        out = []
+        for level in range(self.tree.root):
+            above = self.tree.ancestors(level, level + 1)[self._first[level]]
+            out.append(self.of_node[level + 1][above])
+        return tuple(out)
+
+    @cached_property
+    def siblings(self) -> tuple[FloatArray, ...]:
+        """How many nodes of an orbit one parent has."""
+        return tuple(
+            self.number[level] / self.number[level + 1][self.parent[level]]
+            for level in range(self.tree.root)
+        )
+
+    @cached_property
+    def leaves(self) -> tuple[FloatArray, ...]:
+        """How many labels of the axis a node of each orbit has."""
+        pairs = zip(self.tree.leaves, self._first, strict=True)
+        return tuple(own[first].astype(np.float64) for own, first in pairs)
+
+    def ancestors(self, fine: int, coarse: int) -> Int64Array:
+        """For every orbit of a fine level that of its ancestor at a coarse one."""
+        out = np.arange(len(self.number[fine]))
+        for level in range(fine, coarse):
+            out = self.parent[level][out]
+        return out
+
+    def spread(self, values: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
+        """Every node's value from those of the orbits."""
+        return np.take(values, self.of_node[level], axis=0)

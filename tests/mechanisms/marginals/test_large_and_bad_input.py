@@ -1,0 +1,168 @@
+"""Workloads of tables that nobody could hold, and requests that are refused in one sentence."""
+
+import itertools
+import tracemalloc
+from functools import reduce
+from operator import and_
+
+import numpy as np
+import pytest
+from tests import margin_oracle as oracle
+
+import subspacedp as sdp
+from subspacedp.errors import SubspaceDPError
+from subspacedp.mechanisms.marginals import MarginalsOptions, measurement
+
+PLAIN = oracle.plain(2, 3, 4)
+ZCDP = sdp.ZCDP(0.5)
+
+
+def pairs_of(sizes, chosen, records=3000, seed=0):
+    """A domain, all pairs of some axes, and their tables counted from records."""
+    domain = sdp.Domain([sdp.Axis(f"x{i}", range(n)) for i, n in enumerate(sizes)])
+    rng = np.random.default_rng(seed)
+    codes = [rng.integers(0, n, records) for n in sizes]
+    tables = {}
+    for i, j in itertools.combinations(chosen, 2):
+        flat = np.bincount(codes[i] * sizes[j] + codes[j], minlength=sizes[i] * sizes[j])
+        tables[f"x{i}", f"x{j}"] = flat.reshape(sizes[i], sizes[j])
+    query = sdp.Margins(domain, [list(names) for names in tables])
+    return domain, query, sdp.MarginTables(domain, tables), codes
+
+
+@pytest.mark.parametrize("decimals", [None, 0])
+def test_a_domain_beyond_64_bits(decimals):
+    sizes = [40, 35, 30, 25, 20, 18, 16, 14, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 2]
+    domain, query, data, codes = pairs_of(sizes, range(6))
+    assert domain.size > 2**64
+    mechanism = sdp.design(query, sdp.hold("x0") & sdp.hold("x1"), ZCDP, decimals=decimals)
+    release = mechanism.release(data, seed=1)
+    assert release.verify().ok
+    assert np.array_equal(release.margin("x0").value, np.bincount(codes[0], minlength=40))
+    assert mechanism.guarantee.covers(np.eye(1, query.size)[0]).share_exposed > 0
+
+
+@pytest.mark.parametrize("relation", [sdp.AddRemoveOne(), sdp.ReplaceOne()], ids=["add", "replace"])
+def test_sixty_axes(relation):
+    sizes = [2, 3] * 30
+    _, query, data, _ = pairs_of(sizes, range(0, 60, 6))
+    mechanism = sdp.design(query, None, ZCDP, neighbours=relation)
+    assert mechanism.release(data, seed=1).verify().ok
+    strategy = mechanism.strategy
+    assert strategy.bound <= strategy.goal <= 1.2 * strategy.bound
+
+
+def test_twenty_five_axes_replaced_records_of_several():
+    """More kinds of pairs than can be listed: a stated bound, which stays near what is possible."""
+    _, query, data, _ = pairs_of([2] * 25, range(25))
+    mechanism = sdp.design(query, None, ZCDP, neighbours=sdp.ReplaceOne(records=3))
+    strategy = mechanism.strategy
+    assert strategy.bound <= strategy.goal
+    release = mechanism.release(data, seed=1)
+    assert release.verify().ok
+
+
+def test_all_190_pairs_of_twenty_questions():
+    sizes = [2, 2, 3, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 18, 20, 25, 30, 35, 38, 40]
+    domain, query, data, codes = pairs_of(sizes, range(20))
+    held = reduce(and_, (sdp.hold(axis.name) for axis in domain.axes))
+    tracemalloc.start()
+    mechanism = sdp.design(query, held, ZCDP, decimals=0)
+    release = mechanism.release(data, seed=1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(query.margins) == 190
+    assert peak < 2**28  # far below any table of three questions
+    for i, n in enumerate(sizes):
+        assert np.array_equal(release.margin(f"x{i}").value, np.bincount(codes[i], minlength=n))
+
+
+def sentence(function):
+    with pytest.raises(SubspaceDPError) as caught:
+        function()
+    told = str(caught.value)
+    assert told.endswith(".")
+    assert "\n" not in told
+    return told
+
+
+def test_bad_input_is_told_in_one_sentence():
+    query = sdp.Margins(PLAIN, [["a", "b"]])
+
+    def designed(*given, **options):
+        return sentence(lambda: sdp.design(*given, **options))
+
+    assert designed(query, sdp.hold("a", "b"), ZCDP) == (
+        "What is held fixes every answer: nothing is left to protect."
+    )
+    assert designed(query, sdp.hold("zzz"), ZCDP).startswith("The domain has no level `zzz`.")
+    assert "hold margins alone" in designed(query, sdp.LinearInvariants(np.ones((1, 6))), ZCDP)
+    contrasts = MarginalsOptions(measured="contrasts")
+    assert "Gaussian noise" in designed(query, None, sdp.PureDP(1.0), mechanism=contrasts)
+    for name in ("extended", "optimal", "projected"):
+        assert "not for workloads" in designed(query, None, ZCDP, mechanism=name)
+    assert "too small" in designed(query, None, sdp.GaussianDP(1e-13))
+    assert "no noise would be left" in designed(query, None, sdp.GaussianDP(1e6))
+    assert "weights" in designed(query, None, ZCDP, importance=np.ones(6))
+    assert "`objective` must be" in designed(
+        query, None, ZCDP, mechanism=MarginalsOptions(objective="least")
+    )
+    assert "`measured` must be" in designed(
+        query, None, ZCDP, mechanism=MarginalsOptions(measured="cells")
+    )
+    assert "has its margins" in designed(
+        query, None, ZCDP, mechanism=MarginalsOptions(margins=[["a"]])
+    )
+    assert "for the cells of a table" in designed(
+        sdp.LinearQuery(np.eye(3)), None, ZCDP, mechanism=MarginalsOptions()
+    )
+
+
+@pytest.mark.parametrize("weight", [0.0, float("inf"), float("nan"), -1.0, 1e13])
+def test_weights_that_say_nothing_are_refused(weight):
+    told = sentence(lambda: sdp.Margins(PLAIN, [["a"], ["b"]], [1.0, weight]))
+    assert told.startswith("`weights` must have one number")
+    options = MarginalsOptions(margins=[["a"]], weights=[1.0, weight])
+    assert "weights" in sentence(lambda: sdp.design(PLAIN, None, ZCDP, mechanism=options))
+
+
+def test_two_trees_of_unequal_groups():
+    """Gaussian noise treats one of them exactly; whole tables are refused, and say what to do."""
+    first = sdp.Axis("p", range(6), levels={"q": [0, 0, 0, 0, 1, 2]})
+    second = sdp.Axis("n", range(4), levels={"h": [0, 0, 0, 1]})
+    query = sdp.Margins(sdp.Domain([first, second]), [["p", "n"], ["q", "h"]])
+    told = sentence(lambda: sdp.design(query, None, sdp.PureDP(1.0)))
+    assert "`p`, `n`" in told
+    assert "ZCDP" in told
+    mechanism = sdp.design(query, None, ZCDP)
+    assert mechanism.interactions.tree.axis.name == "p"
+    assert mechanism.interactions.uneven_axes == ("n",)
+
+
+def test_a_workload_that_nobody_can_change():
+    query = sdp.Margins(PLAIN, [[]])
+    for budget in (sdp.PureDP(1.0), ZCDP):
+        told = sentence(lambda b=budget: sdp.design(query, None, b))
+        assert told == "No person can change what would be measured."
+
+
+def test_tables_that_are_not_of_the_design():
+    mechanism = sdp.design(sdp.Margins(PLAIN, [["a", "b"]]), None, ZCDP)
+    other = oracle.plain(2, 3, 5)
+    zeros = np.zeros(other.shape, np.int64)
+    assert "not on the domain" in sentence(lambda: mechanism.release(sdp.Table(zeros, other)))
+    assert "Expected a `Table`" in sentence(lambda: mechanism.release([1, 2]))
+    huge = np.zeros(PLAIN.shape, np.int64)
+    huge[0, 0, 0] = 2**44
+    assert "2**43" in sentence(lambda: mechanism.release(sdp.Table(huge, PLAIN)))
+
+
+def test_contrasts_that_leave_64_bits_are_refused_before_noise_is_drawn(monkeypatch):
+    """Denominators of large axes times large totals."""
+    sizes = [1000, 1000]
+    domain = sdp.Domain([sdp.Axis(f"x{i}", range(n)) for i, n in enumerate(sizes)])
+    mechanism = sdp.design(sdp.Margins(domain, [["x0", "x1"]]), None, sdp.GaussianDP(0.001))
+    table = np.zeros(domain.shape, np.int64)
+    table[0, 0] = 2**42
+    monkeypatch.setattr(measurement, "add_noise", None)  # nobody calls it
+    assert "64 bits" in sentence(lambda: mechanism.release(sdp.Table(table, domain)))
