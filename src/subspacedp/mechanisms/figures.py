@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.errors import ReleaseError
+from subspacedp.errors import DomainError, ReleaseError
 from subspacedp.noise import JointNoise, NoiseModel, SumLaw
 from subspacedp.subspace import (
     CellKinds,
@@ -252,3 +252,54 @@ def groups_apart(noise: JointNoise, margin: Margin) -> EachApart:
         profiles = GroupProfiles(noise.space, margin)
         return TotalsApart(noise, margin.shape, weights, profiles=profiles)
     return EachApart(noise, margin.shape, weights)
+
+
+def checked_weights(weights: npt.ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+    """Finite weights of one figure, or of several along a leading axis."""
+    try:
+        given = np.asarray(weights)
+        if given.dtype.kind not in "biufO":
+            raise TypeError
+        w = np.asarray(given, np.float64)
+    except (TypeError, ValueError):
+        raise ReleaseError("The weights of a figure must be real numbers.") from None
+    if w.shape == (int(np.prod(shape)),):
+        w = w.reshape(shape)
+    if w.shape != shape and w.shape[1:] != shape:
+        raise ReleaseError(
+            f"The weights of a figure must have the shape {shape} of the answers, or (k, "
+            f"{', '.join(map(str, shape))}) for k figures; got {w.shape}."
+        )
+    largest = float(np.abs(w).max(initial=0.0))
+    if not np.isfinite(largest) or largest > 1e100 or 0 < largest < 1e-100:
+        raise ReleaseError(
+            "The weights of a figure must be finite numbers, the largest from 1e-100 to 1e100."
+        )
+    return w
+
+
+def level_names(names: tuple[Any, ...]) -> tuple[str, ...]:
+    """Names of levels, given one by one or as one list."""
+    if len(names) == 1 and isinstance(names[0], (list, tuple)):
+        names = tuple(names[0])
+    for name in names:
+        if not isinstance(name, str):
+            raise DomainError(f"A margin is named by its levels; got a {type(name).__name__}.")
+    return names
+
+
+def kept_shape(margin: Margin) -> tuple[int, ...]:
+    """The number of groups of every level that is named."""
+    return tuple(level.groups for level in margin.levels if level.name)
+
+
+def margin_names(margin: Margin) -> dict[str, npt.NDArray[Any]]:
+    """The labels of every group of a margin, one column a level that is kept."""
+    out: dict[str, npt.NDArray[Any]] = {}
+    for a, level in enumerate(margin.levels):
+        if level.name:
+            shape = [1] * len(margin.shape)
+            shape[a] = level.groups
+            column = np.asarray(level.labels).reshape(shape)
+            out[level.name] = np.broadcast_to(column, margin.shape).ravel()
+    return out

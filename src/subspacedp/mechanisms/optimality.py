@@ -22,7 +22,7 @@ from subspacedp.subspace import MarginNullSpace, NullSpace
 from subspacedp.tables import Cells, Margins, Neighbours, Query
 
 if TYPE_CHECKING:
-    from subspacedp.release.design import Design
+    from subspacedp.mechanisms.base import Mechanism
 
 __all__ = ["DualWeights", "Optimality", "inner_columns", "moved_alike", "optimality", "reached_by"]
 
@@ -143,36 +143,36 @@ class Optimality:
         return f"at most {factor:,.2f} times the error of {best}, as far as a lower bound shows"
 
 
-def optimality(design: Design) -> Optimality:
+def optimality(mechanism: Mechanism) -> Optimality:
     """How near the design's expected error is to the least possible, by its own weights or equal.
 
     With several records a person the bound is that for people whose records are all of one kind
     (`moved_alike`): those are neighbours too, so it holds for all.
     """
-    if design.budget.pure or design.declared is not None:
+    if mechanism.budget.pure or mechanism.declared is not None:
         raise BudgetError("The best Gaussian noise is known for Gaussian budgets only.")
-    if design.strategy is not None:
-        proven = design.strategy.optimality(design)
+    if mechanism.strategy is not None:
+        proven = mechanism.strategy.optimality(mechanism)
         if proven is not None:
             return proven
-    dual = design.dual
+    dual: DualWeights | None = getattr(mechanism, "dual", None)
     importance = None if dual is None else dual.importance
     if dual is None:
-        error = design.total_error()
+        error = mechanism.total_error()
     else:
-        per_cell = design.expected_error().per_cell.reshape(-1)
+        per_cell = mechanism.expected_error().per_cell.reshape(-1)
         error = float(per_cell.sum() if importance is None else per_cell @ importance)
     if dual is not None:
-        columns = inner_columns(design.query, design.space, importance)
-        base = trace_bound(with_nothing(columns, design.neighbours), dual.weights, dual.pairs)
+        columns = inner_columns(mechanism.query, mechanism.space, importance)
+        base = trace_bound(with_nothing(columns, mechanism.neighbours), dual.weights, dual.pairs)
     else:
-        base = _singular_bound(design)
+        base = _singular_bound(mechanism)
     if not base > 0:
         raise ReleaseError("The weights of this design prove no bound.")
-    alike = moved_alike(design)
+    alike = moved_alike(mechanism)
     if not alike:
         raise ReleaseError("No person can change anything here, so no error is needed at all.")
-    scale = alike * float(design.query.grid) / design.budget.gaussian_mu
+    scale = alike * float(mechanism.query.grid) / mechanism.budget.gaussian_mu
     return Optimality(
         error=error,
         bound=base * scale**2 * (1 - 1e-12),
@@ -181,14 +181,14 @@ def optimality(design: Design) -> Optimality:
     )
 
 
-def moved_alike(design: Design) -> int:
+def moved_alike(mechanism: Mechanism) -> int:
     """How many records of a person can go from any one cell to any other together, or come and go.
 
     As many as may be in one cell, unless every person has exactly m records. Then t of them move
     from cell i to j where the other m − t, the same before and after, have a place: at most k in
     each of the n − 2 other cells and k − t in i and j, so t ≤ nk − m.
     """
-    query, relation = design.query, design.neighbours
+    query, relation = mechanism.query, mechanism.neighbours
     most = relation.per_cell or relation.records
     if relation.persons == 1 or not relation.keeps_total:
         return most
@@ -243,9 +243,9 @@ def with_nothing(columns: FloatArray, neighbours: Neighbours) -> FloatArray:
     return np.concatenate([columns, np.zeros((len(columns), 1))], axis=1)
 
 
-def _singular_bound(design: Design) -> float:
+def _singular_bound(mechanism: Mechanism) -> float:
     """(Σ singular values)² of the vectors with equal weights; in closed form for cells."""
-    query, space, relation = design.query, design.space, design.neighbours
+    query, space, relation = mechanism.query, mechanism.space, mechanism.neighbours
     extra = int(relation.persons == 2 and not relation.keeps_total)
     if isinstance(query, Cells):
         points, n = query.size + extra, space.dimension
