@@ -21,6 +21,15 @@ from tests.strategies import domains, families, seeds
 
 import subspacedp as sdp
 from subspacedp.errors import InvariantError, ReleaseError
+from subspacedp.inference import (
+    regress,
+    replicate_interval,
+    replicates,
+    test_equal,
+    test_homogeneity,
+    test_independence,
+    test_value,
+)
 from subspacedp.inference.combination import combine
 from subspacedp.inference.combined_noise import DenseCombinedNoise
 from subspacedp.noise import RoundedGaussian
@@ -437,3 +446,82 @@ def test_questions_on_a_grid_of_their_own():
     assert combined.values[0] == pytest.approx(COUNTS.sum() / 2)
     assert np.allclose(combined.values, np.mean([r.values for r in releases], axis=0))
     assert np.allclose(combined.stderr(), releases[0].stderr() / np.sqrt(2))
+
+
+# --------------------------------------------------- tests, regression and replicates of several
+
+
+PEOPLE = sdp.Domain([sdp.Axis("age", range(4)), sdp.Axis("sex", ["F", "M"])])
+
+
+def pair(kind, *, counts=None, seed=1):
+    """Two releases: noise alike in all directions or not, or one and the same design twice."""
+    table = sdp.Table(np.full(PEOPLE.shape, 300) if counts is None else counts, PEOPLE)
+    if kind == "dense":
+        designs = [
+            sdp.design(PEOPLE, sdp.hold("age"), sdp.PureDP(0.4), mechanism="extended"),
+            sdp.design(PEOPLE, sdp.hold("sex"), sdp.PureDP(0.6), mechanism="extended"),
+        ]
+    elif kind == "alike":
+        designs = [
+            sdp.design(PEOPLE, sdp.hold("age"), sdp.PureDP(0.4)),
+            sdp.design(PEOPLE, sdp.hold("sex"), sdp.GaussianDP(0.2), decimals=0),
+        ]
+    else:
+        designs = [sdp.design(PEOPLE, sdp.hold("age"), sdp.PureDP(0.4))] * 2
+    return combine([d.release(table, seed=seed + i) for i, d in enumerate(designs)])
+
+
+@pytest.mark.parametrize("kind", ["alike", "dense", "one design twice"])
+def test_replicates_have_the_joint_law(kind):
+    both, number = pair(kind), 4000
+    rows = np.stack([both.where(age=0, sex="F"), both.where(sex="F"), both.where(age=[0, 1])])
+    drawn = np.array(list(replicates(both, number, seed=5))).reshape(number, -1)
+    sums = drawn @ rows.reshape(3, -1).T
+    stated = np.diag(both.covariance(rows))
+    seen = np.mean(sums**2, axis=0)
+    spread = np.std(sums**2, axis=0) / np.sqrt(number)
+    fixed = stated < 1e-9
+    assert np.all(np.abs(sums[:, fixed]) < 1e-6)
+    assert np.all(np.abs(seen - stated)[~fixed] <= 6.2 * spread[~fixed] + 0.03 * stated[~fixed])
+    if kind == "one design twice":
+        # The twin draws both releases from the same words: twice the variance.
+        one = np.array(list(replicates(both.releases[0], number, seed=5)))
+        twin = np.mean((one.reshape(number, -1) @ rows[0].ravel()) ** 2)
+        assert abs(twin - stated[0]) > 0.5 * stated[0]
+
+
+@pytest.mark.parametrize("kind", ["alike", "dense"])
+def test_combined_releases_are_tested_and_regressed(kind):
+    trials, level = 400, 0.95
+    X = {"men": np.tile([0.0, 1.0], 4), "age": np.repeat(np.arange(4.0), 2)}
+    beta = np.array([300.0, 8.0, 5.0])
+    matrix = np.column_stack([np.ones(8), *X.values()])
+    hits, rejected = np.zeros(3), np.zeros(2)
+    rng = np.random.default_rng(7)
+    start = pair(kind)
+    for noise in replicates(start, trials, seed=9):
+        truth = matrix @ beta + rng.normal(0, 5.0, 8)
+        found = regress(replace(start, values=truth.reshape(4, 2) + noise), X)
+        lower, upper = found.interval(level)
+        hits += (lower <= beta) & (beta <= upper)
+        counts = rng.multinomial(2400, np.full(8, 1 / 8)).reshape(4, 2)
+        tested = replace(start, values=counts + noise)
+        women, men = (tested.where(sex=s, age=0) for s in "FM")
+        rejected += [
+            test_independence(tested, rows="age", columns="sex").pvalue <= 0.05,
+            test_equal(tested, women, men, sampling="poisson").pvalue <= 0.05,
+        ]
+    for number in hits:
+        assert proportion_bounds(int(number), trials)[1] >= level - 0.01
+    for number in rejected:
+        assert proportion_bounds(int(number), trials)[0] <= 0.06
+    drawn = test_homogeneity(
+        tested, rows="age", columns="sex", method="replicates", number=39, seed=3
+    )
+    assert 1 / 40 <= drawn.pvalue <= 1
+    assert 1e-6 < test_value(tested, women, float(counts[0, 0])).pvalue <= 1
+    low, high = replicate_interval(start, lambda v: v[0, 0] / v.sum(), number=99, seed=2)
+    assert low < 1 / 8 < high
+    with pytest.raises(ReleaseError, match="needs a release; got a list"):
+        regress([start], X)

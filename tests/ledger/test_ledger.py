@@ -165,6 +165,21 @@ def test_checking_spends_nothing(ledger):
 # --------------------------------------------------------------------------------------- states
 
 
+def test_an_entry_is_found_by_the_releases_it_pays_for(ledger):
+    one = spend(sdp.PureDP(0.1))
+    ids = ["a" * 32, "b" * 32]
+    with pytest.raises(LedgerError, match="one item for each of the 1 releases; got 2"):
+        ledger.reserve("census", [one], release_ids=ids)
+    assert ledger.paid_for("census", ids) is None
+    first = ledger.reserve("census", [one, one], release_ids=ids)
+    ledger.reserve("census", [one])
+    assert ledger.paid_for("census", ids).number == first.number
+    assert ledger.paid_for("census", ids[:1]) is None
+    assert ledger.paid_for("census", ids[::-1]) is None
+    first.cancel()
+    assert ledger.paid_for("census", ids) is None
+
+
 def test_a_reservation_counts_until_it_is_cancelled(ledger):
     reservation = ledger.reserve("census", [spend(sdp.PureDP(0.6))], note="a")
     assert reservation.state is State.RESERVED

@@ -67,6 +67,21 @@ def test_error_is_at_most_the_papers_with_the_same_radii(relation, held):
     assert best.expected_error().total <= min(errors.values()) * 1.001
 
 
+@pytest.mark.parametrize("unit", [1.0, 0.125, 8.0])
+def test_the_decomposition_is_in_units_of_the_answers(unit):
+    query = sdp.LinearQuery(unit * np.tril(np.ones((6, 6))))
+    assert unit == 8.0 or float(query.grid) == unit
+    made = sdp.design(query, None, GAUSS, mechanism="correlated", split="equal")
+    paper = made.decomposition.squared_error("equal") / GAUSS.gaussian_mu**2
+    # In units of the grid, as it once was, one of these fails by a factor of 64.
+    assert 0.3 * paper <= made.expected_error().total <= paper * (1 + 1e-6)
+    radii = [b.radius for b in made.decomposition.blocks]
+    plain = sdp.design(
+        sdp.LinearQuery(np.tril(np.ones((6, 6)))), None, GAUSS, mechanism="correlated"
+    )
+    np.testing.assert_allclose(radii, [unit * b.radius for b in plain.decomposition.blocks])
+
+
 def test_replacement_uses_differences():
     """A = [1, −1]. The printed radius is 1, what a replacement changes is 2."""
     A = np.array([[1.0, -1.0]])

@@ -682,3 +682,23 @@ def test_a_bounded_table_is_booked_for_what_its_body_holds(query, held):
         loose.strategy.check(loose)
     groups, _ = made(GROUPS, sdp.hold("s"), 6.0, capped=True)
     assert spend_of(groups.design).neighbours == sdp.ReplaceOne(exactly=False)
+
+
+@pytest.mark.parametrize("held", [None, sdp.hold(), sdp.hold("a")], ids=str)
+@pytest.mark.parametrize("epsilon", [0.2, 2.0])
+def test_auto_never_takes_wider_intervals_for_a_smaller_error(held, epsilon):
+    domain = sdp.Domain([sdp.Axis("a", range(4)), sdp.Axis("b", range(4))])
+    made = {
+        name: sdp.design(domain, held, sdp.PureDP(epsilon), mechanism=name)
+        for name in ("projected", "extended", "knorm", "auto")
+    }
+    widths = {
+        name: float(np.mean(np.square(m.accuracy().margin_of_error()))) for name, m in made.items()
+    }
+    assert widths["auto"] <= min(widths.values()) * (1 + 1e-9)
+    least = min(("projected", "extended", "knorm"), key=lambda n: made[n].expected_error().total)
+    assert least == "knorm"
+    chosen = made["auto"].design.mechanism
+    assert ("wider 95 % intervals" in made["auto"].why) == (chosen != least)
+    if held is not None and epsilon == 2.0 and not held.margins[0]:
+        assert chosen == "projected"  # the twin, by errors alone, took the k-norm mechanism

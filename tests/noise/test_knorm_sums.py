@@ -18,9 +18,9 @@ from subspacedp.noise.bodies import (
     SkewCross,
 )
 from subspacedp.noise.knorm import KNormLaw
-from subspacedp.noise.knorm.bounds import Least, Radial, Stretched, Unimodal
+from subspacedp.noise.knorm.bounds import Radial, Stretched, Unimodal
 from subspacedp.noise.knorm.weighted import independent_parts, weighted_sum
-from subspacedp.noise.sums import OnlyVariance, WeightedSum
+from subspacedp.noise.sums import Least, OnlyVariance, WeightedSum
 
 RATES = [Fraction(1, 2), Fraction(2)]
 ALPHAS = [0.5, 0.05, 0.001]
@@ -135,16 +135,17 @@ def test_margins_on_fine_grids_are_those_of_continuous_noise(name):
     x = continuous(body, number, rng)
     for w in [np.eye(body.entries)[0], rng.normal(size=body.entries)]:
         law, sums = law_of(body, Fraction(1), w), np.abs(x @ w)
-        assert law.method == ("conservative" if name == "box" else "smeared")
+        assert law.method == ("simulated" if name == "box" else "smeared")
         for alpha in (0.5, 0.1, 0.01):
             margin = law.margin_of_error(alpha)
             outside = int(np.count_nonzero(sums > margin))
             low, high = stats.binom.ppf([1e-9, 1 - 1e-9], number, alpha)
             assert outside <= high
-            if name != "box":  # and not needlessly wide: by a hundredth less it would not do
-                narrow = int(np.count_nonzero(sums > 0.99 * margin))
-                assert narrow >= low
-                assert outside > 0.9 * low
+            # And not needlessly wide: by a hundredth less it would not do, or by a tenth where
+            # there is room for the error of a simulation.
+            narrow = int(np.count_nonzero(sums > (0.9 if name == "box" else 0.99) * margin))
+            assert narrow >= low
+            assert name == "box" or outside > 0.9 * low
         # Never wider than Chebyshev's inequality.
         chebyshev = OnlyVariance(float(w @ KNormLaw(body, Fraction(1)).covariance @ w))
         assert law.margin_of_error(0.05) <= chebyshev.margin_of_error(0.05)

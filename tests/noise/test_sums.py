@@ -5,6 +5,7 @@ the variables against each other, and every outcome of the coins where digits ar
 are positive and summed without differences, so a tail is right to a dozen digits however small.
 """
 
+import itertools
 import math
 import time
 from fractions import Fraction
@@ -19,7 +20,7 @@ from tests.statistical import rescaled
 from tests.strategies import examples
 
 import subspacedp as sdp
-from subspacedp.noise import DiscreteLaplace, RoundedGaussian
+from subspacedp.noise import DiscreteLaplace, JointNoise, RoundedGaussian
 from subspacedp.noise.sums import OnlyVariance, Part, Rounding, WeightedSum, part
 
 SMALL = [
@@ -408,8 +409,9 @@ def test_with_rounding_the_tail_is_never_below_enumeration(law, weights, decimal
     )
     domain = sdp.Domain([sdp.Axis("a", range(3))])
     design = sdp.design(domain, sdp.hold(), budget, decimals=decimals).design
-    found = design.noise.law_of(weights)
-    assert found.method == "conservative"
+    bound, found = JointNoise.law_of(design.noise, weights), design.noise.law_of(weights)
+    assert bound.method == "conservative"
+    assert found.method == ("simulated" if decimals == 0 else found.method)
     distance, mass = rounded_truth(design.law, 3, weights, decimals)
     order = np.argsort(distance)
     distance, above = distance[order], np.cumsum(mass[order][::-1])[::-1]
@@ -420,8 +422,9 @@ def test_with_rounding_the_tail_is_never_below_enumeration(law, weights, decimal
 
     for x in [*np.unique(np.round(distance, 9))[1:40], *np.linspace(0.2, 12, 25)]:
         assert truth(x) <= found.tail(x) * (1 + 1e-9)
-    for alpha in ALPHAS:
-        q = found.margin_of_error(alpha)
+        assert found.tail(x) <= bound.tail(x)
+    for law, alpha in itertools.product((bound, found), ALPHAS):
+        q = law.margin_of_error(alpha)
         assert truth(q + 2e-9 + 1e-9 * q) <= alpha
         # Conservative, and not absurd: the bound for coins costs a step or two.
         loose = [x for x in np.unique(np.round(distance, 9)) if truth(x + 1e-6) <= alpha]
@@ -434,7 +437,7 @@ def test_a_twin_that_forgets_the_coins_is_caught():
     domain = sdp.Domain([sdp.Axis("a", range(3))])
     design = sdp.design(domain, sdp.hold(), sdp.PureDP(10.0), decimals=0).design
     assert design.law == law
-    right = design.noise.law_of(weights)
+    right = JointNoise.law_of(design.noise, weights)
     twin = WeightedSum(parts=right.parts)
     distance, mass = rounded_truth(law, 3, weights, 0)
     outside = {n: float(mass[distance > n.margin_of_error(0.005)].sum()) for n in (right, twin)}

@@ -20,6 +20,7 @@ import signal
 import stat
 import sys
 import time
+import traceback
 from contextlib import suppress
 from pathlib import Path
 
@@ -120,8 +121,10 @@ def command(job: dict, out: Path, log: Path) -> None:
 def forked(work) -> int:
     pid = os.fork()
     if pid == 0:
-        with suppress(BaseException):
+        try:
             work()
+        except BaseException:
+            traceback.print_exc()
         os._exit(99)
     return pid
 

@@ -168,6 +168,25 @@ def test_the_draw_of_other_releases_is_neither_taken_nor_lost(office, monkeypatc
     assert states(folder) == ["committed"]
 
 
+def test_noise_of_a_seed_never_becomes_a_release_for_publication(office, monkeypatch):
+    folder, specification = office
+    free = {key: value for key, value in specification().items() if key != "budget"}
+    for stage in ("HeldPlace.keep_draw", "write_rest"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"subspacedp.publication.running.{stage}", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                run(free, out=folder / stage, seed=1)
+        made = run(free, out=folder / stage)
+        assert made.release.seeded is False
+        with monkeypatch.context() as patch:
+            patch.setattr(f"subspacedp.publication.running.{stage}", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                run(free, out=folder / f"{stage}2")
+        with pytest.raises(ReleaseError, match="noise that nobody chose"):
+            run(free, out=folder / f"{stage}2", seed=1)
+        assert run(free, out=folder / f"{stage}2").release.seeded is False
+
+
 def test_a_reservation_without_noise_is_given_back(office, monkeypatch):
     folder, specification = office
     with monkeypatch.context() as patch:

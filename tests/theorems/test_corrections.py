@@ -23,6 +23,7 @@ from tests.theorems.laws import (
 
 import subspacedp as sdp
 from subspacedp.errors import NotPrivateError
+from subspacedp.inference import biased_non_negative
 
 
 def the_papers_constant(epsilon, delta):
@@ -184,10 +185,31 @@ def test_7_whole_numbers_that_add_up_tell_the_parity_of_the_total():
         assert (values[0] - values[1]) % 2 == sum(counts) % 2
 
 
-# --------------------------------------------------------------------------- 8. slips in proofs
+# ----------------------------------------------------------------------- 8. the sign of the slopes
 
 
-def test_8_the_inequality_between_errors_runs_the_other_way():
+def test_8_the_slopes_are_negative_where_counts_are_kept_from_being_negative():
+    """Small counts rise and, the total being held, large ones fall: not the other way round."""
+    sizes = np.repeat([1, 30, 900], [150, 40, 10])
+    domain = sdp.Domain([sdp.Axis("county", range(sizes.size))])
+    mechanism = sdp.design(domain, sdp.hold(), sdp.PureDP(0.05))
+    slopes = []
+    for seed in range(40):
+        release = mechanism.release(sdp.Table(sizes, domain), seed=seed)
+        for repaired in (release.values, biased_non_negative(release)):
+            errors = repaired - sizes
+            assert abs(errors.sum()) < 1e-6
+            slopes.append(np.polyfit(np.log(sizes), errors, 1)[0])
+    fair, clipped = np.array(slopes).reshape(40, 2).T
+    assert np.all(clipped < 0)
+    # Without the repair either sign is as likely: fewer than 2 or more than 38 of 40 have 7e-11.
+    assert 2 <= np.sum(fair < 0) <= 38
+
+
+# --------------------------------------------------------------------------- 9. slips in proofs
+
+
+def test_9_the_inequality_between_errors_runs_the_other_way():
     """err_M(Π_N A) ≥ err_{QᵀM}(QᵀA): coordinates drop what M puts outside N."""
     rng = np.random.default_rng(0)
     C = np.array([[1.0, 1, 1]])
@@ -197,7 +219,7 @@ def test_8_the_inequality_between_errors_runs_the_other_way():
     assert np.mean(np.sum((errors @ Q) ** 2, axis=1)) < 0.8 * np.mean(np.sum(errors**2, axis=1))
 
 
-def test_8_an_event_must_lie_in_n():
+def test_9_an_event_must_lie_in_n():
     """Pr[M̂ ∈ S] = Pr[Π_N M̂ ∈ Π_N S] fails for S outside N."""
     part = null_space_part([[1, 1]])
     law = push(ring_mechanism((1, 0)), part)
@@ -207,7 +229,7 @@ def test_8_an_event_must_lie_in_n():
     assert law[part(outside)] > 0
 
 
-def test_8_the_conditional_mean_is_in_the_space_of_the_answers():
+def test_9_the_conditional_mean_is_in_the_space_of_the_answers():
     C, truth = np.array([[1.0, 1, 0], [0, 1, 1]]), np.array([3.0, 5, 8])
     assert (C @ truth).shape != truth.shape  # C A(x), as printed, cannot be the mean
     gain = C.T @ np.linalg.inv(C @ C.T)

@@ -9,7 +9,7 @@ in proportion to one over the variance. Proof: `docs/proofs/combination.md`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -86,25 +86,39 @@ def combine(*releases: Release | Iterable[Release]) -> Combined:
     variances = [_average_variance(release) for release in chosen]
     precision = [1 / v for v in variances]
     weights = tuple(p / math.fsum(precision) for p in precision)
-    grid = float(chosen[0].design.query.grid)
-    values = [np.asarray(release.values, np.float64) / grid for release in chosen]
     noise: CombinedNoise | DenseCombinedNoise
     if all(alike(n) for n in noises):
         noise = CombinedNoise(noises=noises, shares=weights, space=space)
-        mixed = sum((w * v for w, v in zip(weights, values, strict=True)), np.zeros(space.shape))
     else:
         noise = DenseCombinedNoise.best(noises, space)
         weights = tuple(float(np.trace(m)) / max(space.dimension, 1) for m in noise.maps)
-        base = space.lift(exact)
-        mixed = base + sum(
-            (m @ (v - base).reshape(-1) for m, v in zip(noise.maps, values, strict=True)),
-            np.zeros(space.size),
-        ).reshape(space.shape)
-    out = impose_bound(held, mixed, exact) * grid
+    out = _mixed(noise, held, [release.values for release in chosen], exact, chosen[0].design.query)
     out.setflags(write=False)
     return Combined(
         releases=chosen, held=held, exact=exact, values=out, noise=noise, weights=weights
     )
+
+
+def _mixed(
+    noise: CombinedNoise | DenseCombinedNoise,
+    held: HeldMargins | HeldMatrix,
+    values: Sequence[npt.NDArray[Any]],
+    exact: HeldValues,
+    query: Query,
+) -> FloatArray:
+    """lift(c) + Σ M_r(y_r − lift(c)), which has all that is held."""
+    grid = float(query.grid)
+    scaled = [np.asarray(v, np.float64) / grid for v in values]
+    if isinstance(noise, CombinedNoise):
+        pairs = zip(noise.shares, scaled, strict=True)
+        mixed = sum((w * v for w, v in pairs), np.zeros(noise.space.shape))
+    else:
+        base = noise.space.lift(exact)
+        mixed = base + sum(
+            (m @ (v - base).reshape(-1) for m, v in zip(noise.maps, scaled, strict=True)),
+            np.zeros(noise.space.size),
+        ).reshape(noise.space.shape)
+    return impose_bound(held, mixed, exact) * grid
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -194,6 +208,11 @@ class Combined:
         """
         w = checked_weights(weights, self.query.shape)
         return self.noise.covariance(w[None] if w.shape == self.query.shape else w)
+
+    def of_noise(self, drawn: Sequence[npt.NDArray[Any]]) -> FloatArray:
+        """What the combination makes of one noise table for each release, all held values 0."""
+        zeros = self.held.sums(np.zeros(self.query.shape, np.int64))
+        return _mixed(self.noise, self.held, drawn, zeros, self.query)
 
     def where(self, **labels: Any) -> FloatArray:
         """Weights for `estimate`: 1 for the cells with these labels, 0 elsewhere."""

@@ -50,14 +50,19 @@ class CombinedNoise(JointNoise):
         """Π_N w."""
         return self.space.project(weights)
 
+    def under(self, weights: FloatArray) -> list[FloatArray]:
+        """ω_r Π_N w for every release."""
+        inside = self.space.project(weights)
+        return [w * inside for w in self.shares]
+
     def parts(self, inside: FloatArray) -> tuple[Part, ...]:
         """The noise of every release under ω_r Π_N w."""
         return tuple(p for w, noise in self.shared for p in noise.parts(noise.inside(w * inside)))
 
     def coins(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The coins of every release under ω_r Π_N w."""
-        inside = self.space.project(weights)
-        return _joined(noise.coins(w * inside) for w, noise in self.shared)
+        pairs = zip(self.noises, self.under(weights), strict=True)
+        return _joined(noise.coins(w) for noise, w in pairs)
 
     def cell_variance(self) -> FloatArray:
         """The variance of every answer, in their shape."""
@@ -113,7 +118,7 @@ class DenseCombinedNoise(JointNoise):
         """Whether all laws are known, and not only their variances."""
         return all(noise.known for noise in self.noises)
 
-    def _under(self, weights: FloatArray) -> list[FloatArray]:
+    def under(self, weights: FloatArray) -> list[FloatArray]:
         """Mᵀ_r w for every release."""
         flat = weights.reshape(-1)
         return [np.asarray(flat @ m).reshape(self.space.shape) for m in self.maps]
@@ -122,7 +127,7 @@ class DenseCombinedNoise(JointNoise):
         """The weights of all noise variables, each times its relative standard deviation."""
         pieces = [
             noise.inside(w).reshape(-1) * np.sqrt(s / self.each)
-            for noise, w, s in zip(self.noises, self._under(weights), self.spreads, strict=True)
+            for noise, w, s in zip(self.noises, self.under(weights), self.spreads, strict=True)
         ]
         return np.concatenate(pieces)
 
@@ -138,7 +143,7 @@ class DenseCombinedNoise(JointNoise):
 
     def coins(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The coins of every release under Mᵀ_r w."""
-        pairs = zip(self.noises, self._under(weights), strict=True)
+        pairs = zip(self.noises, self.under(weights), strict=True)
         return _joined(noise.coins(w) for noise, w in pairs)
 
     def cell_variance(self) -> FloatArray:

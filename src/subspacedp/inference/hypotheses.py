@@ -20,13 +20,13 @@ from subspacedp.inference.combination import Combined
 from subspacedp.inference.results import (
     TestResult,
     check_counts,
-    check_release,
     check_variance,
-    fourth_cumulant,
+    fourth_roots,
     no_test,
+    public_side,
     scaled_tail,
 )
-from subspacedp.noise import JointNoise, SumLaw
+from subspacedp.noise import SumLaw
 from subspacedp.release import Estimate, Release, checked_weights
 
 __all__ = ["test_equal", "test_value"]
@@ -39,6 +39,7 @@ EXACT = "the exact law of the noise"
 HOW = {
     "exact": EXACT,
     "smeared": "the law of the noise, conservative by at most 0.6 % of a standard error",
+    "simulated": "draws of the noise with a public key, with room for the error of simulation",
     "conservative": "a bound on the law of the noise with rounded digits",
     "Chebyshev": "Chebyshev's inequality: only the variance of the noise is known",
 }
@@ -92,7 +93,7 @@ def test_value(
     else:
         w = _one_figure(release, figure)
         estimate, size = _weighted(release, w)
-        noise = _noise(release)
+        noise = public_side(release, "A test").noise
         stderr, law = math.sqrt(noise.variance(w)), noise.law_of(w)
     wanted = _number(value)
     null = f"the true figure is {wanted:,.10g}"
@@ -143,13 +144,14 @@ def test_equal(
         raise ReleaseError(f"`sampling` must be 'none' or 'poisson'; got {sampling!r}.")
     w = _one_figure(release, first) - _one_figure(release, second)
     difference, size = _weighted(release, w)
-    joint = _noise(release)
+    side = public_side(release, "A test")
+    joint = side.noise
     noise = joint.variance(w)
     if sampling == "none":
         law = joint.law_of(w)
         null = "the two true figures are equal"
         return _against_noise(difference, max(size, 1.0), math.sqrt(noise), law, null)
-    check_counts(check_release(release, "A test with Poisson sampling"))
+    check_counts(side.query)
     check_variance(noise)
     values = np.asarray(release.values, np.float64)
     sampled = float(np.vdot(w * w, values))  # Var(w·n) = Σ w²λ, estimated
@@ -162,8 +164,7 @@ def test_equal(
     statistic, fourth = 0.0, 0.0
     if variance > 0:
         statistic = difference**2 / variance
-        inside = joint.inside(w)
-        fourth = fourth_cumulant(joint) * float(np.sum(inside**4)) / variance**2
+        fourth = float(np.sum(fourth_roots(joint, w) ** 4)) / variance**2
     pvalue, how = scaled_tail(statistic, 1, fourth)
     return TestResult(
         statistic=statistic,
@@ -197,16 +198,8 @@ def _against_noise(
     )
 
 
-def _noise(release: Release | Combined) -> JointNoise:
-    if isinstance(release, Release):
-        return release.design.noise
-    if isinstance(release, Combined):
-        return release.noise
-    raise ReleaseError(f"A test needs a release; got a {type(release).__name__}.")
-
-
 def _one_figure(release: Release | Combined, weights: npt.ArrayLike) -> FloatArray:
-    _noise(release)
+    public_side(release, "A test")
     if isinstance(weights, Estimate):
         raise ReleaseError("Give the weights of a figure; an estimate has forgotten its own.")
     w = checked_weights(weights, release.values.shape)

@@ -18,9 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
+from subspacedp.inference.combination import Combined
 from subspacedp.inference.covariates import covariates, public_numbers, solution
 from subspacedp.inference.outcome import Outcome
-from subspacedp.inference.residual_variance import residual_variance
+from subspacedp.inference.residual_variance import ResidualSpread, residual_spread
+from subspacedp.inference.results import sum_excess
 from subspacedp.release import Release, check_level
 
 __all__ = ["Regression", "regress"]
@@ -39,7 +41,11 @@ class Regression:
     2. `covariance` is σ²(XᵀWX)⁻¹, estimated, plus the known covariance of the noise. Where σ²
        cannot be told from 0, one standard error of its estimate stands for it, and where digits
        were rounded an upper bound: both make the covariance larger, never smaller.
-    3. `interval` is asymptotic: Student's t with n − p degrees of freedom.
+    3. `interval` averages over the likelihood of σ², with the public variance and kurtosis of the
+       noise: Student's t with n − p degrees of freedom where there is none, and with only as many
+       as there are residuals free of noise where σ² is far below it. Approximate; for normal errors
+       and noise, 95 % intervals cover at least 94.8 % whatever σ² (computed for up to 2,000
+       residuals, and simulated with the noise of the mechanisms).
     4. `naive_stderr` is what least squares states when it takes the release for the truth.
     """
 
@@ -48,6 +54,9 @@ class Regression:
     covariance: FloatArray
     noise_covariance: FloatArray  # the part of it that the noise makes
     naive_stderr: FloatArray
+    spread: ResidualSpread  # what the residuals tell about σ²
+    shares: FloatArray  # of σ² in the variance of every coefficient
+    excess: FloatArray  # the excess kurtosis of the noise in every coefficient
     sigma: float
     truncated: bool  # whether the noise explains more than all residuals, so that sigma is 0
     noise_share: float
@@ -62,35 +71,42 @@ class Regression:
 
     @property
     def df(self) -> int:
-        """Degrees of freedom, n − p."""
+        """Degrees of freedom of the naive regression, n − p."""
         return self.n - len(self.names)
 
     def interval(
         self, level: float = 0.95, *, naive: bool = False
     ) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper ends for every coefficient, by Student's t with n − p degrees of freedom.
+        """Lower and upper ends for every coefficient.
 
         Parameters
         ----------
         level
             The probability that an interval covers its coefficient, about.
         naive
-            The interval of somebody who does not know about the noise, to compare.
+            The interval of somebody who does not know about the noise, to compare: Student's t.
         """
-        from scipy.special import stdtrit
+        alpha = 1 - check_level(level)
+        if naive:
+            from scipy.special import stdtrit
 
-        quantile = float(stdtrit(self.df, (1 + check_level(level)) / 2))
-        half = quantile * (self.naive_stderr if naive else self.stderr)
+            half = float(stdtrit(self.df, 1 - alpha / 2)) * self.naive_stderr
+        else:
+            half = np.array([self.spread.margin_of_error(alpha, *each) for each in self._laws])
         return self.coefficients - half, self.coefficients + half
+
+    @property
+    def _laws(self) -> list[tuple[float, float, float]]:
+        """The share of σ², the variance of the noise and its kurtosis, for every coefficient."""
+        known = np.diag(self.noise_covariance)
+        return list(zip(self.shares.tolist(), known.tolist(), self.excess.tolist(), strict=True))
 
     @property
     def pvalues(self) -> FloatArray:
         """Two-sided, against a coefficient of 0."""
-        from scipy.special import stdtr
-
-        with np.errstate(divide="ignore", invalid="ignore"):
-            t = np.abs(self.coefficients) / self.stderr
-        return np.where(np.isnan(t), 1.0, 2 * stdtr(self.df, -np.nan_to_num(t)))
+        sizes = np.abs(self.coefficients).tolist()
+        pairs = zip(sizes, self._laws, strict=True)
+        return np.array([self.spread.tail(size, *each) for size, each in pairs])
 
     def columns(self, level: float = 0.95) -> dict[str, npt.NDArray[Any]]:
         """One row a coefficient."""
@@ -123,7 +139,8 @@ class Regression:
         if self.truncated:
             sigma = "the noise explains all residuals: what else they hold cannot be told from 0"
         about = [
-            f"Regression of {self.n:,} released figures; intervals by t with {self.df:,} df",
+            f"Regression of {self.n:,} released figures; intervals count the noise and how well "
+            "σ² is known",
             *lines,
             f"{sigma}; {self.noise_share:.1%} of the residual variance is noise",
             f"R² {self.r2:.4f} (naive {self.naive_r2:.4f})",
@@ -132,7 +149,7 @@ class Regression:
 
 
 def regress(
-    release: Release,
+    release: Release | Combined,
     X: Any,
     *,
     names: Sequence[str] | None = None,
@@ -146,7 +163,7 @@ def regress(
     Parameters
     ----------
     release
-        The release; its answers are the outcome, in row-major order.
+        The release, or several combined; the answers are the outcome, in row-major order.
     X
         Public covariates: a matrix with one row a figure, or named columns (a mapping or a
         dataframe).
@@ -171,9 +188,10 @@ def regress(
     With S = diag(1/scale), W = diag(weights) and A = (XᵀWX)⁻¹XᵀW the coefficients are A·S·figures.
     Their covariance is σ²(XᵀWX)⁻¹ + (AS)Σ(AS)ᵀ, the second term by one projection a coefficient. σ²
     is what is left of the residual sum of squares when t = Σ wᵢΣᵢᵢ/scaleᵢ² − tr(XᵀWX·(AS)Σ(AS)ᵀ),
-    which the noise adds, is taken off. It is estimated from residuals weighted by how much noise
-    they have: those that held totals keep free of noise count most. The rounding of digits, for
-    which there are upper bounds, stays out of t, so that they only make errors larger.
+    which the noise adds, is taken off. It is estimated by residual maximum likelihood, from
+    contrasts that are independent of the coefficients: those that held totals keep free of noise
+    count most. The rounding of digits, for which there are upper bounds, stays out of t, so that
+    they only make errors larger.
 
     When noise is independent and equal for all figures, the naive standard errors are right too.
     They are wrong when totals are held (a county's two sexes, of a held county total, have opposite
@@ -211,22 +229,26 @@ def regress(
     rows = A / divisor
     noise = outcome.covariance(rows)
     smallest = outcome.covariance(rows, rounding=False)
-    spread = float((w / divisor**2) @ outcome.variance())
-    added = spread - float(np.sum(gram * smallest))  # t, what the noise adds to RSS
+    in_figures = float((w / divisor**2) @ outcome.variance())
+    added = in_figures - float(np.sum(gram * smallest))  # t, what the noise adds to RSS
     _known(added)
-    sigma2, unsure = residual_variance(outcome, matrix, w, divisor, labels)
+    spread = residual_spread(outcome, matrix, w, divisor, labels)
+    sigma2 = spread.sigma2
     inverse = np.linalg.inv(gram)
     centre = w @ y / w.sum() if intercept else 0.0
     tss = float(w @ (y - centre) ** 2)
-    added_total = spread
+    added_total = in_figures
     if intercept:
         mean = (w / w.sum() / divisor)[None]
         added_total -= float(w.sum() * outcome.covariance(mean, rounding=False)[0, 0])
     return Regression(
         names=labels,
         coefficients=beta,
-        covariance=max(sigma2, unsure) * inverse + noise,
+        covariance=max(sigma2, spread.unsure) * inverse + noise,
         noise_covariance=noise,
+        spread=spread,
+        shares=np.diag(inverse).copy(),
+        excess=np.array([sum_excess(outcome.plain, outcome.weights(row)) for row in rows]),
         naive_stderr=np.sqrt(rss / (n - p) * np.diag(inverse)),
         sigma=math.sqrt(max(sigma2, 0.0)),
         truncated=sigma2 < 0,

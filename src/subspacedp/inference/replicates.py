@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
+from subspacedp.inference.combination import Combined
 from subspacedp.mechanisms import MECHANISMS, Mechanism, mechanism_of
 from subspacedp.noise import ReleaseKeys
 from subspacedp.release import Release
@@ -28,14 +29,14 @@ Statistic = Callable[[npt.NDArray[Any]], float]
 
 
 def replicates(
-    source: Release | Mechanism, number: int, *, seed: int | None = None
+    source: Release | Combined | Mechanism, number: int, *, seed: int | None = None
 ) -> Iterator[npt.NDArray[Any]]:
     """Independent draws of release minus truth, one after another.
 
     Parameters
     ----------
     source
-        A release or a mechanism; only its public design is used.
+        A release, several combined, or a mechanism; only public designs are used.
     number
         How many draws.
     seed
@@ -66,12 +67,18 @@ def replicates(
         raise ReleaseError(f"`number` must be a whole number of at least 1; got {number!r}.")
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
         raise ReleaseError(f"`seed` must be a whole number; got a {type(seed).__name__}.")
+    if isinstance(source, Combined):
+        several = [_mechanism(release) for release in source.releases]
+        return (
+            source.of_noise([_draw(m, _keys(m, seed, i, r)) for r, m in enumerate(several)])
+            for i in range(number)
+        )
     mechanism = _mechanism(source)
     return (_draw(mechanism, _keys(mechanism, seed, i)) for i in range(number))
 
 
 def replicate_quantiles(
-    source: Release,
+    source: Release | Combined,
     statistic: Statistic,
     probabilities: Sequence[float] | float,
     number: int = 1000,
@@ -102,7 +109,7 @@ def replicate_quantiles(
 
 
 def replicate_interval(
-    release: Release,
+    release: Release | Combined,
     statistic: Statistic,
     level: float = 0.95,
     number: int = 1000,
@@ -114,7 +121,7 @@ def replicate_interval(
     Parameters
     ----------
     release
-        The release.
+        The release, or several combined.
     statistic
         From an array in the shape of the values to one finite number.
     level
@@ -156,9 +163,11 @@ def replicate_interval(
     return here - float(high) - slack, here - float(low) + slack
 
 
-def _moved(source: Release, statistic: Statistic, number: int, seed: int | None) -> FloatArray:
+def _moved(
+    source: Release | Combined, statistic: Statistic, number: int, seed: int | None
+) -> FloatArray:
     """T(values + noise*) − T(values), one a replicate."""
-    if not isinstance(source, Release):
+    if not isinstance(source, Release | Combined):
         raise ReleaseError(f"Replicates of a statistic need a release; got {_a(source)}.")
     values = np.asarray(source.values)
     here = _value(statistic, values)
@@ -187,12 +196,14 @@ def _mechanism(source: Release | Mechanism) -> Mechanism:
     return mechanism_of(design)
 
 
-def _keys(mechanism: Mechanism, seed: int | None, place: int) -> ReleaseKeys:
+def _keys(mechanism: Mechanism, seed: int | None, place: int, release: int = 0) -> ReleaseKeys:
     context = mechanism.design.context
     if seed is None:
         return ReleaseKeys.fresh(context)
-    # A context of its own for every draw: no words of a release, nor of another draw.
-    own = hashlib.sha256(context + b" replicate " + str(place).encode()).digest()
+    # A context of its own for every draw: no words of a release, nor of another draw, nor of
+    # another of several releases by one design.
+    which = f" of release {release}" if release else ""
+    own = hashlib.sha256(context + f" replicate {place}{which}".encode()).digest()
     return ReleaseKeys.from_seed(seed, own)
 
 

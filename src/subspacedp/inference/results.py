@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from subspacedp.errors import ReleaseError
+from subspacedp.inference.combination import Combined
+from subspacedp.inference.combined_noise import CombinedNoise, DenseCombinedNoise
 from subspacedp.noise import DiscreteLaplace, JointNoise
 from subspacedp.noise.knorm import KNormLaw
-from subspacedp.release import Release
+from subspacedp.release import Design, Release
+from subspacedp.tables import Domain, Query
 
 __all__ = [
+    "PublicSide",
     "TestResult",
     "check_counts",
     "check_release",
     "check_variance",
-    "fourth_cumulant",
+    "fourth_roots",
+    "laplace_excess",
     "no_test",
+    "public_side",
     "scaled_tail",
+    "sum_excess",
 ]
+
+FloatArray = npt.NDArray[np.float64]
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -65,16 +77,49 @@ def no_test(function: Function) -> Function:
     return function
 
 
-def fourth_cumulant(noise: JointNoise) -> float:
-    """κ₄ of one noise variable; taken as 0 where it is not known to be positive.
+def _excess(noise: JointNoise) -> float:
+    """κ₄/κ₂² of one noise variable of a release; 0 where it is not known to be positive.
 
-    A difference of two geometric variables has κ₄/κ₂² = 3 + 1/κ₂. K-norm noise is log-concave, so
-    that no direction has more than 3.
+    A difference of two geometric variables has 3 + 1/κ₂. K-norm noise is log-concave, so that no
+    direction has more than 3.
     """
     law = getattr(noise, "law", None)
     if isinstance(law, KNormLaw):
-        return 3 * noise.each**2
-    return (3 + 1 / law.variance) * noise.each**2 if isinstance(law, DiscreteLaplace) else 0.0
+        return 3.0
+    return 3 + 1 / law.variance if isinstance(law, DiscreteLaplace) and law.variance > 0 else 0.0
+
+
+def _releases(noise: JointNoise, weights: FloatArray) -> list[tuple[JointNoise, FloatArray]]:
+    """The independent releases behind a noise, and the weights of a figure in each."""
+    if isinstance(noise, CombinedNoise | DenseCombinedNoise):
+        return list(zip(noise.noises, noise.under(weights), strict=True))
+    return [(noise, weights)]
+
+
+def laplace_excess(noise: JointNoise) -> float:
+    """The excess kurtosis of one noise variable, at most."""
+    several = getattr(noise, "noises", (noise,))
+    return max(_excess(one) for one in several)
+
+
+def fourth_roots(noise: JointNoise, weights: FloatArray) -> FloatArray:
+    """bᵢ for every independent noise variable, with Σ bᵢ⁴ the fourth cumulant of Σ wᵢ·answerᵢ.
+
+    They are linear in the weights; empty where no fourth cumulant is known to be positive.
+    """
+    pieces = [np.empty(0)]
+    for one, own in _releases(noise, weights):
+        fourth = _excess(one) * one.each**2
+        if fourth > 0:
+            pieces.append(fourth**0.25 * one.inside(own).reshape(-1))
+    return np.concatenate(pieces)
+
+
+def sum_excess(noise: JointNoise, weights: FloatArray) -> float:
+    """The excess kurtosis of Σ wᵢ·answerᵢ, without rounding."""
+    variance = noise.variance(weights)
+    roots = fourth_roots(noise, weights)
+    return float(np.sum(roots**4)) / variance**2 if variance > 0 else 0.0
 
 
 def scaled_tail(statistic: float, df: int, fourth: float) -> tuple[float, str]:
@@ -92,6 +137,37 @@ def scaled_tail(statistic: float, df: int, fourth: float) -> tuple[float, str]:
     return float(chdtrc(effective, statistic * effective / df)), how
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class PublicSide:
+    """What inference knows of one release, or of several combined: questions and noise."""
+
+    query: Query
+    domain: Domain
+    noise: JointNoise
+    designs: tuple[Design, ...]
+
+    def noise_without_digits(self) -> JointNoise:
+        """The noise without the rounding of digits, for which there are only bounds."""
+        plain = tuple(
+            design.noise if design.decimals is None else replace(design, decimals=None).noise
+            for design in self.designs
+        )
+        if isinstance(self.noise, CombinedNoise | DenseCombinedNoise):
+            return replace(self.noise, noises=plain)
+        return plain[0]
+
+
+def public_side(release: object, what: str) -> PublicSide:
+    """The public side of a release or of combined releases; nothing else will do."""
+    if isinstance(release, Release):
+        design = release.design
+        return PublicSide(design.query, design.domain, design.noise, (design,))
+    if isinstance(release, Combined):
+        designs = tuple(one.design for one in release.releases)
+        return PublicSide(release.query, release.domain, release.noise, designs)
+    raise ReleaseError(f"{what} needs a release; got a {type(release).__name__}.")
+
+
 def check_release(release: object, what: str) -> Release:
     """A release, where nothing else will do."""
     if not isinstance(release, Release):
@@ -99,9 +175,9 @@ def check_release(release: object, what: str) -> Release:
     return release
 
 
-def check_counts(release: Release) -> None:
+def check_counts(query: Query) -> None:
     """Refuse answers that are not counts of records, for tests with a sampling model of counts."""
-    if not release.design.query.counts_records:
+    if not query.counts_records:
         raise ReleaseError(
             "This test is for counts of people; the answers of this release are not counts."
         )

@@ -14,18 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
+from subspacedp.inference.combination import Combined
 from subspacedp.inference.replicates import replicates
 from subspacedp.inference.results import (
     TestResult,
     check_counts,
-    check_release,
     check_variance,
-    fourth_cumulant,
+    fourth_roots,
     no_test,
+    public_side,
     scaled_tail,
 )
 from subspacedp.noise import JointNoise
 from subspacedp.release import Release
+from subspacedp.tables import Domain, Query
 
 __all__ = ["statistics", "test_homogeneity", "test_independence"]
 
@@ -39,7 +41,7 @@ BATCH = 2**22  # numbers in one batch of statistics
 
 @no_test
 def test_independence(
-    release: Release,
+    release: Release | Combined,
     *,
     rows: str,
     columns: str,
@@ -52,7 +54,7 @@ def test_independence(
     Parameters
     ----------
     release
-        The release.
+        The release, or several combined.
     rows, columns
         Two level names of different axes; all other axes are summed over.
     method
@@ -94,7 +96,7 @@ def test_independence(
 
 @no_test
 def test_homogeneity(
-    release: Release,
+    release: Release | Combined,
     *,
     rows: str,
     columns: str,
@@ -121,7 +123,7 @@ def test_homogeneity(
 
 
 def _two_way(
-    release: Release,
+    release: Release | Combined,
     rows: str,
     columns: str,
     method: str,
@@ -163,21 +165,24 @@ def _two_way(
 class _TwoWay:
     """A two-way table of released totals, without the rows and columns known to be empty."""
 
-    release: Release
+    release: Release | Combined
+    query: Query
+    domain: Domain
     names: tuple[str, str]
     keep: tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]
     values: FloatArray  # r × c
     noise: FloatArray  # rc × rc
-    inside: FloatArray  # rc × weights of the independent noise; none where its κ₄ is 0
+    roots: FloatArray  # rc × independent noise: its weights times κ₄¼; none where κ₄ is 0
 
     @classmethod
-    def of(cls, release: Release, rows: str, columns: str) -> _TwoWay:
-        check_counts(check_release(release, "A test of a two-way table"))
+    def of(cls, release: Release | Combined, rows: str, columns: str) -> _TwoWay:
+        side = public_side(release, "A test of a two-way table")
+        query, domain = side.query, side.domain
+        check_counts(query)
         for name in (rows, columns):
             if not isinstance(name, str):
                 raise ReleaseError("`rows` and `columns` are names of levels.")
-        margin = release.design.domain.margin(rows, columns)
-        query = release.design.query
+        margin = domain.margin(rows, columns)
         groups = int(np.prod(margin.shape))
         if groups * release.values.size > MOST_WEIGHTS:
             raise ReleaseError(
@@ -188,10 +193,10 @@ class _TwoWay:
         weights = np.stack([query.indicator(margin, e) for e in eye])
         cov = release.covariance(weights)
         check_variance(float(np.trace(cov)))
-        values = _arranged(release, rows, columns, np.asarray(release.margin(rows, columns).values))
+        values = _arranged(domain, rows, columns, np.asarray(release.margin(rows, columns).values))
         r, c = values.shape
         places = np.arange(groups).reshape(margin.shape)
-        order = _arranged(release, rows, columns, places).astype(np.int64)
+        order = _arranged(domain, rows, columns, places).astype(np.int64)
         cov = cov[np.ix_(order.ravel(), order.ravel())].reshape(r, c, r, c)
         keep = tuple(
             ~((values.sum(axis=1 - a) <= 1e-6) & (_total_variances(cov, a) <= 1e-12 * cov.max()))
@@ -206,11 +211,13 @@ class _TwoWay:
         cov = cov[np.ix_(*keep, *keep)].reshape(values.size, values.size)
         return cls(
             release=release,
+            query=query,
+            domain=domain,
             names=(rows, columns),
             keep=(keep[0], keep[1]),
             values=values,
             noise=cov,
-            inside=_inside(release.design.noise, weights[order[np.ix_(*keep)].ravel()]),
+            roots=_roots(side.noise, weights[order[np.ix_(*keep)].ravel()]),
         )
 
     def check(self) -> None:
@@ -233,13 +240,11 @@ class _TwoWay:
 
         Independent noise of cell i moves the residuals by aᵢ and adds κ₄·(aᵢᵀV⁻¹aᵢ)².
         """
-        if not self.inside.size or not np.any(self.noise):
+        if not self.roots.size or not np.any(self.noise):
             return 0.0
         _, V, G = (part[0] for part in _residuals(self.values[None], self.noise))
-        A = G @ self.inside
-        return fourth_cumulant(self.release.design.noise) * float(
-            np.sum(np.einsum("ki,ki->i", A, np.linalg.solve(V, A)) ** 2)
-        )
+        A = G @ self.roots
+        return float(np.sum(np.einsum("ki,ki->i", A, np.linalg.solve(V, A)) ** 2))
 
     def drawn(self, number: int, seed: int | None, *, rows_fixed: bool) -> FloatArray:
         """Tables drawn from the fitted null, without noise."""
@@ -261,27 +266,24 @@ class _TwoWay:
 
     def noise_draws(self, number: int, seed: int | None) -> FloatArray:
         """The noise of the table, drawn anew."""
-        design = self.release.design
-        margin = design.domain.margin(*self.names)
+        margin = self.domain.margin(*self.names)
         out = np.empty((number, *self.values.shape))
         for i, drawn in enumerate(replicates(self.release, number, seed=seed)):
-            sums = design.query.totals(np.asarray(drawn, np.float64), margin)
-            out[i] = _arranged(self.release, *self.names, sums)[np.ix_(*self.keep)]
+            sums = self.query.totals(np.asarray(drawn, np.float64), margin)
+            out[i] = _arranged(self.domain, *self.names, sums)[np.ix_(*self.keep)]
         return out
 
 
-def _inside(noise: JointNoise, weights: FloatArray) -> FloatArray:
-    """The weights of the independent noise in every figure, where its fourth moment matters."""
-    if fourth_cumulant(noise) == 0:
-        return np.empty((len(weights), 0))
-    return np.stack([noise.inside(w).reshape(-1) for w in weights])
+def _roots(noise: JointNoise, weights: FloatArray) -> FloatArray:
+    """The weights of the independent noise in every figure, each times κ₄¼."""
+    return np.stack([fourth_roots(noise, w) for w in weights])
 
 
 def _arranged(
-    release: Release, rows: str, columns: str, totals: npt.NDArray[np.generic]
+    domain: Domain, rows: str, columns: str, totals: npt.NDArray[np.generic]
 ) -> FloatArray:
     """Totals of the margin as a matrix of rows by columns."""
-    margin = release.design.domain.margin(rows, columns)
+    margin = domain.margin(rows, columns)
     names = margin.names
     matrix = totals.reshape([lv.groups for lv in margin.levels if lv.name]).astype(np.float64)
     return np.asarray(matrix if names[0] == rows else matrix.T)

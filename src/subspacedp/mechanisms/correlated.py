@@ -107,8 +107,9 @@ class Correlated(Extended):
 
     @cached_property
     def decomposition(self) -> Decomposition:
-        """The blocks with their radii, in units of the answers' grid."""
-        return decompose(inside(self.design, None).points, self.design.neighbours)
+        """The blocks with their radii, in units of the answers."""
+        points = inside(self.design, None).points * float(self.design.query.grid)
+        return decompose(points, self.design.neighbours)
 
 
 def decompose(points: npt.ArrayLike, neighbours: Neighbours) -> Decomposition:

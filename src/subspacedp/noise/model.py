@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
 from subspacedp.noise.laws import DeclaredNoise, KnownLaw, RoundedGaussian
-from subspacedp.noise.sums import OnlyVariance, Part, Rounding, SumLaw, WeightedSum, part
+from subspacedp.noise.small_tables import MOST_CELLS, SmallTable
+from subspacedp.noise.sums import Least, OnlyVariance, Part, Rounding, SumLaw, WeightedSum, part
 from subspacedp.subspace import (
     BasisStrategy,
     CellKinds,
@@ -28,6 +29,7 @@ from subspacedp.subspace import (
 __all__ = ["BasisNoise", "JointNoise", "NoiseModel", "grid_of"]
 
 FloatArray = npt.NDArray[np.float64]
+WORTH_WHILE = 0.005  # of a variance: rounding whose law is simulated
 NOISE_ALONE = 1 / 6  # of a squared step: the variance of a coin where noise alone is rounded
 
 
@@ -62,6 +64,10 @@ class JointNoise(ABC):
     def total_variance(self) -> float | None:
         """The variances of all answers together, where a closed form is known."""
         return None
+
+    def expected_variance(self) -> FloatArray:
+        """At least that of every answer, by a rule that holds for tables of any size."""
+        return self.cell_variance()
 
     @abstractmethod
     def inside(self, weights: FloatArray) -> FloatArray:
@@ -222,6 +228,13 @@ class NoiseModel(JointNoise):
 
     def cell_variance(self) -> FloatArray:
         """The variance of every answer, in their shape."""
+        small = self.small
+        if small is None:
+            return self.expected_variance()
+        return self.space.diagonal() * self.each + small.plan.cell_variance_from(self._coins)
+
+    def expected_variance(self) -> FloatArray:
+        """At least that of every answer: closed forms, with 1/6 or less for every coin."""
         out = self.space.diagonal()
         out *= self.each
         if self.digits is not None:
@@ -237,6 +250,43 @@ class NoiseModel(JointNoise):
             total += CellKinds(self.digits).rounding()
         return total
 
+    @cached_property
+    def small(self) -> SmallTable | None:
+        """The table with its coins one by one, where it is small and digits are of noise alone."""
+        plan, law = self.digits, self.law
+        if (
+            not isinstance(plan, DigitPlan)
+            or isinstance(law, DeclaredNoise)
+            or self.denominators is not None
+            or self.unit != 1.0
+            or self.space.size > MOST_CELLS
+            or plan.coin > NOISE_ALONE
+            or not plan.held.margins
+            or not plan.needed
+        ):
+            return None
+        return SmallTable(law, plan)
+
+    @cached_property
+    def _coins(self) -> FloatArray:
+        """The variance of every coin that is thrown, at most."""
+        if self.digits is None or self.small is None:
+            return np.zeros(0)
+        bound = self.digits.coefficients(np.zeros(self.space.shape))[1]
+        return np.minimum(bound, self.small.coin_variance)
+
+    def law_of(self, weights: npt.ArrayLike) -> SumLaw:
+        """The law of the error of Σ wᵢ·answerᵢ; simulated where digits of a small table matter."""
+        w = np.asarray(weights, np.float64)
+        law = super().law_of(w)
+        inside = self.inside(w)
+        if self.small is None or self._fixed(w, inside):
+            return law
+        coefficients, coin = self.coins(w)
+        if float(coefficients**2 @ coin) < WORTH_WHILE * self.variance(w):
+            return law
+        return Least((self.small.law_of(inside, coefficients), law))
+
     def inside(self, weights: FloatArray) -> FloatArray:
         """Π_N w."""
         inside = self.space.project(weights)
@@ -246,7 +296,8 @@ class NoiseModel(JointNoise):
         """What each coin of the rounding adds, and a bound on its variance."""
         if self.digits is None:
             return np.zeros(0), np.zeros(0)
-        return self.digits.coefficients(weights)
+        coefficients, bound = self.digits.coefficients(weights)
+        return coefficients, bound if self.small is None else self._coins
 
     def parts(self, inside: FloatArray) -> tuple[Part, ...]:
         """One law for all cells, or one for every denominator."""

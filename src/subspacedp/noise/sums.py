@@ -28,7 +28,7 @@ import numpy.typing as npt
 from subspacedp.noise.laws import DiscreteLaplace, KnownLaw
 from subspacedp.noise.transforms import characteristic, envelope, log_moment
 
-__all__ = ["OnlyVariance", "Part", "Rounding", "SumLaw", "WeightedSum", "part"]
+__all__ = ["Least", "OnlyVariance", "Part", "Rounding", "SumLaw", "WeightedSum", "part"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -134,6 +134,26 @@ class OnlyVariance:
     def margin_of_error(self, alpha: float) -> float:
         """√(Var/α)."""
         return math.sqrt(self.variance / alpha)
+
+
+@dataclass(frozen=True)
+class Least:
+    """The least of several valid bounds; the first names the method."""
+
+    bounds: Sequence[SumLaw]
+
+    @property
+    def method(self) -> str:
+        """That of the first bound."""
+        return self.bounds[0].method
+
+    def tail(self, distance: float) -> float:
+        """At least P(|S| ≥ distance)."""
+        return min(bound.tail(distance) for bound in self.bounds)
+
+    def margin_of_error(self, alpha: float) -> float:
+        """A q with P(|S| > q) ≤ alpha."""
+        return min(bound.margin_of_error(alpha) for bound in self.bounds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -337,8 +357,9 @@ class WeightedSum:
         last = UNIFORMS / (delta * unit) * (4 / small) ** (1 / UNIFORMS)
         last = min(MOST_FREQUENCIES, math.ceil(last / STRETCH) * STRETCH)
         rest = self._rest(last * unit, delta)
-        for start in range(first, last, STRETCH):
-            bound = self._bound(start * unit, (start + STRETCH) * unit)
+        starts = np.arange(first, last, STRETCH)
+        bounds = self._bounds(starts * unit, (starts + STRETCH) * unit)
+        for start, bound in zip(starts.tolist(), bounds.tolist(), strict=True):
             if bound <= small / 32:  # Σ 1/k over all stretches is below 16
                 rest += bound * STRETCH / start
                 blocks.append(np.zeros(STRETCH))
@@ -354,29 +375,28 @@ class WeightedSum:
 
     def _rest(self, theta: float, delta: float) -> float:
         """Σ over the frequencies beyond θ of 2|φ|/(πk), octave by octave: each has Σ 1/k ≤ 1."""
-        total = 0.0
-        for octave in range(60):
-            t = theta * 2.0**octave
-            smear = min(1.0, (UNIFORMS / (t * delta)) ** UNIFORMS)
-            total += smear * self._bound(t, 2 * t)
-            if smear < 1e-14:
-                break
-        return total
+        t = np.asarray(theta * 2.0 ** np.arange(60), np.float64)
+        smear = np.minimum(1.0, (UNIFORMS / (t * delta)) ** UNIFORMS)
+        kept = int(np.argmax(smear < 1e-14)) + 1 if smear[-1] < 1e-14 else smear.size
+        return float(smear[:kept] @ self._bounds(t[:kept], 2 * t[:kept]))
 
-    def _bound(self, low: float, high: float) -> float:
-        """A bound on |φ(θ)| for low ≤ θ ≤ high, by each weight's distance from its lattice."""
-        log = 0.0
+    def _bounds(self, lows: FloatArray, highs: FloatArray) -> FloatArray:
+        """Bounds on |φ(θ)| for low ≤ θ ≤ high, by each weight's distance from its lattice."""
+        logs = np.zeros(lows.size)
         for p in self.parts:
-            first, last = p.weights * (low / (2 * np.pi)), p.weights * (high / (2 * np.pi))
-            turn = np.floor(first)
-            between = np.floor(last) == turn
-            near = np.minimum(first - turn, turn + 1 - last)[between]
-            with np.errstate(divide="ignore", under="ignore"):
-                factors = np.log(envelope(p.law, 2 * np.pi * np.minimum(near, 0.5)))
-            log += float(p.counts[between] @ factors)
-            if log < -700:
-                return 0.0
-        return math.exp(min(log, 0.0))
+            rows = max(1, 2**19 // max(1, p.weights.size))
+            for at in range(0, lows.size, rows):
+                own = slice(at, at + rows)
+                first = np.multiply.outer(lows[own] / (2 * np.pi), p.weights)
+                last = np.multiply.outer(highs[own] / (2 * np.pi), p.weights)
+                turn = np.floor(first)
+                near = np.minimum(np.minimum(first - turn, turn + 1 - last), 0.5)
+                between = np.floor(last) == turn
+                with np.errstate(divide="ignore", under="ignore"):
+                    factors = np.log(envelope(p.law, 2 * np.pi * np.maximum(near, 0.0)))
+                # A factor of 0 has the logarithm −∞; a multiple of 2π inside allows only 1.
+                logs[own] += np.where(between, np.maximum(factors, -1e4), 0.0) @ p.counts
+        return np.where(logs < -700, 0.0, np.exp(np.clip(logs, -700, 0.0)))
 
     def _characteristic(
         self, theta: FloatArray, lattice: tuple[float, int] | None = None

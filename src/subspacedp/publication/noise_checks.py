@@ -91,7 +91,6 @@ def workload_problems(specification: Specification, name: str) -> Iterator[Probl
                 ("axes", axis), f"may not have the name `{COLUMN}`, a column of releases of margins"
             )
     yield from _margins(table, at("publish", "margins"))
-    yield from _held(table, at("hold"))
 
 
 def _margins(table: TableSpecification, at: Place) -> Iterator[Problem]:
@@ -105,19 +104,6 @@ def _margins(table: TableSpecification, at: Place) -> Iterator[Problem]:
             yield Problem((*at, i), f"is the same margin as item {first + 1}")
     if all(any(_determines(table, held, m) for held in table.hold) for m in table.margins):
         yield Problem(at, "is fixed entirely by what is held, so that nothing is left to protect")
-
-
-def _held(table: TableSpecification, at: Place) -> Iterator[Problem]:
-    """What is held without the cells must follow from the margins that are published."""
-    if any(name not in _axis_of(table) for m in (*table.margins, *table.hold) for name in m):
-        return  # is told of the margin itself
-    for i, held in enumerate(table.hold):
-        if not any(_determines(table, margin, held) for margin in table.margins):
-            yield Problem(
-                (*at, i),
-                "does not follow from any of the published margins; publish it or a finer one, "
-                "or do not hold it",
-            )
 
 
 def _determines(table: TableSpecification, fine: Sequence[str], coarse: Sequence[str]) -> bool:

@@ -138,6 +138,17 @@ class Asked:
         fresh = any(frozenset(names) not in known for names in self.margins)
         return self.sum is None and fresh and not self.margins_alone
 
+    def check_files(self, domain: Domain) -> None:
+        """Refuse held margins for which no file can be written: without cells nothing has them."""
+        published = [domain.margin(*names) for names in self.margins]
+        for names in self.held_margins:
+            if not any(margin.determines(domain.margin(*names)) for margin in published):
+                raise ReleaseError(
+                    f"The table `{self.table.name}` holds {' × '.join(names) or 'the total'}, "
+                    "which does not follow from any of the published margins; publish it or a "
+                    "finer one, or do not hold it."
+                )
+
     def check_size(self, domain: Domain) -> None:
         """Refuse what is too large to publish."""
         if not self.margins_alone:

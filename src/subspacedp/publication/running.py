@@ -166,6 +166,7 @@ def run(
             comparison = None
             if job.compare is not None:
                 comparison = held.enter_context(hold_place(job.compare))
+            _check_seeded(job, place)
             go_on = _publish if place.drawn is None else _finish
             return go_on(job, place, comparison)
 
@@ -265,6 +266,17 @@ def _begun(
     place.entry = paid.number
     job.tell(f"going on with what entry {paid.number} has paid for")
     return plan, paid
+
+
+def _check_seeded(job: _Job, place: HeldPlace) -> None:
+    """Noise of a chosen seed and noise for publication never finish each other's releases."""
+    plan = place.plan()
+    if plan is None:
+        return
+    if plan.seeded:
+        place.clear()  # the same seed gives it again
+    elif job.seed is not None:
+        raise _other_begun(place, "with noise that nobody chose")
 
 
 def _pay(
@@ -430,6 +442,7 @@ def _read_data(job: _Job) -> _Data:
             domain = public_domain(one.table, labels)
             if domain is None:
                 raise InvariantError(f"The labels of table `{one.table.name}` are not known.")
+            one.check_files(domain)
             if one.name not in mechanisms:
                 mechanisms[one.name] = one.mechanism(domain)
                 check_publication_memory([one], {one.name: mechanisms[one.name].design})

@@ -59,9 +59,12 @@ class Plan:
         The account that pays; None where there is none.
     contexts, release_ids
         Of every release by name, in order.
+    seeded
+        Whether the noise is from a chosen seed, and not for publication.
     """
 
     account: str | None
+    seeded: bool
     contexts: Mapping[str, str]
     release_ids: Mapping[str, str]
 
@@ -72,6 +75,7 @@ class Plan:
         """A plan with new ids, or those that belong to a seed."""
         return cls(
             account=account,
+            seeded=seed is not None,
             contexts={name: context.hex() for name, context in contexts.items()},
             release_ids={
                 name: os.urandom(16).hex()
@@ -123,6 +127,7 @@ class HeldPlace:
                 raise ValueError("another format")
             return Plan(
                 account=data["account"],
+                seeded=bool(data["seeded"]),
                 contexts=dict(data["contexts"]),
                 release_ids=dict(data["release_ids"]),
             )
@@ -134,9 +139,14 @@ class HeldPlace:
 
     def begin(self, plan: Plan) -> None:
         """Put a plan on disk, with the names that lead to it."""
-        data = {"format": FORMAT, "account": plan.account, "contexts": dict(plan.contexts)}
-        text = json.dumps({**data, "release_ids": dict(plan.release_ids)}, indent=1)
-        write_durably(self.folder / PLAN, text.encode())
+        data = {
+            "format": FORMAT,
+            "account": plan.account,
+            "seeded": plan.seeded,
+            "contexts": dict(plan.contexts),
+            "release_ids": dict(plan.release_ids),
+        }
+        write_durably(self.folder / PLAN, json.dumps(data, indent=1).encode())
         for path in (self.folder, *self.made):
             sync_folder(path.parent)
 

@@ -197,7 +197,7 @@ class Design:
 
     def expected_error(self) -> ExpectedError:
         """The mean squared error in total and cell by cell; no data needed."""
-        per_cell = self.noise.cell_variance()
+        per_cell = self.noise.expected_variance()
         return ExpectedError(total=float(per_cell.sum()), per_cell=per_cell)
 
     @cached_property

@@ -43,7 +43,6 @@ def write_durably(path: Path, content: bytes) -> None:
     scratch = path.with_name(f"{path.name}.writing")
     handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(handle, "wb") as file:
-        os.fchmod(handle, 0o600)
         file.write(content)
         file.flush()
         os.fsync(handle)

@@ -145,7 +145,11 @@ class Accuracy:
         return max((self.figures.law(law).margin_of_error(alpha) for law in laws), default=0.0)
 
     def methods(self) -> set[str]:
-        """How the margins of error are found: exact, smeared, conservative, Chebyshev, fixed."""
+        """How margins are found: exact, smeared, simulated, conservative, Chebyshev, fixed.
+
+        Simulated ones have quantiles from draws with a public key, with room for what such draws
+        may get wrong but for a probability of 10⁻¹².
+        """
         loose = self._stderr > 0
         found = {self.figures.law(int(k)).method for k in np.unique(self._classes()[loose])}
         return found | ({"fixed"} if not np.all(loose) else set())

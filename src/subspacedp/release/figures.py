@@ -159,11 +159,18 @@ class GroupTotals(MarginFigures):
         digits = self.noise.digits
         if digits is not None and self.margin == self.profiles.space.domain.cells:
             return self.noise.cell_variance()
+        if self.noise.small is not None:
+            return self._apart.variance()
         squared = self.profiles.squared()
         out = squared * self.noise.each
         if isinstance(digits, DigitPlan):
             out += np.where(squared > 0, self._coins * (digits.coin / digits.step**2), 0.0)
         return out
+
+    @cached_property
+    def _apart(self) -> EachApart:
+        """Where noise is small, coins differ by their place in a group, and so do laws."""
+        return groups_apart(self.noise, self.margin)
 
     @cached_property
     def _coins(self) -> Int64Array:
@@ -174,6 +181,8 @@ class GroupTotals(MarginFigures):
 
     def classes(self) -> Int64Array:
         """Equal sizes of all containing groups, and equally many coins."""
+        if self.noise.small is not None:
+            return self._apart.classes()
         return np.asarray(self.profiles.classes() * self._most_coins + self._coins)
 
     def kinds(self) -> Iterator[Kinds]:
@@ -203,6 +212,8 @@ class GroupTotals(MarginFigures):
 
     def law(self, number: int) -> SumLaw:
         """From the values of Π_N 1_G and how often each occurs."""
+        if self.noise.small is not None:
+            return self._apart.law(int(number))
         kind, coins = divmod(int(number), self._most_coins)
         weights, counts = self.profiles.profile(kind)
         parts = self.noise.counted(weights, counts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from subspacedp.release.questions import checked_weights
 __all__ = ["Ratio", "ratio_of"]
 
 FloatArray = npt.NDArray[np.float64]
+
+CLOSE = 1e-5  # of a margin: how near an end has to be
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -61,31 +64,42 @@ class Ratio:
             return self.value - half, self.value + half
         if method != "exact":
             raise ReleaseError(f"`method` must be 'exact' or 'normal'; got {method!r}.")
-        below = self.noise.law_of(self.denominator_weights).margin_of_error(alpha)
-        if below >= abs(self.denominator):
+        if self._may_vanish(alpha):
             return -math.inf, math.inf
-        return self._end(alpha, -1), self._end(alpha, +1)
+        kappa = self._kappa(self.value, alpha)
+        return self._end(alpha, kappa, -1), self._end(alpha, kappa, +1)
 
-    def _end(self, alpha: float, side: int) -> float:
+    def _may_vanish(self, alpha: float) -> bool:
+        """Whether a denominator of 0 is compatible; by Chebyshev's inequality if that decides."""
+        size = abs(self.denominator)
+        if size > 0 and self._covariance[2] <= 0.9 * alpha * size**2:
+            return False
+        return self.noise.law_of(self.denominator_weights).margin_of_error(alpha) >= size
+
+    def _end(self, alpha: float, kappa: float, side: int) -> float:
         """The last r on one side that is compatible: where |n − r·d| meets its margin of error.
 
         The margin is a slowly varying multiple κ of the standard error, and for a fixed κ the end
-        solves a quadratic equation, so a few rounds settle it; then a step outward until the end
-        is certainly incompatible.
+        solves a quadratic equation: with κ as it is at the value first, then with κ as it is at
+        that end. From there a step outward until the end is certainly incompatible.
         """
-        r, slope = self.value, abs(self.denominator)
-        for _ in range(4):
-            kappa = self._margin(r, alpha) / max(self._spread(r), 1e-300)
-            r = self._root(kappa, side)
-            if not math.isfinite(r):
-                return side * math.inf
+        r = self._root(kappa, side)
+        if not math.isfinite(r):
+            return side * math.inf
+        r = self._root(self._kappa(r, alpha) * (1 + CLOSE), side)
+        if not math.isfinite(r):
+            return side * math.inf
         width = max(abs(r - self.value), 1e-12 * abs(self.value), 1e-300)
         for _ in range(60):
             if abs(self.numerator - r * self.denominator) > self._margin(r, alpha):
                 return r
             r += side * 2e-3 * width
             width *= 1.5
-        return side * math.inf if slope else math.nan
+        return side * math.inf
+
+    def _kappa(self, r: float, alpha: float) -> float:
+        """The margin of error of numerator − r·denominator, in standard errors."""
+        return self._margin(r, alpha) / max(self._spread(r), 1e-300)
 
     def _root(self, kappa: float, side: int) -> float:
         """The end of {r : (n − r·d)² ≤ κ²·Var(n − r·d)}."""
@@ -98,7 +112,7 @@ class Ratio:
             return math.inf
         return (b + side * math.sqrt(max(b * b - a * c, 0.0))) / a
 
-    @property
+    @cached_property
     def _covariance(self) -> tuple[float, float, float]:
         found = self.noise.covariance(np.stack([self.numerator_weights, self.denominator_weights]))
         return float(found[0, 0]), float(found[0, 1]), float(found[1, 1])

@@ -174,6 +174,21 @@ class DigitPlan:
         thrown = self._entry_variance > 0
         return self._corners(weights)[thrown] / self.step, self._entry_variance[thrown]
 
+    def thrown_entries(self, lifted: FloatArray) -> FloatArray:
+        """What the coins round where the lifted residual is this table: cumulative entries."""
+        out = self._from_domain(np.asarray(lifted, np.float64))
+        for a in range(out.ndim):
+            out = np.cumsum(out, axis=a)
+        return np.asarray(out[self._entry_variance > 0] * self.step)
+
+    def cell_variance_from(self, coins: FloatArray) -> FloatArray:
+        """The variance of every cell from that of every coin that is thrown, in their order."""
+        out = np.zeros(self.shape)
+        out[self._entry_variance > 0] = coins
+        for a in range(out.ndim):
+            out = out + _shifted(out, a)
+        return np.asarray(self._to_domain(out) / self.step**2)
+
     def _corners(self, weights: npt.NDArray[Any]) -> FloatArray:
         """The weights of the cumulative entries in a weighted sum of cells."""
         w = self._from_domain(np.asarray(weights, np.float64))

@@ -132,7 +132,9 @@ def test_the_oracle_is_the_semidefinite_optimum():
     V = frame.T @ A
     X = cp.Variable((V.shape[0], V.shape[0]), PSD=True)
     bounds = [cp.quad_form(v, X) <= 1 for v in V.T]
-    value = cp.Problem(cp.Minimize(cp.tr_inv(X)), bounds).solve(solver="SCS", eps=1e-7, max_iters=50000)
+    value = cp.Problem(cp.Minimize(cp.tr_inv(X)), bounds).solve(
+        solver="SCS", eps=1e-7, max_iters=50000
+    )
     trace, bound = oracle.explicit_optimum(query, [], ADD, 1e-4)
     assert n == 8
     assert bound <= value * (1 + 1e-4)

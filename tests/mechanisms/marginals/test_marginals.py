@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests import margin_oracle as oracle
 from tests.mechanisms.contract import check_unbiased
-from tests.statistical import mean_p, proportion_bounds, ALPHA
+from tests.statistical import ALPHA, mean_p, proportion_bounds
 
 import subspacedp as sdp
 from subspacedp.errors import BudgetError, DomainError, ReleaseError
@@ -58,7 +58,9 @@ def table_of(domain, seed=0, high=40):
 def matrices(mechanism):
     """The answers by cells, and the held totals by cells."""
     design = mechanism.design
-    margins = design.query.margins if isinstance(design.query, sdp.Margins) else [design.domain.cells]
+    margins = (
+        design.query.margins if isinstance(design.query, sdp.Margins) else [design.domain.cells]
+    )
     A = oracle.matrix(design.domain, margins)
     held = design.held.margins
     C = oracle.matrix(design.domain, held) if held else np.zeros((0, design.domain.size))
@@ -134,7 +136,9 @@ def test_margins_that_follow_have_the_variances_of_their_weights(case, kind):
         for i in range(found.size):
             one = np.zeros(margin.shape)
             one.reshape(-1)[i] = 1
-            wanted = 0.0 if margin.empty.reshape(-1)[i] else noise.variance(query.indicator(margin, one))
+            wanted = (
+                0.0 if margin.empty.reshape(-1)[i] else noise.variance(query.indicator(margin, one))
+            )
             assert found.reshape(-1)[i] == pytest.approx(wanted, rel=1e-7, abs=1e-8)
 
 
@@ -200,7 +204,9 @@ def test_releases_agree_are_unbiased_and_covered(case, kind, decimals):
 def test_a_variance_a_fifth_too_large_or_small_is_rejected(kind):
     """The same releases tell a wrong statement: the sums of squares of many answers."""
     mechanism = made(CASES["three levels"], kind)
-    errors = released(mechanism, table_of(THREE), 700) - mechanism.design.query.answers(table_of(THREE))
+    errors = released(mechanism, table_of(THREE), 700) - mechanism.design.query.answers(
+        table_of(THREE)
+    )
     variance = mechanism.expected_error().per_cell
     loose = variance > 0
     squares = (errors[:, loose] ** 2 / variance[loose]).mean(axis=1)
@@ -238,7 +244,9 @@ def rebuilt(mechanism, tables):
     for table in tables:
         answers = mechanism._answers(table)
         exact = mechanism.design.held.sums(answers)
-        out.append(np.asarray(mechanism.reconstruct(noisy.copy(), exact, Keystream(bytes(32)))).ravel())
+        out.append(
+            np.asarray(mechanism.reconstruct(noisy.copy(), exact, Keystream(bytes(32)))).ravel()
+        )
     return out
 
 
@@ -292,9 +300,15 @@ def test_cells_are_s_too(kind, decimals):
         first, *others = rebuilt(mechanism, [table_of(THREE, s) for s in range(3)])
         for w in orthogonal_questions(mechanism):
             assert max(abs(w @ (other - first)) for other in others) < 1e-9
-    errors = np.stack(
-        [np.asarray(mechanism.release(table, seed=s).values, float).ravel() for s in range(RUNS)]
-    ) - table.counts.ravel()
+    errors = (
+        np.stack(
+            [
+                np.asarray(mechanism.release(table, seed=s).values, float).ravel()
+                for s in range(RUNS)
+            ]
+        )
+        - table.counts.ravel()
+    )
     check_unbiased(errors, np.eye(THREE.size), mechanism)
     half = np.asarray(mechanism.accuracy().margin_of_error(0.95)).ravel()
     for h in (np.abs(errors) <= half + 1e-9).sum(axis=0):
@@ -331,7 +345,7 @@ def test_the_law_of_the_release_has_the_stated_kind_of_privacy(case, relation):
         if kind == "tables" and case is TWO_TREES:
             continue
         mechanism = made(case, kind, neighbours=relation)
-        limit = mechanism.design.budget.gaussian_mu ** 2
+        limit = mechanism.design.budget.gaussian_mu**2
         assert mean_moves(mechanism, mechanism.guarantee.kind) <= limit * (1 + 1e-9)
 
 
@@ -348,7 +362,9 @@ def test_kinds_of_guarantee():
     keep = np.eye(A.shape[1]) - np.linalg.pinv(C) @ C
     for w in [*np.random.default_rng(2).normal(size=(4, len(A))), np.eye(1, len(A))[0]]:
         q = w @ A
-        assert exposed(w).share_exposed == pytest.approx(1 - np.sum((q @ keep) ** 2) / (q @ q), abs=1e-9)
+        assert exposed(w).share_exposed == pytest.approx(
+            1 - np.sum((q @ keep) ** 2) / (q @ q), abs=1e-9
+        )
 
 
 # ---------------------------------------------------------------------------- files
@@ -429,7 +445,9 @@ def test_another_budget_scales_a_design(kind):
             sdp.Margins(domain, margins), held, other, neighbours=KINDS[kind][1],
             mechanism=MarginalsOptions(measured=KINDS[kind][2]),
         )  # fmt: skip
-        assert scaled.expected_error().total == pytest.approx(fresh.expected_error().total, rel=1e-6)
+        assert scaled.expected_error().total == pytest.approx(
+            fresh.expected_error().total, rel=1e-6
+        )
         rebuild_design(json.loads(json.dumps(scaled.design.as_dict())))
     first = made(CASES["two-way"], kind)
     small = () if parameter == "epsilon" and not budget.pure else (1e-28,)  # δ alone buys some
@@ -456,7 +474,9 @@ def test_capped_designs_hold_totals_of_all_records(held, decimals):
     )  # fmt: skip
     A, C = matrices(mechanism)
     project = np.eye(domain.size) - np.linalg.pinv(C) @ C
-    truth = A @ (project @ bounded.counts.ravel() + np.linalg.pinv(C) @ C @ everything.counts.ravel())
+    truth = A @ (
+        project @ bounded.counts.ravel() + np.linalg.pinv(C) @ C @ everything.counts.ravel()
+    )
     found = np.stack(
         [np.asarray(mechanism.release(bounded, everything=everything, seed=s).values, float)
          for s in range(RUNS)]
@@ -499,7 +519,9 @@ def test_tables_of_margins_give_the_same_release_as_the_table():
             ("b", "c"): PLAIN.margin("b", "c").sum(table.counts)[0],
         },
     )
-    assert np.array_equal(mechanism.release(table, seed=9).values, mechanism.release(data, seed=9).values)
+    assert np.array_equal(
+        mechanism.release(table, seed=9).values, mechanism.release(data, seed=9).values
+    )
 
 
 def test_weights_and_objectives_move_the_error():

@@ -53,7 +53,7 @@ def uniform(seed, count=1 << 12):
 
 
 def setting(case, decimals=0, seed=0):
-    """A rounding, a table of whole counts with real noise that keeps what is held, and both sums."""
+    """A rounding, a table of whole counts with real noise that keeps what is held, both sums."""
     domain, margins, held, known = case
     query = sdp.Margins(domain, margins)
     bound = bind(as_held(held), query)
@@ -112,9 +112,7 @@ def test_rounding_each_table_apart_is_caught():
     first, second = rounding.interactions.workload[:2]
     meet = first.meet(second)
     apart = [rounded(rounding, real, exact, uniform(seed)) for seed in (1, 2)]
-    assert not np.array_equal(
-        first.coarsen(apart[0][0], meet), second.coarsen(apart[1][1], meet)
-    )
+    assert not np.array_equal(first.coarsen(apart[0][0], meet), second.coarsen(apart[1][1], meet))
 
 
 @pytest.mark.parametrize("case", [CASES[name] for name in SOME], ids=SOME)

@@ -3,13 +3,13 @@
 import cvxpy as cp
 import numpy as np
 import pytest
+from tests.mechanisms.marginals.test_spending import BOUNDED, CASES, RELATIONS, errors_of
 
 import subspacedp as sdp
 from subspacedp.mechanisms.marginals import fitting
 from subspacedp.mechanisms.marginals.fitting import Goal, best_contrasts, best_tables
 from subspacedp.mechanisms.marginals.shares import GAP, best_shares
 from subspacedp.mechanisms.marginals.spending import spending_of
-from tests.mechanisms.marginals.test_spending import BOUNDED, CASES, RELATIONS, errors_of
 
 
 def problem(seed, size=4, shares=5, rows=3):

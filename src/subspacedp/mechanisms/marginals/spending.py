@@ -176,9 +176,8 @@ class Replacements:
         for regions, common in self._meetings:
             own = shares * self._of_pair(regions)
             apart = 2.0 * float(own[self._levels < common].sum())
-            merged = np.bincount(
-                self._member, np.where(self._levels >= common, own, 0.0), minlength=count
-            )
+            inside = np.where(self._levels >= common, own, 0.0)
+            merged = np.bincount(self._member, inside, minlength=count).astype(np.float64)
             if self.pairs.listable:
                 found = self.pairs.spent(merged)
                 most = max(most, apart + float(found.max()))

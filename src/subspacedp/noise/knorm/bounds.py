@@ -1,4 +1,4 @@
-"""Bounds on the tails of weighted sums of k-norm noise; the least of several is one again.
+"""Bounds on the tails of weighted sums of k-norm noise.
 
 Proofs: docs/proofs/knorm.md.
 """
@@ -6,7 +6,6 @@ Proofs: docs/proofs/knorm.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -14,31 +13,11 @@ import numpy as np
 
 from subspacedp.noise.sums import SumLaw
 
-__all__ = ["Least", "Radial", "Stretched", "Unimodal"]
+__all__ = ["Radial", "Stretched", "Unimodal"]
 
 PIECES = 16_000  # of the law of a radius
 FARTHEST = 1e-18  # of a radius that is not cut into pieces
 POWERS = np.linspace(2.0, 60.0, 233)  # of the moments in a bound
-
-
-@dataclass(frozen=True)
-class Least:
-    """The least of several valid bounds; the first names the method."""
-
-    bounds: Sequence[SumLaw]
-
-    @property
-    def method(self) -> str:
-        """That of the first bound."""
-        return self.bounds[0].method
-
-    def tail(self, distance: float) -> float:
-        """At least P(|S| ≥ distance)."""
-        return min(bound.tail(distance) for bound in self.bounds)
-
-    def margin_of_error(self, alpha: float) -> float:
-        """A q with P(|S| > q) ≤ alpha."""
-        return min(bound.margin_of_error(alpha) for bound in self.bounds)
 
 
 @dataclass(frozen=True)

@@ -123,8 +123,12 @@ class ExponentialSum(WeightedSum):
             out *= np.exp(-np.log1p(np.square(np.multiply.outer(self.apart, theta))).sum(axis=0))
         return out
 
-    def _bound(self, low: float, high: float) -> float:
+    def _bounds(self, lows: FloatArray, highs: FloatArray) -> FloatArray:
         """|1/(1 − iθy)| = 1/√(1 + θ²y²) falls in θ."""
+        return np.array([self._at_most(low) for low in lows.tolist()])
+
+    def _at_most(self, low: float) -> float:
+        """A bound on |φ(θ)| for all θ from low on."""
         logs = np.log1p(np.square(self.slopes * low)).sum(axis=1)
         other = float(np.log1p(np.square(self.apart * low)).sum())
         with np.errstate(under="ignore"):

@@ -1,4 +1,4 @@
-"""The law of a weighted sum Σ aᵢzᵢ of k-norm noise z: exact, or a proven bound on its tails.
+"""The law of a weighted sum Σ aᵢzᵢ of k-norm noise z: exact, simulated, or a proven bound.
 
 Proofs: docs/proofs/knorm.md.
 """
@@ -21,12 +21,14 @@ from subspacedp.noise.bodies import (
     Polytope,
     SkewCross,
 )
-from subspacedp.noise.knorm.bounds import Least, Radial, Stretched, Unimodal
+from subspacedp.noise.knorm.bounds import Radial, Stretched, Unimodal
 from subspacedp.noise.knorm.exponentials import exponential_sum
 from subspacedp.noise.knorm.law import KNormLaw
+from subspacedp.noise.knorm.simulation import continuous_noise, whole_noise
 from subspacedp.noise.knorm.totals import conditioned
 from subspacedp.noise.laws import DiscreteLaplace
-from subspacedp.noise.sums import OnlyVariance, Part, SumLaw, part
+from subspacedp.noise.simulated import Simulated
+from subspacedp.noise.sums import Least, OnlyVariance, Part, SumLaw, part
 
 __all__ = ["independent_parts", "weighted_sum"]
 
@@ -39,13 +41,16 @@ def weighted_sum(law: KNormLaw, weights: FloatArray, variance: float) -> SumLaw:
     """Σ aᵢzᵢ for dependent entries, its variance known.
 
     The noise is at most e^(2·rate·c) times as likely as continuous noise that is rounded, c the
-    norm of half a cell; and noise on groups of counts is independent noise under a condition. The
-    least of these bounds and Chebyshev's is taken.
+    norm of half a cell; and noise on groups of counts is independent noise under a condition, or
+    is simulated. The least of these bounds and Chebyshev's is taken.
     """
     body = law.body
     bounds: list[SumLaw] = [_rounded(law, weights), OnlyVariance(variance)]
     if isinstance(body, Exchanges | Deviations):
         bounds = [conditioned(body, law.rate, weights), *bounds]
+        drawn = None if bounds[0].method == "exact" else whole_noise(body, law.rate)
+        if drawn is not None:
+            bounds = [Simulated.of(drawn @ weights), *bounds]
     return Least(tuple(bounds))
 
 
@@ -72,7 +77,11 @@ def _rounded(law: KNormLaw, weights: FloatArray) -> Stretched:
 @singledispatch
 def _smooth(body: Body, rate: float, weights: FloatArray) -> SumLaw:
     """Σ aᵢxᵢ for x with density ∝ exp(−rate·‖x‖), which is log-concave, as are its marginals."""
-    return _unimodal(body, rate, float(weights @ body.second_moment @ weights))
+    bound = _unimodal(body, rate, float(weights @ body.second_moment @ weights))
+    drawn = continuous_noise(body)
+    if drawn is None:
+        return bound
+    return Least((Simulated.of(drawn @ weights * (NEAR / rate)), bound))
 
 
 def _unimodal(body: Body, rate: float, squared: float) -> Unimodal:
