@@ -61,7 +61,7 @@ class LevelDigits(DigitPlan):
     2. Given z, E[R] = 10**decimals · z up to the rounding error of float64.
     3. `variance` bounds the rounding part of a variance from above: `coin` of a squared step for
        every coin. 1/6 is enough for a correction that is made of noise alone whose characteristic
-       function is never negative, 1/4 for any (docs/proofs/hierarchies.md).
+       function is never negative, 1/4 for any (docs/proofs/marginals.md).
     """
 
     place: int
