@@ -100,6 +100,16 @@ class Options(ABC):
     def fit(self, problem: Problem) -> Mechanism:
         """The mechanism for a problem: scales, shares, bodies are chosen here; no data."""
 
+    @classmethod
+    def quick_for(cls, query: Query) -> bool:
+        """Whether fitting takes seconds at most, so that "auto" looks at it."""
+        return not cls.mechanism.for_workloads
+
+    def importance_of(self, query: Query) -> npt.NDArray[np.float64] | None:
+        """What the squared error of every answer counts for; None for one each."""
+        del query
+        return None
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Mechanism(ABC):
@@ -121,6 +131,7 @@ class Mechanism(ABC):
     proofs: ClassVar[tuple[str, ...]] = ()
     keys_in_files: ClassVar[tuple[str, ...]] = ()  # what it states beside the problem
     for_workloads: ClassVar[bool] = False  # whether it answers several margins at once
+    with_digits: ClassVar[bool] = False  # whether it may publish digits that add up
 
     # ------------------------------------------------------------------ what is asked
 

@@ -24,9 +24,15 @@ from subspacedp.ellipsoids.pairs import longest_pairs
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.mechanisms.extended import Extended
-from subspacedp.mechanisms.optimal import correlated_words, inside, with_free, with_rows
+from subspacedp.mechanisms.optimal import (
+    correlated_words,
+    inside,
+    quick_basis,
+    with_free,
+    with_rows,
+)
 from subspacedp.problem import Problem
-from subspacedp.tables import Neighbours
+from subspacedp.tables import Neighbours, Query
 
 __all__ = [
     "SPLITS",
@@ -176,6 +182,11 @@ class CorrelatedOptions(Options):
     split: str = "equal"
 
     mechanism: ClassVar[type[Mechanism]] = Correlated
+
+    @classmethod
+    def quick_for(cls, query: Query) -> bool:
+        """As for the best noise."""
+        return quick_basis(query)
 
     def fit(self, problem: Problem) -> Correlated:
         """The basis of the paper's blocks."""

@@ -52,13 +52,14 @@ from subspacedp.problem import Problem
 from subspacedp.stated import stated_fraction
 from subspacedp.subspace import BasisStrategy, Digits
 from subspacedp.subspace.groups import HeldGroups
-from subspacedp.tables import Cells, Sensitivity
+from subspacedp.tables import Cells, Query, Sensitivity
 
 __all__ = ["KNorm", "KNormOptions"]
 
 OWN = Fraction(1, 10**6)  # by which rounding may widen the sensitivity body itself
 TOO_LITTLE = "The body of the noise does not hold what one record changes: too little noise."
 TOO_SMALL = "The budget is too small for this mechanism's grid; use the projected mechanism."
+QUICK_ANSWERS, QUICK_COLUMNS, QUICK_CELLS = 32, 64, 16
 FREE = 1e-3  # of the others' size: noise in a direction that no replacement can change
 
 
@@ -78,6 +79,7 @@ class KNorm(Extended):
     fit: Fit | None = None  # the body of the noise; None while it is still to be chosen
 
     name: ClassVar[str] = "knorm"
+    with_digits: ClassVar[bool] = True
     proofs: ClassVar[tuple[str, ...]] = ("knorm.md", "guarantees.md")
     keys_in_files: ClassVar[tuple[str, ...]] = ("basis", "body")
 
@@ -527,6 +529,15 @@ class KNormOptions(Options):
     exact: bool = False
 
     mechanism: ClassVar[type[Mechanism]] = KNorm
+
+    @classmethod
+    def quick_for(cls, query: Query) -> bool:
+        """A body around what records do is fitted in about a second for small queries."""
+        answers, columns = (
+            (QUICK_CELLS, QUICK_CELLS) if isinstance(query, Cells) else (QUICK_ANSWERS, QUICK_COLUMNS)
+        )
+        kinds = query.record_kinds
+        return kinds is not None and query.size <= answers and kinds <= columns
 
     def fit(self, problem: Problem) -> KNorm:
         """Of what can be drawn exactly, that of least expected error."""

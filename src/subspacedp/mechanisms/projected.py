@@ -34,6 +34,7 @@ class Projected(Mechanism):
     """
 
     name: ClassVar[str] = "projected"
+    with_digits: ClassVar[bool] = True
     proofs: ClassVar[tuple[str, ...]] = (
         "projected-laplace.md",
         "projected-gaussian.md",

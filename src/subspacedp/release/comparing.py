@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError, SubspaceDPError
-from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise.knorm import KNormLaw
+
+if TYPE_CHECKING:
+    from subspacedp.release.design import Design
 
 __all__ = ["Compared", "Comparison", "choose"]
 
@@ -25,24 +28,24 @@ class Compared:
     """One mechanism: its total squared error, or one sentence that says why it does not apply."""
 
     name: str
-    mechanism: Mechanism | None
+    design: Design | None
     refusal: SubspaceDPError | None = None
     importance: npt.NDArray[np.float64] | None = None
 
     @property
     def error(self) -> float | None:
         """The expected total squared error, by importance if that is given."""
-        if self.mechanism is None:
+        if self.design is None:
             return None
         if self.importance is None:
-            return self.mechanism.design.total_error()
-        return float(self.mechanism.expected_error().per_cell.reshape(-1) @ self.importance)
+            return self.design.mechanism.total_error()
+        return float(self.design.expected_error().per_cell.reshape(-1) @ self.importance)
 
     def width(self) -> float:
         """The root of the mean squared 95 % margin of error of a few answers, by importance."""
-        if self.mechanism is None:
+        if self.design is None:
             return math.inf
-        query = self.mechanism.design.query
+        query = self.design.mechanism.query
         weights = np.ones(query.size) if self.importance is None else self.importance
         counted = np.flatnonzero(weights)
         few = np.linspace(0, counted.size - 1, min(LOOKED_AT, counted.size)).astype(np.int64)
@@ -50,7 +53,7 @@ class Compared:
         rows = np.zeros((places.size, query.size))
         rows[np.arange(places.size), places] = 1.0
         margins = np.asarray(
-            self.mechanism.accuracy(rows.reshape(-1, *query.shape)).margin_of_error()
+            self.design.accuracy(rows.reshape(-1, *query.shape)).margin_of_error()
         )
         return math.sqrt(float(weights[places] @ margins**2) / float(weights[places].sum()))
 
@@ -60,16 +63,16 @@ class Comparison:
     """Mechanisms for one question, the plainest first."""
 
     entries: Sequence[Compared]
-    chosen: Mechanism
+    chosen: Design
 
     @property
     def bound(self) -> float | None:
         """The largest lower bound on the error of Gaussian noise that any of them proves."""
         found = []
         for entry in self.entries:
-            if entry.mechanism is not None and not entry.mechanism.design.budget.pure:
+            if entry.design is not None and not entry.design.mechanism.budget.pure:
                 try:
-                    found.append(entry.mechanism.optimality())
+                    found.append(entry.design.optimality())
                 except ReleaseError:
                     continue
         weighted = any(entry.importance is not None for entry in self.entries)
@@ -94,7 +97,7 @@ def choose(entries: Sequence[Compared], left_out: Sequence[str] = ()) -> Compari
     K-norm noise is taken only where its intervals are no wider than those of the others: its law
     is known less sharply, and heavier tails can make up for a smaller variance.
     """
-    made = {e.name: e.mechanism for e in entries if e.mechanism is not None}
+    made = {e.name: e.design for e in entries if e.design is not None}
     if not made:
         raise next(e.refusal for e in entries if e.refusal is not None)
     errors = {e.name: e.error for e in entries if e.error is not None}
@@ -109,7 +112,7 @@ def choose(entries: Sequence[Compared], left_out: Sequence[str] = ()) -> Compari
         why += f" (the others: {others}); {wide} has the least, and wider 95 % intervals"
     elif others:
         why += f", the least (the others: {others})"
-    left = [entry.name for entry in entries if entry.mechanism is None]
+    left = [entry.name for entry in entries if entry.design is None]
     if left:
         why += f"; not applicable: {', '.join(left)}"
     if left_out:

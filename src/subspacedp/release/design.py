@@ -1,310 +1,329 @@
-"""Everything public about a release, known before any data are touched."""
+"""`design()`: from what is wanted to a mechanism that can release, every argument checked."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import asdict, dataclass
-from fractions import Fraction
-from functools import cached_property, partial
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.balls import ball, round_up
-from subspacedp.errors import BudgetError, ReleaseError
-from subspacedp.invariants import HeldMargins, HeldMatrix
-from subspacedp.noise import (
-    BasisNoise,
-    DeclaredNoise,
-    DiscreteLaplace,
-    JointNoise,
-    KnownLaw,
-    NoiseModel,
-    RoundedGaussian,
-)
-from subspacedp.privacy import Budget, Guarantee, PureDP, kind_of
-from subspacedp.privacy.numbers import exact_decimal
-from subspacedp.release.estimates import Accuracy
-from subspacedp.release.optimality import DualWeights, Optimality, optimality
-from subspacedp.release.strategy import Strategy
-from subspacedp.subspace import (
-    BasisStrategy,
-    Digits,
-    MarginNullSpace,
-    MarginStrategy,
-    NullSpace,
-    digits_of,
-    space_of,
-)
-from subspacedp.tables import Axis, Cells, Domain, LocalEntries, Neighbours, Query, Sensitivity
+from subspacedp.errors import BudgetError, InvariantError, ReleaseError, SubspaceDPError
+from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, as_held, bind
+from subspacedp.mechanisms.base import ExpectedError, Mechanism, Options
+from subspacedp.mechanisms.estimates import Accuracy
+from subspacedp.mechanisms.optimality import Optimality
+from subspacedp.mechanisms.registry import OPTIONS
+from subspacedp.noise import ReleaseKeys
+from subspacedp.privacy import Budget, Guarantee
+from subspacedp.problem import MAX_DECIMALS, Problem
+from subspacedp.release.comparing import Compared, Comparison, choose
+from subspacedp.release.release import Release
+from subspacedp.tables import Domain, Margins, Neighbours, Query, ReplaceOne, as_query
 
-MAX_DECIMALS = 12
-LONG = 1 << 18  # labels of an axis beyond which its digest stands for it in keys
+__all__ = ["LARGEST_SCALE", "Design", "compare", "design", "package_version"]
 
-__all__ = ["MAX_DECIMALS", "Design", "ExpectedError", "calibrated_law", "design_digest"]
+AUTO = "auto"
+# Sums of noise of this scale over any table leave 64 bits with probability below exp(−2**13).
+LARGEST_SCALE = 2.0**40
+# Below it all noise is zero for all practical purposes, and a claim of privacy would mislead.
+SMALLEST_SCALE = 0.001
 
 
-@dataclass(frozen=True, eq=False)
-class ExpectedError:
-    """Mean squared error, from the design alone; rounding of digits included.
-
-    With digits that add up the rounding part is a proven upper bound, close for noise that
-    spreads over several whole numbers (docs/proofs/digits.md).
-    """
-
-    total: float
-    per_cell: npt.NDArray[np.float64]
-
-    def __repr__(self) -> str:
-        return f"ExpectedError(total={self.total:.6g}, {self.per_cell.size:,} cells)"
+@cache
+def package_version() -> str:
+    """The version that a certificate names."""
+    return version("subspacedp")
 
 
-def calibrated_law(budget: Budget, sensitivity: Sensitivity | Neighbours) -> KnownLaw:
-    """The noise on integer answers that a budget buys, on the safe side.
-
-    Pure budgets buy discrete Laplace noise of rate exactly ε/Δ₁; the others rounded Gaussian noise
-    with σ = Δ₂/μ rounded up, μ the largest that the budget allows. A neighbour relation stands for
-    the sensitivity it gives to counts.
-    """
-    if sensitivity.l1 == 0 or sensitivity.l2_squared == 0:
-        raise BudgetError(
-            "No person can change what would be measured: there is nothing to protect by noise."
-        )
-    if isinstance(budget, PureDP):
-        return DiscreteLaplace(exact_decimal(budget.epsilon) / Fraction(sensitivity.l1))
-    mu, squared = budget.gaussian_mu, Fraction(sensitivity.l2_squared)
-    return RoundedGaussian(round_up(lambda: ball(squared).sqrt() / ball(mu)))
-
-
-@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Design:
-    """What will be published, what is held, what is promised, and how large the error will be.
+    """A mechanism fitted to a problem, ready to release; nothing here depends on data.
 
-    All fields can be printed in a methods report; nothing here depends on data.
+    Guarantees
+    ----------
+    1. `release` is reconstruct(add_noise(answers), held values, words) of its mechanism.
+    2. Everything that can be refused is refused before noise is drawn.
     """
 
-    mechanism: str
-    query: Query
-    held: HeldMargins | HeldMatrix
-    budget: Budget
-    neighbours: Neighbours
-    decimals: int | None
-    basis: BasisStrategy | None = None  # what is measured instead of the answers themselves
-    declared: DeclaredNoise | None = None  # for invariants imposed on another mechanism
-    dual: DualWeights | None = None  # what proves how near to the best possible the error is
-    strategy: Strategy | None = None  # how something else than these is measured
-    capped: bool = False  # held values count all records, noise protects a bounded table
+    mechanism: Mechanism
+    why: str = field(default="", kw_only=True)  # this one was chosen, where that was left open
 
     @property
-    def domain(self) -> Domain:
-        """The axes of the answers; a query without any has none."""
-        if self.query.axes is None:
-            raise ReleaseError("The answers of this query have no axes.")
-        return self.query.axes
-
-    @cached_property
-    def space(self) -> NullSpace:
-        """The null space of the invariants."""
-        return space_of(self.held)
-
-    @cached_property
-    def digits(self) -> Digits | None:
-        """How published digits are made to add up; None for a real-valued release."""
-        if self.strategy is not None:
-            return self.strategy.digits(self)
-        # Records beyond the bound are in the held values, and shift what is rounded.
-        return digits_of(self.space, self.decimals, coin=1 / 4 if self.capped else 1 / 6)
-
-    @cached_property
-    def law(self) -> KnownLaw:
-        """The law of the noise on every number that is measured, in units of `unit`.
-
-        For the extended mechanism on margins, before rounding: each number is rounded to steps of
-        one over its denominator.
-        """
-        if self.strategy is not None:
-            law: KnownLaw = self.strategy.law(self)
-            return law
-        return calibrated_law(self.budget, self.sensitivity)
-
-    @cached_property
-    def sensitivity(self) -> Sensitivity:
-        """Of the numbers that are measured, in units of `unit`."""
-        if self.strategy is not None:
-            return self.strategy.sensitivity(self)
-        if self.basis is not None:
-            return self.basis.sensitivity(self.query, self.neighbours)
-        if self.mechanism != "extended":
-            return self.query.sensitivity(self.neighbours)
-        squared = self.on_margins.sensitivity(self.neighbours)
-        return Sensitivity(self.query.sensitivity(self.neighbours).l1, squared)
-
-    @cached_property
-    def on_margins(self) -> MarginStrategy:
-        """What the extended mechanism measures when margins are held."""
-        if not isinstance(self.space, MarginNullSpace):
-            raise ReleaseError("This strategy is for held margins alone.")
-        return MarginStrategy(self.space)
+    def problem(self) -> Problem:
+        """What was asked."""
+        return self.mechanism.problem
 
     @property
-    def unit(self) -> Fraction:
-        """One unit of the integer noise."""
-        if self.strategy is not None:
-            return self.strategy.unit(self)
-        return self.query.grid if self.basis is None else self.query.grid * self.basis.step
-
-    @cached_property
     def guarantee(self) -> Guarantee:
-        """The strongest guarantee that holds."""
-        rounded = self.digits is not None and self.digits.needed
-        because = "" if self.strategy is None else self.strategy.conditional(self)
-        return Guarantee(
-            kind=kind_of(
-                # A person's records beyond the bound are in the held values all the same.
-                fixed=self.held.fixed_by(self.neighbours)
-                and (not self.capped or self.space.rank == 0),
-                rounded=rounded or bool(because),
-            ),
-            because="published digits must add up" if rounded else because,
-            budget=self.budget,
-            neighbours=self.neighbours,
-            space=self.space,
-            from_data_axes=self.query.axes.from_data_axes if self.query.axes else (),
-            capped=self.capped,
-            entries=(
-                (self.query.lower, self.query.upper)
-                if isinstance(self.query, LocalEntries)
-                else None
-            ),
-        )
-
-    @cached_property
-    def noise(self) -> JointNoise:
-        """The joint law of release minus truth."""
-        if self.strategy is not None:
-            return self.strategy.noise(self)
-        if self.basis is not None:
-            return BasisNoise(law=self.law, unit=float(self.unit), strategy=self.basis)
-        return NoiseModel(
-            law=self.law if self.declared is None else self.declared,
-            unit=float(self.unit),
-            space=self.space,
-            digits=self.digits,
-            grids=self.on_margins if self.mechanism == "extended" else None,
-        )
+        """What a release promises."""
+        return self.mechanism.guarantee
 
     def expected_error(self) -> ExpectedError:
         """The mean squared error in total and cell by cell; no data needed."""
-        per_cell = self.noise.expected_variance()
-        return ExpectedError(total=float(per_cell.sum()), per_cell=per_cell)
-
-    @cached_property
-    def stated_error(self) -> float:
-        """The total of `expected_error`, to the last bit: what certificates state."""
-        return self.expected_error().total
-
-    def total_error(self) -> float:
-        """The mean squared error in total, to rounding error: from kinds of cells, where known."""
-        total = self.noise.total_variance()
-        return self.expected_error().total if total is None else total
+        return self.mechanism.expected_error()
 
     def optimality(self) -> Optimality:
-        """How near the error is to that of the best Gaussian noise, with a proof."""
-        return optimality(self)
+        """How near the error is to that of the best Gaussian noise, with a proof; no data."""
+        return self.mechanism.optimality()
 
     def accuracy(self, weights: npt.ArrayLike | None = None) -> Accuracy:
         """Standard errors and margins of error of every answer, or of weighted sums of answers."""
-        from subspacedp.release.questions import cell_figures, checked_weights, weighted_figures
-
-        if weights is None:
-            return Accuracy(
-                figures=cell_figures(self), held=str(self.held), labels=self.query.columns
-            )
-        figures = weighted_figures(self, checked_weights(weights, self.query.shape))
-        return Accuracy(figures=figures, held=str(self.held))
+        return self.mechanism.accuracy(weights)
 
     def margin_accuracy(self, *names: str) -> Accuracy:
         """Standard errors and margins of error of the totals of a margin's groups."""
-        from subspacedp.release.questions import (
-            kept_shape,
-            level_names,
-            margin_figures,
-            margin_names,
+        return self.mechanism.margin_accuracy(*names)
+
+    def release(self, data: Any, *, everything: Any = None, seed: int | None = None) -> Release:
+        """Make a release.
+
+        Parameters
+        ----------
+        data
+            The confidential data that the query is asked of: a table of counts on its domain.
+        everything
+            For a design with `capped=True`, where `data` counts a bounded number of records a
+            person: the same table of all records, which the held values are taken from.
+        seed
+            Only for examples and tests: a whole number that makes the noise reproducible. The
+            release is stamped as not for publication. By default the operating system gives a
+            fresh key, so no two releases, and no two forks of a process, share noise.
+        """
+        answers, full = self.mechanism.check(data, everything=everything)
+        if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
+            raise ReleaseError(f"`seed` must be a whole number; got a {type(seed).__name__}.")
+        if seed is not None and self.mechanism.declared is not None:
+            raise ReleaseError("A wrapped mechanism has its own randomness; it takes no seed.")
+        context = self.mechanism.context
+        keys = ReleaseKeys.fresh(context) if seed is None else ReleaseKeys.from_seed(seed, context)
+        return self.release_with(keys, answers, full, seeded=seed is not None)
+
+    def release_with(
+        self,
+        keys: ReleaseKeys,
+        answers: npt.NDArray[np.int64],
+        full: npt.NDArray[np.int64],
+        *,
+        seeded: bool,
+    ) -> Release:
+        """The release of answers that `check` returned, with the noise of given keys.
+
+        Keys must serve one release only: two with the same words tell the difference of their data.
+        """
+        exact = self.mechanism.held.sums(full)
+        noisy = self.mechanism.add_noise(answers, keys)
+        dither = keys.stream("dither")
+        return Release(
+            mechanism=self.mechanism,
+            values=self.mechanism.reconstruct(noisy, exact, dither, overwrite=True),
+            exact=exact,
+            release_id=keys.release_id,
+            seeded=seeded,
+            version=package_version(),
         )
-
-        margin = self.domain.margin(*level_names(names))
-        return Accuracy(
-            figures=margin_figures(self, margin),
-            held=str(self.held),
-            labels=partial(margin_names, margin),
-            shape=kept_shape(margin),
-        )
-
-    def as_dict(self) -> dict[str, Any]:
-        """The design as plain data: enough to rebuild it."""
-        return {**self._but_query(), "query": self.query.as_dict()}
-
-    def _but_query(self) -> dict[str, Any]:
-        return {
-            "mechanism": self.mechanism,
-            "held": self.held.as_list(),
-            "budget": self.budget.as_dict(),
-            "neighbours": neighbours_data(self.neighbours),
-            "decimals": self.decimals,
-            **({"basis": self.basis.as_dict()} if self.basis is not None else {}),
-            **({self.strategy.key: self.strategy.as_dict()} if self.strategy is not None else {}),
-            **({"optimality": self.dual.as_dict()} if self.dual is not None else {}),
-            **({"declared": asdict(self.declared)} if self.declared is not None else {}),
-            **({"capped": True} if self.capped else {}),
-        }
-
-    @cached_property
-    def context(self) -> bytes:
-        """A digest that binds random words to this mechanism, budget and order of answers."""
-        query = self.query
-        asked = (
-            {"kind": "cells", "axes": [axis_digest(axis) for axis in query.domain.axes]}
-            if isinstance(query, Cells) and max(query.shape) > LONG
-            else query.as_dict()
-        )
-        data = {**self._but_query(), "query": asked}
-        text = json.dumps(data, sort_keys=True, ensure_ascii=True)
-        return hashlib.sha256(text.encode()).digest()
 
     def __repr__(self) -> str:
-        digits = "real" if self.decimals is None else f"decimals={self.decimals}"
-        return (
-            f"{self.mechanism} mechanism on {self.query!r}, held: {self.held}, {self.budget}, "
-            f"{self.neighbours.name}, {digits}"
+        return f"Design({self.mechanism!r})"
+
+
+def design(
+    domain: Domain | Query,
+    held: Held | LinearInvariants | StructuralZeros | None,
+    budget: Budget,
+    *,
+    neighbours: Neighbours | None = None,
+    mechanism: str | Options | None = None,
+    decimals: int | None = None,
+    capped: bool = False,
+) -> Design:
+    """Design a mechanism: what to publish, what to hold, what to promise.
+
+    Parameters
+    ----------
+    domain
+        The table's public axes, meaning its cells, or a query such as `LinearQuery(A)` or
+        `Margins(domain, [...])`.
+    held
+        What stays exact: `hold(...)`, `LinearInvariants(C)`, `zeros(mask)`, combined with `&`;
+        None for nothing.
+    budget
+        `PureDP` buys discrete Laplace noise; `ApproxDP`, `ZCDP` and `GaussianDP` rounded Gaussian.
+    neighbours
+        What one person may change; `ReplaceOne()` by default.
+    mechanism
+        A name, which stands for its defaults, or options such as `Optimal(importance=w)`:
+        "projected": noise on every answer, projected onto the null space of the invariants.
+        "extended": noise inside the null space, for the sensitivity that is left there.
+        "correlated": noise block by block, the paper's appendix algorithm; Gaussian budgets.
+        "optimal": correlated noise of least total error, with a proof; Gaussian budgets.
+        "knorm": noise in the shape of what one person can change; pure budgets.
+        "marginals": noise for several margins and levels at once, combined by least squares.
+        "auto": the one of them with the smallest expected error; `why` says so in words.
+        By default "marginals" for a workload of margins, and "projected" for everything else.
+    decimals
+        None: real values and the S guarantee. 0 or k: digits that add up exactly, and G.
+    capped
+        Whether held values are to count all records of a person while the noise protects a table
+        with at most `neighbours.records` of them; `release` then takes both tables.
+
+    Examples
+    --------
+    >>> import subspacedp as sdp
+    >>> domain = sdp.Domain([sdp.Axis("age", ["young", "old"]), sdp.Axis("sex", ["F", "M"])])
+    >>> mechanism = sdp.design(domain, sdp.hold("age"), sdp.PureDP(1.0))
+    >>> mechanism.guarantee.kind
+    'S'
+    >>> release = mechanism.release(sdp.Table([[30, 20], [10, 40]], domain), seed=1)
+    >>> release.values.sum(axis=1)
+    array([50., 50.])
+    """
+    query, asked = as_query(domain), as_held(held)
+    workload = isinstance(query, Margins)
+    if mechanism is None or (workload and mechanism == AUTO):
+        mechanism = "marginals" if workload else "projected"
+    if not isinstance(budget, Budget) or type(budget) is Budget:
+        raise BudgetError(
+            f"`budget` must be PureDP, ApproxDP, ZCDP or GaussianDP; got {_a(budget)}."
         )
+    relation = ReplaceOne() if neighbours is None else neighbours
+    if not isinstance(relation, Neighbours) or type(relation) is Neighbours:
+        raise BudgetError(
+            f"`neighbours` must be ReplaceOne(...) or AddRemoveOne(...); got {_a(relation)}."
+        )
+    if not isinstance(mechanism, Options) and (
+        not isinstance(mechanism, str) or mechanism not in (*OPTIONS, AUTO)
+    ):
+        known = ", ".join(f"'{name}'" for name in (*OPTIONS, AUTO))
+        raise ReleaseError(f"`mechanism` must be one of {known}; got {mechanism!r}.")
+    if decimals is not None and (
+        not isinstance(decimals, int)
+        or isinstance(decimals, bool)
+        or not 0 <= decimals <= MAX_DECIMALS
+    ):
+        raise ReleaseError(
+            f"`decimals` must be None or a whole number from 0 to {MAX_DECIMALS}; got {decimals!r}."
+        )
+    if decimals is not None and query.grid != 1:
+        raise ReleaseError(
+            "Digits that add up need a query with whole answers; publish real values "
+            "(decimals=None) instead."
+        )
+    if mechanism == AUTO:
+        return _compared(
+            query,
+            asked,
+            budget,
+            [options() for options in OPTIONS.values() if options.quick_for(query)],
+            neighbours=relation,
+            decimals=decimals,
+            capped=capped,
+        ).chosen
+    options = mechanism if isinstance(mechanism, Options) else OPTIONS[str(mechanism)]()
+    name = options.mechanism.name
+    if workload and not options.mechanism.for_workloads:
+        raise ReleaseError(
+            f"The {name} mechanism is not for workloads of margins; take 'marginals' or 'auto'."
+        )
+    problem = Problem(
+        query=query,
+        held=bind(asked, query),
+        budget=budget,
+        neighbours=relation,
+        decimals=decimals,
+        capped=bool(capped),
+    )
+    if problem.space.dimension <= 0:
+        raise InvariantError(
+            "What is held fixes every answer: nothing is left to protect.", rank=problem.space.rank
+        )
+    if decimals is not None and not options.mechanism.with_digits:
+        raise ReleaseError(
+            "Digits that add up need the projected or the marginals mechanism; publish real "
+            f"values (decimals=None) with the {name} one."
+        )
+    return Design(_checked(options.fit(problem)))
 
 
-def design_digest(design: Any) -> str:
-    """SHA-256 of a design's plain data as JSON with sorted keys and no spaces."""
-    text = json.dumps(design, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+def _checked(mechanism: Mechanism) -> Mechanism:
+    """The mechanism, unless its noise is too wide to be drawn or too narrow to protect."""
+    if mechanism.digits is not None:
+        _ = mechanism.digits.needed  # refuses now what cannot be rounded
+    if mechanism.law.scale > LARGEST_SCALE:
+        raise BudgetError(
+            f"The budget is too small for counts in 64 bits: the noise would have a scale of "
+            f"{mechanism.law.scale:.3g}, and at most 2**40 is possible.",
+            scale=mechanism.law.scale,
+        )
+    smallest = float(getattr(mechanism.law, "smallest", mechanism.law.scale))  # of several laws
+    if smallest < SMALLEST_SCALE:
+        raise BudgetError(
+            f"The budget is so large that no noise would be left: a scale of {smallest:.3g}, "
+            f"where at least {SMALLEST_SCALE:g} is asked for.",
+            scale=smallest,
+        )
+    return mechanism
 
 
-def axis_digest(axis: Axis) -> str:
-    """SHA-256 of an axis with its labels and levels; millions of them are not spelled out."""
-    out = hashlib.sha256(json.dumps([axis.name, axis.from_data]).encode())
-    labels = axis.labels
-    out.update((repr(labels) if isinstance(labels, range) else json.dumps(list(labels))).encode())
-    for level in axis.chain[1:]:
-        out.update(json.dumps([level.name, list(level.labels)]).encode())
-        out.update(np.ascontiguousarray(level.codes, "<i8").data)
-    return out.hexdigest()
+def compare(
+    domain: Domain | Query,
+    held: Held | LinearInvariants | StructuralZeros | None,
+    budget: Budget,
+    *,
+    options: Sequence[Options] = (),
+    **arguments: Any,
+) -> Comparison:
+    """The expected error of every mechanism, or why it does not apply; no data needed.
+
+    Takes the arguments of `design` but `mechanism`; `print` shows the table. `options` take the
+    place of a mechanism's defaults. Noise for several margins is not among them: it answers for all
+    of them, margin by margin.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import subspacedp as sdp
+    >>> prefix = sdp.LinearQuery(np.tril(np.ones((8, 8))))
+    >>> compared = compare(prefix, None, sdp.ZCDP(0.5), neighbours=sdp.AddRemoveOne())
+    >>> compared.chosen.mechanism.name
+    'optimal'
+    """
+    if "mechanism" in arguments:
+        raise ReleaseError("A comparison is of all mechanisms; leave out `mechanism`.")
+    given = {own.mechanism.name: own for own in options}
+    asked = [
+        given.get(name, kind())
+        for name, kind in OPTIONS.items()
+        if not kind.mechanism.for_workloads
+    ]
+    return _compared(as_query(domain), as_held(held), budget, asked, **arguments)
 
 
-def neighbours_data(neighbours: Neighbours) -> dict[str, Any]:
-    """A neighbour relation as plain data."""
-    data: dict[str, Any] = {
-        "name": neighbours.name,
-        "records": neighbours.records,
-        "per_cell": neighbours.per_cell,
-    }
-    if neighbours.persons == 2:
-        data["exactly"] = neighbours.keeps_total
-    return data
+def _compared(
+    query: Query, held: Held, budget: Budget, options: Sequence[Options], **arguments: Any
+) -> Comparison:
+    """Every mechanism that applies; those not looked at are named."""
+    weights = (own.importance_of(query) for own in options)
+    importance = next((w for w in weights if w is not None), None)
+    entries = []
+    for own in options:
+        name = own.mechanism.name
+        try:
+            designed = design(query, held, budget, mechanism=own, **arguments)
+            entries.append(Compared(name, designed, None, importance))
+        except SubspaceDPError as error:
+            entries.append(Compared(name, None, error, importance))
+    names = {own.mechanism.name for own in options}
+    left_out = [
+        name
+        for name, kind in OPTIONS.items()
+        if name not in names and not kind.mechanism.for_workloads
+    ]
+    return choose(entries, left_out)
+
+
+def _a(thing: object) -> str:
+    return f"a {type(thing).__name__}"

@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.invariants import Held, LinearInvariants, StructuralZeros
-from subspacedp.mechanisms.base import Mechanism
-from subspacedp.mechanisms.design import LARGEST_SCALE, design
+from subspacedp.mechanisms.estimates import Accuracy
+from subspacedp.mechanisms.estimates import check_level
 from subspacedp.mechanisms.marginals import Marginals, with_budget
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
-from subspacedp.release import Accuracy, check_level
+from subspacedp.release.design import LARGEST_SCALE, Design, design
 from subspacedp.tables import Domain, Query
 
 __all__ = ["budget_for"]

@@ -19,7 +19,7 @@ from subspacedp.mechanisms.marginals.prefix_rounding import COIN_VARIANCE, Prefi
 from subspacedp.noise.model import JointNoise
 from subspacedp.noise.near_normal import NormalAndBounded, near_normal
 from subspacedp.noise.sums import Part, Rounding, SumLaw, WeightedSum
-from subspacedp.release.figures import EachApart, Figures, MarginFigures
+from subspacedp.mechanisms.figures import EachApart, Figures, MarginFigures
 from subspacedp.subspace.axis_steps import AxisSteps
 from subspacedp.subspace.hierarchy_digits import LevelDigits
 from subspacedp.tables import Margin, Margins, along
