@@ -104,9 +104,7 @@ class Problem:
 
     def __repr__(self) -> str:
         digits = "real" if self.decimals is None else f"decimals={self.decimals}"
-        return (
-            f"{self.query!r}, held: {self.held}, {self.budget}, {self.neighbours.name}, {digits}"
-        )
+        return f"{self.query!r}, held: {self.held}, {self.budget}, {self.neighbours.name}, {digits}"
 
 
 def _axis_digest(axis: Axis) -> str:

@@ -27,7 +27,9 @@ def held_from(parts: Sequence[Mapping[str, Any]], query: Query) -> Held:
             if part["linear"]["shape"] != [len(part["labels"]), query.size]:
                 raise ReleaseError("what it holds does not fit its answers.")
             kind = np.int64 if all(isinstance(v, int) for v in values) else np.float64
-            held = held & LinearInvariants(stated_matrix(part["linear"], kind), labels=part["labels"])
+            held = held & LinearInvariants(
+                stated_matrix(part["linear"], kind), labels=part["labels"]
+            )
         else:
             mask = np.zeros(query.size, bool)
             mask[np.asarray(part["zeros"], np.int64)] = True

@@ -11,7 +11,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import Any, ClassVar, Self
@@ -175,6 +175,10 @@ class Mechanism(ABC):
         """The null space of the invariants."""
         return self.problem.space
 
+    def for_problem(self, **changes: Any) -> Self:
+        """The same mechanism for a problem that differs in these; nothing is fitted anew."""
+        return replace(self, problem=replace(self.problem, **changes))
+
     # ------------------------------------------------------------------ facts
 
     @cached_property
@@ -211,9 +215,7 @@ class Mechanism(ABC):
     @cached_property
     def noise(self) -> JointNoise:
         """The joint law of release minus truth."""
-        return NoiseModel(
-            law=self.law, unit=float(self.unit), space=self.space, digits=self.digits
-        )
+        return NoiseModel(law=self.law, unit=float(self.unit), space=self.space, digits=self.digits)
 
     @property
     def conditional(self) -> str:

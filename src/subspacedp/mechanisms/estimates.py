@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.release.figures import EachApart, Figures, GroupTotals
+from subspacedp.mechanisms.figures import EachApart, Figures, GroupTotals
 from subspacedp.tables.frames import frame_from_columns
 
 __all__ = ["Accuracy", "Estimate", "check_level", "normal_margin"]

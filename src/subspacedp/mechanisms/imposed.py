@@ -37,7 +37,7 @@ class Imposed(Mechanism):
     """
 
     declaration: DeclaredNoise | None = None
-    function: Callable[[npt.NDArray[np.int64]], Any] | None = None  # None for a release that is read
+    function: Callable[[npt.NDArray[np.int64]], Any] | None = None  # None once it is read back
 
     name: ClassVar[str] = "imposed"
     proofs: ClassVar[tuple[str, ...]] = ("impose.md", "guarantees.md")
@@ -110,9 +110,7 @@ class Imposed(Mechanism):
     ) -> npt.NDArray[Any]:
         """`noisy - lift(C·noisy - c)`."""
         del coins, overwrite
-        return impose_bound(self.held, noisy.astype(np.float64), exact) * float(
-            self.query.grid
-        )
+        return impose_bound(self.held, noisy.astype(np.float64), exact) * float(self.query.grid)
 
     def check_size(self, answers: npt.NDArray[np.int64]) -> None:
         """The wrapped mechanism decides what it takes."""

@@ -534,7 +534,9 @@ class KNormOptions(Options):
     def quick_for(cls, query: Query) -> bool:
         """A body around what records do is fitted in about a second for small queries."""
         answers, columns = (
-            (QUICK_CELLS, QUICK_CELLS) if isinstance(query, Cells) else (QUICK_ANSWERS, QUICK_COLUMNS)
+            (QUICK_CELLS, QUICK_CELLS)
+            if isinstance(query, Cells)
+            else (QUICK_ANSWERS, QUICK_COLUMNS)
         )
         kinds = query.record_kinds
         return kinds is not None and query.size <= answers and kinds <= columns

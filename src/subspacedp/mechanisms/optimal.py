@@ -31,7 +31,15 @@ from subspacedp.problem import Problem
 from subspacedp.subspace import BasisStrategy
 from subspacedp.tables import Cells, Query
 
-__all__ = ["Optimal", "OptimalOptions", "correlated_words", "inside", "with_best_noise", "with_free", "with_rows"]
+__all__ = [
+    "Optimal",
+    "OptimalOptions",
+    "correlated_words",
+    "inside",
+    "quick_basis",
+    "with_free",
+    "with_rows",
+]
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -151,10 +151,9 @@ def optimality(mechanism: Mechanism) -> Optimality:
     """
     if mechanism.budget.pure or mechanism.declared is not None:
         raise BudgetError("The best Gaussian noise is known for Gaussian budgets only.")
-    if mechanism.strategy is not None:
-        proven = mechanism.strategy.optimality(mechanism)
-        if proven is not None:
-            return proven
+    proven = mechanism.proven_optimality
+    if proven is not None:
+        return proven
     dual: DualWeights | None = getattr(mechanism, "dual", None)
     importance = None if dual is None else dual.importance
     if dual is None:

@@ -13,11 +13,7 @@ from subspacedp.publication.axis_section import AxisEntry
 from subspacedp.publication.budgeting import total_of
 from subspacedp.publication.data_section import ROW
 from subspacedp.publication.document import Document
-from subspacedp.publication.noise_checks import (
-    no_such,
-    place_of,
-    workload_problems,
-)
+from subspacedp.publication.noise_checks import no_such, place_of, workload_problems
 from subspacedp.publication.problems import Place, Problem
 from subspacedp.publication.table_specification import ONLY, TableSpecification, axis_of
 from subspacedp.release.files import margin_stem

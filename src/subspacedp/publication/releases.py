@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from subspacedp.errors import ReleaseError
-from subspacedp.mechanisms import Mechanism, design
 from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
 from subspacedp.privacy import Budget
 from subspacedp.publication.checks import COUNTS
 from subspacedp.publication.data_section import ROW
 from subspacedp.publication.specification import Specification
 from subspacedp.publication.table_specification import ONLY, TableSpecification
+from subspacedp.release import Design, design
 from subspacedp.tables import Domain, Label, Margins, Query
 from subspacedp.tables.queries import Cells
 
@@ -115,11 +115,11 @@ class Asked:
 
     def mechanism(
         self, domain: Domain, *, name: str | None = None, budget: Budget | None = None
-    ) -> Mechanism:
+    ) -> Design:
         """The mechanism that the specification asks for, or another one for comparison."""
         self.check_size(domain)
 
-        def made(chosen: str | None) -> Mechanism:
+        def made(chosen: str | None) -> Design:
             return design(
                 self.query(domain),
                 self.table.held() if self.sum is None else None,
@@ -174,15 +174,15 @@ class Asked:
             )
 
 
-def _better(cells: Mechanism, joint: Mechanism) -> Mechanism:
+def _better(cells: Design, joint: Design) -> Design:
     """Of noise designed for the cells and noise for all published tables, the one with less error.
 
     Judged by the geometric mean, over the tables, of the ratio of mean squared errors.
     """
-    if not isinstance(joint, Marginals):
+    if not isinstance(joint.mechanism, Marginals):
         return cells
     logs = []
-    for margin in joint.interactions.workload:
+    for margin in joint.mechanism.interactions.workload:
         both = [
             float(np.mean(np.square(m.margin_accuracy(*margin.names).stderr)))
             for m in (cells, joint)
@@ -190,7 +190,7 @@ def _better(cells: Mechanism, joint: Mechanism) -> Mechanism:
         if min(both) > 0:
             logs.append(math.log(both[0] / both[1]))
     gain = math.exp(math.fsum(logs) / max(len(logs), 1))
-    other = cells.design.mechanism
+    other = cells.mechanism.name
     if gain <= 1:
         return replace(
             cells, why=f"{cells.why} Noise for the margins too would not be better over all tables."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+from subspacedp.problem import MAX_DECIMALS
 from subspacedp.publication.fields import (
     Field,
     Margins,
@@ -18,7 +19,6 @@ from subspacedp.publication.fields import (
     model_validator,
     said,
 )
-from subspacedp.release import MAX_DECIMALS
 
 __all__ = ["MechanismName", "Publish", "Sum", "TableEntry", "TablePublish", "replaced"]
 

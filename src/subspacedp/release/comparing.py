@@ -52,9 +52,7 @@ class Compared:
         places = counted[few]
         rows = np.zeros((places.size, query.size))
         rows[np.arange(places.size), places] = 1.0
-        margins = np.asarray(
-            self.design.accuracy(rows.reshape(-1, *query.shape)).margin_of_error()
-        )
+        margins = np.asarray(self.design.accuracy(rows.reshape(-1, *query.shape)).margin_of_error())
         return math.sqrt(float(weights[places] @ margins**2) / float(weights[places].sum()))
 
 
@@ -123,7 +121,7 @@ def choose(entries: Sequence[Compared], left_out: Sequence[str] = ()) -> Compari
 def _narrower(entries: Sequence[Compared], errors: dict[str, float], name: str) -> str | None:
     """The mechanism with narrower intervals than k-norm noise of least error, if there is one."""
     chosen = next(entry for entry in entries if entry.name == name)
-    if chosen.mechanism is None or not isinstance(chosen.mechanism.design.law, KNormLaw):
+    if chosen.design is None or not isinstance(chosen.design.mechanism.law, KNormLaw):
         return None
     near = [e for e in entries if e.name in errors and errors[e.name] <= NEAR * errors[name]]
     if len(near) == 1:

@@ -78,6 +78,12 @@ class Design:
         """Standard errors and margins of error of the totals of a margin's groups."""
         return self.mechanism.margin_accuracy(*names)
 
+    def check(
+        self, data: Any, *, everything: Any = None
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Refuse what cannot be released, before any noise is drawn; see `Mechanism.check`."""
+        return self.mechanism.check(data, everything=everything)
+
     def release(self, data: Any, *, everything: Any = None, seed: int | None = None) -> Release:
         """Make a release.
 

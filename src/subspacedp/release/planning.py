@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.invariants import Held, LinearInvariants, StructuralZeros
-from subspacedp.mechanisms.estimates import Accuracy
-from subspacedp.mechanisms.estimates import check_level
+from subspacedp.mechanisms.estimates import Accuracy, check_level
 from subspacedp.mechanisms.marginals import Marginals, with_budget
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
 from subspacedp.release.design import LARGEST_SCALE, Design, design
@@ -93,13 +92,13 @@ def budget_for(
 
     known: list[Marginals] = []  # the design of a workload, which other budgets only scale
 
-    def made_for(budget: Budget) -> Mechanism:
+    def made_for(budget: Budget) -> Design:
         if known:
-            return with_budget(known[0], budget)
-        made = design(domain, held, budget, **options)
-        if isinstance(made, Marginals):
-            known.append(made)
-        return made
+            return Design(with_budget(known[0], budget))
+        designed = design(domain, held, budget, **options)
+        if isinstance(designed.mechanism, Marginals):
+            known.append(designed.mechanism)
+        return designed
 
     def error(value: float) -> float:
         try:

@@ -112,16 +112,16 @@ class Rows:
 
 def table_rows(release: Release, cells: Estimates, most_bytes: int) -> Rows | None:
     """The finest table that fits; None when not even the coarsest does."""
-    decimals = release.design.decimals
-    if isinstance(release.design.query, Margins):
-        return _workload_rows(release.design.query, cells, most_bytes, decimals)
+    decimals = release.mechanism.decimals
+    if isinstance(release.mechanism.query, Margins):
+        return _workload_rows(release.mechanism.query, cells, most_bytes, decimals)
     if cells.value.size <= MOST_ROWS:
-        columns = release.design.query.columns()
+        columns = release.mechanism.query.columns()
         labels = tuple(label_column(name, column) for name, column in columns.items())
         rows = Rows("every cell", True, labels, cells, decimals)
         if len(rows.embedded("").encode()) <= most_bytes:
             return rows
-    if release.design.query.axes is None:
+    if release.mechanism.query.axes is None:
         return None
     for margin in _smaller_margins(release):
         labels, kept = margin_labels(margin)
@@ -182,8 +182,8 @@ def label_column(name: str, column: npt.NDArray[Any]) -> LabelColumn:
 
 def _smaller_margins(release: Release) -> list[Margin]:
     """Margins that fit and say something, finest first."""
-    axes = tuple(release.design.domain.axes)
-    cells = release.design.domain.cells
+    axes = tuple(release.mechanism.domain.axes)
+    cells = release.mechanism.domain.cells
     steps = product(*(range(axis.depth) for axis in axes))
     margins = (Margin(axes, s) for s in steps)
     fitting = [

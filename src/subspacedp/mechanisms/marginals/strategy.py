@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +14,6 @@ import numpy.typing as npt
 from subspacedp.balls import ball, round_up
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.invariants import HeldMargins
-from subspacedp.mechanisms.marginals.error_model import (
-    AllTotals,
-    MarginalsNoise,
-    TotalsOfMargin,
-    totals_apart,
-)
 from subspacedp.mechanisms.marginals.fitting import Objective, best_contrasts, best_tables
 from subspacedp.mechanisms.marginals.interactions import Interactions, Published
 from subspacedp.mechanisms.marginals.measurement import (
@@ -28,15 +22,12 @@ from subspacedp.mechanisms.marginals.measurement import (
     TableMeasurement,
 )
 from subspacedp.mechanisms.marginals.plan import Regions, TableErrors
-from subspacedp.mechanisms.marginals.prefix_rounding import PrefixRounding
 from subspacedp.mechanisms.marginals.spending import spending_of
 from subspacedp.noise import DiscreteLaplace, KnownLaw, RoundedGaussian
 from subspacedp.privacy import Budget, PureDP
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.problem import Problem
-from subspacedp.subspace import MarginNullSpace
-from subspacedp.subspace.hierarchy_digits import LevelDigits
-from subspacedp.tables import Cells, Margin, Margins, Neighbours, Sensitivity
+from subspacedp.tables import Cells, Margin, Margins, Neighbours
 
 __all__ = ["MarginalsStrategy", "fit_marginals"]
 
