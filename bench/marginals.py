@@ -101,7 +101,7 @@ def _at_size(name: str, domain: sdp.Domain, limit: float | None) -> Iterator[Rat
         designed = time.perf_counter()
         release = mechanism.release(table)
         released = time.perf_counter()
-        variances = mechanism.design.noise.cell_variance()
+        variances = mechanism.mechanism.noise.cell_variance()
         ended = time.perf_counter()
         times.update(
             design=designed - began, release=released - designed, variances=ended - released
@@ -190,11 +190,11 @@ def _ratio(name: str, query: sdp.Margins, held: str | None) -> Ratio:
     asked = None if held is None else sdp.hold() if held == "total" else sdp.hold(held)
     mechanism = _designed(query, asked)
     columns = _matrix(query, query.margins)
-    kept = mechanism.design.held.margins
+    kept = mechanism.mechanism.held.margins
     if kept:
         C = _matrix(query, kept)
         columns = columns @ (np.eye(columns.shape[1]) - np.linalg.pinv(C) @ C)
-    ours = mechanism.expected_error().total * mechanism.design.budget.gaussian_mu**2
+    ours = mechanism.expected_error().total * mechanism.mechanism.budget.gaussian_mu**2
     optimum = best_covariance(columns, tolerance=1e-3).bound
     what = "nothing held" if held is None else f"{held} held"
     note = f"{query.size} answers of {query.domain.size} cells, {what}"
@@ -208,7 +208,7 @@ def _over_residual_planner() -> Iterator[Ratio]:
     for sizes, order in itertools.product(SMALL, (1, 2)):
         domain = sdp.Domain([sdp.Axis(f"x{a}", range(n)) for a, n in enumerate(sizes)])
         mechanism = _designed(all_of_order(domain, order), None)
-        ours = mechanism.expected_error().total * mechanism.design.budget.gaussian_mu**2
+        ours = mechanism.expected_error().total * mechanism.mechanism.budget.gaussian_mu**2
         worst = max(worst, ours / residual_planner(sizes, order))
     note = f"{len(SMALL)} domains, one- and two-way; rounding of the noise included"
     yield Ratio("marginals_error_over_residual_planner", worst, 1.001, False, note)

@@ -30,15 +30,15 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def test_rank_and_dimension_are_the_papers():
-    space = unit_mechanism().design.space
+    space = unit_mechanism().mechanism.space
     assert (space.rank, space.dimension) == ((24 + 14 - 1) * 20, 6720 - 740)
 
 
 def test_unit_noise_keeps_5980_of_6720_parts_of_its_variance():
     mechanism = unit_mechanism()
     error = mechanism.expected_error()
-    assert mechanism.design.law.scale == pytest.approx(1.0, abs=1e-12)
-    assert error.total / mechanism.design.law.variance == pytest.approx(5980, rel=1e-12)
+    assert mechanism.mechanism.law.scale == pytest.approx(1.0, abs=1e-12)
+    assert error.total / mechanism.mechanism.law.variance == pytest.approx(5980, rel=1e-12)
     assert np.ptp(error.per_cell) < 1e-12
 
 

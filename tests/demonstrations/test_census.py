@@ -124,7 +124,7 @@ def test_california_beside_the_official_release(study):
     assert trend.pvalue[0] == pytest.approx(0.0816, abs=1e-4)
     goal = float(np.mean(study.official.errors**2))
     assert np.mean(study.matched.expected_error().per_cell) <= goal
-    assert study.matched.design.budget.epsilon == 1.09
+    assert study.matched.mechanism.budget.epsilon == 1.09
     ours, near = study.california
     assert ours.codes == near.codes
     assert near.errors.std() < 0.3 * ours.errors.std()

@@ -59,7 +59,7 @@ def test_every_level_keeps_what_the_one_above_decided(table):
 @pytest.mark.parametrize("epsilon", [0.192, 1.0, 0.1, 1 / 3, 0.30000000000000004])
 def test_the_shares_never_add_up_to_more_than_the_budget(epsilon):
     parts = [
-        Fraction(repr(mechanism.design.budget.epsilon))
+        Fraction(repr(mechanism.mechanism.budget.epsilon))
         for mechanism in TopDown(domain=small_table(1).domain, epsilon=epsilon).mechanisms
     ]
     asked = Fraction(repr(epsilon))
@@ -71,7 +71,7 @@ def test_the_measurements_are_of_the_same_people():
     """One person replaced moves every measured table by one out and one in: Δ₁ = 2 each."""
     method = TopDown(domain=small_table(1).domain, epsilon=EPSILON)
     for mechanism, share in zip(method.mechanisms, ("0.0192", "0.0384", "0.1344"), strict=True):
-        assert mechanism.design.law.rate == Fraction(share) / 2
+        assert mechanism.mechanism.law.rate == Fraction(share) / 2
         assert mechanism.guarantee.kind == "plain"  # a replaced record never moves the total
 
 

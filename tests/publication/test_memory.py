@@ -95,7 +95,7 @@ def test_a_plan_by_kinds_is_the_plan_by_cells(kind):
     assert line.fixed == int(accuracy.fixed.sum())
     assert line.stderr == pytest.approx((noisy.min(), noisy.max()), rel=1e-12)
     total = made.mechanism.expected_error().total
-    assert made.compared[made.mechanism.design.mechanism] == pytest.approx(total, rel=1e-12)
+    assert made.compared[made.mechanism.mechanism.name] == pytest.approx(total, rel=1e-12)
 
 
 def test_what_does_not_fit_is_refused_before_data_are_opened(monkeypatch, tmp_path):

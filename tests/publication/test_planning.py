@@ -70,13 +70,13 @@ def test_a_plan_says_what_the_mechanism_says(privacy, decimals):
     assert lines["state (held)"].margin_of_error == (0.0, 0.0)
     assert lines["sex"].fixed == 0
     direct = sdp.design(
-        mechanism.design.domain,
+        mechanism.mechanism.domain,
         sdp.hold("state"),
-        mechanism.design.budget,
+        mechanism.mechanism.budget,
         mechanism="auto",
         decimals=decimals,
     )
-    assert direct.design.as_dict() == mechanism.design.as_dict()
+    assert direct.mechanism.as_dict() == mechanism.mechanism.as_dict()
 
 
 def test_the_mechanisms_are_compared_and_auto_takes_the_better():
@@ -84,10 +84,10 @@ def test_the_mechanisms_are_compared_and_auto_takes_the_better():
     assert set(release.compared) == {"projected", "extended"}
     assert all(isinstance(found, float) for found in release.compared.values())
     best = min(release.compared, key=release.compared.get)
-    assert release.mechanism.design.mechanism == best
+    assert release.mechanism.mechanism.name == best
     (rounded,) = plan(spec(publish={"decimals": 0})).releases
     assert "real values" in rounded.compared["extended"]
-    assert rounded.mechanism.design.mechanism == "projected"
+    assert rounded.mechanism.mechanism.name == "projected"
 
 
 def test_a_plan_is_plain_data():
@@ -123,8 +123,8 @@ def test_several_tables_and_sums_are_planned_one_by_one():
     assert [release.name for release in made.releases] == ["a", "a-income", "b"]
     counts, income, _ = made.releases
     assert [line.what for line in income.lines] == ["every cell", "state"]
-    assert counts.mechanism.design.budget == sdp.PureDP(0.1)
-    assert income.mechanism.design.query.grid == 1
+    assert counts.mechanism.mechanism.budget == sdp.PureDP(0.1)
+    assert income.mechanism.mechanism.query.grid == 1
 
 
 def largest(asked, margin, name="table"):
@@ -185,7 +185,7 @@ def test_targets_that_cannot_be():
 def test_a_bounded_table_is_planned_as_one():
     data = {"source": "nowhere.parquet", "unit": "person", "records": 3}
     (release,) = plan(spec(data=data)).releases
-    assert release.mechanism.design.capped
+    assert release.mechanism.mechanism.capped
     (rows,) = plan(spec()).releases
     assert np.all(release.mechanism.accuracy().stderr > rows.mechanism.accuracy().stderr)
 

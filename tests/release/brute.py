@@ -19,7 +19,6 @@ from subspacedp.mechanisms import mechanism_of
 from subspacedp.noise import DiscreteLaplace, ReleaseKeys
 from subspacedp.noise.knorm import KNormLaw
 from subspacedp.privacy.numbers import exact_decimal
-from subspacedp.release import Design
 from subspacedp.tables import ClippedSums, GeneralQuery, LocalEntries, Margins
 
 MODULES = ("projected", "extended", "hierarchical", "margin_contrasts", "margin_totals")

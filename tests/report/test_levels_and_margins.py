@@ -33,9 +33,9 @@ def test_a_hierarchy_has_a_picture_of_its_levels(nested: sdp.Release) -> None:
     assert "Error by level" in text
     assert "this release noise on the cells alone" in text
     errors = sdp.design(
-        nested.design.domain,
+        nested.mechanism.domain,
         sdp.hold(),
-        nested.design.budget,
+        nested.mechanism.budget,
         mechanism="hierarchical",
         levels=["county", "state"],
     ).compare_levels()

@@ -39,8 +39,8 @@ def designs(seed):
             made = sdp.design(domain, held, sdp.PureDP(1.0), mechanism="projected", **options)
         except SubspaceDPError:  # everything is held
             continue
-        if made.design.digits.needed:
-            return made.design
+        if made.mechanism.digits.needed:
+            return made.mechanism
 
 
 def counted(figures):
