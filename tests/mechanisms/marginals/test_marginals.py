@@ -1,5 +1,6 @@
 """The marginals mechanism from design to files: exact, unbiased, with the stated law."""
 
+import itertools
 import json
 import math
 from dataclasses import replace
@@ -14,9 +15,9 @@ from tests.statistical import ALPHA, mean_p, proportion_bounds
 import subspacedp as sdp
 from subspacedp.errors import BudgetError, DomainError, ReleaseError
 from subspacedp.mechanisms.marginals import MarginalsOptions, measurement, strategy, with_budget
-from subspacedp.mechanisms.registry import mechanism_from
 from subspacedp.noise import Keystream
 from subspacedp.release.folder_checks import verify_folder
+from subspacedp.mechanisms.registry import mechanism_from
 
 hold = sdp.hold
 PLAIN = oracle.plain(2, 3, 4)
@@ -142,7 +143,7 @@ def test_margins_that_follow_have_the_variances_of_their_weights(case, kind):
             assert found.reshape(-1)[i] == pytest.approx(wanted, rel=1e-7, abs=1e-8)
 
 
-RUNS = 160
+RUNS = 100
 
 
 def released(mechanism, table, runs=RUNS):
@@ -171,8 +172,9 @@ def check_agreement(mechanism, values, table):
             assert same(m.coarsen(t, meet), other.coarsen(u, meet))
 
 
-@pytest.mark.parametrize("decimals", [None, 0, 1])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "decimals"), [*itertools.product(KINDS, (None, 0)), ("replace", 1), ("pure", 1)]
+)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_releases_agree_are_unbiased_and_covered(case, kind, decimals):
     """Every answer: exact sums, no bias, the stated variance, intervals that cover."""
@@ -204,7 +206,7 @@ def test_releases_agree_are_unbiased_and_covered(case, kind, decimals):
 def test_a_variance_a_fifth_too_large_or_small_is_rejected(kind):
     """The same releases tell a wrong statement: the sums of squares of many answers."""
     mechanism = made(CASES["three levels"], kind)
-    errors = released(mechanism, table_of(THREE), 700) - mechanism.mechanism.query.answers(
+    errors = released(mechanism, table_of(THREE), 500) - mechanism.mechanism.query.answers(
         table_of(THREE)
     )
     variance = mechanism.expected_error().per_cell
