@@ -106,7 +106,7 @@ def test_demo_as_json(tmp_path):
         (("demo", "census", "--out", "."), "exists already"),
         (("demo", "census", "--runs", "0"), "`runs` must be a whole number from 2"),
         (("demo", "census", "--out", "/proc/nowhere/out"), "Cannot write to"),
-        (("demo", "moon"), "There is no demonstration `moon`; the demonstrations are `c"),
+        (("demo", "moon"), "There is no demonstration `moon`; there is `census`."),
         (("verify", "nowhere"), "There is no folder"),
         (("verify", "."), "has no certificate.json"),
         (("verify",), "Missing argument"),
