@@ -52,6 +52,12 @@ __all__ = ["all_curves", "campus", "campus_page", "some_curves", "variance_figur
 BUDGETS = (1.0, 4.0, 8.0)  # ε for a person's day
 SAVED = 4.0  # of these, the one whose release is written
 SHOWN = (0, 20, 50, 90)  # panels in order of their person-hours, the largest first
+Array = npt.NDArray[Any]
+PANEL = HOURS + 4  # hours of width, with a gap
+AREA: dict[str, Any] = {"interpolate": "step-after", "color": TRUTH.colour, "opacity": 0.25}
+LINE: dict[str, Any] = {"interpolate": "step-after", "color": OURS.colour}
+PAPER = Quantiles(0.86, 0.88, 0.91)
+UNITS = {"tailnum": "an aircraft", "person": "a person", "person_day": "a person's day"}
 
 
 def campus(
@@ -168,13 +174,6 @@ def _reading(protected: str, noise: str, mechanism: Mechanism, epsilon: float) -
         "sigma": mechanism.design.law.scale,
         "error": float(np.sqrt(mechanism.expected_error().per_cell.mean())),
     }
-
-
-Array = npt.NDArray[Any]
-PANEL = HOURS + 4  # hours of width, with a gap
-AREA: dict[str, Any] = {"interpolate": "step-after", "color": TRUTH.colour, "opacity": 0.25}
-LINE: dict[str, Any] = {"interpolate": "step-after", "color": OURS.colour}
-PAPER = Quantiles(0.86, 0.88, 0.91)
 
 
 def all_curves(counts: Array, released: Array) -> Figure:
@@ -380,9 +379,6 @@ def _title(alt: Any, offset: int) -> Any:
     return alt.Title(
         "Grey areas: true.  Lines: released.", fontWeight="normal", anchor="start", offset=offset
     )
-
-
-UNITS = {"tailnum": "an aircraft", "person": "a person", "person_day": "a person's day"}
 
 
 def campus_page(

@@ -22,6 +22,8 @@ FloatArray = npt.NDArray[np.float64]
 
 STEPS = 200
 TOLERANCE = 1e-8  # of a sum, or what float64 tells apart if that is more
+Int64Array = npt.NDArray[np.int64]
+WHOLE = 1e-6  # as near as this is whole already
 
 
 def nearest_with_total(values: npt.ArrayLike, total: float) -> FloatArray:
@@ -97,11 +99,6 @@ def _rows(values: FloatArray, totals: FloatArray) -> FloatArray:
     last = np.maximum(kept, 1)[:, None] - 1
     threshold = np.take_along_axis(thresholds, last, axis=1)
     return np.where(kept[:, None] > 0, np.maximum(values - threshold, 0.0), 0.0)
-
-
-Int64Array = npt.NDArray[np.int64]
-
-WHOLE = 1e-6  # as near as this is whole already
 
 
 def round_with_total(values: npt.ArrayLike, total: int) -> Int64Array:

@@ -39,7 +39,6 @@ def test_demo_says_what_matters(demo):
         "certificate.json",
         "subspacedp verify",
         "Slopes of error on log population in 48 states",
-        "Today's practice on small cells",
     ):
         assert piece in text, piece
     # The last line is what a person opens, even where a terminal is narrow.

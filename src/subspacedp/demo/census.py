@@ -34,6 +34,8 @@ __all__ = ["EPSILON", "census"]
 EPSILON = 0.192  # the paper's: 4 in all × 0.16 for counties × 0.3 for populations
 SIZES = (0, 5_000, 20_000, 100_000, 500_000)
 Tell = Callable[[str], None]
+Results = Mapping[str, Any]
+Figures = Mapping[str, Figure]
 
 
 def census(
@@ -161,10 +163,6 @@ def _california_summary(study: CensusStudy) -> dict[str, float | int | str]:
         "matching_budget": str(study.matched.design.budget),
         "matching_root_mean_square": float(np.sqrt(np.mean(near.errors**2))),
     }
-
-
-Results = Mapping[str, Any]
-Figures = Mapping[str, Figure]
 
 
 def census_page(

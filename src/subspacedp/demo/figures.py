@@ -30,6 +30,7 @@ __all__ = [
     "states_figure",
     "trend_figure",
 ]
+PAPER_NEGATIVE = 37  # of 48 slopes, in the demonstration files of November 2020
 
 
 def boxes_figure(errors: StateErrors, names: Mapping[str, str], title: str) -> Figure:
@@ -216,9 +217,6 @@ def _short(number: int) -> str:
         return str(number)
     unit, letter = (1_000, "k") if number < 999_500 else (1_000_000, "M")
     return f"{number / unit:.3g}{letter}"
-
-
-PAPER_NEGATIVE = 37  # of 48 slopes, in the demonstration files of November 2020
 
 
 def trend_figure(trend: BiasTrend) -> Figure:

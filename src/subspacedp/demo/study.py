@@ -40,11 +40,13 @@ __all__ = [
 ]
 
 FloatArray = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
 StrArray = npt.NDArray[np.str_]
 Tell = Callable[[str], None]
 
 BOXED_RUNS = 10  # as in the paper
 SEED = 2010  # of everything that is simulated, so that figures can be made again
+SHOWN = 5  # counties of Illinois, at even steps in order of size
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -154,9 +156,6 @@ class CensusStudy:
         return self.official.errors[np.argsort(self.official.table.counts, kind="stable")]
 
 
-Int64Array = npt.NDArray[np.int64]
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SlopeCounts:
     """How many slopes of every run were negative, and how many significant."""
@@ -236,9 +235,6 @@ def count_slopes(
         significant_negative=counted("significant_negative"),
         significant_positive=counted("significant_positive"),
     )
-
-
-SHOWN = 5  # counties of Illinois, at even steps in order of size
 
 
 @dataclass(frozen=True, eq=False)
