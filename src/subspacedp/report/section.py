@@ -25,14 +25,15 @@ from subspacedp.report.charts import (
 )
 from subspacedp.report.dictionary import value_columns
 from subspacedp.report.estimates import Estimates, cell_estimates, margin_estimates, within_reach
-from subspacedp.report.margin_errors import MarginError, margin_errors
 from subspacedp.report.notes import PublishedColumn
 from subspacedp.report.rows import (
     MOST_ROWS,
     LabelColumn,
+    MarginError,
     Rows,
     error_digits,
     label_column,
+    margin_errors,
     margin_labels,
     shown,
     table_rows,
