@@ -6,6 +6,7 @@ integers where they get noise, and neighbours follow from the words of the relat
 
 from fractions import Fraction
 from functools import cache
+from itertools import combinations, product
 
 import numpy as np
 from tests.attacks.interception import Sampler, intercepted
@@ -43,10 +44,15 @@ def neighbours(mechanism: Mechanism, rng: np.random.Generator):
     design = mechanism.design
     query, relation = design.query, design.neighbours
     if isinstance(query, LocalEntries):
-        base = np.full(query.shape, query.lower, np.int64)
+        base = rng.integers(query.lower, query.upper + 1, query.shape)
         width, number = query.upper - query.lower, min(relation.records, query.size)
-        places = [p for p in _people(query.size, sdp.AddRemoveOne(records=number, per_cell=1))]
-        return base, [base + width * p.reshape(query.shape) for p in places if p.any()]
+        moves = []
+        for places in combinations(range(query.size), number):  # every entry from end to end
+            for signs in product((1, -1), repeat=number - 1):
+                move = np.zeros(query.size, np.int64)
+                move[list(places)] = width * np.array((1, *signs))
+                moves.append(move.reshape(query.shape))
+        return base, [base + move for move in moves]
     if isinstance(query, GeneralQuery):
         base = rng.integers(0, 40, query.shape)
         return base, [base + change for change in _declared_changes(query)]
@@ -98,7 +104,9 @@ def loss(mechanism: Mechanism, seed: int = 0) -> Fraction:
     if isinstance(drawn[0].law, KNormLaw):
         (one,) = drawn
         return _joint_loss(mechanism, one.law, changes)
-    return _independent_loss(mechanism, [d.law for d in drawn], _numbers(mechanism, base, keys), changes)
+    return _independent_loss(
+        mechanism, [d.law for d in drawn], _numbers(mechanism, base, keys), changes
+    )
 
 
 def _numbers(mechanism: Mechanism, base: np.ndarray, keys: ReleaseKeys) -> np.ndarray:

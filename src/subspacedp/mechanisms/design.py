@@ -221,6 +221,11 @@ def design(
 
 def mechanism_of(made: Design) -> Mechanism:
     """The mechanism that carries out a design, such as that of a loaded release."""
+    if made.mechanism not in MECHANISMS:
+        raise ReleaseError(
+            f"The noise of the {made.mechanism} mechanism is its owner's, and a design does not "
+            "have it; wrap it again with `impose_on`."
+        )
     return MECHANISMS[made.mechanism](made)
 
 

@@ -30,7 +30,7 @@ from subspacedp.mechanisms.impose import check_something_left, impose_bound
 from subspacedp.noise import DeclaredNoise, Keystream, ReleaseKeys
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, PureDP
 from subspacedp.release import Design, Release
-from subspacedp.tables import Domain, Neighbours, Query, ReplaceOne, as_query
+from subspacedp.tables import Domain, Margins, Neighbours, Query, ReplaceOne, as_query
 
 __all__ = ["Imposed", "impose_on"]
 
@@ -134,6 +134,11 @@ def impose_on(
     20.0
     """
     query, relation = as_query(domain), ReplaceOne() if neighbours is None else neighbours
+    if isinstance(query, Margins):
+        raise ReleaseError(
+            "A wrapped mechanism releases cells or answers; wrap it on the cells of the domain, or "
+            "take the marginals mechanism for a workload of margins."
+        )
     if not isinstance(relation, Neighbours) or type(relation) is Neighbours:
         raise BudgetError("`neighbours` must be ReplaceOne(...) or AddRemoveOne(...).")
     function = mechanism
