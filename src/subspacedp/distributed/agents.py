@@ -140,13 +140,23 @@ def checked_answers(plan: AgentPlan, part: str, data: npt.ArrayLike) -> Int64Arr
                 cells=filled,
             )
     if plan.masked:
-        # As if every part had such counts: what is asked of their sum no agent can see.
-        plan.mechanism.check_size(np.repeat(answers, len(plan.partition.names)))
+        plan.mechanism.check_size(_everywhere(plan, answers))
         contribution(plan, part, answers)
     else:
         plan.mechanism.check_size(answers)
         _check_sums(plan, answers)
     return answers
+
+
+def _everywhere(plan: AgentPlan, answers: Int64Array) -> Int64Array:
+    """A whole table as if all cells had such counts: what is asked of their sum no agent can see.
+
+    Its mean is no less than that of the part, the largest counts being repeated first; so if every
+    part's table is small enough, that of all parts is.
+    """
+    query = plan.mechanism.query
+    largest_first = answers[np.argsort(-np.abs(answers), kind="stable")]
+    return np.resize(largest_first, query.size).reshape(query.shape)
 
 
 def _check_sums(plan: AgentPlan, answers: Int64Array) -> None:

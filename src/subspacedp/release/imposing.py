@@ -18,7 +18,7 @@ from subspacedp.noise import DeclaredNoise
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, PureDP
 from subspacedp.problem import Problem
 from subspacedp.release.design import Design
-from subspacedp.tables import Domain, Neighbours, Query, ReplaceOne, as_query
+from subspacedp.tables import Domain, Margins, Neighbours, Query, ReplaceOne, as_query
 
 __all__ = ["impose_on"]
 
@@ -67,6 +67,11 @@ def impose_on(
     20.0
     """
     query, relation = as_query(domain), ReplaceOne() if neighbours is None else neighbours
+    if isinstance(query, Margins):
+        raise ReleaseError(
+            "A wrapped mechanism releases cells or answers; wrap it on the cells of the domain, or "
+            "take the marginals mechanism for a workload of margins."
+        )
     if not isinstance(relation, Neighbours) or type(relation) is Neighbours:
         raise BudgetError("`neighbours` must be ReplaceOne(...) or AddRemoveOne(...).")
     function = mechanism
