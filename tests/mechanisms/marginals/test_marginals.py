@@ -315,6 +315,25 @@ def test_cells_are_s_too(kind, decimals):
         assert proportion_bounds(int(h), RUNS)[1] >= 0.95
 
 
+@pytest.mark.parametrize("decimals", [0, 1, 3])
+@pytest.mark.parametrize("held", [hold("r"), hold("g") & hold("b")], ids=str)
+def test_digits_of_large_counts_are_exact(held, decimals):
+    """Sums of cells near 2³¹ leave float64's last digits; the held totals are kept all the same."""
+    group = np.sort(np.random.default_rng(0).integers(0, 40, 3000))
+    levels = {"g": group.tolist(), "r": (group // 10).tolist()}
+    domain = sdp.Domain([sdp.Axis("l", range(3000), levels=levels), sdp.Axis("b", range(2))])
+    counts = np.random.default_rng(1).integers(0, 2**31, domain.shape)
+    mechanism = sdp.design(
+        domain, held, sdp.ZCDP(0.5), decimals=decimals,
+        mechanism=MarginalsOptions(margins=[["g", "b"], ["r"]]),
+    )  # fmt: skip
+    release = mechanism.release(sdp.Table(counts, domain), seed=1)
+    assert release.verify().ok
+    whole = np.rint(release.values * 10**decimals).astype(np.int64)
+    for margin in mechanism.design.held.margins:
+        assert np.array_equal(margin.sum(whole), margin.sum(counts) * 10**decimals)
+
+
 def mean_moves(mechanism, kind):
     """The largest (shift of the mean)ᵀ Cov⁺ (shift) over all pairs or single records.
 

@@ -198,9 +198,8 @@ class Marginals(Mechanism):
             whole = np.concatenate([t.reshape(-1) for t in tables])
             return whole if rounding.decimals == 0 else whole / rounding.step
         if isinstance(rounding, LevelDigits):
-            cells = self._table(estimates, exact, 0)
-            near = np.rint(cells)
-            whole = rounding.round(near.astype(np.int64), cells - near, coins)
+            near, rest = self._in_parts(self._table(estimates, exact, 0), exact, rounding)
+            whole = rounding.round(near, rest, coins)
             return whole if rounding.decimals == 0 else whole / rounding.step
         return self._real(estimates, exact)
 
@@ -210,6 +209,22 @@ class Marginals(Mechanism):
             return self._table(estimates, exact, 0)
         number = len(self.interactions.published)
         return np.concatenate([self._table(estimates, exact, t).reshape(-1) for t in range(number)])
+
+    def _in_parts(
+        self, cells: FloatArray, exact: HeldValues, rounding: LevelDigits
+    ) -> tuple[Int64Array, FloatArray]:
+        """Whole numbers and what is left of cells, whose sums keep the held totals.
+
+        Of large counts float64 loses the sums of what is left. These are known: the held totals
+        less the sums of whole numbers, and the difference, of rounding error, is spread evenly.
+        """
+        near = np.rint(cells)
+        whole, rest = near.astype(np.int64), cells - near
+        off = tuple(
+            margin.sum(rest) - (totals - margin.sum(whole))
+            for margin, totals in zip(self.held.margins, exact, strict=True)
+        )
+        return whole, rest - rounding.space.lift(off, error=1.0) if off else rest
 
     def _table(
         self, estimates: Mapping[tuple[int, ...], ByLevel], exact: HeldValues, number: int

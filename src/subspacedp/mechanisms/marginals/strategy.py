@@ -286,7 +286,8 @@ class MarginalsStrategy(Strategy):
             if not usable:
                 raise ReleaseError("its shares of the budget are out of range.")
             spent = spending_of(errors, design.neighbours).sticking_out(shares)[1]
-            if not spent <= squared_budget(design.budget, design.neighbours) * (1 + 1e-9):
+            # The budget is 10⁻¹² above this; a tenth of that is for the rounding of shares.
+            if not spent <= squared_budget(design.budget, design.neighbours) * (1 + 1e-13):
                 raise ReleaseError("its noise is too small for the budget.")
             told = shares
         else:
