@@ -34,6 +34,7 @@ __all__ = ["LevelStudy", "NoisyTable", "dense_least_squares", "places_of_texas",
 
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 
 SEED = 2010
 SMALL = 10  # cells with fewer people are small
@@ -113,13 +114,11 @@ def top_down(domain: Domain, tables: dict[tuple[str, ...], NoisyTable], total: i
 def _cells_and_totals(tables: dict[tuple[str, ...], NoisyTable], level: str) -> list[NoisyTable]:
     cells, totals = tables[level, "race", "age"], tables[(level,)]
     groups = cells.totals.shape[0]
-    return [
-        NoisyTable(t.margin, t.totals.reshape(groups, -1), t.variance) for t in (cells, totals)
-    ]
+    return [NoisyTable(t.margin, t.totals.reshape(groups, -1), t.variance) for t in (cells, totals)]
 
 
 def _with_places_alone(
-    counties: list[NoisyTable], places: list[NoisyTable], county: Int64Array, alone: npt.NDArray
+    counties: list[NoisyTable], places: list[NoisyTable], county: Int64Array, alone: BoolArray
 ) -> list[NoisyTable]:
     """Counties of one place: the mean of both measurements, weighted by their precision."""
     out = []
@@ -231,7 +230,8 @@ class LevelStudy:
             noisy = mechanism.measure(self.table, keys)
             if steps:
                 tables = measured_tables(mechanism, noisy)
-                yield top_down(self.table.domain, tables, int(counts.sum())) - counts
+                released = top_down(self.table.domain, tables, int(counts.sum()))
+                yield (released - counts).astype(np.float64)
             else:
                 yield mechanism.reconstruct(noisy, exact, keys.stream("dither")) - counts
 
