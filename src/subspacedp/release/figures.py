@@ -186,7 +186,13 @@ class GroupTotals(MarginFigures):
         return np.asarray(self.profiles.classes() * self._most_coins + self._coins)
 
     def kinds(self) -> Iterator[Kinds]:
-        """By sizes of containing groups and numbers of coins: no array of all figures is made."""
+        """By sizes of containing groups and numbers of coins: no array of all figures is made.
+
+        Where noise is small a law belongs to a figure, and the few figures are listed.
+        """
+        if self.noise.small is not None:
+            yield from super().kinds()
+            return
         if self._kinds is not None:
             yield from self._kinds.kinds(self.noise.each, self._most_coins)
             return
