@@ -186,10 +186,7 @@ class GroupTotals(MarginFigures):
         return np.asarray(self.profiles.classes() * self._most_coins + self._coins)
 
     def kinds(self) -> Iterator[Kinds]:
-        """By sizes of containing groups and numbers of coins: no array of all figures is made.
-
-        Where noise is small a law belongs to a figure, and the few figures are listed.
-        """
+        """By sizes of containing groups and numbers of coins: no array of all figures is made."""
         if self.noise.small is not None:
             yield from super().kinds()
             return
