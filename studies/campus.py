@@ -32,16 +32,7 @@ from studies.campus_errors import (
 from studies.campus_people import BUILDINGS, HOURS, PEOPLE
 from studies.records import CASES, publish_case, trials
 from subspacedp.demo.page import Grid, Page, Part, render
-from subspacedp.demo.style import (
-    GRID,
-    INK,
-    OURS,
-    TRUTH,
-    Figure,
-    altair,
-    data,
-    figure,
-)
+from subspacedp.demo.style import GRID, INK, OURS, TRUTH, Figure, altair, data, figure
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms import Mechanism
 from subspacedp.release import check_new_folder, new_folder
@@ -109,8 +100,8 @@ def campus(
                 "people": PEOPLE,
                 "person_hours": int(table.counts.sum()),
                 "cells": table.counts.size,
-                "rank": unit.design.space.rank,
-                "expected_variance": unit.design.space.dimension / table.counts.size,
+                "rank": unit.mechanism.space.rank,
+                "expected_variance": unit.mechanism.space.dimension / table.counts.size,
                 "expected_quantiles": vars(expected_quantiles(unit)),
                 "expected_of_a_cell": vars(expected_of_a_cell(unit, runs)),
                 **errors.as_dict(),
@@ -145,7 +136,7 @@ def campus(
 def _readings(table: Table) -> list[dict[str, Any]]:
     """The error of a cell under every reading of who is protected, and without any release."""
     unit = unit_mechanism()
-    space = unit.design.space
+    space = unit.mechanism.space
     alone = space.project(table.counts.astype(np.float64))
     rows = [
         _reading("one hour of a person", "σ = 1, the paper's", unit, day_price(HOUR)),
@@ -171,7 +162,7 @@ def _reading(protected: str, noise: str, mechanism: Mechanism, epsilon: float) -
         "protected": protected,
         "noise": noise,
         "epsilon": epsilon,
-        "sigma": mechanism.design.law.scale,
+        "sigma": mechanism.mechanism.law.scale,
         "error": float(np.sqrt(mechanism.expected_error().per_cell.mean())),
     }
 

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from studies.campus_people import BUILDINGS, HOURS, k_means, presence, simulate
 from subspacedp.invariants import Held, hold
-from subspacedp.mechanisms import Mechanism, design
+from subspacedp.mechanisms import Mechanism
+from subspacedp.release import design
 from subspacedp.privacy import ApproxDP, GaussianDP, Spend, compose
 from subspacedp.tables import Axis, Domain, Neighbours, ReplaceOne, Table
 
@@ -85,9 +86,9 @@ def unit_mechanism() -> Mechanism:
     Examples
     --------
     >>> mechanism = unit_mechanism()
-    >>> mechanism.design.space.rank, mechanism.design.space.dimension
+    >>> mechanism.mechanism.space.rank, mechanism.mechanism.space.dimension
     (740, 5980)
-    >>> round(mechanism.design.law.scale, 12)
+    >>> round(mechanism.mechanism.law.scale, 12)
     1.0
     """
     return design(campus_domain(), campus_held(), GaussianDP(math.sqrt(2)), neighbours=HOUR)
@@ -168,7 +169,7 @@ class RunErrors:
 
 def run_errors(mechanism: Mechanism, table: Table, runs: int, seed: int | None = None) -> RunErrors:
     """Release a table so many times, and measure the errors."""
-    unit = math.sqrt(mechanism.design.law.variance)
+    unit = math.sqrt(mechanism.mechanism.law.variance)
     squares = np.zeros(table.counts.shape)
     variances, total, held = [], 0.0, 0.0
     for run in range(runs):
@@ -196,8 +197,8 @@ def expected_quantiles(mechanism: Mechanism) -> Quantiles:
     """
     from scipy.stats import chi2
 
-    space = mechanism.design.space
-    cells = mechanism.design.query.size
+    space = mechanism.mechanism.space
+    cells = mechanism.mechanism.query.size
     return Quantiles(*(float(chi2.ppf(p, space.dimension)) / cells for p in (0.05, 0.5, 0.95)))
 
 
@@ -205,7 +206,7 @@ def expected_of_a_cell(mechanism: Mechanism, runs: int) -> Quantiles:
     """Of a cell's root mean square over the runs; all cells have the same variance."""
     from scipy.stats import chi2
 
-    variance = mechanism.design.space.dimension / mechanism.design.query.size / runs
+    variance = mechanism.mechanism.space.dimension / mechanism.mechanism.query.size / runs
     return Quantiles(*(math.sqrt(variance * float(chi2.ppf(p, runs))) for p in (0.05, 0.5, 0.95)))
 
 

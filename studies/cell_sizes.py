@@ -12,7 +12,7 @@ import numpy.typing as npt
 from studies.topdown import OneLevel, TopDown
 from subspacedp.inference import replicates
 from subspacedp.invariants import hold
-from subspacedp.mechanisms import design
+from subspacedp.release import design
 from subspacedp.privacy import PureDP
 from subspacedp.tables import Table
 

@@ -194,14 +194,14 @@ def tabulated(
     mechanism = asked.mechanism(asked.table.domain())
     with open_data(specification) as source:
         return mechanism, tabulate_release(
-            asked, mechanism.design.domain, source, lambda sentence: None
+            asked, mechanism.mechanism.domain, source, lambda sentence: None
         )
 
 
 def _trial(case: Case, folder: Path, unit: str, records: int, per_cell: int) -> Trial:
     mechanism, found = tabulated(case, folder, unit, records, per_cell)
     all_counts, bounded = found.everything.counts, found.protected.counts
-    space = mechanism.design.space
+    space = mechanism.mechanism.space
 
     def size(table: Any) -> float:
         return float(np.sqrt(np.mean(np.square(space.project(table.astype(np.float64))))))

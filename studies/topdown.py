@@ -29,7 +29,8 @@ from studies.solvers import (
 from subspacedp.errors import BudgetError
 from subspacedp.inference import replicates
 from subspacedp.invariants import hold
-from subspacedp.mechanisms import Mechanism, design
+from subspacedp.mechanisms import Mechanism
+from subspacedp.release import design
 from subspacedp.privacy import PureDP
 from subspacedp.tables import Domain, Table
 

@@ -29,7 +29,7 @@ def census_figures() -> list[Figure]:
     from subspacedp.demo.study import CensusStudy
 
     study, names = CensusStudy(0.192, 1000), county_names()
-    budgets = (f"ε = {study.epsilon:g}", str(study.matched.design.budget))
+    budgets = (f"ε = {study.epsilon:g}", str(study.matched.mechanism.budget))
     return [
         boxes_figure(study.boxed("IL"), names, "Illinois"),
         california_figure(*study.california, study.official_in_order, names, budgets),

@@ -39,15 +39,15 @@ class Case(NamedTuple):
 
     @property
     def design(self):
-        return self.mechanism.design
+        return self.mechanism.mechanism
 
     def numbers(self, rng):
         """Confidential counts, sums, entries or answers, as `data` takes them."""
-        query = self.design.query
+        query = self.mechanism.query
         if isinstance(query, LocalEntries):
             return rng.integers(query.lower, query.upper + 1, self.size)
         out = rng.integers(20, 60, self.size)
-        empty = getattr(self.design.held, "empty", None)
+        empty = getattr(self.mechanism.held, "empty", None)
         if empty is not None:
             out[np.asarray(empty).reshape(-1)] = 0
         return out
@@ -55,8 +55,8 @@ class Case(NamedTuple):
     def release(self, rng, x=None):
         """A release of given or of random numbers; of more of them to hold if it is capped."""
         x = self.numbers(rng) if x is None else x
-        everything = {"everything": self.data(x)} if self.design.capped else {}
-        if self.design.mechanism == "imposed":
+        everything = {"everything": self.data(x)} if self.mechanism.capped else {}
+        if self.mechanism.name == "imposed":
             return self.mechanism.release(self.data(x))
         return self.mechanism.release(self.data(x), **everything, seed=1)
 

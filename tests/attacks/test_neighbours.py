@@ -57,7 +57,7 @@ def subclasses(kind):
 
 def test_the_registry_of_what_is_attacked_is_complete():
     """A mechanism, query, budget or relation that is new fails here until it has designs."""
-    designs = [case.design for pair in PAIRS for case in cases(*pair, range(9))]
+    designs = [case.mechanism for pair in PAIRS for case in cases(*pair, range(9))]
     assert {d.mechanism for d in designs} == {*MECHANISMS, "imposed"} == set(NAMES)
     assert {type(d.query) for d in designs} == subclasses(Query) == set(QUERIES)
     assert {type(d.budget) for d in designs} == subclasses(Budget) == set(BUDGETS)
@@ -93,7 +93,7 @@ def test_every_body_of_k_norm_noise_keeps_the_budget(name):
 
 
 def test_every_body_of_k_norm_noise_is_attacked():
-    bodies = {type(FITTED[name]().design.strategy.fitted.body) for name in KNORM}
+    bodies = {type(FITTED[name]().mechanism.strategy.fitted.body) for name in KNORM}
     assert bodies == subclasses(Body)
 
 
@@ -103,14 +103,14 @@ def test_every_body_of_k_norm_noise_is_attacked():
 @each_pair
 def test_the_budget_is_kept_over_all_neighbours(name, query):
     for case in cases(name, query):
-        assert loss(case.mechanism) <= 1, case.design
+        assert loss(case.mechanism) <= 1, case.mechanism
 
 
 @pytest.mark.soak
 @each_pair
 def test_the_budget_is_kept_by_hundreds_of_designs(name, query):
     for case in cases(name, query, SOAK):
-        assert loss(case.mechanism) <= 1, case.design
+        assert loss(case.mechanism) <= 1, case.mechanism
 
 
 def test_the_budget_is_spent():
@@ -124,7 +124,7 @@ class Stated:
     """A twin: the noise of one design under the claims of another."""
 
     def __init__(self, mechanism, **claims):
-        self.inner, self.design = mechanism, replace(mechanism.design, **claims)
+        self.inner, self.mechanism = mechanism, replace(mechanism.mechanism, **claims)
 
     def check(self, data, **more):
         return self.inner.check(data, **more)
@@ -137,7 +137,7 @@ class Stated:
 def test_noise_for_fewer_records_than_are_stated_is_caught(name, query):
     """But of functions, whose neighbours are those that were declared, whatever the relation."""
     case = random_design(0, name, query)
-    relation = case.design.neighbours
+    relation = case.mechanism.neighbours
     more = replace(relation, records=relation.records + 2, per_cell=None)
     assert loss(Stated(case.mechanism, neighbours=more)) > 1
 
@@ -145,7 +145,7 @@ def test_noise_for_fewer_records_than_are_stated_is_caught(name, query):
 @each_pair
 def test_noise_for_a_larger_budget_than_is_stated_is_caught(name, query):
     case = random_design(0, name, query)
-    budget = case.design.budget
+    budget = case.mechanism.budget
     weak = {"pure": "epsilon", "zcdp": "rho"}.get(budget.name)
     claims = {f.name: getattr(budget, f.name) for f in fields(budget)}
     claims[weak or next(iter(claims))] /= 8
@@ -157,7 +157,7 @@ def test_noise_for_a_larger_budget_than_is_stated_is_caught(name, query):
 
 def measured(mechanism, seed=0):
     """Laws and words in their order, and the integers that get noise."""
-    keys = ReleaseKeys.from_seed(1, mechanism.design.context)
+    keys = ReleaseKeys.from_seed(1, mechanism.mechanism.context)
     with intercepted(Sampler()) as sampler:
         base = neighbours(mechanism, np.random.default_rng(seed))[0]
         sampler.drawn.clear()
@@ -170,7 +170,7 @@ def test_a_certificate_that_was_read_has_the_same_laws(name, query, tmp_path):
     for number, case in enumerate(cases(name, query)):
         release = case.release(np.random.default_rng(number))
         release.save(tmp_path / str(number))
-        again = sdp.Release.load(tmp_path / str(number)).design
+        again = sdp.Release.load(tmp_path / str(number)).mechanism
         assert release.verify().ok
         if name == "imposed":
             with pytest.raises(ReleaseError, match="wrap it again"):
@@ -184,7 +184,7 @@ def test_a_certificate_that_was_read_has_the_same_laws(name, query, tmp_path):
 def plans(name, query, seeds=QUICK):
     """Plans of agents for random designs, as somebody else reads them; None for what is refused."""
     for case in cases(name, query, seeds):
-        if case.design.query.axes is None:  # answers that are nobody's own
+        if case.mechanism.query.axes is None:  # answers that are nobody's own
             yield case, None
             continue
         rng = np.random.default_rng(7)
@@ -192,7 +192,7 @@ def plans(name, query, seeds=QUICK):
         parts = {f"part{i}": {"cells": sorted(c.tolist())} for i, c in
                  enumerate(np.array_split(owners, min(3, case.size)))}  # fmt: skip
         try:
-            partition = Partition.from_dict(case.design.query.axes, parts)
+            partition = Partition.from_dict(case.mechanism.query.axes, parts)
             plan = make_plan(case.mechanism, partition)
         except SubspaceDPError:
             yield case, None
@@ -214,7 +214,7 @@ def test_a_plan_that_was_read_keeps_the_budget(name, query):
             continue
         number += 1
         assert loss(plan.mechanism, seed=2) <= 1
-        if case.design.basis is None or not case.design.basis.drop:
+        if case.mechanism.basis is None or not case.mechanism.basis.drop:
             assert measured(plan.mechanism) == measured(case.mechanism)
     assert number >= 3
 

@@ -28,7 +28,7 @@ def pairs_of(case, seed):
     if change is None:
         return None
     x = case.numbers(rng)
-    query = case.design.query
+    query = case.mechanism.query
     if isinstance(query, LocalEntries):
         width = query.upper - query.lower
         if width <= 2 * np.abs(change).max():
@@ -37,7 +37,7 @@ def pairs_of(case, seed):
     other = x + change
     if np.array_equal(answers(case, x), answers(case, other)):
         return None  # nothing to tell apart
-    if case.design.capped:
+    if case.mechanism.capped:
         return x, other
     assert figures(case, x) == figures(case, other)
     return x, other
@@ -69,7 +69,7 @@ def saved(case, x, other, home):
     most = np.maximum(x, other)
 
     def work(numbers):
-        if case.design.capped:
+        if case.mechanism.capped:
             release = case.mechanism.release(
                 case.data(numbers), everything=case.data(most), seed=1
             )
@@ -88,7 +88,7 @@ def test_a_saved_release_says_nothing_else(name, query, tmp_path):
         home = tmp_path / str(number)
         home.mkdir()
         one, two = saved(case, x, other, home)
-        assert one == two, case.design
+        assert one == two, case.mechanism
 
 
 def test_noise_has_to_hide_the_pairs():
@@ -97,7 +97,7 @@ def test_noise_has_to_hide_the_pairs():
         case, x, other = next(attacked(name, query, 1))
         with intercepted(Sampler(numbers(6))):
             one, two = (case.release(None, numbers_).values for numbers_ in (x, other))
-        assert one.tobytes() != two.tobytes(), case.design
+        assert one.tobytes() != two.tobytes(), case.mechanism
 
 
 @pytest.mark.parametrize(("name", "query"), AGENTS)
@@ -126,7 +126,7 @@ def test_a_release_of_agents_says_nothing_else(name, query, tmp_path):
             return shown, content(folder)
 
         one, two = both(case._replace(mechanism=plan.mechanism), *pair, work)
-        assert one == two, plan.design
+        assert one == two, plan.mechanism
     assert done
 
 
@@ -140,7 +140,7 @@ def test_a_release_in_blocks_says_nothing_else(tmp_path):
 
         def work(x, case=case):
             folder = tmp_path / str(len(list(tmp_path.iterdir())))
-            counts = x.reshape(case.design.query.shape)
+            counts = x.reshape(case.mechanism.query.shape)
             with using("compiled"):
                 stream_release(case.mechanism, counts, folder, seed=1, block_cells=BLOCK)
             return content(folder)

@@ -10,15 +10,7 @@ from tests.attacks.test_neighbours import AGENTS, plans
 from tests.strategies import using
 
 import subspacedp as sdp
-from subspacedp.distributed import (
-    Secret,
-    collect,
-    privatize,
-    privatize_share,
-    read_share,
-    release_dask,
-    stream_release,
-)
+from subspacedp.distributed import Secret, collect, privatize, privatize_share, read_share, release_dask, stream_release
 from subspacedp.distributed.dealer import deal_with
 from subspacedp.invariants import HeldMargins
 from subspacedp.tables import Cells
@@ -31,7 +23,7 @@ def streamable(number):
     found = []
     for seed in range(20 * number):
         case = random_design(seed, "projected", Cells)
-        if isinstance(case.design.held, HeldMargins) and not case.design.capped and case.size > 4:
+        if isinstance(case.mechanism.held, HeldMargins) and not case.mechanism.capped and case.size > 4:
             found.append(case)
         if len(found) == number:
             return found
@@ -45,9 +37,9 @@ def check_blocks(case, in_blocks):
         with intercepted(Sampler(numbers(3))) as whole:
             memory = case.release(None, x)
         with intercepted(Sampler(numbers(3))) as blocks:
-            values = in_blocks(x.reshape(case.design.query.shape))
+            values = in_blocks(x.reshape(case.mechanism.query.shape))
     assert set(blocks.drawn) == set(whole.drawn)
-    assert set(Counter(blocks.drawn).values()) == {2 if case.design.held.margins else 1}
+    assert set(Counter(blocks.drawn).values()) == {2 if case.mechanism.held.margins else 1}
     assert len(whole.drawn) == len(set(whole.drawn)) == case.size
     assert np.asarray(values).tobytes() == memory.values.tobytes()
 
@@ -107,7 +99,7 @@ def test_agents_have_the_laws_and_words_of_one_with_all_data(name, query, engine
         secret, home = Secret.fresh(), tmp_path / str(at)
         home.mkdir()
         x = case.numbers(np.random.default_rng(at))
-        table, names = x.reshape(plan.design.query.shape), plan.partition.names
+        table, names = x.reshape(plan.mechanism.query.shape), plan.partition.names
         with using(engine):
             with intercepted(Sampler(numbers(4))) as central:
                 wanted = plan.mechanism.release_with(secret.keys(plan), table, table, seeded=False)
@@ -135,7 +127,7 @@ def test_agents_have_the_laws_and_words_of_one_with_all_data(name, query, engine
             assert release.values.tobytes() == wanted.values.tobytes()
             held = zip(release.exact, wanted.exact, strict=True)
             assert all(np.allclose(a, b, rtol=1e-9, atol=0) for a, b in held)
-            assert not plan.design.held.exact or all(
+            assert not plan.mechanism.held.exact or all(
                 np.array_equal(a, b) for a, b in zip(release.exact, wanted.exact, strict=True)
             )
     assert number

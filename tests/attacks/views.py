@@ -28,14 +28,14 @@ LARGEST = 12  # entries of a change; confidential numbers are larger
 
 def answers(case: Case, x: np.ndarray) -> np.ndarray:
     """The confidential answers to numbers that `case.data` takes; linear in them."""
-    if isinstance(case.design.query, ClippedSums | LocalEntries | GeneralQuery):
-        return np.asarray(x, np.int64).reshape(case.design.query.shape)
+    if isinstance(case.mechanism.query, ClippedSums | LocalEntries | GeneralQuery):
+        return np.asarray(x, np.int64).reshape(case.mechanism.query.shape)
     return answers_of(case.mechanism, np.asarray(x, np.int64))
 
 
 def figures(case: Case, x: np.ndarray) -> list[Fraction]:
     """The held figures, exactly."""
-    held, values = case.design.held, answers(case, x)
+    held, values = case.mechanism.held, answers(case, x)
     if isinstance(held, HeldMatrix):
         rows, flat = held.matrix.toarray().tolist(), values.reshape(-1).tolist()
         return [sum((Fraction(c) * v for c, v in zip(row, flat, strict=True)), Fraction(0))
@@ -45,15 +45,15 @@ def figures(case: Case, x: np.ndarray) -> list[Fraction]:
 
 def unseen_change(case: Case, rng: np.random.Generator) -> np.ndarray | None:
     """A change that no held figure shows, nor the grand total; None where there is no small one."""
-    if case.design.capped:  # held figures are those of all records
+    if case.mechanism.capped:  # held figures are those of all records
         change = rng.integers(-2, 3, case.size)
     else:
         units = np.eye(case.size, dtype=np.int64)
         rows = [figures(case, unit) for unit in units]
-        if case.design.mechanism == "marginals" and case.design.neighbours.keeps_total:
+        if case.mechanism.name == "marginals" and case.mechanism.neighbours.keeps_total:
             rows = [[*row, Fraction(1)] for row in rows]
         change = _null_vector([list(column) for column in zip(*rows, strict=True)], case.size, rng)
-    empty = getattr(case.design.held, "empty", None)
+    empty = getattr(case.mechanism.held, "empty", None)
     if change is not None and empty is not None and np.any(change[np.asarray(empty).reshape(-1)]):
         return None
     if change is None or not change.any() or np.abs(change).max() > LARGEST:
@@ -94,7 +94,7 @@ def _null_vector(rows, size, rng) -> np.ndarray | None:
 def opposite(case: Case, x: np.ndarray, other: np.ndarray) -> dict[str, Any]:
     """Noise for both: arbitrary for x, and what gives the same measurement for the other."""
     mechanism = case.mechanism
-    keys = ReleaseKeys.from_seed(1, mechanism.design.context)
+    keys = ReleaseKeys.from_seed(1, mechanism.mechanism.context)
     base = answers(case, x)
     with intercepted(Sampler()) as sampler:
         here = np.asarray(mechanism.add_noise(base.copy(), keys)).reshape(-1)
@@ -105,7 +105,7 @@ def opposite(case: Case, x: np.ndarray, other: np.ndarray) -> dict[str, Any]:
     if isinstance(drawn[0].law, KNormLaw):
         law = drawn[0].law
         if isinstance(law.body, Deviations | Exchanges):
-            moved = moved[HeldGroups.of(mechanism.design.held).order]
+            moved = moved[HeldGroups.of(mechanism.mechanism.held).order]
         return {
             "noise": (noise, noise),
             "joint": (

@@ -42,6 +42,19 @@ def spec(**changes):
     return {k: v for k, v in {**base, **changes}.items() if v is not None}
 
 
+def test_laws_of_a_small_table_with_digits_are_those_of_its_figures():
+    """Coins differ by their place in a group there: as many laws as figures, not fewer."""
+    margins = [["state"], ["age", "sex"]]
+    axes = {**spec()["axes"], "age": {"bins": [0, 18, 40, 65]}}
+    publish = {"margins": margins, "decimals": 0}
+    (release,) = plan(spec(axes=axes, hold=[[]], mechanism="projected", publish=publish)).releases
+    lines = {line.what: line for line in release.lines}
+    for names in margins:
+        line = lines[" × ".join(names)]
+        margin = release.mechanism.margin_accuracy(*names).margin_of_error(0.95)
+        assert line.margin_of_error == (margin.min(), margin.max())
+
+
 @pytest.mark.parametrize("privacy", BUDGETS)
 @pytest.mark.parametrize("decimals", [None, 0])
 def test_a_plan_says_what_the_mechanism_says(privacy, decimals):

@@ -11,20 +11,14 @@ from typing import Any
 import numpy as np
 
 from subspacedp.datasets import county_names
-from subspacedp.demo.figures import (
-    PAPER_NEGATIVE,
-    boxes_figure,
-    california_figure,
-    counts_figure,
-    states_figure,
-    trend_figure,
-)
+from subspacedp.demo.figures import PAPER_NEGATIVE, boxes_figure, california_figure, counts_figure, states_figure, trend_figure
 from subspacedp.demo.page import Grid, Page, Part, render
 from subspacedp.demo.study import BOXED_RUNS, CensusStudy, HousingStudy
 from subspacedp.demo.style import Figure, altair, signed
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import hold
-from subspacedp.mechanisms import Mechanism, design
+from subspacedp.mechanisms import Mechanism
+from subspacedp.release import design
 from subspacedp.privacy import PureDP
 from subspacedp.release import Release, check_new_folder, new_folder, write_digests, write_files
 from subspacedp.tables import Table
@@ -101,7 +95,7 @@ def census(
 
 def _figures(study: CensusStudy, release: Release) -> dict[str, Figure]:
     names = county_names()
-    budgets = (f"ε = {study.epsilon:g}", f"{study.matched.design.budget}")
+    budgets = (f"ε = {study.epsilon:g}", f"{study.matched.mechanism.budget}")
     return {
         "illinois": boxes_figure(study.boxed("IL"), names, "Illinois"),
         "states": states_figure([study.boxed(state) for state in study.ten_states]),
@@ -126,9 +120,9 @@ def _release_summary(mechanism: Mechanism, release: Release, table: Table) -> di
         for at, least in enumerate(SIZES)
     ]
     return {
-        "held": str(mechanism.design.held),
-        "held_totals": mechanism.design.space.rank,
-        "budget": str(mechanism.design.budget),
+        "held": str(mechanism.mechanism.held),
+        "held_totals": mechanism.mechanism.space.rank,
+        "budget": str(mechanism.mechanism.budget),
         "guarantee": release.certificate()["guarantee"],
         "promise": " ".join(mechanism.guarantee.sentences()),
         "expected_squared_error": expected.total,
@@ -160,7 +154,7 @@ def _california_summary(study: CensusStudy) -> dict[str, float | int | str]:
         "official_slope": float(trend.slope[0]),
         "official_slope_pvalue": float(trend.pvalue[0]),
         "root_mean_square": float(np.sqrt(np.mean(ours.errors**2))),
-        "matching_budget": str(study.matched.design.budget),
+        "matching_budget": str(study.matched.mechanism.budget),
         "matching_root_mean_square": float(np.sqrt(np.mean(near.errors**2))),
     }
 

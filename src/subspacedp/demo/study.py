@@ -14,18 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.datasets import (
-    OfficialDemonstration,
-    census2010,
-    census2010_housing,
-    county_names,
-    das_california2022,
-)
+from subspacedp.datasets import OfficialDemonstration, census2010, census2010_housing, county_names, das_california2022
 from subspacedp.demo.page import Grid
 from subspacedp.errors import ReleaseError
 from subspacedp.inference import BiasTrend, bias_trend, replicates
 from subspacedp.invariants import LinearInvariants, hold
-from subspacedp.mechanisms import Mechanism, design
+from subspacedp.mechanisms import Mechanism
+from subspacedp.release import design
 from subspacedp.privacy import PureDP
 from subspacedp.release import Release
 from subspacedp.tables import Table
@@ -278,7 +273,7 @@ class HousingStudy:
     def summary(self, release: Release) -> dict[str, float | int]:
         """What is held and what is left, for programs."""
         counts, values = self.table.counts, np.asarray(release.values)
-        space = self.mechanism.design.space
+        space = self.mechanism.mechanism.space
         person, unit = np.zeros(counts.shape), np.zeros(counts.shape)
         person[0, 0] = unit[0, 1] = 1
         return {
