@@ -34,8 +34,7 @@ from studies.records import CASES, publish_case, trials
 from subspacedp.demo.page import Grid, Page, Part, render
 from subspacedp.demo.style import GRID, INK, OURS, TRUTH, Figure, altair, data, figure
 from subspacedp.errors import ReleaseError
-from subspacedp.mechanisms import Mechanism
-from subspacedp.release import check_new_folder, new_folder
+from subspacedp.release import Design, check_new_folder, new_folder
 from subspacedp.tables import Table
 
 __all__ = ["all_curves", "campus", "campus_page", "some_curves", "variance_figure"]
@@ -157,7 +156,7 @@ def _readings(table: Table) -> list[dict[str, Any]]:
     return rows
 
 
-def _reading(protected: str, noise: str, mechanism: Mechanism, epsilon: float) -> dict[str, Any]:
+def _reading(protected: str, noise: str, mechanism: Design, epsilon: float) -> dict[str, Any]:
     return {
         "protected": protected,
         "noise": noise,

@@ -16,9 +16,8 @@ import numpy.typing as npt
 
 from studies.campus_people import BUILDINGS, HOURS, k_means, presence, simulate
 from subspacedp.invariants import Held, hold
-from subspacedp.mechanisms import Mechanism
-from subspacedp.release import design
 from subspacedp.privacy import ApproxDP, GaussianDP, Spend, compose
+from subspacedp.release import Design, design
 from subspacedp.tables import Axis, Domain, Neighbours, ReplaceOne, Table
 
 __all__ = [
@@ -77,7 +76,7 @@ def campus_table() -> Table:
     return Table(counts, campus_domain())
 
 
-def unit_mechanism() -> Mechanism:
+def unit_mechanism() -> Design:
     """Gaussian noise of standard deviation one, as in the paper, projected.
 
     The paper names no budget. For one record exchanged, Δ₂ = √2, this is Gaussian differential
@@ -94,7 +93,7 @@ def unit_mechanism() -> Mechanism:
     return design(campus_domain(), campus_held(), GaussianDP(math.sqrt(2)), neighbours=HOUR)
 
 
-def day_mechanism(epsilon: float = 1.0, mechanism: str = "projected") -> Mechanism:
+def day_mechanism(epsilon: float = 1.0, mechanism: str = "projected") -> Design:
     """The same for a person's whole day, at a stated budget."""
     return design(
         campus_domain(),
@@ -167,7 +166,7 @@ class RunErrors:
         }
 
 
-def run_errors(mechanism: Mechanism, table: Table, runs: int, seed: int | None = None) -> RunErrors:
+def run_errors(mechanism: Design, table: Table, runs: int, seed: int | None = None) -> RunErrors:
     """Release a table so many times, and measure the errors."""
     unit = math.sqrt(mechanism.mechanism.law.variance)
     squares = np.zeros(table.counts.shape)
@@ -187,7 +186,7 @@ def run_errors(mechanism: Mechanism, table: Table, runs: int, seed: int | None =
     )
 
 
-def expected_quantiles(mechanism: Mechanism) -> Quantiles:
+def expected_quantiles(mechanism: Design) -> Quantiles:
     """Of a run's mean square: χ² with as many degrees as the null space has, over the cells.
 
     Examples
@@ -202,7 +201,7 @@ def expected_quantiles(mechanism: Mechanism) -> Quantiles:
     return Quantiles(*(float(chi2.ppf(p, space.dimension)) / cells for p in (0.05, 0.5, 0.95)))
 
 
-def expected_of_a_cell(mechanism: Mechanism, runs: int) -> Quantiles:
+def expected_of_a_cell(mechanism: Design, runs: int) -> Quantiles:
     """Of a cell's root mean square over the runs; all cells have the same variance."""
     from scipy.stats import chi2
 

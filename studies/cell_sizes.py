@@ -12,8 +12,8 @@ import numpy.typing as npt
 from studies.topdown import OneLevel, TopDown
 from subspacedp.inference import replicates
 from subspacedp.invariants import hold
-from subspacedp.release import design
 from subspacedp.privacy import PureDP
+from subspacedp.release import design
 from subspacedp.tables import Table
 
 __all__ = ["METHODS", "SIZES", "SMALL", "Comparison", "Outcome", "compare_by_size", "size_words"]

@@ -21,9 +21,9 @@ from subspacedp.demo.page import Grid, Page, Part, render
 from subspacedp.demo.style import OURS, Figure, Look, altair, figure, legend, scales
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.invariants import Held, LinearInvariants, hold
-from subspacedp.release import compare, design
+from subspacedp.mechanisms import CorrelatedOptions
 from subspacedp.privacy import ApproxDP, Budget, PureDP
-from subspacedp.release import new_folder
+from subspacedp.release import compare, design, new_folder
 from subspacedp.tables import Axis, Domain, LinearQuery, Query
 
 __all__ = ["EXAMPLES", "Example", "GalleryRow", "accuracy_gallery", "gallery", "gallery_figure"]
@@ -195,7 +195,7 @@ def _rows(example: Example, budget: Budget) -> list[GalleryRow]:
     refusals = {e.name: str(e.refusal) for e in found.entries if e.refusal is not None}
     if not budget.pure:
         try:
-            split = design(query, held, budget, mechanism=sdp.Correlated(split="best"))
+            split = design(query, held, budget, mechanism=CorrelatedOptions(split="best"))
             errors[BEST] = float(split.expected_error().total)
         except SubspaceDPError as problem:
             errors[BEST], refusals[BEST] = None, str(problem)

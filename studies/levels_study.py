@@ -17,18 +17,21 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from studies.solvers import (
+    nearest_with_margins,
+    nearest_with_total,
+    round_with_margins,
+    round_with_total,
+)
 from subspacedp.datasets import dallas2010, texas2010
-from studies.solvers import nearest_with_margins, nearest_with_total
-from studies.solvers import round_with_margins, round_with_total
 from subspacedp.errors import ReleaseError
 from subspacedp.inference import replicates
 from subspacedp.invariants import Held, hold
-from subspacedp.mechanisms import Mechanism
-from subspacedp.release import design
 from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
 from subspacedp.mechanisms.marginals.measurement import TableMeasurement
 from subspacedp.noise import ReleaseKeys
 from subspacedp.privacy import ZCDP
+from subspacedp.release import Design, design
 from subspacedp.tables import Axis, Domain, Margin, Table
 
 __all__ = ["LevelStudy", "NoisyTable", "dense_least_squares", "places_of_texas", "top_down"]
@@ -69,7 +72,7 @@ class NoisyTable:
     variance: float
 
 
-def measured_tables(mechanism: Mechanism, noisy: Int64Array) -> dict[tuple[str, ...], NoisyTable]:
+def measured_tables(mechanism: Design, noisy: Int64Array) -> dict[tuple[str, ...], NoisyTable]:
     """What a mechanism that measures whole tables measured, by the names of their levels."""
     if not isinstance(mechanism, Marginals) or not isinstance(
         mechanism.measurement, TableMeasurement
@@ -199,12 +202,12 @@ class LevelStudy:
         """Places × race × age."""
         return places_of_texas()
 
-    def mechanism(self, held: Held, options: MarginalsOptions | None) -> Mechanism:
+    def mechanism(self, held: Held, options: MarginalsOptions | None) -> Design:
         """The cells with the whole budget, or together with the margins of the study."""
         return design(self.table.domain, held, ZCDP(self.rho), mechanism=options)
 
     @cached_property
-    def tables_measured(self) -> Mechanism:
+    def tables_measured(self) -> Design:
         """Whole tables, so that different ways to use them can be compared."""
         return self.mechanism(hold(), MarginalsOptions(margins=MARGINS, measured="tables"))
 
@@ -219,7 +222,7 @@ class LevelStudy:
         yield "contrasts, cells at most +5 %", self._noise(self.mechanism(hold(), within))
         yield "contrasts, counties held", self._noise(self.mechanism(hold("county"), margins))
 
-    def _noise(self, mechanism: Mechanism) -> Iterator[FloatArray]:
+    def _noise(self, mechanism: Design) -> Iterator[FloatArray]:
         return iter(replicates(mechanism, self.runs, seed=SEED))
 
     def _of_tables(self, *, steps: bool) -> Iterator[FloatArray]:
@@ -228,13 +231,13 @@ class LevelStudy:
         exact = mechanism.mechanism.held.sums(counts)
         for run in range(self.runs):
             keys = ReleaseKeys.from_seed(SEED + run, mechanism.mechanism.context)
-            noisy = mechanism.measure(self.table, keys)
+            noisy = mechanism.mechanism.measure(self.table, keys)
             if steps:
                 tables = measured_tables(mechanism, noisy)
                 released = top_down(self.table.domain, tables, int(counts.sum()))
                 yield (released - counts).astype(np.float64)
             else:
-                yield mechanism.reconstruct(noisy, exact, keys.stream("dither")) - counts
+                yield mechanism.mechanism.reconstruct(noisy, exact, keys.stream("dither")) - counts
 
     def figures(self, errors: Iterator[FloatArray]) -> tuple[FloatArray, float, float]:
         """Root mean squared errors by column; mean error of small cells and its standard error."""
@@ -259,8 +262,8 @@ class LevelStudy:
                 mechanism=MarginalsOptions(margins=MARGINS, measured="tables"),
             )  # fmt: skip
             keys = ReleaseKeys.from_seed(SEED, mechanism.mechanism.context)
-            noisy = mechanism.measure(part, keys)
-            ours = mechanism.reconstruct(
+            noisy = mechanism.mechanism.measure(part, keys)
+            ours = mechanism.mechanism.reconstruct(
                 noisy, mechanism.mechanism.held.sums(part.counts), keys.stream("dither")
             )
             held = part.domain.margin(*names)

@@ -26,13 +26,24 @@ from subspacedp.datasets import dallas2010, texas2010
 from subspacedp.demo.census import EPSILON
 from subspacedp.demo.page import Grid, Page, Part, render
 from subspacedp.demo.study import SEED, CensusStudy, SlopeCounts, count_slopes
-from subspacedp.demo.style import OURS, PRACTICE, Figure, Look, altair, data, figure, legend, scales, signed, zero_line
+from subspacedp.demo.style import (
+    OURS,
+    PRACTICE,
+    Figure,
+    Look,
+    altair,
+    data,
+    figure,
+    legend,
+    scales,
+    signed,
+    zero_line,
+)
 from subspacedp.errors import ReleaseError
 from subspacedp.inference import replicates
 from subspacedp.invariants import hold
-from subspacedp.release import design
 from subspacedp.privacy import PureDP
-from subspacedp.release import check_new_folder, new_folder
+from subspacedp.release import check_new_folder, design, new_folder
 
 __all__ = [
     "LOOKS",

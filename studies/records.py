@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from subspacedp.mechanisms import Mechanism
+from subspacedp.release import Design
 
 __all__ = [
     "CASES",
@@ -177,7 +177,7 @@ def trials(case: Case) -> tuple[Trial, ...]:
 
 def tabulated(
     case: Case, folder: Path, unit: str, records: int, per_cell: int
-) -> tuple[Mechanism, Any]:
+) -> tuple[Design, Any]:
     """The mechanism for one bound, and the tables it would release.
 
     The specification is written to the folder; the tables are `protected`, within the bound, and

@@ -29,9 +29,8 @@ from studies.solvers import (
 from subspacedp.errors import BudgetError
 from subspacedp.inference import replicates
 from subspacedp.invariants import hold
-from subspacedp.mechanisms import Mechanism
-from subspacedp.release import design
 from subspacedp.privacy import PureDP
+from subspacedp.release import Design, design
 from subspacedp.tables import Domain, Table
 
 __all__ = ["OneLevel", "Shares", "TopDown"]
@@ -73,7 +72,7 @@ class OneLevel:
     epsilon: float
 
     @cached_property
-    def cells(self) -> Mechanism:
+    def cells(self) -> Design:
         """What is measured."""
         return design(self.domain, hold(), PureDP(self.epsilon))
 
@@ -114,7 +113,7 @@ class TopDown:
     shares: Shares = Shares()
 
     @cached_property
-    def mechanisms(self) -> tuple[Mechanism, Mechanism, Mechanism]:
+    def mechanisms(self) -> tuple[Design, Design, Design]:
         """What is measured: the cells of the whole, the totals of places, the cells of places."""
         axes, shares = self.domain.axes, self.shares
         return (

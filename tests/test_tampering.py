@@ -14,7 +14,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import subspacedp as sdp
 from subspacedp.distributed import stream_release
 from subspacedp.errors import ReleaseError, SubspaceDPError
-from subspacedp.release import Verification, folder_checks, sign_folder, verify_folder, write_digests
+from subspacedp.release import (
+    Verification,
+    folder_checks,
+    sign_folder,
+    verify_folder,
+    write_digests,
+)
 from subspacedp.release.files import read_certificate
 from subspacedp.release.folder_checks import NAMES
 from subspacedp.release.stored import stored_release

@@ -13,7 +13,6 @@ from tests.attacks.test_ways import BLOCK, streamable
 from tests.attacks.views import answers, both, content, figures, unseen_change
 from tests.strategies import using
 
-import subspacedp as sdp
 from subspacedp.distributed import Secret, collect, privatize, stream_release
 from subspacedp.noise import ReleaseKeys
 from subspacedp.tables import LocalEntries
@@ -70,9 +69,7 @@ def saved(case, x, other, home):
 
     def work(numbers):
         if case.mechanism.capped:
-            release = case.mechanism.release(
-                case.data(numbers), everything=case.data(most), seed=1
-            )
+            release = case.mechanism.release(case.data(numbers), everything=case.data(most), seed=1)
         else:
             release = case.release(None, numbers)
         folder = home / str(len(list(home.iterdir())))

@@ -10,7 +10,15 @@ from tests.attacks.test_neighbours import AGENTS, plans
 from tests.strategies import using
 
 import subspacedp as sdp
-from subspacedp.distributed import Secret, collect, privatize, privatize_share, read_share, release_dask, stream_release
+from subspacedp.distributed import (
+    Secret,
+    collect,
+    privatize,
+    privatize_share,
+    read_share,
+    release_dask,
+    stream_release,
+)
 from subspacedp.distributed.dealer import deal_with
 from subspacedp.invariants import HeldMargins
 from subspacedp.tables import Cells
@@ -23,7 +31,11 @@ def streamable(number):
     found = []
     for seed in range(20 * number):
         case = random_design(seed, "projected", Cells)
-        if isinstance(case.mechanism.held, HeldMargins) and not case.mechanism.capped and case.size > 4:
+        if (
+            isinstance(case.mechanism.held, HeldMargins)
+            and not case.mechanism.capped
+            and case.size > 4
+        ):
             found.append(case)
         if len(found) == number:
             return found

@@ -12,7 +12,19 @@ import pytest
 from tests.strategies import both_engines, using
 
 import subspacedp as sdp
-from subspacedp.distributed import AgentPlan, Partition, Secret, collect, deal, make_plan, make_secret, privatize, privatize_share, read_secret, read_share
+from subspacedp.distributed import (
+    AgentPlan,
+    Partition,
+    Secret,
+    collect,
+    deal,
+    make_plan,
+    make_secret,
+    privatize,
+    privatize_share,
+    read_secret,
+    read_share,
+)
 from subspacedp.distributed.cell_noise import noise_at, words_at
 from subspacedp.distributed.dealer import deal_with
 from subspacedp.errors import ReleaseError

@@ -14,7 +14,17 @@ import numpy as np
 import pytest
 
 import subspacedp as sdp
-from subspacedp.distributed import Partition, Secret, deal, make_plan, make_secret, privatize, privatize_share, read_secret, read_share
+from subspacedp.distributed import (
+    Partition,
+    Secret,
+    deal,
+    make_plan,
+    make_secret,
+    privatize,
+    privatize_share,
+    read_secret,
+    read_share,
+)
 from subspacedp.distributed.record import Record, record_beside
 from subspacedp.errors import ReleaseError, SubspaceDPError
 

@@ -21,7 +21,15 @@ from tests.strategies import domains, families, seeds
 
 import subspacedp as sdp
 from subspacedp.errors import InvariantError, ReleaseError
-from subspacedp.inference import regress, replicate_interval, replicates, test_equal, test_homogeneity, test_independence, test_value
+from subspacedp.inference import (
+    regress,
+    replicate_interval,
+    replicates,
+    test_equal,
+    test_homogeneity,
+    test_independence,
+    test_value,
+)
 from subspacedp.inference.combination import combine
 from subspacedp.inference.combined_noise import DenseCombinedNoise
 from subspacedp.mechanisms.figures import cells_apart, groups_apart

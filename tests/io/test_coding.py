@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 from tests.strategies import examples
 
 from subspacedp.errors import DataError, DomainError, SubspaceDPError
-from subspacedp.io import AxisColumn, ClippedValue, Kind, bin_labels, labels_from_data, open_source, tabulate
+from subspacedp.io import (
+    AxisColumn,
+    ClippedValue,
+    Kind,
+    bin_labels,
+    labels_from_data,
+    open_source,
+    tabulate,
+)
 from subspacedp.tables import Axis
 
 

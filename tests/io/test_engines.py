@@ -8,7 +8,15 @@ import pytest
 from tests.io.oracle import tabulated, units_of
 
 from subspacedp.errors import DataError
-from subspacedp.io import AxisColumn, ClippedValue, bin_labels, labels_from_data, look, open_source, tabulate
+from subspacedp.io import (
+    AxisColumn,
+    ClippedValue,
+    bin_labels,
+    labels_from_data,
+    look,
+    open_source,
+    tabulate,
+)
 from subspacedp.tables import Axis
 
 # Labels that are hard on quoting, collations and case.

@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 
 import subspacedp as sdp
 from subspacedp.errors import SubspaceDPError
-from subspacedp.ledger import DamageError, LedgerError, LimitError, Reservation, State, invariants_of, open_ledger, spend_of
+from subspacedp.ledger import (
+    DamageError,
+    LedgerError,
+    LimitError,
+    Reservation,
+    State,
+    invariants_of,
+    open_ledger,
+    spend_of,
+)
 from subspacedp.privacy.composition import Spend
 from subspacedp.tables import AddRemoveOne, ReplaceOne
 

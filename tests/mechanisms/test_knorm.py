@@ -24,7 +24,15 @@ from subspacedp.mechanisms.changes import changes
 from subspacedp.mechanisms.knorm import _smaller_spread
 from subspacedp.mechanisms.registry import mechanism_from
 from subspacedp.noise import ReleaseKeys
-from subspacedp.noise.bodies import CrossPolytope, Ellipsoid, Exchanges, Fit, Polytope, Swaps, enclosing
+from subspacedp.noise.bodies import (
+    CrossPolytope,
+    Ellipsoid,
+    Exchanges,
+    Fit,
+    Polytope,
+    Swaps,
+    enclosing,
+)
 from subspacedp.noise.bodies.points import dot
 from subspacedp.noise.knorm import KNormLaw
 from subspacedp.subspace.groups import HeldGroups

@@ -14,7 +14,18 @@ from tests.mechanisms.contract import (
 from tests.privacy.exhaustion import held_rows, row_space_part
 from tests.statistical import ALPHA, kurtosis, mean_p, replicates_for_variance, rescaled
 
-from subspacedp import ZCDP, ApproxDP, Axis, Domain, GaussianDP, PureDP, SubspaceDPError, Table, design, hold
+from subspacedp import (
+    ZCDP,
+    ApproxDP,
+    Axis,
+    Domain,
+    GaussianDP,
+    PureDP,
+    SubspaceDPError,
+    Table,
+    design,
+    hold,
+)
 from subspacedp.mechanisms import Projected
 from subspacedp.noise import ReleaseKeys, draw
 

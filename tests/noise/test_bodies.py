@@ -11,7 +11,21 @@ import pytest
 from scipy.optimize import linprog
 
 from subspacedp.errors import ReleaseError
-from subspacedp.noise.bodies import Box, CrossPolytope, Deviations, Ellipsoid, Exchanges, Polytope, SkewCross, Swaps, as_body, enclosing, fit, fitting, polytope
+from subspacedp.noise.bodies import (
+    Box,
+    CrossPolytope,
+    Deviations,
+    Ellipsoid,
+    Exchanges,
+    Polytope,
+    SkewCross,
+    Swaps,
+    as_body,
+    enclosing,
+    fit,
+    fitting,
+    polytope,
+)
 
 ONE = Fraction(1)
 HEXAGON = [[2, 0], [1, 2], [-1, 1]]

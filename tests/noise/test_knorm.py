@@ -14,7 +14,17 @@ from tests.statistical import ALPHA, p_value, sample_size
 from subspacedp.balls import ball, certain_compare
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.noise import ReleaseKeys
-from subspacedp.noise.bodies import Box, CrossPolytope, Deviations, Ellipsoid, Exchanges, Polytope, SkewCross, Swaps, enclosing
+from subspacedp.noise.bodies import (
+    Box,
+    CrossPolytope,
+    Deviations,
+    Ellipsoid,
+    Exchanges,
+    Polytope,
+    SkewCross,
+    Swaps,
+    enclosing,
+)
 from subspacedp.noise.knorm import KNormLaw, counting, draws, lazy, rejection
 from subspacedp.noise.knorm.lazy import Uniform, Words
 from subspacedp.noise.knorm.moments import bounded, summed

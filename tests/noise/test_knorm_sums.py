@@ -8,7 +8,15 @@ import pytest
 from scipy import stats
 from tests.noise.test_knorm import BODIES, HEXAGON, masses
 
-from subspacedp.noise.bodies import Box, CrossPolytope, Deviations, Ellipsoid, Exchanges, Polytope, SkewCross
+from subspacedp.noise.bodies import (
+    Box,
+    CrossPolytope,
+    Deviations,
+    Ellipsoid,
+    Exchanges,
+    Polytope,
+    SkewCross,
+)
 from subspacedp.noise.knorm import KNormLaw
 from subspacedp.noise.knorm.bounds import Radial, Stretched, Unimodal
 from subspacedp.noise.knorm.weighted import independent_parts, weighted_sum

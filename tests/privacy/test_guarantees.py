@@ -7,7 +7,19 @@ import numpy as np
 import pytest
 from tests.privacy.exhaustion import changes, held_rows, row_space_part
 
-from subspacedp import ZCDP, AddRemoveOne, ApproxDP, Axis, Domain, GaussianDP, PureDP, ReplaceOne, Table, design, hold
+from subspacedp import (
+    ZCDP,
+    AddRemoveOne,
+    ApproxDP,
+    Axis,
+    Domain,
+    GaussianDP,
+    PureDP,
+    ReplaceOne,
+    Table,
+    design,
+    hold,
+)
 from subspacedp.errors import InvariantError
 
 

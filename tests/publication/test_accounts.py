@@ -15,7 +15,13 @@ from subspacedp.invariants import as_held, bind
 from subspacedp.ledger import LimitError, open_ledger
 from subspacedp.noise import ReleaseKeys
 from subspacedp.privacy.composition import Spend
-from subspacedp.publication.accounts import account_covers, held_together, read_labels, union_domain, values_on
+from subspacedp.publication.accounts import (
+    account_covers,
+    held_together,
+    read_labels,
+    union_domain,
+    values_on,
+)
 from subspacedp.publication.auditing import WITH_ACCOUNT
 from subspacedp.tables.functions import ClippedSums
 from subspacedp.tables.queries import as_query

@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 from tests.statistical import proportion_bounds
 
-from subspacedp import ZCDP, AddRemoveOne, Axis, Domain, LinearInvariants, Margins, PureDP, Table, design, hold
+from subspacedp import (
+    ZCDP,
+    AddRemoveOne,
+    Axis,
+    Domain,
+    LinearInvariants,
+    Margins,
+    PureDP,
+    Table,
+    design,
+    hold,
+)
 from subspacedp.mechanisms.marginals import MarginalsOptions
 
 DOMAIN = Domain([Axis("place", ["a", "b", "c"])])

@@ -17,9 +17,9 @@ from studies.levels_study import (
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import hold
 from subspacedp.mechanisms import MarginalsOptions
-from subspacedp.release import design
 from subspacedp.noise import ReleaseKeys
 from subspacedp.privacy import ZCDP
+from subspacedp.release import design
 
 PART = (["48001", "48003", "48005"], 5)
 

@@ -11,16 +11,29 @@ from typing import Any
 import numpy as np
 
 from subspacedp.datasets import county_names
-from subspacedp.demo.figures import PAPER_NEGATIVE, boxes_figure, california_figure, counts_figure, states_figure, trend_figure
+from subspacedp.demo.figures import (
+    PAPER_NEGATIVE,
+    boxes_figure,
+    california_figure,
+    counts_figure,
+    states_figure,
+    trend_figure,
+)
 from subspacedp.demo.page import Grid, Page, Part, render
 from subspacedp.demo.study import BOXED_RUNS, CensusStudy, HousingStudy
 from subspacedp.demo.style import Figure, altair, signed
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import hold
-from subspacedp.mechanisms import Mechanism
-from subspacedp.release import design
 from subspacedp.privacy import PureDP
-from subspacedp.release import Release, check_new_folder, new_folder, write_digests, write_files
+from subspacedp.release import (
+    Design,
+    Release,
+    check_new_folder,
+    design,
+    new_folder,
+    write_digests,
+    write_files,
+)
 from subspacedp.tables import Table
 
 __all__ = ["EPSILON", "census"]
@@ -105,7 +118,7 @@ def _figures(study: CensusStudy, release: Release) -> dict[str, Figure]:
     }
 
 
-def _release_summary(mechanism: Mechanism, release: Release, table: Table) -> dict[str, Any]:
+def _release_summary(mechanism: Design, release: Release, table: Table) -> dict[str, Any]:
     errors = np.asarray(release.values) - table.counts
     expected = mechanism.expected_error()
     group = np.digitize(table.counts, SIZES) - 1

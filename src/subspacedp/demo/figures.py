@@ -9,7 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.demo.study import SlopeCounts, StateErrors
-from subspacedp.demo.style import INK, OURS, PRACTICE, Figure, altair, data, figure, signed, zero_line
+from subspacedp.demo.style import (
+    INK,
+    OURS,
+    PRACTICE,
+    Figure,
+    altair,
+    data,
+    figure,
+    signed,
+    zero_line,
+)
 from subspacedp.inference import BiasTrend
 
 __all__ = [

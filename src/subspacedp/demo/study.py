@@ -14,15 +14,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.datasets import OfficialDemonstration, census2010, census2010_housing, county_names, das_california2022
+from subspacedp.datasets import (
+    OfficialDemonstration,
+    census2010,
+    census2010_housing,
+    county_names,
+    das_california2022,
+)
 from subspacedp.demo.page import Grid
 from subspacedp.errors import ReleaseError
 from subspacedp.inference import BiasTrend, bias_trend, replicates
 from subspacedp.invariants import LinearInvariants, hold
-from subspacedp.mechanisms import Mechanism
-from subspacedp.release import design
 from subspacedp.privacy import PureDP
-from subspacedp.release import Release
+from subspacedp.release import Design, Release, design
 from subspacedp.tables import Table
 
 __all__ = [
@@ -71,7 +75,7 @@ class CensusStudy:
         return census2010()
 
     @cached_property
-    def mechanism(self) -> Mechanism:
+    def mechanism(self) -> Design:
         """Projected Laplace, state totals held, neighbours that replace one record."""
         return design(self.table.domain, hold("state"), PureDP(self.epsilon))
 
@@ -128,7 +132,7 @@ class CensusStudy:
         return bias_trend(self.official.errors, self.official.table.counts)
 
     @cached_property
-    def matched(self) -> Mechanism:
+    def matched(self) -> Design:
         """Ours for California, with the least budget whose error is that of the official release.
 
         In hundredths of ε.
@@ -244,7 +248,7 @@ class HousingStudy:
         return census2010_housing()
 
     @cached_property
-    def mechanism(self) -> Mechanism:
+    def mechanism(self) -> Design:
         """The population of every state and the housing units of every county held.
 
         As one matrix, people in even columns and housing units in odd ones, without the rows that

@@ -30,7 +30,6 @@ __all__ = ["AgentPlan", "make_plan"]
 
 FORMAT = "subspacedp plan 1"
 # Mechanisms whose release is the answers plus noise that does not depend on them.
-ADDITIVE = ("projected", "extended", "correlated", "optimal", "knorm")
 MOST_NUMBERS = 1 << 27  # that all parts of a masked plan have together
 
 
@@ -78,7 +77,7 @@ class AgentPlan:
     @property
     def masked(self) -> bool:
         """Whether parts are masked sums, not values of cells: where counts are not measured."""
-        return self.mechanism.name != "projected"
+        return not self.mechanism.measures_counts
 
     @cached_property
     def held_shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -189,7 +188,7 @@ def make_plan(design: Design, partition: Partition, *, value: str | None = None)
 
 
 def _check_design(mechanism: Mechanism) -> None:
-    if mechanism.declared is not None or mechanism.name not in ADDITIVE:
+    if not mechanism.linear:
         raise ReleaseError(
             f"The {mechanism.name} mechanism cannot be distributed: its release is not the "
             "counts plus noise that follows from keys alone."

@@ -132,6 +132,9 @@ class Mechanism(ABC):
     keys_in_files: ClassVar[tuple[str, ...]] = ()  # what it states beside the problem
     for_workloads: ClassVar[bool] = False  # whether it answers several margins at once
     with_digits: ClassVar[bool] = False  # whether it may publish digits that add up
+    measures_counts: ClassVar[bool] = False  # noise on every answer itself: cell by cell, in blocks
+    linear: ClassVar[bool] = True  # `integers` of parts add up to those of the whole: for agents
+    fitted_at_once: ClassVar[bool] = False  # there is nothing to optimise
 
     # ------------------------------------------------------------------ what is asked
 

@@ -119,6 +119,7 @@ class Correlated(Extended):
     """
 
     name: ClassVar[str] = "correlated"
+    fitted_at_once: ClassVar[bool] = False
     proofs: ClassVar[tuple[str, ...]] = ("optimal.md", "guarantees.md")
 
     @property

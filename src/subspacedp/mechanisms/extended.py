@@ -64,6 +64,7 @@ class Extended(Mechanism):
     basis: BasisStrategy | None = None  # what is measured; None: Π_N of counts, margins held
 
     name: ClassVar[str] = "extended"
+    fitted_at_once: ClassVar[bool] = True
     proofs: ClassVar[tuple[str, ...]] = ("extended.md", "guarantees.md")
     keys_in_files: ClassVar[tuple[str, ...]] = ("basis",)
 

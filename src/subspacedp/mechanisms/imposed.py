@@ -40,6 +40,7 @@ class Imposed(Mechanism):
     function: Callable[[npt.NDArray[np.int64]], Any] | None = None  # None once it is read back
 
     name: ClassVar[str] = "imposed"
+    linear: ClassVar[bool] = False
     proofs: ClassVar[tuple[str, ...]] = ("impose.md", "guarantees.md")
     keys_in_files: ClassVar[tuple[str, ...]] = ("declared",)
 

@@ -68,6 +68,7 @@ class Optimal(Extended):
     dual: DualWeights | None = None  # what proves how near to the best possible the error is
 
     name: ClassVar[str] = "optimal"
+    fitted_at_once: ClassVar[bool] = False
     proofs: ClassVar[tuple[str, ...]] = ("optimal.md", "guarantees.md")
     keys_in_files: ClassVar[tuple[str, ...]] = ("basis", "optimality")
 

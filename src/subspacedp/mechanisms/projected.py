@@ -35,6 +35,8 @@ class Projected(Mechanism):
 
     name: ClassVar[str] = "projected"
     with_digits: ClassVar[bool] = True
+    measures_counts: ClassVar[bool] = True
+    fitted_at_once: ClassVar[bool] = True
     proofs: ClassVar[tuple[str, ...]] = (
         "projected-laplace.md",
         "projected-gaussian.md",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from subspacedp.mechanisms import MECHANISMS
 from subspacedp.publication.problems import Place, Problem
 from subspacedp.publication.spelling import nearest
 from subspacedp.tables.workload import COLUMN, MOST_AXES
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["no_such", "place_of", "workload_problems"]
 
-FOR_MARGINS = ("auto", "marginals")
+FOR_MARGINS = ("auto", *(name for name, kind in MECHANISMS.items() if kind.for_workloads))
 
 
 def place_of(specification: Specification, table: str, *path: str) -> Place:

@@ -25,7 +25,6 @@ from subspacedp.tables import Domain, Margins
 __all__ = ["ErrorLine", "Plan", "PlannedRelease", "plan", "target_budget"]
 
 LEVEL = 0.95
-QUICK = ("projected", "extended")  # mechanisms without anything to optimise
 FEW_CELLS = 10**6  # of a table whose margins are compared with those of noise on its cells
 EXACT_UP_TO = 64  # figures with a law each; beyond, margins of error are the normal ones
 
@@ -286,7 +285,9 @@ def _others(asked: Asked, domain: Domain, taken: Design, *, every: bool) -> dict
     out: dict[str, Design | str] = {}
     own = taken.mechanism.name
     for name, options in OPTIONS.items():
-        if options.mechanism.for_workloads or (name != own and not every and name not in QUICK):
+        if options.mechanism.for_workloads or (
+            name != own and not every and not options.mechanism.fitted_at_once
+        ):
             continue
         try:
             out[name] = asked.mechanism(domain, name=name)

@@ -74,7 +74,7 @@ class KeptTotals:
         self._space = MarginNullSpace(held)
         # For values that float64 carries too coarsely: their sums, and the sums of their sizes.
         self._sum, self._size = np.zeros(_number(held)), np.zeros(_number(held))
-        self._coarse = self._decimals is None and mechanism.name != "projected"
+        self._coarse = self._decimals is None and not mechanism.measures_counts
         fits = all(t.shape == m.shape for m, t in zip(held.margins, exact, strict=True))
         self._wrong = "" if fits else "the totals do not fit the margins"
 

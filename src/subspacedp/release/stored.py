@@ -136,7 +136,8 @@ def stored_release(source: Path, data: dict[str, Any]) -> StreamedRelease:
         not isinstance(held, HeldMargins)
         or isinstance(held, HeldOfWorkload)
         or not isinstance(mechanism.query, Cells)
-        or (mechanism.name, mechanism.capped) != ("projected", False)
+        or not mechanism.measures_counts
+        or mechanism.capped
     ):
         raise ReleaseError(
             f"`{source / CERTIFICATE}` is not usable: a streamed release has the cells of one "

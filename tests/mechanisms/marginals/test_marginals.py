@@ -15,9 +15,9 @@ from tests.statistical import ALPHA, mean_p, proportion_bounds
 import subspacedp as sdp
 from subspacedp.errors import BudgetError, DomainError, ReleaseError
 from subspacedp.mechanisms.marginals import MarginalsOptions, measurement, strategy, with_budget
+from subspacedp.mechanisms.registry import mechanism_from
 from subspacedp.noise import Keystream
 from subspacedp.release.folder_checks import verify_folder
-from subspacedp.mechanisms.registry import mechanism_from
 
 hold = sdp.hold
 PLAIN = oracle.plain(2, 3, 4)

@@ -70,6 +70,7 @@ class Marginals(Mechanism):
     proofs: ClassVar[tuple[str, ...]] = ("marginals.md", "guarantees.md")
     keys_in_files: ClassVar[tuple[str, ...]] = ("marginals",)
     for_workloads: ClassVar[bool] = True
+    linear: ClassVar[bool] = False
 
     @property
     def held(self) -> HeldMargins:
