@@ -154,6 +154,8 @@ def target_budget(
         )
     asked.check_size(domain)
     own = asked.budget
+    taken = asked.mechanism(domain)  # by what it is for, which another budget does not change
+    chosen = taken.design.mechanism if isinstance(taken, Marginals) else None
     needed = budget_for(
         asked.query(domain),
         asked.table.held(),
@@ -161,7 +163,7 @@ def target_budget(
         level=level,
         margin=margin,
         like=own,
-        **asked.options(),
+        **asked.options(chosen),
     )
     whole = budget_of(specification.document.privacy)
     if whole == own:
