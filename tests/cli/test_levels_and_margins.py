@@ -1,4 +1,4 @@
-"""The verbs of a publication for cells with their levels, and for margins whose table is never built."""
+"""The verbs of a publication for cells and their levels, and for margins without a table."""
 
 import csv
 import json

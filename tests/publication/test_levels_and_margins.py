@@ -258,7 +258,9 @@ def test_margins_of_a_bounded_number_of_records(world):
 def test_the_comparison_of_bounded_levels_knows_least_squares(world):
     data = {"source": str(world.folder / "persons.csv"), "unit": "person", "records": 1}
     compared = world.folder / "secret"
-    made = run(levels(world, privacy={"rho": 50.0}, data=data, hold=[["state"]]), seed=3, compare=compared)
+    made = run(
+        levels(world, privacy={"rho": 50.0}, data=data, hold=[["state"]]), seed=3, compare=compared
+    )
     with (compared / "table.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     ratio = np.array([float(r["error_in_standard_errors"]) for r in rows])

@@ -86,7 +86,7 @@ def workload_problems(specification: Specification, name: str) -> Iterator[Probl
 
 
 def _beside_cells(table: TableSpecification, weights: Place, cells: Place) -> Iterator[Problem]:
-    """What counts, said where cells are published: weights of all tables, or a limit for the cells."""
+    """What is said to count where cells are published: weights, or a limit for the cells."""
     given, limit = table.publish.weights, table.publish.cells_at_most
     for at, asked in ((weights, given is not None), (cells, limit is not None)):
         if asked and table.mechanism not in FOR_MARGINS:

@@ -188,7 +188,7 @@ def _planned(asked: Asked, domain: Domain, *, compare: bool = False) -> PlannedR
         mechanism=mechanism,
         lines=_lines(asked, domain, mechanism),
         compared={
-            name: _total_error(found) if isinstance(found, Mechanism) else found
+            name: found.design.total_error() if isinstance(found, Mechanism) else found
             for name, found in others.items()
         },
         near=_near(mechanism, others.values()) if joint is None else joint.gap_in_words(),
@@ -223,16 +223,6 @@ def _cells_alone(asked: Asked, domain: Domain) -> Mechanism | None:
         return design(domain, asked.table.held(), asked.budget, **asked.options("projected"))
     except SubspaceDPError:
         return None
-
-
-def _total_error(mechanism: Mechanism) -> float:
-    """The sum of squared errors, with the weights that a workload's margins have."""
-    query = mechanism.design.query
-    if not isinstance(query, Margins):
-        return mechanism.design.total_error()
-    per_cell = mechanism.expected_error().per_cell
-    parts = (float(part.sum()) for part in query.split(per_cell))
-    return math.fsum(w * e for w, e in zip(query.weights or (), parts, strict=True))
 
 
 def _near(mechanism: Mechanism, others: Iterable[Mechanism | str]) -> str:

@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 MOST_CELLS = 2 * 10**8  # figures of one release: 1.6 GB of float64, and several such are needed
+MAX_JOINT_CELLS = 10**7  # beyond, `auto` stays with noise on the cells, whose errors have few kinds
 AUTO, MARGINALS = "auto", "marginals"
 KEY = "subspacedp"  # decides which records stay where the specification names no key
 
@@ -129,10 +130,18 @@ class Asked:
         if (name or self.mechanism_name) != AUTO or not self._for_tables:
             return designed(name)
         cells = designed(AUTO)
+        if domain.size > MAX_JOINT_CELLS:
+            words = (
+                f"Noise for the margins too is not looked at for more than {MAX_JOINT_CELLS:,} "
+                "cells; `mechanism: marginals` asks for it."
+            )
+            return replace(cells, why=f"{cells.why} {words}".strip())
         try:
             joint = designed(MARGINALS)
         except SubspaceDPError as error:
-            return replace(cells, why=f"{cells.why} Noise for the margins too cannot be had: {error}")
+            return replace(
+                cells, why=f"{cells.why} Noise for the margins too cannot be had: {error}"
+            )
         return self._better(cells, joint)
 
     @property
@@ -160,7 +169,9 @@ class Asked:
             what = f"squared errors of the {len(ratios)} published tables are"
             how = "times smaller, in geometric mean,"
         else:
-            sums = [math.fsum(w * e[i] for w, e in zip(weights, errors, strict=True)) for i in (0, 1)]
+            sums = [
+                math.fsum(w * e[i] for w, e in zip(weights, errors, strict=True)) for i in (0, 1)
+            ]
             gain = sums[0] / sums[1]
             what, how = "the weighted sum of squared errors is", "times smaller"
         if gain <= 1:
