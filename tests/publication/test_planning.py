@@ -8,6 +8,7 @@ import pytest
 
 import subspacedp as sdp
 from subspacedp.errors import BudgetError, ReleaseError
+from subspacedp.mechanisms.marginals import MarginalsOptions
 from subspacedp.publication import SpecificationError, plan, read_specification
 from subspacedp.publication.planning import target_budget
 
@@ -42,19 +43,6 @@ def spec(**changes):
     return {k: v for k, v in {**base, **changes}.items() if v is not None}
 
 
-def test_laws_of_a_small_table_with_digits_are_those_of_its_figures():
-    """Coins differ by their place in a group there: as many laws as figures, not fewer."""
-    margins = [["state"], ["age", "sex"]]
-    axes = {**spec()["axes"], "age": {"bins": [0, 18, 40, 65]}}
-    publish = {"margins": margins, "decimals": 0}
-    (release,) = plan(spec(axes=axes, hold=[[]], mechanism="projected", publish=publish)).releases
-    lines = {line.what: line for line in release.lines}
-    for names in margins:
-        line = lines[" × ".join(names)]
-        margin = release.mechanism.margin_accuracy(*names).margin_of_error(0.95)
-        assert line.margin_of_error == (margin.min(), margin.max())
-
-
 @pytest.mark.parametrize("privacy", BUDGETS)
 @pytest.mark.parametrize("decimals", [None, 0])
 def test_a_plan_says_what_the_mechanism_says(privacy, decimals):
@@ -82,18 +70,20 @@ def test_a_plan_says_what_the_mechanism_says(privacy, decimals):
     assert lines["state (held)"].fixed == 2
     assert lines["state (held)"].margin_of_error == (0.0, 0.0)
     assert lines["sex"].fixed == 0
+    joint = mechanism.mechanism.name == "marginals"
+    assert joint == (line.cells_alone is not None)
     direct = sdp.design(
         mechanism.mechanism.domain,
         sdp.hold("state"),
         mechanism.mechanism.budget,
-        mechanism="auto",
+        mechanism=MarginalsOptions(margins=margins) if joint else "auto",
         decimals=decimals,
     )
     assert direct.mechanism.as_dict() == mechanism.mechanism.as_dict()
 
 
 def test_the_mechanisms_are_compared_and_auto_takes_the_better():
-    (release,) = plan(spec(privacy={"rho": 0.05})).releases
+    (release,) = plan(spec(privacy={"rho": 0.05}, publish={})).releases
     assert set(release.compared) == {"projected", "extended"}
     assert all(isinstance(found, float) for found in release.compared.values())
     best = min(release.compared, key=release.compared.get)
@@ -163,6 +153,16 @@ def test_the_target_is_reached_and_not_with_less(privacy, margin, decimals):
     # Margins on a lattice come in steps of at most one unit.
     assert largest(asked | {"privacy": scaled(budget, 0.94)}, margin) > 21.5 - 1
     assert largest(asked | {"privacy": scaled(budget, 0.8)}, margin) > 21.5
+
+
+@pytest.mark.parametrize("privacy", [{"rho": 0.05}, {"epsilon": 0.4}])
+def test_the_target_is_that_of_the_mechanism_that_is_taken(privacy):
+    """Noise for the margins too, which `auto` takes for the Gaussian budget, has other errors."""
+    asked = spec(privacy=privacy)
+    for margin in (None, ("sex",)):
+        budget = target_budget(read_specification(asked), 21.5, margin=margin)
+        assert largest(asked | {"privacy": scaled(budget, 1)}, margin) <= 21.5
+        assert largest(asked | {"privacy": scaled(budget, 0.98)}, margin) > 21.5
 
 
 @pytest.mark.parametrize("privacy", BUDGETS)

@@ -83,9 +83,7 @@ def _print(console: Console, release: PlannedRelease) -> None:
         indented(f"  … and {len(release.lines) - MOST_LINES:,} more; --json has all of them")
     if release.compared:
         console.print()
-        weighted = workload is not None and len(set(workload.weights or ())) > 1
-        kind = "weighted" if weighted else "total"
-        other = _table("mechanism", f"{kind} squared error")
+        other = _table("mechanism", "total squared error")
         for name, found in release.compared.items():
             chosen = " [green](chosen)[/]" if name == mechanism.name else ""
             text = f"{found:,.6g}" if isinstance(found, float) else f"[dim]{escape(found)}[/]"

@@ -153,6 +153,8 @@ def target_budget(
         )
     asked.check_size(domain)
     own = asked.budget
+    taken = asked.mechanism(domain)  # by what it is for, which another budget does not change
+    chosen = taken.design.mechanism if isinstance(taken, Marginals) else None
     needed = budget_for(
         asked.query(domain),
         asked.table.held(),
@@ -160,7 +162,7 @@ def target_budget(
         level=level,
         margin=margin,
         like=own,
-        **asked.options(),
+        **asked.options(chosen),
     )
     whole = budget_of(specification.document.privacy)
     if whole == own:
@@ -185,7 +187,7 @@ def _planned(asked: Asked, domain: Domain, *, compare: bool = False) -> PlannedR
         design=planned,
         lines=_lines(asked, domain, planned),
         compared={
-            name: _total_error(found) if isinstance(found, Design) else found
+            name: found.mechanism.total_error() if isinstance(found, Design) else found
             for name, found in others.items()
         },
         near=_near(planned, others.values()) if joint is None else joint.gap_in_words(),
@@ -220,16 +222,6 @@ def _cells_alone(asked: Asked, domain: Domain) -> Design | None:
         return design(domain, asked.table.held(), asked.budget, **asked.options("projected"))
     except SubspaceDPError:
         return None
-
-
-def _total_error(mechanism: Design) -> float:
-    """The sum of squared errors, with the weights that a workload's margins have."""
-    query = mechanism.mechanism.query
-    if not isinstance(query, Margins):
-        return mechanism.mechanism.total_error()
-    per_cell = mechanism.expected_error().per_cell
-    parts = (float(part.sum()) for part in query.split(per_cell))
-    return math.fsum(w * e for w, e in zip(query.weights or (), parts, strict=True))
 
 
 def _near(mechanism: Design, others: Iterable[Design | str]) -> str:
