@@ -13,7 +13,6 @@ from tests.attacks.test_ways import BLOCK, streamable
 from tests.attacks.views import answers, both, content, figures, unseen_change
 from tests.strategies import using
 
-import subspacedp as sdp
 from subspacedp.distributed import Secret, collect, privatize, stream_release
 from subspacedp.noise import ReleaseKeys
 from subspacedp.tables import LocalEntries
@@ -70,9 +69,7 @@ def saved(case, x, other, home):
 
     def work(numbers):
         if case.design.capped:
-            release = case.mechanism.release(
-                case.data(numbers), everything=case.data(most), seed=1
-            )
+            release = case.mechanism.release(case.data(numbers), everything=case.data(most), seed=1)
         else:
             release = case.release(None, numbers)
         folder = home / str(len(list(home.iterdir())))
@@ -82,13 +79,23 @@ def saved(case, x, other, home):
     return both(case, x, other, work)
 
 
-@each_pair
-def test_a_saved_release_says_nothing_else(name, query, tmp_path):
-    for number, (case, x, other) in enumerate(attacked(name, query)):
+def check_saved(attacks, tmp_path):
+    for number, (case, x, other) in enumerate(attacks):
         home = tmp_path / str(number)
         home.mkdir()
         one, two = saved(case, x, other, home)
         assert one == two, case.design
+
+
+@each_pair
+def test_a_saved_release_says_nothing_else(name, query, tmp_path):
+    check_saved(attacked(name, query), tmp_path)
+
+
+@pytest.mark.soak
+@each_pair
+def test_hundreds_of_saved_releases_say_nothing_else(name, query, tmp_path):
+    check_saved(attacked(name, query, 15, range(MOST_SEEDS, 10 * MOST_SEEDS)), tmp_path)
 
 
 def test_noise_has_to_hide_the_pairs():
