@@ -79,13 +79,23 @@ def saved(case, x, other, home):
     return both(case, x, other, work)
 
 
-@each_pair
-def test_a_saved_release_says_nothing_else(name, query, tmp_path):
-    for number, (case, x, other) in enumerate(attacked(name, query)):
+def check_saved(attacks, tmp_path):
+    for number, (case, x, other) in enumerate(attacks):
         home = tmp_path / str(number)
         home.mkdir()
         one, two = saved(case, x, other, home)
         assert one == two, case.mechanism
+
+
+@each_pair
+def test_a_saved_release_says_nothing_else(name, query, tmp_path):
+    check_saved(attacked(name, query), tmp_path)
+
+
+@pytest.mark.soak
+@each_pair
+def test_hundreds_of_saved_releases_say_nothing_else(name, query, tmp_path):
+    check_saved(attacked(name, query, 15, range(MOST_SEEDS, 10 * MOST_SEEDS)), tmp_path)
 
 
 def test_noise_has_to_hide_the_pairs():
