@@ -20,7 +20,7 @@ from subspacedp.mechanisms.registry import mechanism_from
 from subspacedp.noise.bodies import Box
 from subspacedp.noise.bodies.base import Body
 from subspacedp.release import rebuild, verify_folder
-from subspacedp.release.design import design_digest
+from subspacedp.release.designs import design_digest
 from subspacedp.stated import first_difference
 from subspacedp.subspace import BasisStrategy
 

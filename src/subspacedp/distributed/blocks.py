@@ -22,7 +22,7 @@ from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.mechanisms import Projected
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.parallel import compiled
-from subspacedp.release.design import Design
+from subspacedp.release.designs import Design
 from subspacedp.subspace import DigitPlan, MarginNullSpace
 from subspacedp.subspace.digits import LIMIT
 from subspacedp.tables import MAX_TOTAL, Cells, RowPlan

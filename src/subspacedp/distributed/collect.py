@@ -16,7 +16,7 @@ from subspacedp.errors import AlteredError, ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.release import Release
-from subspacedp.release.design import package_version
+from subspacedp.release.designs import package_version
 from subspacedp.release.provenance import Distributed
 from subspacedp.release.verify import recover, whole_steps
 from subspacedp.tables import MAX_TOTAL

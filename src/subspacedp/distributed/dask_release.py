@@ -39,7 +39,7 @@ from subspacedp.parallel import compiled
 from subspacedp.privacy import Guarantee
 from subspacedp.release import Release, new_folder, write_digests
 from subspacedp.release.certificate import certificate_text
-from subspacedp.release.design import Design, package_version
+from subspacedp.release.designs import Design, package_version
 from subspacedp.release.files import CERTIFICATE
 from subspacedp.release.stored_values import READ
 from subspacedp.tables.boxes import Box, blocks

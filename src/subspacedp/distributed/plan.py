@@ -22,7 +22,7 @@ from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.mechanisms import Extended, KNorm
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.registry import mechanism_from
-from subspacedp.release.design import Design
+from subspacedp.release.designs import Design
 from subspacedp.stated import check_plain, read_json
 from subspacedp.tables import Cells, LocalEntries
 

@@ -28,7 +28,7 @@ from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import ReleaseKeys
 from subspacedp.parallel import compiled
 from subspacedp.release.certificate import certificate_text
-from subspacedp.release.design import Design, package_version
+from subspacedp.release.designs import Design, package_version
 from subspacedp.release.durable import sync_folder
 from subspacedp.release.folders import check_room
 from subspacedp.tables.boxes import Box, blocks

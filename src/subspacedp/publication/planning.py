@@ -154,7 +154,7 @@ def target_budget(
     asked.check_size(domain)
     own = asked.budget
     taken = asked.mechanism(domain)  # by what it is for, which another budget does not change
-    chosen = taken.design.mechanism if isinstance(taken, Marginals) else None
+    chosen = taken.mechanism.name if isinstance(taken.mechanism, Marginals) else None
     needed = budget_for(
         asked.query(domain),
         asked.table.held(),

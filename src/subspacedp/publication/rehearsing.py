@@ -19,7 +19,7 @@ from subspacedp.publication.releases import Asked
 from subspacedp.publication.specification import Specification
 from subspacedp.publication.tabulating import Confidential
 from subspacedp.publication.writing import write_draw, write_rest
-from subspacedp.release.design import Design
+from subspacedp.release.designs import Design
 from subspacedp.release.files import load
 
 if TYPE_CHECKING:

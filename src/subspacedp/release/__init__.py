@@ -6,7 +6,7 @@ from subspacedp.mechanisms.figures import checked_weights
 from subspacedp.problem import MAX_DECIMALS
 from subspacedp.release.certificate import certificate_schema
 from subspacedp.release.comparing import Comparison
-from subspacedp.release.design import Design, compare, design
+from subspacedp.release.designs import Design, compare, design
 from subspacedp.release.files import write_files, write_margins
 from subspacedp.release.folder_checks import verify_folder
 from subspacedp.release.folders import check_new_folder, new_folder

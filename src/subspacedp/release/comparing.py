@@ -14,7 +14,7 @@ from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.noise.knorm import KNormLaw
 
 if TYPE_CHECKING:
-    from subspacedp.release.design import Design
+    from subspacedp.release.designs import Design
 
 __all__ = ["Compared", "Comparison", "choose"]
 

@@ -17,7 +17,7 @@ from subspacedp.mechanisms.imposed import Imposed
 from subspacedp.noise import DeclaredNoise
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, PureDP
 from subspacedp.problem import Problem
-from subspacedp.release.design import Design
+from subspacedp.release.designs import Design
 from subspacedp.tables import Domain, Margins, Neighbours, Query, ReplaceOne, as_query
 
 __all__ = ["impose_on"]
