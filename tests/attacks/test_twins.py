@@ -157,7 +157,7 @@ def told_apart(tmp_path, mechanism, number):
 
 @pytest.mark.parametrize("name", ["projected", "extended"])
 def test_held_figures_summed_in_floating_point_are_caught(name, tmp_path, monkeypatch):
-    """Of 20 pairs the twin told 6 and more apart; that it tells none has a chance below 10⁻³."""
+    """The twin tells 10 of the 20 pairs apart."""
     domain = sdp.Domain([sdp.Axis("cell", range(10))])
     held = sdp.LinearInvariants(np.full((2, 10), 0.1) * [[1.0], [3.0]])
     mechanism = sdp.design(domain, held, sdp.ZCDP(0.5), mechanism=name)
