@@ -191,8 +191,13 @@ def test_targets_that_cannot_be():
         target_budget(asked, math.nan)
     with pytest.raises(sdp.errors.DomainError, match="no level `age`"):
         target_budget(asked, 10, margin=("age",))
+    # The law of the digits of a small table is known, of a large one bounded for any noise.
+    small = spec(publish={"decimals": 0})
+    budget = target_budget(read_specification(small), 0.3)
+    assert largest(small | {"privacy": scaled(budget, 1)}, None) <= 0.3
+    large = spec(publish={"decimals": 0}, axes={n: {"labels": list(range(20))} for n in "ab"})
     with pytest.raises(BudgetError, match="decimals"):
-        target_budget(read_specification(spec(publish={"decimals": 0})), 0.3)
+        target_budget(read_specification(large | {"hold": [["a"]]}), 0.3)
 
 
 def test_a_bounded_table_is_planned_as_one():
