@@ -11,7 +11,14 @@ if TYPE_CHECKING:
     from subspacedp.disclosure import audit_invariants, audit_privacy, audit_releases
     from subspacedp.errors import SubspaceDPError
     from subspacedp.invariants import LinearInvariants, hold, zeros
-    from subspacedp.mechanisms import budget_for, compare, design, impose, impose_on
+    from subspacedp.mechanisms import (
+        MarginalsOptions,
+        budget_for,
+        compare,
+        design,
+        impose,
+        impose_on,
+    )
     from subspacedp.privacy import (
         ZCDP,
         ApproxDP,
@@ -58,6 +65,7 @@ __all__ = [
     "LinearQuery",
     "LocalEntries",
     "MarginTables",
+    "MarginalsOptions",
     "Margins",
     "PureDP",
     "Release",
@@ -95,7 +103,7 @@ _HOME = {
     "disclosure": ["audit_invariants", "audit_privacy", "audit_releases"],
     "errors": ["SubspaceDPError"],
     "invariants": ["LinearInvariants", "hold", "zeros"],
-    "mechanisms": ["budget_for", "compare", "design", "impose", "impose_on"],
+    "mechanisms": ["MarginalsOptions", "budget_for", "compare", "design", "impose", "impose_on"],
     "privacy": [
         "ZCDP",
         "ApproxDP",

@@ -7,7 +7,6 @@ import numpy as np
 
 import subspacedp as sdp
 from subspacedp.mechanisms import Mechanism
-from subspacedp.mechanisms.marginals import MarginalsOptions
 
 STATE = sdp.Axis("county", ["a", "b", "c", "d"], levels={"state": ["X", "X", "X", "Y"]})
 SEX = sdp.Axis("sex", ["F", "M"])
@@ -114,7 +113,7 @@ FITTED: dict[str, Callable[[], Mechanism]] = {
     "marginals cells pure": _design(CELLS, STATES, PURE, mechanism="marginals"),
     "marginals cells digits": _design(
         sdp.Domain([STATE, SEX]), sdp.hold("sex"), ZCDP, decimals=0, neighbours=TWO,
-        mechanism=MarginalsOptions(margins=[["state"], ["sex"]], weights=[1.0, 3.0, 1.0]),
+        mechanism=sdp.MarginalsOptions(margins=[["state"], ["sex"]], weights=[1.0, 3.0, 1.0]),
     ),
     "marginals regions": _design(
         sdp.Domain([STATE, SEX]), sdp.hold("state"), GAUSSIAN, neighbours=ADD,

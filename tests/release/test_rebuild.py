@@ -258,7 +258,13 @@ def test_whole_counts_have_no_bound_on_records():
 def folders(tmp_path_factory):
     out = {}
     home = tmp_path_factory.mktemp("releases")
-    for name in ("projected cells", "marginals cells pure", "marginals", "knorm polytope alone", "optimal"):
+    for name in (
+        "projected cells",
+        "marginals cells pure",
+        "marginals",
+        "knorm polytope alone",
+        "optimal",
+    ):
         mechanism = FITTED[name]()
         size = mechanism.design.query
         domain = size.axes or sdp.Domain([sdp.Axis("cell", range(size.contributions.shape[1]))])
