@@ -348,7 +348,7 @@ def test_a_bound_that_its_weights_do_not_prove_is_caught(tmp_path):
 def test_altered_weights_are_refused(change):
     data = optimal(PREFIX).design.as_dict()
     assert isinstance(rebuild_design(data), Design)
-    with pytest.raises(ReleaseError, match="out of range"):
+    with pytest.raises(ReleaseError, match="out of range|not finite"):
         rebuild_design({**data, "optimality": change})
 
 
@@ -425,15 +425,13 @@ def moves(cells, m, k):
     return {tuple(np.subtract(u, v)) for u in persons for v in persons}
 
 
-@pytest.mark.parametrize("workload", [False, True])
 @pytest.mark.parametrize(("m", "k"), [(3, 2), (4, 3), (5, 2), (3, 1), (4, 2), (6, 3)])
 @pytest.mark.parametrize("cells", [2, 3, 4])
-def test_as_many_records_move_together_as_have_room(workload, cells, m, k):
+def test_as_many_records_move_together_as_have_room(cells, m, k):
     """With exactly m records a person, those that stay need a place: by brute force."""
     if cells * k < m:
         return
-    domain = sdp.Domain([sdp.Axis("a", range(cells))])
-    query = sdp.Margins(domain, ["a"]) if workload else sdp.LinearQuery(np.eye(cells))
+    query = sdp.LinearQuery(np.eye(cells))
     relation = sdp.ReplaceOne(records=m, per_cell=k, exactly=True)
     made = sdp.design(query, None, sdp.GaussianDP(1.0), neighbours=relation)
     changes = moves(cells, m, k)
@@ -452,7 +450,6 @@ def test_a_release_where_nobody_can_change_anything_states_no_bound():
     """Two records of each person, one in each of two cells."""
     relation = sdp.ReplaceOne(records=2, per_cell=1, exactly=True)
     domain = sdp.Domain([sdp.Axis("a", range(2))])
-    for query in (sdp.LinearQuery([[1, 0], [0, 1]]), sdp.Margins(domain, ["a"])):
-        made = optimal(query, neighbours=relation)
-        release = made.release(sdp.Table([4, 4], domain), seed=1)
-        assert "lower_bound" not in json.dumps(release.certificate())
+    made = optimal(sdp.LinearQuery([[1, 0], [0, 1]]), neighbours=relation)
+    release = made.release(sdp.Table([4, 4], domain), seed=1)
+    assert "lower_bound" not in json.dumps(release.certificate())
