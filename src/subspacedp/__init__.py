@@ -11,14 +11,8 @@ if TYPE_CHECKING:
     from subspacedp.disclosure import audit_invariants, audit_privacy, audit_releases
     from subspacedp.errors import SubspaceDPError
     from subspacedp.invariants import LinearInvariants, hold, zeros
-    from subspacedp.mechanisms import (
-        MarginalsOptions,
-        budget_for,
-        compare,
-        design,
-        impose,
-        impose_on,
-    )
+    from subspacedp.mechanisms import MarginalsOptions as Marginals
+    from subspacedp.mechanisms import budget_for, compare, design, impose, impose_on
     from subspacedp.privacy import (
         ZCDP,
         ApproxDP,
@@ -65,7 +59,7 @@ __all__ = [
     "LinearQuery",
     "LocalEntries",
     "MarginTables",
-    "MarginalsOptions",
+    "Marginals",
     "Margins",
     "PureDP",
     "Release",
@@ -134,16 +128,19 @@ _HOME = {
         "check_sensitivity",
     ],
 }
+# What a mechanism is asked for with has that mechanism's name here.
+_CALLED = {"Marginals": "MarginalsOptions"}
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name in ("datasets", "distributed", "inference"):
         return import_module(f"subspacedp.{name}")
-    module = _MODULE_OF.get(name)
+    there = _CALLED.get(name, name)
+    module = _MODULE_OF.get(there) if name in __all__ else None
     if module is None:
         raise AttributeError(f"module 'subspacedp' has no attribute {name!r}")
-    value = getattr(import_module(f"subspacedp.{module}"), name)
+    value = getattr(import_module(f"subspacedp.{module}"), there)
     globals()[name] = value
     return value
 

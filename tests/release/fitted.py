@@ -113,7 +113,7 @@ FITTED: dict[str, Callable[[], Mechanism]] = {
     "marginals cells pure": _design(CELLS, STATES, PURE, mechanism="marginals"),
     "marginals cells digits": _design(
         sdp.Domain([STATE, SEX]), sdp.hold("sex"), ZCDP, decimals=0, neighbours=TWO,
-        mechanism=sdp.MarginalsOptions(margins=[["state"], ["sex"]], weights=[1.0, 3.0, 1.0]),
+        mechanism=sdp.Marginals(margins=[["state"], ["sex"]], weights=[1.0, 3.0, 1.0]),
     ),
     "marginals regions": _design(
         sdp.Domain([STATE, SEX]), sdp.hold("state"), GAUSSIAN, neighbours=ADD,

@@ -8,7 +8,7 @@ from subspacedp.mechanisms.extended import Extended
 from subspacedp.mechanisms.impose import impose
 from subspacedp.mechanisms.imposed import Imposed, impose_on
 from subspacedp.mechanisms.knorm import KNorm
-from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
+from subspacedp.mechanisms.marginals import MarginalsOptions
 from subspacedp.mechanisms.optimal import Optimal
 from subspacedp.mechanisms.planning import budget_for
 from subspacedp.mechanisms.projected import Projected
@@ -22,7 +22,6 @@ __all__ = [
     "Extended",
     "Imposed",
     "KNorm",
-    "Marginals",
     "MarginalsOptions",
     "Mechanism",
     "Optimal",

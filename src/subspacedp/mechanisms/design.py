@@ -78,7 +78,7 @@ def design(
         "optimal": correlated noise of least total error, with a proof; Gaussian budgets.
         "knorm": noise in the shape of what one person can change; pure budgets.
         "marginals": noise for several margins and levels at once, combined by least squares;
-        `MarginalsOptions(margins=...)` says for which. A workload of margins always takes it.
+        `Marginals(margins=...)` says for which. A workload of margins always takes it.
         "auto": the one of them with the smallest expected error; `why` says so in words.
         By default "marginals" for a workload of margins, and "projected" for everything else.
     decimals

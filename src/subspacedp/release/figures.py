@@ -190,7 +190,7 @@ class GroupTotals(MarginFigures):
     def kinds(self) -> Iterator[Kinds]:
         """By sizes of containing groups and numbers of coins: no array of all figures is made."""
         if self.noise.small is not None:
-            yield from self._apart.kinds()
+            yield from super().kinds()
             return
         if self._kinds is not None:
             yield from self._kinds.kinds(self.noise.each, self._most_coins)
