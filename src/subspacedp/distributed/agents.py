@@ -140,8 +140,10 @@ def checked_answers(plan: AgentPlan, part: str, data: npt.ArrayLike) -> Int64Arr
                 cells=filled,
             )
     if plan.masked:
-        # As if every part had such counts: what is asked of their sum no agent can see.
-        plan.mechanism.check_size(np.repeat(answers, len(plan.partition.names)))
+        # As if all cells had such counts: what is asked of all answers no agent can see.
+        everywhere = np.resize(answers, query.size)
+        everywhere[cells] = answers
+        plan.mechanism.check_size(everywhere.reshape(query.shape))
         contribution(plan, part, answers)
     else:
         plan.mechanism.check_size(answers)
