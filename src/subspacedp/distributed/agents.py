@@ -140,15 +140,23 @@ def checked_answers(plan: AgentPlan, part: str, data: npt.ArrayLike) -> Int64Arr
                 cells=filled,
             )
     if plan.masked:
-        # As if all cells had such counts: what is asked of all answers no agent can see.
-        everywhere = np.resize(answers, query.size)
-        everywhere[cells] = answers
-        plan.mechanism.check_size(everywhere.reshape(query.shape))
+        plan.mechanism.check_size(_everywhere(plan, answers))
         contribution(plan, part, answers)
     else:
         plan.mechanism.check_size(answers)
         _check_sums(plan, answers)
     return answers
+
+
+def _everywhere(plan: AgentPlan, answers: Int64Array) -> Int64Array:
+    """A whole table as if all cells had such counts: what is asked of their sum no agent can see.
+
+    Its mean is no less than that of the part, the largest counts being repeated first; so if every
+    part's table is small enough, that of all parts is.
+    """
+    query = plan.design.query
+    largest_first = answers[np.argsort(-np.abs(answers), kind="stable")]
+    return np.resize(largest_first, query.size).reshape(query.shape)
 
 
 def _check_sums(plan: AgentPlan, answers: Int64Array) -> None:
