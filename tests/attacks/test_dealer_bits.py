@@ -14,7 +14,14 @@ import pytest
 from tests.strategies import both_engines, using
 
 import subspacedp as sdp
-from subspacedp.distributed import Partition, Secret, collect, make_plan, privatize_share, read_share
+from subspacedp.distributed import (
+    Partition,
+    Secret,
+    collect,
+    make_plan,
+    privatize_share,
+    read_share,
+)
 from subspacedp.distributed import masked as masked_module
 from subspacedp.distributed import totals as totals_module
 from subspacedp.distributed.dealer import deal_with

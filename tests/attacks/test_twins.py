@@ -31,10 +31,10 @@ from subspacedp.distributed.plan import _digest
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMatrix
 from subspacedp.mechanisms import mechanism_of
+from subspacedp.mechanisms.registry import mechanism_from
 from subspacedp.noise import ReleaseKeys
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.release import rebuild
-from subspacedp.mechanisms.registry import mechanism_from
 from subspacedp.subspace import BasisStrategy
 from subspacedp.tables import queries
 

@@ -10,7 +10,15 @@ from tests.attacks.test_neighbours import AGENTS, plans
 from tests.strategies import using
 
 import subspacedp as sdp
-from subspacedp.distributed import Secret, collect, privatize, privatize_share, read_share, release_dask, stream_release
+from subspacedp.distributed import (
+    Secret,
+    collect,
+    privatize,
+    privatize_share,
+    read_share,
+    release_dask,
+    stream_release,
+)
 from subspacedp.distributed.dealer import deal_with
 from subspacedp.invariants import HeldMargins
 from subspacedp.tables import Cells

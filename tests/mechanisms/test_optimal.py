@@ -347,7 +347,7 @@ def test_a_bound_that_its_weights_do_not_prove_is_caught(tmp_path):
 def test_altered_weights_are_refused(change):
     data = optimal(PREFIX).mechanism.as_dict()
     assert isinstance(mechanism_from(data), Design)
-    with pytest.raises(ReleaseError, match="out of range"):
+    with pytest.raises(ReleaseError, match="out of range|not finite"):
         mechanism_from({**data, "optimality": change})
 
 
@@ -424,15 +424,13 @@ def moves(cells, m, k):
     return {tuple(np.subtract(u, v)) for u in persons for v in persons}
 
 
-@pytest.mark.parametrize("workload", [False, True])
 @pytest.mark.parametrize(("m", "k"), [(3, 2), (4, 3), (5, 2), (3, 1), (4, 2), (6, 3)])
 @pytest.mark.parametrize("cells", [2, 3, 4])
-def test_as_many_records_move_together_as_have_room(workload, cells, m, k):
+def test_as_many_records_move_together_as_have_room(cells, m, k):
     """With exactly m records a person, those that stay need a place: by brute force."""
     if cells * k < m:
         return
-    domain = sdp.Domain([sdp.Axis("a", range(cells))])
-    query = sdp.Margins(domain, ["a"]) if workload else sdp.LinearQuery(np.eye(cells))
+    query = sdp.LinearQuery(np.eye(cells))
     relation = sdp.ReplaceOne(records=m, per_cell=k, exactly=True)
     made = sdp.design(query, None, sdp.GaussianDP(1.0), neighbours=relation)
     changes = moves(cells, m, k)
@@ -442,8 +440,6 @@ def test_as_many_records_move_together_as_have_room(workload, cells, m, k):
         with pytest.raises(ReleaseError):
             made.optimality()
         return
-    if workload:
-        return  # the bound of a workload is that of its goal
     # Noise s²(I − J/n) has vᵀΣ⁺v = 2t²/s² for v = t(e_i − e_j): s² = 2t² and the trace (n − 1)s².
     best = 2 * together**2 * (cells - 1)
     assert made.optimality().bound == pytest.approx(best, rel=1e-3)

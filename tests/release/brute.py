@@ -21,7 +21,7 @@ from subspacedp.noise.knorm import KNormLaw
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.tables import ClippedSums, GeneralQuery, LocalEntries, Margins
 
-MODULES = ("projected", "extended", "hierarchical", "margin_contrasts", "margin_totals")
+MODULES = ("projected", "extended", "marginals.measurement")
 LARGEST = 100  # cells of a table that is brute-forced
 FEW = 2  # records of a person, up to which all their places are tried
 BASE = 40  # records in every cell before the change
@@ -56,7 +56,7 @@ def _without_sampler(laws: list | None) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         for name in MODULES:
-            patch.setattr(f"subspacedp.mechanisms.{name}.add_noise", put, raising=False)
+            patch.setattr(f"subspacedp.mechanisms.{name}.add_noise", put)
         patch.setattr("subspacedp.mechanisms.extended.draw_each", put_each)
         patch.setattr(KNormLaw, "draw", joint)
         yield
@@ -148,7 +148,7 @@ def _answers(design) -> tuple[np.ndarray, Iterator[np.ndarray]]:
         size, shape = query.domain.size, query.domain.shape
 
         def totals(counts):
-            return mechanism._totals(sdp.Table(counts.reshape(shape), query.domain))
+            return mechanism._answers(sdp.Table(counts.reshape(shape), query.domain))
     else:
         size = query.contributions.shape[1]
 

@@ -17,7 +17,7 @@ from subspacedp.stated import MAX_BYTES, json_of, read_json, stated_fraction, st
 
 ROOT = Path(__file__).parents[2]
 FEW = ("projected cells", "knorm polytope")
-MORE = (*FEW, "extended cells pure", "hierarchical", "optimal margins")
+MORE = (*FEW, "extended cells pure", "marginals", "marginals cells pure")
 
 
 def make_home(home, names):

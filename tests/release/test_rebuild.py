@@ -258,7 +258,13 @@ def test_whole_counts_have_no_bound_on_records():
 def folders(tmp_path_factory):
     out = {}
     home = tmp_path_factory.mktemp("releases")
-    for name in ("projected cells", "hierarchical", "knorm polytope alone", "optimal"):
+    for name in (
+        "projected cells",
+        "marginals cells pure",
+        "marginals",
+        "knorm polytope alone",
+        "optimal",
+    ):
         mechanism = FITTED[name]()
         size = mechanism.mechanism.query
         domain = size.axes or sdp.Domain([sdp.Axis("cell", range(size.contributions.shape[1]))])
@@ -292,8 +298,12 @@ def exactly(design):
     design["neighbours"]["exactly"] = not design["neighbours"]["exactly"]
 
 
-def importance(design):
-    design["levels"]["importance"]["state"] += 1.0
+def weights(design):
+    design["marginals"]["weights"][0] += 1.0
+
+
+def goal(design):
+    design["marginals"]["goal"] *= 2.0
 
 
 def answers_importance(design):
@@ -307,8 +317,10 @@ def offset(design):
 
 ALTERED = [
     ("projected cells", exactly),
-    ("hierarchical", exactly),
-    ("hierarchical", importance),
+    ("marginals cells pure", exactly),
+    ("marginals cells pure", weights),
+    ("marginals", weights),
+    ("marginals", goal),
     ("knorm polytope alone", offset),
     ("knorm polytope alone", exactly),
     ("optimal", answers_importance),
@@ -331,7 +343,7 @@ def test_an_offset_is_that_of_its_corners_even_with_a_new_digest(folders, tmp_pa
         sdp.Release.load(folder)
 
 
-@pytest.mark.parametrize("name", ["projected cells", "hierarchical", "knorm polytope alone"])
+@pytest.mark.parametrize("name", ["projected cells", "marginals", "knorm polytope alone"])
 def test_no_altered_design_verifies(folders, tmp_path, name):
     data = json.loads((folders[name] / "certificate.json").read_text("utf-8"))
     for number, (place, value) in enumerate(some(data["design"], 25, seed=2)):

@@ -156,11 +156,11 @@ class GroupTotals(MarginFigures):
 
     def variance(self) -> FloatArray:
         """Var(e₁)·|Π_N 1_G|², and at most `coin` squared steps for every coin."""
+        if self.noise.small is not None:
+            return self._apart.variance()
         digits = self.noise.digits
         if digits is not None and self.margin == self.profiles.space.domain.cells:
             return self.noise.cell_variance()
-        if self.noise.small is not None:
-            return self._apart.variance()
         squared = self.profiles.squared()
         out = squared * self.noise.each
         if isinstance(digits, DigitPlan):
@@ -169,8 +169,10 @@ class GroupTotals(MarginFigures):
 
     @cached_property
     def _apart(self) -> EachApart:
-        """Where noise is small, coins differ by their place in a group, and so do laws."""
-        return groups_apart(self.noise, self.margin)
+        """Where a table is small, the law of every figure's coins is that of its own weights."""
+        cells = self.margin == self.profiles.space.domain.cells
+        known = self.noise.cell_variance() if cells else None
+        return EachApart(self.noise, self.margin.shape, _group_weights(self.margin), known)
 
     @cached_property
     def _coins(self) -> Int64Array:
@@ -244,6 +246,15 @@ def rows_apart(noise: JointNoise, rows: npt.NDArray[Any], shape: tuple[int, ...]
 
 def groups_apart(noise: JointNoise, margin: Margin) -> EachApart:
     """The totals of a margin's groups, each with a law of its own."""
+    weights = _group_weights(margin)
+    if isinstance(noise, NoiseModel) and isinstance(noise.space, MarginNullSpace):
+        profiles = GroupProfiles(noise.space, margin)
+        return TotalsApart(noise, margin.shape, weights, profiles=profiles)
+    return EachApart(noise, margin.shape, weights)
+
+
+def _group_weights(margin: Margin) -> Callable[[int], FloatArray]:
+    """Weights of the cells in the total of a group, by its number."""
 
     def weights(i: int) -> FloatArray:
         groups = np.zeros(margin.shape)
@@ -251,10 +262,7 @@ def groups_apart(noise: JointNoise, margin: Margin) -> EachApart:
         shape = tuple(len(axis) for axis in margin.axes)
         return np.array(np.broadcast_to(margin.spread(groups), shape))
 
-    if isinstance(noise, NoiseModel) and isinstance(noise.space, MarginNullSpace):
-        profiles = GroupProfiles(noise.space, margin)
-        return TotalsApart(noise, margin.shape, weights, profiles=profiles)
-    return EachApart(noise, margin.shape, weights)
+    return weights
 
 
 def checked_weights(weights: npt.ArrayLike, shape: tuple[int, ...]) -> FloatArray:

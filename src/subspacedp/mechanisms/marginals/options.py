@@ -99,9 +99,6 @@ class MarginalsOptions(Options):
                 low = middle
         return found
 
-    def _weighing(self, cells: float, number: int) -> MarginalsOptions:
-        return replace(self, weights=(cells, *(1.0,) * (number - 1)), objective="balanced")
-
 
 def _cell_error(mechanism: Marginals) -> float:
     return mechanism.expected_error().total
