@@ -367,10 +367,10 @@ def test_real_coefficients_tell_no_more_than_the_exact_sum_of_the_noise(monkeypa
 
 
 def test_the_mechanisms_that_are_attacked_are_all_that_agents_can_have():
-    from subspacedp.distributed.plan import ADDITIVE
+    from subspacedp.mechanisms import MECHANISMS
 
     attacked = {make()[0].mechanism.name for make in MASKED.values()}
-    assert attacked | {"projected"} == set(ADDITIVE)
+    assert attacked | {"projected"} == {name for name, kind in MECHANISMS.items() if kind.linear}
 
 
 @pytest.mark.parametrize("name", MASKED)

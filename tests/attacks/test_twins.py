@@ -30,7 +30,6 @@ from subspacedp.distributed import AgentPlan, Partition, make_plan
 from subspacedp.distributed.plan import _digest
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMatrix
-from subspacedp.mechanisms import mechanism_of
 from subspacedp.mechanisms.registry import mechanism_from
 from subspacedp.noise import ReleaseKeys
 from subspacedp.privacy.numbers import exact_decimal
@@ -111,9 +110,9 @@ def test_a_reader_that_believes_norms_or_bases_is_caught(monkeypatch):
         mechanism_from(stray_basis())
     monkeypatch.setattr(rebuild, "_basis", trusting_basis)
     monkeypatch.setattr(BasisStrategy, "_squared_norm", property(trusting_norm))
-    assert loss(mechanism_of(mechanism_from(hostile_entries()))) > 10**5
+    assert loss(mechanism_from(hostile_entries())) > 10**5
     monkeypatch.setattr(rebuild, "check_form", lambda design: None)
-    assert loss(mechanism_of(mechanism_from(stray_basis()))) == 2
+    assert loss(mechanism_from(stray_basis())) == 2
 
 
 def test_an_altered_plan_with_a_new_digest_is_caught(monkeypatch):

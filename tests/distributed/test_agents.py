@@ -310,7 +310,7 @@ def test_masked_sums_that_are_not_whole_linear_or_few_are_refused(monkeypatch):
         make_plan(design, Partition.by(domain, "state"))
     domain, design = small("optimal", budget=sdp.ZCDP(1e-4))
     plan = make_plan(design, Partition.by(domain, "state"))
-    rounding = replace(plan, design=mechanism.name)  # as plans of earlier versions were
+    rounding = replace(plan, mechanism=design.mechanism)  # as plans of earlier versions were
     assert rounding.mechanism.basis.drop
     with pytest.raises(ReleaseError, match="rounded products of parts do not add up"):
         AgentPlan.from_dict({**rounding.content(), "sha256": rounding.digest})

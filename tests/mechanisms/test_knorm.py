@@ -8,7 +8,6 @@ from fractions import Fraction
 import jsonschema
 import numpy as np
 import pytest
-from subspacedp.release.body import BodyStrategy
 from tests.mechanisms.contract import functionals, stated_variance
 from tests.privacy.exhaustion import line, neighbours, tables
 from tests.statistical import ALPHA, mean_p
@@ -52,7 +51,7 @@ def made(domain, held, epsilon=1.0, *, relation=None, decimals=None, capped=Fals
 
 
 def fitted_of(mechanism):
-    return mechanism.mechanism.strategy.fitted
+    return mechanism.mechanism.body
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 4.0])
@@ -388,12 +387,11 @@ def test_a_twin_with_too_little_noise_is_caught_and_cannot_be_loaded(relation):
         small = tables(4, 2)
         assert largest_loss(design, relation, small) <= 1
         twin = dataclasses.replace(fitted, within=fitted.within * Fraction(999, 1000))
-        strategy = dataclasses.replace(design.strategy, fitted=twin)
-        broken = dataclasses.replace(design, strategy=strategy)
+        broken = dataclasses.replace(design, fit=twin)
         assert largest_loss(broken, relation, small) > 1
-        design.strategy.check(design)
+        design.check_body()
         with pytest.raises(ReleaseError, match="too little noise"):
-            strategy.check(broken)
+            broken.check_body()
 
 
 def test_an_enclosing_body_that_misses_a_vertex_is_refused():
@@ -405,15 +403,14 @@ def test_an_enclosing_body_that_misses_a_vertex_is_refused():
         kept = np.delete(moves, lost, axis=0)
         refused = 0
         for body in (Polytope.hull(kept), *enclosing(kept)):
-            strategy = BodyStrategy(fitted=Fit(body=body, own=False))
+            twin = dataclasses.replace(design, fit=Fit(body=body, own=False))
             if body.holds(moves[lost : lost + 1]):
-                strategy.check(design)
+                twin.check_body()
                 continue
             refused += 1
-            twin = dataclasses.replace(design, strategy=strategy)
             assert norm_of(twin, moves[lost]) > 1
             with pytest.raises(ReleaseError, match="too little noise"):
-                strategy.check(design)
+                twin.check_body()
         assert refused >= 2
 
 
@@ -435,7 +432,7 @@ def test_rounded_off_places_are_counted():
         assert 0.999 < max(losses) <= 1
         fitted = dataclasses.replace(fitted_of(mechanism), within=Fraction(1))
         with pytest.raises(ReleaseError, match="too little noise"):
-            BodyStrategy(fitted=fitted).check(design)
+            dataclasses.replace(design, fit=fitted).check_body()
 
 
 def test_a_direction_that_no_replacement_changes_gets_next_to_no_noise():
@@ -679,9 +676,9 @@ def test_a_bounded_table_is_booked_for_what_its_body_holds(query, held):
     mechanism, base = made(query, held, capped=True)
     assert spend_of(mechanism.mechanism).neighbours == sdp.ReplaceOne()
     assert spend_of(base.mechanism).neighbours == sdp.ReplaceOne(exactly=query is PREFIX)
-    loose = dataclasses.replace(mechanism.mechanism, neighbours=sdp.ReplaceOne(exactly=False))
+    loose = mechanism.mechanism.for_problem(neighbours=sdp.ReplaceOne(exactly=False))
     with pytest.raises(ReleaseError, match="does not hold"):
-        loose.strategy.check(loose)
+        loose.check_body()
     groups, _ = made(GROUPS, sdp.hold("s"), 6.0, capped=True)
     assert spend_of(groups.mechanism).neighbours == sdp.ReplaceOne(exactly=False)
 

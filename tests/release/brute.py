@@ -15,7 +15,7 @@ import pytest
 
 import subspacedp as sdp
 from subspacedp.errors import SubspaceDPError
-from subspacedp.mechanisms import mechanism_of
+from subspacedp.mechanisms import Mechanism
 from subspacedp.noise import DiscreteLaplace, ReleaseKeys
 from subspacedp.noise.knorm import KNormLaw
 from subspacedp.privacy.numbers import exact_decimal
@@ -62,7 +62,7 @@ def _without_sampler(laws: list | None) -> Iterator[None]:
         yield
 
 
-def overspent(design: Design, most: int = MOST_CHANGES) -> float:
+def overspent(design: Mechanism, most: int = MOST_CHANGES) -> float:
     """The largest loss over all neighbours tried, as a multiple of the stated budget (squared)."""
     if design.declared is not None:
         return 0.0  # the noise is another mechanism's, as it declares
@@ -76,8 +76,8 @@ def overspent(design: Design, most: int = MOST_CHANGES) -> float:
         return 0.0  # nothing is released
 
 
-def _overspent(design: Design, most: int) -> float:
-    mechanism, keys = mechanism_of(design), ReleaseKeys.from_seed(1, design.context)
+def _overspent(design: Mechanism, most: int) -> float:
+    mechanism, keys = design, ReleaseKeys.from_seed(1, design.context)
     laws: list = []
     zero, moved = _answers(design)
     with _without_sampler(laws):
@@ -144,7 +144,7 @@ def _answers(design) -> tuple[np.ndarray, Iterator[np.ndarray]]:
         people = list(_people(query.size, relation, values=ends))
         return np.zeros(query.shape, np.int64), _differences(people, relation, query.shape)
     if isinstance(query, Margins):
-        mechanism = mechanism_of(design)
+        mechanism = design
         size, shape = query.domain.size, query.domain.shape
 
         def totals(counts):

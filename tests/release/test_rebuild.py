@@ -6,7 +6,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from subspacedp.release.strategy import STRATEGIES
 from tests.release.brute import overspent
 from tests.release.fitted import CELLS, ENTRIES, FITTED
 from tests.release.mutations import put, some
@@ -46,12 +45,11 @@ def outcome(data):
 
 def test_the_list_of_designs_is_complete():
     designs = [make().mechanism for make in FITTED.values()]
-    assert {d.mechanism for d in designs} == {*MECHANISMS, "imposed"}
+    assert {d.name for d in designs} == set(MECHANISMS)
     assert {d.query.as_dict()["kind"] for d in designs} == {
         "cells", "margins", "linear", "function", "clipped sums", "entries",
     }  # fmt: skip
-    assert {d.strategy.key for d in designs if d.strategy is not None} == set(STRATEGIES)
-    bodies = {d.strategy.fitted.body for d in designs if d.mechanism == "knorm"}
+    bodies = {d.body.body for d in designs if d.name == "knorm"}
     assert {type(b) for b in bodies} == set(Body.__subclasses__())
     assert {d.budget.name for d in designs} == set(rebuild.BUDGETS)
     assert any(d.basis is not None and d.basis.drop for d in designs)
