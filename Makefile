@@ -10,7 +10,7 @@ HASHES ?= yes
 # Tests run side by side: threads of linear algebra would only get in each other's way.
 ONE    := OPENBLAS_NUM_THREADS=1
 
-# Two stamps: the package with what the demonstrations draw with, and the package with every extra.
+# Two stamps: the package with what the demonstration draws with, and the package with every extra.
 # Each is redone only when the dependencies or their pins change; source files need no reinstall,
 # the install is editable.
 EXTRAS := frames,publish,ledger,postgres,spark,large,docs,test,dev,bench
@@ -31,6 +31,14 @@ help:  ## print this list
 demo: $(DEMO)  ## release the 2010 census table with state totals held, and a report, into demo-release/
 	rm -rf demo-release
 	$(BIN)/subspacedp demo census --out demo-release
+
+.PHONY: studies
+studies: $(ALL)  ## campus, gallery and today's practice, each with a page, into build/studies/
+	rm -rf build/studies
+	mkdir -p build/studies
+	$(BIN)/python -m studies campus --out build/studies/campus
+	$(BIN)/python -m studies gallery --out build/studies/gallery
+	$(BIN)/python -m studies practice --out build/studies/practice
 
 .PHONY: test
 test: lint  ## lint, then every test and doctest
@@ -97,7 +105,7 @@ licences: $(ALL)  ## list the licences of what is installed, in docs/licences.md
 clean:  ## remove .venv, caches and what the demo wrote
 	rm -rf $(VENV) $(VENV)-pins constraints.new demo-release build dist
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	find src tests $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests bench studies -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/pip $(VENV)-pins/bin/pip:
 	@command -v $(PYTHON) >/dev/null || \

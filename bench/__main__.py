@@ -14,9 +14,8 @@ from rich.table import Table
 
 from bench import (
     campus,
-    hierarchies,
     inference,
-    margins,
+    marginals,
     matrix,
     noise,
     optimal,
@@ -32,7 +31,6 @@ from bench.timing import Ratio
 
 PARTS = {
     "startup": startup.run,
-    "hierarchies": hierarchies.run,  # early: it measures the memory of the whole process
     "noise": noise.run,
     "projection": projection.run,
     "whole_release": whole_release.run,
@@ -43,7 +41,7 @@ PARTS = {
     "tabulation": tabulation.run,
     "publication": publication.run,
     "plans": plans.run,
-    "margins": margins.run,
+    "marginals": marginals.run,
     "streaming": streaming.run,
 }
 LATEST = Path(__file__).with_name("latest.json")

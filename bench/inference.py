@@ -50,7 +50,7 @@ def _cells() -> Iterator[Ratio]:
 def _functionals() -> Iterator[Ratio]:
     """Every figure has a law of its own: one transform a figure."""
     domain = sdp.Domain([sdp.Axis("a", range(100)), sdp.Axis("b", range(WEIGHTS // 100))])
-    design = sdp.design(domain, sdp.hold("a"), sdp.PureDP(0.2)).design
+    design = sdp.design(domain, sdp.hold("a"), sdp.PureDP(0.2)).mechanism
     rows = np.random.default_rng(2).random((FIGURES, *domain.shape))
     design.accuracy(rows[:2]).margin_of_error(0.95)
     start = time.perf_counter()

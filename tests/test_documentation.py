@@ -27,8 +27,8 @@ ELSEWHERE = {
 
 
 SHELL = ("sh", "console")
-# Other tests run these: of the Makefile below, and in tests/demonstrations/.
-TESTED_APART = ("make ", "subspacedp demo ")
+# Other tests run these: of the Makefile below, and in tests/demo/ and tests/studies/.
+TESTED_APART = ("make ", "subspacedp demo ", ".venv/bin/python -m studies ")
 
 
 def blocks(page, language):

@@ -40,7 +40,7 @@ def designs(draw, *, min_margins: int = 0, max_cells: int = 200, decimals=(None,
 
 def carried(mechanism: Mechanism) -> int:
     """The largest count whose release float64 can carry, noise included; or a whole table's."""
-    decimals, room = mechanism.design.decimals, math.ceil(64 * mechanism.design.law.scale) + 1
+    decimals, room = mechanism.mechanism.decimals, math.ceil(64 * mechanism.mechanism.law.scale) + 1
     if decimals == 0:
         return strategies.MAX_TOTAL
     return REAL_LIMIT - 1 if decimals is None else STEP_LIMIT // 10**decimals - room
@@ -48,9 +48,9 @@ def carried(mechanism: Mechanism) -> int:
 
 def steps_of(release: Release) -> np.ndarray:
     """A release with digits as whole numbers of steps; each value is the float nearest to one."""
-    if release.design.decimals == 0:
+    if release.mechanism.decimals == 0:
         return release.values.ravel().astype(object)
-    step = 10**release.design.decimals
+    step = 10**release.mechanism.decimals
     steps = np.array([round(Fraction(v) * step) for v in release.values.ravel().tolist()], object)
     assert [s / step for s in steps] == release.values.ravel().tolist()
     return steps
@@ -65,16 +65,16 @@ def integers_of(values: Mixed) -> tuple[np.ndarray, int]:
 
 def measured(mechanism: Mechanism, table: sdp.Table, seed: int):
     """The measurement and the coins behind `release(table, seed=seed)`."""
-    keys = ReleaseKeys.from_seed(seed, mechanism.design.context)
+    keys = ReleaseKeys.from_seed(seed, mechanism.mechanism.context)
     return mechanism.measure(table, keys), keys.stream("dither")
 
 
 def exact_release(mechanism: Mechanism, table: sdp.Table, seed: int) -> Mixed:
     """The real-valued release before it is rounded to float64."""
-    held = mechanism.design.held
+    held = mechanism.mechanism.held
     noisy, _ = measured(mechanism, table, seed)
     residual = held.residual(noisy, held.values(table))
-    return mechanism.design.space.lift_exact(residual).rsub(noisy)
+    return mechanism.mechanism.space.lift_exact(residual).rsub(noisy)
 
 
 # ---------------------------------------------------------------------------- exact everywhere
@@ -86,7 +86,7 @@ def exact_release(mechanism: Mechanism, table: sdp.Table, seed: int) -> Mixed:
 def test_digits_add_up_to_the_held_totals_as_integers(engine, data, seed):
     domain, held, mechanism = data.draw(designs(decimals=(0, 2)))
     table = data.draw(strategies.tables(domain, carried(mechanism)))
-    decimals = mechanism.design.decimals
+    decimals = mechanism.mechanism.decimals
     with strategies.using(engine):
         release = mechanism.release(table, seed=seed)
     assert release.values.dtype == (np.int64 if decimals == 0 else np.float64)
@@ -150,10 +150,10 @@ def test_real_values_are_within_one_unit_in_the_last_place(data, seed):
 def test_digits_are_near_the_real_value(data, seed):
     domain, _, mechanism = data.draw(designs(max_cells=60, decimals=(0, 2)))
     table = data.draw(strategies.tables(domain, carried(mechanism)))
-    decimals = mechanism.design.decimals
+    decimals = mechanism.mechanism.decimals
     steps = steps_of(mechanism.release(table, seed=seed))
     exact = exact_release(mechanism, table, seed).fractions().ravel()
-    reach = 2 ** len(mechanism.design.digits.axes)
+    reach = 2 ** len(mechanism.mechanism.digits.axes)
     assert all(abs(s - 10**decimals * v) < reach for s, v in zip(steps, exact, strict=True))
 
 
@@ -184,7 +184,7 @@ def test_both_engines_make_the_same_release(data, seed):
         with strategies.using(engine):
             found.append(mechanism.release(table, seed=seed))
     one, other = found
-    if mechanism.design.decimals is None:
+    if mechanism.mechanism.decimals is None:
         # Fractions are added in another order: the last digit may differ.
         scale = 1 + np.abs(one.values)
         assert (np.abs(one.values - other.values) <= 2.0**-48 * scale).all()
@@ -324,9 +324,9 @@ def test_a_value_altered_by_one_step_is_caught(data, seed, sign):
     release = released(data, seed)
     assert failed(altered(release)) == set()
     cell = data.draw(st.integers(0, release.values.size - 1))
-    values, decimals = release.values.copy(), release.design.decimals
+    values, decimals = release.values.copy(), release.mechanism.decimals
     if decimals is None:
-        d = release.design.space.denominators
+        d = release.mechanism.space.denominators
         values.flat[cell] += sign / int(np.broadcast_to(d, values.shape).flat[cell])
     else:
         values.flat[cell] = (steps_of(release)[cell] + sign) / 10**decimals
@@ -338,9 +338,9 @@ def test_a_value_altered_by_one_step_is_caught(data, seed, sign):
 def test_a_value_between_two_steps_is_caught(data, seed):
     release = released(data, seed)
     cell = data.draw(st.integers(0, release.values.size - 1))
-    values, decimals = release.values.astype(float), release.design.decimals
+    values, decimals = release.values.astype(float), release.mechanism.decimals
     if decimals is None:
-        d = release.design.space.denominators
+        d = release.mechanism.space.denominators
         grid = float(np.broadcast_to(d, values.shape).flat[cell])
     else:
         grid = 10.0**decimals
@@ -365,7 +365,7 @@ def test_contradictory_totals_are_caught(data, seed):
     assume(len(release.exact) > 1)
     number = data.draw(st.integers(0, len(release.exact) - 1))
     exact = [total.copy() for total in release.exact]
-    margin = release.design.held.margins[number]
+    margin = release.mechanism.held.margins[number]
     group = data.draw(st.sampled_from(np.flatnonzero(margin.sizes.ravel()).tolist()))
     exact[number].flat[group] += 1
     assert failed(altered(release, exact=tuple(exact))) == {AGREE, KEPT}
@@ -408,7 +408,7 @@ def test_reconstructing_in_plain_floats_is_not_within_one_unit():
     counts[0, 0, 0] = 2**52 + 1
     table = sdp.Table(counts, DOMAIN)
     mechanism = sdp.design(DOMAIN, sdp.hold(), sdp.PureDP(1.0))
-    held, space = mechanism.design.held, mechanism.design.space
+    held, space = mechanism.mechanism.held, mechanism.mechanism.space
     noisy, _ = measured(mechanism, table, 1)
     in_floats = space.project(noisy) + space.lift(held.values(table))
     exact = exact_release(mechanism, table, 1).fractions().ravel()

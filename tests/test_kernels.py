@@ -99,7 +99,7 @@ def test_threads_do_not_matter(monkeypatch, domain, held, decimals):
         monkeypatch.setenv("SUBSPACEDP_THREADS", threads)
         release = mechanism.release(table, seed=2)
         assert release.verify().ok
-        seen.append((release.values.tobytes(), mechanism.design.space.project(vector).tobytes()))
+        seen.append((release.values.tobytes(), mechanism.mechanism.space.project(vector).tobytes()))
     assert len(set(seen)) == 1
 
 
@@ -107,7 +107,7 @@ def test_overwriting_gives_the_same():
     mechanism = sdp.design(CUBE, sdp.hold("a", "b"), sdp.PureDP(0.5))
     keys = ReleaseKeys.from_seed(1, b"x")
     table = sdp.Table(np.ones(CUBE.shape, int), CUBE)
-    exact = mechanism.design.held.values(table)
+    exact = mechanism.mechanism.held.values(table)
     noisy = mechanism.measure(table, keys)
     kept = noisy.copy()
     first = mechanism.reconstruct(noisy, exact, keys.stream("dither"))
@@ -140,7 +140,7 @@ def test_words_that_equal_a_threshold_are_refined_in_the_kernel(monkeypatch):
 def test_import_is_light():
     code = (
         "import sys, subspacedp; "
-        "subspacedp.design, subspacedp.Table, subspacedp.Release, subspacedp.null_space; "
+        "subspacedp.mechanism, subspacedp.Table, subspacedp.Release, subspacedp.null_space; "
         "heavy = {'numba', 'scipy', 'pyarrow', 'pandas', 'polars', 'flint', 'typer', 'rich'}; "
         "print(sorted(heavy & set(sys.modules)))"
     )

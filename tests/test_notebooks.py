@@ -110,7 +110,9 @@ def environment(home):
     dropped = ("JUPYTER", "IPYTHON", "PYTHONWARNINGS", "PYTHONSTARTUP")
     kept = {name: text for name, text in os.environ.items() if not name.startswith(dropped)}
     own = ("JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")
-    return {**kept, **{name: f"{home}/{name}" for name in own}}
+    # As an editable install does it: what lies beside the package is found.
+    beside = os.pathsep.join(filter(None, (str(NOTEBOOKS.parent), kept.get("PYTHONPATH"))))
+    return {**kept, **{name: f"{home}/{name}" for name in own}, "PYTHONPATH": beside}
 
 
 def test_these_are_the_notebooks():

@@ -123,8 +123,8 @@ SEVERAL = {
 KINDS = {
     "saved": saved(sdp.design(DOMAIN, HELD, sdp.PureDP(0.5), decimals=0)),
     "real": saved(sdp.design(DOMAIN, HELD, sdp.PureDP(0.5), mechanism="projected")),
-    "hierarchical": saved(
-        sdp.design(DOMAIN, sdp.hold(), sdp.PureDP(0.5), mechanism="hierarchical", decimals=0)
+    "levels": saved(
+        sdp.design(DOMAIN, sdp.hold(), sdp.PureDP(0.5), mechanism="marginals", decimals=0)
     ),
     "imposed": saved(
         sdp.impose_on(DOMAIN, sdp.hold("state"), geometric, budget=sdp.PureDP(1.0), variance=8.0)

@@ -81,7 +81,7 @@ def wanted_of(release):
     place = np.linspace(0, 1, values.size)
     fit = regress(plain, np.column_stack([men, place]))
     half = release.cells().margin_of_error(method="normal").ravel() * 1.96 / 1.959963984540054
-    law = release.design.law
+    law = release.mechanism.law
     out = {
         "share_good": np.mean(release.stderr() < 0.1 * np.abs(values)),
         "total": release.estimate(chosen).value,
@@ -96,14 +96,14 @@ def wanted_of(release):
 
 def real_valued(release):
     """The same release as if nothing had been rounded: what is noise alone."""
-    design = release.design
+    design = release.mechanism
     if design.decimals is None:
         return release
     budget, neighbours = design.budget, design.neighbours
     held = sdp.hold("state") & sdp.hold("sex")  # what the releases with digits below hold
     mechanism = sdp.design(design.domain, held, budget, neighbours=neighbours)
     return sdp.Release(
-        design=mechanism.design, values=np.asarray(release.values, float), exact=release.exact,
+        design=mechanism.mechanism, values=np.asarray(release.values, float), exact=release.exact,
         release_id=release.release_id, seeded=True, version=release.version,
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from subspacedp.demonstrations.style import Figure
+    from subspacedp.demo.style import Figure
 
 PLACE = Path("docs") / "demonstrations"
 PRACTICE_RUNS = 20  # the pages' tables have 50, which take a minute
@@ -25,12 +25,11 @@ SEED = 1
 def census_figures() -> list[Figure]:
     """Errors by size of county, and slopes over 1,000 runs."""
     from subspacedp.datasets import county_names
-    from subspacedp.demonstrations.census_figures import boxes_figure, california_figure
-    from subspacedp.demonstrations.census_study import CensusStudy
-    from subspacedp.demonstrations.slope_figures import counts_figure
+    from subspacedp.demo.figures import boxes_figure, california_figure, counts_figure
+    from subspacedp.demo.study import CensusStudy
 
     study, names = CensusStudy(0.192, 1000), county_names()
-    budgets = (f"ε = {study.epsilon:g}", str(study.matched.design.budget))
+    budgets = (f"ε = {study.epsilon:g}", str(study.matched.mechanism.budget))
     return [
         boxes_figure(study.boxed("IL"), names, "Illinois"),
         california_figure(*study.california, study.official_in_order, names, budgets),
@@ -40,20 +39,18 @@ def census_figures() -> list[Figure]:
 
 def practice_figures() -> list[Figure]:
     """Bias and squared error by the size of a cell."""
-    from subspacedp.demonstrations.census_study import CensusStudy
-    from subspacedp.demonstrations.practice_figures import bias_figure, error_figure
+    from studies.practice import PracticeStudy, bias_figure, error_figure
 
-    found = CensusStudy(0.192, 20 * PRACTICE_RUNS).comparisons  # one run for every twenty
-    return [bias_figure(found), error_figure(found)]
+    compared = PracticeStudy(0.192, 20 * PRACTICE_RUNS).comparisons  # one run for every twenty
+    return [bias_figure(compared), error_figure(compared)]
 
 
 def campus_figures() -> list[Figure]:
     """Errors of fifty runs, and hourly curves under both readings."""
     import numpy as np
 
-    from subspacedp.demonstrations.campus import SHOWN
-    from subspacedp.demonstrations.campus_figures import some_curves, variance_figure
-    from subspacedp.demonstrations.campus_runs import (
+    from studies.campus import SHOWN, some_curves, variance_figure
+    from studies.campus_errors import (
         campus_table,
         day_mechanism,
         expected_quantiles,
@@ -78,7 +75,7 @@ def campus_figures() -> list[Figure]:
 
 def gallery_figures(root: Path) -> list[Figure]:
     """The accuracy gallery, from its table: to compute that takes a minute."""
-    from subspacedp.demonstrations.gallery import GalleryRow, gallery_figure
+    from studies.gallery import GalleryRow, gallery_figure
 
     with (root / PLACE / "gallery.csv").open(encoding="utf-8", newline="") as file:
         rows = [
@@ -121,7 +118,8 @@ def figures(root: Path) -> list[Path]:
 
 def _state(root: Path) -> str:
     """A digest of the code that draws, and of what it draws from."""
-    sources = [*(root / "src").rglob("*.py"), root / PLACE / "gallery.csv", Path(__file__)]
+    code = [path for folder in ("src", "studies") for path in (root / folder).rglob("*.py")]
+    sources = [*code, root / PLACE / "gallery.csv", Path(__file__)]
     digest = sha256()
     for path in sorted(sources):
         digest.update(sha256(path.read_bytes()).digest())

@@ -11,7 +11,27 @@ if TYPE_CHECKING:
     from subspacedp.disclosure import audit_invariants, audit_privacy, audit_releases
     from subspacedp.errors import SubspaceDPError
     from subspacedp.invariants import LinearInvariants, hold, zeros
-    from subspacedp.mechanisms import budget_for, compare, design, impose, impose_on
+    from subspacedp.mechanisms import (
+        CorrelatedOptions as Correlated,
+    )
+    from subspacedp.mechanisms import (
+        ExtendedOptions as Extended,
+    )
+    from subspacedp.mechanisms import (
+        KNormOptions as KNorm,
+    )
+    from subspacedp.mechanisms import (
+        MarginalsOptions as Marginals,
+    )
+    from subspacedp.mechanisms import (
+        OptimalOptions as Optimal,
+    )
+    from subspacedp.mechanisms import (
+        ProjectedOptions as Projected,
+    )
+    from subspacedp.mechanisms import (
+        impose,
+    )
     from subspacedp.privacy import (
         ZCDP,
         ApproxDP,
@@ -24,7 +44,14 @@ if TYPE_CHECKING:
         paper_constant,
     )
     from subspacedp.publication import audit, plan, read_specification, run
-    from subspacedp.release import Release, certificate_schema
+    from subspacedp.release import (
+        Release,
+        budget_for,
+        certificate_schema,
+        compare,
+        design,
+        impose_on,
+    )
     from subspacedp.subspace import null_space
     from subspacedp.tables import (
         AddRemoveOne,
@@ -51,14 +78,20 @@ __all__ = [
     "Axis",
     "Cells",
     "ClippedSums",
+    "Correlated",
     "Domain",
+    "Extended",
     "GaussianDP",
     "GeneralQuery",
+    "KNorm",
     "LinearInvariants",
     "LinearQuery",
     "LocalEntries",
     "MarginTables",
+    "Marginals",
     "Margins",
+    "Optimal",
+    "Projected",
     "PureDP",
     "Release",
     "ReplaceOne",
@@ -83,6 +116,7 @@ __all__ = [
     "impose",
     "impose_on",
     "inference",
+    "load",
     "null_space",
     "paper_constant",
     "plan",
@@ -95,7 +129,7 @@ _HOME = {
     "disclosure": ["audit_invariants", "audit_privacy", "audit_releases"],
     "errors": ["SubspaceDPError"],
     "invariants": ["LinearInvariants", "hold", "zeros"],
-    "mechanisms": ["budget_for", "compare", "design", "impose", "impose_on"],
+    "mechanisms": ["impose"],
     "privacy": [
         "ZCDP",
         "ApproxDP",
@@ -108,7 +142,14 @@ _HOME = {
         "paper_constant",
     ],
     "publication": ["audit", "plan", "read_specification", "run"],
-    "release": ["Release", "certificate_schema"],
+    "release": [
+        "Release",
+        "budget_for",
+        "certificate_schema",
+        "compare",
+        "design",
+        "impose_on",
+    ],
     "subspace": ["null_space"],
     "tables": [
         "AddRemoveOne",
@@ -126,12 +167,22 @@ _HOME = {
         "check_sensitivity",
     ],
 }
+# Options go by the name of their mechanism: `design(..., mechanism=Optimal(importance=w))`.
+_OPTIONS = ("Correlated", "Extended", "KNorm", "Marginals", "Optimal", "Projected")
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name in ("datasets", "distributed", "inference"):
         return import_module(f"subspacedp.{name}")
+    if name in _OPTIONS:
+        value = getattr(import_module("subspacedp.mechanisms"), f"{name}Options")
+        globals()[name] = value
+        return value
+    if name == "load":
+        value = import_module("subspacedp.release").Release.load
+        globals()[name] = value
+        return value
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module 'subspacedp' has no attribute {name!r}")

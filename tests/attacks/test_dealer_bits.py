@@ -66,11 +66,11 @@ def parted(mechanism, change, *, hidden=1):
     parts = {"first": {"cells": seen.tolist()}}
     for i, cells in enumerate(np.array_split(moved, hidden)):
         parts[f"other{i}"] = {"cells": cells.tolist()}
-    return make_plan(mechanism, Partition.from_dict(mechanism.design.domain, parts))
+    return make_plan(mechanism, Partition.from_dict(mechanism.mechanism.domain, parts))
 
 
 def counts(plan, rng):
-    return rng.integers(3, 7, plan.design.query.size)
+    return rng.integers(3, 7, plan.mechanism.query.size)
 
 
 # --------------------------------------------------------------------------- the attack on the twin
@@ -89,9 +89,9 @@ def deal_floats(plan, x, keys):
     """The whole noise in float64, as shares; and x + noise, cut off at a millionth of its size."""
     mechanism, nothing = plan.mechanism, plan.mechanism.nothing()
     noisy = mechanism.add_noise(nothing, keys)
-    exact = plan.design.held.sums(nothing)
+    exact = plan.mechanism.held.sums(nothing)
     noise = mechanism.reconstruct(noisy, exact, keys.stream("dither")).reshape(-1)
-    deviation = np.sqrt(plan.design.noise.cell_variance())
+    deviation = np.sqrt(plan.mechanism.noise.cell_variance())
     step = 2.0 ** (int(np.floor(np.log2(deviation[deviation > 0].min()))) - 20)
     return FloatDeal(noise, step, np.rint((x + noise) / step) * step)
 
@@ -104,7 +104,7 @@ def survivors(plan, change, seen, own, dealt, table, reach=12):
     published values of others bound it to a step, candidate by candidate. Few whole e lie near that
     stretch, and hardly any but the true one gives the share to the last bit.
     """
-    basis = plan.design.basis
+    basis = plan.mechanism.basis
     unit, back = float(basis.step), basis.back
     inside = change / np.linalg.norm(change)  # of the null space, all that its cells do not show
     rows = np.vstack([back[seen], inside @ back])
@@ -204,7 +204,7 @@ def test_masks_and_parts_are_the_same_for_other_counts_of_others(name, hidden, m
     parts = {n: masks[n] + sums for n, sums in contributions(plan, x).items()}
     for times in (-2, 1, 3):
         other = x + times * change
-        shape = plan.design.query.shape
+        shape = plan.mechanism.query.shape
         moved = plan.mechanism.integers((times * change).reshape(shape)).reshape(-1)
         assert moved.any()
         noise_there = noise - moved
@@ -219,7 +219,7 @@ def test_masks_and_parts_are_the_same_for_other_counts_of_others(name, hidden, m
         for n, sums_there in sums.items():
             assert (masks_there[n] + sums_there).tobytes() == parts[n].tobytes()
         if name in IN_A_BASIS:  # the twin: its share is another
-            basis = plan.design.basis
+            basis = plan.mechanism.basis
             here, there = (basis.back @ (e * float(basis.step)) for e in (noise, noise_there))
             seen = plan.partition.cells("first")
             assert np.allclose(here[seen], there[seen], rtol=0, atol=1e-3 * np.abs(here).max())
@@ -285,7 +285,7 @@ def test_what_a_dealer_writes_is_whole_and_makes_the_central_release(name, tmp_p
         assert dealt.share.fraction is None
         parts.append(privatize_share(plan, dealt, x[plan.partition.cells(n)]).part)
         assert parts[-1].values.dtype == np.int64
-    table = x.reshape(plan.design.query.shape)
+    table = x.reshape(plan.mechanism.query.shape)
     central = plan.mechanism.release_with(secret.keys(plan), table, table, seeded=False)
     assert collect(plan, parts).values.tobytes() == central.values.tobytes()
 
@@ -323,7 +323,7 @@ def test_shares_of_total_noise_are_the_same_for_other_counts_of_others(
                     projected_module.Projected, "add_noise",
                     lambda self, answers, keys: answers + e.reshape(answers.shape),
                 )  # fmt: skip
-                share = totals_module.totals(plan.design, keys, cells).share
+                share = totals_module.totals(plan.mechanism, keys, cells).share
             fraction = b"" if share.fraction is None else share.fraction.tobytes()
             return share.whole, fraction
 
@@ -332,7 +332,7 @@ def test_shares_of_total_noise_are_the_same_for_other_counts_of_others(
             one, other = shares(noise, seen), shares(there, seen)
             assert (one[0].tobytes(), one[1]) == (other[0].tobytes(), other[1])
             one, other = shares(noise, hidden), shares(there, hidden)
-            step = 1 if plan.design.digits is None else plan.design.digits.step
+            step = 1 if plan.mechanism.digits is None else plan.mechanism.digits.step
             assert np.array_equal(one[0] - other[0], step * times * change[hidden])
             assert one[1] == other[1]
 
@@ -354,7 +354,7 @@ def test_real_coefficients_tell_no_more_than_the_exact_sum_of_the_noise(monkeypa
             for e in (noise, noise - 3 * IN_ROW):
                 with monkeypatch.context() as patch:
                     patch.setattr(totals_module, "noise_at", lambda law, keys, at, e=e: e[at])
-                    share = totals_module.totals(plan.design, None, seen).share
+                    share = totals_module.totals(plan.mechanism, None, seen).share
                 views.append((share.whole.tobytes(), share.fraction.tobytes()))
             number += views[0] != views[1]
         return number
@@ -367,10 +367,10 @@ def test_real_coefficients_tell_no_more_than_the_exact_sum_of_the_noise(monkeypa
 
 
 def test_the_mechanisms_that_are_attacked_are_all_that_agents_can_have():
-    from subspacedp.distributed.plan import ADDITIVE
+    from subspacedp.mechanisms import MECHANISMS
 
-    attacked = {make()[0].design.mechanism for make in MASKED.values()}
-    assert attacked | {"projected"} == set(ADDITIVE)
+    attacked = {make()[0].mechanism.name for make in MASKED.values()}
+    assert attacked | {"projected"} == {name for name, kind in MECHANISMS.items() if kind.linear}
 
 
 @pytest.mark.parametrize("name", MASKED)
@@ -379,30 +379,30 @@ def test_what_agents_measure_is_linear(name):
     mechanism, change = MASKED[name]()
     plan = parted(mechanism, change, hidden=2)
     keys, x = Secret(os.urandom(32)).keys(plan), counts(plan, np.random.default_rng(6))
-    whole = plan.mechanism.integers(x.reshape(plan.design.query.shape))
+    whole = plan.mechanism.integers(x.reshape(plan.mechanism.query.shape))
     total = sum(contributions(plan, x).values())
     assert np.array_equal(total[: whole.size], whole.reshape(-1))
     noise = plan.mechanism.add_noise(plan.mechanism.nothing(), keys)
-    noisy = plan.mechanism.add_noise(x.reshape(plan.design.query.shape), keys)
+    noisy = plan.mechanism.add_noise(x.reshape(plan.mechanism.query.shape), keys)
     assert np.array_equal(noisy, whole + noise)
 
 
 def test_products_with_rounded_places_are_not_linear_and_plans_do_without():
     """A twin whose parts are rounded one by one misses the sum; the plan's basis rounds none."""
     mechanism, change = MASKED["optimal"]()
-    assert mechanism.design.basis.drop
+    assert mechanism.mechanism.basis.drop
     plan = parted(mechanism, change)
-    assert not plan.design.basis.drop
+    assert not plan.mechanism.basis.drop
     assert isinstance(plan.mechanism, Extended)
     rng = np.random.default_rng(7)
     x = rng.integers(0, 10**6, (40, 10))
-    rounded = [mechanism.design.basis.integers(one) for one in x]
-    assert not np.array_equal(sum(rounded), mechanism.design.basis.integers(x.sum(axis=0)))
-    ours = [plan.design.basis.integers(one) for one in x]
-    assert np.array_equal(sum(ours), plan.design.basis.integers(x.sum(axis=0)))
+    rounded = [mechanism.mechanism.basis.integers(one) for one in x]
+    assert not np.array_equal(sum(rounded), mechanism.mechanism.basis.integers(x.sum(axis=0)))
+    ours = [plan.mechanism.basis.integers(one) for one in x]
+    assert np.array_equal(sum(ours), plan.mechanism.basis.integers(x.sum(axis=0)))
     # Noise is for the integers that are measured now: every exchange of two records, exactly.
-    W = plan.design.basis.weights.astype(object)
+    W = plan.mechanism.basis.weights.astype(object)
     moves = [W[:, i] - W[:, j] for i in range(10) for j in range(10) if i != j]
-    assert max(int((m * m).sum()) for m in moves) <= plan.design.sensitivity.l2_squared
+    assert max(int((m * m).sum()) for m in moves) <= plan.mechanism.sensitivity.l2_squared
     before, after = mechanism.expected_error().total, plan.mechanism.expected_error().total
     assert after <= before * (1 + 1e-6)

@@ -39,7 +39,6 @@ def test_demo_says_what_matters(demo):
         "certificate.json",
         "subspacedp verify",
         "Slopes of error on log population in 48 states",
-        "Today's practice on small cells",
     ):
         assert piece in text, piece
     # The last line is what a person opens, even where a terminal is narrow.
@@ -106,7 +105,7 @@ def test_demo_as_json(tmp_path):
         (("demo", "census", "--out", "."), "exists already"),
         (("demo", "census", "--runs", "0"), "`runs` must be a whole number from 2"),
         (("demo", "census", "--out", "/proc/nowhere/out"), "Cannot write to"),
-        (("demo", "moon"), "There is no demonstration `moon`; the demonstrations are `c"),
+        (("demo", "moon"), "There is no demonstration `moon`; there is `census`."),
         (("verify", "nowhere"), "There is no folder"),
         (("verify", "."), "has no certificate.json"),
         (("verify",), "Missing argument"),

@@ -1,4 +1,4 @@
-"""The verbs of a publication for hierarchies, and for margins whose table is never built."""
+"""The verbs of a publication for cells and their levels, and for margins without a table."""
 
 import csv
 import json
@@ -14,7 +14,11 @@ AXES = {
     "sex": {"labels": ["F", "M"]},
     "age": {"bins": [0, 18, 65]},
 }
-LEVELS = {"mechanism": "hierarchical", "levels": ["county", "state"], "hold": [[]]}
+LEVELS = {
+    "mechanism": "marginals",
+    "hold": [[]],
+    "publish": {"decimals": 0, "margins": [["state", "sex"]], "weights": [1, 2]},
+}
 MARGINS = {
     "hold": [["state"]],
     "publish": {"cells": False, "decimals": 0, "margins": [["county", "sex"], ["sex", "age"]]},
@@ -52,10 +56,10 @@ def test_from_plan_to_report(call, spec, tmp_path, extra, privacy):  # noqa: F81
     status, out, _ = call("plan", path)
     assert status == 0
     assert "No data were opened" in out
+    assert "with noise on cells" in out
     if extra is LEVELS:
-        assert "error by level" in out
-        assert "state × sex × age" in out
-        assert "with noise on cells" in out
+        assert "every cell" in out
+        assert "state × sex" in out
     else:
         assert "table: 2 margins, 22 figures" in out
         assert "every cell" not in out
@@ -63,7 +67,8 @@ def test_from_plan_to_report(call, spec, tmp_path, extra, privacy):  # noqa: F81
     status, out, _ = call("plan", path, "--json")
     assert status == 0
     planned = json.loads(out)["releases"][0]
-    assert ("levels" in planned) == (extra is LEVELS)
+    assert planned["mechanism"] == "marginals"
+    assert all("stderr_cells_alone" in line for line in planned["errors"])
     status, out, _ = call("release", path)
     assert status == 0, out
     assert "FAIL" not in out
@@ -73,7 +78,7 @@ def test_from_plan_to_report(call, spec, tmp_path, extra, privacy):  # noqa: F81
     status, out, _ = call("report", tmp_path / "release", "--out", tmp_path / "again.html")
     assert status == 0
     page = (tmp_path / "again.html").read_text("utf-8")
-    assert ("Error by level" in page) == (extra is LEVELS)
+    assert "Error by table" in page
     assert ("Error of every margin" in page) == (extra is MARGINS)
 
 
@@ -95,16 +100,22 @@ def test_a_margin_that_does_not_follow_is_one_sentence(call, spec):  # noqa: F81
 
 
 def test_comparing_mechanisms(call, spec):  # noqa: F811
-    status, out, _ = call("plan", spec(LEVELS), "--compare")
+    plain = {"hold": [[]], "publish": {"decimals": 0}}
+    status, out, _ = call("plan", spec(plain), "--compare")
     assert status == 0
-    assert "total squared error of cells" in out
-    assert "hierarchical (chosen)" in out
-    weighted = {**MARGINS, "publish": {**MARGINS["publish"], "weights": [1, 2]}}
-    status, out, _ = call("plan", spec(weighted), "--compare")
+    assert "total squared error" in out
+    assert "(chosen)" in out
+    # Noise for several tables is compared table by table.
+    status, out, _ = call("plan", spec(MARGINS), "--compare")
     assert status == 0
-    assert "weighted squared error" in out
-    assert "projected" in out
-    assert "optimal" in out
+    assert "total squared error" not in out
+    assert "with noise on cells" in out
+
+
+def test_what_earlier_versions_had_is_refused_with_what_to_write(call, spec):  # noqa: F811
+    status, _, err = call("plan", spec({**LEVELS, "mechanism": "hierarchical"}))
+    assert status == 2
+    assert "may no longer be `hierarchical`; write `mechanism: marginals`" in " ".join(err.split())
 
 
 @pytest.mark.parametrize("extra", [LEVELS, MARGINS], ids=["levels", "margins"])

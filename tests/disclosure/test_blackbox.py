@@ -88,14 +88,14 @@ def test_counts_measured_for_the_sensitivity_of_their_part_in_the_null_space():
     relation = sdp.AddRemoveOne()
     domain = sdp.Domain([sdp.Axis("replicate", range(100_000)), *TWO])
     made = sdp.design(domain, sdp.hold("replicate"), GAUSSIAN, neighbours=relation)
-    twin = ProjectedSensitivity(made.design)
+    twin = ProjectedSensitivity(made.mechanism)
 
     def measured(mechanism):
         seeds = iter(range(10))
 
         def run(counts, runs):
             answers = np.ascontiguousarray(np.broadcast_to(counts, domain.shape), np.int64)
-            keys = ReleaseKeys.from_seed(next(seeds), mechanism.design.context)
+            keys = ReleaseKeys.from_seed(next(seeds), mechanism.mechanism.context)
             return mechanism.add_noise(answers, keys)
 
         return Batched(run)
@@ -124,7 +124,7 @@ def test_a_mechanism_of_ours_is_audited_in_the_sense_of_its_guarantee():
     assert 0.2 < ours.epsilon <= 1.0
     assert not ours.exceeds
     assert "does not contradict" in str(ours)
-    broken = audit_privacy(HalfTheNoise(made.design), x, y, runs=2000, seed=1)
+    broken = audit_privacy(HalfTheNoise(made.mechanism), x, y, runs=2000, seed=1)
     assert broken.exceeds
     assert "refutes the claim" in str(broken)
     assert broken.as_dict()["epsilon_at_least"] == broken.epsilon
@@ -137,20 +137,20 @@ def test_extended_laplace_on_a_basis():
         domain, sdp.hold(), sdp.PureDP(1.0), neighbours=sdp.AddRemoveOne(), mechanism="extended"
     )
     assert not audit_privacy(made, x, y, runs=200, seed=2).exceeds
-    basis = made.design.basis
+    basis = made.mechanism.basis
 
     def runner(law):
         seeds = iter(range(10))
 
         def run(table, runs):
             measured = np.tile(basis.integers(table.counts), runs)
-            keys = ReleaseKeys.from_seed(next(seeds), made.design.context)
+            keys = ReleaseKeys.from_seed(next(seeds), made.mechanism.context)
             add_noise(law, keys, 0, measured, measured)
             return (measured.reshape(runs, -1) * 2.0**-basis.bits) @ basis.back.T
 
         return Batched(run)
 
-    laws = made.design.law, quieter(made.design.law)
+    laws = made.mechanism.law, quieter(made.mechanism.law)
     found = [
         audit_privacy(runner(law), x, y, runs=100_000, confidence=CONFIDENCE).epsilon
         for law in laws

@@ -122,7 +122,7 @@ def test_the_loss_of_a_move_is_attained_by_the_measurement():
     budget = sdp.PureDP(1.0)
     mechanism = sdp.design(TWO, BOTH, budget)
     z = moved(TWO, audit_invariants(TWO, BOTH, neighbours=sdp.ReplaceOne()).move)
-    rate = float(mechanism.design.law.rate)
+    rate = float(mechanism.mechanism.law.rate)
     assert loss(budget).amount == pytest.approx(rate * np.abs(z).sum(), rel=1e-12)
 
 

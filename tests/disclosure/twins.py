@@ -28,7 +28,7 @@ class HalfTheNoise(Projected):
 
     def add_noise(self, answers, keys):
         noisy = np.empty(answers.shape, np.int64)
-        law = quieter(self.design.law)
+        law = quieter(self.mechanism.law)
         add_noise(law, keys, 0, answers.reshape(-1), noisy.reshape(-1))
         return noisy
 
@@ -37,7 +37,7 @@ class HalfTheNoiseExtended(Extended):
     """The same inside the null space."""
 
     def add_noise(self, answers, keys):
-        design = self.design
+        design = self.mechanism
         strategy = design.on_margins if design.basis is None else design.basis
         exact = strategy.integers(answers)
         return exact + (super().add_noise(answers, keys) - exact) // 2
@@ -47,8 +47,8 @@ class ProjectedSensitivity(Projected):
     """Plain counts, measured with noise for the smaller sensitivity of their part in N."""
 
     def add_noise(self, answers, keys):
-        squared = Fraction(self.design.on_margins.sensitivity(self.design.neighbours))
-        sigma = math.sqrt(squared) / self.design.budget.gaussian_mu
+        squared = Fraction(self.mechanism.on_margins.sensitivity(self.mechanism.neighbours))
+        sigma = math.sqrt(squared) / self.mechanism.budget.gaussian_mu
         noisy = np.empty(answers.shape, np.int64)
         add_noise(RoundedGaussian(sigma), keys, 0, answers.reshape(-1), noisy.reshape(-1))
         return noisy
@@ -58,9 +58,9 @@ class SharedWords(Projected):
     """The words that decide the noise decide the rounding as well."""
 
     def run(self, table, seed):
-        keys = ReleaseKeys.from_seed(seed, self.design.context)
+        keys = ReleaseKeys.from_seed(seed, self.mechanism.context)
         noisy = self.add_noise(table.counts, keys)
-        exact = self.design.held.sums(table.counts)
+        exact = self.mechanism.held.sums(table.counts)
         return self.reconstruct(noisy, exact, keys.stream("noise/0"), overwrite=True)
 
 
@@ -74,7 +74,7 @@ def batched(axes, margins, budget, twin=None, *, seed=0, part=None, **options):
         for names in margins:
             held &= hold("replicate", *names)
         made = design(domain, held, budget, **options)
-        mechanism = made if twin is None else twin(made.design)
+        mechanism = made if twin is None else twin(made.mechanism)
         table = Table(np.broadcast_to(counts, domain.shape), domain)
         if hasattr(mechanism, "run"):
             values = mechanism.run(table, next(calls))

@@ -52,7 +52,7 @@ def plan():
 
 def own(plan, name, seed=1):
     cells = plan.partition.cells(name)
-    return np.random.default_rng(seed).integers(0, 60, plan.design.query.size)[cells]
+    return np.random.default_rng(seed).integers(0, 60, plan.mechanism.query.size)[cells]
 
 
 # ------------------------------------------------------------------------------------------- words
@@ -106,19 +106,19 @@ def test_noise_of_two_plans_under_one_secret_is_independent():
     parts = Partition.from_dict(domain, {"all": {"cells": [[0, 39_999]]}})
     one, other = make_plan(mechanism, parts), make_plan(mechanism, parts)
     cells = np.arange(40_000)
-    noise = [noise_at(p.design.law, SECRET.keys(p), cells).astype(float) for p in (one, other)]
+    noise = [noise_at(p.mechanism.law, SECRET.keys(p), cells).astype(float) for p in (one, other)]
     assert correlation_z(*noise) < Z
     assert correlation_z(np.abs(noise[0]), np.abs(noise[1])) < Z
     words = [SECRET.keys(p).stream("noise/0").words(0, 1000) for p in (one, other)]
     assert not np.any(words[0] == words[1])
     # A twin whose keys are not bound to the plan.
-    twin = noise_at(one.design.law, SECRET.keys(one), cells).astype(float)
+    twin = noise_at(one.mechanism.law, SECRET.keys(one), cells).astype(float)
     assert correlation_z(noise[0], twin) > Z
 
 
 def test_a_plan_that_differs_in_anything_has_other_noise(plan):
     data = json.loads(json.dumps({**plan.content(), "sha256": plan.digest}))
-    altered = replace(plan, partition=Partition.by(plan.design.domain, "county"))
+    altered = replace(plan, partition=Partition.by(plan.mechanism.domain, "county"))
     assert altered.plan_id == plan.plan_id
     assert altered.digest != plan.digest
     streams = [SECRET.keys(p).stream("noise/0").words(0, 8).tolist() for p in (plan, altered)]
@@ -175,12 +175,12 @@ def test_a_deal_makes_a_release_that_says_so(plan, tmp_path):
 
 def test_shares_sum_to_zero_over_held_groups(plan, tmp_path):
     deal(plan, tmp_path / "shares")
-    total = np.zeros(plan.design.query.size, np.int64)
+    total = np.zeros(plan.mechanism.query.size, np.int64)
     for name in plan.partition.names:
         dealt = read_share(tmp_path / "shares" / f"{name}.share")
         total[plan.partition.cells(name)] = dealt.share.whole
     assert total.any()
-    sums = plan.design.held.sums(total.reshape(plan.design.query.shape))
+    sums = plan.mechanism.held.sums(total.reshape(plan.mechanism.query.shape))
     assert not any(s.any() for s in sums)
 
 
@@ -203,7 +203,7 @@ def test_a_share_of_another_plan_is_refused(plan, tmp_path):
     dealt = read_share(tmp_path / "shares" / "0.share")
     with pytest.raises(ReleaseError, match="dealt for another plan"):
         privatize_share(plan_of(), dealt, own(plan, "0"))
-    altered = replace(plan, partition=Partition.by(plan.design.domain, "county"))
+    altered = replace(plan, partition=Partition.by(plan.mechanism.domain, "county"))
     with pytest.raises(ReleaseError, match="altered after the share"):
         privatize_share(altered, dealt, own(plan, "0"))
 

@@ -43,7 +43,7 @@ def test_sensitivity_is_the_largest_change_of_one_persons_entries():
 def test_a_published_entry_is_private_for_its_person_and_a_twin_is_not(people):
     """Exact masses: with nothing held, an entry plus its noise is ε-private over the range."""
     epsilon, width = 1.0, 5
-    design = sdp.design(LocalEntries(people, 0, width), None, sdp.PureDP(epsilon)).design
+    design = sdp.design(LocalEntries(people, 0, width), None, sdp.PureDP(epsilon)).mechanism
     assert design.guarantee.kind == "plain"
 
     def worst(law):
@@ -55,7 +55,7 @@ def test_a_published_entry_is_private_for_its_person_and_a_twin_is_not(people):
         )  # fmt: skip
 
     assert worst(design.law) <= epsilon * (1 + 1e-12)
-    histogram = sdp.design(people, None, sdp.PureDP(epsilon)).design  # calibrated to 2
+    histogram = sdp.design(people, None, sdp.PureDP(epsilon)).mechanism  # calibrated to 2
     assert worst(histogram.law) > 2 * epsilon
 
 
@@ -94,8 +94,8 @@ def test_everyone_is_an_agent(people, decimals, tmp_path):
     )
     release.save(tmp_path / "release")
     loaded = sdp.Release.load(tmp_path / "release")
-    assert isinstance(loaded.design.query, LocalEntries)
-    assert loaded.design.law.rate == Fraction(1, 15)
+    assert isinstance(loaded.mechanism.query, LocalEntries)
+    assert loaded.mechanism.law.rate == Fraction(1, 15)
     assert np.array_equal(loaded.values, release.values)
 
 

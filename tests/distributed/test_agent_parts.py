@@ -143,7 +143,7 @@ def test_a_plan_is_read_back(plan, tmp_path):
     plan.save(tmp_path / "plan.json")
     again = AgentPlan.load(tmp_path / "plan.json")
     assert (again.plan_id, again.digest) == (plan.plan_id, plan.digest)
-    assert again.design.context == plan.design.context
+    assert again.mechanism.context == plan.mechanism.context
     assert len(plan.plan_id) == 32
     with pytest.raises(ReleaseError, match="never overwritten"):
         make_plan(plan.mechanism, plan.partition).save(tmp_path / "plan.json")

@@ -46,7 +46,7 @@ def plan():
 
 def own(plan, name, seed=1):
     cells = plan.partition.cells(name)
-    return np.random.default_rng(seed).integers(0, 60, plan.design.query.size)[cells]
+    return np.random.default_rng(seed).integers(0, 60, plan.mechanism.query.size)[cells]
 
 
 def test_other_data_for_the_same_part_are_refused(plan, tmp_path):
@@ -80,8 +80,8 @@ def test_the_record_tells_nothing_of_the_data_without_the_key(plan, tmp_path):
 def test_an_altered_plan_is_told_from_the_record(plan, tmp_path):
     privatize(plan, "0", own(plan, "0"), SECRET, record=tmp_path / "record")
     rules = {n: plan.partition.rules[n] for n in reversed(plan.partition.names)}
-    altered = replace(plan, partition=Partition(plan.design.domain, rules))
-    altered = replace(altered, design=replace(plan.design, budget=sdp.PureDP(5.0)))
+    altered = replace(plan, partition=Partition(plan.mechanism.domain, rules))
+    altered = replace(altered, design=replace(plan.mechanism, budget=sdp.PureDP(5.0)))
     with pytest.raises(ReleaseError, match="plan was altered after the part `0`"):
         privatize(altered, "0", own(plan, "0"), SECRET, record=tmp_path / "record")
 

@@ -114,13 +114,13 @@ def test_any_margins_any_parts(engine, tmp_path_factory, data):
 
 def _connected(plan, cells):
     """How many cells are connected to some, through groups of any held margin, by brute force."""
-    domain = plan.design.domain
+    domain = plan.mechanism.domain
     reached = np.zeros(domain.shape, bool)
     reached.reshape(-1)[cells] = True
     while True:
         more = reduce(
             lambda a, m: a | (m.spread(m.sum(reached.astype(np.int64))) > 0),
-            plan.design.held.essential,
+            plan.mechanism.held.essential,
             reached,
         )
         if np.array_equal(more, reached):
@@ -145,7 +145,7 @@ def test_any_linear_invariants(decimals, zeros, tmp_path):
     release, _ = by_agents(plan, answers, tmp_path)
     assert same(release, central(plan, answers))
     exact = release.exact[0]
-    assert np.array_equal(exact, np.asarray(plan.design.held.matrix @ answers.reshape(-1)))
+    assert np.array_equal(exact, np.asarray(plan.mechanism.held.matrix @ answers.reshape(-1)))
 
 
 def test_noise_of_unconnected_rows_is_not_computed(tmp_path):
@@ -158,7 +158,7 @@ def test_noise_of_unconnected_rows_is_not_computed(tmp_path):
     release, drawn = by_agents(plan, counts(domain), tmp_path)
     assert drawn == {"a": 20, "b": 90}
     assert same(release, central(plan, counts(domain)))
-    near = connected_cells(plan.design.held, np.arange(15))
+    near = connected_cells(plan.mechanism.held, np.arange(15))
     assert np.array_equal(np.flatnonzero(near), np.arange(20))
 
 
@@ -218,7 +218,7 @@ def test_digits_that_are_not_cut_need_a_larger_region():
     domain = sdp.Domain(axes)
     held = sdp.hold("state", "shift") & sdp.hold("state", "kind")
     for decimals, sizes in ((None, {48}), (0, {96})):
-        design = sdp.design(domain, held, sdp.PureDP(1.0), decimals=decimals).design
+        design = sdp.design(domain, held, sdp.PureDP(1.0), decimals=decimals).mechanism
         margin = separating(design.held, design.digits)
         regions = regions_of(design.held, np.arange(5), margin)
         assert {region.cells.size for region in regions} == sizes
@@ -239,7 +239,7 @@ def test_a_twin_that_takes_out_its_own_noise_alone_is_found(tmp_path):
         own = np.zeros(domain.size, np.int64)
         own[cells] = noise.reshape(-1)[cells]
         own = own.reshape(domain.shape)
-        wrong = plan.design.space.subtract_lift(answers + own, plan.design.held.sums(own))
+        wrong = plan.mechanism.space.subtract_lift(answers + own, plan.mechanism.held.sums(own))
         parts.append(replace(right.part, values=wrong.reshape(-1)[cells]))
     with pytest.raises(AlteredError, match="do not add up"):
         collect(plan, parts)
@@ -310,8 +310,8 @@ def test_masked_sums_that_are_not_whole_linear_or_few_are_refused(monkeypatch):
         make_plan(design, Partition.by(domain, "state"))
     domain, design = small("optimal", budget=sdp.ZCDP(1e-4))
     plan = make_plan(design, Partition.by(domain, "state"))
-    rounding = replace(plan, design=design.design)  # as plans of earlier versions were
-    assert rounding.design.basis.drop
+    rounding = replace(plan, mechanism=design.mechanism)  # as plans of earlier versions were
+    assert rounding.mechanism.basis.drop
     with pytest.raises(ReleaseError, match="rounded products of parts do not add up"):
         AgentPlan.from_dict({**rounding.content(), "sha256": rounding.digest})
     domain, design = small("optimal")

@@ -187,10 +187,10 @@ def test_what_is_returned_holds_neither_keys_nor_data():
     counts += 5
     assert np.array_equal(first, released.values.compute())
     graph = pickle.dumps(dict(released.values.dask))
-    keys = ReleaseKeys.from_seed(7, made.design.context)
+    keys = ReleaseKeys.from_seed(7, made.mechanism.context)
     for purpose in ("noise/0", "refinement/0", "dither"):
         assert keys.subkey(purpose) not in graph
-        assert keys.subkey(purpose) in pickle.dumps(WorkerKeys(keys, made.design.law))
+        assert keys.subkey(purpose) in pickle.dumps(WorkerKeys(keys, made.mechanism.law))
 
 
 def test_a_lazy_twin_would_leak_the_change():
@@ -202,7 +202,7 @@ def test_a_lazy_twin_would_leak_the_change():
 
 
 def test_keys_are_not_named_nor_shown():
-    keys = WorkerKeys(ReleaseKeys.from_seed(7, b""), mechanism().design.law)
+    keys = WorkerKeys(ReleaseKeys.from_seed(7, b""), mechanism().mechanism.law)
     assert "hidden" in repr(keys)
     with pytest.raises(TypeError, match="secret"):
         dask.base.tokenize(keys)

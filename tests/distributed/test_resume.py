@@ -151,7 +151,7 @@ def test_a_fresh_key_survives_in_its_file_alone(tmp_path, source):
     key = (left / "key").read_bytes()
     plan = json.loads((left / "plan.json").read_text("utf-8"))
     made = distributed.stream_release(mechanism(), source, folder, **options)
-    keys = ReleaseKeys(key, plan["release_id"], mechanism().design.context)
+    keys = ReleaseKeys(key, plan["release_id"], mechanism().mechanism.context)
     answers, full = mechanism().check(sdp.Table(COUNTS, DOMAIN))
     assert same(made, mechanism().release_with(keys, answers, full, seeded=False))
     assert not any(key in p.read_bytes() for p in tmp_path.rglob("*") if p.is_file())
@@ -163,7 +163,7 @@ def test_the_unfinished_folder_is_its_owners_and_says_nothing(tmp_path, source):
     assert (left / "key").stat().st_mode & 0o777 == 0o600
     assert sorted(p.name for p in left.iterdir()) == ["journal", "key", "plan.json", "values.npy"]
     text = (left / "journal").read_text("ascii") + (left / "plan.json").read_text("utf-8")
-    key = ReleaseKeys.from_seed(7, mechanism().design.context)
+    key = ReleaseKeys.from_seed(7, mechanism().mechanism.context)
     assert key.master.hex() not in text
     assert key.subkey("block tags").hex() not in text
     fields = {len(part) for line in text.splitlines()[:3] for part in line.split()[1:]}
@@ -259,7 +259,7 @@ def test_an_unfinished_release_is_not_begun_twice(tmp_path, source):
 def test_two_processes_do_not_share_an_unfinished_release(tmp_path, source):
     folder = tmp_path / "out"
     stop_after(source, folder, 5)
-    space = resume.Workspace.resume(folder, mechanism().design.context)
+    space = resume.Workspace.resume(folder, mechanism().mechanism.context)
     with pytest.raises(sdp.SubspaceDPError, match="Another process"):
         go_on(source, folder)
     with pytest.raises(sdp.SubspaceDPError, match="Another process"):
@@ -359,7 +359,7 @@ def test_a_twin_without_the_seal_would_release_under_a_key_of_zeros(tmp_path, so
     seal = json.loads((left / "plan.json").read_text("utf-8"))["seal"]
     monkeypatch.setattr(resume, "_seal", lambda *a: seal)
     made = go_on(source, tmp_path / "out")
-    keys = ReleaseKeys(bytes(32), made.release_id, mechanism().design.context)
+    keys = ReleaseKeys(bytes(32), made.release_id, mechanism().mechanism.context)
     answers, full = mechanism().check(sdp.Table(COUNTS, DOMAIN))
     assert same(made, mechanism().release_with(keys, answers, full, seeded=True))
 

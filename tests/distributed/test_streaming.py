@@ -35,7 +35,7 @@ def test_blocks_give_the_release_in_memory(tmp_path, held, budget, decimals):
     assert streamed.verify().ok
     steps = np.rint(np.asarray(streamed.values()) * 10 ** (decimals or 0)).astype(np.int64)
     if decimals is not None:
-        for margin, total in zip(made.design.held.margins, streamed.exact, strict=True):
+        for margin, total in zip(made.mechanism.held.margins, streamed.exact, strict=True):
             assert np.array_equal(margin.exact_sum(steps), total.astype(object) * 10**decimals)
 
 
@@ -198,7 +198,7 @@ def test_altered_values_and_certificates_are_found(tmp_path):
 
 
 def test_totals_that_wrap_64_bits_are_not_believed():
-    held = mechanism(sdp.hold("a")).design.held
+    held = mechanism(sdp.hold("a")).mechanism.held
     from subspacedp.release.kept_totals import _Totals
     from subspacedp.tables.boxes import Box
 
@@ -279,4 +279,6 @@ def test_confidential_facts_are_not_shown():
     facts = block_module.BoxFacts.of(np.array([3, 987_654_321]))
     assert "987654321" not in repr(facts)
     keys = ReleaseKeys.from_seed(1, b"x")
-    assert keys.subkey("noise/0").hex() not in repr(passes.CellNoise(mechanism().design.law, keys))
+    assert keys.subkey("noise/0").hex() not in repr(
+        passes.CellNoise(mechanism().mechanism.law, keys)
+    )

@@ -210,7 +210,7 @@ def test_the_mechanism_is_that_of_the_specification(folder):
     from subspacedp.cli.stream import _mechanism
     from subspacedp.publication import read_specification
 
-    design = _mechanism(read_specification(folder / "spec.yaml"), None).design
+    design = _mechanism(read_specification(folder / "spec.yaml"), None).mechanism
     assert design.budget == sdp.PureDP(1.0)
     assert design.decimals == 0
     assert design.query.shape == (50, 2, 100)

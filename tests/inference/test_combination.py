@@ -32,8 +32,8 @@ from subspacedp.inference import (
 )
 from subspacedp.inference.combination import combine
 from subspacedp.inference.combined_noise import DenseCombinedNoise
+from subspacedp.mechanisms.figures import cells_apart, groups_apart
 from subspacedp.noise import RoundedGaussian
-from subspacedp.release.figures import cells_apart, groups_apart
 
 DOMAIN = sdp.Domain(
     [
@@ -98,7 +98,7 @@ def test_margins_agree_with_dense_least_squares(data):
         releases.append(mechanism.release(table, seed=number))
         C = dense.matrix(domain, held)
         matrices.append(C)
-        covariances.append(mechanism.design.noise.each * dense.float_projector(C))
+        covariances.append(mechanism.mechanism.noise.each * dense.float_projector(C))
     all_rows = np.concatenate(matrices)
     assume(dense.rank(all_rows) < domain.size)
     check_against_oracle(releases, matrices, covariances)
@@ -117,13 +117,13 @@ def test_bases_and_linear_invariants_agree_with_dense_least_squares():
     ]
     matrices = [A, B, sexes, states]
     covariances = [
-        r.design.noise.each * dense.float_projector(m)
+        r.mechanism.noise.each * dense.float_projector(m)
         for r, m in zip(releases, matrices, strict=True)
     ]
     combined = check_against_oracle(releases, matrices, covariances)
     assert combined.weights == pytest.approx(
-        np.array([1 / r.design.noise.each for r in releases])
-        / sum(1 / r.design.noise.each for r in releases)
+        np.array([1 / r.mechanism.noise.each for r in releases])
+        / sum(1 / r.mechanism.noise.each for r in releases)
     )
     assert np.allclose(np.concatenate(matrices) @ combined.values.ravel(),
                        np.concatenate(matrices) @ COUNTS.ravel())  # fmt: skip
@@ -136,7 +136,7 @@ def test_unequal_grids_are_solved_as_matrices():
     budget = sdp.GaussianDP(8.0)
     first = released(sdp.hold("state"), budget, 1, mechanism="extended")
     second = released(sdp.hold("sex"), sdp.GaussianDP(3.0), 2)
-    noise = first.design.noise
+    noise = first.mechanism.noise
     grids = np.broadcast_to(noise.denominators, (5, 2)).ravel()
     variances = [RoundedGaussian(noise.law.scale * int(d)).variance / d**2 for d in grids]
     assert max(variances) > 1.05 * min(variances)
@@ -144,7 +144,7 @@ def test_unequal_grids_are_solved_as_matrices():
     projector = dense.float_projector(matrices[0])
     covariances = [
         projector @ np.diag(variances) @ projector,
-        second.design.noise.each * dense.float_projector(matrices[1]),
+        second.mechanism.noise.each * dense.float_projector(matrices[1]),
     ]
     combined = check_against_oracle([first, second], matrices, covariances)
     assert isinstance(combined.noise, DenseCombinedNoise)
@@ -172,7 +172,7 @@ def test_empty_cells_of_one_release_are_known_to_all():
             np.eye(10, dtype=int)[empty.ravel()],
         ]
     )
-    variance = sum(1 / r.design.noise.each for r in releases) ** -1
+    variance = sum(1 / r.mechanism.noise.each for r in releases) ** -1
     assert np.allclose(combined.stderr().ravel() ** 2, variance * np.diag(dense.float_projector(C)))
 
 
@@ -288,7 +288,7 @@ def many(number, budgets, seed, decimals=None):
 
 def test_stderr_is_right_and_wrong_weights_are_caught():
     budgets = [sdp.PureDP(1.0), sdp.PureDP(2.0)]
-    law = sdp.design(DOMAIN, sdp.hold("state"), budgets[0]).design.law
+    law = sdp.design(DOMAIN, sdp.hold("state"), budgets[0]).mechanism.law
     # Kurtosis of a sum is at most that of one; equal weights are 1.6 times worse here.
     number = replicates_for_variance(kurtosis(law), off=0.08)
     truth, releases = many(number, budgets, 11)

@@ -44,7 +44,7 @@ def mechanism_of(shape, held, budget, decimals):
 @cache
 def noise_of(mechanism, number: int) -> np.ndarray:
     """Exact draws of release minus truth: Π_N e in bulk, or with digits by the mechanism itself."""
-    design = mechanism.design
+    design = mechanism.mechanism
     if design.decimals is None:
         n = design.query.size
         drawn = draw(design.law, ReleaseKeys.from_seed(11, design.context), 0, number * n)
@@ -61,9 +61,9 @@ def noise_of(mechanism, number: int) -> np.ndarray:
 def release_with(mechanism, values) -> Release:
     """A release with given values: what a simulation needs of the mechanism."""
     values = np.asarray(values, np.float64)
-    exact = mechanism.design.held.sums(np.rint(values).astype(np.int64))
+    exact = mechanism.mechanism.held.sums(np.rint(values).astype(np.int64))
     return Release(
-        design=mechanism.design,
+        design=mechanism.mechanism,
         values=values,
         exact=exact,
         release_id="0" * 32,
@@ -98,7 +98,7 @@ def rejects_far_too_often(pvalues, level=LEVEL, *, factor: float = 2.0) -> None:
 
 def value_pvalues(mechanism, weights, number: int) -> np.ndarray:
     """p-values of the true value over the noise; a law is built once and gives all tails."""
-    law = mechanism.design.noise.law_of(weights)
+    law = mechanism.mechanism.noise.law_of(weights)
     found = np.tensordot(noise_of(mechanism, number), weights, weights.ndim)
     tail = cache(lambda d: law.tail(d - 1e-12))
     return np.array([tail(round(abs(float(d)), 9)) for d in found])
@@ -134,18 +134,18 @@ def test_a_value_tested_with_too_small_a_noise_is_caught():
     weights = np.zeros((3, 4))
     weights[0, 0] = 1.0
     found = noise_of(mechanism, TRIALS)[:, 0, 0]
-    forgetful = np.sqrt(mechanism.design.noise.variance(weights)) * 0.7
+    forgetful = np.sqrt(mechanism.mechanism.noise.variance(weights)) * 0.7
     rejects_far_too_often(2 * stats.norm.sf(np.abs(found) / forgetful))
 
 
 def test_the_value_test_is_the_tail_of_the_law():
     mechanism = mechanism_of((3, 4), "rows", sdp.PureDP(0.5), None)
     counts = np.full((3, 4), 50)
-    release = mechanism.release(sdp.Table(counts, mechanism.design.domain), seed=3)
+    release = mechanism.release(sdp.Table(counts, mechanism.mechanism.domain), seed=3)
     weights = release.where(a=0, b=[0, 1])
     found = hypotheses.test_value(release, weights, 100)
     estimate = release.estimate(weights)
-    law = mechanism.design.noise.law_of(weights)
+    law = mechanism.mechanism.noise.law_of(weights)
     assert found.pvalue == pytest.approx(law.tail(abs(estimate.value - 100)), rel=1e-6)
     assert found.statistic == pytest.approx((estimate.value - 100) / estimate.stderr)
     assert found.df is None
@@ -156,7 +156,7 @@ def test_the_value_test_is_the_tail_of_the_law():
 
 def test_the_value_test_agrees_with_the_interval():
     mechanism = mechanism_of((3, 4), "rows", sdp.PureDP(0.5), 0)
-    release = mechanism.release(sdp.Table(np.full((3, 4), 50), mechanism.design.domain), seed=5)
+    release = mechanism.release(sdp.Table(np.full((3, 4), 50), mechanism.mechanism.domain), seed=5)
     weights = release.where(a=1, b=2)
     low, high = release.estimate(weights).interval(0.95)
     for value in (low - 1, low + 1, high - 1, high + 1):
@@ -166,7 +166,7 @@ def test_the_value_test_agrees_with_the_interval():
 
 def test_a_figure_fixed_by_the_invariants_is_certain():
     mechanism = mechanism_of((3, 4), "rows", sdp.PureDP(0.5), None)
-    release = mechanism.release(sdp.Table(np.full((3, 4), 50), mechanism.design.domain), seed=5)
+    release = mechanism.release(sdp.Table(np.full((3, 4), 50), mechanism.mechanism.domain), seed=5)
     row = release.where(a=0)
     right, wrong = (hypotheses.test_value(release, row, v) for v in (200, 201))
     assert (right.pvalue, right.statistic) == (1.0, 0.0)
@@ -208,9 +208,9 @@ def test_only_a_variance_known_means_chebyshev():
 
 def poisson_pvalues(mechanism, rate: float, *, seed: int, number: int = TRIALS) -> np.ndarray:
     rng = np.random.default_rng(seed)
-    counts = rng.poisson(rate, (number, *mechanism.design.query.shape))
+    counts = rng.poisson(rate, (number, *mechanism.mechanism.query.shape))
     values = counts + noise_of(mechanism, number)
-    first, second = np.zeros((2, *mechanism.design.query.shape))
+    first, second = np.zeros((2, *mechanism.mechanism.query.shape))
     first[0, 0] = second[0, 1] = 1.0
     return np.array(
         [
@@ -336,7 +336,7 @@ def test_the_plain_chi_square_reference_is_caught_under_laplace_noise():
     # Why the fourth moment is matched: quadratic forms of Laplace noise vary more.
     mechanism = mechanism_of((3, 4), "both", sdp.PureDP(0.2), None)
     tables = null_tables((3, 4), 500, 4 * TRIALS, 4) + noise_of(mechanism, 4 * TRIALS)
-    noise = mechanism.design.noise.covariance(np.eye(12).reshape(12, 3, 4))
+    noise = mechanism.mechanism.noise.covariance(np.eye(12).reshape(12, 3, 4))
     found = stats.chi2.sf(statistics(tables, noise), 6)
     rejects_far_too_often(found, 0.01, factor=1.25)
 
@@ -367,7 +367,7 @@ def test_without_noise_it_is_pearsons_test():
 def test_the_statistic_is_the_quadratic_form_with_a_generalised_inverse():
     mechanism = mechanism_of((3, 4), "rows", sdp.PureDP(0.5), None)
     counts = null_tables((3, 4), 900, 1, 7)[0]
-    release = mechanism.release(sdp.Table(counts, mechanism.design.domain), seed=2)
+    release = mechanism.release(sdp.Table(counts, mechanism.mechanism.domain), seed=2)
     found = by_two.test_independence(release, rows="b", columns="a")
     y = np.asarray(release.values).T
     total, p, q = y.sum(), y.sum(axis=1) / y.sum(), y.sum(axis=0) / y.sum()
@@ -392,7 +392,7 @@ def test_a_strong_association_is_found():
     mechanism = mechanism_of((3, 4), "rows", sdp.PureDP(0.5), 0)
     counts = np.full((3, 4), 40)
     counts[0] = 5, 5, 75, 75
-    release = mechanism.release(sdp.Table(counts, mechanism.design.domain), seed=1)
+    release = mechanism.release(sdp.Table(counts, mechanism.mechanism.domain), seed=1)
     assert by_two.test_independence(release, rows="a", columns="b").pvalue < 1e-4
     found = by_two.test_homogeneity(
         release, rows="a", columns="b", method="replicates", number=199, seed=1
@@ -424,7 +424,7 @@ def test_replicates_keep_the_level_where_chi_square_refuses():
     assert pvalues.min() >= 1 / (number + 1)
     holds_level(pvalues, 0.05)
     # The same draws in bulk: every table against replicates of its own fitted null.
-    covariance = mechanism.design.noise.covariance(np.eye(12).reshape(12, 3, 4))
+    covariance = mechanism.mechanism.noise.covariance(np.eye(12).reshape(12, 3, 4))
     rng = np.random.default_rng(5)
     observed = statistics(tables, covariance)
     R, C = np.maximum(tables.sum(axis=2), 1), np.maximum(tables.sum(axis=1), 1)
@@ -442,7 +442,7 @@ def test_replicates_keep_the_level_where_chi_square_refuses():
 def test_replicates_are_reproducible_and_never_the_noise_of_the_release():
     mechanism = mechanism_of((3, 4), "rows", sdp.PureDP(0.5), 0)
     counts = np.full((3, 4), 40)
-    release = mechanism.release(sdp.Table(counts, mechanism.design.domain), seed=1)
+    release = mechanism.release(sdp.Table(counts, mechanism.mechanism.domain), seed=1)
     ask = {"rows": "a", "columns": "b", "method": "replicates", "number": 99}
     first, again = (by_two.test_independence(release, **ask, seed=1) for _ in range(2))
     assert first == again
@@ -483,7 +483,7 @@ def test_a_margin_of_three_axes():
 
 def test_errors_are_one_sentence():
     mechanism = mechanism_of((3, 4), "rows", sdp.PureDP(0.5), None)
-    release = mechanism.release(sdp.Table(np.full((3, 4), 50), mechanism.design.domain), seed=5)
+    release = mechanism.release(sdp.Table(np.full((3, 4), 50), mechanism.mechanism.domain), seed=5)
     ask = by_two.test_independence
     with pytest.raises(ReleaseError, match="`method` must be"):
         ask(release, rows="a", columns="b", method="exact")
@@ -496,7 +496,7 @@ def test_errors_are_one_sentence():
     with pytest.raises(ReleaseError, match="`value` must be a finite number"):
         hypotheses.test_value(release, release.where(a=0, b=0), float("nan"))
     one = sdp.design(two_way(1, 3), None, sdp.PureDP(1.0))
-    flat = one.release(sdp.Table([[50, 50, 50]], one.design.domain), seed=1)
+    flat = one.release(sdp.Table([[50, 50, 50]], one.mechanism.domain), seed=1)
     with pytest.raises(ReleaseError, match="two rows and two columns"):
         ask(flat, rows="a", columns="b")
 

@@ -79,7 +79,7 @@ def test_one_held_margin_is_the_sum_over_all_noise(budget):
     truth = np.array([4, 1, 9, 3, 2])
     release = mechanism.release(sdp.Table(truth, GROUPS), seed=3)
     likelihood = Likelihood(release)
-    law = mechanism.design.law
+    law = mechanism.mechanism.law
     three = enumerate_noise(law, 3, 14)
     d = release.values - truth
     key = tuple(int(np.rint(3 * d[i])) for i in (1, 3, 4))
@@ -91,7 +91,7 @@ def test_one_held_margin_is_the_sum_over_all_noise(budget):
     assert likelihood.log_density(truth) == pytest.approx(math.log(two * three[key]), abs=1e-9)
     assert likelihood.by_group(truth) == pytest.approx(np.log([two, three[key]]), abs=1e-9)
     # A twin whose rate is 2 % off is caught by the same comparison.
-    twin = replace(release.design, budget=_off(budget))
+    twin = replace(release.mechanism, budget=_off(budget))
     wrong = Likelihood(replace(release, design=twin)).log_density(truth)
     assert abs(wrong - math.log(two * three[key])) > 1e-4
 
@@ -121,7 +121,7 @@ def test_large_groups_and_far_truths_agree_with_a_plain_sum():
     for budget in (sdp.PureDP(0.02), sdp.PureDP(3.0), sdp.GaussianDP(0.02), sdp.GaussianDP(2.0)):
         release = sdp.design(domain, sdp.hold("place"), budget).release(table, seed=1)
         likelihood = Likelihood(release)
-        law = release.design.law
+        law = release.mechanism.law
         other = table.counts.copy()
         other[:20] += 7
         other[20:] -= 7
@@ -144,7 +144,7 @@ def test_nothing_held_is_a_product():
         noise = np.rint(release.values - truth).astype(np.int64)
         likelihood = Likelihood(release)
         assert likelihood.exact
-        wanted = log_mass(mechanism.design.law, noise).sum()
+        wanted = log_mass(mechanism.mechanism.law, noise).sum()
         assert likelihood.log_density(truth) == pytest.approx(wanted)
     with pytest.raises(ReleaseError, match="one margin"):
         likelihood.by_group(truth)
@@ -172,13 +172,13 @@ def test_a_basis_gives_the_measurement_back(budget):
     table = sdp.Table([40, 11, 9, 300, 2], GROUPS)
     release = mechanism.release(table, seed=9)
     likelihood = Likelihood(release)
-    keys = ReleaseKeys.from_seed(9, mechanism.design.context)
+    keys = ReleaseKeys.from_seed(9, mechanism.mechanism.context)
     measured = mechanism.measure(table, keys)
-    basis = mechanism.design.basis
+    basis = mechanism.mechanism.basis
     assert likelihood.exact
     for truth in ([40, 11, 9, 300, 2], [41, 10, 9, 301, 2]):
         z = measured - basis.integers(np.array(truth))
-        wanted = math.fsum(log_mass(mechanism.design.law, z))
+        wanted = math.fsum(log_mass(mechanism.mechanism.law, z))
         assert likelihood.log_density(truth) == pytest.approx(wanted, abs=1e-9)
     assert likelihood.log_density([40, 11, 9, 300, 3]) == -math.inf
 
@@ -189,7 +189,7 @@ def test_overlapping_margins_carry_a_shift():
     release = mechanism.release(sdp.Table(truth, SQUARE), seed=4)
     likelihood = Likelihood(release)
     first = likelihood.start()
-    p = masses(mechanism.design.law, 12)
+    p = masses(mechanism.mechanism.law, 12)
     # N is spanned by (1, −1; −1, 1): P(release) sums over noise with e00 − e01 − e10 + e11 given.
     corner = int(np.rint(4 * (release.values - truth)[0, 0]))
     wanted = math.fsum(
@@ -237,11 +237,11 @@ def test_a_normal_density_is_near_the_exact_probability(data):
     release = sdp.design(domain, sdp.hold("place"), sdp.GaussianDP(mu)).release(
         sdp.Table(truth, domain), seed=data.draw(seeds)
     )
-    law = release.design.law
+    law = release.mechanism.law
     exact = Likelihood(release)
     matrix = np.kron(np.ones((1, 6), int), np.eye(2, dtype=int))
     general = sdp.design(domain, sdp.LinearInvariants(matrix), sdp.GaussianDP(mu))
-    same = replace(release, design=general.design, exact=(truth.sum(axis=0),))
+    same = replace(release, design=general.mechanism, exact=(truth.sum(axis=0),))
     normal = Likelihood(same)
     assert exact.exact
     assert not normal.exact
@@ -290,7 +290,7 @@ def test_digits_of_one_margin_are_the_sum_over_all_noise_and_coins(budget, decim
     for other in (truth, np.array([6, 0, 7, 4, 2])):
         d = np.rint((release.values - other) * step).astype(int)
         wanted = [
-            rounded_by_hand(mechanism.design.law, d[g], step, 16) for g in ([0, 2], [1, 3, 4])
+            rounded_by_hand(mechanism.mechanism.law, d[g], step, 16) for g in ([0, 2], [1, 3, 4])
         ]
         assert likelihood.by_group(other) == pytest.approx(np.log(wanted), abs=1e-6)
     assert likelihood.by_group([5, 1, 9, 3, 2])[0] == -math.inf
@@ -314,8 +314,8 @@ def test_coins_are_thrown_in_the_order_that_the_likelihood_takes(problem):
     assume(len(held.on(domain).essential) == 1)
     assume(sdp.null_space(domain, held).dimension > 0)
     mechanism = sdp.design(domain, held, LAPLACE, decimals=0)
-    (axis,) = mechanism.design.digits.axes
-    margin = mechanism.design.held.essential[0]
+    (axis,) = mechanism.mechanism.digits.axes
+    margin = mechanism.mechanism.held.essential[0]
     numbers = np.arange(int(np.prod(margin.shape))).reshape(margin.shape)
     group = np.broadcast_to(margin.spread(numbers), domain.shape).ravel()
     assert np.array_equal(axis.places, np.argsort(group, kind="stable"))
@@ -346,7 +346,7 @@ def test_digits_that_need_no_rounding_are_exact():
         sdp.Table(truth, domain), seed=8
     )
     likelihood = Likelihood(release)
-    p = masses(release.design.law, 40)
+    p = masses(release.mechanism.law, 40)
     difference = int(np.rint(2 * (release.values[0] - truth[0])))
     wanted = math.log(math.fsum(p[z] * p.get(z - difference, 0.0) for z in p))
     assert likelihood.exact
@@ -394,7 +394,7 @@ def test_answers_on_a_grid_of_their_own():
     truth = np.array([3.0, 3.5])
     noise = np.rint((release.values - truth) * 4).astype(np.int64)
     likelihood = Likelihood(release)
-    wanted = log_mass(mechanism.design.law, noise).sum()
+    wanted = log_mass(mechanism.mechanism.law, noise).sum()
     assert likelihood.log_density(truth) == pytest.approx(wanted)
     with pytest.raises(ReleaseError, match="grid 1/4"):
         likelihood.log_density([3.1, 3.5])
@@ -417,7 +417,7 @@ def ranks(budget, claimed, number, seed, decimals=None):
     truth = COMPOSITIONS[rng.integers(0, len(COMPOSITIONS), number)]
     mechanism = sdp.design(domain, sdp.hold("group"), budget, decimals=decimals)
     release = mechanism.release(sdp.Table(truth, domain), seed=seed)
-    release = replace(release, design=replace(release.design, budget=claimed))
+    release = replace(release, design=replace(release.mechanism, budget=claimed))
     likelihood = Likelihood(release)
     logs = np.stack(
         [likelihood.by_group(np.broadcast_to(c, domain.shape)).reshape(-1) for c in COMPOSITIONS]

@@ -21,7 +21,7 @@ QUERY = sdp.Margins(DOMAIN, [["age", "sex"], ["sex", "place"]])
 def releases():
     table, held = sdp.Table(COUNTS, DOMAIN), sdp.hold("place")
     budget = sdp.ZCDP(0.5)
-    margins = sdp.design(QUERY, held, budget, mechanism="optimal").release(table, seed=1)
+    margins = sdp.design(QUERY, held, budget).release(table, seed=1)
     cells = sdp.design(DOMAIN, held, budget).release(table, seed=1)
     return margins, cells
 

@@ -29,7 +29,7 @@ def domain(shape, three):
 
 def residual(release, table):
     """How far the held totals are missed."""
-    held = release.design.held.margins
+    held = release.mechanism.held.margins
     pairs = zip(held, release.exact, strict=True)
     return max((float(np.abs(m.sum(table) - e).max()) for m, e in pairs), default=0.0)
 
@@ -38,7 +38,7 @@ def oracle(release):
     values = np.asarray(release.values, float)
     z = cp.Variable(values.size)
     rules = [z >= 0]
-    for margin, exact in zip(release.design.held.margins, release.exact, strict=True):
+    for margin, exact in zip(release.mechanism.held.margins, release.exact, strict=True):
         cells = np.eye(values.size).reshape(-1, *values.shape)
         rows = np.array([margin.sum(cell).ravel() for cell in cells]).T
         rules.append(rows @ z == exact.ravel())

@@ -35,12 +35,12 @@ def simulated(held, budget, X, *, sd=10.0, decimals=None, scale=None, weights=No
     matrix = np.column_stack([np.ones(n), *X.values()])
     divisor = np.ones(n) if scale is None else scale
     spread = sd / np.sqrt(np.ones(n) if weights is None else weights)
-    exact = mechanism.design.held.sums(np.zeros(DOMAIN.shape, np.int64))
+    exact = mechanism.mechanism.held.sums(np.zeros(DOMAIN.shape, np.int64))
     out = []
     for noise in replicates(mechanism, TRIALS, seed=seed):
         truth = (matrix @ BETA + rng.normal(0, spread)) * divisor
         release = Release(
-            design=mechanism.design,
+            design=mechanism.mechanism,
             values=truth.reshape(DOMAIN.shape) + noise,
             exact=exact,
             release_id="0" * 32,
@@ -103,7 +103,7 @@ def test_noise_taken_as_uncorrelated_is_caught():
     found = simulated(sdp.hold("county"), sdp.PureDP(0.1), SEXES, sd=3.0)
     assert_right(found)
     matrix = np.column_stack([np.ones(DOMAIN.size), MEN, URBAN])
-    own = sdp.design(DOMAIN, sdp.hold("county"), sdp.PureDP(0.1)).design.noise.cell_variance()
+    own = sdp.design(DOMAIN, sdp.hold("county"), sdp.PureDP(0.1)).mechanism.noise.cell_variance()
     A = np.linalg.pinv(matrix)
     diagonal = (A * own.reshape(-1)) @ A.T
     half = np.array(
@@ -149,12 +149,12 @@ def fits(held, budget, sd, decimals, *, trials):
     matrix, beta = np.column_stack([np.ones(48), *X.values()]), np.array([100.0, 5.0, 3.0, 2.0])
     mechanism = sdp.design(PLACES, held, budget, decimals=decimals)
     rng = np.random.default_rng(11)
-    exact = mechanism.design.held.sums(np.zeros(PLACES.shape, np.int64))
+    exact = mechanism.mechanism.held.sums(np.zeros(PLACES.shape, np.int64))
     out = []
     for noise in replicates(mechanism, trials, seed=12):
         truth = matrix @ beta + rng.normal(0, sd, 48)
         release = Release(
-            design=mechanism.design,
+            design=mechanism.mechanism,
             values=truth.reshape(PLACES.shape) + noise,
             exact=exact,
             release_id="0" * 32,
@@ -244,7 +244,7 @@ def test_the_noise_part_is_the_dense_one(decimals, scaled):
     np.testing.assert_allclose(found.noise_covariance, A @ cells @ A.T, atol=1e-9)
     assert 0 < found.noise_share <= 1
     # What the noise adds to the residuals, by the dense trace; digits' bounds are left out of it.
-    plain = sdp.design(DOMAIN, sdp.hold("county"), sdp.PureDP(0.3)).design
+    plain = sdp.design(DOMAIN, sdp.hold("county"), sdp.PureDP(0.3)).mechanism
     y = np.asarray(release.values).ravel() / scale
     matrix = np.column_stack([np.ones(DOMAIN.size), MEN, URBAN])
     M = np.eye(DOMAIN.size) - matrix @ np.linalg.pinv(matrix)

@@ -55,7 +55,7 @@ def test_noise_is_the_same_for_every_table(name):
     mechanism = DESIGNS[name]()
     zeros = mechanism.release(sdp.Table(np.zeros((5, 2), np.int64), DOMAIN), seed=3).values
     moved = mechanism.release(sdp.Table(COUNTS, DOMAIN), seed=3).values - COUNTS
-    if mechanism.design.decimals == 0:
+    if mechanism.mechanism.decimals == 0:
         assert np.array_equal(zeros, moved)
     else:
         # A basis on its grid moves coordinates by at most 2**-31 of the sum of the counts.
@@ -67,19 +67,19 @@ def test_replicates_have_the_stated_variance_and_hold_what_is_held(name):
     mechanism = DESIGNS[name]()
     number = 1500
     draws = np.stack(list(replicates(mechanism, number, seed=5)))
-    held, zeros = mechanism.design.held, np.zeros((5, 2), np.int64)
+    held, zeros = mechanism.mechanism.held, np.zeros((5, 2), np.int64)
     for draw in draws[:20]:
-        if mechanism.design.decimals == 0:
+        if mechanism.mechanism.decimals == 0:
             assert draw.dtype == np.int64
             for a, b in zip(held.sums(draw), held.sums(zeros), strict=True):
                 assert np.array_equal(a, b)
         else:
-            assert mechanism.design.space.contains(np.where(np.abs(draw) < 1e-9, 0.0, draw))
+            assert mechanism.mechanism.space.contains(np.where(np.abs(draw) < 1e-9, 0.0, draw))
     assert np.all(mean_p(draws, 0.0) > ALPHA)
-    stated = mechanism.design.noise.cell_variance()
+    stated = mechanism.mechanism.noise.cell_variance()
     squares = draws.astype(float) ** 2
     spread = squares.std(axis=0, ddof=1) / np.sqrt(number)
-    rounding = 0 if mechanism.design.digits is None else mechanism.design.digits.variance()
+    rounding = 0 if mechanism.mechanism.digits is None else mechanism.mechanism.digits.variance()
     # Rounding is a bound from above, so between the two: nothing more, and no less than the noise.
     assert np.all(squares.mean(axis=0) <= stated + z_limit() * spread + 1e-9)
     assert np.all(squares.mean(axis=0) >= stated - rounding - z_limit() * spread - 1e-9)
@@ -89,7 +89,7 @@ def test_replicates_have_the_stated_variance_and_hold_what_is_held(name):
 def test_replicates_fit_the_law_and_not_a_near_one(budget):
     domain = sdp.Domain([sdp.Axis("cell", range(20_000))])
     mechanism = sdp.design(domain, None, budget)
-    law = mechanism.design.law
+    law = mechanism.mechanism.law
     number = -(-draws_to_tell(law) // domain.size)
     draws = np.concatenate(list(replicates(mechanism, number, seed=7)))
     assert fits(draws, law) > ALPHA

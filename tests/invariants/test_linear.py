@@ -154,7 +154,7 @@ def test_zeros_of_answers_say_nothing_about_kinds_of_records():
 def test_what_is_plain_does_not_move_by_rounding_either():
     # 0.1·a + 0.1·b is the same for all neighbours as a number, but not as float64.
     mechanism = sdp.design(line(2), sdp.LinearInvariants([[0.1, 0.1]]), sdp.PureDP(1.0))
-    held = mechanism.design.held
+    held = mechanism.mechanism.held
     published = {float(held.sums(np.array([a, 6 - a]))[0][0]) for a in range(7)}
     assert mechanism.guarantee.kind != "plain" or len(published) == 1
 

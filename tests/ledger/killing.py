@@ -26,11 +26,11 @@ def publish(ledger, mechanism, table, folder: Path, kind: str) -> None:
         release = mechanism.release(table)
         release.save(folder / release.release_id)
         time.sleep(0.03)
-        reservation = ledger.reserve("census", [spend_of(mechanism.design)])
+        reservation = ledger.reserve("census", [spend_of(mechanism.mechanism)])
         reservation.drawing()
     else:
-        held = [invariants_of(mechanism.design)]
-        reservation = ledger.reserve("census", [spend_of(mechanism.design)], held=held)
+        held = [invariants_of(mechanism.mechanism)]
+        reservation = ledger.reserve("census", [spend_of(mechanism.mechanism)], held=held)
         reservation.drawing()
         release = mechanism.release(table)
         # The folder names the entry, so that it can be told which entry paid for files.

@@ -383,24 +383,26 @@ def test_limits_change_but_not_below_what_is_spent(ledger):
 def test_the_invariants_of_all_releases_are_remembered(ledger):
     mechanism = sdp.design(DOMAIN, sdp.hold("age"), sdp.PureDP(0.25), decimals=0)
     other = sdp.design(DOMAIN, sdp.hold("sex"), sdp.PureDP(0.25))
-    assert spend_of(mechanism.design) == spend(sdp.PureDP(0.25))
+    assert spend_of(mechanism.mechanism) == spend(sdp.PureDP(0.25))
     early = ledger.reserve(
-        "census", [spend_of(mechanism.design)], held=[invariants_of(mechanism.design)]
+        "census", [spend_of(mechanism.mechanism)], held=[invariants_of(mechanism.mechanism)]
     )
     early.drawing()  # and never committed: its totals may be out
-    late = ledger.reserve("census", [spend_of(other.design)])
+    late = ledger.reserve("census", [spend_of(other.mechanism)])
     late.drawing()
-    late.commit(["0" * 32], "f", ["0" * 64], held=[invariants_of(other.design)])
-    ledger.reserve("census", [spend_of(other.design)]).cancel()
-    unknown = ledger.reserve("census", [spend_of(other.design)])
+    late.commit(["0" * 32], "f", ["0" * 64], held=[invariants_of(other.mechanism)])
+    ledger.reserve("census", [spend_of(other.mechanism)]).cancel()
+    unknown = ledger.reserve("census", [spend_of(other.mechanism)])
     found = ledger.invariants("census")
     assert [one["entry"] for one in found] == [early.number, late.number, unknown.number]
     assert [one["held"] for one in found] == [
-        mechanism.design.held.as_list(),
-        other.design.held.as_list(),
+        mechanism.mechanism.held.as_list(),
+        other.mechanism.held.as_list(),
         None,
     ]
-    assert found[0]["query"] == json.loads(json.dumps(DOMAIN and mechanism.design.query.as_dict()))
+    assert found[0]["query"] == json.loads(
+        json.dumps(DOMAIN and mechanism.mechanism.query.as_dict())
+    )
     assert [one["release_id"] for one in found] == [None, "0" * 32, None]
 
 

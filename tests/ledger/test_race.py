@@ -85,7 +85,7 @@ def check_killed(address, folder, kills, seconds):
         release = load(path)  # whole, and as its certificate says
         entry = entries[int(path.name)]
         assert entry.state in (State.DRAWING, State.COMMITTED)
-        assert [spend.budget for spend in entry.spends] == [release.design.budget]
+        assert [spend.budget for spend in entry.spends] == [release.mechanism.budget]
         if entry.state is State.COMMITTED:
             assert entry.release_ids == (release.release_id,)
             digest = hashlib.sha256((path / "certificate.json").read_bytes()).hexdigest()

@@ -17,13 +17,13 @@ def test_noise_for_exchanges_is_not_booked_for_a_person_who_leaves(tmp_path):
     held = sdp.LinearInvariants([[1, -1, 0, 0], [0, 1, -1, 0], [0, 0, 9, -10]])
     extended = sdp.design(
         domain, held, sdp.GaussianDP(1.0), mechanism="extended", capped=True
-    ).design
+    ).mechanism
     with open_ledger(tmp_path / "l.db") as ledger:
         ledger.create("people", sdp.GaussianDP(1.0), sdp.ReplaceOne(records=5))
         with pytest.raises(SubspaceDPError, match="can change the grand total"):
             ledger.reserve("people", [spend_of(extended)])
         # Noise on the counts themselves hides a leaving person as well as an exchanged one.
-        projected = sdp.design(domain, sdp.hold(), sdp.GaussianDP(1.0), capped=True).design
+        projected = sdp.design(domain, sdp.hold(), sdp.GaussianDP(1.0), capped=True).mechanism
         ledger.reserve("people", [spend_of(projected)])
 
 
@@ -41,4 +41,4 @@ def test_a_loaded_release_spends_for_the_same_change(tmp_path):
     made = sdp.design(domain, sdp.hold(), sdp.PureDP(0.5)).release(sdp.Table([1, 2, 3, 4], domain))
     made.save(tmp_path / "r")
     loaded = sdp.Release.load(tmp_path / "r")
-    assert sdp.compose([spend_of(made.design), spend_of(loaded.design)]).pure == 1.0
+    assert sdp.compose([spend_of(made.mechanism), spend_of(loaded.mechanism)]).pure == 1.0

@@ -55,7 +55,7 @@ def check_mechanism(make: Make, family: Family, *, seed: int = 0) -> None:
     Raises AssertionError that begins with the clause that is broken.
     """
     small = make(*family.single())
-    number = replicates_for_variance(kurtosis(small.design.law))
+    number = replicates_for_variance(kurtosis(small.mechanism.law))
     domain, held, table = family.replicated(number)
     release = make(domain, held).release(table, seed=seed)
     check_invariants(family, release.values, small)
@@ -74,13 +74,13 @@ def functionals(cells: int) -> FloatArray:
 
 def check_invariants(family: Family, values: npt.NDArray, small: Mechanism) -> None:
     """C·release = c in integers: published numbers times their public denominator, cell by cell."""
-    rows = np.array(held_rows(small.design.held), np.int64).reshape(-1, family.counts.size)
-    if small.design.decimals is None:
+    rows = np.array(held_rows(small.mechanism.held), np.int64).reshape(-1, family.counts.size)
+    if small.mechanism.decimals is None:
         part = null_space_part(rows.tolist())
         lifted = (v for unit in np.eye(family.counts.size, dtype=int).tolist() for v in part(unit))
         scale = int(np.lcm.reduce([v.denominator for v in lifted]))
     else:
-        scale = 10**small.design.decimals
+        scale = 10**small.mechanism.decimals
     scaled = values.reshape(-1, family.counts.size) * scale
     units = np.rint(scaled).astype(np.int64)
     assert np.abs(scaled - units).max() < 1e-6, "invariants: a value is off its grid"
@@ -112,12 +112,12 @@ def check_covariance(errors: FloatArray, questions: FloatArray, small: Mechanism
 
 def stated_variance(mechanism: Mechanism, w: FloatArray) -> float:
     """What the design says, in public, before any data are touched."""
-    return mechanism.design.noise.variance(w.reshape(mechanism.design.domain.shape))
+    return mechanism.mechanism.noise.variance(w.reshape(mechanism.mechanism.domain.shape))
 
 
 def exact_projector(mechanism: Mechanism) -> FloatArray:
     """Π_N by exact rational arithmetic from the codes of the levels."""
-    part = null_space_part(held_rows(mechanism.design.held))
-    size = mechanism.design.domain.size
+    part = null_space_part(held_rows(mechanism.mechanism.held))
+    size = mechanism.mechanism.domain.size
     columns = [part(unit) for unit in np.eye(size, dtype=int).tolist()]
     return np.array([[float(Fraction(v)) for v in column] for column in columns])

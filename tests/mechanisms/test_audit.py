@@ -53,7 +53,7 @@ class Claim:
         domain, held, table = family.replicated(number)
         made = design(domain, held, self.budget, neighbours=self.relation, decimals=self.decimals)
         assert made.guarantee.kind in (self.kind, "S")  # a replicated total is no longer the total
-        mechanism = made if twin is None else twin(made.design)
+        mechanism = made if twin is None else twin(made.mechanism)
         values = mechanism.release(table, seed=seed).values
         flat = np.rint(values.reshape(number, -1)[:, :2] * 2).astype(np.int64)  # halves at most
         if self.margins or self.delta:

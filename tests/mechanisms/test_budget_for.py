@@ -7,7 +7,7 @@ import pytest
 
 import subspacedp as sdp
 from subspacedp.errors import BudgetError, DomainError, ReleaseError
-from subspacedp.mechanisms import budget_for, design
+from subspacedp.release import budget_for, design
 
 DOMAIN = sdp.Domain(
     [

@@ -7,9 +7,8 @@ import pytest
 
 import subspacedp as sdp
 from subspacedp.errors import DataError, ReleaseError
-from subspacedp.mechanisms import design
 from subspacedp.noise import ReleaseKeys
-from subspacedp.release import Release, verify_folder
+from subspacedp.release import Release, design, verify_folder
 
 DOMAIN = sdp.Domain(
     [
@@ -46,7 +45,7 @@ def test_held_totals_are_of_all_records_and_the_guarantee_is_not_plain(held, dec
     mechanism = capped(held, decimals=decimals, neighbours=relation)
     assert mechanism.guarantee.kind != "plain"
     release = mechanism.release(TABLE, everything=EVERYTHING)
-    for margin, exact in zip(release.design.held.margins, release.exact, strict=True):
+    for margin, exact in zip(release.mechanism.held.margins, release.exact, strict=True):
         assert np.array_equal(exact, margin.sum(ALL))
         if decimals == 0:
             assert np.array_equal(margin.sum(release.values), margin.sum(ALL))
@@ -69,7 +68,7 @@ def test_what_is_protected_comes_from_the_bounded_table_alone(name):
     mechanism = capped(sdp.hold("state"), mechanism=name)
     one = mechanism.release(TABLE, everything=EVERYTHING, seed=3)
     two = mechanism.release(TABLE, everything=other, seed=3)
-    space = mechanism.design.space
+    space = mechanism.mechanism.space
     assert np.allclose(space.project(one.values), space.project(two.values), atol=1e-9)
     assert not np.allclose(one.values, two.values)
     # The twin: the same with another bounded table moves what is protected.
@@ -80,7 +79,7 @@ def test_what_is_protected_comes_from_the_bounded_table_alone(name):
 def test_the_mean_is_that_of_the_bounded_table_within_and_of_all_records_in_the_held_part():
     mechanism = capped(sdp.hold("state"), budget=sdp.PureDP(60.0))
     release = mechanism.release(TABLE, everything=EVERYTHING, seed=1)  # no noise: exp(−30) a cell
-    space = mechanism.design.space
+    space = mechanism.mechanism.space
     wanted = space.project(BOUNDED.astype(float)) + ALL - space.project(ALL.astype(float))
     assert np.allclose(release.values, wanted, atol=1e-9)
 
@@ -89,7 +88,7 @@ def test_a_capped_release_survives_its_files(tmp_path):
     release = capped(decimals=0).release(TABLE, everything=EVERYTHING)
     release.save(tmp_path / "r")
     loaded = Release.load(tmp_path / "r")
-    assert loaded.design.capped
+    assert loaded.mechanism.capped
     assert loaded.guarantee.not_protected() == release.guarantee.not_protected()
     assert verify_folder(tmp_path / "r").ok
     path = tmp_path / "r" / "certificate.json"
@@ -108,7 +107,7 @@ def test_an_uncapped_certificate_does_not_speak_of_it():
 def test_noise_does_not_know_about_the_other_design():
     """A cap enters the context, so a seed gives another stream."""
     plain = design(DOMAIN, HELD, sdp.PureDP(1.0))
-    assert plain.design.context != capped().design.context
+    assert plain.mechanism.context != capped().mechanism.context
 
 
 def test_check_refuses_without_noise(monkeypatch):
@@ -158,11 +157,11 @@ def test_auto_takes_the_mechanism_with_the_smaller_error(budget, held):
     }
     chosen = design(DOMAIN, held, budget, mechanism="auto")
     assert chosen.expected_error().total == min(errors.values())
-    assert chosen.design.mechanism in {n for n, e in errors.items() if e == min(errors.values())}
+    assert chosen.mechanism.name in {n for n, e in errors.items() if e == min(errors.values())}
 
 
 def test_auto_leaves_out_what_does_not_apply_and_says_why_when_nothing_does():
-    assert design(DOMAIN, HELD, sdp.ZCDP(0.1), mechanism="auto", decimals=0).design.mechanism == (
+    assert design(DOMAIN, HELD, sdp.ZCDP(0.1), mechanism="auto", decimals=0).mechanism.name == (
         "projected"
     )
     with pytest.raises(sdp.errors.InvariantError, match="nothing is left to protect"):

@@ -58,7 +58,7 @@ def test_error_is_at_most_the_papers_with_the_same_radii(relation, held):
     errors = {}
     for split in ("equal", "best"):
         made = sdp.design(
-            query, held, GAUSS, neighbours=relation, mechanism="correlated", split=split
+            query, held, GAUSS, neighbours=relation, mechanism=sdp.Correlated(split=split)
         )
         paper = made.decomposition.squared_error(split) / GAUSS.gaussian_mu**2
         errors[split] = made.expected_error().total
@@ -71,7 +71,7 @@ def test_error_is_at_most_the_papers_with_the_same_radii(relation, held):
 def test_the_decomposition_is_in_units_of_the_answers(unit):
     query = sdp.LinearQuery(unit * np.tril(np.ones((6, 6))))
     assert unit == 8.0 or float(query.grid) == unit
-    made = sdp.design(query, None, GAUSS, mechanism="correlated", split="equal")
+    made = sdp.design(query, None, GAUSS, mechanism=sdp.Correlated(split="equal"))
     paper = made.decomposition.squared_error("equal") / GAUSS.gaussian_mu**2
     # In units of the grid, as it once was, one of these fails by a factor of 64.
     assert 0.3 * paper <= made.expected_error().total <= paper * (1 + 1e-6)
@@ -110,4 +110,4 @@ def test_beats_spherical_noise_where_scales_differ():
 
 def test_a_split_that_is_none_is_refused():
     with pytest.raises(ReleaseError, match="`split` must be"):
-        sdp.design(sdp.LinearQuery(np.eye(3)), None, GAUSS, mechanism="correlated", split="x")
+        sdp.design(sdp.LinearQuery(np.eye(3)), None, GAUSS, mechanism=sdp.Correlated(split="x"))

@@ -124,7 +124,7 @@ def basis_mechanism(budget=None):
 
 
 def test_the_grid_of_a_basis_causes_no_bias_inside_the_null_space():
-    design = basis_mechanism().design
+    design = basis_mechanism().mechanism
     inside = design.space.project([1e6, -2e5, 3e5])
     weights = design.basis.weights * 2.0**-design.basis.bits
     assert np.allclose(design.basis.back @ (weights @ inside), inside, rtol=0, atol=1e-9)
@@ -132,6 +132,8 @@ def test_the_grid_of_a_basis_causes_no_bias_inside_the_null_space():
 
 def test_answers_too_large_for_the_grid_of_a_basis_are_refused():
     with pytest.raises(ReleaseError, match="free of bias"):
+        basis_mechanism().release(sdp.Table([10**9, 5, 7], LINE))
+    with pytest.raises(ReleaseError, match="64 bits"):
         basis_mechanism().release(sdp.Table([10**12, 5, 7], LINE))
     with pytest.raises(BudgetError, match="too small for this mechanism's grid"):
         basis_mechanism(sdp.PureDP(1e-9))

@@ -162,7 +162,7 @@ def test_a_basis_a_little_too_long_is_refused():
     held = sdp.LinearInvariants([[1, 1, 1]])
     long = sdp.null_space(query, held).basis() * (1 + 4.5e-6)
     try:
-        made = extended(query, held, basis=long).design
+        made = extended(query, held, basis=long).mechanism
     except InvariantError:
         return
     norm = np.linalg.norm(made.basis.weights.astype(float), 2)
@@ -195,7 +195,7 @@ def normal_delta(mu, epsilon):
 def test_extended_gaussian_is_private_for_all_neighbours(domain, held, relation):
     """Every pair of neighbours is at distance ≤ μσ in what is measured, in fractions."""
     mechanism = extended(domain, held, neighbours=relation)
-    strategy, sigma = mechanism.design.on_margins, Fraction(mechanism.design.law.sigma)
+    strategy, sigma = mechanism.mechanism.on_margins, Fraction(mechanism.mechanism.law.sigma)
     mu = Fraction(GAUSS.gaussian_mu)
     seen, d = 0, strategy.denominators.ravel().tolist()
     for x in tables(domain.size, 2):
@@ -218,11 +218,11 @@ def test_extended_gaussian_noise_covers_each_cells_own_denominator(monkeypatch):
 
     monkeypatch.setattr("subspacedp.mechanisms.extended.draw_each", record)
     mechanism.measure(sdp.Table([1, 2, 3, 4], domain), ReleaseKeys.from_seed(0, b""))
-    d = mechanism.design.on_margins.denominators.ravel()
+    d = mechanism.mechanism.on_margins.denominators.ravel()
     for cell, member in enumerate(drawn["member"]):
         used = Fraction(drawn["laws"][member].sigma)
-        assert used >= Fraction(mechanism.design.law.sigma) * int(d[cell])
-        assert float(used) <= mechanism.design.law.sigma * d[cell] * (1 + 1e-15)
+        assert used >= Fraction(mechanism.mechanism.law.sigma) * int(d[cell])
+        assert float(used) <= mechanism.mechanism.law.sigma * d[cell] * (1 + 1e-15)
 
 
 def geometric_ratio(first, second):
@@ -234,7 +234,7 @@ def geometric_ratio(first, second):
 def test_extended_laplace_is_private_for_all_neighbours(relation):
     domain = sdp.Domain([sdp.Axis("a", range(3))])
     mechanism = extended(domain, sdp.hold(), sdp.PureDP(0.5), neighbours=relation)
-    rate, basis = mechanism.design.law.rate, mechanism.design.basis
+    rate, basis = mechanism.mechanism.law.rate, mechanism.mechanism.basis
     worst = 0
     for x in tables(3, 3):
         for y in neighbours(x, relation):
@@ -270,7 +270,7 @@ def test_broken_twin_plain_counts_with_the_projected_sensitivity_is_not_private(
     """
     domain = sdp.Domain([sdp.Axis("a", range(2))])
     mechanism = extended(domain, sdp.hold(), neighbours=sdp.AddRemoveOne())
-    sigma = mechanism.design.law.sigma
+    sigma = mechanism.mechanism.law.sigma
     right = math.sqrt(brute_force(domain, sdp.hold(), sdp.AddRemoveOne())) / sigma
     assert normal_delta(right, 1.0) <= 1e-6 * (1 + 1e-9)
     # The twin: an exact set, by rounding N(0, σ²) and N(1, σ²) and summing the excess.
@@ -288,7 +288,7 @@ def test_broken_twin_plain_counts_with_the_projected_sensitivity_is_not_private(
 
 
 def dense_release(mechanism, counts, seed):
-    return mechanism.release(sdp.Table(counts, mechanism.design.domain), seed=seed).values
+    return mechanism.release(sdp.Table(counts, mechanism.mechanism.domain), seed=seed).values
 
 
 CASES = [
@@ -310,7 +310,9 @@ def test_unbiased_with_the_stated_covariance_and_exact_invariants(domain, held, 
     errors = errors.reshape(number, -1)
     rng = np.random.default_rng(0)
     questions = np.vstack([np.eye(domain.size), rng.normal(size=(4, domain.size))])
-    stated = np.array([mechanism.design.noise.variance(w.reshape(domain.shape)) for w in questions])
+    stated = np.array(
+        [mechanism.mechanism.noise.variance(w.reshape(domain.shape)) for w in questions]
+    )
     answers = errors @ questions.T
     fixed = stated == 0
     assert np.abs(answers[:, fixed]).max(initial=0) < 1e-6
@@ -321,7 +323,7 @@ def test_unbiased_with_the_stated_covariance_and_exact_invariants(domain, held, 
     assert np.any(mean_p(answers[:, ~fixed] ** 2, 1.5 * stated[~fixed]) < ALPHA)
     per_cell = mechanism.expected_error().per_cell.ravel()
     assert np.allclose(per_cell, stated[: domain.size], rtol=1e-9, atol=1e-12)
-    off = mechanism.design.space.project(errors[0].reshape(domain.shape)) - errors[0].reshape(
+    off = mechanism.mechanism.space.project(errors[0].reshape(domain.shape)) - errors[0].reshape(
         domain.shape
     )
     assert np.abs(off).max() < 1e-6
@@ -337,7 +339,7 @@ def test_error_on_the_campus_table_is_the_formula():
     """(n − n_c)·σ², σ = c·Δ₂(QᵀA): measured over 40 releases of 6720 cells."""
     mechanism = extended(CAMPUS, CAMPUS_HELD)
     n_free = 13 * 23 * 20
-    assert mechanism.design.space.dimension == n_free == 5980
+    assert mechanism.mechanism.space.dimension == n_free == 5980
     # Two groups in one hour and building: 2·(1 − 1/24), more than any other pair.
     delta = math.sqrt(2 * 23 / 24)
     sigma = sdp.calibrate_gaussian(1.0, 1e-6) * delta
@@ -382,7 +384,7 @@ def test_l1_sensitivity_depends_on_the_basis():
         mechanism = extended(domain, sdp.hold(), sdp.PureDP(1.0), basis=basis)
         pairs = itertools.combinations(range(4), 2)
         truth = max(np.abs(basis[i] - basis[j]).sum() for i, j in pairs)
-        found[name] = float(mechanism.design.sensitivity.l1) * float(mechanism.design.unit)
+        found[name] = float(mechanism.mechanism.sensitivity.l1) * float(mechanism.mechanism.unit)
         assert found[name] == pytest.approx(truth, rel=1e-8)
     original = float(sdp.Cells(domain).sensitivity(sdp.ReplaceOne()).l1)
     assert original == 2
@@ -416,7 +418,7 @@ def test_decimals_are_refused():
 
 def test_a_basis_is_for_the_extended_mechanism_only():
     with pytest.raises(ReleaseError, match="`basis` is for the extended"):
-        sdp.design(SQUARE, sdp.hold(), GAUSS, basis=np.eye(6, 5))
+        sdp.design(SQUARE, sdp.hold(), GAUSS, mechanism=sdp.Extended(basis=np.eye(6, 5)))
 
 
 def test_budgets_too_small():
@@ -429,7 +431,7 @@ def test_budgets_too_small():
 def test_small_budgets_take_a_coarser_grid_and_stay_private():
     domain = sdp.Domain([sdp.Axis("a", range(3))])
     mechanism = extended(domain, sdp.hold(), sdp.PureDP(1e-5))
-    basis, law = mechanism.design.basis, mechanism.design.law
+    basis, law = mechanism.mechanism.basis, mechanism.mechanism.law
     assert basis.bits < 30
     assert law.scale < 2.0**39
     l1 = basis.sensitivity(sdp.Cells(domain), sdp.ReplaceOne()).l1
@@ -481,7 +483,7 @@ def test_an_altered_value_is_caught(tmp_path):
     moved = release.values.copy()
     moved[0, 0] += 1e-6
     broken = sdp.Release(
-        design=release.design, values=moved, exact=release.exact, release_id=release.release_id,
+        design=release.mechanism, values=moved, exact=release.exact, release_id=release.release_id,
         seeded=False, version=release.version,
     )  # fmt: skip
     assert release.verify().ok

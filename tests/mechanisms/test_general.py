@@ -43,11 +43,11 @@ FORMS = {
 def test_the_same_release_however_c_is_written(form, budget):
     held = sdp.LinearInvariants(FORMS[form])
     mechanism = sdp.design(SQUARE, held, budget)
-    assert mechanism.design.space.rank == 2
+    assert mechanism.mechanism.space.rank == 2
     assert mechanism.guarantee.kind == "S"
     P = dense.float_projector(C)
     per_cell = mechanism.expected_error().per_cell.ravel()
-    assert np.allclose(per_cell, mechanism.design.law.variance * np.diag(P), rtol=1e-6)
+    assert np.allclose(per_cell, mechanism.mechanism.law.variance * np.diag(P), rtol=1e-6)
     for seed in range(5):
         release = mechanism.release(TABLE, seed=seed)
         assert np.abs(C @ (release.values - COUNTS).ravel()).max() < 1e-9
@@ -64,7 +64,7 @@ def test_release_is_truth_plus_projected_integer_noise(seed):
         C = C[:1]
     mechanism = sdp.design(line(n), sdp.LinearInvariants(C), sdp.PureDP(0.3))
     counts, noise = rng.integers(0, 1000, n), rng.integers(-50, 51, n)
-    held = mechanism.design.held
+    held = mechanism.mechanism.held
     made = mechanism.reconstruct(counts + noise, held.sums(counts), None)
     part = null_space_part(C.tolist())
     exact = [Fraction(int(x)) + v for x, v in zip(counts, part(noise.tolist()), strict=True)]
@@ -123,7 +123,7 @@ def test_a_query_on_a_rounded_grid_survives_the_files(tmp_path, entry):
     release = mechanism.release(sdp.Table([1, 2, 3], line(3)))
     release.save(tmp_path / "r")
     loaded = sdp.Release.load(tmp_path / "r")
-    assert loaded.design.query.grid == query.grid
+    assert loaded.mechanism.query.grid == query.grid
     assert loaded.certificate() == release.certificate()
     assert verify_folder(tmp_path / "r").ok
 

@@ -44,7 +44,7 @@ def wrapped(mechanism=geometric, **options):
 )
 def test_opendp_states_its_own_budget(measurement, relation, budget):
     mechanism = wrapped(measurement, neighbours=relation)
-    stated = mechanism.design.budget
+    stated = mechanism.mechanism.budget
     assert type(stated) is type(budget)
     for name in ("epsilon", "rho"):
         if hasattr(budget, name):

@@ -52,7 +52,7 @@ BUDGETS = [PureDP(1.0), ApproxDP(1.0, 1e-6)]
 def maker(budget=BUDGETS[0], decimals=None, twin=None, relation=None):
     def make(domain, held):
         made = design(domain, held, budget, decimals=decimals, neighbours=relation)
-        return made if twin is None else twin(made.design)
+        return made if twin is None else twin(made.mechanism)
 
     return make
 
@@ -97,7 +97,7 @@ class OtherLaw(Projected):
     factor = 1.0
 
     def add_noise(self, answers, keys):
-        law = rescaled(self.design.law, self.factor)
+        law = rescaled(self.mechanism.law, self.factor)
         return answers + draw(law, keys, 0, answers.size).reshape(answers.shape)
 
 
@@ -160,10 +160,10 @@ def test_digits_off_by_one_in_one_replicate_are_caught():
 def parts(family, make, number=None, seed=0):
     """Noise, and the rounding part of the error, of many replicates in one seeded release."""
     small = make(*family.single())
-    number = number or replicates_for_variance(kurtosis(small.design.law))
+    number = number or replicates_for_variance(kurtosis(small.mechanism.law))
     domain, held, table = family.replicated(number)
     mechanism = make(domain, held)
-    keys = ReleaseKeys.from_seed(seed, mechanism.design.context)
+    keys = ReleaseKeys.from_seed(seed, mechanism.mechanism.context)
     noise = (mechanism.measure(table, keys) - table.counts).reshape(number, -1)
     values = mechanism.release(table, seed=seed).values
     rounding = (values - table.counts).reshape(number, -1) - noise @ exact_projector(small)
@@ -176,12 +176,12 @@ def evenly_spread(small):
     An entry of the cumulated correction is Σ aⱼeⱼ with rational aⱼ. With L their common
     denominator its fraction is then uniform on multiples of 1/L, and E f(1 − f) = (1 − 1/L²)/6.
     """
-    digits = small.design.digits
+    digits = small.mechanism.digits
     assert [b for axis in digits.axes for b in axis.members] == list(
         range(len(digits.held.domain.axes))
     )
-    lifted = row_space_part(held_rows(small.design.held))
-    size, shape = small.design.domain.size, digits.shape
+    lifted = row_space_part(held_rows(small.mechanism.held))
+    size, shape = small.mechanism.domain.size, digits.shape
     entries = np.empty((size, size), object)
     for j, unit in enumerate(np.eye(size, dtype=int).tolist()):
         table = np.array([digits.step * v for v in lifted(unit)], object).reshape(shape)
@@ -203,11 +203,11 @@ def evenly_spread(small):
 def test_the_real_valued_error_is_the_projected_noise(family):
     small, noise, rounding = parts(family, maker(), 1000)
     assert np.abs(rounding).max() < 1e-9
-    variance = small.design.law.variance * np.diag(exact_projector(small))
+    variance = small.mechanism.law.variance * np.diag(exact_projector(small))
     assert small.expected_error().per_cell.ravel() == pytest.approx(variance, abs=1e-12)
     for w in functionals(noise.shape[1]):
         inside = exact_projector(small) @ w
-        wanted = small.design.law.variance * (inside @ inside)
+        wanted = small.mechanism.law.variance * (inside @ inside)
         assert stated_variance(small, w) == pytest.approx(wanted, rel=1e-12, abs=1e-12)
 
 
@@ -237,7 +237,7 @@ def test_the_stated_rounding_variance_bounds_that_of_evenly_spread_fractions(fam
     """And meets it, but where terms of nested margins cancel, which the code does not look for."""
     small = maker(ZCDP(0.01), decimals)(*family.single())
     questions = functionals(family.counts.size)
-    stated = [small.design.digits.variance(w.reshape(family.counts.shape)) for w in questions]
+    stated = [small.mechanism.digits.variance(w.reshape(family.counts.shape)) for w in questions]
     exact = evenly_spread(small)
     assert all(s >= e * (1 - 1e-12) - 1e-15 for s, e in zip(stated, exact, strict=True))
     if family.name == "nested" and decimals == 0:
@@ -252,7 +252,7 @@ def test_with_little_noise_the_stated_rounding_part_is_still_a_bound(family, eps
     small, _, rounding = parts(family, maker(PureDP(epsilon), 0), 200_000)
     questions = functionals(rounding.shape[1])
     stated = np.array(
-        [small.design.digits.variance(w.reshape(family.counts.shape)) for w in questions]
+        [small.mechanism.digits.variance(w.reshape(family.counts.shape)) for w in questions]
     )
     squares = (rounding @ questions.T) ** 2
     below = squares.mean(axis=0) <= stated + 1e-12
@@ -275,7 +275,7 @@ def test_neighbouring_tables_have_the_same_reachable_measurements():
     from subspacedp.noise.thresholds import threshold_table
 
     for budget in BUDGETS:
-        law = design(Domain([AGE]), hold(), budget).design.law
+        law = design(Domain([AGE]), hold(), budget).mechanism.law
         table = threshold_table(law)
         words = np.concatenate([table.thresholds[:-1] + np.uint64(1), table.thresholds[1:-1]])
         noise = np.unique(table.lookup(words)[0])

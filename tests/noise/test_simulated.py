@@ -118,7 +118,7 @@ TABLE = sdp.Domain([sdp.Axis("a", range(3)), sdp.Axis("b", range(4))])
 @pytest.mark.parametrize("budget", [sdp.PureDP(4.0), sdp.GaussianDP(1.0)], ids=str)
 def test_digits_with_little_noise_cover_and_are_not_wide(held, budget):
     mechanism, trials = sdp.design(TABLE, held, budget, decimals=0), 2500
-    noise = mechanism.design.noise
+    noise = mechanism.mechanism.noise
     draws = np.array(list(replicates(mechanism, trials, seed=3))).reshape(trials, -1)
     w = np.random.default_rng(0).normal(size=TABLE.shape)
     sums = np.abs(draws @ w.ravel())
@@ -142,7 +142,7 @@ def test_digits_with_little_noise_cover_and_are_not_wide(held, budget):
 def test_variances_of_coins_are_exact_for_one_group():
     # One held total over 4 cells: coin p rounds p·T/4, T the sum of the noise.
     domain = sdp.Domain([sdp.Axis("cell", range(4))])
-    noise = sdp.design(domain, sdp.hold(), sdp.PureDP(6.0), decimals=0).design.noise
+    noise = sdp.design(domain, sdp.hold(), sdp.PureDP(6.0), decimals=0).mechanism.noise
     q = np.exp(-float(noise.law.rate))
     ends = np.arange(-200, 201)
     one = q ** np.abs(ends) * (1 - q) / (1 + q)

@@ -408,7 +408,7 @@ def test_with_rounding_the_tail_is_never_below_enumeration(law, weights, decimal
         sdp.PureDP(float(2 * law.rate)) if isinstance(law, DiscreteLaplace) else sdp.GaussianDP(2.0)
     )
     domain = sdp.Domain([sdp.Axis("a", range(3))])
-    design = sdp.design(domain, sdp.hold(), budget, decimals=decimals).design
+    design = sdp.design(domain, sdp.hold(), budget, decimals=decimals).mechanism
     bound, found = JointNoise.law_of(design.noise, weights), design.noise.law_of(weights)
     assert bound.method == "conservative"
     assert found.method == ("simulated" if decimals == 0 else found.method)
@@ -435,7 +435,7 @@ def test_with_rounding_the_tail_is_never_below_enumeration(law, weights, decimal
 def test_a_twin_that_forgets_the_coins_is_caught():
     law, weights = DiscreteLaplace(Fraction(5)), np.array([1.0, 0.0, 0.0])
     domain = sdp.Domain([sdp.Axis("a", range(3))])
-    design = sdp.design(domain, sdp.hold(), sdp.PureDP(10.0), decimals=0).design
+    design = sdp.design(domain, sdp.hold(), sdp.PureDP(10.0), decimals=0).mechanism
     assert design.law == law
     right = JointNoise.law_of(design.noise, weights)
     twin = WeightedSum(parts=right.parts)

@@ -157,7 +157,7 @@ def test_one_seed_never_serves_two_designs():
         design(DOMAIN, None, PureDP(0.1), decimals=0),
         design(Domain([Axis("b", range(50))]), hold(), PureDP(0.1), decimals=0),
     ]
-    keys = [ReleaseKeys.from_seed(1, d.design.context) for d in designs]
+    keys = [ReleaseKeys.from_seed(1, d.mechanism.context) for d in designs]
     together = np.concatenate([words_of(k) for k in keys])
     assert np.unique(together).size == together.size
 

@@ -174,10 +174,10 @@ class Case:
 
     def __init__(self, domain, held, relation, decimals):
         self.mechanism = design(domain, held, PureDP(1.0), neighbours=relation, decimals=decimals)
-        self.design = self.mechanism.design
+        self.mechanism = self.mechanism.mechanism
         self.shape, self.cells = domain.shape, domain.size
         self.relation = relation
-        self.rows = held_rows(self.design.held)
+        self.rows = held_rows(self.mechanism.held)
         self.bound = Q**-relation.l1  # e^ε for the budget whose rate makes e^{-rate} = Q
         self.lifted = row_space_part(self.rows)
         self.protected = cache(null_space_part(self.rows))
@@ -186,7 +186,7 @@ class Case:
     def totals(self, x):
         """C x, in the form that `reconstruct` takes."""
         counts = np.array(x).reshape(self.shape)
-        return tuple(m.sum(counts) for m in self.design.held.margins)
+        return tuple(m.sum(counts) for m in self.mechanism.held.margins)
 
     def held(self, x):
         """C x, as a key."""
@@ -196,9 +196,9 @@ class Case:
         """Every release that `reconstruct` can make of a measurement, with its exact chance."""
         exact = self.totals(x_for_totals)
         array = np.array(noisy).reshape(self.shape)
-        if self.design.decimals is None:
-            residual = self.design.held.residual(array, exact)
-            released = self.design.space.lift_exact(residual).rsub(array)
+        if self.mechanism.decimals is None:
+            residual = self.mechanism.held.residual(array, exact)
+            released = self.mechanism.space.lift_exact(residual).rsub(array)
             made = self.mechanism.reconstruct(array, exact, None)
             assert np.array_equal(made, released.to_float())
             return [(tuple(released.fractions().ravel()), Fraction(1))]
@@ -206,7 +206,7 @@ class Case:
 
     def rounded(self, array, exact, noisy, x):
         """All outcomes of the dither: entry by entry up or down, with its fraction's chance."""
-        step = self.design.digits.step
+        step = self.mechanism.digits.step
         entries = self.cumulated(
             [step * v for v in self.lifted([a - b for a, b in zip(noisy, x, strict=True)])]
         )
@@ -229,7 +229,7 @@ class Case:
 
     def cumulated(self, values):
         """Cumulative sums along the plan's axes; the small domains here are in order already."""
-        table = np.array([Fraction(v) for v in values], object).reshape(self.design.digits.shape)
+        table = np.array([Fraction(v) for v in values], object).reshape(self.mechanism.digits.shape)
         for a in range(table.ndim):
             table = np.cumsum(table, axis=a)
         return list(table.ravel())

@@ -84,9 +84,9 @@ def test_decimals_mean_what_they_say(written, meant):
 
 
 def test_the_laplace_rate_is_the_exact_quotient_of_the_decimals():
-    law = design(DOMAIN, None, PureDP(0.192), neighbours=ReplaceOne(records=3)).design.law
+    law = design(DOMAIN, None, PureDP(0.192), neighbours=ReplaceOne(records=3)).mechanism.law
     assert law == DiscreteLaplace(Fraction(24, 125) / 6)
-    law = design(DOMAIN, None, PureDP(0.3), neighbours=AddRemoveOne()).design.law
+    law = design(DOMAIN, None, PureDP(0.3), neighbours=AddRemoveOne()).mechanism.law
     assert law.rate == Fraction(3, 10)
     assert law.rate != Fraction(0.3)  # the float nearest to 0.3 is another number
 

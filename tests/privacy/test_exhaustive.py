@@ -60,7 +60,7 @@ def test_no_neighbouring_change_exceeds_the_sensitivities_and_one_reaches_them(r
 @pytest.mark.parametrize("relation", [ReplaceOne(), AddRemoveOne(records=2)], ids=str)
 def test_the_laplace_measurement_keeps_its_ratio_everywhere_and_reaches_it(relation):
     """P(noisy|x)/P(noisy|x') = q^{‖noisy − x‖₁ − ‖noisy − x'‖₁}, exactly, against q^{-Δ₁}."""
-    law = design(line(2), hold(), PureDP(0.3), neighbours=relation).design.law
+    law = design(line(2), hold(), PureDP(0.3), neighbours=relation).mechanism.law
     assert law == DiscreteLaplace(Fraction(3, 10) / relation.l1)  # e^ε = (e^{-rate})^{-Δ₁}
     reached = False
     for x in tables(2, 3):
@@ -247,7 +247,7 @@ def test_a_coin_falls_with_the_chance_of_the_fraction(domain, held, decimals):
     case = Case(domain, held, AddRemoveOne(), decimals)
     zero, noisy = (0,) * case.cells, (1,) + (0,) * (case.cells - 1)
     array, exact = np.array(noisy).reshape(case.shape), case.totals(zero)
-    step = case.design.digits.step
+    step = case.mechanism.digits.step
     entries = case.cumulated([step * v for v in case.lifted(noisy)])
 
     def made(j, word):

@@ -8,8 +8,8 @@ from flint import arb, ctx
 from tests.privacy.tradeoff import exact, hockey_stick
 
 from subspacedp import ZCDP, AddRemoveOne, ApproxDP, GaussianDP, ReplaceOne
+from subspacedp.mechanisms.base import calibrated_law
 from subspacedp.noise import RoundedGaussian
-from subspacedp.release import calibrated_law
 
 BITS = 256
 BUDGETS = [ApproxDP(1.0, 1e-6), ApproxDP(0.5, 1e-3), ApproxDP(4.0, 1e-8), ApproxDP(10.0, 1e-5)]

@@ -11,8 +11,8 @@ from tests.privacy.tradeoff import delta_against, exact
 
 from subspacedp import ZCDP, AddRemoveOne, ApproxDP, GaussianDP, PureDP, ReplaceOne
 from subspacedp.errors import BudgetError, NotPrivateError
+from subspacedp.mechanisms.base import calibrated_law
 from subspacedp.privacy import calibrate_gaussian, gaussian_delta, paper_constant
-from subspacedp.release import calibrated_law
 
 EPSILONS = [1e-6, 1e-3, 0.1, 0.5, 1.0, 4.0, 10.0, 100.0, 1e4]
 DELTAS = [0.9, 0.1, 1e-3, 1e-6, 1e-12, 1e-30]

@@ -72,7 +72,7 @@ RELATIONS = [
 
 def kind_by_definition(domain, held, relation, decimals):
     """plain, S or G from the definitions: every neighbouring change, exact geometry, no formula."""
-    rows = held_rows(design(domain, held, PureDP(1.0)).design.held)
+    rows = held_rows(design(domain, held, PureDP(1.0)).mechanism.held)
     moved = changes(domain.size, relation)
     if all(sum(r * d for r, d in zip(row, change, strict=True)) == 0
            for row in rows for change in moved):  # fmt: skip
@@ -129,7 +129,7 @@ def test_known_situations(domain, held, relation, decimals, kind):
 
 
 def exact_share(domain, held, weights):
-    rows = held_rows(design(domain, held, PureDP(1.0)).design.held)
+    rows = held_rows(design(domain, held, PureDP(1.0)).mechanism.held)
     inside = row_space_part(rows)(weights)
     return sum(v * v for v in inside) / Fraction(sum(w * w for w in weights))
 

@@ -43,9 +43,9 @@ def test_plan_compares_it(folder):
 
 def test_auto_takes_it_for_a_small_table_of_real_values():
     (release,) = plan({**SPEC, "mechanism": "auto"}).releases
-    assert release.mechanism.design.mechanism == "knorm"
+    assert release.mechanism.mechanism.name == "knorm"
     (release,) = plan({**SPEC, "mechanism": "auto", "privacy": {"rho": 0.1}}).releases
-    assert release.mechanism.design.mechanism != "knorm"
+    assert release.mechanism.mechanism.name != "knorm"
 
 
 @pytest.mark.parametrize("decimals", [None, 0])
@@ -55,7 +55,7 @@ def test_it_is_published_and_verified(folder, decimals):
     run(folder / "spec.json")
     release = sdp.Release.load(folder / "out")
     assert release.verify().ok
-    assert release.design.mechanism == "knorm"
+    assert release.mechanism.name == "knorm"
     assert release.values.sum() == 5
     assert np.array_equal(release.values, np.rint(release.values))
     assert release.guarantee.kind == "plain"

@@ -1,4 +1,4 @@
-"""Publications of hierarchies, and of margins whose table is never built."""
+"""Publications with noise for several levels, and of margins whose table is never built."""
 
 import csv
 import json
@@ -9,6 +9,7 @@ from tests.publication.conftest import COUNTIES, SEXES, STATE
 
 import subspacedp as sdp
 from subspacedp.errors import ReleaseError
+from subspacedp.mechanisms.marginals import MarginalsOptions
 from subspacedp.publication import audit, plan, read_specification, run
 from subspacedp.publication.auditing import given_away
 from subspacedp.publication.planning import target_budget
@@ -19,8 +20,11 @@ WIDE_AXES = {f"q{i}": {"labels": list(range(40))} for i in range(20)}
 MANY = 40**20  # far beyond 64 bits
 
 
-def levels(world, **changes):
-    return world.spec(**{"mechanism": "hierarchical", "levels": ["county", "state"], **changes})
+def levels(world, publish=None, **changes):
+    """The cells county × sex, and state × sex beside them."""
+    given = {"decimals": 0, "margins": [["state", "sex"]], "to": str(world.folder / "release")}
+    base = {"mechanism": "marginals", "hold": [[]], "publish": {**given, **(publish or {})}}
+    return world.spec(**{**base, **changes})
 
 
 def margins(world, publish=None, **changes):
@@ -44,26 +48,76 @@ def states(counts):
 
 
 @pytest.mark.parametrize("privacy", BUDGETS)
-def test_a_plan_of_a_hierarchy_has_the_numbers_of_the_mechanism(world, privacy):
-    made = plan(levels(world, privacy=privacy, importance={"county": 1, "state": 3})).releases[0]
+def test_a_plan_of_levels_has_the_numbers_of_the_mechanism(world, privacy):
+    made = plan(levels(world, {"weights": [1, 3]}, privacy=privacy)).releases[0]
     table = read_specification(levels(world)).table()
     mechanism = sdp.design(
         table.domain(),
         table.held(),
-        made.mechanism.design.budget,
-        mechanism="hierarchical",
-        levels=["county", "state"],
-        importance={"county": 1.0, "state": 3.0},
+        made.mechanism.mechanism.budget,
+        mechanism=MarginalsOptions(margins=[["state", "sex"]], weights=[1, 3]),
         decimals=0,
     )
-    errors = mechanism.compare_levels()
-    assert made.levels.levels == ("county", "state")
-    np.testing.assert_allclose(made.levels.here, errors.here)
-    np.testing.assert_allclose(made.levels.cells_alone, errors.cells_alone)
-    rows = made.as_dict()["levels"]
-    assert [row["level"] for row in rows] == ["county", "state"]
-    assert rows[1]["rmse"] <= rows[1]["rmse_cells_alone"]
-    assert ("best split" in made.near) == (mechanism.split_gap() is not None)
+    assert [line.what for line in made.lines] == ["every cell", "grand total (held)", "state × sex"]
+    for line, accuracy in (
+        (made.lines[0], mechanism.accuracy()),
+        (made.lines[2], mechanism.margin_accuracy("state", "sex")),
+    ):
+        assert line.stderr == (np.min(accuracy.stderr), np.max(accuracy.stderr))
+    assert made.near == mechanism.gap_in_words()
+    rows = made.as_dict()["errors"]
+    assert all("stderr_cells_alone" in row for row in rows)
+    if privacy == {"epsilon": 1.0}:
+        return
+    # Worse cells than with noise on the cells, and better states.
+    assert rows[0]["stderr"][0] > rows[0]["stderr_cells_alone"][0]
+    assert rows[2]["stderr"][1] < rows[2]["stderr_cells_alone"][1]
+
+
+def test_weights_beside_the_cells_are_passed_on(world):
+    few, many = (
+        plan(levels(world, {"weights": w}, privacy={"rho": 0.5})).releases[0].lines
+        for w in ([1, 1], [1, 50])
+    )
+    assert many[0].stderr[0] > few[0].stderr[0]
+    assert many[2].stderr[0] < few[2].stderr[0]
+
+
+@pytest.mark.parametrize("most", [1, 5, 20])
+def test_the_error_of_the_cells_grows_by_no_more_than_was_allowed(world, most):
+    def cells(**publish):
+        changes = {"decimals": None, **publish}
+        return plan(levels(world, changes, privacy={"rho": 0.5})).releases[0]
+
+    least = cells(weights=[1e9, 1]).mechanism.expected_error().total
+    limited = cells(cells=f"at most +{most} %").mechanism.expected_error().total
+    assert limited <= (1 + most / 100) * least * (1 + 1e-6)
+    free = cells().mechanism.expected_error().total
+    assert free > 1.2 * least  # so that every limit here binds
+
+
+def test_auto_takes_noise_for_all_tables_where_it_is_better(world):
+    axes = {
+        "age": {"labels": list(range(16))},
+        "region": {"labels": list(range(5))},
+        "sex": {"labels": SEXES},
+        "income": {"labels": ["low", "high"]},
+    }
+    publish = {"margins": [["sex", "income"]], "decimals": 0}
+    changes = {"axes": axes, "hold": [[]], "privacy": {"rho": 0.5}}
+    chosen = plan(world.spec(**changes, publish=publish)).releases[0]
+    assert chosen.mechanism.mechanism.name == "marginals"
+    assert chosen.mechanism.why.startswith("marginals: squared errors of the 2 published tables")
+    # Where the cells are nearly all that counts, noise on them is as good and simpler.
+    weighted = {**publish, "weights": [1e6, 1]}
+    cells = plan(world.spec(**changes, publish=weighted)).releases[0].mechanism
+    other = plan(world.spec(**changes, publish={**publish, "weights": [1, 1e6]})).releases[0]
+    assert other.mechanism.mechanism.name == "marginals"
+    assert "weighted sum of squared errors" in other.mechanism.why
+    assert cells.expected_error().total < chosen.mechanism.expected_error().total
+    # Margins that are exact ask for no noise.
+    held = plan(world.spec(**{**changes, "hold": [["sex", "income"]]}, publish=publish))
+    assert held.releases[0].mechanism.mechanism.name != "marginals"
 
 
 @pytest.mark.parametrize("privacy", BUDGETS)
@@ -75,13 +129,15 @@ def test_a_plan_of_margins_has_a_line_for_each_and_none_for_cells(world, privacy
         stderr = made.mechanism.margin_accuracy(*line.what.split(" × ")).stderr
         assert line.stderr == (np.min(stderr), np.max(stderr))
         assert line.cells_alone is not None
+    assert made.as_dict()["margins"] == 2
+    if privacy == {"epsilon": 1.0}:
+        return
     # The margins are what the noise is for: together they are better than sums of noisy cells.
     here, alone = (
         sum(line.figures * ends[1] ** 2 for line, ends in zip(made.lines, all_ends, strict=True))
         for all_ends in zip(*((x.stderr, x.cells_alone) for x in made.lines), strict=True)
     )
     assert here < alone
-    assert made.as_dict()["margins"] == 2
 
 
 def test_weights_are_passed_on(world):
@@ -101,7 +157,7 @@ def test_a_plan_of_more_cells_than_64_bits_can_count(world):
         hold=[["q0"]],
     )
     made = plan(spec).releases[0]
-    assert made.mechanism.design.domain.size == MANY
+    assert made.mechanism.mechanism.domain.size == MANY
     assert [line.figures for line in made.lines] == [40, 1600, 1600]
     assert all(line.cells_alone is None for line in made.lines)
     spec["publish"] = {"decimals": 0}
@@ -135,17 +191,20 @@ def test_the_budget_for_a_target_reaches_it(world, make, privacy):
 
 
 @pytest.mark.parametrize("privacy", BUDGETS)
-def test_a_hierarchy_is_published(world, privacy):
-    publish = {"decimals": 0, "margins": [["state", "sex"]], "to": str(world.folder / "release")}
-    made = run(levels(world, privacy=privacy, publish=publish), seed=3)
+def test_cells_with_noise_for_their_levels_are_published(world, privacy):
+    made = run(levels(world, privacy=privacy, hold=[["state"]]), seed=3)
     truth = world.counts()
-    assert made.release.design.mechanism == "hierarchical"
+    assert made.release.mechanism.name == "marginals"
     assert made.release.margin("state").value.tolist() == states(truth)
     assert verify_folder(made.folder).ok
-    assert sdp.Release.load(made.folder).design.strategy.shares == {
-        name: round(share * 1e6) for name, share in made.mechanisms["table"].shares().items()
-    }
-    assert "Error by level" in (made.folder / "report.html").read_text("utf-8")
+    groups = read_margin(made.folder, "state-by-sex")
+    cells = made.release.values
+    for row in groups:
+        inside = [STATE[c] == row["state"] for c in COUNTIES]
+        assert int(row["value"]) == cells[inside, SEXES.index(row["sex"])].sum()
+    loaded = sdp.Release.load(made.folder)
+    assert loaded.mechanism.as_dict() == made.release.mechanism.as_dict()
+    assert "Error by table" in (made.folder / "report.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize("privacy", BUDGETS)
@@ -180,7 +239,7 @@ def test_margins_of_a_bounded_number_of_records(world):
     compared = world.folder / "secret"
     made = run(margins(world, privacy={"rho": 50.0}, data=data), seed=3, compare=compared)
     release = made.release
-    assert release.design.capped
+    assert release.mechanism.capped
     assert release.margin("state").value.tolist() == states(world.counts())  # all records
     with (compared / "table.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -196,14 +255,16 @@ def test_margins_of_a_bounded_number_of_records(world):
     assert np.abs(raw / stderr).max() > 20
 
 
-def test_the_comparison_of_a_bounded_hierarchy_knows_least_squares(world):
+def test_the_comparison_of_bounded_levels_knows_least_squares(world):
     data = {"source": str(world.folder / "persons.csv"), "unit": "person", "records": 1}
     compared = world.folder / "secret"
-    made = run(levels(world, privacy={"rho": 50.0}, data=data), seed=3, compare=compared)
+    made = run(
+        levels(world, privacy={"rho": 50.0}, data=data, hold=[["state"]]), seed=3, compare=compared
+    )
     with (compared / "table.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     ratio = np.array([float(r["error_in_standard_errors"]) for r in rows])
-    assert made.release.design.capped
+    assert made.release.mechanism.capped
     assert np.abs(ratio).max() < 6
 
 
@@ -232,7 +293,7 @@ def test_margins_of_a_domain_that_no_table_could_have(world):
         privacy={"rho": 0.5},
     )
     made = run(spec, seed=2)
-    assert made.release.design.domain.size == MANY
+    assert made.release.mechanism.domain.size == MANY
     truth = np.bincount([row[0] for row in rows], minlength=40)
     assert made.release.margin("q0").value.tolist() == truth.tolist()
     assert made.release.margin().value == 300
@@ -325,10 +386,10 @@ def test_a_report_says_what_held_margins_give_away(world):
     )
 
 
-def test_the_audit_of_a_hierarchy_claims_no_more_than_its_release(world):
+def test_the_audit_of_levels_claims_no_more_than_its_release(world):
     for decimals in (0, None):
         publish = {"decimals": decimals, "to": str(world.folder / f"release-{decimals}")}
-        spec = levels(world, publish=publish)
+        spec = levels(world, publish, hold=[["state"]])
         found = audit(spec)["table"]
         made = run(spec, seed=1)
         assert found.kind == made.release.guarantee.kind

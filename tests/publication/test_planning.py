@@ -8,6 +8,7 @@ import pytest
 
 import subspacedp as sdp
 from subspacedp.errors import BudgetError, ReleaseError
+from subspacedp.mechanisms.marginals import MarginalsOptions
 from subspacedp.publication import SpecificationError, plan, read_specification
 from subspacedp.publication.planning import target_budget
 
@@ -69,25 +70,27 @@ def test_a_plan_says_what_the_mechanism_says(privacy, decimals):
     assert lines["state (held)"].fixed == 2
     assert lines["state (held)"].margin_of_error == (0.0, 0.0)
     assert lines["sex"].fixed == 0
+    joint = mechanism.mechanism.name == "marginals"
+    assert joint == (line.cells_alone is not None)
     direct = sdp.design(
-        mechanism.design.domain,
+        mechanism.mechanism.domain,
         sdp.hold("state"),
-        mechanism.design.budget,
-        mechanism="auto",
+        mechanism.mechanism.budget,
+        mechanism=MarginalsOptions(margins=margins) if joint else "auto",
         decimals=decimals,
     )
-    assert direct.design.as_dict() == mechanism.design.as_dict()
+    assert direct.mechanism.as_dict() == mechanism.mechanism.as_dict()
 
 
 def test_the_mechanisms_are_compared_and_auto_takes_the_better():
-    (release,) = plan(spec(privacy={"rho": 0.05})).releases
+    (release,) = plan(spec(privacy={"rho": 0.05}, publish={})).releases
     assert set(release.compared) == {"projected", "extended"}
     assert all(isinstance(found, float) for found in release.compared.values())
     best = min(release.compared, key=release.compared.get)
-    assert release.mechanism.design.mechanism == best
+    assert release.mechanism.mechanism.name == best
     (rounded,) = plan(spec(publish={"decimals": 0})).releases
     assert "real values" in rounded.compared["extended"]
-    assert rounded.mechanism.design.mechanism == "projected"
+    assert rounded.mechanism.mechanism.name == "projected"
 
 
 def test_a_plan_is_plain_data():
@@ -123,8 +126,8 @@ def test_several_tables_and_sums_are_planned_one_by_one():
     assert [release.name for release in made.releases] == ["a", "a-income", "b"]
     counts, income, _ = made.releases
     assert [line.what for line in income.lines] == ["every cell", "state"]
-    assert counts.mechanism.design.budget == sdp.PureDP(0.1)
-    assert income.mechanism.design.query.grid == 1
+    assert counts.mechanism.mechanism.budget == sdp.PureDP(0.1)
+    assert income.mechanism.mechanism.query.grid == 1
 
 
 def largest(asked, margin, name="table"):
@@ -150,6 +153,16 @@ def test_the_target_is_reached_and_not_with_less(privacy, margin, decimals):
     # Margins on a lattice come in steps of at most one unit.
     assert largest(asked | {"privacy": scaled(budget, 0.94)}, margin) > 21.5 - 1
     assert largest(asked | {"privacy": scaled(budget, 0.8)}, margin) > 21.5
+
+
+@pytest.mark.parametrize("privacy", [{"rho": 0.05}, {"epsilon": 0.4}])
+def test_the_target_is_that_of_the_mechanism_that_is_taken(privacy):
+    """Noise for the margins too, which `auto` takes for the Gaussian budget, has other errors."""
+    asked = spec(privacy=privacy)
+    for margin in (None, ("sex",)):
+        budget = target_budget(read_specification(asked), 21.5, margin=margin)
+        assert largest(asked | {"privacy": scaled(budget, 1)}, margin) <= 21.5
+        assert largest(asked | {"privacy": scaled(budget, 0.98)}, margin) > 21.5
 
 
 @pytest.mark.parametrize("privacy", BUDGETS)
@@ -178,14 +191,19 @@ def test_targets_that_cannot_be():
         target_budget(asked, math.nan)
     with pytest.raises(sdp.errors.DomainError, match="no level `age`"):
         target_budget(asked, 10, margin=("age",))
+    # The law of the digits of a small table is known, of a large one bounded for any noise.
+    small = spec(publish={"decimals": 0})
+    budget = target_budget(read_specification(small), 0.3)
+    assert largest(small | {"privacy": scaled(budget, 1)}, None) <= 0.3
+    large = spec(publish={"decimals": 0}, axes={n: {"labels": list(range(20))} for n in "ab"})
     with pytest.raises(BudgetError, match="decimals"):
-        target_budget(read_specification(spec(publish={"decimals": 0})), 0.3)
+        target_budget(read_specification(large | {"hold": [["a"]]}), 0.3)
 
 
 def test_a_bounded_table_is_planned_as_one():
     data = {"source": "nowhere.parquet", "unit": "person", "records": 3}
     (release,) = plan(spec(data=data)).releases
-    assert release.mechanism.design.capped
+    assert release.mechanism.mechanism.capped
     (rows,) = plan(spec()).releases
     assert np.all(release.mechanism.accuracy().stderr > rows.mechanism.accuracy().stderr)
 

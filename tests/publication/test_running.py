@@ -53,7 +53,7 @@ def test_rows_that_are_persons(world):
     assert np.array_equal(release.exact[0].ravel(), by_state(truth))
     assert release.values.dtype == np.int64
     assert np.array_equal(by_state(release.values), by_state(truth))
-    assert release.design.capped is False
+    assert release.mechanism.capped is False
     result = verify_folder(made.folder)
     assert result.ok, str(result)
     assert result.stamp == ""
@@ -110,7 +110,7 @@ def test_held_totals_count_all_records_and_noise_protects_the_bounded_table(worl
     # Twins: noise on the table of all records, and held totals of the bounded one.
     assert not np.allclose(release.values, reconciled(everything, everything), atol=0.1)
     assert not np.allclose(release.values, reconciled(bounded, bounded), atol=0.1)
-    assert release.design.capped
+    assert release.mechanism.capped
     assert release.guarantee.kind == "S"
     assert verify_folder(made.folder).ok
 
@@ -216,7 +216,7 @@ def test_sums_of_a_bounded_table(world):
     data = {"source": str(world.folder / "persons.csv"), "unit": "person", "records": 2}
     sums = {"income": {"lower": 0, "upper": 1000, "unit": 10, "share": 0.5}}
     made = run(world.spec(data=data, sums=sums), seed=1)
-    assert made.releases["income"].design.capped
+    assert made.releases["income"].mechanism.capped
     assert verify_folder(made.folder).ok
 
 
@@ -266,7 +266,7 @@ def test_labels_from_the_data_are_said_not_to_be_protected(world):
     assert "were read off the data" in " ".join(
         (made.folder / "README.txt").read_text("utf-8").split()
     )
-    assert list(made.release.design.domain.axes[0].labels) == ["c1", "c2", "c3", "c4", "c5"]
+    assert list(made.release.mechanism.domain.axes[0].labels) == ["c1", "c2", "c3", "c4", "c5"]
     assert verify_folder(made.folder).ok
 
 

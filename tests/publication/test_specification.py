@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import subspacedp as sdp
 from subspacedp.publication import SpecificationError, read_code_list, read_specification
 from subspacedp.publication.reading import load_yaml
+from subspacedp.publication.releases import asked_releases
 
 ROOT = Path(__file__).parents[2]
 
@@ -87,10 +88,8 @@ axes:
   county: {labels: [Kent, Sussex, Cook], levels: {state: {DE: [Kent, Sussex], IL: [Cook]}}}
   sex: {labels: [F, M]}
 privacy: {rho: 0.5}
-mechanism: hierarchical
-levels: [county, state]
-importance: {county: 1, state: 2.5}
-publish: {decimals: 0}
+mechanism: marginals
+publish: {decimals: 0, margins: [[state, sex], [state]], weights: [1, 2.5, 4]}
 """
 
 MARGINS = """\
@@ -130,26 +129,28 @@ def read(tmp_path):
 # ------------------------------------------------------------------------------- what they mean
 
 
-def test_levels_of_a_hierarchy(read):
+def test_weights_beside_cells_are_those_of_the_cells_first(read):
     table = read(LEVELS).table()
-    assert table.mechanism == "hierarchical"
-    assert table.levels == ("county", "state")
-    assert table.importance == {"county": 1.0, "state": 2.5}
-    left_out = read(LEVELS.replace("levels: [county, state]\nimportance", "importance")).table()
-    assert left_out.levels is None
+    assert table.mechanism == "marginals"
+    assert not table.margins_alone
+    assert table.publish.weights == (1.0, 2.5, 4.0)
+    (release,) = asked_releases(read(LEVELS))
+    options = release.options()["mechanism"]
+    assert options.margins == [("state", "sex"), ("state",)]
+    assert options.weights == (1.0, 2.5, 4.0)
 
 
-def test_levels_stand_above_for_all_tables_or_in_one(read):
-    several = LEVELS.replace("publish: {decimals: 0}\n", "") + (
-        "tables:\n"
-        "  both: {axes: [county, sex], share: 0.4}\n"
-        "  one: {axes: [county], share: 0.3, levels: [county], importance: {state: 3}}\n"
-        "  plain: {axes: [sex], share: 0.3, mechanism: projected}\n"
+@pytest.mark.parametrize(
+    ("cells", "most"),
+    [("true", None), ("at most +5 %", 1.05), ("at most 2.5%", 1.025), ("at most 300 %", 4.0)],
+)
+def test_the_error_of_the_cells_can_be_limited(read, cells, most):
+    text = LEVELS.replace(", weights: [1, 2.5, 4]", f", cells: {cells}")
+    (release,) = asked_releases(read(text))
+    assert not release.margins_alone
+    assert release.options()["mechanism"].cells_at_most == (
+        None if most is None else pytest.approx(most, rel=1e-15)
     )
-    made = read(several)
-    assert made.table("both").levels == ("county", "state")
-    assert made.table("one").levels == ("county",)
-    assert made.table("one").importance == {"state": 3.0}
 
 
 def test_margins_without_cells(read):

@@ -63,10 +63,6 @@ FITTED: dict[str, Callable[[], Mechanism]] = {
     "projected sums": _design(SUMS, sdp.hold("sex"), PURE),
     "projected entries": _design(ENTRIES, sdp.hold("ward"), PURE, decimals=0),
     "projected function": _design(FUNCTION, None, PURE),
-    "projected margins": _design(WORKLOAD, sdp.hold("sex"), PURE, mechanism="projected"),
-    "projected margins Gaussian": _design(
-        WORKLOAD, None, ZCDP, mechanism="projected", neighbours=ADD, decimals=0
-    ),
     "extended cells": _design(CELLS, STATES, ZCDP, mechanism="extended"),
     "extended cells pure": _design(CELLS, STATES, PURE, mechanism="extended"),
     "extended row": _design(CELLS, ROW, APPROX, mechanism="extended", neighbours=ADD),
@@ -84,10 +80,6 @@ FITTED: dict[str, Callable[[], Mechanism]] = {
     "optimal": _design(MATRIX, None, APPROX, mechanism="optimal", importance=[1.0, 2.0, 3.0]),
     "optimal two": _design(MATRIX, None, ZCDP, mechanism="optimal", neighbours=TWO),
     "optimal cells": _design(CELLS, STATES, ZCDP, mechanism="optimal", neighbours=ADD),
-    "optimal margins": _design(WORKLOAD, sdp.hold("sex"), ZCDP, mechanism="optimal"),
-    "optimal margins two": _design(
-        WORKLOAD, None, APPROX, mechanism="optimal", neighbours=TWO, decimals=0
-    ),
     "knorm exchanges": _design(CELLS, sdp.hold(), PURE, mechanism="knorm", decimals=0),
     "knorm deviations": _design(CELLS, STATES, PURE, mechanism="knorm", neighbours=ADD),
     "knorm cross": _design(CELLS, None, PURE, mechanism="knorm", neighbours=MANY_RECORDS),
@@ -112,10 +104,20 @@ FITTED: dict[str, Callable[[], Mechanism]] = {
         sdp.LinearQuery([[1, 2], [3, 1]]), None, sdp.PureDP(0.1), mechanism="knorm", neighbours=ADD
     ),
     "knorm row": _design(CELLS, ROW, PURE, mechanism="knorm"),
-    "hierarchical": _design(CELLS, STATES, PURE, mechanism="hierarchical"),
-    "hierarchical digits": _design(
-        sdp.Domain([STATE, SEX]), sdp.hold("sex"), ZCDP, mechanism="hierarchical", decimals=0,
-        importance={"county": 1.0, "state": 3.0}, neighbours=TWO,
+    "marginals": _design(WORKLOAD, sdp.hold("sex"), ZCDP),
+    "marginals pure": _design(WORKLOAD, sdp.hold("sex"), PURE),
+    "marginals digits": _design(WORKLOAD, None, ZCDP, neighbours=ADD, decimals=0),
+    "marginals two": _design(WORKLOAD, None, APPROX, neighbours=TWO, decimals=1),
+    "marginals pure digits": _design(WORKLOAD, None, PURE, neighbours=TWO, decimals=0),
+    "marginals cells": _design(CELLS, sdp.hold(), ZCDP, mechanism="marginals"),
+    "marginals cells pure": _design(CELLS, STATES, PURE, mechanism="marginals"),
+    "marginals cells digits": _design(
+        sdp.Domain([STATE, SEX]), sdp.hold("sex"), ZCDP, decimals=0, neighbours=TWO,
+        mechanism=sdp.Marginals(margins=[["state"], ["sex"]], weights=[1.0, 3.0, 1.0]),
+    ),
+    "marginals regions": _design(
+        sdp.Domain([STATE, SEX]), sdp.hold("state"), GAUSSIAN, neighbours=ADD,
+        mechanism="marginals",
     ),
     "imposed": _imposed(2.5),
     "imposed unknown": _imposed(None),

@@ -102,12 +102,15 @@ def designs(data: dict[str, Any]) -> list[Any]:
     if axis is not None:
         out.append({**data, "query": {"kind": "cells", "domain": deep}, "held": families})
         out.append({
-            "mechanism": "projected", "query": {
+            "mechanism": "marginals", "query": {
                 "kind": "margins", "domain": deep, "margins": [f["margin"] for f in families],
                 "weights": [1.0] * 24},
             "held": [], "budget": {"name": "pure", "epsilon": 1.0}, "decimals": None,
             "neighbours": {"name": "replace-one", "records": 1, "per_cell": None, "exactly": True},
-            "tables": {"tables": [[]], "shares": [1 << 40]},
+            "marginals": {
+                "workload": [f["margin"] for f in families], "weights": [1.0] * 24,
+                "measured": "tables", "tables": [[]], "shares": [1 << 40], "objective": "sum",
+                "goal": 1.0, "bound": 1.0},
         })  # fmt: skip
     budgets = (
         {"name": "pure", "epsilon": 1e-300}, {"name": "pure", "epsilon": 1e300},
@@ -167,7 +170,7 @@ def main() -> None:
     """Every file through every reader."""
     from subspacedp.distributed.plan import _digest
     from subspacedp.errors import SubspaceDPError
-    from subspacedp.release.design import design_digest
+    from subspacedp.release.designs import design_digest
 
     home, seed, number = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     shuffle = random.Random(seed)

@@ -7,15 +7,17 @@ from typing import Any
 
 FOREIGN = {
     "basis": {"bits": 1, "weights": [[1, -1, 0, 0]]},
-    "tables": {"tables": [[]], "shares": [1 << 40]},
-    "levels": {"axis": "county", "shares": {"county": 10**6}, "of": 10**6, "importance": {}},
+    "marginals": {
+        "workload": [["county"]], "weights": [1.0], "measured": "tables", "tables": [["county"]],
+        "shares": [1 << 40], "objective": "sum", "goal": 1.0, "bound": 1.0,
+    },
     "declared": {"description": "nothing", "declared_variance": 0.0},
     "optimality": {"vectors": [0], "weights": [1.0]},
     "capped": True,
     "sensitivity": 1e-9,
     "norm": 1,
     "exactly": True,
-}
+}  # fmt: skip
 ENDS = 3  # of a long list of numbers: some entries stand for the others
 
 

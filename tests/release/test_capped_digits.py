@@ -19,6 +19,7 @@ from subspacedp import (
     design,
     hold,
 )
+from subspacedp.mechanisms.marginals import MarginalsOptions
 
 DOMAIN = Domain([Axis("place", ["a", "b", "c"])])
 PROTECTED, ALL = Table([5, 5, 5], DOMAIN), Table([6, 5, 5], DOMAIN)
@@ -39,13 +40,13 @@ def test_a_shifted_residual_has_larger_coins_than_noise_alone():
     # A third of a record is spread to every cell: 2/9 for one coin, with hardly any noise. Of 3000
     # draws the variance is within 0.02 of that but for one time in 10**8.
     assert np.all(found < stated + 0.02)
-    for_noise_alone = stated - mechanism.design.digits.variance() * (1 - (1 / 6) / (1 / 4))
+    for_noise_alone = stated - mechanism.mechanism.digits.variance() * (1 - (1 / 6) / (1 / 4))
     assert found[0] > for_noise_alone[0] + 0.02
 
 
 def test_the_bound_of_noise_alone_stays_where_nothing_shifts():
-    assert _made().design.digits.coin == 1 / 4
-    assert design(DOMAIN, hold(), PureDP(12.0), decimals=0).design.digits.coin == 1 / 6
+    assert _made().mechanism.digits.coin == 1 / 4
+    assert design(DOMAIN, hold(), PureDP(12.0), decimals=0).mechanism.digits.coin == 1 / 6
 
 
 BLOCK = Axis("block", range(5), levels={"county": [0, 0, 0, 1, 1]})
@@ -64,7 +65,7 @@ def _share_covered(errors, half):
 
 
 @pytest.mark.parametrize("decimals", [0, 1])
-@pytest.mark.parametrize("mechanism", ["projected", "hierarchical", "linear"])
+@pytest.mark.parametrize("mechanism", ["projected", "marginals", "linear"])
 def test_intervals_cover_what_need_not_be_whole(mechanism, decimals):
     """The true figure is Π_N of the bounded table plus C⁺c, a fraction: no rounding to the grid."""
     held = hold("block") & hold("county", "status")
@@ -74,7 +75,7 @@ def test_intervals_cover_what_need_not_be_whole(mechanism, decimals):
         TABLE, held, ZCDP(2.0), decimals=decimals, capped=True,
         mechanism="projected" if mechanism == "linear" else mechanism,
     )  # fmt: skip
-    space = made.design.space
+    space = made.mechanism.space
     truth = space.project(FEW * 1.0) + (SOME - space.project(SOME * 1.0))
     assert np.abs(truth - np.rint(truth)).max() > 0.3
     protected, everything = Table(FEW, TABLE), Table(SOME, TABLE)
@@ -84,19 +85,20 @@ def test_intervals_cover_what_need_not_be_whole(mechanism, decimals):
     errors = values - truth
     half = np.asarray(made.accuracy().margin_of_error(0.95))
     assert np.all(_share_covered(errors, half) >= 0.95)
-    assert made.design.noise.grid is None
+    assert made.mechanism.noise.grid is None
     release = made.release(protected, everything=everything, seed=0)
     lower, upper = release.cells().interval(0.95)
     assert np.all(upper - lower >= 2 * half - 1e-9)
 
 
-@pytest.mark.parametrize("mechanism", ["projected", "optimal"])
-def test_intervals_of_margins_cover_what_need_not_be_whole(mechanism):
+@pytest.mark.parametrize("measured", ["tables", "contrasts"])
+def test_intervals_of_margins_cover_what_need_not_be_whole(measured):
     """The totals of three places share what the held total has beyond the bound."""
     domain = Domain([Axis("place", range(3)), Axis("sex", range(2))])
     few = np.array([[2, 3], [4, 1], [0, 5]])
     some = few + np.array([[1, 0], [0, 0], [0, 0]])
     query = Margins(domain, [("place",), ("sex",)])
+    mechanism = MarginalsOptions(measured=measured)
     made = design(query, hold(), ZCDP(8.0), mechanism=mechanism, decimals=0, capped=True)
     truth = np.concatenate([few.sum(axis=1) + 1 / 3, few.sum(axis=0) + 1 / 2])
     protected, everything = Table(few, domain), Table(some, domain)
@@ -105,8 +107,8 @@ def test_intervals_of_margins_cover_what_need_not_be_whole(mechanism):
     )
     half = np.asarray(made.accuracy().margin_of_error(0.95))
     assert np.all(_share_covered(values - truth, half) >= 0.95)
-    assert made.design.noise.grid is None
+    assert made.mechanism.noise.grid is None
 
 
 def test_the_grid_stays_where_nothing_shifts():
-    assert design(DOMAIN, hold(), PureDP(1.0), decimals=1).design.noise.grid == 0.1
+    assert design(DOMAIN, hold(), PureDP(1.0), decimals=1).mechanism.noise.grid == 0.1

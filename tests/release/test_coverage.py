@@ -108,7 +108,7 @@ def errors_of(case: Case, number: int, seed: int = 0) -> np.ndarray:
     """Release minus truth of so many releases, one a row."""
     if case.general:
         mechanism = single(case)
-        if mechanism.design.mechanism == "imposed":
+        if mechanism.mechanism.name == "imposed":
             runs = [mechanism.release(TABLE).values for _ in range(number)]
         else:
             runs = [mechanism.release(TABLE, seed=seed + i).values for i in range(number)]
@@ -117,7 +117,7 @@ def errors_of(case: Case, number: int, seed: int = 0) -> np.ndarray:
     held = sdp.hold("replicate", *MARGINS[0]) & sdp.hold("replicate", *MARGINS[1])
     mechanism = case.make(domain, held)
     table = sdp.Table(np.broadcast_to(COUNTS, domain.shape), domain)
-    made = mechanism.design.mechanism == "imposed"
+    made = mechanism.mechanism.name == "imposed"
     release = mechanism.release(table) if made else mechanism.release(table, seed=seed)
     return (np.asarray(release.values) - COUNTS).reshape(number, -1)
 
@@ -189,8 +189,8 @@ def replicates(level: float, twin: float) -> int:
 
 def smaller(mechanism: Mechanism) -> Mechanism:
     """The same design for noise five percent smaller than what is drawn."""
-    twin = replace(mechanism.design)
-    twin.__dict__["law"] = rescaled(mechanism.design.law, 1 / 1.05)
+    twin = replace(mechanism.mechanism)
+    twin.__dict__["law"] = rescaled(mechanism.mechanism.law, 1 / 1.05)
     return type(mechanism)(twin)
 
 
@@ -199,13 +199,15 @@ def smaller(mechanism: Mechanism) -> Mechanism:
 def test_noise_five_percent_larger_than_stated_is_caught(case, kind):
     mechanism, level = single(case), 0.9
     twin = smaller(mechanism)
-    assert twin.design.noise.each == pytest.approx(mechanism.design.noise.each / 1.05**2, rel=1e-3)
+    assert twin.mechanism.noise.each == pytest.approx(
+        mechanism.mechanism.noise.each / 1.05**2, rel=1e-3
+    )
     # What a margin for smaller noise covers of the stated law, by that law itself.
     _, margin = figure(kind, mechanism, np.zeros((1, 9)))
     _, short = figure(kind, twin, np.zeros((1, 9)))
     w = {"cell": np.eye(9)[1], "margin": np.kron([0, 1, 0], [1, 1, 1]),
          "weighted sum": WEIGHTED, "ratio": PART - TRUE * WHOLE}[kind]  # fmt: skip
-    law = mechanism.design.noise.law_of(np.reshape(w, (3, 3)).astype(float))
+    law = mechanism.mechanism.noise.law_of(np.reshape(w, (3, 3)).astype(float))
     covers = 1 - law.tail(short(level) * 1.005)
     number = replicates(level, covers)
     assert FEWEST < number < 200_000

@@ -95,7 +95,7 @@ def test_two_ways_to_a_figure_agree(name):
     low, high = by_year.stderr.ravel(), as_sums.stderr
     # Coins that never have anything to decide are counted by the first and not by the second.
     assert np.all(high <= low * (1 + 1e-9))
-    if release.design.digits is None:
+    if release.mechanism.digits is None:
         assert np.allclose(low, high, rtol=1e-9)
         a, b = by_year.margin_of_error().ravel(), as_sums.margin_of_error()
         assert np.allclose(a, b, rtol=0.005)
@@ -147,7 +147,7 @@ def test_covariance_is_that_of_the_dense_projector(problem, seed):
     domain, held = problem
     if sdp.null_space(domain, held).dimension == 0:
         return
-    design = sdp.design(domain, held, PURE).design
+    design = sdp.design(domain, held, PURE).mechanism
     weights = np.random.default_rng(seed).normal(size=(3, *domain.shape))
     flat = weights.reshape(3, -1)
     P = dense.float_projector(dense.matrix(domain, held))
@@ -164,7 +164,7 @@ def test_margin_standard_errors_are_those_of_the_dense_projector(problem, data):
     if sdp.null_space(domain, held).dimension == 0:
         return
     names = data.draw(margins(domain))
-    design = sdp.design(domain, held, PURE).design
+    design = sdp.design(domain, held, PURE).mechanism
     groups = dense.margin_matrix(domain, names)
     P = dense.float_projector(dense.matrix(domain, held))
     truth = np.sqrt(
@@ -194,7 +194,7 @@ def test_one_row_of_weights_has_a_covariance_matrix_too():
 
 def test_noise_in_a_basis_has_the_variance_of_the_basis():
     release = make(PURE, mechanism="extended")
-    design = release.design
+    design = release.mechanism
     back = design.basis.back
     w = np.random.default_rng(2).normal(size=(5, 2, 3))
     truth = design.law.variance * float(design.unit) ** 2 * np.sum((back.T @ w.ravel()) ** 2)
@@ -205,14 +205,14 @@ def test_noise_in_a_basis_has_the_variance_of_the_basis():
 
 def test_the_extended_mechanism_on_unequal_groups_states_no_less_than_each_grid_has():
     release = make(GAUSS, mechanism="extended")
-    sigma, d = release.design.law.sigma, release.design.on_margins.denominators
+    sigma, d = release.mechanism.law.sigma, release.mechanism.on_margins.denominators
     assert len(np.unique(d)) > 1
     assert np.all(release.stderr() ** 2 >= sigma**2 * exact_diagonal(release) * (1 - 1e-9))
     assert release.cells().methods() == {"smeared"}
 
 
 def exact_diagonal(release):
-    return release.design.space.diagonal()
+    return release.mechanism.space.diagonal()
 
 
 # ---------------------------------------------------------------------------------- other queries
@@ -224,7 +224,7 @@ def test_a_linear_query_with_general_invariants():
     people = sdp.Domain([sdp.Axis("kind", range(4))])
     release = mechanism.release(sdp.Table([4, 5, 6, 7], people), seed=1)
     P = np.eye(3) - np.array([[1, 0, 1]]).T @ [[1, 0, 1]] / 2
-    truth = mechanism.design.law.variance * P
+    truth = mechanism.mechanism.law.variance * P
     assert np.allclose(release.covariance(np.eye(3)), truth)
     assert release.estimate([1, 0, 1]).fixed is True
     assert release.estimate([1, 0, 1]).value == pytest.approx(2 * 4 + 3 * 5 + 6 + 2 * 7)
@@ -252,7 +252,7 @@ def test_clipped_sums_are_in_units_of_their_values():
     free = release.margin("b")
     assert np.allclose(free.value.ravel(), release.values.sum(axis=0))
     assert free.stderr.ravel() == pytest.approx(
-        math.sqrt(release.design.law.variance * 0.25 * 2 * 2 / 3)
+        math.sqrt(release.mechanism.law.variance * 0.25 * 2 * 2 / 3)
     )
 
 
@@ -335,7 +335,7 @@ def test_accuracy_is_known_before_the_data():
 
 def test_too_many_figures_each_with_a_law_of_its_own_are_refused():
     domain = sdp.Domain([sdp.Axis("a", range(30_000))])
-    design = sdp.design(domain, sdp.LinearInvariants(np.ones((1, 30_000))), GAUSS).design
+    design = sdp.design(domain, sdp.LinearInvariants(np.ones((1, 30_000))), GAUSS).mechanism
     with pytest.raises(ReleaseError, match="out of reach"):
         design.accuracy().margin_of_error()
     assert design.accuracy().margin_of_error(method="normal").shape == (30_000,)
@@ -440,7 +440,7 @@ def test_an_estimate_says_what_it_is():
     assert repr(release.estimate(release.where(state="X"))).endswith("published exactly)")
     assert "30 figures" in repr(release.cells())
     assert "standard error" in repr(release.estimate(release.where(county="a")))
-    assert repr(release.design.accuracy()).startswith("Accuracy(30 figures")
+    assert repr(release.mechanism.accuracy()).startswith("Accuracy(30 figures")
 
 
 def test_a_margin_takes_a_list_and_extremes_are_refused():
@@ -466,7 +466,7 @@ def test_unequal_groups_never_state_too_little(mu):
     mechanism = sdp.design(
         sdp.Domain([axis]), sdp.hold("s"), sdp.GaussianDP(mu), mechanism="extended"
     )
-    table = sdp.Table(np.zeros(6, np.int64), mechanism.design.domain)
+    table = sdp.Table(np.zeros(6, np.int64), mechanism.mechanism.domain)
     drawn = np.array([mechanism.release(table, seed=s).values for s in range(1500)])
     seen = np.sqrt(np.mean(drawn**2, axis=0))
     assert np.all(mechanism.accuracy().stderr >= seen * 0.85)

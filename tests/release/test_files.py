@@ -51,14 +51,14 @@ def test_round_trip_and_schema(tmp_path, budget, decimals, relation):
     assert np.array_equal(loaded.values, release.values)
     assert all(np.array_equal(a, b) for a, b in zip(loaded.exact, release.exact, strict=True))
     assert loaded.certificate() == release.certificate()
-    assert loaded.design.neighbours.l2_squared == relation.l2_squared
+    assert loaded.mechanism.neighbours.l2_squared == relation.l2_squared
     result = verify_folder(tmp_path / "r")
     assert result.ok, str(result)
     assert result.stamp == ""
     certificate = json.loads((tmp_path / "r" / "certificate.json").read_text("utf-8"))
     jsonschema.validate(certificate, json.loads(sdp.certificate_schema()))
     assert certificate["guarantee"]["kind"] == ("S" if decimals is None else "G")
-    space = release.design.space
+    space = release.mechanism.space
     assert certificate["guarantee"]["dimensions"] == {
         "cells": 30,
         "protected": space.dimension,

@@ -17,7 +17,7 @@ from subspacedp.stated import MAX_BYTES, json_of, read_json, stated_fraction, st
 
 ROOT = Path(__file__).parents[2]
 FEW = ("projected cells", "knorm polytope")
-MORE = (*FEW, "extended cells pure", "hierarchical", "optimal margins")
+MORE = (*FEW, "extended cells pure", "marginals", "marginals cells pure")
 
 
 def make_home(home, names):
@@ -25,7 +25,7 @@ def make_home(home, names):
     home.mkdir(parents=True)
     for name in names:
         mechanism = FITTED[name]()
-        query = mechanism.design.query
+        query = mechanism.mechanism.query
         domain = query.axes or sdp.Domain([sdp.Axis("cell", range(query.contributions.shape[1]))])
         table = sdp.Table(np.arange(domain.size).reshape(domain.shape) + 3, domain)
         mechanism.release(table).save(home / name)

@@ -27,7 +27,7 @@ def design(epsilon=1.0, decimals=None, budget=None, held=None):
 def ratio_of(mechanism, numerator, denominator, errors=(0.0, 0.0), counts=COUNTS):
     """A ratio as a release with these errors of numerator and denominator would have it."""
     return Ratio(
-        noise=mechanism.design.noise,
+        noise=mechanism.mechanism.noise,
         numerator_weights=numerator,
         denominator_weights=denominator,
         numerator=float(np.vdot(numerator, counts)) + errors[0],
@@ -39,8 +39,8 @@ def errors_of(mechanism, weights, number):
     """Errors of some figures in so many releases: noise and coins of one large table."""
     domain = sdp.Domain([sdp.Axis("replicate", range(number)), *DOMAIN.axes])
     large = sdp.design(
-        domain, sdp.hold("replicate", "a"), mechanism.design.budget,
-        decimals=mechanism.design.decimals,
+        domain, sdp.hold("replicate", "a"), mechanism.mechanism.budget,
+        decimals=mechanism.mechanism.decimals,
     )  # fmt: skip
     release = large.release(sdp.Table(np.broadcast_to(COUNTS, domain.shape), domain), seed=11)
     off = (release.values - COUNTS).reshape(number, -1)
@@ -212,5 +212,5 @@ def test_an_interval_needs_few_laws(monkeypatch):
         for end in (lower, upper):
             inner = end + 0.01 * (ratio.value - end)
             w = ratio.numerator_weights - inner * ratio.denominator_weights
-            margin = law_of(release.design.noise, w).margin_of_error(0.05)
+            margin = law_of(release.mechanism.noise, w).margin_of_error(0.05)
             assert abs(ratio.numerator - inner * ratio.denominator) <= margin

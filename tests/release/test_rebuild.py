@@ -15,12 +15,11 @@ from subspacedp.distributed import AgentPlan, Partition, make_plan
 from subspacedp.distributed.plan import _digest
 from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.mechanisms import MECHANISMS
+from subspacedp.mechanisms.registry import mechanism_from
 from subspacedp.noise.bodies import Box
 from subspacedp.noise.bodies.base import Body
 from subspacedp.release import rebuild, verify_folder
-from subspacedp.release.design import design_digest
-from subspacedp.release.rebuild import rebuild_design
-from subspacedp.release.strategy import STRATEGIES
+from subspacedp.release.designs import design_digest
 from subspacedp.stated import first_difference
 from subspacedp.subspace import BasisStrategy
 
@@ -36,7 +35,7 @@ def plain(design):
 def outcome(data):
     """The rebuilt design, or None where it was refused in one sentence."""
     try:
-        return rebuild_design(data)
+        return mechanism_from(data)
     except SubspaceDPError as error:
         sentence = str(error)
     assert "\n" not in sentence
@@ -45,13 +44,12 @@ def outcome(data):
 
 
 def test_the_list_of_designs_is_complete():
-    designs = [make().design for make in FITTED.values()]
-    assert {d.mechanism for d in designs} == {*MECHANISMS, "imposed"}
+    designs = [make().mechanism for make in FITTED.values()]
+    assert {d.name for d in designs} == set(MECHANISMS)
     assert {d.query.as_dict()["kind"] for d in designs} == {
         "cells", "margins", "linear", "function", "clipped sums", "entries",
     }  # fmt: skip
-    assert {d.strategy.key for d in designs if d.strategy is not None} == set(STRATEGIES)
-    bodies = {d.strategy.fitted.body for d in designs if d.mechanism == "knorm"}
+    bodies = {d.body.body for d in designs if d.name == "knorm"}
     assert {type(b) for b in bodies} == set(Body.__subclasses__())
     assert {d.budget.name for d in designs} == set(rebuild.BUDGETS)
     assert any(d.basis is not None and d.basis.drop for d in designs)
@@ -60,15 +58,15 @@ def test_the_list_of_designs_is_complete():
 
 @pytest.mark.parametrize("name", FITTED)
 def test_every_design_comes_back_and_is_private(name):
-    design = FITTED[name]().design
-    again = rebuild_design(plain(design))
+    design = FITTED[name]().mechanism
+    again = mechanism_from(plain(design))
     assert first_difference(plain(again), plain(design)) is None
     assert again.sensitivity == design.sensitivity
     assert overspent(again) <= 1 + ROUNDING
 
 
 def check_mutations(name, number, seed):
-    data, kept = plain(FITTED[name]().design), 0
+    data, kept = plain(FITTED[name]().mechanism), 0
     for place, value in some(data, number, seed):
         made = outcome(put(data, place, value))
         if made is not None:
@@ -97,7 +95,7 @@ def test_some_alterations_are_honest_designs_of_their_own():
 
 def test_parts_of_other_designs_are_refused():
     """Every part of every design, put into every other one, and every mechanism's name."""
-    designs = {name: plain(make().design) for name, make in FITTED.items()}
+    designs = {name: plain(make().mechanism) for name, make in FITTED.items()}
     optional = {"basis", "optimality", "declared", "capped", *STRATEGIES}
     for name, data in designs.items():
         for other in designs.values():
@@ -114,7 +112,7 @@ def test_parts_of_other_designs_are_refused():
 
 @pytest.mark.parametrize("name", FITTED)
 def test_a_field_that_a_design_does_not_have_is_refused_at_every_level(name):
-    data = plain(FITTED[name]().design)
+    data = plain(FITTED[name]().mechanism)
 
     def objects(inner, at=()):
         if isinstance(inner, dict):
@@ -140,7 +138,7 @@ def test_a_field_that_a_design_does_not_have_is_refused_at_every_level(name):
 def hostile_entries():
     """Weights multiplied by 2**20: what is measured is 2**20 times as sensitive."""
     data = plain(
-        sdp.design(ENTRIES, sdp.hold("ward"), sdp.PureDP(0.1), mechanism="extended").design
+        sdp.design(ENTRIES, sdp.hold("ward"), sdp.PureDP(0.1), mechanism="extended").mechanism
     )
     data["basis"]["weights"] = [[w << 20 for w in row] for row in data["basis"]["weights"]]
     return data
@@ -159,24 +157,24 @@ def trusting_norm(self):
 
 def test_weights_times_a_million_are_refused():
     with pytest.raises(ReleaseError, match="larger than its grid allows"):
-        rebuild_design(hostile_entries())
+        mechanism_from(hostile_entries())
 
 
 def test_the_norm_is_that_of_the_weights_even_if_their_size_is_not_looked_at(monkeypatch):
     monkeypatch.setattr(rebuild, "_basis", trusting_basis)
-    assert overspent(rebuild_design(hostile_entries())) <= 1 + ROUNDING
+    assert overspent(mechanism_from(hostile_entries())) <= 1 + ROUNDING
 
 
 def test_a_reader_that_believes_the_norm_is_caught(monkeypatch):
     monkeypatch.setattr(rebuild, "_basis", trusting_basis)
     monkeypatch.setattr(BasisStrategy, "_squared_norm", property(trusting_norm))
-    assert overspent(rebuild_design(hostile_entries())) > 10**5
+    assert overspent(mechanism_from(hostile_entries())) > 10**5
 
 
 def test_the_norm_of_any_weights_is_not_understated():
     """Against singular values; and close for what honest designs have."""
     rng = np.random.default_rng(7)
-    space = sdp.design(CELLS, None, sdp.PureDP(1.0)).design.space
+    space = sdp.design(CELLS, None, sdp.PureDP(1.0)).mechanism.space
     for size in (1, 5, 10**3, 2**30):
         for _ in range(20):
             weights = rng.integers(-size, size + 1, (4, 4))
@@ -184,51 +182,51 @@ def test_the_norm_of_any_weights_is_not_understated():
             largest = np.linalg.svd(weights.astype(float), compute_uv=False)[0]
             assert basis._squared_norm >= Fraction(largest) ** 2 * (1 - Fraction(1, 10**12))
     for make in FITTED.values():
-        basis = make().design.basis
-        if basis is not None and make().design.query.contributions is None:
+        basis = make().mechanism.basis
+        if basis is not None and make().mechanism.query.contributions is None:
             assert basis._squared_norm == trusting_norm(basis)
 
 
 def stray_basis():
     """Beside "projected": Δ₁ = 1 of the stray coordinate would stand for Δ₁ = 2 of the cells."""
-    data = plain(sdp.design(CELLS, None, sdp.PureDP(0.5)).design)
+    data = plain(sdp.design(CELLS, None, sdp.PureDP(0.5)).mechanism)
     weights = [[1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
     return {**data, "basis": {"bits": 1, "weights": weights}}
 
 
 def test_a_stray_basis_is_refused():
     assert outcome(stray_basis()) is None
-    honest = sdp.design(CELLS, None, sdp.PureDP(0.5), mechanism="extended").design
+    honest = sdp.design(CELLS, None, sdp.PureDP(0.5), mechanism="extended").mechanism
     assert outcome({**stray_basis(), "basis": plain(honest)["basis"]}) is None
 
 
 def test_a_reader_that_takes_a_stray_basis_is_caught(monkeypatch):
     monkeypatch.setattr(rebuild, "_basis", trusting_basis)
     monkeypatch.setattr(rebuild, "check_form", lambda design: None)
-    assert overspent(rebuild_design(stray_basis())) == 2
+    assert overspent(mechanism_from(stray_basis())) == 2
 
 
 def no_basis():
     """Laplace noise on Π_N·counts, for Δ₁ of the counts: the projection can have a larger one."""
     domain = sdp.Domain([sdp.Axis("a", range(2)), sdp.Axis("b", range(2))])
     held = sdp.hold("a") & sdp.hold("b")
-    data = plain(sdp.design(domain, held, sdp.ZCDP(0.5), mechanism="extended").design)
+    data = plain(sdp.design(domain, held, sdp.ZCDP(0.5), mechanism="extended").mechanism)
     return {**data, "budget": {"name": "pure", "epsilon": 0.5}}
 
 
 def test_laplace_noise_needs_a_basis(monkeypatch):
     assert outcome(no_basis()) is None
-    clipped = plain(FITTED["extended sums"]().design)
+    clipped = plain(FITTED["extended sums"]().mechanism)
     clipped.pop("basis")
     assert outcome(clipped) is None
     monkeypatch.setattr(rebuild, "check_form", lambda design: None)
-    made = rebuild_design(clipped)  # Δ₂ of counts, for sums of up to ten units a record
+    made = mechanism_from(clipped)  # Δ₂ of counts, for sums of up to ten units a record
     assert overspent(made) > 10
 
 
 def tiny_box():
     """Widths whose float is zero: 0/0 is no number, and no comparison with it holds."""
-    data = plain(FITTED["knorm box"]().design)
+    data = plain(FITTED["knorm box"]().mechanism)
     data["body"]["widths"] = [f"1/{10**400}"] * len(data["body"]["widths"])
     return data
 
@@ -242,7 +240,7 @@ def test_a_body_that_floats_cannot_measure_is_decided_exactly():
 
 
 def capped_exchanges():
-    data = plain(FITTED["knorm exchanges"]().design)
+    data = plain(FITTED["knorm exchanges"]().mechanism)
     return {**data, "capped": True}
 
 
@@ -258,9 +256,15 @@ def test_whole_counts_have_no_bound_on_records():
 def folders(tmp_path_factory):
     out = {}
     home = tmp_path_factory.mktemp("releases")
-    for name in ("projected cells", "hierarchical", "knorm polytope alone", "optimal"):
+    for name in (
+        "projected cells",
+        "marginals cells pure",
+        "marginals",
+        "knorm polytope alone",
+        "optimal",
+    ):
         mechanism = FITTED[name]()
-        size = mechanism.design.query
+        size = mechanism.mechanism.query
         domain = size.axes or sdp.Domain([sdp.Axis("cell", range(size.contributions.shape[1]))])
         table = sdp.Table(np.arange(domain.size).reshape(domain.shape) + 3, domain)
         mechanism.release(table).save(home / name)
@@ -292,8 +296,12 @@ def exactly(design):
     design["neighbours"]["exactly"] = not design["neighbours"]["exactly"]
 
 
-def importance(design):
-    design["levels"]["importance"]["state"] += 1.0
+def weights(design):
+    design["marginals"]["weights"][0] += 1.0
+
+
+def goal(design):
+    design["marginals"]["goal"] *= 2.0
 
 
 def answers_importance(design):
@@ -307,8 +315,10 @@ def offset(design):
 
 ALTERED = [
     ("projected cells", exactly),
-    ("hierarchical", exactly),
-    ("hierarchical", importance),
+    ("marginals cells pure", exactly),
+    ("marginals cells pure", weights),
+    ("marginals", weights),
+    ("marginals", goal),
     ("knorm polytope alone", offset),
     ("knorm polytope alone", exactly),
     ("optimal", answers_importance),
@@ -331,7 +341,7 @@ def test_an_offset_is_that_of_its_corners_even_with_a_new_digest(folders, tmp_pa
         sdp.Release.load(folder)
 
 
-@pytest.mark.parametrize("name", ["projected cells", "hierarchical", "knorm polytope alone"])
+@pytest.mark.parametrize("name", ["projected cells", "marginals", "knorm polytope alone"])
 def test_no_altered_design_verifies(folders, tmp_path, name):
     data = json.loads((folders[name] / "certificate.json").read_text("utf-8"))
     for number, (place, value) in enumerate(some(data["design"], 25, seed=2)):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
-from tests.report.conftest import HOSTILE, hierarchy, margins_alone
+from tests.report.conftest import HOSTILE, margins_alone, with_levels
 
 import subspacedp as sdp
 from subspacedp.report import ReportNotes, write_report
@@ -53,7 +53,7 @@ def files(
         "hostile": write_report(hostile, title=HOSTILE[0]),
         "several": write_report({"a": release, "b": hostile}, title="Both", notes=notes),
         "levels": write_report(
-            {"levels": hierarchy(table), "margins": margins_alone(table)}, title="Levels"
+            {"levels": with_levels(table), "margins": margins_alone(table)}, title="Levels"
         ),
     }
     for name, text in pages.items():

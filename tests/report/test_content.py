@@ -266,7 +266,7 @@ def test_hostile_labels_are_text_everywhere(hostile: sdp.Release) -> None:
     # One style, one program, and one block of rows for each release.
     assert (page.count("<style"), page.count("<script"), page.count("</script")) == (1, 3, 3)
     texts = embedded(page)[0]["labels"][0]["texts"]
-    assert sorted(map(str, texts)) == sorted(map(str, hostile.design.domain.axes[0].labels))
+    assert sorted(map(str, texts)) == sorted(map(str, hostile.mechanism.domain.axes[0].labels))
 
 
 def test_the_page_links_to_nothing(page: str) -> None:

@@ -1,10 +1,10 @@
-"""Pages of hierarchies, and of margins whose table is never built."""
+"""Pages of tables with noise for their levels, and of margins whose table is never built."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.report.conftest import HOSTILE, hierarchy, margins_alone
+from tests.report.conftest import HOSTILE, margins_alone, with_levels
 from tests.report.test_content import embedded, words
 
 import subspacedp as sdp
@@ -19,7 +19,7 @@ def budget(request: pytest.FixtureRequest) -> sdp.Budget:
 
 @pytest.fixture(scope="module")
 def nested(table: sdp.Table, budget: sdp.Budget) -> sdp.Release:
-    return hierarchy(table, budget)
+    return with_levels(table, budget)
 
 
 @pytest.fixture(scope="module")
@@ -27,27 +27,21 @@ def margins(table: sdp.Table, budget: sdp.Budget) -> sdp.Release:
     return margins_alone(table, budget)
 
 
-def test_a_hierarchy_has_a_picture_of_its_levels(nested: sdp.Release) -> None:
+def test_noise_for_levels_has_a_picture_of_every_table(nested: sdp.Release) -> None:
     page = write_report(nested, title="Counties")
     text = words(page)
-    assert "Error by level" in text
+    assert "Error by table" in text
     assert "this release noise on the cells alone" in text
-    errors = sdp.design(
-        nested.design.domain,
-        sdp.hold(),
-        nested.design.budget,
-        mechanism="hierarchical",
-        levels=["county", "state"],
-    ).compare_levels()
-    for level, groups in (("county", "60"), ("state", "3")):
-        assert f"{level} × sex {groups} " in text
-    digits = 2 if errors.here.max() < 10 else 1
-    assert f"{errors.here[1]:.{digits}f}" in text
+    errors = [nested.stderr(), nested.margin("state", "sex").stderr]
+    here = [float(np.sqrt(np.mean(np.square(stderr)))) for stderr in errors]
+    digits = 2 if max(here) < 10 else 1
+    for name, figures, error in zip(("county × sex", "state × sex"), (120, 6), here, strict=True):
+        assert f"{name} {figures} {error:.{digits}f} " in text
     assert "Error of every margin" not in page
 
 
 def test_another_release_has_no_such_picture(page: str) -> None:
-    assert "Error by level" not in page
+    assert "Error by table" not in page
     assert "Error of every margin" not in page
 
 
@@ -111,7 +105,7 @@ def test_hostile_names_of_margins_and_levels_are_text() -> None:
     workload = sdp.Margins(domain, [["<b>place</b>"], ["</script>", "sex"]])
     for release in (
         sdp.design(workload, None, sdp.PureDP(1.0), mechanism="auto").release(table, seed=1),
-        sdp.design(domain, None, sdp.PureDP(1.0), mechanism="hierarchical").release(table, seed=1),
+        sdp.design(domain, None, sdp.PureDP(1.0), mechanism="marginals").release(table, seed=1),
     ):
         page = write_report(release, title="Places")
         assert "<b>place" not in page

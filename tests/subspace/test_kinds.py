@@ -10,6 +10,7 @@ import pytest
 
 import subspacedp as sdp
 from subspacedp.errors import SubspaceDPError
+from subspacedp.noise import model
 from subspacedp.release.questions import cell_figures, margin_figures
 from subspacedp.subspace import CellKinds, kinds
 from subspacedp.subspace.kinds import _divisor_pairs
@@ -39,8 +40,8 @@ def designs(seed):
             made = sdp.design(domain, held, sdp.PureDP(1.0), mechanism="projected", **options)
         except SubspaceDPError:  # everything is held
             continue
-        if made.design.digits.needed:
-            return made.design
+        if made.mechanism.digits.needed:
+            return made.mechanism
 
 
 def counted(figures):
@@ -75,6 +76,28 @@ def borders_along(axis, margin, chosen):
     )
 
 
+@pytest.fixture
+def of_any_size(monkeypatch):
+    """Tables of a few cells by the rules for large ones."""
+    monkeypatch.setattr(model, "MOST_CELLS", 0)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_figures_of_small_tables_are_counted_one_by_one(seed):
+    """Their laws are simulated, each by its weights: the number of a kind names such a law."""
+    design = designs(seed)
+    margins = (Margin(tuple(design.domain.axes), s) for s in itertools.product(
+        *(range(axis.depth) for axis in design.domain.axes)))  # fmt: skip
+    for margin in margins:
+        figures = margin_figures(design, margin)
+        if figures.noise.small is not None:
+            assert counted(figures) == one_by_one(figures)
+            variance, weights = figures.variance().ravel(), figures._apart.weights
+            truth = [design.noise.variance(weights(i)) for i in range(variance.size)]
+            assert np.allclose(variance, truth, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.usefixtures("of_any_size")
 @pytest.mark.parametrize("part", [1, 5, 1 << 20])
 @pytest.mark.parametrize("seed", range(25))
 def test_kinds_of_cells_are_the_cells_to_the_last_bit(seed, part, monkeypatch):
@@ -88,6 +111,7 @@ def test_kinds_of_cells_are_the_cells_to_the_last_bit(seed, part, monkeypatch):
     assert math.isclose(design.total_error(), total, rel_tol=1e-12)
 
 
+@pytest.mark.usefixtures("of_any_size")
 @pytest.mark.parametrize("seed", range(25))
 def test_kinds_of_totals_are_the_totals_to_the_last_bit(seed):
     design = designs(seed)

@@ -1,4 +1,4 @@
-"""Sensitivities of what the extended mechanism and workloads measure, beside exact fractions."""
+"""Sensitivities of what the extended mechanism measures, beside exact fractions."""
 
 import itertools
 import math
@@ -6,11 +6,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from subspacedp.subspace.pair_kinds import PairKinds
 
 import subspacedp as sdp
 from subspacedp.invariants import Held, as_held, bind
-from subspacedp.subspace import plan_contrasts, space_of
+from subspacedp.subspace import space_of
 from subspacedp.subspace.strategy import MarginStrategy
 
 GUARD = 1 + Fraction(1, 10**12)  # of the twin, whatever the number of terms
@@ -112,52 +111,3 @@ def test_random_families_against_every_pair_of_cells():
         assert made.sensitivity(sdp.AddRemoveOne()) == max(own)
         stated = made.sensitivity(sdp.ReplaceOne())
         assert max(pairs) <= stated <= 2
-
-
-# ---------------------------------------------------------------------------- pairs of a workload
-
-
-def exact_distance(kinds, shares, kind):
-    """F of one kind of pair in fractions, with −1/(k − 1) as a fraction."""
-    total = Fraction(0)
-    for b, place in zip(shares, kinds._places, strict=True):
-        product = Fraction(1)
-        for x, row, column in zip(kinds.products, kind, place, strict=True):
-            product *= Fraction(float(x[row, column])).limit_denominator(1000)
-        total += Fraction(float(b)) * (1 - product)
-    return 2 * total
-
-
-@pytest.mark.parametrize("sizes", [(3, 4, 7, 11), (3, 3, 3, 3, 3, 3), (4, 6, 8, 10, 12)])
-def test_the_largest_distance_of_a_pair_is_never_below_the_exact_one(sizes):
-    domain = sdp.Domain([sdp.Axis(f"x{i}", range(n)) for i, n in enumerate(sizes)])
-    names = [axis.name for axis in domain.axes]
-    query = sdp.Margins(domain, [list(pair) for pair in itertools.combinations(names, 2)])
-    contrasts = space_of(bind(as_held(None), query)).contrasts
-    kinds = plan_contrasts(contrasts, sdp.ReplaceOne(), 1.0).kinds
-    rng = np.random.default_rng(1)
-    bare = PairKinds(kinds.contrasts, kinds.parts)
-    below = 0
-    for _ in range(20):
-        shares = rng.exponential(size=len(kinds.parts))
-        exact = max(
-            exact_distance(kinds, shares, kind)
-            for kind in itertools.product(*(range(n) for n in kinds.shape))
-        )
-        assert exact <= Fraction(kinds.largest(shares)) <= exact * (1 + Fraction(1, 10**12))
-        below += Fraction(float(bare.distances(shares).max())) < exact
-    assert below  # without the guard some fall below
-
-
-def test_the_guard_grows_with_the_number_of_parts():
-    def guard(order):
-        domain = sdp.Domain([sdp.Axis(f"x{i}", range(3)) for i in range(8)])
-        names = [axis.name for axis in domain.axes]
-        query = sdp.Margins(domain, [list(c) for c in itertools.combinations(names, order)])
-        contrasts = space_of(bind(as_held(None), query)).contrasts
-        return PairKinds(contrasts, contrasts.free).rounding, len(contrasts.free)
-
-    (few, n), (many, m) = guard(1), guard(4)
-    assert m > n
-    assert few > 2 * 3 * n * 2.0**-53
-    assert many > 2 * 3 * m * 2.0**-53

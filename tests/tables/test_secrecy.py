@@ -115,8 +115,8 @@ def test_what_takes_a_table_never_shows_a_count():
     release = mechanism.release(TABLE, seed=1)
     shown = [
         mechanism,
-        mechanism.design,
-        mechanism.design.held,
+        mechanism.mechanism,
+        mechanism.mechanism.held,
         mechanism.guarantee,
         mechanism.expected_error(),
         release,

@@ -136,7 +136,9 @@ def test_5_l1_sensitivity_depends_on_the_basis_and_can_exceed_the_original():
     hadamard = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]]) / 2
     l1 = {}
     for name, basis in (("Helmert", helmert), ("Hadamard", hadamard)):
-        made = sdp.design(domain, hold, sdp.PureDP(1.0), mechanism="extended", basis=basis).design
+        made = sdp.design(
+            domain, hold, sdp.PureDP(1.0), mechanism=sdp.Extended(basis=basis)
+        ).mechanism
         l1[name] = float(made.sensitivity.l1) * float(made.unit)
     assert l1["Hadamard"] == pytest.approx(2.0, rel=1e-8)
     assert l1["Helmert"] == pytest.approx(2.27, abs=0.005)

@@ -59,7 +59,7 @@ def plan(
         raise DomainError("Say how to part the table: --by, --part with --level, or --partition.")
     asked = read_specification(specification)
     mechanism = planned_mechanism(asked, table)
-    domain = mechanism.design.domain
+    domain = mechanism.mechanism.domain
     if by is not None:
         parts = Partition.by(domain, by)
     elif partition is not None:
@@ -87,7 +87,7 @@ def plan(
     print(" ".join(made.mechanism.guarantee.sentences()))
     if made.masked:
         print(
-            f"Every part will be {made.numbers:,} masked sums, as the {made.design.mechanism} "
+            f"Every part will be {made.numbers:,} masked sums, as the {made.mechanism.name} "
             "mechanism measures sums over all cells: parts show values only when all are there."
         )
     ignored = left_out(asked)

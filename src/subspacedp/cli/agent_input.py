@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from subspacedp.distributed import AgentPlan, Partition, Privatised
-    from subspacedp.mechanisms import Mechanism
     from subspacedp.publication import Specification
+    from subspacedp.release import Design
     from subspacedp.tables import Domain
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-def planned_mechanism(specification: Specification, table: str | None) -> Mechanism:
+def planned_mechanism(specification: Specification, table: str | None) -> Design:
     """The mechanism of a specification's counts; the exact one where it leaves the choice open."""
     from subspacedp.publication import SpecificationError
     from subspacedp.publication.releases import asked_releases, bounded, public_domain

@@ -1,4 +1,4 @@
-"""`subspacedp demo`: the demonstrations, each into a new folder with a page to open."""
+"""`subspacedp demo`: a demonstration, into a new folder with a page to open."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ class _Demonstrations(TyperGroup):
         if found is None:
             *others, last = (f"`{name}`" for name in self.list_commands(ctx))
             known = f"{', '.join(others)} and {last}" if others else last
-            raise ReleaseError(
-                f"There is no demonstration `{cmd_name}`; the demonstrations are {known}."
-            )
+            raise ReleaseError(f"There is no demonstration `{cmd_name}`; there is {known}.")
         return found
 
 
@@ -62,7 +60,7 @@ def census(
     ] = False,
 ) -> None:
     """Release the 2010 population of every county with the state totals held exact."""
-    from subspacedp.demonstrations.census import census as make
+    from subspacedp.demo.census import census as make
 
     with progress() as tell:
         made = make(out, runs, epsilon=epsilon, decimals=decimals, progress=tell)
@@ -70,37 +68,6 @@ def census(
         print(json.dumps(made, ensure_ascii=False))
         return
     _print_census(made, out)
-
-
-@demo_app.command("campus")
-def campus(
-    out: Annotated[
-        Path, typer.Option(help="Folder for releases, figures and page; it must not exist yet.")
-    ] = Path("campus-release"),
-    runs: Annotated[int, typer.Option(help="How many releases the error is measured over.")] = 50,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON, for programs.")
-    ] = False,
-) -> None:
-    """Release who is where on a simulated campus with both margins of the paper held exact."""
-    from subspacedp.cli.demo_campus import run
-
-    run(out, runs, as_json=as_json)
-
-
-@demo_app.command("gallery")
-def gallery(
-    out: Annotated[
-        Path, typer.Option(help="Folder for picture, table and page; it must not exist yet.")
-    ] = Path("accuracy-gallery"),
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON, for programs.")
-    ] = False,
-) -> None:
-    """Compare the error of every mechanism with the best on a dozen queries; no data needed."""
-    from subspacedp.cli.demo_campus import run_gallery
-
-    run_gallery(out, as_json=as_json)
 
 
 def _print_census(made: dict[str, Any], out: Path) -> None:
@@ -128,7 +95,6 @@ def _print_census(made: dict[str, Any], out: Path) -> None:
         f"{slopes['projected']['runs']:,} runs (without bias: 50 % and about 1 %)",
         _slopes_table(slopes),
     )
-    part("Today's practice on small cells", _practice_table(made["practice"]))
     part("Checks", checks_table(verify_folder(out)))
     part("Files")
     for name, what in (
@@ -169,29 +135,8 @@ def _errors_table(by_size: list[dict[str, Any]]) -> RichTable:
 
 
 def _slopes_table(slopes: dict[str, Any]) -> RichTable:
-    table = _table("places", "method", "negative", "significant", texts=2)
-    rows = [
-        ("county totals", "projected", slopes["projected"]),
-        ("county totals", "post-processed", slopes["post-processed"]),
-        *(("Texas, race × age added up", name, one) for name, one in slopes["Texas"].items()),
-    ]
-    for places, method, one in rows:
+    table = _table("method", "negative", "significant", texts=1)
+    for method, one in slopes.items():
         negative, significant = (f"{100 * one[k]:.1f} %" for k in ("negative", "significant"))
-        table.add_row(places, method, negative, significant)
-    return table
-
-
-def _practice_table(practice: list[dict[str, Any]]) -> RichTable:
-    table = _table(
-        "table", "method", "bias of empty cells", "squared error", "sum of small cells", texts=2
-    )
-    for one in practice:
-        for method, found in one["methods"].items():
-            table.add_row(
-                one["name"].split(":")[0],
-                method,
-                f"{found['bias'][0]:+.2f}",
-                f"{found['overall_squared_error']:,.0f}",
-                f"{found['sum_of_small_cells_bias']:+,.0f} of {one['small_people']:,}",
-            )
+        table.add_row(method, negative, significant)
     return table

@@ -67,31 +67,29 @@ def _print(console: Console, release: PlannedRelease) -> None:
     def indented(thing: Any) -> None:
         console.print(Padding(thing, (0, 0, 0, 2)))
 
-    design, workload = release.mechanism.design, release.workload
-    what = f"{design.query.size:,} cells"
+    mechanism, workload = release.design.mechanism, release.workload
+    what = f"{mechanism.query.size:,} cells"
     if workload is not None:
         number = len(workload.margins)
-        what = f"{number:,} margin{'s' if number > 1 else ''}, {design.query.size:,} figures"
+        what = f"{number:,} margin{'s' if number > 1 else ''}, {mechanism.query.size:,} figures"
     console.print(
-        f"\n[bold]{escape(release.name)}[/]: {what}, {escape(str(design.budget))}, "
-        f"{design.mechanism} mechanism"
+        f"\n[bold]{escape(release.name)}[/]: {what}, {escape(str(mechanism.budget))}, "
+        f"{mechanism.name} mechanism"
     )
-    indented(escape(" ".join(release.mechanism.guarantee.sentences())))
+    indented(escape(" ".join(release.design.guarantee.sentences())))
     console.print()
     indented(_errors(release.lines[:MOST_LINES]))
     if len(release.lines) > MOST_LINES:
         indented(f"  … and {len(release.lines) - MOST_LINES:,} more; --json has all of them")
     if release.compared:
         console.print()
-        weighted = workload is not None and len(set(workload.weights or ())) > 1
-        kind = "weighted" if weighted else "total"
-        other = _table("mechanism", f"{kind} squared error")
+        other = _table("mechanism", "total squared error")
         for name, found in release.compared.items():
-            chosen = " [green](chosen)[/]" if name == design.mechanism else ""
+            chosen = " [green](chosen)[/]" if name == mechanism.name else ""
             text = f"{found:,.6g}" if isinstance(found, float) else f"[dim]{escape(found)}[/]"
             other.add_row(name + chosen, text)
         indented(other)
-    for words in (release.mechanism.why, release.near and f"The error is {release.near}."):
+    for words in (release.design.why, release.near and f"The error is {release.near}."):
         if words:
             console.print()
             indented(escape(words[0].upper() + words[1:]))

@@ -74,7 +74,7 @@ def _summary(made: Publication, *, verified: bool) -> dict[str, object]:
             name: {
                 "release_id": release.release_id,
                 "guarantee": release.guarantee.kind,
-                "budget": release.design.budget.as_dict(),
+                "budget": release.mechanism.budget.as_dict(),
             }
             for name, release in made.releases.items()
         },

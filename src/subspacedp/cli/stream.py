@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from subspacedp.distributed import Progress
-    from subspacedp.mechanisms import Mechanism
     from subspacedp.publication import Specification
+    from subspacedp.release import Design
 
 __all__ = ["stream_app"]
 
@@ -81,8 +81,8 @@ def release(
             "folder": str(target),
             "release_id": made.release_id,
             "guarantee": made.guarantee.kind,
-            "budget": made.design.budget.as_dict(),
-            "cells": made.design.query.size,
+            "budget": made.mechanism.budget.as_dict(),
+            "cells": made.mechanism.query.size,
             "sha256": made.sha256,
         }
         print(json.dumps(summary, ensure_ascii=False))
@@ -115,9 +115,9 @@ def discard(
     typer.echo("The unfinished release and its key are destroyed; what it had drawn is lost.")
 
 
-def _mechanism(asked: Specification, name: str | None) -> Mechanism:
-    from subspacedp.mechanisms import design
+def _mechanism(asked: Specification, name: str | None) -> Design:
     from subspacedp.publication import SpecificationError
+    from subspacedp.release import design
 
     table = asked.table(name)
     if asked.document.data.counts is None:

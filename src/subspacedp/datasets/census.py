@@ -1,13 +1,45 @@
-"""The 2010 Census population of every county: public data for demonstrations and tests."""
+"""Tables of the 2010 Census, for demonstrations and tests: public data with their provenance.
+
+Populations and housing units of every county; race by age in the counties of Texas and in the
+tracts of Dallas County, where many cells are small; and what the Census Bureau's own disclosure
+avoidance made of the counties of California.
+
+The files on race count everybody (`pop_…`) and those of voting age (`vap_…`) by race and ethnicity,
+with totals. The tables have one cell for every person: those under 18 are `pop` minus `vap`.
+"""
 
 from __future__ import annotations
 
-import numpy as np
+import csv
+from dataclasses import dataclass
+from importlib.resources import files
 
-from subspacedp.datasets.files import rows_of
+import numpy as np
+import numpy.typing as npt
+
 from subspacedp.tables import Axis, Domain, Table
 
-__all__ = ["census2010", "census2010_housing", "county_names"]
+__all__ = [
+    "OfficialDemonstration",
+    "census2010",
+    "census2010_housing",
+    "county_names",
+    "dallas2010",
+    "das_california2022",
+    "texas2010",
+]
+
+COUNTIES = "census2010_counties.csv"
+RACES = (
+    "hispanic",
+    "nh_white",
+    "nh_black",
+    "nh_aian",  # American Indian and Alaska Native
+    "nh_asian",
+    "nh_nhpi",  # Native Hawaiian and Pacific Islander
+    "nh_other",
+    "nh_two_or_more",
+)
 
 
 def census2010() -> Table:
@@ -24,7 +56,7 @@ def census2010() -> Table:
     >>> int(table.counts.sum())
     312471327
     """
-    rows = _rows()
+    rows = _rows_of(COUNTIES)
     return Table(np.array([int(row["POP10"]) for row in rows]), Domain([_county(rows)]))
 
 
@@ -38,7 +70,7 @@ def census2010_housing() -> Table:
     >>> census2010_housing().counts.sum(axis=0).tolist()
     [312471327, 133341676]
     """
-    rows = _rows()
+    rows = _rows_of(COUNTIES)
     counts = np.array([[int(row["POP10"]), int(row["HU10"])] for row in rows])
     return Table(counts, Domain([_county(rows), Axis("unit", ["person", "housing unit"])]))
 
@@ -51,11 +83,7 @@ def county_names() -> dict[str, str]:
     >>> county_names()["17031"]
     'Cook County'
     """
-    return {row["GEOID"]: row["NAME"] for row in _rows()}
-
-
-def _rows() -> list[dict[str, str]]:
-    return rows_of("census2010_counties.csv")
+    return {row["GEOID"]: row["NAME"] for row in _rows_of(COUNTIES)}
 
 
 def _county(rows: list[dict[str, str]]) -> Axis:
@@ -64,3 +92,98 @@ def _county(rows: list[dict[str, str]]) -> Axis:
         [row["GEOID"] for row in rows],
         levels={"state": [row["USPS"] for row in rows]},
     )
+
+
+def texas2010() -> Table:
+    """The 254 counties of Texas × 8 groups of race and ethnicity × 2 of age.
+
+    The axes are `county`, by GEOID, with the level `state`; `race`; and `age`: `0-17` and `18+`.
+
+    Examples
+    --------
+    >>> table = texas2010()
+    >>> table
+    Table(county: 254, race: 8, age: 2; 4,064 cells, counts hidden)
+    >>> int(table.counts.sum())
+    25145561
+    """
+    return _table("texas_2010_county_race_by_age18.csv", "county", "state", 2)
+
+
+def dallas2010() -> Table:
+    """The 529 census tracts of Dallas County × 8 groups of race and ethnicity × 2 of age.
+
+    The axes are `tract`, by GEOID, with the level `county`; `race`; and `age`: `0-17` and `18+`.
+
+    Examples
+    --------
+    >>> table = dallas2010()
+    >>> table
+    Table(tract: 529, race: 8, age: 2; 8,464 cells, counts hidden)
+    >>> int(table.counts.sum())
+    2368139
+    """
+    return _table("dallas_tx_2010_tract_race_by_age18.csv", "tract", "county", 5)
+
+
+def _table(file: str, place: str, above: str, digits: int) -> Table:
+    """Places by race by age; the first digits of a place's code name what it lies in."""
+    rows = _rows_of(file)
+    everybody, adults = (
+        np.array([[int(row[f"{part}_{race}"]) for race in RACES] for row in rows])
+        for part in ("pop", "vap")
+    )
+    codes = [row["geoid"] for row in rows]
+    places = Axis(place, codes, levels={above: [code[:digits] for code in codes]})
+    domain = Domain([places, Axis("race", RACES), Axis("age", ["0-17", "18+"])])
+    return Table(np.stack([everybody - adults, adults], axis=-1), domain)
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class OfficialDemonstration:
+    """A table of 2010, and the same table as an official demonstration released it."""
+
+    table: Table
+    released: npt.NDArray[np.int64]
+    names: tuple[str, ...]
+
+    @property
+    def errors(self) -> npt.NDArray[np.int64]:
+        """Released minus true."""
+        return np.asarray(self.released - self.table.counts)
+
+    def __repr__(self) -> str:
+        return f"OfficialDemonstration({len(self.names)} places)"
+
+
+def das_california2022() -> OfficialDemonstration:
+    """The 58 counties of California in the demonstration release of 16 March 2022.
+
+    The Census Bureau ran the disclosure avoidance of the 2020 Census (TopDown) on the counts of
+    2010 and published both. The axis is `county`, by GEOID, with the level `state`.
+
+    Examples
+    --------
+    >>> california = das_california2022()
+    >>> california
+    OfficialDemonstration(58 places)
+    >>> int(california.errors.sum()), int(abs(california.errors).max())
+    (0, 6)
+    """
+    rows = _rows_of("das_california_counties_2022-03-16.csv")
+    true, released = (
+        np.array([int(row[column]) for row in rows]) for column in ("pop_sf1", "pop_das")
+    )
+    released.setflags(write=False)
+    county = Axis("county", [row["geoid"] for row in rows], levels={"state": ["CA" for _ in rows]})
+    return OfficialDemonstration(
+        table=Table(true, Domain([county])),
+        released=released,
+        names=tuple(row["name"] for row in rows),
+    )
+
+
+def _rows_of(name: str) -> list[dict[str, str]]:
+    """The rows of a shipped CSV file."""
+    text = (files(__package__) / name).read_text("utf-8")
+    return list(csv.DictReader(text.splitlines()))

@@ -23,8 +23,8 @@ import numpy.typing as npt
 from subspacedp.disclosure.events import best_event, statistics_of
 from subspacedp.disclosure.moves import people, smallest_epsilon
 from subspacedp.errors import BudgetError, DataError, ReleaseError
-from subspacedp.mechanisms import Mechanism
 from subspacedp.privacy import PureDP
+from subspacedp.release import Design
 from subspacedp.tables import Table
 
 __all__ = ["Batched", "PrivacyLowerBound", "audit_privacy"]
@@ -88,7 +88,7 @@ class PrivacyLowerBound:
 
 
 def audit_privacy(
-    mechanism: Mechanism | Batched | Callable[[Any], npt.ArrayLike],
+    mechanism: Design | Batched | Callable[[Any], npt.ArrayLike],
     table: Any,
     neighbour: Any,
     *,
@@ -140,7 +140,7 @@ def audit_privacy(
     if not (isinstance(delta, int | float) and 0 <= delta < 1):
         raise BudgetError(f"`delta` must be at least 0 and below 1; got {delta!r}.")
     claimed, look = None, None
-    if isinstance(mechanism, Mechanism):
+    if isinstance(mechanism, Design):
         claimed, look = _claim(mechanism, table, neighbour, float(delta))
     outputs = [
         _outputs(mechanism, data, number, seed, stage)
@@ -172,7 +172,7 @@ def audit_privacy(
 
 
 def _outputs(mechanism: Any, data: Any, runs: int, seed: int | None, stage: int) -> FloatArray:
-    if isinstance(mechanism, Mechanism):
+    if isinstance(mechanism, Design):
         if seed is None:
             made = [mechanism.release(data).values for _ in range(runs)]
         else:
@@ -197,13 +197,13 @@ def _outputs(mechanism: Any, data: Any, runs: int, seed: int | None, stage: int)
 
 
 def _claim(
-    mechanism: Mechanism, table: Any, neighbour: Any, delta: float
+    design: Design, table: Any, neighbour: Any, delta: float
 ) -> tuple[float | None, Callable[[FloatArray], FloatArray] | None]:
     """What is promised for these two tables, and what part of the output it speaks of."""
-    design = mechanism.design
-    counts = [design.query.answers(data) for data in (table, neighbour)]
-    kind = design.guarantee.kind
-    same = all(np.array_equal(a, b) for a, b in zip(*map(design.held.sums, counts), strict=True))
+    mechanism = design.mechanism
+    counts = [mechanism.query.answers(data) for data in (table, neighbour)]
+    kind = mechanism.guarantee.kind
+    same = all(np.array_equal(a, b) for a, b in zip(*map(mechanism.held.sums, counts), strict=True))
     if not same and kind == "G":
         raise DataError(
             "The two tables must have the same held values: this release is private given them "
@@ -212,23 +212,23 @@ def _claim(
     moved = np.zeros(1, np.int64)
     if isinstance(table, Table) and isinstance(neighbour, Table):
         moved = neighbour.counts - table.counts
-    steps = max(1, people(moved.reshape(-1).tolist(), design.neighbours))
+    steps = max(1, people(moved.reshape(-1).tolist(), mechanism.neighbours))
     claimed: float | None = None
-    if isinstance(design.budget, PureDP):
-        claimed = steps * design.budget.epsilon
-    elif design.declared is not None:  # its law is unknown: only the (ε, δ) as declared
-        stated = getattr(design.budget, "epsilon", None)
-        if stated is not None and steps == 1 and delta >= getattr(design.budget, "delta", 1.0):
+    if isinstance(mechanism.budget, PureDP):
+        claimed = steps * mechanism.budget.epsilon
+    elif mechanism.declared is not None:  # its law is unknown: only the (ε, δ) as declared
+        stated = getattr(mechanism.budget, "epsilon", None)
+        if stated is not None and steps == 1 and delta >= getattr(mechanism.budget, "delta", 1.0):
             claimed = float(stated)
     elif delta > 0:
-        claimed = smallest_epsilon(steps * design.budget.gaussian_mu, delta)
+        claimed = smallest_epsilon(steps * mechanism.budget.gaussian_mu, delta)
     if kind != "S" or same:
         return claimed, None
-    shape, size, grid = design.query.shape, design.query.size, float(design.query.grid)
+    shape, size, grid = mechanism.query.shape, mechanism.query.size, float(mechanism.query.grid)
     projector = None
     if size <= DENSE_CELLS:  # one product instead of one projection a run
         projector = np.stack(
-            [design.space.project(unit.reshape(shape)).reshape(-1) for unit in np.eye(size)]
+            [mechanism.space.project(unit.reshape(shape)).reshape(-1) for unit in np.eye(size)]
         )
 
     def protected(y: FloatArray) -> FloatArray:
@@ -236,16 +236,16 @@ def _claim(
         units = y / grid
         if projector is not None:
             return np.asarray(np.round(units @ projector, 6))
-        inside = [design.space.project(run.reshape(shape)).reshape(-1) for run in units]
+        inside = [mechanism.space.project(run.reshape(shape)).reshape(-1) for run in units]
         return np.asarray(np.round(inside, 6))
 
     return claimed, protected
 
 
 def _answers(mechanism: Any, data: Any) -> FloatArray | None:
-    if isinstance(mechanism, Mechanism):
-        design = mechanism.design
-        return np.asarray(design.query.answers(data).reshape(-1) * float(design.query.grid))
+    if isinstance(mechanism, Design):
+        query = mechanism.problem.query
+        return np.asarray(query.answers(data).reshape(-1) * float(query.grid))
     counts = data.counts if isinstance(data, Table) else data
     try:
         return np.asarray(counts, np.float64).reshape(-1)

@@ -12,6 +12,7 @@ from subspacedp.disclosure.invariants import InvariantAudit, audit_invariants
 from subspacedp.disclosure.values import stack
 from subspacedp.errors import InvariantError
 from subspacedp.invariants import Held, HeldMargins, HeldMatrix, LinearInvariants, StructuralZeros
+from subspacedp.mechanisms import Projected
 from subspacedp.release import Release
 
 __all__ = ["audit_releases"]
@@ -39,10 +40,10 @@ def audit_releases(*releases: Release, **options: Any) -> InvariantAudit:
     """
     if not releases:
         raise InvariantError("Give at least one release.")
-    designs = [release.design for release in releases]
-    helds = [asked(design.held) for design in designs]
-    stack(helds, [design.domain for design in designs])
-    relations = {design.neighbours for design in designs}
+    designs = [release.mechanism for release in releases]
+    helds = [asked(mechanism.held) for mechanism in designs]
+    stack(helds, [mechanism.domain for mechanism in designs])
+    relations = {mechanism.neighbours for mechanism in designs}
     if len(relations) > 1:
         raise InvariantError(
             "Releases for different neighbour relations cannot be audited together; restate them "
@@ -55,12 +56,14 @@ def audit_releases(*releases: Release, **options: Any) -> InvariantAudit:
         releases[0].exact if single else [release.exact for release in releases],
         neighbours=designs[0].neighbours,
         budget=designs[0].budget if single else None,
-        on_counts=designs[0].mechanism == "projected",
-        capped=any(design.capped for design in designs),
+        on_counts=isinstance(designs[0], Projected),
+        capped=any(mechanism.capped for mechanism in designs),
         **options,
     )
-    kind = weakest([design.guarantee.kind for design in designs])
-    capped = any(design.capped for design in designs)  # then totals count records beyond the bound
+    kind = weakest([mechanism.guarantee.kind for mechanism in designs])
+    capped = any(
+        mechanism.capped for mechanism in designs
+    )  # then totals count records beyond the bound
     return replace(
         audit,
         kind=kind,

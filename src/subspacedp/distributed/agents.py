@@ -100,7 +100,7 @@ def _share(plan: AgentPlan, part: str, secret: Secret) -> tuple[Share, int]:
     if plan.masked:
         own, drawn = mask(plan, keys, part)
         return Share(Form.MASK, own, None), drawn
-    total = totals(plan.design, keys, plan.partition.cells(part))
+    total = totals(plan.mechanism, keys, plan.partition.cells(part))
     return total.share, total.drawn
 
 
@@ -114,7 +114,7 @@ def _part(
         plan_digest=plan.digest,
         trust=trust,
         noise_id=noise_id,
-        values=share.add(numbers, plan.design, plan.partition.cells(name)),
+        values=share.add(numbers, plan.mechanism, plan.partition.cells(name)),
     )
 
 
@@ -128,9 +128,9 @@ def checked_answers(plan: AgentPlan, part: str, data: npt.ArrayLike) -> Int64Arr
         raise DataError(
             f"The part `{part}` has {cells.size:,} cells; got an array of shape {array.shape}."
         )
-    query = plan.design.query
+    query = plan.mechanism.query
     answers = query.checked(array) if isinstance(query, LocalEntries) else _counts(array)
-    empty = plan.design.held.empty if isinstance(plan.design.held, HeldMatrix) else None
+    empty = plan.mechanism.held.empty if isinstance(plan.mechanism.held, HeldMatrix) else None
     if empty is not None:
         filled = int(np.count_nonzero(answers[empty.reshape(-1)[cells]]))
         if filled:
@@ -140,8 +140,7 @@ def checked_answers(plan: AgentPlan, part: str, data: npt.ArrayLike) -> Int64Arr
                 cells=filled,
             )
     if plan.masked:
-        # As if every part had such counts: what is asked of their sum no agent can see.
-        plan.mechanism.check_size(np.repeat(answers, len(plan.partition.names)))
+        plan.mechanism.check_size(_everywhere(plan, answers))
         contribution(plan, part, answers)
     else:
         plan.mechanism.check_size(answers)
@@ -149,12 +148,25 @@ def checked_answers(plan: AgentPlan, part: str, data: npt.ArrayLike) -> Int64Arr
     return answers
 
 
+def _everywhere(plan: AgentPlan, answers: Int64Array) -> Int64Array:
+    """A whole table as if all cells had such counts: what is asked of their sum no agent can see.
+
+    Its mean is no less than that of the part, the largest counts being repeated first; so if every
+    part's table is small enough, that of all parts is.
+    """
+    query = plan.mechanism.query
+    largest_first = answers[np.argsort(-np.abs(answers), kind="stable")]
+    return np.resize(largest_first, query.size).reshape(query.shape)
+
+
 def _check_sums(plan: AgentPlan, answers: Int64Array) -> None:
     """Refuse real values so large that held totals could not be read off their float64 sums."""
-    design = plan.design
-    largest = float(np.abs(answers).max(initial=0)) + 64 * design.law.scale * float(design.unit)
-    whole = design.decimals is None and design.held.exact
-    if whole and rounding_of_sums(design, largest) > 0.25:
+    mechanism = plan.mechanism
+    largest = float(np.abs(answers).max(initial=0)) + 64 * mechanism.law.scale * float(
+        mechanism.unit
+    )
+    whole = mechanism.decimals is None and mechanism.held.exact
+    if whole and rounding_of_sums(mechanism, largest) > 0.25:
         raise ReleaseError(
             "The counts are too large for agents to publish as real numbers: float64 could not "
             "carry the held totals; plan with decimals=0."

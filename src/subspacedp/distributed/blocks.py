@@ -19,9 +19,10 @@ import numpy.typing as npt
 from subspacedp.distributed.cell_noise import CellNoise
 from subspacedp.errors import DataError, ReleaseError
 from subspacedp.invariants import HeldMargins, HeldValues
-from subspacedp.mechanisms import Mechanism, Projected
+from subspacedp.mechanisms import Projected
+from subspacedp.mechanisms.base import Mechanism
 from subspacedp.parallel import compiled
-from subspacedp.release import Design
+from subspacedp.release.designs import Design
 from subspacedp.subspace import DigitPlan, MarginNullSpace
 from subspacedp.subspace.digits import LIMIT
 from subspacedp.tables import MAX_TOTAL, Cells, RowPlan
@@ -38,29 +39,29 @@ PIECE = 1 << 20  # cells for which memory is had when noise is only summed
 CACHE = 1 << 16  # cells that stay in a core's cache from one step to the next
 
 
-def read_design(mechanism: Mechanism) -> Design:
-    """The design of a mechanism that can be carried out box by box; an error for any other."""
-    design = mechanism.design
-    if not isinstance(mechanism, Projected) or not isinstance(design.query, Cells):
+def read_design(design: Design) -> Mechanism:
+    """The mechanism of a design that can be carried out box by box; an error for any other."""
+    mechanism = design.mechanism
+    if not isinstance(mechanism, Projected) or not isinstance(mechanism.query, Cells):
         raise ReleaseError(
             "A table is released in blocks by the projected mechanism on its cells alone; ask for "
             'design(domain, ..., mechanism="projected").'
         )
-    if not isinstance(design.held, HeldMargins):
+    if not isinstance(mechanism.held, HeldMargins):
         raise ReleaseError("A table is released in blocks with margins held, and nothing else.")
-    if design.capped:
+    if mechanism.capped:
         raise ReleaseError(
             "A design with capped=True takes two tables, and blocks are made of one; release it in "
             "memory."
         )
-    return design
+    return mechanism
 
 
-def margins_of(design: Design) -> HeldMargins:
+def margins_of(mechanism: Mechanism) -> HeldMargins:
     """The held margins of a design that `read_design` accepts."""
-    if not isinstance(design.held, HeldMargins):
+    if not isinstance(mechanism.held, HeldMargins):
         raise ReleaseError("This design holds more than margins.")
-    return design.held
+    return mechanism.held
 
 
 def plan_of(held: HeldMargins, box: Box | None = None) -> RowPlan | None:
@@ -89,14 +90,14 @@ def add_totals(
         plan.add_sums(values, totals)
 
 
-def noise_totals(design: Design, noise: CellNoise, box: Box, totals: Int64Array) -> None:
+def noise_totals(mechanism: Mechanism, noise: CellNoise, box: Box, totals: Int64Array) -> None:
     """Add C·noise of a box: drawn, summed and forgotten, piece by piece."""
-    held = margins_of(design)
+    held = margins_of(mechanism)
     if not held.margins:
         return
     buffer = _room(min(PIECE, box.size))
     for part in box.split(PIECE):
-        starts, length = part.runs(design.query.shape)
+        starts, length = part.runs(mechanism.query.shape)
         plan, own = RowPlan(held.margins, part), buffer[: part.size]
         if len(starts) > 1:  # a chunk that is no stretch of cells
             noise.add(starts, length, _zeros(part.size), own)
@@ -132,16 +133,16 @@ def _zeros(size: int) -> Int64Array:
 
 
 def measure(
-    design: Design, noise: CellNoise, box: Box, counts: Int64Array, totals: Int64Array
+    mechanism: Mechanism, noise: CellNoise, box: Box, counts: Int64Array, totals: Int64Array
 ) -> Iterator[BoxFacts]:
     """Add noise to the counts of a box that is one stretch of cells, and their totals to `totals`.
 
     Part by part, so that each is still in the processor's cache when it is looked at, summed and
     measured; what is found of a part is told before noise is put on it.
     """
-    held = margins_of(design)
-    starts, _ = box.runs(design.query.shape)
-    plan = RowPlan(held.margins or (design.domain.cells,), box)
+    held = margins_of(mechanism)
+    starts, _ = box.runs(mechanism.query.shape)
+    plan = RowPlan(held.margins or (mechanism.domain.cells,), box)
     for stretch in plan.ranges(CACHE):
         at, stop = cells_of(plan, stretch)
         own = counts[at:stop]
@@ -215,19 +216,19 @@ class Reconstruction:
     1. The same numbers as those of `Projected.reconstruct` for the whole table, bit for bit.
     """
 
-    def __init__(self, design: Design, residual: HeldValues) -> None:
-        self.design = design
+    def __init__(self, mechanism: Mechanism, residual: HeldValues) -> None:
+        self.mechanism = mechanism
         self._residual = residual
-        self._small = not compiled(design.query.size)
+        self._small = not compiled(mechanism.query.size)
 
     @property
     def dtype(self) -> npt.DTypeLike:
         """What the released values are."""
-        return np.int64 if self.design.decimals == 0 else np.float64
+        return np.int64 if self.mechanism.decimals == 0 else np.float64
 
     def apply(self, noisy: Int64Array, box: Box, coins: Any) -> npt.NDArray[Any]:
         """Released values of a box, flat, in the memory of its noisy counts."""
-        digits = self.design.digits
+        digits = self.mechanism.digits
         if digits is None:
             return self._real(noisy, box)
         steps = self._steps(noisy, box, coins)
@@ -237,7 +238,7 @@ class Reconstruction:
 
     def _real(self, noisy: Int64Array, box: Box) -> npt.NDArray[Any]:
         if self._small:
-            whole = noisy.reshape(self.design.query.shape)
+            whole = noisy.reshape(self.mechanism.query.shape)
             return self._space.subtract_lift(whole, self._residual).reshape(-1)
         if not self._held.margins:
             return noisy.astype(np.float64)
@@ -246,7 +247,7 @@ class Reconstruction:
     def _steps(self, noisy: Int64Array, box: Box, coins: Any) -> Int64Array:
         digits = self._digits
         if self._small:
-            whole = noisy.reshape(self.design.query.shape)
+            whole = noisy.reshape(self.mechanism.query.shape)
             return digits.round_in_place(whole, self._residual, coins).reshape(-1)
         if not self._held.margins:
             noisy *= digits.step
@@ -259,7 +260,7 @@ class Reconstruction:
 
     @property
     def _held(self) -> HeldMargins:
-        return margins_of(self.design)
+        return margins_of(self.mechanism)
 
     @cached_property
     def _space(self) -> MarginNullSpace:
@@ -267,14 +268,14 @@ class Reconstruction:
 
     @cached_property
     def _digits(self) -> DigitPlan:
-        return DigitPlan(self._space, self.design.decimals or 0)
+        return DigitPlan(self._space, self.mechanism.decimals or 0)
 
     @cached_property
     def _scaled(self) -> HeldValues:
         step = self._digits.step
         if step > 1 and any(np.any(np.abs(r) >= LIMIT // step) for r in self._residual):
             raise ReleaseError(
-                f"The totals are too large for {self.design.decimals} decimals; ask for fewer."
+                f"The totals are too large for {self.mechanism.decimals} decimals; ask for fewer."
             )
         return tuple(r * step for r in self._residual)
 
@@ -292,7 +293,7 @@ class Reconstruction:
         """Make the tables that all boxes share; before threads ask for them at once."""
         if self._small or not self._held.margins:
             return
-        if self.design.decimals is None or not self._digits.needed:
+        if self.mechanism.decimals is None or not self._digits.needed:
             _ = self._parts
         else:
             _ = self._rounding

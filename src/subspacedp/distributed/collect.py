@@ -14,8 +14,9 @@ from subspacedp.distributed.plan import AgentPlan
 from subspacedp.distributed.share import rounding_of_sums
 from subspacedp.errors import AlteredError, ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues
-from subspacedp.mechanisms.base import package_version
-from subspacedp.release import Design, Release
+from subspacedp.mechanisms.base import Mechanism
+from subspacedp.release import Release
+from subspacedp.release.designs import package_version
 from subspacedp.release.provenance import Distributed
 from subspacedp.release.verify import recover, whole_steps
 from subspacedp.tables import MAX_TOTAL
@@ -48,7 +49,7 @@ def collect(plan: AgentPlan, parts: Sequence[Part]) -> Release:
     4. The release verifies.
     """
     chosen = _by_name(plan, parts)
-    kind = np.dtype(np.int64 if plan.masked or plan.design.decimals == 0 else np.float64).kind
+    kind = np.dtype(np.int64 if plan.masked or plan.mechanism.decimals == 0 else np.float64).kind
     for name in plan.partition.names:
         values = chosen[name].values
         if values.shape != (plan.entries(name),) or values.dtype.kind != kind:
@@ -63,7 +64,7 @@ def collect(plan: AgentPlan, parts: Sequence[Part]) -> Release:
         values, exact = _put_together(plan, chosen)
     first = chosen[plan.partition.names[0]]
     release = Release(
-        design=plan.design,
+        mechanism=plan.mechanism,
         values=values,
         exact=exact,
         release_id=plan.plan_id,
@@ -119,37 +120,37 @@ def _put_together(
     plan: AgentPlan, chosen: Mapping[str, Part]
 ) -> tuple[npt.NDArray[Any], HeldValues]:
     """The values of all cells, and the held figures that they add up to."""
-    design = plan.design
-    flat = np.zeros(design.query.size, np.int64 if design.decimals == 0 else np.float64)
+    mechanism = plan.mechanism
+    flat = np.zeros(mechanism.query.size, np.int64 if mechanism.decimals == 0 else np.float64)
     for name, part in chosen.items():
         flat[plan.partition.cells(name)] = part.values
     if not np.all(np.isfinite(flat)):
         raise AlteredError(NOT_WHOLE)
-    return _held(design, flat.reshape(design.query.shape))
+    return _held(mechanism, flat.reshape(mechanism.query.shape))
 
 
-def _held(design: Design, values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], HeldValues]:
+def _held(mechanism: Mechanism, values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], HeldValues]:
     """Read off c = C·release, in integers wherever the values allow it."""
-    held, decimals = design.held, design.decimals
+    held, decimals = mechanism.held, mechanism.decimals
     if isinstance(held, HeldMatrix) and not held.exact:
         return values, (np.asarray(held.matrix @ values.reshape(-1)),)
     if decimals is None:
         if isinstance(held, HeldMargins):
-            found = recover(values, design.space.denominators)  # type: ignore[union-attr]
+            found = recover(values, mechanism.space.denominators)  # type: ignore[union-attr]
             if isinstance(found, int):
                 raise AlteredError(NOT_WHOLE)
-        return values, _whole_sums(design, values)
+        return values, _whole_sums(mechanism, values)
     step = 10**decimals
     steps = whole_steps(values, step)
     if steps is None:
         raise AlteredError(NOT_WHOLE)
-    sums = _integer_sums(design, steps)
+    sums = _integer_sums(mechanism, steps)
     if any(np.any(s % step != 0) for s in sums):
         raise AlteredError(NOT_WHOLE)
     return values, tuple(_int64(s // step) for s in sums)
 
 
-def _whole_sums(design: Design, values: npt.NDArray[np.float64]) -> HeldValues:
+def _whole_sums(mechanism: Mechanism, values: npt.NDArray[np.float64]) -> HeldValues:
     """The whole held figures of real values.
 
     A float64 less the nearest whole number is a float64: whole parts are summed as integers, so
@@ -158,9 +159,9 @@ def _whole_sums(design: Design, values: npt.NDArray[np.float64]) -> HeldValues:
     if float(np.abs(values).max(initial=0.0)) >= MAX_TOTAL:
         raise AlteredError(NOT_WHOLE)
     nearest = np.rint(values)
-    wholes = _integer_sums(design, nearest.astype(np.int64))
-    rests = _float_sums(design, values - nearest)
-    rounding = rounding_of_sums(design, float(np.abs(values).max(initial=0.0)))
+    wholes = _integer_sums(mechanism, nearest.astype(np.int64))
+    rests = _float_sums(mechanism, values - nearest)
+    rounding = rounding_of_sums(mechanism, float(np.abs(values).max(initial=0.0)))
     limit = min(1e-3 + rounding, 0.4)
     if any(np.any(np.abs(r - np.rint(r)) > limit) for r in rests):
         raise AlteredError(NOT_WHOLE)
@@ -168,9 +169,9 @@ def _whole_sums(design: Design, values: npt.NDArray[np.float64]) -> HeldValues:
     return tuple(_int64(w + np.rint(r).astype(np.int64)) for w, r in pairs)
 
 
-def _integer_sums(design: Design, whole: npt.NDArray[np.int64]) -> list[npt.NDArray[Any]]:
+def _integer_sums(mechanism: Mechanism, whole: npt.NDArray[np.int64]) -> list[npt.NDArray[Any]]:
     """C·whole as Python integers."""
-    held = design.held
+    held = mechanism.held
     if isinstance(held, HeldMargins):
         return [m.exact_sum(whole) for m in held.margins]
     matrix, flat = held.matrix.astype(np.int64), whole.reshape(-1)
@@ -178,8 +179,10 @@ def _integer_sums(design: Design, whole: npt.NDArray[np.int64]) -> list[npt.NDAr
     return [high.astype(object) * 2**31 + low.astype(object)]
 
 
-def _float_sums(design: Design, values: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
-    held = design.held
+def _float_sums(
+    mechanism: Mechanism, values: npt.NDArray[np.float64]
+) -> list[npt.NDArray[np.float64]]:
+    held = mechanism.held
     if isinstance(held, HeldMargins):
         return [m.sum(values) for m in held.margins]
     return [np.asarray(held.matrix @ values.reshape(-1))]

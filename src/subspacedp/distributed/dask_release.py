@@ -34,12 +34,12 @@ from subspacedp.distributed.streamed import StreamedRelease, load_stream
 from subspacedp.distributed.streaming import release_keys
 from subspacedp.errors import DataError, ReleaseError
 from subspacedp.invariants import HeldValues
-from subspacedp.mechanisms import Mechanism
-from subspacedp.mechanisms.base import package_version
+from subspacedp.mechanisms.base import Mechanism
 from subspacedp.parallel import compiled
 from subspacedp.privacy import Guarantee
-from subspacedp.release import Design, Release, new_folder, write_digests
+from subspacedp.release import Release, new_folder, write_digests
 from subspacedp.release.certificate import certificate_text
+from subspacedp.release.designs import Design, package_version
 from subspacedp.release.files import CERTIFICATE
 from subspacedp.release.stored_values import READ
 from subspacedp.tables.boxes import Box, blocks
@@ -55,7 +55,7 @@ class DaskRelease:
     keys nor the confidential table can be reached from it.
     """
 
-    design: Design
+    mechanism: Mechanism
     values: Any
     exact: HeldValues
     release_id: str
@@ -65,12 +65,12 @@ class DaskRelease:
     @property
     def guarantee(self) -> Guarantee:
         """What the release promises."""
-        return self.design.guarantee
+        return self.mechanism.guarantee
 
     def to_release(self) -> Release:
         """The release with its values in this process's memory."""
         return Release(
-            design=self.design,
+            mechanism=self.mechanism,
             values=np.ascontiguousarray(self.values.compute()),
             exact=self.exact,
             release_id=self.release_id,
@@ -83,8 +83,8 @@ class DaskRelease:
 
         Values come to this process block by block.
         """
-        shape = self.design.query.shape
-        kind = np.dtype("<i8" if self.design.decimals == 0 else "<f8")
+        shape = self.mechanism.query.shape
+        kind = np.dtype("<i8" if self.mechanism.decimals == 0 else "<f8")
         digest = hashlib.sha256(f"{kind.str} {shape}".encode())
         with new_folder(folder) as scratch:
             store = NpyFile(scratch / NPY, shape, kind)
@@ -96,7 +96,7 @@ class DaskRelease:
                 store.write(number, box, part)
             made = StreamedRelease(
                 folder=Path(folder),
-                design=self.design,
+                mechanism=self.mechanism,
                 exact=self.exact,
                 release_id=self.release_id,
                 seeded=self.seeded,
@@ -111,24 +111,24 @@ class DaskRelease:
 
     def __repr__(self) -> str:
         stamp = ", NOT FOR PUBLICATION (seeded)" if self.seeded else ""
-        return f"DaskRelease({self.design!r}, guarantee {self.guarantee.kind}{stamp})"
+        return f"DaskRelease({self.mechanism!r}, guarantee {self.guarantee.kind}{stamp})"
 
 
-def release_dask(mechanism: Mechanism, array: Any, *, seed: int | None = None) -> DaskRelease:
+def release_dask(design: Design, array: Any, *, seed: int | None = None) -> DaskRelease:
     """Release a table of counts that is a Dask array.
 
     Parameters
     ----------
-    mechanism
+    design
         A projected mechanism on the cells of a domain, with margins held.
     array
         The confidential counts as a Dask array of the domain's shape, in any chunks.
     seed
-        Only for examples and tests, as in `Mechanism.release`.
+        Only for examples and tests, as in `Design.release`.
 
     Guarantees
     ----------
-    1. Values and held totals are those of `mechanism.release` with the same keys, bit for bit,
+    1. Values and held totals are those of `design.release` with the same keys, bit for bit,
        for any chunks and any scheduler.
     2. Everything is computed before it returns. Each chunk of the result is of one reading, the one
        that was tagged. Where a cluster loses results and computes them again, from the array as it
@@ -142,13 +142,13 @@ def release_dask(mechanism: Mechanism, array: Any, *, seed: int | None = None) -
     It runs where Dask runs: on the cluster of the current `distributed.Client`, else on the local
     scheduler. The keys go along; see `WorkerKeys` for who must be trusted with them.
     """
-    design = read_design(mechanism)
-    table = _checked(array, design)
+    mechanism = read_design(design)
+    table = _checked(array, mechanism)
     dask, da = _module("dask"), _module("dask.array")
-    keys = release_keys(design, seed)
-    worker = WorkerKeys(keys, design.law)
+    keys = release_keys(mechanism, seed)
+    worker = WorkerKeys(keys, mechanism.law)
     boxes = _boxes(table.chunks)
-    shared = dask.delayed(design, pure=False, traverse=False)
+    shared = dask.delayed(mechanism, pure=False, traverse=False)
     task = Tasks(dask.delayed)
     residual = task.sum([task.call(noise_of, shared, worker, box) for box in boxes])
     reconstruct = task.call(reconstruction_of, shared, residual)
@@ -167,9 +167,9 @@ def release_dask(mechanism: Mechanism, array: Any, *, seed: int | None = None) -
     totals, seen = facts.compute()
     seen.check(mechanism)
     return DaskRelease(
-        design=design,
-        values=_assembled(da, values, boxes, table.chunks, design),
-        exact=split_totals(margins_of(design), totals),
+        mechanism=mechanism,
+        values=_assembled(da, values, boxes, table.chunks, mechanism),
+        exact=split_totals(margins_of(mechanism), totals),
         release_id=keys.release_id,
         seeded=seed is not None,
         version=package_version(),
@@ -183,16 +183,16 @@ def _module(name: str) -> Any:
         raise ReleaseError("`dask` is not installed; it comes with subspacedp[large].") from None
 
 
-def _checked(array: Any, design: Design) -> Any:
+def _checked(array: Any, mechanism: Mechanism) -> Any:
     if not isinstance(array, _module("dask.array").Array):
         raise DataError(f"The counts must be a Dask array; got a {type(array).__name__}.")
-    if array.shape != design.query.shape:
+    if array.shape != mechanism.query.shape:
         raise DataError(
-            f"The counts must have the domain's shape {design.query.shape}; got {array.shape}."
+            f"The counts must have the domain's shape {mechanism.query.shape}; got {array.shape}."
         )
     check_kind(array.dtype, "The Dask array")
     # Small tables are made by NumPy, all at once, as in memory.
-    return array if compiled(design.query.size) else array.rechunk(-1)
+    return array if compiled(mechanism.query.size) else array.rechunk(-1)
 
 
 def _boxes(chunks: Sequence[Sequence[int]]) -> list[Box]:
@@ -204,10 +204,14 @@ def _boxes(chunks: Sequence[Sequence[int]]) -> list[Box]:
 
 
 def _assembled(
-    da: Any, values: list[Any], boxes: list[Box], chunks: Sequence[Sequence[int]], design: Design
+    da: Any,
+    values: list[Any],
+    boxes: list[Box],
+    chunks: Sequence[Sequence[int]],
+    mechanism: Mechanism,
 ) -> Any:
     """The chunks as one array again."""
-    kind = np.int64 if design.decimals == 0 else np.float64
+    kind = np.int64 if mechanism.decimals == 0 else np.float64
     nested = np.empty([len(sizes) for sizes in chunks], object)
     for place, value, box in zip(np.ndindex(*nested.shape), values, boxes, strict=True):
         nested[place] = da.from_delayed(value, box.shape, kind)

@@ -21,8 +21,8 @@ from subspacedp.distributed.blocks import (
 )
 from subspacedp.distributed.cell_noise import CellNoise
 from subspacedp.errors import DataError
+from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import Keystream, ReleaseKeys
-from subspacedp.release import Design
 from subspacedp.tables.boxes import Box
 
 __all__ = [
@@ -90,11 +90,11 @@ class Tasks:
         return parts[0]
 
 
-def noise_of(design: Design, keys: WorkerKeys, box: Box) -> tuple[Int64Array, BoxFacts]:
+def noise_of(mechanism: Mechanism, keys: WorkerKeys, box: Box) -> tuple[Int64Array, BoxFacts]:
     """C·noise of one chunk; no data are read."""
-    totals = empty_totals(margins_of(design))
+    totals = empty_totals(margins_of(mechanism))
     if box.size:
-        noise_totals(design, CellNoise(design.law, keys), box, totals)
+        noise_totals(mechanism, CellNoise(mechanism.law, keys), box, totals)
     return totals, BoxFacts()
 
 
@@ -107,9 +107,9 @@ def added(*parts: tuple[Int64Array, BoxFacts]) -> tuple[Int64Array, BoxFacts]:
     return totals, facts
 
 
-def reconstruction_of(design: Design, noise: tuple[Int64Array, BoxFacts]) -> Reconstruction:
+def reconstruction_of(mechanism: Mechanism, noise: tuple[Int64Array, BoxFacts]) -> Reconstruction:
     """What all chunks share, from the totals of the noise."""
-    made = Reconstruction(design, split_totals(margins_of(design), noise[0]))
+    made = Reconstruction(mechanism, split_totals(margins_of(mechanism), noise[0]))
     made.prepare()
     return made
 
@@ -118,14 +118,14 @@ def values_of(
     reconstruction: Reconstruction, keys: WorkerKeys, box: Box, chunk: npt.NDArray[Any]
 ) -> tuple[npt.NDArray[Any], tuple[Int64Array, BoxFacts], bytes]:
     """Values of one chunk, with the held totals of its counts and a tag of them."""
-    design = reconstruction.design
-    held, noise = margins_of(design), CellNoise(design.law, keys)
+    mechanism = reconstruction.mechanism
+    held, noise = margins_of(mechanism), CellNoise(mechanism.law, keys)
     counts = np.empty(box.size, np.int64)
     whole_counts(chunk if np.ma.isMaskedArray(chunk) else np.asarray(chunk), counts)
     totals, facts = empty_totals(held), BoxFacts()
     if not box.size:
         return np.empty(box.shape, reconstruction.dtype), (totals, facts), b""
-    starts, length = box.runs(design.query.shape)
+    starts, length = box.runs(mechanism.query.shape)
     tag = keys.tag(counts)
     add_totals(held, box, counts, totals)
     for at in range(0, box.size, PIECE):

@@ -112,7 +112,7 @@ def _dealing(plan: AgentPlan, keys: ReleaseKeys) -> Callable[[str], Share]:
     """The share of a part by its name."""
     if plan.masked:
         return lambda name: Share(Form.MASK, mask(plan, keys, name)[0], None)
-    everything = totals(plan.design, keys, np.arange(plan.design.query.size)).share
+    everything = totals(plan.mechanism, keys, np.arange(plan.mechanism.query.size)).share
     return lambda name: everything.take(plan.partition.cells(name))
 
 

@@ -28,11 +28,11 @@ Int64Array = npt.NDArray[np.int64]
 
 def contribution(plan: AgentPlan, part: str, answers: Int64Array) -> Int64Array:
     """(M x, C x) of one part's confidential answers alone, exactly; refused if sums could wrap."""
-    query = plan.design.query
+    query = plan.mechanism.query
     table = np.zeros(query.size, np.int64)
     table[plan.partition.cells(part)] = answers
     table = table.reshape(query.shape)
-    numbers = _joined(plan.mechanism.integers(table), plan.design.held.sums(table))
+    numbers = _joined(plan.mechanism.integers(table), plan.mechanism.held.sums(table))
     if int(np.abs(numbers).max(initial=0)) * len(plan.partition.names) >= MAX_TOTAL:
         raise ReleaseError(
             f"The counts of part `{part}` are too large for sums of 64 bits over "

@@ -27,10 +27,9 @@ from subspacedp.distributed.progress import Reporter
 from subspacedp.distributed.resume import BlockTags, Workspace
 from subspacedp.distributed.stores import Source, Store, writing
 from subspacedp.errors import DataError, ReleaseError
-from subspacedp.mechanisms import Mechanism
+from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import ReleaseKeys
 from subspacedp.parallel import thread_count
-from subspacedp.release import Design
 from subspacedp.tables.boxes import Box
 
 __all__ = ["SecondPass", "first_pass", "source_changed"]
@@ -49,11 +48,11 @@ def source_changed(target: Path) -> DataError:
 
 
 def first_pass(
-    design: Design, keys: ReleaseKeys, boxes: list[Box], report: Reporter
+    mechanism: Mechanism, keys: ReleaseKeys, boxes: list[Box], report: Reporter
 ) -> tuple[Int64Array, ...]:
     """C·noise, in exact integers modulo 2**64."""
-    held = margins_of(design)
-    noise = CellNoise(design.law, keys)
+    held = margins_of(mechanism)
+    noise = CellNoise(mechanism.law, keys)
     totals = empty_totals(held)
     lock, local = threading.Lock(), threading.local()
     partial: list[Int64Array] = []
@@ -63,7 +62,7 @@ def first_pass(
             local.totals = empty_totals(held)
             with lock:
                 partial.append(local.totals)
-        noise_totals(design, noise, box, local.totals)
+        noise_totals(mechanism, noise, box, local.totals)
         with lock:
             report.add(box.size)
 
@@ -77,19 +76,19 @@ class SecondPass:
     """Counts in, values out; totals of the counts and the digest of the values on the way."""
 
     def __init__(
-        self, mechanism: Mechanism, design: Design, table: Source, space: Workspace, target: Store,
+        self, mechanism: Mechanism, table: Source, space: Workspace, target: Store,
         residual: tuple[Int64Array, ...], report: Reporter,
     ) -> None:  # fmt: skip
-        self.mechanism, self.design, self.table = mechanism, design, table
+        self.mechanism, self.table = mechanism, table
         self.space, self.target, self.report = space, target, report
-        self.held = margins_of(design)
-        self.shape = design.query.shape
-        self.noise = CellNoise(design.law, space.keys)
+        self.held = margins_of(mechanism)
+        self.shape = mechanism.query.shape
+        self.noise = CellNoise(mechanism.law, space.keys)
         self.coins = space.keys.stream("dither")
         self.tags = BlockTags(space.keys)
-        self.reconstruction = Reconstruction(design, residual)
+        self.reconstruction = Reconstruction(mechanism, residual)
         self.reconstruction.prepare()
-        kind = "<i8" if design.decimals == 0 else "<f8"
+        kind = "<i8" if mechanism.decimals == 0 else "<f8"
         self.digest = hashlib.sha256(f"{kind} {self.shape}".encode())
         self.totals, self.facts = empty_totals(self.held), BoxFacts()
         self._turn, self._failed = 0, False
@@ -141,7 +140,7 @@ class SecondPass:
     def _release(self, number: int, box: Box, counts: Int64Array) -> npt.NDArray[Any]:
         """Measure, reconstruct and write a block, in the memory of its counts."""
         read = self.tags.make("read", number, counts)
-        for found in measure(self.design, self.noise, box, counts, self._local.totals):
+        for found in measure(self.mechanism, self.noise, box, counts, self._local.totals):
             self._look(found)
         values = self.reconstruction.apply(counts, box, self.coins)
         writing(lambda: self.target.write(number, box, values), self.space.folder)

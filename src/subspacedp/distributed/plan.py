@@ -19,9 +19,10 @@ import numpy as np
 from subspacedp.distributed.files import write_new
 from subspacedp.distributed.partition import Partition
 from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
-from subspacedp.mechanisms import MECHANISMS, Mechanism
-from subspacedp.release import Design
-from subspacedp.release.rebuild import rebuild_design
+from subspacedp.mechanisms import Extended, KNorm
+from subspacedp.mechanisms.base import Mechanism
+from subspacedp.mechanisms.registry import mechanism_from
+from subspacedp.release.designs import Design
 from subspacedp.stated import check_plain, read_json
 from subspacedp.tables import Cells, LocalEntries
 
@@ -29,7 +30,6 @@ __all__ = ["AgentPlan", "make_plan"]
 
 FORMAT = "subspacedp plan 1"
 # Mechanisms whose release is the answers plus noise that does not depend on them.
-ADDITIVE = ("projected", "extended", "correlated", "optimal", "knorm")
 MOST_NUMBERS = 1 << 27  # that all parts of a masked plan have together
 
 
@@ -55,7 +55,7 @@ class AgentPlan:
     """
 
     plan_id: str
-    design: Design
+    mechanism: Mechanism
     partition: Partition
     value: str | None = None
 
@@ -64,7 +64,7 @@ class AgentPlan:
         return {
             "format": FORMAT,
             "id": self.plan_id,
-            "design": self.design.as_dict(),
+            "design": self.mechanism.as_dict(),
             "parts": self.partition.as_dict(),
             "value": self.value,
         }
@@ -74,20 +74,15 @@ class AgentPlan:
         """SHA-256 of the content as JSON with sorted keys and no spaces."""
         return _digest(self.content())
 
-    @cached_property
-    def mechanism(self) -> Mechanism:
-        """The mechanism that carries the design out."""
-        return MECHANISMS[self.design.mechanism](self.design)
-
     @property
     def masked(self) -> bool:
         """Whether parts are masked sums, not values of cells: where counts are not measured."""
-        return self.design.mechanism != "projected"
+        return not self.mechanism.measures_counts
 
     @cached_property
     def held_shapes(self) -> tuple[tuple[int, ...], ...]:
         """The shapes of the held figures."""
-        return tuple(tuple(shape) for shape in self.design.held.value_shapes)
+        return tuple(tuple(shape) for shape in self.mechanism.held.value_shapes)
 
     @cached_property
     def numbers(self) -> int:
@@ -133,14 +128,16 @@ class AgentPlan:
         if not isinstance(data["id"], str) or not re.fullmatch("[0-9a-f]{32}", data["id"]):
             raise ReleaseError(f"The plan {name} has no id of 128 bits.")
         try:
-            design = rebuild_design(data["design"])
+            mechanism = mechanism_from(data["design"])
         except SubspaceDPError as error:
             reason = str(error).replace("The certificate is not usable: ", "")
             raise ReleaseError(f"The plan {name} is not usable: {reason}") from None
-        _check_design(design)
-        partition = Partition.from_dict(design.domain, data["parts"])
-        _check_value(design, data["value"])
-        made = cls(plan_id=data["id"], design=design, partition=partition, value=data["value"])
+        _check_design(mechanism)
+        partition = Partition.from_dict(mechanism.domain, data["parts"])
+        _check_value(mechanism, data["value"])
+        made = cls(
+            plan_id=data["id"], mechanism=mechanism, partition=partition, value=data["value"]
+        )
         _check_masks(made)
         if made.digest != data["sha256"]:
             raise ReleaseError(
@@ -150,15 +147,17 @@ class AgentPlan:
         return made
 
     def __repr__(self) -> str:
-        return f"AgentPlan({self.plan_id[:8]}…, {len(self.partition.names)} parts, {self.design!r})"
+        return (
+            f"AgentPlan({self.plan_id[:8]}…, {len(self.partition.names)} parts, {self.mechanism!r})"
+        )
 
 
-def make_plan(mechanism: Mechanism, partition: Partition, *, value: str | None = None) -> AgentPlan:
+def make_plan(design: Design, partition: Partition, *, value: str | None = None) -> AgentPlan:
     """A new plan, with a random id.
 
     Parameters
     ----------
-    mechanism
+    design
         From `design(...)`; on the cells of a table, or on individuals' entries.
     partition
         Which agent is responsible for which cells.
@@ -176,79 +175,83 @@ def make_plan(mechanism: Mechanism, partition: Partition, *, value: str | None =
     >>> make_plan(mechanism, Partition.by(domain, "state")).partition
     Partition(DE: 2, IL: 1)
     """
-    design = _without_rounded_products(mechanism.design)
-    _check_design(design)
-    if not design.domain.matches(partition.domain):
+    mechanism = _without_rounded_products(design.mechanism)
+    _check_design(mechanism)
+    if not mechanism.domain.matches(partition.domain):
         raise ReleaseError("The parts are of another domain than the mechanism's.")
-    drawn = AgentPlan(plan_id=os.urandom(16).hex(), design=design, partition=partition, value=value)
+    drawn = AgentPlan(
+        plan_id=os.urandom(16).hex(), mechanism=mechanism, partition=partition, value=value
+    )
     # Read back, so that whoever makes a plan works with what others will read.
     data = json.loads(json.dumps({**drawn.content(), "sha256": drawn.digest}))
     return AgentPlan.from_dict(data)
 
 
-def _check_design(design: Design) -> None:
-    if design.declared is not None or design.mechanism not in ADDITIVE:
+def _check_design(mechanism: Mechanism) -> None:
+    if not mechanism.linear:
         raise ReleaseError(
-            f"The {design.mechanism} mechanism cannot be distributed: its release is not the "
+            f"The {mechanism.name} mechanism cannot be distributed: its release is not the "
             "counts plus noise that follows from keys alone."
         )
-    if not isinstance(design.query, Cells | LocalEntries):
+    if not isinstance(mechanism.query, Cells | LocalEntries):
         raise ReleaseError(
             "Agents need a query whose every answer is one agent's own: the cells of a table, or "
             "individuals' entries."
         )
-    if design.capped:
+    if mechanism.capped:
         raise ReleaseError(
             "Agents cannot bound a person's records together, as records may lie in several parts; "
             "bound them in every part by itself, and state the sum as `records`."
         )
 
 
-def _without_rounded_products(design: Design) -> Design:
+def _without_rounded_products(mechanism: Mechanism) -> Mechanism:
     """The design with its basis on a grid so coarse that no place of the products is rounded off.
 
     What agents measure must be linear: the rounded products of parts do not add up to that of the
     whole. Sensitivity and noise are those of the integers that are then measured.
     """
-    basis = design.basis
-    if basis is None or not basis.drop or design.strategy is not None:
-        return design
+    if not isinstance(mechanism, Extended) or isinstance(mechanism, KNorm):
+        return mechanism
+    basis = mechanism.basis
+    if basis is None or not basis.drop:
+        return mechanism
     weights = np.rint(basis.weights / 2.0**basis.drop).astype(np.int64)
     return replace(
-        design, basis=replace(basis, weights=weights, bits=basis.bits - basis.drop, drop=0)
+        mechanism, basis=replace(basis, weights=weights, bits=basis.bits - basis.drop, drop=0)
     )
 
 
 def _check_masks(plan: AgentPlan) -> None:
     """Refuse masked sums that are not linear, not whole, or too many."""
-    design = plan.design
+    mechanism = plan.mechanism
     if not plan.masked:
         return
-    if design.basis is not None and design.basis.drop:
+    if isinstance(mechanism, Extended) and mechanism.basis is not None and mechanism.basis.drop:
         raise ReleaseError(
-            f"The {design.mechanism} mechanism of this plan rounds its products, and rounded "
+            f"The {mechanism.name} mechanism of this plan rounds its products, and rounded "
             "products of parts do not add up; make a new plan, which does without."
         )
-    if not design.held.exact:
+    if not mechanism.held.exact:
         raise ReleaseError(
-            f"Agents with the {design.mechanism} mechanism add up held figures as whole numbers, "
+            f"Agents with the {mechanism.name} mechanism add up held figures as whole numbers, "
             "and these invariants have other coefficients; use the projected one."
         )
     number = plan.numbers * len(plan.partition.names)
     if number > MOST_NUMBERS:
         raise ReleaseError(
-            f"With the {design.mechanism} mechanism every part has all {plan.numbers:,} numbers "
+            f"With the {mechanism.name} mechanism every part has all {plan.numbers:,} numbers "
             f"that are measured or held, {number:,} for all parts, more than {MOST_NUMBERS:,}; "
             "use the projected one."
         )
 
 
-def _check_value(design: Design, value: Any) -> None:
+def _check_value(mechanism: Mechanism, value: Any) -> None:
     if value is None:
         return
     if not isinstance(value, str) or not value:
         raise ReleaseError("The plan's column of counts must have a name.")
-    if any(level.name == value for axis in design.domain.axes for level in axis.chain):
+    if any(level.name == value for axis in mechanism.domain.axes for level in axis.chain):
         raise ReleaseError(
             f"`{value}` is an axis or level of the plan, so it cannot be its column of counts."
         )

@@ -38,7 +38,7 @@ def answers_of_rows(
     fill
         Whether a cell without a row has nobody in it; otherwise it is an error.
     """
-    domain, cells = plan.design.domain, plan.partition.cells(part)
+    domain, cells = plan.mechanism.domain, plan.partition.cells(part)
     for axis in domain.axes:
         if axis.name not in columns:
             raise DataError(f"The data have no column `{axis.name}`.", column=axis.name)
@@ -57,7 +57,7 @@ def answers_of_rows(
         )
     seen = np.bincount(at, minlength=cells.size).astype(np.int64)
     if chosen is None:
-        if isinstance(plan.design.query, LocalEntries):
+        if isinstance(plan.mechanism.query, LocalEntries):
             raise DataError("The data have no column of entries; name it.")
         return seen
     repeated = int(np.count_nonzero(seen > 1))
@@ -67,7 +67,7 @@ def answers_of_rows(
             cells=repeated,
         )
     absent = int(np.count_nonzero(seen == 0))
-    if absent and not (fill and not isinstance(plan.design.query, LocalEntries)):
+    if absent and not (fill and not isinstance(plan.mechanism.query, LocalEntries)):
         raise DataError(
             f"The data have no row for {_cells(absent)} of part `{part}`; add them, or say that a "
             "missing row means none.",
@@ -80,7 +80,7 @@ def answers_of_rows(
 
 def counted_column(plan: AgentPlan, columns: Iterable[str], value: str | None) -> str | None:
     """The column of counts or entries; None where every row is one record."""
-    known = {level.name for axis in plan.design.domain.axes for level in axis.chain}
+    known = {level.name for axis in plan.mechanism.domain.axes for level in axis.chain}
     others = [name for name in columns if name not in known]
     if plan.value is not None:
         if value not in (None, plan.value):

@@ -46,7 +46,7 @@ class Secret:
 
     def keys(self, plan: AgentPlan) -> ReleaseKeys:
         """The keys of the plan's noise."""
-        return ReleaseKeys(self.derive(plan, b"noise"), plan.plan_id, plan.design.context)
+        return ReleaseKeys(self.derive(plan, b"noise"), plan.plan_id, plan.mechanism.context)
 
     def noise_id(self, plan: AgentPlan) -> str:
         """Public: tells whether two parts have noise of one secret, and nothing else of it."""

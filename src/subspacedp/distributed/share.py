@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.release import Design
+from subspacedp.mechanisms.base import Mechanism
 from subspacedp.subspace import MarginNullSpace, Mixed
 
 __all__ = [
@@ -55,7 +55,7 @@ class Share:
     whole: Int64Array
     fraction: npt.NDArray[Any] | None
 
-    def add(self, answers: Int64Array, design: Design, cells: Int64Array) -> npt.NDArray[Any]:
+    def add(self, answers: Int64Array, mechanism: Mechanism, cells: Int64Array) -> npt.NDArray[Any]:
         """The published values of cells with these confidential answers.
 
         Guarantees
@@ -66,14 +66,14 @@ class Share:
         if self.form is Form.MASK:
             return answers + self.whole
         if self.form is Form.STEPS:
-            step = 1 if design.digits is None else design.digits.step
+            step = 1 if mechanism.digits is None else mechanism.digits.step
             steps = answers * step + self.whole
             return steps if step == 1 else steps / step
         fraction = self.fraction
         if fraction is None:
             raise ReleaseError("A share of this form needs fractions.")
         if self.form is Form.MIXED:
-            denominators = denominators_at(design, cells)
+            denominators = denominators_at(mechanism, cells)
             return Mixed(answers + self.whole, fraction, denominators).to_float()
         return np.asarray((answers + self.whole).astype(np.float64) - fraction)
 
@@ -89,12 +89,12 @@ class Share:
         raise TypeError("a share is secret and is not pickled")
 
 
-def denominators_at(design: Design, cells: Int64Array) -> npt.NDArray[Any]:
+def denominators_at(mechanism: Mechanism, cells: Int64Array) -> npt.NDArray[Any]:
     """The public denominators of some cells when margins are held."""
-    if not isinstance(design.space, MarginNullSpace):
+    if not isinstance(mechanism.space, MarginNullSpace):
         raise ReleaseError("Only held margins have a denominator for every cell.")
-    classes, members = design.space.denominator_classes
-    index = np.unravel_index(cells, design.space.shape)
+    classes, members = mechanism.space.denominator_classes
+    index = np.unravel_index(cells, mechanism.space.shape)
     places = [
         member[i] if n > 1 else np.zeros(cells.size, np.int64)
         for i, member, n in zip(index, members, classes.shape, strict=True)
@@ -102,14 +102,14 @@ def denominators_at(design: Design, cells: Int64Array) -> npt.NDArray[Any]:
     return np.asarray(classes[tuple(places)])
 
 
-def _largest_row(design: Design) -> float:
+def _largest_row(mechanism: Mechanism) -> float:
     """The largest sum of sizes of coefficients of an invariant; at least 1."""
-    if isinstance(design.space, MarginNullSpace):
-        return max([1.0, *(float(m.sizes.max()) for m in design.space.held.margins)])
-    rows = abs(design.space.held.matrix).sum(axis=1)
+    if isinstance(mechanism.space, MarginNullSpace):
+        return max([1.0, *(float(m.sizes.max()) for m in mechanism.space.held.margins)])
+    rows = abs(mechanism.space.held.matrix).sum(axis=1)
     return max(1.0, float(np.max(rows, initial=0.0)))
 
 
-def rounding_of_sums(design: Design, largest: float) -> float:
+def rounding_of_sums(mechanism: Mechanism, largest: float) -> float:
     """What float64 may take from a held total when every value is at most so large."""
-    return _largest_row(design) * largest * 2.0**-52
+    return _largest_row(mechanism) * largest * 2.0**-52

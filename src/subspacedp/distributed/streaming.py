@@ -16,32 +16,19 @@ from typing import Any
 import numpy as np
 
 from subspacedp.distributed.blocks import margins_of, read_design, split_totals
-from subspacedp.distributed.commit import (
-    discard,
-    finish,
-    is_complete,
-    unfinished_folder,
-)
+from subspacedp.distributed.commit import discard, finish, is_complete, unfinished_folder
 from subspacedp.distributed.passes import SecondPass, first_pass, source_changed
 from subspacedp.distributed.progress import SECOND_PASS, Reporter, Tell
 from subspacedp.distributed.resume import Workspace
-from subspacedp.distributed.stores import (
-    NpySource,
-    Source,
-    Store,
-    open_source,
-    open_store,
-    writing,
-)
+from subspacedp.distributed.stores import NpySource, Source, Store, open_source, open_store, writing
 from subspacedp.distributed.streamed import StreamedRelease, load_stream
 from subspacedp.distributed.zarr_store import ZarrSource
 from subspacedp.errors import DataError, ReleaseError
-from subspacedp.mechanisms import Mechanism
-from subspacedp.mechanisms.base import package_version
+from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import ReleaseKeys
 from subspacedp.parallel import compiled
-from subspacedp.release import Design
 from subspacedp.release.certificate import certificate_text
+from subspacedp.release.designs import Design, package_version
 from subspacedp.release.durable import sync_folder
 from subspacedp.release.folders import check_room
 from subspacedp.tables.boxes import Box, blocks
@@ -52,7 +39,7 @@ SMALLEST, LARGEST = 1 << 18, 1 << 24  # cells of a block, unless asked otherwise
 
 
 def stream_release(
-    mechanism: Mechanism,
+    design: Design,
     source: Any,
     folder: str | PathLike[str],
     *,
@@ -67,7 +54,7 @@ def stream_release(
 
     Parameters
     ----------
-    mechanism
+    design
         A projected mechanism on the cells of a domain, with margins held.
     source
         The confidential counts: a path to a `.npy` file, to Parquet (one row a cell in row-major
@@ -90,7 +77,7 @@ def stream_release(
 
     Guarantees
     ----------
-    1. Values, held totals and release are those of `mechanism.release` with the same keys, bit for
+    1. Values, held totals and release are those of `design.release` with the same keys, bit for
        bit, for any blocks and any number of threads.
     2. Memory: a few blocks and the held margins. Noise is never stored.
     3. The folder appears complete or not at all. Killed at any moment and resumed, the result is
@@ -98,34 +85,34 @@ def stream_release(
     4. The key is in one file that its owner alone can read, inside the unfinished release, and is
        destroyed before the release is in place.
     """
-    design = read_design(mechanism)
+    mechanism = read_design(design)
     target = Path(folder)
     again = unfinished_folder(target).is_dir() and resume
     if again and is_complete(target):
-        return _finish(design, target)
+        return _finish(mechanism, target)
     _check_block_cells(block_cells)
-    keys = release_keys(design, seed)
+    keys = release_keys(mechanism, seed)
     with ExitStack() as open_files:
         table = open_source(source, column)
         if table is not source and isinstance(table, NpySource):
             open_files.callback(table.close)
-        _check_shape(design, table)
+        _check_shape(mechanism, table)
         if again:
-            space = Workspace.resume(target, design.context)
+            space = Workspace.resume(target, mechanism.context)
         else:
-            check_room({target: 9 * design.query.size})
+            check_room({target: 9 * mechanism.query.size})
             plan = {
-                "context": design.context.hex(),
+                "context": mechanism.context.hex(),
                 "store": store,
-                "block_cells": _block_cells(design, block_cells),
+                "block_cells": _block_cells(mechanism, block_cells),
                 "source": _fingerprint(table, target),
                 "seeded": seed is not None,
             }
-            _open(store, target, design, [Box((), ())])  # refuses a kind that does not exist
+            _open(store, target, mechanism, [Box((), ())])  # refuses a kind that does not exist
             space = Workspace.begin(target, keys, plan)
         open_files.callback(space.close)
         try:
-            return _run(mechanism, design, table, space, store, progress, again=again)
+            return _run(mechanism, table, space, store, progress, again=again)
         except DataError as error:
             # These data cannot be released: nothing to go on with. What changed is another matter.
             space.close()
@@ -134,9 +121,9 @@ def stream_release(
             raise
 
 
-def _finish(design: Design, target: Path) -> StreamedRelease:
+def _finish(mechanism: Mechanism, target: Path) -> StreamedRelease:
     made = load_stream(unfinished_folder(target))
-    if made.design.context != design.context:
+    if made.mechanism.context != mechanism.context:
         raise ReleaseError(
             f"The unfinished release to `{target}` was begun with another design; discard it, or "
             "ask with the design it was begun with."
@@ -145,17 +132,17 @@ def _finish(design: Design, target: Path) -> StreamedRelease:
     return load_stream(target)
 
 
-def release_keys(design: Design, seed: int | None) -> ReleaseKeys:
+def release_keys(mechanism: Mechanism, seed: int | None) -> ReleaseKeys:
     """Keys of a new release: fresh, or from a seed for examples and tests."""
     if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
         raise ReleaseError(f"`seed` must be a whole number; got a {type(seed).__name__}.")
-    context = design.context
+    context = mechanism.context
     return ReleaseKeys.fresh(context) if seed is None else ReleaseKeys.from_seed(seed, context)
 
 
-def _check_shape(design: Design, table: Source) -> None:
+def _check_shape(mechanism: Mechanism, table: Source) -> None:
     """The domain's shape; or a list of its cells, where these can be read as one stretch."""
-    shape, flat = design.query.shape, (design.query.size,)
+    shape, flat = mechanism.query.shape, (mechanism.query.size,)
     if table.shape != shape and (table.shape != flat or isinstance(table, ZarrSource)):
         raise DataError(f"The counts must have the domain's shape {shape}; got {table.shape}.")
 
@@ -172,21 +159,20 @@ def _check_block_cells(cells: int | None) -> None:
         raise ReleaseError("`block_cells` must be a positive whole number.")
 
 
-def _block_cells(design: Design, asked: int | None) -> int:
-    size = design.query.size
+def _block_cells(mechanism: Mechanism, asked: int | None) -> int:
+    size = mechanism.query.size
     if not compiled(size):
         return size  # small tables are made by NumPy, all at once
     return asked or min(LARGEST, max(SMALLEST, size // 32))
 
 
-def _open(kind: str, folder: Path, design: Design, boxes: list[Box]) -> Store:
-    dtype = np.int64 if design.decimals == 0 else np.float64
-    return open_store(kind, folder, design.query.shape, dtype, boxes)
+def _open(kind: str, folder: Path, mechanism: Mechanism, boxes: list[Box]) -> Store:
+    dtype = np.int64 if mechanism.decimals == 0 else np.float64
+    return open_store(kind, folder, mechanism.query.shape, dtype, boxes)
 
 
 def _run(
     mechanism: Mechanism,
-    design: Design,
     table: Source,
     space: Workspace,
     kind: str,
@@ -201,25 +187,25 @@ def _run(
         )
     if space.plan["source"] != _fingerprint(table, space.target):
         raise source_changed(space.target)
-    boxes = blocks(design.query.shape, int(space.plan["block_cells"]))
-    with closing(_open(kind, space.folder, design, boxes)) as target:
+    boxes = blocks(mechanism.query.shape, int(space.plan["block_cells"]))
+    with closing(_open(kind, space.folder, mechanism, boxes)) as target:
         if again and space.done:
             target.check()
         elif not (again and _made(target)):
             writing(target.create, space.folder)
             sync_folder(space.folder)
-        report = Reporter(progress, design.query.size)
+        report = Reporter(progress, mechanism.query.size)
         report.begin("first pass", after=SECOND_PASS)
-        residual = first_pass(design, space.keys, boxes, report)
+        residual = first_pass(mechanism, space.keys, boxes, report)
         report.begin("second pass")
-        work = SecondPass(mechanism, design, table, space, target, residual, report)
+        work = SecondPass(mechanism, table, space, target, residual, report)
         work.run(boxes)
     if space.plan["source"] != _fingerprint(table, space.target):
         raise source_changed(space.target)
     made = StreamedRelease(
         folder=space.target,
-        design=design,
-        exact=split_totals(margins_of(design), work.totals),
+        mechanism=mechanism,
+        exact=split_totals(margins_of(mechanism), work.totals),
         release_id=space.keys.release_id,
         seeded=bool(space.plan["seeded"]),
         version=package_version(),

@@ -19,10 +19,9 @@ from subspacedp.distributed.regions import (
 from subspacedp.distributed.share import Form, Share
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix
-from subspacedp.mechanisms import MECHANISMS
+from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import ReleaseKeys
 from subspacedp.parallel import compiled
-from subspacedp.release import Design
 from subspacedp.subspace import DigitPlan, GeneralDigits, MarginNullSpace
 from subspacedp.subspace.mixed import centred_divmod
 from subspacedp.tables import RowPlan
@@ -41,7 +40,7 @@ class Totals:
     drawn: int
 
 
-def totals(design: Design, keys: ReleaseKeys, cells: Int64Array) -> Totals:
+def totals(mechanism: Mechanism, keys: ReleaseKeys, cells: Int64Array) -> Totals:
     """The total noise of cells given by their numbers, in increasing order.
 
     Guarantees
@@ -51,38 +50,39 @@ def totals(design: Design, keys: ReleaseKeys, cells: Int64Array) -> Totals:
        handed out: `subspacedp.distributed.masked`.
     2. Noise is computed for connected cells alone, but for the cases that the note names.
     """
-    if isinstance(design.held, HeldMatrix):
-        if design.decimals is not None:
-            return _of_everything(design, keys, cells)  # a lattice basis joins what C does not
-        return _of_matrix(design, design.held, keys, cells)
-    return _of_margins(design, design.held, keys, cells)
+    if isinstance(mechanism.held, HeldMatrix):
+        if mechanism.decimals is not None:
+            return _of_everything(mechanism, keys, cells)  # a lattice basis joins what C does not
+        return _of_matrix(mechanism, mechanism.held, keys, cells)
+    return _of_margins(mechanism, mechanism.held, keys, cells)
 
 
-def _of_everything(design: Design, keys: ReleaseKeys, cells: Int64Array) -> Totals:
+def _of_everything(mechanism: Mechanism, keys: ReleaseKeys, cells: Int64Array) -> Totals:
     """The digits of the mechanism itself on a table of zeros: its release is the total noise."""
-    mechanism = MECHANISMS[design.mechanism](design)
-    nothing = np.zeros(design.query.shape, np.int64)
-    exact = design.held.sums(nothing)
+    nothing = np.zeros(mechanism.query.shape, np.int64)
+    exact = mechanism.held.sums(nothing)
     noisy = mechanism.add_noise(nothing, keys)
     drawn = nothing.size
-    if not isinstance(design.digits, DigitPlan | GeneralDigits):
+    if not isinstance(mechanism.digits, DigitPlan | GeneralDigits):
         raise ReleaseError("A real-valued release is computed region by region.")
-    residual = design.held.residual(noisy, exact)
-    steps = design.digits.round_in_place(noisy, residual, keys.stream("dither"))
+    residual = mechanism.held.residual(noisy, exact)
+    steps = mechanism.digits.round_in_place(noisy, residual, keys.stream("dither"))
     return Totals(Share(Form.STEPS, steps.reshape(-1)[cells], None), drawn)
 
 
-def _of_matrix(design: Design, held: HeldMatrix, keys: ReleaseKeys, cells: Int64Array) -> Totals:
+def _of_matrix(
+    mechanism: Mechanism, held: HeldMatrix, keys: ReleaseKeys, cells: Int64Array
+) -> Totals:
     """Real values for any C: noise less the lifted residual of the connected rows."""
     near = connected_cells(held, cells)
     needed = np.flatnonzero(near)
     noise = np.zeros(held.query.size, np.int64)
-    noise[needed] = noise_at(design.law, keys, needed)
+    noise[needed] = noise_at(mechanism.law, keys, needed)
     if held.empty is not None:
         noise[held.empty.reshape(-1)] = 0
     residual = held.sums(noise.reshape(held.query.shape))
     error = 0.0 if held.exact else math.inf  # what is not an integer is met as well as it can be
-    lifted = design.space.lift(residual, error=error).reshape(-1)[cells]
+    lifted = mechanism.space.lift(residual, error=error).reshape(-1)[cells]
     if held.empty is not None:
         lifted[held.empty.reshape(-1)[cells]] = 0.0
     return Totals(_near(noise[cells], lifted), needed.size)
@@ -98,11 +98,13 @@ def _near(noise: Int64Array, lifted: npt.NDArray[np.float64]) -> Share:
     return Share(Form.NEAR, noise - nearest.astype(np.int64), lifted - nearest)
 
 
-def _of_margins(design: Design, held: HeldMargins, keys: ReleaseKeys, cells: Int64Array) -> Totals:
-    digits = design.digits if isinstance(design.digits, DigitPlan) else None
+def _of_margins(
+    mechanism: Mechanism, held: HeldMargins, keys: ReleaseKeys, cells: Int64Array
+) -> Totals:
+    digits = mechanism.digits if isinstance(mechanism.digits, DigitPlan) else None
     form = (
         Form.STEPS if digits is not None
-        else Form.NEAR if compiled(design.query.size) and held.margins
+        else Form.NEAR if compiled(mechanism.query.size) and held.margins
         else Form.MIXED
     )  # fmt: skip
     wide = form is Form.MIXED and MarginNullSpace(held).denominator_classes[0].dtype == object
@@ -114,12 +116,12 @@ def _of_margins(design: Design, held: HeldMargins, keys: ReleaseKeys, cells: Int
     for region in regions_of(held, cells, separating(held, digits)):
         mine = np.isin(cells, region.cells, assume_unique=True)
         own = np.searchsorted(region.cells, cells[mine])
-        noise = noise_at(design.law, keys, region.cells)
+        noise = noise_at(mechanism.law, keys, region.cells)
         drawn += noise.size
         if form is Form.STEPS and digits is not None:
             steps = _steps(region, digits, noise, keys)
             if steps is None:
-                return _of_everything(design, keys, cells)
+                return _of_everything(mechanism, keys, cells)
             whole[mine] = steps[own]
             continue
         found = (_mixed if form is Form.MIXED else _floats)(region, noise)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.release import check_level
+from subspacedp.mechanisms.estimates import check_level
 
 __all__ = ["BiasTrend", "bias_trend"]
 

@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.table_laws import Law, no_shift
+from subspacedp.mechanisms import KNorm, Projected
+from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise.bodies import CrossPolytope, Exchanges
 from subspacedp.noise.knorm import KNormLaw
 from subspacedp.release import Release
-from subspacedp.release.body import BodyStrategy
-from subspacedp.release.design import Design
 from subspacedp.subspace.groups import HeldGroups
 
 __all__ = ["NormLaw", "as_projected", "norm_law"]
@@ -43,30 +43,29 @@ class NormLaw(Law):
 
 def as_projected(release: Release) -> Release | None:
     """The release as one of the projected mechanism, where answers get independent noise."""
-    design = release.design
-    strategy = design.strategy
-    if not isinstance(strategy, BodyStrategy) or design.basis is not None:
+    mechanism = release.mechanism
+    if not isinstance(mechanism, KNorm) or mechanism.basis is not None:
         return None
-    if not isinstance(strategy.fitted.body, CrossPolytope):
+    if not isinstance(mechanism.body.body, CrossPolytope):
         return None
-    return replace(release, design=replace(design, mechanism="projected", strategy=None))
+    return replace(release, mechanism=Projected(mechanism.problem))
 
 
 def norm_law(release: Release, values: npt.NDArray[np.float64]) -> NormLaw:
     """The law of a release with k-norm noise; `values` are in units of the query's grid."""
-    design = release.design
-    law, basis = design.law, design.basis
-    if not isinstance(law, KNormLaw):
+    mechanism = release.mechanism
+    if not isinstance(mechanism, KNorm):
         raise ReleaseError("This likelihood is for k-norm noise.")
+    law, basis = mechanism.law, mechanism.basis
     if basis is not None:
-        found = basis.coordinates(values - design.space.lift(release.exact))
+        found = basis.coordinates(values - mechanism.space.lift(release.exact))
     else:
-        found = _measured(design, values)
+        found = _measured(mechanism, values)
     whole = np.rint(found).astype(np.int64)
     near = bool(np.abs(found - whole).max(initial=0.0) < NEAR_WHOLE)
 
     def noise(units: Int64Array) -> Int64Array:
-        truth = _measured(design, units) if basis is None else basis.integers(units)
+        truth = _measured(mechanism, units) if basis is None else basis.integers(units)
         return np.asarray(whole - truth)
 
     words = "the probability of all measured numbers at once, by the norm of their noise"
@@ -75,9 +74,9 @@ def norm_law(release: Release, values: npt.NDArray[np.float64]) -> NormLaw:
     return NormLaw(law, noise, near and law.closed, words)
 
 
-def _measured(design: Design, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _measured(mechanism: Mechanism, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Counts, or their differences in groups, group after group."""
-    groups = HeldGroups.of(design.held)
-    exchanged = isinstance(getattr(design.law, "body", None), Exchanges)
+    groups = HeldGroups.of(mechanism.held)
+    exchanged = isinstance(getattr(mechanism.law, "body", None), Exchanges)
     counts = values if exchanged else groups.differences(values)
     return np.asarray(counts.reshape(-1)[groups.order])

@@ -27,17 +27,20 @@ from subspacedp.inference.combined_noise import (
 from subspacedp.inference.combined_totals import CombinedTotals, by_class
 from subspacedp.inference.joint_releases import checked_releases, joint_invariants
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues
-from subspacedp.mechanisms.impose import impose_bound
-from subspacedp.release import Release
-from subspacedp.release.estimates import Estimate
-from subspacedp.release.figures import Figures, cells_apart, groups_apart, rows_apart
-from subspacedp.release.questions import (
+from subspacedp.mechanisms.estimates import Estimate
+from subspacedp.mechanisms.figures import (
+    Figures,
+    cells_apart,
     checked_weights,
+    groups_apart,
     kept_shape,
     level_names,
     margin_names,
-    where,
+    rows_apart,
 )
+from subspacedp.mechanisms.impose import impose_bound
+from subspacedp.release import Release
+from subspacedp.release.questions import where
 from subspacedp.release.ratios import Ratio, ratio_of
 from subspacedp.subspace import GroupProfiles, MarginNullSpace, space_of
 from subspacedp.tables import Domain, Margin, Query
@@ -82,7 +85,7 @@ def combine(*releases: Release | Iterable[Release]) -> Combined:
     chosen = checked_releases(releases if one is None or isinstance(one, Release) else one)
     held, exact = joint_invariants(chosen)
     space = space_of(held)
-    noises = tuple(release.design.noise for release in chosen)
+    noises = tuple(release.mechanism.noise for release in chosen)
     variances = [_average_variance(release) for release in chosen]
     precision = [1 / v for v in variances]
     weights = tuple(p / math.fsum(precision) for p in precision)
@@ -92,7 +95,9 @@ def combine(*releases: Release | Iterable[Release]) -> Combined:
     else:
         noise = DenseCombinedNoise.best(noises, space)
         weights = tuple(float(np.trace(m)) / max(space.dimension, 1) for m in noise.maps)
-    out = _mixed(noise, held, [release.values for release in chosen], exact, chosen[0].design.query)
+    out = _mixed(
+        noise, held, [release.values for release in chosen], exact, chosen[0].mechanism.query
+    )
     out.setflags(write=False)
     return Combined(
         releases=chosen, held=held, exact=exact, values=out, noise=noise, weights=weights
@@ -149,12 +154,12 @@ class Combined:
     @property
     def query(self) -> Query:
         """What all releases answer."""
-        return self.releases[0].design.query
+        return self.releases[0].mechanism.query
 
     @property
     def domain(self) -> Domain:
         """The axes of the answers; a query without any has none."""
-        return self.releases[0].design.domain
+        return self.releases[0].mechanism.domain
 
     def stderr(self) -> FloatArray:
         """The standard error of every answer; 0 where the invariants fix it."""
@@ -245,7 +250,7 @@ class Combined:
 
 def _average_variance(release: Release) -> float:
     """The variance of a release's noise, averaged over the directions of its null space."""
-    noise = release.design.noise
+    noise = release.mechanism.noise
     if math.isnan(noise.each):
         raise ReleaseError(
             "The noise of one of the releases was declared without a variance, so nobody can say "

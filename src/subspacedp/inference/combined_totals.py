@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.inference.combined_noise import CombinedNoise, DenseCombinedNoise, rounded_digits
+from subspacedp.mechanisms.figures import Figures
 from subspacedp.noise import NoiseModel, SumLaw
-from subspacedp.release.figures import Figures
 from subspacedp.subspace import DigitPlan, GroupProfiles, MarginNullSpace, corner_counts
 
 __all__ = ["CombinedTotals", "by_class"]

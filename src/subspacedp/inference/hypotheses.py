@@ -26,8 +26,10 @@ from subspacedp.inference.results import (
     public_side,
     scaled_tail,
 )
+from subspacedp.mechanisms.estimates import Estimate
+from subspacedp.mechanisms.figures import checked_weights
 from subspacedp.noise import SumLaw
-from subspacedp.release import Estimate, Release, checked_weights
+from subspacedp.release import Release
 
 __all__ = ["test_equal", "test_value"]
 

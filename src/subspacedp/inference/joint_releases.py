@@ -29,14 +29,14 @@ def checked_releases(releases: Iterable[Any]) -> tuple[Release, ...]:
     for release in chosen:
         if not isinstance(release, Release):
             raise ReleaseError(f"`combine` takes releases; got a {type(release).__name__}.")
-    first = chosen[0].design.query
+    first = chosen[0].mechanism.query
     if len(chosen) > 1 and isinstance(first, Margins):
         raise ReleaseError(
             "Releases of several margins at once are not combined here; combine their totals one "
             "by one, by their standard errors."
         )
     for number, release in enumerate(chosen[1:], 2):
-        if not _same(first, release.design.query):
+        if not _same(first, release.mechanism.query):
             raise ReleaseError(
                 f"Releases can be combined when they answer the same questions; release {number} "
                 "differs from the first in its questions, axes, labels or levels.",
@@ -53,7 +53,7 @@ def checked_releases(releases: Iterable[Any]) -> tuple[Release, ...]:
     if repeated is not None:
         raise ReleaseError(
             f"The release {repeated} is given twice; a release combined with itself, or with one "
-            "from the same seed and design, has the same noise and no more information.",
+            "from the same seed and mechanism, has the same noise and no more information.",
             release_id=repeated,
         )
     return chosen
@@ -67,18 +67,18 @@ def _same(one: Query, other: Query) -> bool:
 
 def _cap(release: Release) -> tuple[int, int | None] | None:
     """How many records of a person the table may count, where others were left out."""
-    design = release.design
-    if not design.capped:
+    mechanism = release.mechanism
+    if not mechanism.capped:
         return None
-    return design.neighbours.records, design.neighbours.per_cell
+    return mechanism.neighbours.records, mechanism.neighbours.per_cell
 
 
 def joint_invariants(releases: tuple[Release, ...]) -> tuple[HeldMargins | HeldMatrix, HeldValues]:
     """All that is held by any release, with its values; an error if they contradict each other."""
-    first = releases[0].design
+    first = releases[0].mechanism
     if len(releases) == 1:
         return first.held, releases[0].exact
-    families = [h for release in releases if isinstance(h := release.design.held, HeldMargins)]
+    families = [h for release in releases if isinstance(h := release.mechanism.held, HeldMargins)]
     if len(families) < len(releases):
         return _stacked(releases)
     # By name: a loaded release has a domain of its own.
@@ -97,11 +97,11 @@ def _stacked(releases: tuple[Release, ...]) -> tuple[HeldMatrix, HeldValues]:
     """The rows of all releases' invariants as one matrix; cells known to be empty come last."""
     from scipy.sparse import csr_array, vstack
 
-    query = releases[0].design.query
+    query = releases[0].mechanism.query
     blocks: list[tuple[HeldMatrix, Any, npt.NDArray[Any]]] = []
     empty = np.zeros(query.shape, bool)
     for release in releases:
-        held = release.design.held
+        held = release.mechanism.held
         if isinstance(held, HeldMargins):
             held = hold_matrix(Held(tuple(m.names for m in held.margins)), query)
         values = np.concatenate([np.zeros(0, np.int64), *(v.reshape(-1) for v in release.exact)])

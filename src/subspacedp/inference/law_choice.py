@@ -12,10 +12,10 @@ from subspacedp.inference.body_law import as_projected, norm_law
 from subspacedp.inference.group_laws import DigitGroups, Groups
 from subspacedp.inference.table_laws import Coordinates, Law, Normal, Shifted
 from subspacedp.invariants import HeldMargins
+from subspacedp.mechanisms import Extended, KNorm, Marginals, Projected
+from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import DiscreteLaplace, KnownLaw, NoiseModel, RoundedGaussian
 from subspacedp.release import Release
-from subspacedp.release.body import BodyStrategy
-from subspacedp.release.design import Design
 from subspacedp.release.verify import recover, whole_steps
 from subspacedp.subspace import BasisStrategy, DigitPlan, MarginNullSpace
 from subspacedp.tables import Margin
@@ -30,59 +30,59 @@ NEAR_WHOLE = 0.1  # of a unit: how far recovered coordinates may be from whole n
 
 def law_of(release: Release, approximate: bool) -> Law:
     """The law of a release, or an error that says why it has none."""
-    design = release.design
-    if design.declared is not None:
+    mechanism = release.mechanism
+    if mechanism.declared is not None:
         raise ReleaseError(
             "The invariants of this release were imposed on another mechanism, whose noise law is "
             "not known, so it has no likelihood."
         )
-    if design.capped:
+    if mechanism.capped:
         raise ReleaseError(
             "The held values of this release count all records and its other figures a bounded "
             "number a person, so no table of counts has a likelihood."
         )
-    if isinstance(design.strategy, BodyStrategy):
+    if isinstance(mechanism, KNorm):
         plain = as_projected(release)
         return norm_law(release, in_units(release)) if plain is None else law_of(plain, approximate)
-    if design.strategy is not None:
+    if isinstance(mechanism, Marginals):
         raise ReleaseError(
-            f"The likelihood of a release by the {design.mechanism} mechanism, which measures "
+            f"The likelihood of a release by the {mechanism.name} mechanism, which measures "
             "something else than the answers, is not known here."
         )
-    if design.basis is not None:
-        return _coordinates(release, design.basis)
-    apart = _apart(design)
-    if design.mechanism == "projected" and apart is not None:
+    if isinstance(mechanism, Extended) and mechanism.basis is not None:
+        return _coordinates(release, mechanism.basis)
+    apart = _apart(mechanism)
+    if isinstance(mechanism, Projected) and apart is not None:
         return _groups(release, *apart)
-    if rounded(design) and not approximate:
+    if rounded(mechanism) and not approximate:
         raise ReleaseError(
             "The digits of this release were made to add up by random rounding, whose law has no "
             "closed form where several margins are held; ask for approximate=True, or publish real "
             "values."
         )
-    if isinstance(design.law, RoundedGaussian):
+    if isinstance(mechanism.law, RoundedGaussian):
         return _normal(release)
-    if rounded(design):
+    if rounded(mechanism):
         raise ReleaseError(
             "With digits that add up and invariants that overlap, not even an approximate "
             "likelihood is known for Laplace noise; publish real values."
         )
     return Shifted(
-        design,
+        mechanism,
         in_units(release),
         "the exact probability of release and `shift` together: the product over all answers of "
-        f"the {_name(design.law)} law at release − truth + shift",
+        f"the {_name(mechanism.law)} law at release − truth + shift",
     )
 
 
-def rounded(design: Design) -> bool:
+def rounded(mechanism: Mechanism) -> bool:
     """Whether digits were rounded at random, so that they add up."""
-    return design.digits is not None and design.digits.needed
+    return mechanism.digits is not None and mechanism.digits.needed
 
 
-def _apart(design: Design) -> tuple[Margin | None] | None:
+def _apart(mechanism: Mechanism) -> tuple[Margin | None] | None:
     """The one margin that is held, or None inside where nothing is; None for anything else."""
-    held = design.held
+    held = mechanism.held
     if not isinstance(held, HeldMargins):
         return None if held.rows else (None,)
     if len(held.essential) > 1:
@@ -91,18 +91,18 @@ def _apart(design: Design) -> tuple[Margin | None] | None:
 
 
 def _groups(release: Release, margin: Margin | None) -> Law:
-    design = release.design
+    mechanism = release.mechanism
     values = in_units(release)
     words = (
-        f"the exact probability of the published numbers: the {_name(design.law)} law of every "
+        f"the exact probability of the published numbers: the {_name(mechanism.law)} law of every "
         "answer" + ("" if margin is None else ", summed over one common shift a held group")
     )
     whole: Int64Array | None
-    if margin is not None and isinstance(design.digits, DigitPlan) and design.digits.needed:
-        whole = whole_steps(release.values, design.digits.step)
+    if margin is not None and isinstance(mechanism.digits, DigitPlan) and mechanism.digits.needed:
+        whole = whole_steps(release.values, mechanism.digits.step)
         if whole is not None:
             words += " and over the random rounding of the digits"
-            return DigitGroups(design.law, whole, margin, words, step=design.digits.step)
+            return DigitGroups(mechanism.law, whole, margin, words, step=mechanism.digits.step)
     elif margin is None and release.values.dtype.kind == "f":
         whole = np.rint(values).astype(np.int64)
     else:
@@ -112,18 +112,18 @@ def _groups(release: Release, margin: Margin | None) -> Law:
             "The values are too large for float64 to carry their fractions, so their likelihood "
             "cannot be computed."
         )
-    return Groups(design.law, whole, margin, words)
+    return Groups(mechanism.law, whole, margin, words)
 
 
 def _whole_part(release: Release, values: FloatArray) -> Int64Array | None:
     """The whole parts of the exact fractions; all cells of a group have the same fraction."""
     if release.values.dtype.kind == "i":
         return np.asarray(release.values, np.int64)
-    decimals = release.design.decimals
+    decimals = release.mechanism.decimals
     if decimals is not None:
         steps = whole_steps(values, 10**decimals)
         return None if steps is None else steps // 10**decimals
-    space = release.design.space
+    space = release.mechanism.space
     found = recover(values, space.denominators) if isinstance(space, MarginNullSpace) else None
     if isinstance(found, int):
         raise ReleaseError(f"{found} values are not what this design can release.")
@@ -131,8 +131,8 @@ def _whole_part(release: Release, values: FloatArray) -> Int64Array | None:
 
 
 def _coordinates(release: Release, strategy: BasisStrategy) -> Law:
-    design = release.design
-    inside = in_units(release) - design.space.lift(release.exact)
+    mechanism = release.mechanism
+    inside = in_units(release) - mechanism.space.lift(release.exact)
     found = strategy.coordinates(inside)
     measured = np.rint(found)
     exact = bool(np.abs(found - measured).max(initial=0.0) < NEAR_WHOLE)
@@ -143,37 +143,37 @@ def _coordinates(release: Release, strategy: BasisStrategy) -> Law:
         "steps of their grid"
     )
     return Coordinates(
-        design.law,
+        mechanism.law,
         strategy,
         measured.astype(np.int64),
         exact,
-        f"{words}: the product of the {_name(design.law)} law at coordinates minus those of the "
+        f"{words}: the product of the {_name(mechanism.law)} law at coordinates minus those of the "
         "truth",
     )
 
 
 def _normal(release: Release) -> Law:
-    design = release.design
-    noise = design.noise
+    mechanism = release.mechanism
+    noise = mechanism.noise
     variance = noise.each
     if isinstance(noise, NoiseModel) and noise.denominators is not None:
         sizes = noise.denominators.astype(np.float64)
         variance = (noise.law.scale**2 + float(np.mean(1 / (12 * sizes**2)))) * noise.unit**2
-    variance /= float(design.query.grid) ** 2
+    variance /= float(mechanism.query.grid) ** 2
     words = (
         "approximate: a normal density in the null space with the variance of the rounded noise; "
         "that the noise is whole is neglected"
     )
-    if design.digits is not None and design.digits.needed:
-        variance += float(np.sum(design.digits.variance())) / design.space.dimension
+    if mechanism.digits is not None and mechanism.digits.needed:
+        variance += float(np.sum(mechanism.digits.variance())) / mechanism.space.dimension
         words += ", and the rounding of digits counts by its average variance"
-    return Normal(variance, design.space.dimension, in_units(release), words)
+    return Normal(variance, mechanism.space.dimension, in_units(release), words)
 
 
 def in_units(release: Release) -> FloatArray:
     """The values in units of the query's grid."""
     values = np.asarray(release.values, np.float64)
-    grid: Fraction = release.design.query.grid
+    grid: Fraction = release.mechanism.query.grid
     return values if grid == 1 else values / float(grid)
 
 

@@ -122,19 +122,19 @@ class Likelihood:
 
         For a release of held margins with real values.
         """
-        design = self.release.design
-        if not isinstance(design.held, HeldMargins) or rounded(design):
+        mechanism = self.release.mechanism
+        if not isinstance(mechanism.held, HeldMargins) or rounded(mechanism):
             raise ReleaseError("A first shift is known for real values and held margins only.")
         values = in_units(self.release)
         fraction = values - np.rint(values)
         # J = I − ∏(I − E_m), E_m: the value at the first cell of the group; see the proof note.
         rest = fraction
-        for margin in design.held.essential:
+        for margin in mechanism.held.essential:
             rest = rest - _at_first(margin, rest)
         return np.asarray(rest - fraction)
 
     def _units(self, truth: npt.ArrayLike) -> Int64Array:
-        grid = self.release.design.query.grid
+        grid = self.release.mechanism.query.grid
         array = self._table(truth)
         units = array if grid == 1 else array / float(grid)
         whole = np.rint(units)
@@ -165,7 +165,7 @@ class Likelihood:
         return array.reshape(shape)
 
     def _held(self, units: Int64Array) -> bool:
-        held = self.release.design.held
+        held = self.release.mechanism.held
         sums = held.sums(units)
         if held.exact:
             return all(np.array_equal(a, b) for a, b in zip(sums, self.release.exact, strict=True))
@@ -175,7 +175,7 @@ class Likelihood:
         )
 
     def _exact_of(self, margin: Margin) -> npt.NDArray[Any]:
-        held = self.release.design.held
+        held = self.release.mechanism.held
         if not isinstance(held, HeldMargins):
             return np.zeros(margin.shape, np.int64)
         return held.of(self.release.exact, margin)

@@ -48,7 +48,7 @@ def biased_non_negative(release: Release) -> FloatArray:
     sorting. Several: the dual problem, to minimise ½|max(v + Cᵀλ, 0)|² − cᵀλ, by semismooth Newton
     steps. Its gradient at λ is C z − c with z = max(v + Cᵀλ, 0), so a λ where it vanishes gives z.
     """
-    held = check_release(release, "A version without negative values").design.held
+    held = check_release(release, "A version without negative values").mechanism.held
     if isinstance(held, HeldOfWorkload):
         raise ReleaseError(
             "A version without negative values is not offered for several margins at once: margins "
@@ -59,7 +59,7 @@ def biased_non_negative(release: Release) -> FloatArray:
             "A version without negative values is offered for held margins; this release holds "
             "other figures."
         )
-    grid = float(release.design.query.grid)  # held totals are whole numbers of its units
+    grid = float(release.mechanism.query.grid)  # held totals are whole numbers of its units
     totals: tuple[npt.NDArray[Any], ...] = tuple(
         np.asarray(total) * grid for total in release.exact
     )

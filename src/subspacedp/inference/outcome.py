@@ -13,8 +13,9 @@ import numpy.typing as npt
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.combination import Combined
 from subspacedp.inference.results import public_side
+from subspacedp.mechanisms.figures import checked_weights
 from subspacedp.noise import JointNoise
-from subspacedp.release import Release, checked_weights
+from subspacedp.release import Release
 from subspacedp.tables import Domain, Query
 
 __all__ = ["Outcome"]

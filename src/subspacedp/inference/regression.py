@@ -23,7 +23,8 @@ from subspacedp.inference.covariates import covariates, public_numbers, solution
 from subspacedp.inference.outcome import Outcome
 from subspacedp.inference.residual_variance import ResidualSpread, residual_spread
 from subspacedp.inference.results import sum_excess
-from subspacedp.release import Release, check_level
+from subspacedp.mechanisms.estimates import check_level
+from subspacedp.release import Release
 
 __all__ = ["Regression", "regress"]
 

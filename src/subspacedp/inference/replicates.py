@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.combination import Combined
-from subspacedp.mechanisms import MECHANISMS, Mechanism, mechanism_of
+from subspacedp.mechanisms.base import Mechanism
+from subspacedp.mechanisms.estimates import check_level
 from subspacedp.noise import ReleaseKeys
-from subspacedp.release import Release
-from subspacedp.release.estimates import check_level
+from subspacedp.release import Design, Release
 
 __all__ = ["replicate_interval", "replicate_quantiles", "replicates"]
 
@@ -29,7 +29,7 @@ Statistic = Callable[[npt.NDArray[Any]], float]
 
 
 def replicates(
-    source: Release | Combined | Mechanism, number: int, *, seed: int | None = None
+    source: Release | Combined | Design, number: int, *, seed: int | None = None
 ) -> Iterator[npt.NDArray[Any]]:
     """Independent draws of release minus truth, one after another.
 
@@ -184,20 +184,20 @@ def _value(statistic: Statistic, values: npt.NDArray[Any]) -> float:
     return float(found.reshape(()))
 
 
-def _mechanism(source: Release | Mechanism) -> Mechanism:
-    if not isinstance(source, Release | Mechanism):
+def _mechanism(source: Release | Design) -> Mechanism:
+    if not isinstance(source, Release | Design):
         raise ReleaseError(f"Replicates need a release or a mechanism; got {_a(source)}.")
-    design = source.design
-    if design.declared is not None or design.mechanism not in MECHANISMS:
+    mechanism = source.mechanism
+    if mechanism.declared is not None:
         raise ReleaseError(
             "The invariants of this release were imposed on another mechanism, whose noise law is "
             "not known, so it has no replicates."
         )
-    return mechanism_of(design)
+    return mechanism
 
 
 def _keys(mechanism: Mechanism, seed: int | None, place: int, release: int = 0) -> ReleaseKeys:
-    context = mechanism.design.context
+    context = mechanism.context
     if seed is None:
         return ReleaseKeys.fresh(context)
     # A context of its own for every draw: no words of a release, nor of another draw, nor of
@@ -209,7 +209,7 @@ def _keys(mechanism: Mechanism, seed: int | None, place: int, release: int = 0) 
 
 def _draw(mechanism: Mechanism, keys: ReleaseKeys) -> npt.NDArray[Any]:
     zeros = mechanism.nothing()
-    exact = mechanism.design.held.sums(zeros)
+    exact = mechanism.held.sums(zeros)
     noisy = mechanism.add_noise(zeros, keys)
     return mechanism.reconstruct(noisy, exact, keys.stream("dither"), overwrite=True)
 

@@ -13,9 +13,10 @@ import numpy.typing as npt
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.combination import Combined
 from subspacedp.inference.combined_noise import CombinedNoise, DenseCombinedNoise
+from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import DiscreteLaplace, JointNoise
 from subspacedp.noise.knorm import KNormLaw
-from subspacedp.release import Design, Release
+from subspacedp.release import Release
 from subspacedp.tables import Domain, Query
 
 __all__ = [
@@ -144,13 +145,15 @@ class PublicSide:
     query: Query
     domain: Domain
     noise: JointNoise
-    designs: tuple[Design, ...]
+    designs: tuple[Mechanism, ...]
 
     def noise_without_digits(self) -> JointNoise:
         """The noise without the rounding of digits, for which there are only bounds."""
         plain = tuple(
-            design.noise if design.decimals is None else replace(design, decimals=None).noise
-            for design in self.designs
+            mechanism.noise
+            if mechanism.decimals is None
+            else mechanism.for_problem(decimals=None).noise
+            for mechanism in self.designs
         )
         if isinstance(self.noise, CombinedNoise | DenseCombinedNoise):
             return replace(self.noise, noises=plain)
@@ -160,10 +163,10 @@ class PublicSide:
 def public_side(release: object, what: str) -> PublicSide:
     """The public side of a release or of combined releases; nothing else will do."""
     if isinstance(release, Release):
-        design = release.design
-        return PublicSide(design.query, design.domain, design.noise, (design,))
+        mechanism = release.mechanism
+        return PublicSide(mechanism.query, mechanism.domain, mechanism.noise, (mechanism,))
     if isinstance(release, Combined):
-        designs = tuple(one.design for one in release.releases)
+        designs = tuple(one.mechanism for one in release.releases)
         return PublicSide(release.query, release.domain, release.noise, designs)
     raise ReleaseError(f"{what} needs a release; got a {type(release).__name__}.")
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.noise_mass import log_mass
+from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import KnownLaw
-from subspacedp.release.design import Design
 from subspacedp.subspace import BasisStrategy
 
 __all__ = ["Coordinates", "Law", "Normal", "Shifted", "no_shift"]
@@ -77,7 +77,7 @@ class Normal(Law):
 class Shifted(Law):
     """The law of release and shift together, where the sum over shifts has no closed form."""
 
-    design: Design
+    mechanism: Mechanism
     values: FloatArray
     words: str
     exact: bool = True
@@ -90,7 +90,7 @@ class Shifted(Law):
                 "row space, which has no closed form; give `shift`, and let the sampler move it "
                 "along with the truth."
             )
-        space = self.design.space
+        space = self.mechanism.space
         inside = space.project(shift)
         if float(np.abs(inside).max()) > 1e-6 * (1 + float(np.abs(shift).max())):
             raise ReleaseError("`shift` must lie in the row space of the invariants.")
@@ -98,8 +98,8 @@ class Shifted(Law):
         whole = np.rint(noise)
         if float(np.abs(noise - whole).max()) > 1e-4:
             raise ReleaseError("Release − truth + `shift` must be whole; see `start()`.")
-        logs = log_mass(self.design.law, whole.astype(np.int64))
-        empty = getattr(self.design.held, "empty", None)
+        logs = log_mass(self.mechanism.law, whole.astype(np.int64))
+        empty = getattr(self.mechanism.held, "empty", None)
         if empty is not None:  # no noise was drawn there
             logs = np.where(empty, np.where(whole == 0, 0.0, -math.inf), logs)
         return float(np.sum(logs))

@@ -9,6 +9,7 @@ from subspacedp.invariants.linear import (
     hold_matrix,
     zeros,
 )
+from subspacedp.invariants.stated import held_from
 from subspacedp.invariants.workload import HeldOfWorkload
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "StructuralZeros",
     "as_held",
     "bind",
+    "held_from",
     "hold",
     "hold_matrix",
     "zeros",

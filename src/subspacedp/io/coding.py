@@ -15,8 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from subspacedp.errors import DataError, DomainError
-from subspacedp.io.answers import rows_have
-from subspacedp.io.engine import Kind, Source, need
+from subspacedp.io.engine import Kind, Source, need, rows_have
 from subspacedp.tables import Axis, Domain, Label
 
 __all__ = ["AxisColumn", "Problem", "bin_labels", "problem_sentence", "whole_number"]

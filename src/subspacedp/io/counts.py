@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import DataError, DomainError, without_values
-from subspacedp.io.answers import read_whole, rows_have
 from subspacedp.io.coding import (
     AxisColumn,
     key_of,
@@ -18,7 +17,7 @@ from subspacedp.io.coding import (
     whole_number,
     with_cells,
 )
-from subspacedp.io.engine import Kind, Source, need
+from subspacedp.io.engine import Kind, Source, need, read_whole, rows_have
 from subspacedp.tables import MAX_TOTAL, Domain
 
 __all__ = ["check_counts", "tabulate_counts"]

@@ -15,11 +15,14 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from subspacedp.errors import DataError, without_values
 from subspacedp.io.files import FIRST_LINE
 from subspacedp.tables import Label
 
-__all__ = ["Kind", "Source", "name_parts", "need"]
+__all__ = ["Kind", "Source", "name_parts", "need", "read_whole", "rows_have"]
 
 T = TypeVar("T")
 
@@ -221,3 +224,22 @@ def values(name: str, labels: Sequence[Label], dialect: str, cast: Callable[[str
     label, code = f"CAST(label AS {cast(kind)}) AS label", f"CAST(code AS {cast('int64')}) AS code"
     listed = f"(VALUES {', '.join(rows)}) AS v(label, code)"
     return f"{name} AS (SELECT {label}, {code} FROM {listed})"  # noqa: S608 - escaped by sqlglot
+
+
+def read_whole(batches: Iterable[Any], names: Sequence[str]) -> dict[str, npt.NDArray[np.int64]]:
+    """The named columns of arrow batches as int64 arrays."""
+    import pyarrow as pa
+
+    parts: dict[str, list[npt.NDArray[np.int64]]] = {name: [] for name in names}
+    for batch in batches:
+        for name in names:
+            # An engine's sum of integers may be a decimal; the cast refuses what does not fit.
+            column = batch.column(batch.schema.get_field_index(name)).cast(pa.int64())
+            parts[name].append(column.to_numpy(zero_copy_only=False))
+    empty = np.zeros(0, np.int64)
+    return {name: np.concatenate([empty, *found]) for name, found in parts.items()}
+
+
+def rows_have(number: int) -> str:
+    """The start of a sentence about rows of confidential data: how many, never which."""
+    return "1 row has" if number == 1 else f"{number} rows have"

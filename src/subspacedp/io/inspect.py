@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from subspacedp.errors import without_values
-from subspacedp.io.answers import read_whole
 from subspacedp.io.coding import sum_of, whole_number
-from subspacedp.io.engine import Kind, Source
+from subspacedp.io.engine import Kind, Source, read_whole
 from subspacedp.io.labels import distinct_values
 from subspacedp.tables import Label
 

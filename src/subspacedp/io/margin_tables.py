@@ -18,10 +18,9 @@ import numpy.typing as npt
 from subspacedp.errors import DataError, without_values
 from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, as_held
 from subspacedp.invariants.workload import hold_of_workload
-from subspacedp.io.answers import read_whole, rows_have
 from subspacedp.io.bounding import check_bounds, choice_key, left_out, unit_of
 from subspacedp.io.coding import AxisColumn, domain_of, key_of, problem_sentence, sum_of, with_cells
-from subspacedp.io.engine import Source, need
+from subspacedp.io.engine import Source, need, read_whole, rows_have
 from subspacedp.tables import Domain, Margin, Margins, MarginTables
 
 __all__ = ["TabulatedMargins", "tabulate_margins"]

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import DataError, without_values
-from subspacedp.io.answers import read_whole, rows_have
 from subspacedp.io.bounding import check_bounds, choice_key, left_out, unit_of
 from subspacedp.io.coding import (
     AxisColumn,
@@ -21,7 +20,7 @@ from subspacedp.io.coding import (
     with_cells,
 )
 from subspacedp.io.counts import check_counts, tabulate_counts
-from subspacedp.io.engine import Source, need
+from subspacedp.io.engine import Source, need, read_whole, rows_have
 from subspacedp.io.values import ClippedValue
 from subspacedp.tables import Domain, Table
 

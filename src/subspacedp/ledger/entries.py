@@ -10,7 +10,6 @@ from typing import Any
 
 from subspacedp.privacy import Budget
 from subspacedp.privacy.composition import Composed, Spend
-from subspacedp.release.design import neighbours_data
 from subspacedp.tables import Neighbours
 
 __all__ = ["Account", "Entry", "State", "totals_data"]
@@ -63,7 +62,7 @@ class Account:
         return {
             "name": self.name,
             "limit": self.limit.as_dict(),
-            "neighbours": neighbours_data(self.neighbours),
+            "neighbours": self.neighbours.as_dict(),
             "unit": self.unit,
             "note": self.note,
             "created": self.created,
@@ -110,7 +109,7 @@ class Entry:
             "releases": [
                 {
                     "budget": spend.budget.as_dict(),
-                    "neighbours": neighbours_data(spend.neighbours),
+                    "neighbours": spend.neighbours.as_dict(),
                     "stated": spend.stated,
                     "capped": spend.capped,
                     "release_id": release,

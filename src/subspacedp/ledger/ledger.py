@@ -206,14 +206,14 @@ class Ledger:
         account
             The account that pays.
         spends
-            What each release will spend (`spend_of` a design).
+            What each release will spend (`spend_of` a mechanism).
         note
             Anything to remember.
         replaces
             The entry, by its number or by the id of a release in it, that these releases correct.
             It stays spent.
         held
-            What each release publishes exactly (`invariants_of` a design).
+            What each release publishes exactly (`invariants_of` a mechanism).
         release_ids
             The id of each release, where these are settled before: `paid_for` finds the entry by
             them.

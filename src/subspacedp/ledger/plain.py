@@ -12,11 +12,10 @@ from typing import Any, TypeVar
 
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.ledger.errors import LedgerError
+from subspacedp.mechanisms.base import Mechanism
+from subspacedp.mechanisms.knorm import KNorm
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
 from subspacedp.privacy.composition import Spend
-from subspacedp.release import Design
-from subspacedp.release.body import BodyStrategy
-from subspacedp.release.design import neighbours_data
 from subspacedp.tables import AddRemoveOne, Neighbours, ReplaceOne
 
 __all__ = [
@@ -37,45 +36,45 @@ T = TypeVar("T")
 BUDGETS: dict[str, type[Budget]] = {c.name: c for c in (PureDP, ApproxDP, ZCDP, GaussianDP)}
 
 
-def spend_of(design: Design) -> Spend:
+def spend_of(mechanism: Mechanism) -> Spend:
     """What a release of a design spends.
 
     A bounded table may have lost or gained records of a person, so noise for changes that keep the
     total is booked for the larger change only where it is enough for that one too.
     """
-    relation = design.neighbours
-    if design.capped and isinstance(relation, ReplaceOne) and relation.keeps_total:
+    relation = mechanism.neighbours
+    if mechanism.capped and isinstance(relation, ReplaceOne) and relation.keeps_total:
         loose = replace(relation, exactly=False)
-        if _covers(design, loose):
+        if _covers(mechanism, loose):
             relation = loose
     return Spend(
-        budget=design.budget,
+        budget=mechanism.budget,
         neighbours=relation,
-        stated=design.declared is not None,
-        capped=design.capped,
+        stated=mechanism.declared is not None,
+        capped=mechanism.capped,
     )
 
 
-def _covers(design: Design, larger: Neighbours) -> bool:
+def _covers(mechanism: Mechanism, larger: Neighbours) -> bool:
     """Whether the noise of a design is enough for the changes of a larger relation too."""
-    asked = replace(design, neighbours=larger)
-    if isinstance(design.strategy, BodyStrategy):  # a body decides, not how long a change is
+    asked = mechanism.for_problem(neighbours=larger)
+    if isinstance(asked, KNorm):  # a body decides, not how long a change is
         try:
-            design.strategy.check(asked)
+            asked.check_body()
         except ReleaseError:
             return False
         return True
-    needed, own = asked.sensitivity, design.sensitivity
+    needed, own = asked.sensitivity, mechanism.sensitivity
     return needed.l1 <= own.l1 and needed.l2_squared <= own.l2_squared
 
 
-def invariants_of(design: Design) -> dict[str, Any]:
+def invariants_of(mechanism: Mechanism) -> dict[str, Any]:
     """What a release of a design publishes exactly, and on which axes, as plain data."""
     return {
-        "query": design.query.as_dict(),
-        "held": design.held.as_list(),
-        "capped": design.capped,
-        "decimals": design.decimals,
+        "query": mechanism.query.as_dict(),
+        "held": mechanism.held.as_list(),
+        "capped": mechanism.capped,
+        "decimals": mechanism.decimals,
     }
 
 
@@ -101,7 +100,7 @@ def budget_from(text: str) -> Budget:
 
 def neighbours_text(neighbours: Neighbours) -> str:
     """A neighbour relation as JSON."""
-    return _text(neighbours_data(neighbours))
+    return _text(neighbours.as_dict())
 
 
 def neighbours_from(text: str) -> Neighbours:
@@ -114,7 +113,7 @@ def spend_text(spend: Spend) -> str:
     return _text(
         {
             "budget": spend.budget.as_dict(),
-            "neighbours": neighbours_data(spend.neighbours),
+            "neighbours": spend.neighbours.as_dict(),
             "stated": spend.stated,
             "capped": spend.capped,
         }

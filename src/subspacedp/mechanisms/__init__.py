@@ -1,34 +1,41 @@
 """Mechanisms: measure under differential privacy, then reconstruct under the invariants."""
 
-from subspacedp.mechanisms.base import Mechanism
-from subspacedp.mechanisms.comparing import Comparison
-from subspacedp.mechanisms.correlated import Correlated, Decomposition, decompose
-from subspacedp.mechanisms.design import COMPARED, MECHANISMS, compare, design, mechanism_of
-from subspacedp.mechanisms.extended import Extended
+from subspacedp.mechanisms.base import Mechanism, Options
+from subspacedp.mechanisms.correlated import (
+    Correlated,
+    CorrelatedOptions,
+    Decomposition,
+    decompose,
+)
+from subspacedp.mechanisms.extended import Extended, ExtendedOptions
 from subspacedp.mechanisms.impose import impose
-from subspacedp.mechanisms.imposed import Imposed, impose_on
-from subspacedp.mechanisms.knorm import KNorm
-from subspacedp.mechanisms.optimal import Optimal
-from subspacedp.mechanisms.planning import budget_for
-from subspacedp.mechanisms.projected import Projected
+from subspacedp.mechanisms.imposed import Imposed
+from subspacedp.mechanisms.knorm import KNorm, KNormOptions
+from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
+from subspacedp.mechanisms.optimal import Optimal, OptimalOptions
+from subspacedp.mechanisms.projected import Projected, ProjectedOptions
+from subspacedp.mechanisms.registry import MECHANISMS, OPTIONS, mechanism_from
 
 __all__ = [
-    "COMPARED",
     "MECHANISMS",
-    "Comparison",
+    "OPTIONS",
     "Correlated",
+    "CorrelatedOptions",
     "Decomposition",
     "Extended",
+    "ExtendedOptions",
     "Imposed",
     "KNorm",
+    "KNormOptions",
+    "Marginals",
+    "MarginalsOptions",
     "Mechanism",
     "Optimal",
+    "OptimalOptions",
+    "Options",
     "Projected",
-    "budget_for",
-    "compare",
+    "ProjectedOptions",
     "decompose",
-    "design",
     "impose",
-    "impose_on",
-    "mechanism_of",
+    "mechanism_from",
 ]

@@ -1,30 +1,57 @@
-"""Measure, then reconstruct: the shape of every mechanism.
+"""Measure, then reconstruct: the shape of every mechanism, and what a fitted one knows of itself.
 
-`measure` alone touches the confidential table and secret randomness, and it alone carries the
-proof of privacy. `reconstruct` receives the noisy integers, the held totals and public coins; it
-has no way to see the table or the noise.
+`add_noise` alone touches confidential answers and secret randomness, and it alone carries the proof
+of privacy. `reconstruct` receives the noisy integers, the held totals and public words for
+rounding; it has no way to see the table or the noise.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
-from functools import cache
-from importlib.metadata import version
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property, partial
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.errors import DataError, ReleaseError
+from subspacedp.balls import ball, round_up
+from subspacedp.errors import BudgetError, DataError, ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues
-from subspacedp.noise import Keystream, ReleaseKeys
-from subspacedp.privacy import Guarantee
-from subspacedp.release import Accuracy, Design, ExpectedError, Release
-from subspacedp.release.optimality import Optimality
+from subspacedp.mechanisms.estimates import Accuracy
+from subspacedp.mechanisms.figures import (
+    Figures,
+    GroupTotals,
+    cells_apart,
+    checked_weights,
+    groups_apart,
+    kept_shape,
+    level_names,
+    margin_names,
+    rows_apart,
+)
+from subspacedp.mechanisms.optimality import Optimality, optimality
+from subspacedp.noise import (
+    DiscreteLaplace,
+    JointNoise,
+    Keystream,
+    KnownLaw,
+    NoiseModel,
+    ReleaseKeys,
+    RoundedGaussian,
+    uses_float_quantile,
+)
+from subspacedp.privacy import Budget, Guarantee, PureDP, kind_of
+from subspacedp.privacy.numbers import exact_decimal
+from subspacedp.problem import Problem
+from subspacedp.subspace import Digits, GroupProfiles, MarginNullSpace, NullSpace, digits_of
+from subspacedp.tables import Domain, LocalEntries, Margin, Neighbours, Query, Sensitivity
 
-__all__ = ["Mechanism", "package_version"]
-
+__all__ = ["REAL_LIMIT", "ExpectedError", "Mechanism", "Options", "calibrated_law"]
 
 # Real values are rounded to float64: up to here by a thousandth of a unit, or of the noise.
 REAL_LIMIT = 2**43
@@ -32,27 +59,291 @@ REAL_LIMIT = 2**43
 STEP_LIMIT = 2**51
 
 
-@cache
-def package_version() -> str:
-    """The version that a certificate names."""
-    return version("subspacedp")
+@dataclass(frozen=True, eq=False)
+class ExpectedError:
+    """Mean squared error, from the mechanism alone; rounding of digits included.
+
+    With digits that add up the rounding part is a proven upper bound, close for noise that
+    spreads over several whole numbers (docs/proofs/digits.md).
+    """
+
+    total: float
+    per_cell: npt.NDArray[np.float64]
+
+    def __repr__(self) -> str:
+        return f"ExpectedError(total={self.total:.6g}, {self.per_cell.size:,} cells)"
+
+
+def calibrated_law(budget: Budget, sensitivity: Sensitivity | Neighbours) -> KnownLaw:
+    """The noise on integer answers that a budget buys, on the safe side.
+
+    Pure budgets buy discrete Laplace noise of rate exactly ε/Δ₁; the others rounded Gaussian noise
+    with σ = Δ₂/μ rounded up, μ the largest that the budget allows. A neighbour relation stands for
+    the sensitivity it gives to counts.
+    """
+    if sensitivity.l1 == 0 or sensitivity.l2_squared == 0:
+        raise BudgetError(
+            "No person can change what would be measured: there is nothing to protect by noise."
+        )
+    if isinstance(budget, PureDP):
+        return DiscreteLaplace(exact_decimal(budget.epsilon) / Fraction(sensitivity.l1))
+    mu, squared = budget.gaussian_mu, Fraction(sensitivity.l2_squared)
+    return RoundedGaussian(round_up(lambda: ball(squared).sqrt() / ball(mu)))
+
+
+class Options(ABC):
+    """How a mechanism is asked for: `design(..., mechanism=Optimal(importance=w))`."""
+
+    mechanism: ClassVar[type[Mechanism]]
+
+    @abstractmethod
+    def fit(self, problem: Problem) -> Mechanism:
+        """The mechanism for a problem: scales, shares, bodies are chosen here; no data."""
+
+    @classmethod
+    def quick_for(cls, query: Query) -> bool:
+        """Whether fitting takes seconds at most, so that "auto" looks at it."""
+        return not cls.mechanism.for_workloads
+
+    def importance_of(self, query: Query) -> npt.NDArray[np.float64] | None:
+        """What the squared error of every answer counts for; None for one each."""
+        del query
+        return None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Mechanism(ABC):
-    """A design with a way to carry it out. All fields are public.
+    """How a problem is solved: what is measured, with which noise, and what is made of it.
+
+    All fields are public; confidential data, keys and draws are arguments.
 
     Guarantees
     ----------
-    1. The release is reconstruct(measure(data), held values, coins): the data enter through
+    1. The release is reconstruct(add_noise(answers), held values, words): the data enter through
        these two arguments and nowhere else.
     2. C·release = c exactly.
+    3. `from_dict` gives back what `as_dict` wrote, and re-checks what privacy rests on.
     """
 
-    design: Design
-    why: str = field(default="", kw_only=True)  # this one was chosen, where that was left open
+    problem: Problem
 
+    name: ClassVar[str] = ""
     proofs: ClassVar[tuple[str, ...]] = ()
+    keys_in_files: ClassVar[tuple[str, ...]] = ()  # what it states beside the problem
+    for_workloads: ClassVar[bool] = False  # whether it answers several margins at once
+    with_digits: ClassVar[bool] = False  # whether it may publish digits that add up
+    measures_counts: ClassVar[bool] = False  # noise on every answer itself: cell by cell, in blocks
+    linear: ClassVar[bool] = True  # `integers` of parts add up to those of the whole: for agents
+    fitted_at_once: ClassVar[bool] = False  # there is nothing to optimise
+
+    # ------------------------------------------------------------------ what is asked
+
+    @property
+    def query(self) -> Query:
+        """What is asked."""
+        return self.problem.query
+
+    @property
+    def held(self) -> HeldMargins | HeldMatrix:
+        """The invariants."""
+        return self.problem.held
+
+    @property
+    def budget(self) -> Budget:
+        """What is promised."""
+        return self.problem.budget
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """For which change of the data."""
+        return self.problem.neighbours
+
+    @property
+    def decimals(self) -> int | None:
+        """Published digits after the point; None for real values."""
+        return self.problem.decimals
+
+    @property
+    def capped(self) -> bool:
+        """Whether held values count all records while noise protects a bounded table."""
+        return self.problem.capped
+
+    @property
+    def domain(self) -> Domain:
+        """The axes of the answers."""
+        return self.problem.domain
+
+    @property
+    def space(self) -> NullSpace:
+        """The null space of the invariants."""
+        return self.problem.space
+
+    def for_problem(self, **changes: Any) -> Self:
+        """The same mechanism for a problem that differs in these; nothing is fitted anew."""
+        return replace(self, problem=replace(self.problem, **changes))
+
+    # ------------------------------------------------------------------ facts
+
+    @cached_property
+    def sensitivity(self) -> Sensitivity:
+        """Of the numbers that are measured, in units of `unit`."""
+        return self.query.sensitivity(self.neighbours)
+
+    @property
+    def stated_sensitivity(self) -> Sensitivity:
+        """That of the certificate."""
+        return self.sensitivity
+
+    @cached_property
+    def law(self) -> Any:
+        """The law of the noise on every number that is measured, in units of `unit`."""
+        return calibrated_law(self.budget, self.sensitivity)
+
+    @property
+    def stated_law(self) -> Any:
+        """What the certificate says of the noise: has `as_dict()`."""
+        return self.law
+
+    @property
+    def unit(self) -> Fraction:
+        """One unit of the integer noise."""
+        return self.query.grid
+
+    @cached_property
+    def digits(self) -> Digits | None:
+        """How published digits are made to add up; None for a real-valued release."""
+        # Records beyond the bound are in the held values, and shift what is rounded.
+        return digits_of(self.space, self.decimals, coin=1 / 4 if self.capped else 1 / 6)
+
+    @cached_property
+    def noise(self) -> JointNoise:
+        """The joint law of release minus truth."""
+        return NoiseModel(law=self.law, unit=float(self.unit), space=self.space, digits=self.digits)
+
+    @property
+    def conditional(self) -> str:
+        """Why real values too are protected only given what is held; empty where they are not."""
+        return ""
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """The strongest guarantee that holds."""
+        rounded = self.digits is not None and self.digits.needed
+        because = self.conditional
+        return Guarantee(
+            kind=kind_of(
+                # A person's records beyond the bound are in the held values all the same.
+                fixed=self.held.fixed_by(self.neighbours)
+                and (not self.capped or self.space.rank == 0),
+                rounded=rounded or bool(because),
+            ),
+            because="published digits must add up" if rounded else because,
+            budget=self.budget,
+            neighbours=self.neighbours,
+            space=self.space,
+            from_data_axes=self.query.axes.from_data_axes if self.query.axes else (),
+            capped=self.capped,
+            entries=(
+                (self.query.lower, self.query.upper)
+                if isinstance(self.query, LocalEntries)
+                else None
+            ),
+        )
+
+    # ------------------------------------------------------------------ words for certificates
+
+    @property
+    @abstractmethod
+    def measured(self) -> str:
+        """What gets noise, in words."""
+
+    @property
+    def proof(self) -> str:
+        """The note in docs/proofs that proves the privacy of the measurement."""
+        return self.proofs[0]
+
+    @property
+    def uses_quantile(self) -> bool:
+        """Whether draws rest on the stated bound of a float64 quantile (large Gaussian noise)."""
+        return isinstance(self.law, RoundedGaussian) and uses_float_quantile(self.law)
+
+    @property
+    def declared(self) -> Any:
+        """The noise that another mechanism declared; None for noise of our own."""
+        return None
+
+    @property
+    def exact_rationals(self) -> bool:
+        """Whether real values are whole numbers over public denominators until they are written."""
+        return isinstance(self.space, MarginNullSpace)
+
+    @property
+    def proven_optimality(self) -> Optimality | None:
+        """How near the error is to the least possible, where the mechanism itself proves it."""
+        return None
+
+    # ------------------------------------------------------------------ errors
+
+    def expected_error(self) -> ExpectedError:
+        """The mean squared error in total and cell by cell; no data needed."""
+        per_cell = self.noise.expected_variance()
+        return ExpectedError(total=float(per_cell.sum()), per_cell=per_cell)
+
+    @cached_property
+    def stated_error(self) -> float:
+        """The total of `expected_error`, to the last bit: what certificates state."""
+        return self.expected_error().total
+
+    def total_error(self) -> float:
+        """The mean squared error in total, to rounding error: from kinds of cells, where known."""
+        total = self.noise.total_variance()
+        return self.expected_error().total if total is None else total
+
+    def optimality(self) -> Optimality:
+        """How near the error is to that of the best Gaussian noise, with a proof."""
+        return optimality(self)
+
+    def cell_figures(self) -> Figures:
+        """Every answer."""
+        noise = self.noise
+        if isinstance(noise, NoiseModel) and isinstance(noise.space, MarginNullSpace):
+            return self.margin_figures(self.domain.cells)
+        return cells_apart(noise, self.query.shape)
+
+    def margin_figures(self, margin: Margin) -> Figures:
+        """The total of every group of a margin."""
+        noise = self.noise
+        if (
+            isinstance(noise, NoiseModel)
+            and isinstance(noise.space, MarginNullSpace)
+            and noise.one_grid
+        ):
+            return GroupTotals(noise, GroupProfiles(noise.space, margin))
+        return groups_apart(noise, margin)
+
+    def accuracy(self, weights: npt.ArrayLike | None = None) -> Accuracy:
+        """Standard errors and margins of error of every answer, or of weighted sums of answers."""
+        if weights is None:
+            return Accuracy(
+                figures=self.cell_figures(), held=str(self.held), labels=self.query.columns
+            )
+        w = checked_weights(weights, self.query.shape)
+        single = w.shape == self.query.shape
+        rows = w[None] if single else w
+        figures = rows_apart(self.noise, rows, () if single else (len(rows),))
+        return Accuracy(figures=figures, held=str(self.held))
+
+    def margin_accuracy(self, *names: str) -> Accuracy:
+        """Standard errors and margins of error of the totals of a margin's groups."""
+        margin = self.domain.margin(*level_names(names))
+        return Accuracy(
+            figures=self.margin_figures(margin),
+            held=str(self.held),
+            labels=partial(margin_names, margin),
+            shape=kept_shape(margin),
+        )
+
+    # ------------------------------------------------------------------ measure, reconstruct
 
     def integers(self, answers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """What is measured of confidential answers, without noise; here the answers themselves.
@@ -65,41 +356,6 @@ class Mechanism(ABC):
     @abstractmethod
     def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[np.int64]:
         """The differentially private measurement of confidential answers: integers."""
-
-    def check_size(self, answers: npt.NDArray[np.int64]) -> None:
-        """Refuse answers whose release float64 could not carry, before any noise is drawn.
-
-        A refusal after the noise was drawn would invite another try, and the release that comes
-        through would no longer have the stated law.
-        """
-        design = self.design
-        decimals = design.decimals
-        if decimals == 0:
-            return  # whole numbers are not carried by float64
-        scale = design.law.scale * float(design.unit / design.query.grid)  # in units of answers
-        largest = max(abs(int(answers.min())), abs(int(answers.max())))
-        if decimals is None and design.query.grid == 1 and largest >= REAL_LIMIT:
-            raise ReleaseError(
-                "The counts are too large to publish as real numbers in float64, beyond 2**43; "
-                "ask for decimals=0."
-            )
-        if decimals is None and largest >= REAL_LIMIT * max(1.0, scale):
-            raise ReleaseError(
-                "The answers are too large to publish as real numbers in float64; scale the query "
-                "down."
-            )
-        if decimals and (largest + 64 * scale) * 10**decimals >= STEP_LIMIT:
-            raise ReleaseError(
-                f"The counts are too large to carry {decimals} decimals in float64; ask for fewer."
-            )
-
-    def nothing(self) -> npt.NDArray[np.int64]:
-        """What `check` returns of an empty table: zeros."""
-        return np.zeros(self.design.query.shape, np.int64)
-
-    def measure(self, data: Any, keys: ReleaseKeys) -> npt.NDArray[np.int64]:
-        """The differentially private measurement: integers, noise included."""
-        return self.add_noise(self.design.query.answers(data), keys)
 
     @abstractmethod
     def reconstruct(
@@ -115,26 +371,9 @@ class Mechanism(ABC):
         With `overwrite` it may take the memory of `noisy`, whose content is then lost.
         """
 
-    @property
-    def guarantee(self) -> Guarantee:
-        """What a release of this mechanism promises."""
-        return self.design.guarantee
-
-    def expected_error(self) -> ExpectedError:
-        """The mean squared error in total and cell by cell; no data needed."""
-        return self.design.expected_error()
-
-    def optimality(self) -> Optimality:
-        """How near the error is to that of the best Gaussian noise, with a proof; no data."""
-        return self.design.optimality()
-
-    def accuracy(self, weights: npt.ArrayLike | None = None) -> Accuracy:
-        """Standard errors and margins of error of every answer, or of weighted sums of answers."""
-        return self.design.accuracy(weights)
-
-    def margin_accuracy(self, *names: str) -> Accuracy:
-        """Standard errors and margins of error of the totals of a margin's groups."""
-        return self.design.margin_accuracy(*names)
+    def nothing(self) -> npt.NDArray[np.int64]:
+        """What `check` returns of an empty table: zeros."""
+        return np.zeros(self.query.shape, np.int64)
 
     def check(
         self, data: Any, *, everything: Any = None
@@ -143,65 +382,90 @@ class Mechanism(ABC):
 
         Returns the confidential answers that are measured, and those that held values come from.
         """
-        if (everything is not None) != self.design.capped:
+        if (everything is not None) != self.capped:
             raise ReleaseError(
                 "A design with capped=True takes the bounded table and `everything`, the table of "
                 "all records; other designs take one table."
             )
-        answers = self.design.query.answers(data)
-        full = answers if everything is None else self.design.query.answers(everything)
+        answers = self.answers(data)
+        full = answers if everything is None else self.answers(everything)
         for table in (answers,) if full is answers else (answers, full):
-            _check_empty(table, self.design.held)
+            _check_empty(table, self.held)
             self.check_size(table)
         return answers, full
 
-    def release(self, data: Any, *, everything: Any = None, seed: int | None = None) -> Release:
-        """Make a release.
+    def answers(self, data: Any) -> npt.NDArray[np.int64]:
+        """The confidential answers that are measured."""
+        return self.query.answers(data)
 
-        Parameters
-        ----------
-        data
-            The confidential data that the query is asked of: a table of counts on its domain.
-        everything
-            For a design with `capped=True`, where `data` counts a bounded number of records a
-            person: the same table of all records, which the held values are taken from.
-        seed
-            Only for examples and tests: a whole number that makes the noise reproducible. The
-            release is stamped as not for publication. By default the operating system gives a
-            fresh key, so no two releases, and no two forks of a process, share noise.
+    def measure(self, data: Any, keys: ReleaseKeys) -> npt.NDArray[np.int64]:
+        """The differentially private measurement of data: integers, noise included."""
+        return self.add_noise(self.answers(data), keys)
+
+    def check_size(self, answers: npt.NDArray[np.int64]) -> None:
+        """Refuse answers whose release float64 could not carry, before any noise is drawn.
+
+        A refusal after the noise was drawn would invite another try, and the release that comes
+        through would no longer have the stated law.
         """
-        answers, full = self.check(data, everything=everything)
-        if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
-            raise ReleaseError(f"`seed` must be a whole number; got a {type(seed).__name__}.")
-        context = self.design.context
-        keys = ReleaseKeys.fresh(context) if seed is None else ReleaseKeys.from_seed(seed, context)
-        return self.release_with(keys, answers, full, seeded=seed is not None)
+        decimals, grid = self.decimals, self.query.grid
+        if decimals == 0:
+            return  # whole numbers are not carried by float64
+        scale = self.law.scale * float(self.unit / grid)  # in units of answers
+        largest = max(abs(int(answers.min())), abs(int(answers.max())))
+        if decimals is None and grid == 1 and largest >= REAL_LIMIT:
+            raise ReleaseError(
+                "The counts are too large to publish as real numbers in float64, beyond 2**43; "
+                "ask for decimals=0."
+            )
+        if decimals is None and largest >= REAL_LIMIT * max(1.0, scale):
+            raise ReleaseError(
+                "The answers are too large to publish as real numbers in float64; scale the query "
+                "down."
+            )
+        if decimals and (largest + 64 * scale) * 10**decimals >= STEP_LIMIT:
+            raise ReleaseError(
+                f"The counts are too large to carry {decimals} decimals in float64; ask for fewer."
+            )
 
-    def release_with(
-        self,
-        keys: ReleaseKeys,
-        answers: npt.NDArray[np.int64],
-        full: npt.NDArray[np.int64],
-        *,
-        seeded: bool,
-    ) -> Release:
-        """The release of answers that `check` returned, with the noise of given keys.
+    # ------------------------------------------------------------------ plain data
 
-        Keys must serve one release only: two with the same words tell the difference of their data.
-        """
-        exact = self.design.held.sums(full)
-        noisy = self.add_noise(answers, keys)
-        return Release(
-            design=self.design,
-            values=self.reconstruct(noisy, exact, keys.stream("dither"), overwrite=True),
-            exact=exact,
-            release_id=keys.release_id,
-            seeded=seeded,
-            version=package_version(),
-        )
+    def fitted(self) -> dict[str, Any]:
+        """What the mechanism states beside the problem, by `keys_in_files`."""
+        return {}
+
+    def as_dict(self) -> dict[str, Any]:
+        """The mechanism with its problem as plain data: enough to rebuild it."""
+        return {**self._but_query(), "query": self.query.as_dict()}
+
+    def _but_query(self) -> dict[str, Any]:
+        return {
+            "mechanism": self.name,
+            **self.problem.as_dict(),
+            **self.fitted(),
+            **({"capped": True} if self.capped else {}),
+        }
+
+    @classmethod
+    def from_dict(cls, problem: Problem, data: Mapping[str, Any]) -> Self:
+        """From plain data, with every rule that privacy rests on checked."""
+        del data
+        return cls(problem)
+
+    @cached_property
+    def context(self) -> bytes:
+        """A digest that binds random words to this mechanism, budget and order of answers."""
+        data = {**self._but_query(), "query": self.problem.query_in_keys()}
+        text = json.dumps(data, sort_keys=True, ensure_ascii=True)
+        return hashlib.sha256(text.encode()).digest()
+
+    @property
+    def has_digits(self) -> bool:
+        """Whether the mechanism can publish digits that add up for its problem."""
+        return False
 
     def __repr__(self) -> str:
-        return f"Mechanism({self.design!r})"
+        return f"{self.name} mechanism on {self.problem!r}"
 
 
 def _check_empty(answers: npt.NDArray[np.int64], held: HeldMargins | HeldMatrix) -> None:

@@ -11,9 +11,10 @@ the sensitivity of all blocks together.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +22,26 @@ import numpy.typing as npt
 from subspacedp.ellipsoids import smallest_ellipsoid, smallest_ellipsoid_of_pairs
 from subspacedp.ellipsoids.pairs import longest_pairs
 from subspacedp.errors import ReleaseError
+from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.mechanisms.extended import Extended
-from subspacedp.mechanisms.optimal import inside, with_free, with_rows
-from subspacedp.release import Design
-from subspacedp.tables import Neighbours
+from subspacedp.mechanisms.optimal import (
+    correlated_words,
+    inside,
+    quick_basis,
+    with_free,
+    with_rows,
+)
+from subspacedp.problem import Problem
+from subspacedp.tables import Neighbours, Query
 
-__all__ = ["SPLITS", "Block", "Correlated", "Decomposition", "decompose", "with_blocks"]
+__all__ = [
+    "SPLITS",
+    "Block",
+    "Correlated",
+    "CorrelatedOptions",
+    "Decomposition",
+    "decompose",
+]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -96,20 +111,34 @@ class Correlated(Extended):
 
     Guarantees
     ----------
-    1. The measurement is private with the design's budget over all neighbours, for the sensitivity
+    1. The measurement is private with its budget over all neighbours, for the sensitivity
        of exactly the integers that are measured (docs/proofs/optimal.md).
     2. The release is g(noisy) + C⁺c with g(noisy) in the null space: S.
     3. The error is at most that of the paper's algorithm with the same radii and the exact
        calibration, but for the rounding of the grid.
     """
 
+    name: ClassVar[str] = "correlated"
+    fitted_at_once: ClassVar[bool] = False
     proofs: ClassVar[tuple[str, ...]] = ("optimal.md", "guarantees.md")
+
+    @property
+    def measured(self) -> str:
+        """What gets noise, in words."""
+        return correlated_words(self)
+
+    @classmethod
+    def from_dict(cls, problem: Problem, data: Mapping[str, Any]) -> Self:
+        """Noise block by block is Gaussian."""
+        if problem.budget.pure:
+            raise ReleaseError("what it measures is not what its mechanism measures.")
+        return super().from_dict(problem, data)
 
     @cached_property
     def decomposition(self) -> Decomposition:
         """The blocks with their radii, in units of the answers."""
-        points = inside(self.design, None).points * float(self.design.query.grid)
-        return decompose(points, self.design.neighbours)
+        points = inside(self, None).points * float(self.query.grid)
+        return decompose(points, self.neighbours)
 
 
 def decompose(points: npt.ArrayLike, neighbours: Neighbours) -> Decomposition:
@@ -141,10 +170,30 @@ def _radius(points: FloatArray, *, pairs: bool) -> float:
     return math.sqrt(float(np.einsum("ij,ij->j", points, points).max()))
 
 
-def with_blocks(design: Design, split: str = "equal") -> Design:
-    """The design with the basis of the paper's blocks."""
-    if split not in SPLITS:
-        raise ReleaseError(f"`split` must be 'equal' or 'best'; got {split!r}.")
-    given = inside(design, None)
-    found = decompose(given.points, design.neighbours)
-    return with_rows(design, with_free(found.rows(split), given.points), given)
+@dataclass(frozen=True)
+class CorrelatedOptions(Options):
+    """Noise block by block, the paper's appendix algorithm; Gaussian budgets.
+
+    Parameters
+    ----------
+    split
+        How the budget is split over the blocks: "equal" as in the paper, or "best".
+    """
+
+    split: str = "equal"
+
+    mechanism: ClassVar[type[Mechanism]] = Correlated
+
+    @classmethod
+    def quick_for(cls, query: Query) -> bool:
+        """As for the best noise."""
+        return quick_basis(query)
+
+    def fit(self, problem: Problem) -> Correlated:
+        """The basis of the paper's blocks."""
+        if self.split not in SPLITS:
+            raise ReleaseError(f"`split` must be 'equal' or 'best'; got {self.split!r}.")
+        bare = Correlated(problem)
+        given = inside(bare, None)
+        blocks = decompose(given.points, problem.neighbours)
+        return with_rows(bare, with_free(blocks.rows(self.split), given.points), given)

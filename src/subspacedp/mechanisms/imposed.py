@@ -7,32 +7,22 @@ subspace privacy with the same numbers.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.balls import ball, round_up
-from subspacedp.errors import BudgetError, ReleaseError, without_values
-from subspacedp.invariants import (
-    Held,
-    HeldValues,
-    LinearInvariants,
-    StructuralZeros,
-    as_held,
-    bind,
-)
+from subspacedp.errors import ReleaseError, without_values
+from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.base import Mechanism
-from subspacedp.mechanisms.impose import check_something_left, impose_bound
-from subspacedp.noise import DeclaredNoise, Keystream, ReleaseKeys
-from subspacedp.privacy import ZCDP, ApproxDP, Budget, PureDP
-from subspacedp.release import Design, Release
-from subspacedp.tables import Domain, Neighbours, Query, ReplaceOne, as_query
+from subspacedp.mechanisms.impose import impose_bound
+from subspacedp.noise import DeclaredNoise, JointNoise, Keystream, NoiseModel, ReleaseKeys
+from subspacedp.problem import Problem
 
-__all__ = ["Imposed", "impose_on"]
+__all__ = ["Imposed"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,15 +36,60 @@ class Imposed(Mechanism):
     2. Held figures are exact to the rounding of float64.
     """
 
-    function: Callable[[npt.NDArray[np.int64]], Any]
+    declaration: DeclaredNoise | None = None
+    function: Callable[[npt.NDArray[np.int64]], Any] | None = None  # None once it is read back
 
+    name: ClassVar[str] = "imposed"
+    linear: ClassVar[bool] = False
     proofs: ClassVar[tuple[str, ...]] = ("impose.md", "guarantees.md")
+    keys_in_files: ClassVar[tuple[str, ...]] = ("declared",)
+
+    @property
+    def declared(self) -> DeclaredNoise:
+        """What the other mechanism says of its noise."""
+        if self.declaration is None:
+            raise ReleaseError("what another mechanism declared is missing.")
+        return self.declaration
+
+    @property
+    def stated_law(self) -> DeclaredNoise:
+        """As declared."""
+        return self.declared
+
+    @cached_property
+    def noise(self) -> JointNoise:
+        """The joint law of release minus truth, as declared."""
+        return NoiseModel(law=self.declared, unit=float(self.unit), space=self.space)
+
+    @property
+    def measured(self) -> str:
+        """What gets noise, in words."""
+        return "the answers, by the other mechanism, before the invariants were imposed"
+
+    def fitted(self) -> dict[str, Any]:
+        """The declaration."""
+        return {"declared": asdict(self.declared)}
+
+    @classmethod
+    def from_dict(cls, problem: Problem, data: Mapping[str, Any]) -> Self:
+        """A declaration is repeated, not checked; it protects the table it was given."""
+        declared = DeclaredNoise(**data["declared"])
+        variance = declared.declared_variance
+        known = variance is None or (type(variance) in (int, float) and variance >= 0)
+        if not isinstance(declared.description, str) or not known:
+            raise ReleaseError("what another mechanism declared is out of range.")
+        if problem.capped:
+            raise ReleaseError("another mechanism's noise protects the table it was given.")
+        return cls(problem, declaration=declared)
 
     def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[Any]:
         """What the wrapped mechanism releases for the answers."""
         del keys  # it has its own source of randomness
+        function = self.function
+        if function is None:
+            raise ReleaseError("The mechanism that was wrapped is not part of a saved release.")
         noisy = without_values(
-            lambda: np.asarray(self.function(answers.copy())),
+            lambda: np.asarray(function(answers.copy())),
             "The wrapped mechanism failed, or did not release an array of numbers",
         )
         if noisy.dtype.kind not in "iuf" or noisy.size != answers.size:
@@ -76,136 +111,7 @@ class Imposed(Mechanism):
     ) -> npt.NDArray[Any]:
         """`noisy - lift(C·noisy - c)`."""
         del coins, overwrite
-        return impose_bound(self.design.held, noisy.astype(np.float64), exact) * float(
-            self.design.query.grid
-        )
+        return impose_bound(self.held, noisy.astype(np.float64), exact) * float(self.query.grid)
 
     def check_size(self, answers: npt.NDArray[np.int64]) -> None:
         """The wrapped mechanism decides what it takes."""
-
-    def release(self, data: Any, *, everything: Any = None, seed: int | None = None) -> Release:
-        """Make a release; the wrapped mechanism brings its own randomness, so there is no seed."""
-        if seed is not None:
-            raise ReleaseError("A wrapped mechanism has its own randomness; it takes no seed.")
-        return super().release(data, everything=everything)
-
-
-def impose_on(
-    domain: Domain | Query,
-    held: Held | LinearInvariants | StructuralZeros | None,
-    mechanism: Any,
-    *,
-    budget: Budget | None = None,
-    neighbours: Neighbours | None = None,
-    description: str = "",
-    variance: float | None = None,
-) -> Imposed:
-    """Wrap an existing mechanism so that what it releases has the exact values.
-
-    Parameters
-    ----------
-    domain, held
-        The answers, and what is to be exact.
-    mechanism
-        A function from the integer answers to noisy ones, or an OpenDP measurement on vectors of
-        integers.
-    budget
-        What the mechanism guarantees. For an OpenDP measurement it is asked of its privacy map.
-    neighbours
-        What one person may change; `ReplaceOne()` by default.
-    description
-        The mechanism in words, for the certificate.
-    variance
-        The variance of its noise, if it is independent and the same for every answer; then the
-        release has standard errors, and none otherwise.
-
-    Examples
-    --------
-    >>> import numpy as np, subspacedp as sdp
-    >>> domain = sdp.Domain([sdp.Axis("age", ["young", "middle", "old"])])
-    >>> def geometric(x):
-    ...     rng, q = np.random.default_rng(), np.exp(-0.5)
-    ...     return x + rng.geometric(1 - q, x.shape) - rng.geometric(1 - q, x.shape)
-    >>> wrapped = impose_on(
-    ...     domain, sdp.hold(), geometric, budget=sdp.PureDP(1.0), description="double geometric"
-    ... )
-    >>> release = wrapped.release(sdp.Table([5, 7, 8], domain))
-    >>> round(float(release.values.sum()), 9)
-    20.0
-    """
-    query, relation = as_query(domain), ReplaceOne() if neighbours is None else neighbours
-    if not isinstance(relation, Neighbours) or type(relation) is Neighbours:
-        raise BudgetError("`neighbours` must be ReplaceOne(...) or AddRemoveOne(...).")
-    function = mechanism
-    if _is_opendp(mechanism):
-        if budget is not None:
-            raise BudgetError("An OpenDP measurement states its own budget; leave `budget` out.")
-        budget = _opendp_budget(mechanism, query, relation)
-        description = description or "OpenDP measurement"
-        function = _opendp_function(mechanism)
-    elif not callable(mechanism):
-        raise ReleaseError(
-            "The mechanism must be a function or an OpenDP measurement; got a "
-            f"{type(mechanism).__name__}."
-        )
-    if not isinstance(budget, Budget) or type(budget) is Budget:
-        raise BudgetError("Say what the mechanism guarantees: budget=PureDP(...) or another.")
-    if variance is not None and not (
-        isinstance(variance, int | float) and math.isfinite(variance) and variance >= 0
-    ):
-        raise ReleaseError(f"`variance` must be a number of at least 0; got {variance!r}.")
-    bound = bind(as_held(held), query)
-    check_something_left(bound)
-    design = Design(
-        mechanism="imposed",
-        query=query,
-        held=bound,
-        budget=budget,
-        neighbours=relation,
-        decimals=None,
-        declared=DeclaredNoise(description or "a function of its owner", variance),
-    )
-    return Imposed(design, function)
-
-
-def _is_opendp(mechanism: Any) -> bool:
-    kind = type(mechanism)
-    return kind.__module__.split(".")[0] == "opendp" and kind.__name__ == "Measurement"
-
-
-def _opendp_function(measurement: Any) -> Callable[[npt.NDArray[np.int64]], Any]:
-    def call(answers: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        values = answers.ravel().tolist()
-        if not measurement.input_domain.member(values):
-            raise ReleaseError(
-                "The answers are not in the input domain of the OpenDP measurement, where alone "
-                "its guarantee holds."
-            )
-        return np.asarray(measurement(values))
-
-    return call
-
-
-def _opendp_budget(measurement: Any, query: Query, neighbours: Neighbours) -> Budget:
-    """The budget that the measurement's own privacy map states for this sensitivity."""
-    sensitivity = query.sensitivity(neighbours)
-    metric, measure = str(measurement.input_metric), str(measurement.output_measure)
-    if metric.startswith("L1Distance"):
-        distance: float = math.ceil(sensitivity.l1)
-    elif metric.startswith("L2Distance"):
-        distance = round_up(lambda: ball(sensitivity.l2_squared).sqrt())
-    else:
-        raise ReleaseError(
-            f"The OpenDP measurement must take L1 or L2 distances of vectors; it takes {metric}."
-        )
-    whole = metric.endswith(("i64)", "i32)", "u64)", "u32)"))
-    loss = measurement.map(math.ceil(distance) if whole else float(distance))
-    if measure.startswith("MaxDivergence"):
-        return PureDP(loss)
-    if measure.startswith("ZeroConcentratedDivergence"):
-        return ZCDP(loss)
-    if measure.startswith("Approximate(MaxDivergence"):
-        return ApproxDP(*loss)
-    raise ReleaseError(
-        f"The privacy measure {measure} of the OpenDP measurement is not known here."
-    )

@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.invariants import HeldMatrix, HeldValues
-from subspacedp.mechanisms.base import Mechanism
+from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.noise import Keystream, ReleaseKeys, add_noise
+from subspacedp.problem import Problem
 
-__all__ = ["Projected"]
+__all__ = ["Projected", "ProjectedOptions"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -24,14 +25,18 @@ class Projected(Mechanism):
 
     Guarantees
     ----------
-    1. The measurement counts + noise is private with the design's budget over all neighbours
+    1. The measurement counts + noise is private with its budget over all neighbours
        (docs/proofs/projected-laplace.md, docs/proofs/projected-gaussian.md).
     2. Real-valued: noisy − lift(C·noisy − c), whole parts in integers and fractions in float64:
        within a few units in the last place of 1 + |value| of the exact rational.
     3. With decimals: whole numbers of steps whose group sums equal the held totals as integers.
-    4. Unbiased, with the noise model of the design.
+    4. Unbiased, with its noise model.
     """
 
+    name: ClassVar[str] = "projected"
+    with_digits: ClassVar[bool] = True
+    measures_counts: ClassVar[bool] = True
+    fitted_at_once: ClassVar[bool] = True
     proofs: ClassVar[tuple[str, ...]] = (
         "projected-laplace.md",
         "projected-gaussian.md",
@@ -39,12 +44,27 @@ class Projected(Mechanism):
         "digits.md",
     )
 
+    @property
+    def proof(self) -> str:
+        """By the law of the noise."""
+        return self.proofs[0] if self.budget.pure else self.proofs[1]
+
+    @property
+    def measured(self) -> str:
+        """What gets noise, in words."""
+        return "every answer, independently, before projection onto the null space"
+
+    @property
+    def has_digits(self) -> bool:
+        """Whole answers have digits that add up."""
+        return self.query.grid == 1
+
     def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[np.int64]:
         """Answers plus independent integer noise, modulo 2**64."""
         noisy = np.empty(answers.shape, np.int64)
-        add_noise(self.design.law, keys, 0, answers.reshape(-1), noisy.reshape(-1))
-        if isinstance(self.design.held, HeldMatrix) and self.design.held.empty is not None:
-            noisy[self.design.held.empty] = 0  # publicly known: no noise is needed there
+        add_noise(self.law, keys, 0, answers.reshape(-1), noisy.reshape(-1))
+        if isinstance(self.held, HeldMatrix) and self.held.empty is not None:
+            noisy[self.held.empty] = 0  # publicly known: no noise is needed there
         return noisy
 
     def reconstruct(
@@ -56,11 +76,22 @@ class Projected(Mechanism):
         overwrite: bool = False,
     ) -> npt.NDArray[Any]:
         """`noisy - lift(C·noisy - c)`, as rationals rounded once or as digits that add up."""
-        residual = self.design.held.residual(noisy, exact)
-        digits, grid = self.design.digits, float(self.design.query.grid)
+        residual = self.held.residual(noisy, exact)
+        digits, grid = self.digits, float(self.query.grid)
         if digits is None:
-            real = self.design.space.subtract_lift(noisy, residual, overwrite=overwrite)
+            real = self.space.subtract_lift(noisy, residual, overwrite=overwrite)
             return real if grid == 1.0 else real * grid
         own = noisy if overwrite else noisy.copy()
         steps = digits.round_in_place(own, residual, coins)
         return steps if digits.decimals == 0 else steps / digits.step
+
+
+@dataclass(frozen=True)
+class ProjectedOptions(Options):
+    """Noise on every answer, projected onto the null space of the invariants."""
+
+    mechanism: ClassVar[type[Mechanism]] = Projected
+
+    def fit(self, problem: Problem) -> Projected:
+        """There is nothing to choose."""
+        return Projected(problem)

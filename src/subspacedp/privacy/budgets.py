@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from subspacedp.balls import ball, round_down
 from subspacedp.errors import BudgetError
 from subspacedp.privacy.gaussian import largest_mu
 from subspacedp.privacy.numbers import exact_decimal, positive, shown
 
-__all__ = ["ZCDP", "ApproxDP", "Budget", "GaussianDP", "PureDP", "exact_decimal"]
+__all__ = ["ZCDP", "ApproxDP", "Budget", "GaussianDP", "PureDP", "budget_from", "exact_decimal"]
 
 
 @dataclass(frozen=True)
@@ -108,3 +109,12 @@ class GaussianDP(Budget):
 
     def __str__(self) -> str:
         return f"μ = {shown(self.mu)} (Gaussian)"
+
+
+BUDGETS: dict[str, type[Budget]] = {c.name: c for c in (PureDP, ApproxDP, ZCDP, GaussianDP)}
+
+
+def budget_from(data: Mapping[str, Any]) -> Budget:
+    """The budget that plain data state, with its own checks."""
+    fields = dict(data)
+    return BUDGETS[str(fields.pop("name"))](**fields)

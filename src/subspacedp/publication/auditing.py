@@ -26,12 +26,7 @@ from subspacedp.publication.accounts import (
     values_on,
 )
 from subspacedp.publication.margin_audits import LARGEST_NAMED, MarginsAudit, audit_margins
-from subspacedp.publication.releases import (
-    Asked,
-    asked_releases,
-    bounded,
-    public_domain,
-)
+from subspacedp.publication.releases import Asked, asked_releases, bounded, public_domain
 from subspacedp.publication.specification import Specification, as_specification
 from subspacedp.publication.tabulating import found_labels, open_data, tabulate_release
 from subspacedp.release import Release
@@ -135,24 +130,24 @@ def given_away(releases: Mapping[str, Release]) -> dict[str, str]:
     Releases of counts that can be brought onto one domain are audited together as well; the text is
     with the first of them.
     """
-    holding = {name: one for name, one in releases.items() if one.design.space.rank}
+    holding = {name: one for name, one in releases.items() if one.mechanism.space.rank}
     found = {name: _of_release(one) for name, one in holding.items()}
     out = {name: str(one) for name, one in found.items()}
     parts = [
         part
         for name, one in found.items()
-        if isinstance(holding[name].design.query, Cells | Margins)
+        if isinstance(holding[name].mechanism.query, Cells | Margins)
         and (part := _part_of(name, one)) is not None
     ]
     for group in _groups(parts, LARGEST_IN_A_REPORT):
         names = [part.name for part in group]
-        designs = [releases[name].design for name in names]
-        if len({design.neighbours for design in designs}) > 1:
+        designs = [releases[name].mechanism for name in names]
+        if len({mechanism.neighbours for mechanism in designs}) > 1:
             continue
         joint = _joint(
             group,
             designs[0].neighbours,
-            capped=any(design.capped for design in designs),
+            capped=any(mechanism.capped for mechanism in designs),
             programs=IN_A_REPORT,
         )
         if joint is None:
@@ -165,18 +160,18 @@ def given_away(releases: Mapping[str, Release]) -> dict[str, str]:
 
 
 def _of_release(release: Release) -> InvariantAudit | MarginsAudit:
-    design = release.design
-    if not isinstance(design.query, Margins):
+    mechanism = release.mechanism
+    if not isinstance(mechanism.query, Margins):
         return audit_releases(release, programs=IN_A_REPORT)
     return audit_margins(
-        design.domain,
-        what_is_held(design.held),
+        mechanism.domain,
+        what_is_held(mechanism.held),
         release.exact,
-        [margin.names for margin in design.query.margins],
-        neighbours=design.neighbours,
-        kind=design.guarantee.kind,
-        budget=design.budget,
-        capped=design.capped,
+        [margin.names for margin in mechanism.query.margins],
+        neighbours=mechanism.neighbours,
+        kind=mechanism.guarantee.kind,
+        budget=mechanism.budget,
+        capped=mechanism.capped,
         programs=IN_A_REPORT,
     )
 

@@ -9,15 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from subspacedp.errors import BudgetError, DomainError
+from subspacedp.mechanisms import MECHANISMS
 from subspacedp.publication.axis_section import AxisEntry
 from subspacedp.publication.budgeting import total_of
 from subspacedp.publication.data_section import ROW
 from subspacedp.publication.document import Document
-from subspacedp.publication.noise_checks import (
-    no_such,
-    place_of,
-    workload_problems,
-)
+from subspacedp.publication.noise_checks import no_such, place_of, workload_problems
 from subspacedp.publication.problems import Place, Problem
 from subspacedp.publication.table_specification import ONLY, TableSpecification, axis_of
 from subspacedp.release.files import margin_stem
@@ -47,7 +44,7 @@ COLUMNS = {
         "comparisons",
     ),
 }
-WHOLE_NUMBERS = ("auto", "projected", "knorm", "marginals")  # mechanisms that can give them
+WHOLE_NUMBERS = ("auto", *(name for name, kind in MECHANISMS.items() if kind.with_digits))
 LONGEST = 200  # bytes of a name: file systems take 255, endings included
 NOT_IN_FILES = re.compile(r"[/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 FOLDER_NAME = re.compile(r"\w[\w.-]*")

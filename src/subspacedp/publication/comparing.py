@@ -10,7 +10,6 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.mechanisms import mechanism_of
 from subspacedp.mechanisms.marginals import Marginals
 from subspacedp.publication.tabulating import Confidential
 from subspacedp.release import Release
@@ -37,20 +36,20 @@ def write_comparison(
     with _private(folder / "CONFIDENTIAL.txt") as file:
         file.write(WARNING.encode())
     for name, release in releases.items():
-        labels = LabelColumns.of_query(release.design.query)
+        labels = LabelColumns.of_query(release.mechanism.query)
         with _private(folder / f"{name}.csv") as file:
             write_rows(labels, _numbers(release, data[name]), csv=file)
 
 
 def _numbers(release: Release, data: Confidential) -> dict[str, npt.NDArray[Any]]:
     """The confidential figures, the released ones, and how far these are off."""
-    query, grid = release.design.query, float(release.design.query.grid)
+    query, grid = release.mechanism.query, float(release.mechanism.query.grid)
     bounded = query.answers(data.protected)
     without_noise = bounded.ravel() * grid
     columns: dict[str, npt.NDArray[Any]] = {"confidential": without_noise}
     if data.everything is not None:
         columns["all_records"] = query.answers(data.everything).ravel() * grid
-        if release.design.space.rank:
+        if release.mechanism.space.rank:
             without_noise = _without_noise(release, data).ravel() * grid
             columns["without_noise"] = without_noise
     error = release.values.ravel() - without_noise
@@ -70,13 +69,13 @@ def _without_noise(release: Release, data: Confidential) -> npt.NDArray[Any]:
 
     bounded + C⁺(c − C·bounded), the bounded table moved to agree with the held totals.
     """
-    mechanism, exact = mechanism_of(release.design), release.exact
+    mechanism, exact = release.mechanism, release.exact
     if isinstance(mechanism, Marginals):
         answers, _ = mechanism.check(data.protected, everything=data.everything)
         return mechanism.without_noise(answers, exact)
-    bounded = release.design.query.answers(data.protected)
-    residual = release.design.held.residual(bounded, exact)
-    return np.asarray(release.design.space.subtract_lift(bounded, residual))
+    bounded = release.mechanism.query.answers(data.protected)
+    residual = release.mechanism.held.residual(bounded, exact)
+    return np.asarray(release.mechanism.space.subtract_lift(bounded, residual))
 
 
 def _private(path: Path) -> BinaryIO:

@@ -17,13 +17,7 @@ from subspacedp.publication.fields import (
     rule,
     said,
 )
-from subspacedp.publication.table_sections import (
-    MechanismName,
-    Publish,
-    Sum,
-    TableEntry,
-    replaced,
-)
+from subspacedp.publication.table_sections import MechanismName, Publish, Sum, TableEntry, replaced
 
 __all__ = ["Document", "Ledger", "Privacy"]
 

@@ -24,7 +24,8 @@ except ImportError:
     raise missing_extra() from None
 
 __all__ = [
-    "Field",  # pydantic's own, so that one place knows that it may be missing
+    "BeforeValidator",  # pydantic's own, so that one place knows that it may be missing
+    "Field",
     "Labels",
     "Levels",
     "Margins",

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from subspacedp.errors import ReleaseError
+from subspacedp.mechanisms.base import Mechanism
 from subspacedp.publication.releases import Asked, bounded
-from subspacedp.release import Design
 
 __all__ = ["available_memory", "check_publication_memory"]
 
@@ -16,7 +16,7 @@ KEPT, EVERYTHING, WORKING = 16, 8, 72
 FIXED = 250_000_000  # the engine and the libraries, whatever the tables are
 
 
-def check_publication_memory(asked: Sequence[Asked], designs: Mapping[str, Design]) -> None:
+def check_publication_memory(asked: Sequence[Asked], designs: Mapping[str, Mechanism]) -> None:
     """Refuse a publication that would not fit into memory; ask before data are opened.
 
     The engine that counts is not in this: it has a limit of its own, and spills to disk.

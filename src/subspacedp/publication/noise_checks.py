@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from subspacedp.mechanisms import MECHANISMS
 from subspacedp.publication.problems import Place, Problem
 from subspacedp.publication.spelling import nearest
 from subspacedp.tables.workload import COLUMN, MOST_AXES
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["no_such", "place_of", "workload_problems"]
 
-FOR_MARGINS = ("auto", "marginals")
+FOR_MARGINS = ("auto", *(name for name, kind in MECHANISMS.items() if kind.for_workloads))
 
 
 def place_of(specification: Specification, table: str, *path: str) -> Place:
@@ -41,7 +42,7 @@ def no_such(kind: str, name: object, known: Any) -> str:
 
 
 def workload_problems(specification: Specification, name: str) -> Iterator[Problem]:
-    """What is wrong with `cells: false` and `weights`."""
+    """What is wrong with `cells` and `weights`."""
     table = specification.table(name)
 
     def at(*path: str) -> Place:
@@ -49,15 +50,7 @@ def workload_problems(specification: Specification, name: str) -> Iterator[Probl
 
     weights = table.publish.weights
     if not table.margins_alone:
-        number = len(table.margins) + 1
-        if weights is not None and table.mechanism not in FOR_MARGINS:
-            yield Problem(at("publish", "weights"), "is for `mechanism: marginals` or `auto`")
-        elif weights is not None and len(weights) != number:
-            yield Problem(
-                at("publish", "weights"),
-                f"must be {number} numbers, one for the cells and one for each of the margins; got "
-                f"{len(weights)}",
-            )
+        yield from _beside_cells(table, at("publish", "weights"), at("publish", "cells"))
         return
     if not table.margins:
         yield Problem(
@@ -91,6 +84,27 @@ def workload_problems(specification: Specification, name: str) -> Iterator[Probl
                 ("axes", axis), f"may not have the name `{COLUMN}`, a column of releases of margins"
             )
     yield from _margins(table, at("publish", "margins"))
+
+
+def _beside_cells(table: TableSpecification, weights: Place, cells: Place) -> Iterator[Problem]:
+    """What is said to count where cells are published: weights, or a limit for the cells."""
+    given, limit = table.publish.weights, table.publish.cells_at_most
+    for at, asked in ((weights, given is not None), (cells, limit is not None)):
+        if asked and table.mechanism not in FOR_MARGINS:
+            yield Problem(at, "is for `mechanism: marginals` or `auto`")
+        elif asked and not table.margins:
+            yield Problem(at, "needs `margins` beside it, which the noise is designed for too")
+    number = len(table.margins) + 1
+    if given is not None and len(given) != number:
+        yield Problem(
+            weights,
+            f"must be {number} numbers, one for the cells and one for each of the margins; got "
+            f"{len(given)}",
+        )
+    if given is not None and limit is not None:
+        yield Problem(weights, "cannot stand beside a limit for the cells; leave one of them out")
+    if limit is not None and limit <= 1:
+        yield Problem(cells, f"must allow more than 0 %; got '{table.publish.cells}'")
 
 
 def _margins(table: TableSpecification, at: Place) -> Iterator[Problem]:

@@ -18,8 +18,8 @@ from subspacedp.ledger import (
     open_ledger,
     spend_of,
 )
+from subspacedp.mechanisms.base import Mechanism
 from subspacedp.publication.specification import Specification
-from subspacedp.release import Design
 
 if TYPE_CHECKING:
     from subspacedp.publication.releases import Asked
@@ -36,7 +36,7 @@ class PayingAccount:
     unit: str
     note: str
 
-    def check(self, designs: Sequence[Design], replaces: int | None) -> None:
+    def check(self, designs: Sequence[Mechanism], replaces: int | None) -> None:
         """Refuse what `reserve` would refuse now; spends nothing."""
         for entry in self.ledger.invariants(self.name):
             if entry.get("unit", self.unit) != self.unit:
@@ -49,18 +49,18 @@ class PayingAccount:
             numbers = {entry.number for entry in self.ledger.history(self.name)}
             if replaces not in numbers:
                 raise LedgerError(f"The account `{self.name}` has no entry {replaces} to replace.")
-        self.ledger.check(self.name, [spend_of(design) for design in designs])
+        self.ledger.check(self.name, [spend_of(mechanism) for mechanism in designs])
 
     def reserve(
-        self, designs: Sequence[Design], release_ids: Sequence[str], replaces: int | None
+        self, designs: Sequence[Mechanism], release_ids: Sequence[str], replaces: int | None
     ) -> Reservation:
         """Pay for releases whose ids are settled, so that they find the entry again."""
         return self.ledger.reserve(
             self.name,
-            [spend_of(design) for design in designs],
+            [spend_of(mechanism) for mechanism in designs],
             note=self.note,
             replaces=replaces,
-            held=[{**invariants_of(design), "unit": self.unit} for design in designs],
+            held=[{**invariants_of(mechanism), "unit": self.unit} for mechanism in designs],
             release_ids=release_ids,
         )
 

@@ -11,21 +11,20 @@ from typing import Any
 import numpy as np
 
 from subspacedp.errors import ReleaseError, SubspaceDPError
-from subspacedp.mechanisms import COMPARED, Mechanism, budget_for, design
+from subspacedp.mechanisms import OPTIONS
+from subspacedp.mechanisms.estimates import Accuracy, normal_margin
 from subspacedp.mechanisms.marginals import Marginals
 from subspacedp.privacy import Budget
 from subspacedp.publication.budgeting import budget_of
 from subspacedp.publication.problems import SpecificationError
 from subspacedp.publication.releases import Asked, asked_releases, public_domain
 from subspacedp.publication.specification import Specification, as_specification
-from subspacedp.release import Accuracy
-from subspacedp.release.estimates import normal_margin
+from subspacedp.release import Design, budget_for, design
 from subspacedp.tables import Domain, Margins
 
 __all__ = ["ErrorLine", "Plan", "PlannedRelease", "plan", "target_budget"]
 
 LEVEL = 0.95
-QUICK = ("projected", "extended")  # mechanisms without anything to optimise
 FEW_CELLS = 10**6  # of a table whose margins are compared with those of noise on its cells
 EXACT_UP_TO = 64  # figures with a law each; beyond, margins of error are the normal ones
 
@@ -58,7 +57,7 @@ class PlannedRelease:
     """One release of a plan."""
 
     name: str
-    mechanism: Mechanism
+    design: Design
     lines: Sequence[ErrorLine]
     compared: Mapping[
         str, float | str
@@ -67,27 +66,27 @@ class PlannedRelease:
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data."""
-        design = self.mechanism.design
+        mechanism = self.design.mechanism
         workload = self.workload
         return {
             "name": self.name,
-            "mechanism": design.mechanism,
-            "cells": design.query.size,
+            "mechanism": mechanism.name,
+            "cells": mechanism.query.size,
             **({"margins": len(workload.margins)} if workload is not None else {}),
-            "held": str(design.held),
-            "budget": design.budget.as_dict(),
-            "guarantee": self.mechanism.guarantee.kind,
-            "promise": self.mechanism.guarantee.sentences(),
+            "held": str(mechanism.held),
+            "budget": mechanism.budget.as_dict(),
+            "guarantee": self.design.guarantee.kind,
+            "promise": self.design.guarantee.sentences(),
             "errors": [line.as_dict() for line in self.lines],
             "mechanisms": dict(self.compared),
-            **({"why": self.mechanism.why} if self.mechanism.why else {}),
+            **({"why": self.design.why} if self.design.why else {}),
             **({"optimality": self.near} if self.near else {}),
         }
 
     @property
     def workload(self) -> Margins | None:
         """The margins that noise is designed for, where no cells are published."""
-        query = self.mechanism.design.query
+        query = self.design.mechanism.query
         return query if isinstance(query, Margins) else None
 
 
@@ -154,6 +153,8 @@ def target_budget(
         )
     asked.check_size(domain)
     own = asked.budget
+    taken = asked.mechanism(domain)  # by what it is for, which another budget does not change
+    chosen = taken.mechanism.name if isinstance(taken.mechanism, Marginals) else None
     needed = budget_for(
         asked.query(domain),
         asked.table.held(),
@@ -161,7 +162,7 @@ def target_budget(
         level=level,
         margin=margin,
         like=own,
-        **asked.options(),
+        **asked.options(chosen),
     )
     whole = budget_of(specification.document.privacy)
     if whole == own:
@@ -175,29 +176,29 @@ def target_budget(
 
 
 def _planned(asked: Asked, domain: Domain, *, compare: bool = False) -> PlannedRelease:
-    mechanism = asked.mechanism(domain)
-    joint = mechanism if isinstance(mechanism, Marginals) else None
+    planned = asked.mechanism(domain)
+    joint = planned.mechanism if isinstance(planned.mechanism, Marginals) else None
     # Other mechanisms are for the cells; noise for several tables is compared table by table.
     others = {}
     if asked.sum is None and joint is None:
-        others = _others(asked, domain, mechanism, every=compare)
+        others = _others(asked, domain, planned, every=compare)
     return PlannedRelease(
         name=asked.name,
-        mechanism=mechanism,
-        lines=_lines(asked, domain, mechanism),
+        design=planned,
+        lines=_lines(asked, domain, planned),
         compared={
-            name: _total_error(found) if isinstance(found, Mechanism) else found
+            name: found.mechanism.total_error() if isinstance(found, Design) else found
             for name, found in others.items()
         },
-        near=_near(mechanism, others.values()) if joint is None else joint.gap_in_words(),
+        near=_near(planned, others.values()) if joint is None else joint.gap_in_words(),
     )
 
 
-def _lines(asked: Asked, domain: Domain, mechanism: Mechanism) -> list[ErrorLine]:
+def _lines(asked: Asked, domain: Domain, planned: Design) -> list[ErrorLine]:
     """Every cell where cells are published, and every margin."""
-    joint = isinstance(mechanism, Marginals)
+    joint = isinstance(planned.mechanism, Marginals)
     cells = _cells_alone(asked, domain) if joint else None
-    lines = [] if asked.margins_alone else [_line("every cell", mechanism.accuracy())]
+    lines = [] if asked.margins_alone else [_line("every cell", planned.accuracy())]
     if lines and cells is not None:
         stderr = np.asarray(cells.accuracy().stderr, np.float64).reshape(-1)
         lines = [replace(lines[0], cells_alone=_ends(stderr[stderr > 0]))]
@@ -205,7 +206,7 @@ def _lines(asked: Asked, domain: Domain, mechanism: Mechanism) -> list[ErrorLine
     for names in dict.fromkeys([*asked.table.hold, *asked.margins]):
         words = " × ".join(names) or "grand total"
         label = f"{words} (held)" if names in held else words
-        line = _line(label, mechanism.margin_accuracy(*names))
+        line = _line(label, planned.margin_accuracy(*names))
         if cells is not None:
             stderr = np.asarray(cells.margin_accuracy(*names).stderr, np.float64).reshape(-1)
             line = replace(line, cells_alone=_ends(stderr[stderr > 0]))
@@ -213,7 +214,7 @@ def _lines(asked: Asked, domain: Domain, mechanism: Mechanism) -> list[ErrorLine
     return lines
 
 
-def _cells_alone(asked: Asked, domain: Domain) -> Mechanism | None:
+def _cells_alone(asked: Asked, domain: Domain) -> Design | None:
     """Noise on every cell with the same budget, where the cells could be had too."""
     if domain.size > FEW_CELLS:
         return None
@@ -223,21 +224,11 @@ def _cells_alone(asked: Asked, domain: Domain) -> Mechanism | None:
         return None
 
 
-def _total_error(mechanism: Mechanism) -> float:
-    """The sum of squared errors, with the weights that a workload's margins have."""
-    query = mechanism.design.query
-    if not isinstance(query, Margins):
-        return mechanism.design.total_error()
-    per_cell = mechanism.expected_error().per_cell
-    parts = (float(part.sum()) for part in query.split(per_cell))
-    return math.fsum(w * e for w, e in zip(query.weights or (), parts, strict=True))
-
-
-def _near(mechanism: Mechanism, others: Iterable[Mechanism | str]) -> str:
+def _near(mechanism: Design, others: Iterable[Design | str]) -> str:
     """The sentence about the best Gaussian noise, by the best bound; empty where none is known."""
     try:
         own = mechanism.optimality()
-        bounds = [m.optimality().bound for m in others if isinstance(m, Mechanism)]
+        bounds = [m.optimality().bound for m in others if isinstance(m, Design)]
     except SubspaceDPError:
         return ""
     return str(replace(own, bound=max([own.bound, *bounds])))
@@ -281,14 +272,14 @@ def _ends(values: Any) -> tuple[float, float]:
     return (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
 
 
-def _others(
-    asked: Asked, domain: Domain, taken: Mechanism, *, every: bool
-) -> dict[str, Mechanism | str]:
+def _others(asked: Asked, domain: Domain, taken: Design, *, every: bool) -> dict[str, Design | str]:
     """By name: the mechanisms for cells that need no optimisation and the one taken, or all."""
-    out: dict[str, Mechanism | str] = {}
-    own = taken.design.mechanism
-    for name in COMPARED:
-        if name != own and not every and name not in QUICK:
+    out: dict[str, Design | str] = {}
+    own = taken.mechanism.name
+    for name, options in OPTIONS.items():
+        if options.mechanism.for_workloads or (
+            name != own and not every and not options.mechanism.fitted_at_once
+        ):
             continue
         try:
             out[name] = asked.mechanism(domain, name=name)

@@ -27,13 +27,13 @@ def readme(
     if any(release.seeded for release in releases.values()):
         parts += ["NOT FOR PUBLICATION: made from a chosen seed.", ""]
     for name, release in releases.items():
-        design = release.design
+        mechanism = release.mechanism
         if len(releases) > 1:
             parts += [name, "-" * len(name), ""]
         parts += [
             _wrapped(
-                f"{design.query.size:,} figures, each the {figure_words(design)}. Published "
-                f"exactly: {design.held}."
+                f"{mechanism.query.size:,} figures, each the {figure_words(mechanism)}. Published "
+                f"exactly: {mechanism.held}."
             ),
             "",
             _wrapped(" ".join(release.guarantee.sentences())),

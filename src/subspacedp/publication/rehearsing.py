@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from subspacedp.errors import ReleaseError, SubspaceDPError
-from subspacedp.mechanisms import Mechanism
 from subspacedp.noise import ReleaseKeys
 from subspacedp.noise.words import KEY_BYTES
 from subspacedp.publication.releases import Asked
 from subspacedp.publication.specification import Specification
 from subspacedp.publication.tabulating import Confidential
 from subspacedp.publication.writing import write_draw, write_rest
+from subspacedp.release.designs import Design
 from subspacedp.release.files import load
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ MAX_REHEARSED_FIGURES = 2_000_000  # writing more takes as long again as the rel
 def rehearse(
     specification: Specification,
     asked: Sequence[Asked],
-    mechanisms: Mapping[str, Mechanism],
+    mechanisms: Mapping[str, Design],
     home: Path,
     *,
     key: Ed25519PrivateKey | None,
@@ -43,7 +43,7 @@ def rehearse(
 
     Large tables are spared it: what fails after their draw is on disk costs time and no budget.
     """
-    if sum(mechanism.design.query.size for mechanism in mechanisms.values()) > (
+    if sum(mechanism.mechanism.query.size for mechanism in mechanisms.values()) > (
         MAX_REHEARSED_FIGURES
     ):
         return
@@ -53,8 +53,8 @@ def rehearse(
         stand_in = {
             one.name: mechanisms[one.name].release_with(
                 _public_keys(mechanisms[one.name]),
-                mechanisms[one.name].nothing(),
-                mechanisms[one.name].nothing(),
+                mechanisms[one.name].mechanism.nothing(),
+                mechanisms[one.name].mechanism.nothing(),
                 seeded=True,
             )
             for one in asked
@@ -74,7 +74,7 @@ def rehearse(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def rehearse_draw(mechanism: Mechanism, data: Confidential) -> None:
+def rehearse_draw(mechanism: Design, data: Confidential) -> None:
     """Measure and reconstruct the data with the noise of a public key, and forget the result.
 
     What the size of the counts would stop after payment stops here. Nothing is written.
@@ -93,6 +93,6 @@ def rehearse_draw(mechanism: Mechanism, data: Confidential) -> None:
         )
 
 
-def _public_keys(mechanism: Mechanism) -> ReleaseKeys:
+def _public_keys(mechanism: Design) -> ReleaseKeys:
     """A key that everybody knows."""
-    return ReleaseKeys(bytes(KEY_BYTES), "0" * 32, mechanism.design.context)
+    return ReleaseKeys(bytes(KEY_BYTES), "0" * 32, mechanism.mechanism.context)

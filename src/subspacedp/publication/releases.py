@@ -7,16 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from subspacedp.errors import ReleaseError
-from subspacedp.mechanisms import Mechanism, design
-from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
+from subspacedp.errors import ReleaseError, SubspaceDPError
+from subspacedp.mechanisms.estimates import Accuracy
+from subspacedp.mechanisms.marginals import MarginalsOptions
 from subspacedp.privacy import Budget
 from subspacedp.publication.checks import COUNTS
 from subspacedp.publication.data_section import ROW
 from subspacedp.publication.specification import Specification
 from subspacedp.publication.table_specification import ONLY, TableSpecification
+from subspacedp.release import Design, design
 from subspacedp.tables import Domain, Label, Margins, Query
 from subspacedp.tables.queries import Cells
 
@@ -31,6 +30,7 @@ __all__ = [
 ]
 
 MOST_CELLS = 2 * 10**8  # figures of one release: 1.6 GB of float64, and several such are needed
+MAX_JOINT_CELLS = 10**7  # beyond, `auto` stays with noise on the cells, whose errors have few kinds
 AUTO, MARGINALS = "auto", "marginals"
 KEY = "subspacedp"  # decides which records stay where the specification names no key
 
@@ -115,11 +115,11 @@ class Asked:
 
     def mechanism(
         self, domain: Domain, *, name: str | None = None, budget: Budget | None = None
-    ) -> Mechanism:
+    ) -> Design:
         """The mechanism that the specification asks for, or another one for comparison."""
         self.check_size(domain)
 
-        def made(chosen: str | None) -> Mechanism:
+        def designed(chosen: str | None) -> Design:
             return design(
                 self.query(domain),
                 self.table.held() if self.sum is None else None,
@@ -127,9 +127,22 @@ class Asked:
                 **self.options(chosen),
             )
 
-        if (name or self.mechanism_name) == AUTO and self._for_tables:
-            return _better(made(AUTO), made(MARGINALS))
-        return made(name)
+        if (name or self.mechanism_name) != AUTO or not self._for_tables:
+            return designed(name)
+        cells = designed(AUTO)
+        if domain.size > MAX_JOINT_CELLS:
+            words = (
+                f"Noise for the margins too is not looked at for more than {MAX_JOINT_CELLS:,} "
+                "cells; `mechanism: marginals` asks for it."
+            )
+            return replace(cells, why=f"{cells.why} {words}".strip())
+        try:
+            joint = designed(MARGINALS)
+        except SubspaceDPError as error:
+            return replace(
+                cells, why=f"{cells.why} Noise for the margins too cannot be had: {error}"
+            )
+        return self._better(cells, joint)
 
     @property
     def _for_tables(self) -> bool:
@@ -137,6 +150,36 @@ class Asked:
         known = {frozenset(names) for names in self.table.hold}
         fresh = any(frozenset(names) not in known for names in self.margins)
         return self.sum is None and fresh and not self.margins_alone
+
+    def _better(self, cells: Design, joint: Design) -> Design:
+        """Of noise designed for the cells and noise for all published tables, the one to take.
+
+        With weights the one with the smaller sum of squared errors; without, by the geometric
+        mean, over the tables, of the ratio of mean squared errors.
+        """
+        published = [tuple(self.table.axes), *self.margins]
+        errors = [
+            [_squared_error(m.margin_accuracy(*names)) for m in (cells, joint)]
+            for names in published
+        ]
+        weights = self.table.publish.weights
+        ratios = [before / after for before, after in errors if min(before, after) > 0]
+        if weights is None:
+            gain = math.exp(math.fsum(map(math.log, ratios)) / max(len(ratios), 1))
+            what = f"squared errors of the {len(ratios)} published tables are"
+            how = "times smaller, in geometric mean,"
+        else:
+            sums = [
+                math.fsum(w * e[i] for w, e in zip(weights, errors, strict=True)) for i in (0, 1)
+            ]
+            gain = sums[0] / sums[1]
+            what, how = "the weighted sum of squared errors is", "times smaller"
+        if gain <= 1:
+            words = "Noise for the margins too would not be better over all tables."
+            return replace(cells, why=f"{cells.why} {words}")
+        than = f"than with the {cells.mechanism.name} mechanism"
+        why = f"marginals: {what} {gain:,.3g} {how} {than}; "
+        return replace(joint, why=f"{why}those of the cells are {1 / ratios[0]:.3g} times its.")
 
     def check_files(self, domain: Domain) -> None:
         """Refuse held margins for which no file can be written: without cells nothing has them."""
@@ -174,36 +217,10 @@ class Asked:
             )
 
 
-def _better(cells: Mechanism, joint: Mechanism) -> Mechanism:
-    """Of noise designed for the cells and noise for all published tables, the one with less error.
-
-    Judged by the geometric mean, over the tables, of the ratio of mean squared errors.
-    """
-    if not isinstance(joint, Marginals):
-        return cells
-    logs = []
-    for margin in joint.interactions.workload:
-        both = [
-            float(np.mean(np.square(m.margin_accuracy(*margin.names).stderr)))
-            for m in (cells, joint)
-        ]
-        if min(both) > 0:
-            logs.append(math.log(both[0] / both[1]))
-    gain = math.exp(math.fsum(logs) / max(len(logs), 1))
-    other = cells.design.mechanism
-    if gain <= 1:
-        return replace(
-            cells, why=f"{cells.why} Noise for the margins too would not be better over all tables."
-        )
-    worse = math.exp(-logs[0]) if logs else 1.0
-    return replace(
-        joint,
-        why=(
-            f"marginals: squared errors of the {len(logs)} published tables are {gain:,.3g} times "
-            f"smaller, in geometric mean, than those of the {other} mechanism; those of the cells "
-            f"are {worse:.3g} times its."
-        ),
-    )
+def _squared_error(accuracy: Accuracy) -> float:
+    """The sum of squared errors of a family of figures, from its kinds."""
+    parts = (kinds.variance * kinds.number for kinds in accuracy.figures.kinds())
+    return math.fsum(float(part.sum()) for part in parts)
 
 
 def asked_releases(specification: Specification) -> tuple[Asked, ...]:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from subspacedp.errors import InvariantError, ReleaseError, SubspaceDPError
 from subspacedp.ledger import Reservation, State
-from subspacedp.mechanisms import Mechanism
 from subspacedp.publication.comparing import write_comparison
 from subspacedp.publication.memory import check_publication_memory
 from subspacedp.publication.paying import PayingAccount, paying_account
@@ -34,7 +33,7 @@ from subspacedp.publication.tabulating import (
 )
 from subspacedp.publication.unfinished import HeldPlace, Plan, hold_place, sweep
 from subspacedp.publication.writing import write_draw, write_rest
-from subspacedp.release import Release, read_private_key
+from subspacedp.release import Design, Release, read_private_key
 from subspacedp.release.files import load
 from subspacedp.release.folders import free_place
 
@@ -66,7 +65,7 @@ class Publication:
     """
 
     releases: Mapping[str, Release]
-    mechanisms: Mapping[str, Mechanism]
+    mechanisms: Mapping[str, Design]
     folder: Path | None
     confidential_notes: tuple[str, ...] = ()
 
@@ -196,7 +195,7 @@ class _Job:
 class _Data:
     """The mechanisms and the confidential tables of all releases."""
 
-    mechanisms: dict[str, Mechanism]
+    mechanisms: dict[str, Design]
     tables: dict[str, Confidential]
 
     @property
@@ -215,7 +214,7 @@ class _Data:
 def _publish(job: _Job, place: HeldPlace, comparison: HeldPlace | None) -> Publication:
     """Read, check, rehearse, pay, draw; then the rest."""
     data = _read_data(job)
-    designs = {name: mechanism.design for name, mechanism in data.mechanisms.items()}
+    designs = {name: mechanism.mechanism for name, mechanism in data.mechanisms.items()}
     for one in job.asked:
         table = data.tables[one.name]
         data.mechanisms[one.name].check(table.protected, everything=table.everything)
@@ -284,12 +283,12 @@ def _pay(
     account: PayingAccount,
     place: HeldPlace,
     plan: Plan,
-    mechanisms: Mapping[str, Mechanism],
+    mechanisms: Mapping[str, Design],
 ) -> Reservation:
     job.tell(f"paying from account {account.name}")
     place.keep = True
     try:
-        paid = account.reserve([m.design for m in mechanisms.values()], plan.ids, job.replaces)
+        paid = account.reserve([m.mechanism for m in mechanisms.values()], plan.ids, job.replaces)
         place.entry = paid.number
         paid.drawing()
     except BaseException:
@@ -353,7 +352,7 @@ def _complete(
     comparison: HeldPlace | None,
     releases: dict[str, Release],
     paid: Reservation | None,
-    mechanisms: Mapping[str, Mechanism],
+    mechanisms: Mapping[str, Design],
     data: _Data | None,
 ) -> Publication:
     """All that follows from a draw on disk."""
@@ -391,7 +390,7 @@ def _published_before(job: _Job) -> Publication | None:
         mechanisms = _mechanisms_of(job, releases)
     except (SubspaceDPError, OSError):
         return None
-    contexts = {name: release.design.context for name, release in releases.items()}
+    contexts = {name: release.mechanism.context for name, release in releases.items()}
     if contexts != _contexts(mechanisms):
         return None
     ids = [release.release_id for release in releases.values()]
@@ -429,12 +428,12 @@ def _compare(
 
 def _read_data(job: _Job) -> _Data:
     """The designs and the confidential tables, with whatever public labels already refuse first."""
-    mechanisms: dict[str, Mechanism] = {}
+    mechanisms: dict[str, Design] = {}
     for one in job.asked:
         domain = public_domain(one.table)
         if domain is not None:
             mechanisms[one.name] = one.mechanism(domain)
-    check_publication_memory(job.asked, {name: m.design for name, m in mechanisms.items()})
+    check_publication_memory(job.asked, {name: m.mechanism for name, m in mechanisms.items()})
     tables: dict[str, Confidential] = {}
     with open_data(job.specification) as source:
         labels = found_labels(job.specification, source, job.tell)
@@ -445,16 +444,16 @@ def _read_data(job: _Job) -> _Data:
             one.check_files(domain)
             if one.name not in mechanisms:
                 mechanisms[one.name] = one.mechanism(domain)
-                check_publication_memory([one], {one.name: mechanisms[one.name].design})
+                check_publication_memory([one], {one.name: mechanisms[one.name].mechanism})
             tables[one.name] = tabulate_release(one, domain, source, job.tell)
     return _Data(mechanisms={one.name: mechanisms[one.name] for one in job.asked}, tables=tables)
 
 
-def _mechanisms_of(job: _Job, releases: Mapping[str, Release]) -> dict[str, Mechanism]:
+def _mechanisms_of(job: _Job, releases: Mapping[str, Release]) -> dict[str, Design]:
     """What the specification asks for, where labels that were read off the data are published."""
     mechanisms = {}
     for one in job.asked:
-        known = {axis.name: axis.labels for axis in releases[one.name].design.domain.axes}
+        known = {axis.name: axis.labels for axis in releases[one.name].mechanism.domain.axes}
         domain = public_domain(one.table, known)
         if domain is None:
             raise ReleaseError(f"The release `{one.name}` does not have the axes asked for.")
@@ -462,8 +461,8 @@ def _mechanisms_of(job: _Job, releases: Mapping[str, Release]) -> dict[str, Mech
     return mechanisms
 
 
-def _contexts(mechanisms: Mapping[str, Mechanism]) -> dict[str, bytes]:
-    return {name: mechanism.design.context for name, mechanism in mechanisms.items()}
+def _contexts(mechanisms: Mapping[str, Design]) -> dict[str, bytes]:
+    return {name: mechanism.mechanism.context for name, mechanism in mechanisms.items()}
 
 
 def _other_begun(place: HeldPlace, whose: str) -> ReleaseError:
@@ -529,11 +528,9 @@ def _check_apart(comparison: Path, target: Path) -> None:
         )
 
 
-def _bound_note(
-    name: str, data: Confidential, mechanisms: Mapping[str, Mechanism]
-) -> Iterator[str]:
+def _bound_note(name: str, data: Confidential, mechanisms: Mapping[str, Design]) -> Iterator[str]:
     """A warning when the bound leaves out so much that held totals distort the rest."""
-    if not data.dropped or not mechanisms[name].design.space.rank:
+    if not data.dropped or not mechanisms[name].mechanism.space.rank:
         return
     share = data.dropped / max(1, data.records)
     if share >= MUCH:

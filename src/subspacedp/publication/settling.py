@@ -59,7 +59,11 @@ def settle(ledger: Ledger | str | PathLike[str], number: int, folder: str | Path
     for spend, text in zip(entry.spends, entry.invariants, strict=True):
         held = None if text is None else json.loads(text)
         found = next(
-            (one for one in waiting if spend_of(one[1].design) == spend and _holds(one[1], held)),
+            (
+                one
+                for one in waiting
+                if spend_of(one[1].mechanism) == spend and _holds(one[1], held)
+            ),
             None,
         )
         if found is None:
@@ -88,5 +92,5 @@ def _holds(release: Release, held: dict[str, Any] | None) -> bool:
     """Whether a release holds what was said when it was reserved, where that was said."""
     if held is None:
         return True
-    fresh = json.loads(json.dumps(invariants_of(release.design)))
+    fresh = json.loads(json.dumps(invariants_of(release.mechanism)))
     return all(held.get(name) == value for name, value in fresh.items())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
+from subspacedp.problem import MAX_DECIMALS
 from subspacedp.publication.fields import (
+    BeforeValidator,
     Field,
     Margins,
     Number,
@@ -18,7 +21,7 @@ from subspacedp.publication.fields import (
     model_validator,
     said,
 )
-from subspacedp.release import MAX_DECIMALS
+from subspacedp.publication.problems import shown
 
 __all__ = ["MechanismName", "Publish", "Sum", "TableEntry", "TablePublish", "replaced"]
 
@@ -27,7 +30,14 @@ MechanismName = Literal[
 ]
 
 
-AT_MOST = r"^at most \+?\d+(\.\d+)? ?%$"
+AT_MOST = re.compile(r"^at most \+?(\d+(\.\d+)?) ?%$")
+
+
+def _cells(value: object) -> object:
+    allowed = isinstance(value, bool) or (isinstance(value, str) and AT_MOST.search(value))
+    if not allowed:
+        raise said(f"must be true, false or a limit such as `at most +5 %`; got {shown(value)}")
+    return value
 
 
 class TablePublish(Section):
@@ -41,7 +51,13 @@ class TablePublish(Section):
         description="Digits after the point that add up exactly, 0 for whole numbers; null for "
         "real values.",
     )
-    cells: Annotated[bool, Strict()] | Annotated[str, Field(pattern=AT_MOST)] = Field(
+    cells: Annotated[
+        bool | str,
+        BeforeValidator(_cells),
+        WithJsonSchema(
+            {"anyOf": [{"type": "boolean"}, {"type": "string", "pattern": AT_MOST.pattern}]}
+        ),
+    ] = Field(
         default=True,
         description="Whether the cells are published. With false, noise is designed for exactly "
         "the `margins`, and a table of all cells is never built, so it may have any size. With "
@@ -68,10 +84,8 @@ class TablePublish(Section):
     @property
     def cells_at_most(self) -> float | None:
         """What the squared error of the cells may be, in multiples of the least; None: no limit."""
-        if isinstance(self.cells, bool):
-            return None
-        number = self.cells.removeprefix("at most").strip(" +%")
-        return 1 + float(number) / 100
+        limit = None if isinstance(self.cells, bool) else AT_MOST.search(self.cells)
+        return None if limit is None else 1 + float(limit[1]) / 100
 
 
 class Publish(TablePublish):
@@ -117,11 +131,11 @@ def replaced(data: dict[str, Any]) -> None:
         "of the levels that count, such as [state, sex]"
     )
     if data.get("mechanism") == "hierarchical":
-        raise said(f"`hierarchical` is now part of a wider mechanism: {now}", "mechanism")
+        raise said(f"may no longer be `hierarchical`; {now}", "mechanism")
     if "levels" in data:
-        raise said(f"is no longer needed: {now}", "levels")
+        raise said(f"is no longer a key here; {now}", "levels")
     if "importance" in data:
-        raise said(f"is now `weights` under `publish`: {now}", "importance")
+        raise said(f"is now `weights` under `publish`, one number a table; {now}", "importance")
 
 
 class TableEntry(Section):

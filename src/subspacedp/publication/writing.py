@@ -17,12 +17,7 @@ from subspacedp.publication.auditing import given_away
 from subspacedp.publication.readme import readme
 from subspacedp.publication.releases import Asked, bounded
 from subspacedp.publication.specification import Specification
-from subspacedp.release import (
-    Release,
-    sign_folder,
-    write_files,
-    write_margins,
-)
+from subspacedp.release import Release, sign_folder, write_files, write_margins
 from subspacedp.release.files import BIASED, CERTIFICATE, CSV, PARQUET, margin_stem
 from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.signature import DIGESTS, SIGNATURE, write_digests
@@ -161,7 +156,7 @@ def _write_biased(release: Release, folder: Path, prefix: str) -> PublishedFile:
         "non_negative_biased": biased_non_negative(release),
         "unbiased_value": np.asarray(release.values),
     }
-    labels = LabelColumns.of_query(release.design.query)
+    labels = LabelColumns.of_query(release.mechanism.query)
     write_rows(labels, numbers, csv=folder / f"{BIASED}.csv")
     return PublishedFile(
         name=f"{prefix}{BIASED}.csv",
@@ -185,14 +180,14 @@ def _write_dictionary(
     """One row a column: where it occurs, what it means, its type."""
     rows: list[tuple[str, str, str]] = []
     for release in releases.values():
-        query = release.design.query
+        query = release.mechanism.query
         used = None
         if isinstance(query, Margins):
-            held = release.design.held
+            held = release.mechanism.held
             exact = held.margins if isinstance(held, HeldMargins) else ()
             used = {name for margin in (*query.margins, *exact) for name in margin.names}
             rows.append(("margin", "the margin that the row is of, by its levels", "text"))
-        for axis in release.design.domain.axes:
+        for axis in release.mechanism.domain.axes:
             for level in axis.chain:
                 if used is not None and level.name not in used:
                     continue
@@ -202,8 +197,8 @@ def _write_dictionary(
     for name, release in releases.items():
         where = f"in {name}: " if len(releases) > 1 else ""
         meaning = (
-            f"{where}the released figure, unbiased for the {figure_words(release.design)}; exact "
-            "where stderr is 0"
+            f"{where}the released figure, unbiased for the {figure_words(release.mechanism)}; "
+            "exact where stderr is 0"
         )
         rows.append(("value", meaning, "number"))
     rows += [
@@ -251,7 +246,7 @@ def _notes(
     signed: bool,
 ) -> ReportNotes:
     written = {file.name for file in files}
-    budget = [f"{name}: {release.design.budget}" for name, release in releases.items()]
+    budget = [f"{name}: {release.mechanism.budget}" for name, release in releases.items()]
     return ReportNotes(
         disclosure=given_away(releases),
         about=specification.document.about or "",
@@ -276,11 +271,11 @@ def _contributions(specification: Specification, release: Release) -> str:
         f"count{'' if n.records > 1 else 's'} where noise protects; which ones stay of a person "
         "with more is decided by a keyed hash that looks at nobody else."
     )
-    if not release.design.space.rank:
+    if not release.mechanism.space.rank:
         return text
     alike = ", every cell of a held group by the same amount"
     return (
         f"{text} Figures that are held exact count all records, and the other figures are moved "
-        f"to agree with them{alike if release.design.strategy is None else ''}: the more records "
+        f"to agree with them{'' if release.mechanism.for_workloads else alike}: the more records "
         "the bound left out, the farther."
     )

@@ -1,12 +1,18 @@
 """Releases: public designs, published values, certificates, checks and files."""
 
+from subspacedp.mechanisms.base import ExpectedError, calibrated_law
+from subspacedp.mechanisms.estimates import Accuracy, Estimate, check_level
+from subspacedp.mechanisms.figures import checked_weights
+from subspacedp.problem import MAX_DECIMALS
 from subspacedp.release.certificate import certificate_schema
-from subspacedp.release.design import MAX_DECIMALS, Design, ExpectedError, calibrated_law
-from subspacedp.release.estimates import Accuracy, Estimate, check_level
+from subspacedp.release.comparing import Comparison
+from subspacedp.release.designs import Design, compare, design
 from subspacedp.release.files import write_files, write_margins
 from subspacedp.release.folder_checks import verify_folder
 from subspacedp.release.folders import check_new_folder, new_folder
-from subspacedp.release.questions import checked_weights, where
+from subspacedp.release.imposing import impose_on
+from subspacedp.release.planning import budget_for
+from subspacedp.release.questions import where
 from subspacedp.release.ratios import Ratio
 from subspacedp.release.rebuild import rebuild_invariants
 from subspacedp.release.release import Release
@@ -17,17 +23,22 @@ __all__ = [
     "MAX_DECIMALS",
     "Accuracy",
     "Check",
+    "Comparison",
     "Design",
     "Estimate",
     "ExpectedError",
     "Ratio",
     "Release",
     "Verification",
+    "budget_for",
     "calibrated_law",
     "certificate_schema",
     "check_level",
     "check_new_folder",
     "checked_weights",
+    "compare",
+    "design",
+    "impose_on",
     "new_folder",
     "read_private_key",
     "rebuild_invariants",

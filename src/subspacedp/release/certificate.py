@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.noise import QUANTILE_BOUND, RoundedGaussian, uses_float_quantile
-from subspacedp.release.design import design_digest
-from subspacedp.release.optimality import moved_alike
+from subspacedp.mechanisms.optimal import Optimal
+from subspacedp.mechanisms.optimality import moved_alike
+from subspacedp.noise import QUANTILE_BOUND
 from subspacedp.release.verify import SEEDED
-from subspacedp.subspace import GeneralNullSpace
 from subspacedp.tables import LocalEntries
 
 if TYPE_CHECKING:
@@ -56,8 +55,8 @@ def certificate_text(data: Any, indent: int = 0) -> str:
 
 def certificate(release: Release) -> dict[str, Any]:
     """What a release promises, on what terms, and what it does not promise."""
-    design, guarantee = release.design, release.guarantee
-    stated = design.as_dict()
+    mechanism, guarantee = release.mechanism, release.guarantee
+    stated = mechanism.as_dict()
     return {
         "format": FORMAT,
         "software": {"name": "subspacedp", "version": release.version},
@@ -67,7 +66,7 @@ def certificate(release: Release) -> dict[str, Any]:
             SEEDED
             if release.seeded
             else "Noise of another mechanism, with the randomness that it brings."
-            if design.declared is not None
+            if mechanism.declared is not None
             else release.distributed.stamp
             if release.distributed is not None
             else "Noise from a key that the operating system drew for this release alone."
@@ -85,9 +84,9 @@ def certificate(release: Release) -> dict[str, Any]:
             "statement": " ".join(guarantee.sentences()),
             "proof": _proof(release) + _proof_of_agents(release),
             "dimensions": {
-                "cells": design.query.size,
-                "protected": design.space.dimension,
-                "exposed": design.space.rank,
+                "cells": mechanism.query.size,
+                "protected": mechanism.space.dimension,
+                "exposed": mechanism.space.rank,
             },
             "not_protected": guarantee.not_protected(),
             "rests_on": _rests_on(release),
@@ -97,10 +96,10 @@ def certificate(release: Release) -> dict[str, Any]:
             for values in release.exact
         ],
         "noise": {
-            **(design.law if design.declared is None else design.declared).as_dict(),
-            "unit": str(design.unit),
+            **mechanism.stated_law.as_dict(),
+            "unit": str(mechanism.unit),
             "sensitivity": _sensitivity(release),
-            "on": _measured(release),
+            "on": mechanism.measured,
             **_near_best(release),
             "rounding": _rounding(release),
         },
@@ -108,9 +107,15 @@ def certificate(release: Release) -> dict[str, Any]:
             "type": "int64" if release.values.dtype.kind == "i" else "float64",
             "exactness": _exactness(release),
             "sha256": values_digest(release.values),
-            "expected_squared_error": _number_or_none(design.stated_error),
+            "expected_squared_error": _number_or_none(mechanism.stated_error),
         },
     }
+
+
+def design_digest(design: Any) -> str:
+    """SHA-256 of a design's plain data as JSON with sorted keys and no spaces."""
+    text = json.dumps(design, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _number_or_none(value: float) -> float | None:
@@ -118,32 +123,23 @@ def _number_or_none(value: float) -> float | None:
 
 
 def _near_best(release: Release) -> dict[str, Any]:
-    design = release.design
-    if design.dual is not None and moved_alike(design):
-        return {"optimality": design.optimality().as_dict()}
-    proven = None if design.strategy is None else design.strategy.optimality(design)
+    mechanism = release.mechanism
+    if isinstance(mechanism, Optimal) and moved_alike(mechanism):
+        return {"optimality": mechanism.optimality().as_dict()}
+    proven = mechanism.proven_optimality
     return {} if proven is None else {"optimality": proven.as_dict()}
 
 
 def _rests_on(release: Release) -> str:
-    if release.design.declared is not None:
+    if release.mechanism.declared is not None:
         return "the privacy guarantee that the other mechanism declares; it is not checked here."
     words = "AES-256 in counter mode as a source of uniform words"
-    design = release.design
     if release.distributed is not None and not release.distributed.exact:
         return (
             f"{words}, and on float64 arithmetic by every agent that does not show in the rounded "
             "sums; that it does not is not proven."
         )
-    steps = (
-        int(design.on_margins.distinct[-1])
-        if design.mechanism == "extended" and design.basis is None
-        else 1
-    )
-    law, strategy = design.law, design.strategy
-    if (strategy is not None and strategy.uses_quantile(design)) or (
-        isinstance(law, RoundedGaussian) and uses_float_quantile(RoundedGaussian(law.sigma * steps))
-    ):
+    if release.mechanism.uses_quantile:
         return (
             f"{words}, and on a bound of {QUANTILE_BOUND:.1e} on the error of a float64 normal "
             "quantile, checked but not proven; draws within it of a boundary are exact."
@@ -152,34 +148,23 @@ def _rests_on(release: Release) -> str:
 
 
 def _proof(release: Release) -> list[str]:
-    if release.design.strategy is not None:
-        return [f"docs/proofs/{release.design.strategy.proof}", "docs/proofs/guarantees.md"]
-    other = {
-        "extended": "extended.md",
-        "correlated": "optimal.md",
-        "optimal": "optimal.md",
-        "imposed": "impose.md",
-    }.get(release.design.mechanism)
-    if other is not None:
-        return [f"docs/proofs/{other}", "docs/proofs/guarantees.md"]
-    law = "laplace" if release.design.budget.pure else "gaussian"
-    return [f"docs/proofs/projected-{law}.md", "docs/proofs/guarantees.md"]
+    return [f"docs/proofs/{release.mechanism.proof}", "docs/proofs/guarantees.md"]
 
 
 def _proof_of_agents(release: Release) -> list[str]:
-    agents = release.distributed is not None or isinstance(release.design.query, LocalEntries)
+    agents = release.distributed is not None or isinstance(release.mechanism.query, LocalEntries)
     return ["docs/proofs/agents.md"] if agents else []
 
 
 def _sensitivity(release: Release) -> dict[str, float]:
     """Δ₁ and Δ₂ of the numbers measured, and of the answers themselves, in units of the answers."""
-    design = release.design
+    mechanism = release.mechanism
     answers, unit, grid = (
-        design.query.sensitivity(design.neighbours),
-        design.unit,
-        design.query.grid,
+        mechanism.query.sensitivity(mechanism.neighbours),
+        mechanism.unit,
+        mechanism.query.grid,
     )
-    measured = answers if design.declared is not None else design.sensitivity
+    measured = mechanism.sensitivity
     return {
         "l1_measured": float(measured.l1 * unit),
         "l2_measured": math.sqrt(measured.l2_squared) * float(unit),
@@ -188,34 +173,8 @@ def _sensitivity(release: Release) -> dict[str, float]:
     }
 
 
-def _measured(release: Release) -> str:
-    design = release.design
-    if design.declared is not None:
-        return "the answers, by the other mechanism, before the invariants were imposed"
-    if design.strategy is not None:
-        return design.strategy.measured(design)
-    if design.basis is not None and design.mechanism != "extended":
-        return (
-            "every coordinate of the answers in a basis of the null space that is not orthonormal, "
-            "chosen so that the answers get correlated noise, independently; the basis is on a "
-            f"grid of 2**-{design.basis.bits} of its largest entry"
-        )
-    if design.basis is not None:
-        return (
-            "every coordinate of the answers in a basis of the null space, independently; the "
-            f"basis is on a grid of 2**-{design.basis.bits}, which moves no coordinate by more "
-            f"than 2**-{design.basis.bits + 1} of the sum of the answers' sizes"
-        )
-    if design.mechanism == "extended":
-        return (
-            "every answer projected onto the null space, independently, rounded to steps of one "
-            "over the answer's denominator, then projected again"
-        )
-    return "every answer, independently, before projection onto the null space"
-
-
 def _rounding(release: Release) -> str:
-    digits = release.design.digits
+    digits = release.mechanism.digits
     if digits is None or not digits.needed:
         return "none"
     return digits.describe()
@@ -227,17 +186,12 @@ def _exactness(release: Release) -> str:
             "Approximate: values are sums of counts and float64 noise, rounded to a public step "
             "and moved to the held figures by their collector."
         )
-    if release.design.decimals is None and (
-        isinstance(release.design.space, GeneralNullSpace)
-        or release.design.mechanism == "extended"
-        or release.design.basis is not None
-        or release.design.strategy is not None
-    ):
+    if release.mechanism.decimals is None and not release.mechanism.exact_rationals:
         return (
             "Values are float64 computed to a relative residual of 1e-9 in the held figures; the "
             "guarantee is of the exact value."
         )
-    if release.design.decimals is None:
+    if release.mechanism.decimals is None:
         return (
             "Each value is a whole number over a public denominator; the files carry it rounded to "
             "float64, and the guarantee is of the unrounded value."

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from subspacedp.errors import AlteredError, ReleaseError
+from subspacedp.mechanisms.base import Mechanism
+from subspacedp.mechanisms.registry import mechanism_from
 from subspacedp.release.certificate import FORMAT, certificate_text, values_digest
-from subspacedp.release.design import Design
 from subspacedp.release.folders import new_folder
 from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.provenance import Distributed
-from subspacedp.release.rebuild import held_values, rebuild_design
+from subspacedp.release.rebuild import held_values
 from subspacedp.release.release import Release
 from subspacedp.release.signature import write_digests
 from subspacedp.release.verify import verify_release
@@ -63,7 +64,7 @@ def save(release: Release, folder: str | PathLike[str]) -> None:
 def write_files(release: Release, folder: Path) -> None:
     """Write values and certificate into a folder that exists."""
     numbers = {"value": release.values, "stderr": release.stderr()}
-    labels = LabelColumns.of_query(release.design.query)
+    labels = LabelColumns.of_query(release.mechanism.query)
     write_rows(labels, numbers, csv=folder / CSV, parquet=folder / PARQUET)
     text = certificate_text(release.certificate())
     (folder / CERTIFICATE).write_text(text + "\n", "utf-8")
@@ -72,8 +73,8 @@ def write_files(release: Release, folder: Path) -> None:
 def load(folder: str | PathLike[str]) -> Release:
     """Read a release; its values must be the ones the certificate was made for.
 
-    The standard errors beside them must follow from the certificate's design, so a budget that was
-    altered is found.
+    The standard errors beside them must follow from the certificate's design, so a budget that
+    was altered is found.
     """
     source = Path(folder)
     release, table = read_release(source)
@@ -118,10 +119,10 @@ def read_release(source: Path) -> tuple[Release, Any]:
             f"The values of `{source}` stay on disk; read it with `distributed.load_stream`."
         )
     table = read_parquet(source)
-    design = rebuild_design(data["design"], answers=table.num_rows)
-    _check_rows(table, design)
-    values = table["value"].to_numpy().reshape(design.query.shape).copy()
-    release = _release(data, design, values)
+    mechanism = mechanism_from(data["design"], answers=table.num_rows)
+    _check_rows(table, mechanism)
+    values = table["value"].to_numpy().reshape(mechanism.query.shape).copy()
+    release = _release(data, mechanism, values)
     if values_digest(values) != _stated_digest(data):
         raise AlteredError(
             f"The values in `{source / PARQUET}` are not the ones its certificate was made for."
@@ -207,11 +208,11 @@ def read_parquet(source: Path) -> Any:
         raise ReleaseError(f"`{source / PARQUET}` is not a readable Parquet file.") from None
 
 
-def _check_rows(table: Any, design: Design) -> None:
+def _check_rows(table: Any, mechanism: Mechanism) -> None:
     """Rows must be the answers of the query, in order."""
-    if table.num_rows != design.query.size or "value" not in table.column_names:
+    if table.num_rows != mechanism.query.size or "value" not in table.column_names:
         raise AlteredError("The values file does not have the rows and columns of its certificate.")
-    for name, wanted in design.query.columns().items():
+    for name, wanted in mechanism.query.columns().items():
         if name not in table.column_names or not np.array_equal(
             np.asarray(table[name].to_numpy()), wanted
         ):
@@ -220,16 +221,16 @@ def _check_rows(table: Any, design: Design) -> None:
             )
 
 
-def _release(data: dict[str, Any], design: Design, values: Any) -> Release:
+def _release(data: dict[str, Any], mechanism: Mechanism, values: Any) -> Release:
     distributed = Distributed.from_dict(data["distributed"]) if "distributed" in data else None
     # Approximate: only of earlier versions, and never with the projected mechanism.
-    if distributed is not None and not distributed.exact and design.mechanism == "projected":
+    if distributed is not None and not distributed.exact and mechanism.measures_counts:
         raise AlteredError("The certificate misstates whether its parts were computed exactly.")
     try:
         return Release(
-            design=design,
+            mechanism=mechanism,
             values=values,
-            exact=held_values(data, design.held),
+            exact=held_values(data, mechanism.held),
             release_id=str(data["release_id"]),
             seeded=data["for_publication"] is not True,
             version=str(data["software"]["version"]),

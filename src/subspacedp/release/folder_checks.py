@@ -292,7 +292,9 @@ def _check_biased(release: Release, home: Path) -> list[Check]:
     name, column = f"{BIASED}.csv", "non_negative_biased"
     if not os.path.lexists(home / name):
         return []
-    wanted = {name: np.asarray(labels) for name, labels in release.design.query.columns().items()}
+    wanted = {
+        name: np.asarray(labels) for name, labels in release.mechanism.query.columns().items()
+    }
     wanted["unbiased_value"] = release.values.ravel()
     return [_check_table(home, name, wanted, not_negative=column)]
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.invariants import HeldMargins, HeldValues
-from subspacedp.release.design import Design
+from subspacedp.mechanisms.base import Mechanism
 from subspacedp.release.verify import Check, recover, whole_steps
 from subspacedp.subspace import MarginNullSpace
 from subspacedp.tables import RowPlan
@@ -64,17 +64,17 @@ class KeptTotals:
        fine enough for that; all others within the rounding of float64.
     """
 
-    def __init__(self, design: Design, held: HeldMargins, exact: HeldValues) -> None:
+    def __init__(self, mechanism: Mechanism, held: HeldMargins, exact: HeldValues) -> None:
         self._exact, self._held = exact, held
-        self._cells, self._decimals = design.query.size, design.decimals
+        self._cells, self._decimals = mechanism.query.size, mechanism.decimals
         self._step = 1 if self._decimals is None else 10**self._decimals
-        self._grid, self._noise = float(design.query.grid), _noise_scale(design)
+        self._grid, self._noise = float(mechanism.query.grid), _noise_scale(mechanism)
         self._whole = _Totals(held)
         self._parts: dict[int, _Totals] = {}  # by denominator
         self._space = MarginNullSpace(held)
         # For values that float64 carries too coarsely: their sums, and the sums of their sizes.
         self._sum, self._size = np.zeros(_number(held)), np.zeros(_number(held))
-        self._coarse = self._decimals is None and design.mechanism != "projected"
+        self._coarse = self._decimals is None and not mechanism.measures_counts
         fits = all(t.shape == m.shape for m, t in zip(held.margins, exact, strict=True))
         self._wrong = "" if fits else "the totals do not fit the margins"
 
@@ -159,8 +159,8 @@ class KeptTotals:
         return Check(name, True, f"all {rows:,}, {how}")
 
 
-def _noise_scale(design: Design) -> float:
+def _noise_scale(mechanism: Mechanism) -> float:
     """The scale of the noise in units of the answers' grid; 0 where it was only declared."""
-    if design.declared is not None:
+    if mechanism.declared is not None:
         return 0.0
-    return design.law.scale * float(design.unit / design.query.grid)
+    return float(mechanism.law.scale * float(mechanism.unit / mechanism.query.grid))

@@ -12,11 +12,12 @@ import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldValues
+from subspacedp.mechanisms.base import Mechanism
+from subspacedp.mechanisms.estimates import Accuracy, Estimate
+from subspacedp.mechanisms.figures import checked_weights, kept_shape, level_names
 from subspacedp.privacy import Guarantee
-from subspacedp.release.design import Design
-from subspacedp.release.estimates import Accuracy, Estimate
 from subspacedp.release.provenance import Distributed
-from subspacedp.release.questions import checked_weights, kept_shape, level_names, where
+from subspacedp.release.questions import where
 from subspacedp.release.ratios import Ratio, ratio_of
 from subspacedp.release.verify import Verification, verify_release
 from subspacedp.tables import Margins
@@ -46,7 +47,7 @@ class Release:
         How the release was put together, where no one had the whole table.
     """
 
-    design: Design
+    mechanism: Mechanism
     values: npt.NDArray[Any]
     exact: HeldValues
     release_id: str
@@ -55,9 +56,9 @@ class Release:
     distributed: Distributed | None = None
 
     def __post_init__(self) -> None:
-        if self.values.shape != self.design.query.shape:
+        if self.values.shape != self.mechanism.query.shape:
             raise ReleaseError(
-                f"The values must have the shape {self.design.query.shape} of the answers; "
+                f"The values must have the shape {self.mechanism.query.shape} of the answers; "
                 f"got {self.values.shape}."
             )
         self.values.setflags(write=False)
@@ -67,11 +68,11 @@ class Release:
     @property
     def guarantee(self) -> Guarantee:
         """What the release promises."""
-        return self.design.guarantee
+        return self.mechanism.guarantee
 
     def stderr(self) -> npt.NDArray[np.float64]:
         """The standard error of every cell; 0 where the invariants fix it."""
-        return np.sqrt(self.design.noise.cell_variance())
+        return np.sqrt(self.mechanism.noise.cell_variance())
 
     def interval(
         self, level: float = 0.95, *, simultaneous: bool = False, method: str = "exact"
@@ -91,7 +92,7 @@ class Release:
 
     def cells(self) -> Estimate:
         """Every answer as an estimate."""
-        return self._estimate(self.design.accuracy(), self.values)
+        return self._estimate(self.mechanism.accuracy(), self.values)
 
     def estimate(self, weights: npt.ArrayLike) -> Estimate:
         """A weighted sum of the answers, or several along a leading axis of the weights.
@@ -107,38 +108,40 @@ class Release:
         >>> release.estimate(release.where(age="old"))
         Estimate(50, standard error 0; fixed by the invariants (every age total), published exactly)
         """
-        w = checked_weights(weights, self.design.query.shape)
-        dimensions = len(self.design.query.shape)
+        w = checked_weights(weights, self.mechanism.query.shape)
+        dimensions = len(self.mechanism.query.shape)
         values = np.tensordot(w, np.asarray(self.values, np.float64), dimensions)
-        return self._estimate(self.design.accuracy(w), np.asarray(values))
+        return self._estimate(self.mechanism.accuracy(w), np.asarray(values))
 
     def margin(self, *names: str) -> Estimate:
         """The total of every group of a margin, by the names of its levels.
 
         Figures have one dimension for every level that is named, in the order of the axes.
         """
-        margin = self.design.domain.margin(*level_names(names))
-        held = self.design.held
+        margin = self.mechanism.domain.margin(*level_names(names))
+        held = self.mechanism.held
         if isinstance(held, HeldMargins) and any(m.determines(margin) for m in held.margins):
             values: npt.NDArray[Any] = held.of(self.exact, margin)
-            if self.design.query.grid != 1:  # held totals are whole numbers of its units
-                values = values * float(self.design.query.grid)
+            if self.mechanism.query.grid != 1:  # held totals are whole numbers of its units
+                values = values * float(self.mechanism.query.grid)
         else:
-            values = self.design.query.totals(np.asarray(self.values), margin)
-        accuracy = self.design.margin_accuracy(*margin.names)
+            values = self.mechanism.query.totals(np.asarray(self.values), margin)
+        accuracy = self.mechanism.margin_accuracy(*margin.names)
         return self._estimate(accuracy, values.reshape(kept_shape(margin)))
 
     def ratio(self, numerator: npt.ArrayLike, denominator: npt.ArrayLike) -> Ratio:
         """A ratio of two weighted sums of the answers."""
-        return ratio_of(self.design.noise, self.values, numerator, denominator)
+        return ratio_of(self.mechanism.noise, self.values, numerator, denominator)
 
     def covariance(self, weights: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """The covariance matrix of several weighted sums of the answers.
 
         With digits that add up it is an upper bound, in the sense of matrices.
         """
-        w = checked_weights(weights, self.design.query.shape)
-        return self.design.noise.covariance(w[None] if w.shape == self.design.query.shape else w)
+        w = checked_weights(weights, self.mechanism.query.shape)
+        return self.mechanism.noise.covariance(
+            w[None] if w.shape == self.mechanism.query.shape else w
+        )
 
     def where(self, **labels: Any) -> npt.NDArray[np.float64]:
         """Weights for `estimate`: 1 for the cells with these labels, 0 elsewhere.
@@ -146,8 +149,8 @@ class Release:
         Axes and levels go by name, and several labels as a list:
         `release.where(state="Texas", sex=["F", "M"])`.
         """
-        query = self.design.query
-        return where(query if isinstance(query, Margins) else self.design.domain, labels)
+        query = self.mechanism.query
+        return where(query if isinstance(query, Margins) else self.mechanism.domain, labels)
 
     def _estimate(self, accuracy: Accuracy, values: npt.NDArray[Any]) -> Estimate:
         return Estimate(
@@ -170,7 +173,7 @@ class Release:
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """One row an answer: labels (and their levels), value, standard error."""
         return {
-            **self.design.query.columns(),
+            **self.mechanism.query.columns(),
             "value": self.values.ravel(),
             "stderr": self.stderr().ravel(),
         }
@@ -187,11 +190,11 @@ class Release:
             raise ReleaseError(
                 "`xarray` is not installed; it comes with subspacedp[frames]."
             ) from None
-        if isinstance(self.design.query, Margins):
+        if isinstance(self.mechanism.query, Margins):
             raise ReleaseError(
                 "Several margins are no one array; take one of them with `margin(...)`."
             )
-        axes = self.design.domain.axes
+        axes = self.mechanism.domain.axes
         names = [axis.name for axis in axes]
         coords: dict[str, Any] = {}
         for axis in axes:
@@ -223,4 +226,4 @@ class Release:
 
     def __repr__(self) -> str:
         stamp = ", NOT FOR PUBLICATION (seeded)" if self.seeded else ""
-        return f"Release({self.design!r}, guarantee {self.guarantee.kind}{stamp})"
+        return f"Release({self.mechanism!r}, guarantee {self.guarantee.kind}{stamp})"

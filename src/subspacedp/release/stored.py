@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,13 @@ import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldOfWorkload, HeldValues
+from subspacedp.mechanisms.base import ExpectedError, Mechanism
+from subspacedp.mechanisms.projected import Projected
+from subspacedp.mechanisms.registry import mechanism_from
 from subspacedp.privacy import Guarantee
 from subspacedp.release.certificate import certificate
-from subspacedp.release.design import Design, ExpectedError
 from subspacedp.release.files import CERTIFICATE, read_certificate
-from subspacedp.release.rebuild import held_values, rebuild_design
+from subspacedp.release.rebuild import held_values
 from subspacedp.release.release import Release
 from subspacedp.release.stored_values import STORES, open_values, read_blocks
 from subspacedp.release.total_error import total_squared_error
@@ -36,7 +38,7 @@ class StreamedRelease:
     """
 
     folder: Path
-    design: Design
+    mechanism: Mechanism
     exact: HeldValues
     release_id: str
     seeded: bool
@@ -47,7 +49,7 @@ class StreamedRelease:
     @property
     def guarantee(self) -> Guarantee:
         """What the release promises."""
-        return self.design.guarantee
+        return self.mechanism.guarantee
 
     def values(self) -> Any:
         """All values: mapped into memory (npy), a zarr array, or a dataset of rows (Parquet)."""
@@ -55,19 +57,19 @@ class StreamedRelease:
 
     def blocks_of_values(self) -> Iterator[tuple[Box, npt.NDArray[Any]]]:
         """Every block: where its cells are, and their values, flat in row-major order."""
-        return read_blocks(self.store, self.folder, self.design.query.shape, self._dtype)
+        return read_blocks(self.store, self.folder, self.mechanism.query.shape, self._dtype)
 
     @property
     def _dtype(self) -> np.dtype[Any]:
-        return np.dtype(np.int64 if self.design.decimals == 0 else np.float64)
+        return np.dtype(np.int64 if self.mechanism.decimals == 0 else np.float64)
 
     def certificate(self) -> dict[str, Any]:
         """What `certificate.json` says."""
-        design = _LargeDesign(**{f.name: getattr(self.design, f.name) for f in fields(self.design)})
+        mechanism = _LargeTable(self.mechanism.problem)
         stated = certificate(
             Release(
-                design=design,
-                values=_Elsewhere(design.query.shape, self._dtype),  # type: ignore[arg-type]  # values are on disk
+                mechanism=mechanism,
+                values=_Elsewhere(mechanism.query.shape, self._dtype),  # type: ignore[arg-type]  # values are on disk
                 exact=self.exact,
                 release_id=self.release_id,
                 seeded=self.seeded,
@@ -87,8 +89,8 @@ class StreamedRelease:
         """The release with its values in memory: for standard errors and intervals of its cells."""
         parts = [part for _, part in self.blocks_of_values()]
         return Release(
-            design=self.design,
-            values=np.concatenate(parts).reshape(self.design.query.shape),
+            mechanism=self.mechanism,
+            values=np.concatenate(parts).reshape(self.mechanism.query.shape),
             exact=self.exact,
             release_id=self.release_id,
             seeded=self.seeded,
@@ -97,11 +99,11 @@ class StreamedRelease:
 
     def __repr__(self) -> str:
         stamp = ", NOT FOR PUBLICATION (seeded)" if self.seeded else ""
-        return f"StreamedRelease({self.design!r}, guarantee {self.guarantee.kind}{stamp})"
+        return f"StreamedRelease({self.mechanism!r}, guarantee {self.guarantee.kind}{stamp})"
 
 
-class _LargeDesign(Design):
-    """A design whose total error is computed without a table of cells."""
+class _LargeTable(Projected):
+    """A mechanism whose total error is computed without a table of cells."""
 
     def expected_error(self) -> ExpectedError:
         return ExpectedError(total=total_squared_error(self), per_cell=np.zeros(0))
@@ -128,13 +130,14 @@ def load_stream(folder: str | PathLike[str]) -> StreamedRelease:
 
 def stored_release(source: Path, data: dict[str, Any]) -> StreamedRelease:
     """The streamed release that a certificate describes."""
-    design = rebuild_design(data["design"])
-    held = design.held
+    mechanism = mechanism_from(data["design"])
+    held = mechanism.held
     if (
         not isinstance(held, HeldMargins)
         or isinstance(held, HeldOfWorkload)
-        or not isinstance(design.query, Cells)
-        or (design.mechanism, design.capped) != ("projected", False)
+        or not isinstance(mechanism.query, Cells)
+        or not mechanism.measures_counts
+        or mechanism.capped
     ):
         raise ReleaseError(
             f"`{source / CERTIFICATE}` is not usable: a streamed release has the cells of one "
@@ -149,7 +152,7 @@ def stored_release(source: Path, data: dict[str, Any]) -> StreamedRelease:
             )
         return StreamedRelease(
             folder=source,
-            design=design,
+            mechanism=mechanism,
             exact=held_values(data, held),
             release_id=str(data["release_id"]),
             seeded=data["for_publication"] is not True,

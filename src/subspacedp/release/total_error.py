@@ -13,7 +13,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.release.design import Design
+from subspacedp.mechanisms.base import Mechanism
 from subspacedp.subspace import DigitPlan
 from subspacedp.subspace.merged import MergedAxis
 from subspacedp.subspace.merged_parts import ordered_groups
@@ -27,10 +27,11 @@ MOST = 1 << 22  # combinations of classes
 SATURATED = 1 << 20
 
 
-def total_squared_error(design: Design) -> float:
+def total_squared_error(mechanism: Mechanism) -> float:
     """`design.expected_error().total` to rounding error, without a table of cells."""
-    noise = design.law.variance * float(design.unit) ** 2 * design.space.dimension
-    digits = design.digits
+    each = float(mechanism.law.variance) * float(mechanism.unit) ** 2
+    noise = each * mechanism.space.dimension
+    digits = mechanism.digits
     return noise + (total_rounding_variance(digits) if isinstance(digits, DigitPlan) else 0.0)
 
 

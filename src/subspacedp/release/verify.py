@@ -16,7 +16,7 @@ from subspacedp.subspace import Mixed
 from subspacedp.tables.boxes import Box
 
 if TYPE_CHECKING:
-    from subspacedp.release.design import Design
+    from subspacedp.mechanisms.base import Mechanism
     from subspacedp.release.kept_totals import KeptTotals
     from subspacedp.release.release import Release
 
@@ -71,7 +71,7 @@ class Released(Protocol):
     """What is verified: a release in memory, or one whose values stay on disk."""
 
     @property
-    def design(self) -> Design: ...
+    def mechanism(self) -> Mechanism: ...
     @property
     def exact(self) -> HeldValues: ...
     @property
@@ -93,13 +93,13 @@ def verify_release(release: Released, *, sha256: str | None = None) -> Verificat
     from subspacedp.release.kept_totals import KeptTotals
     from subspacedp.release.verify_workload import check_workload
 
-    held: Any = release.design.held
+    held: Any = release.mechanism.held
     plain = held if isinstance(held, HeldMargins) and not isinstance(held, HeldOfWorkload) else None
     consistent = _check_consistent(held, release.exact) if isinstance(held, HeldMargins) else None
     checks = [consistent] if consistent is not None else []
     kept = None
     if plain is not None and consistent is not None and consistent.ok:
-        kept = KeptTotals(release.design, plain, release.exact)
+        kept = KeptTotals(release.mechanism, plain, release.exact)
     try:
         checks.append(_check_values(release, kept, sha256))
     except ReleaseError as error:
@@ -119,8 +119,8 @@ def verify_release(release: Released, *, sha256: str | None = None) -> Verificat
 
 def _check_values(release: Released, kept: KeptTotals | None, sha256: str | None) -> Check:
     """One pass over all values: whether they are finite and the ones that were certified."""
-    kind = "<i8" if release.design.decimals == 0 else "<f8"
-    digest = hashlib.sha256(f"{kind} {release.design.query.shape}".encode())
+    kind = "<i8" if release.mechanism.decimals == 0 else "<f8"
+    digest = hashlib.sha256(f"{kind} {release.mechanism.query.shape}".encode())
     bad = number = 0
     words = "whole"
     for box, values in release.blocks_of_values():
@@ -155,8 +155,8 @@ def _check_matrix(release: Release, held: HeldMatrix) -> Check:
     name = "held figures are kept"
     if release.exact[0].shape != (held.rows,) or not np.all(np.isfinite(release.values)):
         return Check(name, False, "the held figures or the values are not usable")
-    units = release.values.reshape(-1) / float(release.design.query.grid)
-    decimals = release.design.decimals
+    units = release.values.reshape(-1) / float(release.mechanism.query.grid)
+    decimals = release.mechanism.decimals
     if decimals is not None:
         step = 10**decimals
         steps = whole_steps(units, step)

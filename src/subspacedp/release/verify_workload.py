@@ -23,7 +23,7 @@ KEPT, AGREE = "held totals are kept", "margins agree with each other"
 
 def check_workload(release: Release, held: HeldOfWorkload) -> tuple[Check, Check]:
     """Every total that two margins know, in whole steps or to the rounding of float64."""
-    decimals = release.design.decimals
+    decimals = release.mechanism.decimals
     values: npt.NDArray[Any] = release.values
     scale = 1
     if not np.all(np.isfinite(values)):
@@ -37,7 +37,7 @@ def check_workload(release: Release, held: HeldOfWorkload) -> tuple[Check, Check
         values = steps
     tables = held.query.split(values)
     margins = tuple(held.query.margins)
-    same = _equal if decimals is not None else _near(values, release.design.law.scale)
+    same = _equal if decimals is not None else _near(values, release.mechanism.law.scale)
     how = "in whole numbers" if decimals is not None else "within the rounding of float64"
     finest = steps_of(margins)
     family = [

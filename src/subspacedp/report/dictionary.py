@@ -28,10 +28,12 @@ def default_files() -> tuple[PublishedFile, ...]:
 
 def value_columns(release: Release) -> Sequence[PublishedColumn]:
     """The columns of the values files."""
-    query = release.design.query
+    query = release.mechanism.query
     noun = "cell" if query.axes is not None else "answer"
     of = "" if isinstance(query, Margins) else f" of the {noun}"
-    noise = "noise of mean zero" if release.design.declared is None else "another mechanism's noise"
+    noise = (
+        "noise of mean zero" if release.mechanism.declared is None else "another mechanism's noise"
+    )
     value = PublishedColumn(
         name="value",
         meaning=f"the published figure{of}, which has {noise}{_of(release)}",
@@ -49,8 +51,12 @@ def value_columns(release: Release) -> Sequence[PublishedColumn]:
 
 def _of(release: Release) -> str:
     """What the figure is apart from the noise, where that is not plain from the table."""
-    plain = isinstance(release.design.query, Cells | Margins) and not release.design.capped
-    return "" if plain or release.design.query.axes is None else f": {figure_words(release.design)}"
+    plain = isinstance(release.mechanism.query, Cells | Margins) and not release.mechanism.capped
+    return (
+        ""
+        if plain or release.mechanism.query.axes is None
+        else f": {figure_words(release.mechanism)}"
+    )
 
 
 @singledispatch
@@ -74,10 +80,10 @@ def _(query: ClippedSums) -> str:
 
 
 def _label_columns(release: Release) -> list[PublishedColumn]:
-    domain = release.design.query.axes
+    domain = release.mechanism.query.axes
     if domain is None:
         return [PublishedColumn(name="question", meaning="the name of the question", type="text")]
-    out, query, used = [], release.design.query, None
+    out, query, used = [], release.mechanism.query, None
     if isinstance(query, Margins):
         used = {name for margin in query.margins for name in margin.names}
         meaning = "the margin of the row, by its levels; labels of other levels are empty"

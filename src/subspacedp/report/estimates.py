@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.release import Estimate, Release
-from subspacedp.release.figures import EachApart, Figures, GroupTotals
+from subspacedp.mechanisms.estimates import Estimate
+from subspacedp.mechanisms.figures import EachApart, Figures, GroupTotals
+from subspacedp.release import Release
 from subspacedp.tables import Margin
 
 __all__ = ["LEVEL", "Estimates", "cell_estimates", "margin_estimates", "within_reach"]
@@ -95,8 +96,8 @@ def margin_estimates(release: Release, margin: Margin) -> Estimates:
 
 def within_reach(release: Release, margin: Margin) -> bool:
     """Whether the standard errors of a margin can be had in about a second."""
-    groups, cells = math.prod(margin.shape), release.design.query.size
-    closed = not isinstance(release.design.margin_accuracy(*margin.names).figures, EachApart)
+    groups, cells = math.prod(margin.shape), release.mechanism.query.size
+    closed = not isinstance(release.mechanism.margin_accuracy(*margin.names).figures, EachApart)
     return closed or groups * cells <= MOST_WORK
 
 

@@ -17,7 +17,7 @@ from subspacedp.report.dictionary import default_files, share_words, size_words
 from subspacedp.report.notes import PublishedFile, ReportNotes
 from subspacedp.report.section import Section
 
-__all__ = ["write_report"]
+__all__ = ["source_digest", "template_text", "write_report"]
 
 MOST_EMBEDDED = 2_500_000  # bytes of rows in one page, shared by its releases
 ALONE = "release"  # the name of a release that was given by itself
@@ -151,20 +151,21 @@ def _rendered(page: Page) -> str:
     environment.filters["share"] = share_words
     environment.filters["size"] = size_words
     environment.globals["whole"] = publishing("markupsafe").Markup
-    style, script = _template("report.css"), _template("report.js")
+    style, script = template_text("report.css"), template_text("report.js")
     policy = (
-        f"default-src 'none'; style-src {_source(style)}; script-src {_source(script)}; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; style-src {source_digest(style)}; "
+        f"script-src {source_digest(script)}; img-src data:; base-uri 'none'; form-action 'none'"
     )
     context: dict[str, Any] = {"page": page, "style": style, "script": script, "policy": policy}
-    return str(environment.from_string(_template("report.html")).render(context))
+    return str(environment.from_string(template_text("report.html")).render(context))
 
 
-def _template(name: str) -> str:
-    return (package_files("subspacedp.report") / "templates" / name).read_text("utf-8").strip()
+def template_text(name: str) -> str:
+    """A file of the report's templates."""
+    return (package_files(__package__) / "templates" / name).read_text("utf-8").strip()
 
 
-def _source(text: str) -> str:
+def source_digest(text: str) -> str:
     """An inline style or script by its digest, for the page's security policy."""
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return f"'sha256-{digest}'"

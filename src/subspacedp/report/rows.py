@@ -1,7 +1,8 @@
-"""The rows of the report's table: all cells where they fit, otherwise the largest margin that does.
+"""The rows of the report's tables.
 
-Labels may be anybody's text. They reach the page through the template's escaping, or as JSON in
-which no character can end a script.
+All cells where they fit, otherwise the largest margin that does; for a release of margins also the
+error of every margin. Labels may be anybody's text. They reach the page through the template's
+escaping, or as JSON in which no character can end a script.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from subspacedp.tables.workload import block_name
 __all__ = [
     "MOST_ROWS",
     "LabelColumn",
+    "MarginError",
     "NumberColumn",
     "Rows",
+    "margin_errors",
     "margin_labels",
     "shown",
     "table_rows",
@@ -112,16 +115,16 @@ class Rows:
 
 def table_rows(release: Release, cells: Estimates, most_bytes: int) -> Rows | None:
     """The finest table that fits; None when not even the coarsest does."""
-    decimals = release.design.decimals
-    if isinstance(release.design.query, Margins):
-        return _workload_rows(release.design.query, cells, most_bytes, decimals)
+    decimals = release.mechanism.decimals
+    if isinstance(release.mechanism.query, Margins):
+        return _workload_rows(release.mechanism.query, cells, most_bytes, decimals)
     if cells.value.size <= MOST_ROWS:
-        columns = release.design.query.columns()
+        columns = release.mechanism.query.columns()
         labels = tuple(label_column(name, column) for name, column in columns.items())
         rows = Rows("every cell", True, labels, cells, decimals)
         if len(rows.embedded("").encode()) <= most_bytes:
             return rows
-    if release.design.query.axes is None:
+    if release.mechanism.query.axes is None:
         return None
     for margin in _smaller_margins(release):
         labels, kept = margin_labels(margin)
@@ -182,8 +185,8 @@ def label_column(name: str, column: npt.NDArray[Any]) -> LabelColumn:
 
 def _smaller_margins(release: Release) -> list[Margin]:
     """Margins that fit and say something, finest first."""
-    axes = tuple(release.design.domain.axes)
-    cells = release.design.domain.cells
+    axes = tuple(release.mechanism.domain.axes)
+    cells = release.mechanism.domain.cells
     steps = product(*(range(axis.depth) for axis in axes))
     margins = (Margin(axes, s) for s in steps)
     fitting = [
@@ -217,3 +220,32 @@ def _plain(numbers: npt.NDArray[Any]) -> list[Any]:
     if numbers.dtype.kind == "i":
         return [n if abs(n) < EXACT_IN_SCRIPT else str(n) for n in numbers.tolist()]
     return [x if math.isfinite(x) else None for x in numbers.tolist()]
+
+
+@dataclass(frozen=True)
+class MarginError:
+    """One margin: how many figures, how many of them exact, and how far off the others are."""
+
+    name: str
+    figures: int
+    exact: int
+    value: str  # median
+    stderr: str
+    weight: str
+
+
+def margin_errors(query: Margins, figures: Estimates) -> Iterator[MarginError]:
+    """One row per margin, from the published figures and their standard errors."""
+    digits = error_digits(figures.stderr)
+    parts = zip(query.split(figures.value), query.split(figures.stderr), strict=True)
+    for i, (value, stderr) in enumerate(parts):
+        noisy = stderr[stderr > 0]
+        ends = [shown(float(end(noisy)), digits) for end in (np.min, np.max) if noisy.size]
+        yield MarginError(
+            name=block_name(query.margins[i]),
+            figures=value.size,
+            exact=int(np.count_nonzero(stderr == 0)),
+            value=shown(float(np.median(value)), 0),
+            stderr=" to ".join(dict.fromkeys(ends)) or "0",
+            weight=f"{(query.weights or ())[i]:g}",
+        )

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from subspacedp.errors import DomainError, ReleaseError
-from subspacedp.mechanisms import mechanism_of
 from subspacedp.mechanisms.marginals import Marginals, compare_tables
 from subspacedp.release import Release, Verification
 from subspacedp.release.certificate import certificate_text
@@ -26,14 +25,15 @@ from subspacedp.report.charts import (
 )
 from subspacedp.report.dictionary import value_columns
 from subspacedp.report.estimates import Estimates, cell_estimates, margin_estimates, within_reach
-from subspacedp.report.margin_errors import MarginError, margin_errors
 from subspacedp.report.notes import PublishedColumn
 from subspacedp.report.rows import (
     MOST_ROWS,
     LabelColumn,
+    MarginError,
     Rows,
     error_digits,
     label_column,
+    margin_errors,
     margin_labels,
     shown,
     table_rows,
@@ -128,12 +128,12 @@ class Section:
     @property
     def noun(self) -> str:
         """What one number of the release is called."""
-        return plain_noun(self.release.design.query)
+        return plain_noun(self.release.mechanism.query)
 
     @property
     def workload(self) -> Margins | None:
         """The margins that are published, where no cells are."""
-        query = self.release.design.query
+        query = self.release.mechanism.query
         return query if isinstance(query, Margins) else None
 
     @cached_property
@@ -151,7 +151,7 @@ class Section:
     @cached_property
     def table_chart(self) -> Chart | None:
         """The error of every table that noise was designed for."""
-        mechanism = mechanism_of(self.release.design)
+        mechanism = self.release.mechanism
         if not isinstance(mechanism, Marginals) or len(mechanism.interactions.workload) > MOST_BARS:
             return None
         errors = compare_tables(mechanism)
@@ -160,9 +160,9 @@ class Section:
     @property
     def figure_note(self) -> str:
         """What the figures are, where they are not plain counts of all records; or nothing."""
-        design = self.release.design
-        if isinstance(design.query, ClippedSums) or design.capped:
-            return f"Apart from noise, every figure is the {figure_words(design)}."
+        mechanism = self.release.mechanism
+        if isinstance(mechanism.query, ClippedSums) or mechanism.capped:
+            return f"Apart from noise, every figure is the {figure_words(mechanism)}."
         return ""
 
     @property
@@ -243,7 +243,7 @@ class Section:
     @cached_property
     def margin(self) -> Margin | None:
         """The margin that is charted: the first one chosen, or the coarsest, that has noise."""
-        domain = self.release.design.query.axes
+        domain = self.release.mechanism.query.axes
         if domain is None:
             return None
         chosen = self._published()
@@ -256,13 +256,13 @@ class Section:
             m
             for m in candidates
             if within_reach(self.release, m)
-            and not np.all(self.release.design.margin_accuracy(*m.names).fixed)
+            and not np.all(self.release.mechanism.margin_accuracy(*m.names).fixed)
         )
         return next(noisy, chosen[0] if chosen else None)
 
     def _published(self) -> list[Margin]:
         try:
-            return [self.release.design.domain.margin(*names) for names in self.chosen]
+            return [self.release.mechanism.domain.margin(*names) for names in self.chosen]
         except DomainError as error:
             raise ReleaseError(f"`margins`: {error}", **error.evidence) from None
 
@@ -306,9 +306,9 @@ class Section:
             labels, kept = margin_labels(self.margin)
             what = " × ".join(self.margin.names) or "total"
             return labels, margin_estimates(self.release, self.margin).take(kept), what
-        columns = self.release.design.query.columns()
+        columns = self.release.mechanism.query.columns()
         labels = tuple(label_column(name, column) for name, column in columns.items())
-        noun = "cell" if self.release.design.query.axes is not None else "question"
+        noun = "cell" if self.release.mechanism.query.axes is not None else "question"
         return labels, self.cells, noun
 
 

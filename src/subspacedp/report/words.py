@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 
+from subspacedp.mechanisms.base import Mechanism
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Guarantee, Kind, PureDP
-from subspacedp.release import Design, Release
+from subspacedp.release import Release
 from subspacedp.tables import Cells, ClippedSums, Margins, Neighbours, Query
 from subspacedp.tables.workload import block_name
 
@@ -64,7 +65,7 @@ def facts(release: Release, typical: str | None) -> list[Fact]:
             person_words(guarantee.neighbours, capped=guarantee.capped),
             _change(guarantee),
         ),
-        Fact("Typical error", *_typical(typical, plain_noun(release.design.query))),
+        Fact("Typical error", *_typical(typical, plain_noun(release.mechanism.query))),
     ]
 
 
@@ -78,12 +79,12 @@ def kind_words(kind: Kind) -> str:
     return KINDS[kind]
 
 
-def figure_words(design: Design) -> str:
+def figure_words(mechanism: Mechanism) -> str:
     """What every figure is apart from its noise; what it is unbiased for."""
-    words = _asked(design.query)
-    if design.capped:
-        words += f"; {_counted(design.neighbours, 'each person')}"
-        if design.space.rank:
+    words = _asked(mechanism.query)
+    if mechanism.capped:
+        words += f"; {_counted(mechanism.neighbours, 'each person')}"
+        if mechanism.space.rank:
             words += (
                 ", and it is moved to agree with the figures published exactly, which count all "
                 "records"
@@ -205,8 +206,8 @@ def _factor(budget: PureDP | ApproxDP) -> str:
 
 
 def _published(release: Release) -> str:
-    size = release.design.query.size
-    noun = _noun(release.design.query)
+    size = release.mechanism.query.size
+    noun = _noun(release.mechanism.query)
     return f"{size:,} {noun}{'s' if size != 1 else ''}"
 
 
@@ -244,11 +245,11 @@ def _(query: ClippedSums, axes: str) -> str:
 
 
 def _axes(release: Release) -> str:
-    domain = release.design.query.axes
+    domain = release.mechanism.query.axes
     if domain is None:
         return "The answers to a list of questions, one number each."
     parts = []
-    query = release.design.query
+    query = release.mechanism.query
     used = {n for m in query.margins for n in m.names} if isinstance(query, Margins) else None
     for axis in domain.axes:
         if used is not None and not used & {level.name for level in axis.chain}:
@@ -256,20 +257,20 @@ def _axes(release: Release) -> str:
         coarser = ", ".join(f"{level.name} ({level.groups:,})" for level in axis.chain[1:])
         tail = f", grouped by {coarser}" if coarser else ""
         parts.append(f"{axis.name} ({len(axis):,} labels{tail})")
-    return _table(release.design.query, " × ".join(parts))
+    return _table(release.mechanism.query, " × ".join(parts))
 
 
 def _held(release: Release) -> str:
-    rank = release.design.space.rank
+    rank = release.mechanism.space.rank
     if not rank:
         return "Nothing"
     return f"{rank:,} figure{'s' if rank != 1 else ''}"
 
 
 def _held_means(release: Release) -> str:
-    if not release.design.space.rank:
+    if not release.mechanism.space.rank:
         return "Every figure has noise."
-    words = str(release.design.held)
+    words = str(release.mechanism.held)
     return f"{words[:1].upper()}{words[1:]}: exact, without noise."
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.errors import ReleaseError
 from subspacedp.subspace.digits import DigitPlan, WordSource, differences, round_entries
 from subspacedp.subspace.merged import MergedAxis, fewest_merged_axes
 from subspacedp.subspace.profiles import corner_counts
@@ -26,9 +25,6 @@ __all__ = ["LevelDigits"]
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
-# What a sum of corrections may be off in float64. Of n corrections it is n·(the largest)·2**-52 by
-# their own rounding, and n·RUN·2**-52 for every direction in which they are cumulated.
-ALLOWED = 1e-4
 RUN = 256  # numbers that are added up before whole parts are taken off
 
 
@@ -61,7 +57,7 @@ class LevelDigits(DigitPlan):
     2. Given z, E[R] = 10**decimals · z up to the rounding error of float64.
     3. `variance` bounds the rounding part of a variance from above: `coin` of a squared step for
        every coin. 1/6 is enough for a correction that is made of noise alone whose characteristic
-       function is never negative, 1/4 for any (docs/proofs/hierarchies.md).
+       function is never negative, 1/4 for any (docs/proofs/marginals.md).
     """
 
     place: int
@@ -99,15 +95,6 @@ class LevelDigits(DigitPlan):
             f"axes to multiples of 10**-{self.decimals}, independent of the noise; a bound on its "
             "variance is in every stated error"
         )
-
-    def check_scale(self, scale: float) -> None:
-        """Refuse noise so large that float64 could not carry the sums of the corrections."""
-        each = 64 * scale * self.step + len(self.axes) * RUN
-        if each * self.held.domain.size * 2.0**-52 > ALLOWED:
-            raise ReleaseError(
-                "The noise is too large for digits that add up on a table of this size; publish "
-                "real values (decimals=None) instead, or use the projected mechanism."
-            )
 
     def round(self, whole: Int64Array | int, rest: FloatArray, coins: WordSource) -> Int64Array:
         """Round 10**decimals·(whole + rest) to integers that keep its held sums.

@@ -6,9 +6,10 @@ from subspacedp.tables.entries import LocalEntries
 from subspacedp.tables.functions import ClippedSums, GeneralQuery, check_sensitivity
 from subspacedp.tables.margin import Margin, along
 from subspacedp.tables.margin_tables import MarginTables
-from subspacedp.tables.neighbours import AddRemoveOne, Neighbours, ReplaceOne
+from subspacedp.tables.neighbours import AddRemoveOne, Neighbours, ReplaceOne, neighbours_from
 from subspacedp.tables.queries import Cells, LinearQuery, Query, Sensitivity, as_query
 from subspacedp.tables.rows import RowPlan, margin_sums
+from subspacedp.tables.stated_queries import query_from
 from subspacedp.tables.table import MAX_TOTAL, Table
 from subspacedp.tables.workload import Margins, block_name
 
@@ -38,4 +39,6 @@ __all__ = [
     "block_name",
     "check_sensitivity",
     "margin_sums",
+    "neighbours_from",
+    "query_from",
 ]

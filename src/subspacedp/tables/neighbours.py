@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from subspacedp.errors import BudgetError
 
-__all__ = ["AddRemoveOne", "Neighbours", "ReplaceOne"]
+__all__ = ["AddRemoveOne", "Neighbours", "ReplaceOne", "neighbours_from"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,10 @@ class Neighbours:
                 raise BudgetError(
                     f"`per_cell` must be at most `records`; got {self.per_cell} > {self.records}."
                 )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The relation as plain data."""
+        return {"name": self.name, "records": self.records, "per_cell": self.per_cell}
 
     @property
     def l1(self) -> int:
@@ -96,6 +101,10 @@ class ReplaceOne(Neighbours):
     done: ClassVar[str] = "replaced by others"
     persons: ClassVar[int] = 2
 
+    def as_dict(self) -> dict[str, Any]:
+        """The relation as plain data."""
+        return {**super().as_dict(), "exactly": self.keeps_total}
+
     @property
     def keeps_total(self) -> bool:
         """Whether no neighbouring change can alter the grand total."""
@@ -130,6 +139,18 @@ class AddRemoveOne(Neighbours):
         if self.records == 1:
             return "one person's record added or removed"
         return f"one person's {_records(self)} added or removed"
+
+
+RELATIONS: dict[str, type[Neighbours]] = {kind.name: kind for kind in (ReplaceOne, AddRemoveOne)}
+
+
+def neighbours_from(data: Mapping[str, Any]) -> Neighbours:
+    """The relation that plain data state, with its own checks."""
+    fields = dict(data)
+    kind = RELATIONS.get(str(fields.pop("name")))
+    if kind is None:
+        raise BudgetError("its neighbour relation is unknown.")
+    return kind(**fields)
 
 
 def _records(neighbours: Neighbours, *, exactly: bool = False) -> str:

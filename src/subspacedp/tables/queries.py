@@ -358,7 +358,10 @@ def matrix_sensitivity(
     matrix = used_columns(matrix)
     if matrix.shape[0] * matrix.shape[1] > LARGEST_DENSE:
         return _by_columns(matrix, neighbours, off)
-    whole = np.unique(matrix.toarray().T, axis=0)  # (distinct, questions)
+    # By their bytes: `np.unique` along an axis gives every question a field of its own.
+    rows = np.ascontiguousarray(matrix.toarray().T)
+    distinct = {row.tobytes(): i for i, row in enumerate(rows)}
+    whole = rows[list(distinct.values())]  # (distinct, questions)
     if neighbours.persons == 2 and len(whole) ** 2 * matrix.shape[0] > most:
         return _by_columns(matrix, neighbours, off)
     largest = float(np.abs(whole).max(initial=0))

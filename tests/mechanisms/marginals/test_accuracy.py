@@ -28,7 +28,7 @@ def over_optimum(domain, margins, held=None, relation=ADD, objective="sum"):
         mechanism=MarginalsOptions(objective=objective),
     )  # fmt: skip
     ours = mechanism.expected_error().total * 0.1**2
-    bound = oracle.explicit_optimum(query, mechanism.design.held.margins, relation, 1e-3)[1]
+    bound = oracle.explicit_optimum(query, mechanism.mechanism.held.margins, relation, 1e-3)[1]
     assert ours >= bound * (1 - 1e-9)
     return ours / bound
 

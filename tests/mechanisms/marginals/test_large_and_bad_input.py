@@ -103,7 +103,7 @@ def test_bad_input_is_told_in_one_sentence():
         assert "not for workloads" in designed(query, None, ZCDP, mechanism=name)
     assert "too small" in designed(query, None, sdp.GaussianDP(1e-13))
     assert "no noise would be left" in designed(query, None, sdp.GaussianDP(1e6))
-    assert "weights" in designed(query, None, ZCDP, importance=np.ones(6))
+    assert "weights" in designed(query, None, ZCDP, mechanism=sdp.Optimal(importance=np.ones(6)))
     assert "`objective` must be" in designed(
         query, None, ZCDP, mechanism=MarginalsOptions(objective="least")
     )

@@ -119,7 +119,7 @@ def test_rounding_each_table_apart_is_caught():
 def test_no_bias(case):
     """The mean over many roundings is the real table, cell by cell."""
     rounding, real, exact, _, cells, _ = setting(case)
-    runs = 1200
+    runs = 500
     sums = [0.0] * len(rounding.interactions.workload)
     for seed in range(runs):
         tables = rounded(rounding, real, exact, uniform(seed))

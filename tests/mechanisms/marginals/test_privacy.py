@@ -67,7 +67,7 @@ def measured(mechanism, table, monkeypatch):
 
 def columns(mechanism, monkeypatch):
     """The integers of every single record, and the laws; nothing else depends on the data."""
-    domain = mechanism.design.domain
+    domain = mechanism.mechanism.domain
     empty = np.zeros(domain.shape, np.int64)
     laws, base, left = measured(mechanism, sdp.Table(empty, domain), monkeypatch)
     out = []
@@ -79,18 +79,18 @@ def columns(mechanism, monkeypatch):
         changed = np.flatnonzero(rest - left)
         if changed.size:  # the grand total, where no neighbouring change alters it
             assert changed.tolist() == [len(rest) - 1]
-            assert mechanism.design.neighbours.keeps_total
-            assert mechanism.design.neighbours.persons == 2
+            assert mechanism.mechanism.neighbours.keeps_total
+            assert mechanism.mechanism.neighbours.persons == 2
         out.append(vector - base)
     return laws, np.array(out, np.int64)
 
 
 def spent(mechanism, monkeypatch):
     """The largest Σ (Δ/σ)², or Σ |Δ|·rate, over all neighbouring changes, as a fraction."""
-    domain, relation = mechanism.design.domain, mechanism.design.neighbours
+    domain, relation = mechanism.mechanism.domain, mechanism.mechanism.neighbours
     laws, vectors = columns(mechanism, monkeypatch)
     moves = np.array(sorted(changes(domain.size, relation)), np.int64) @ vectors
-    pure = mechanism.design.budget.pure
+    pure = mechanism.mechanism.budget.pure
     each = np.abs(moves) if pure else moves**2
     distinct = list(dict.fromkeys(laws))
     member = np.array([distinct.index(law) for law in laws])
@@ -138,7 +138,7 @@ def test_larger_shares_than_the_budget_are_caught(budget, relation, monkeypatch)
     mechanism = made(CASES["tree and sex"], budget, relation)
     shares = mechanism.strategy.shares
     more = tuple(int(u * 1.02) for u in shares) if budget.pure else np.asarray(shares) * 1.02
-    twin = replace(mechanism.design, strategy=replace(mechanism.strategy, shares=more))
+    twin = replace(mechanism.mechanism, strategy=replace(mechanism.strategy, shares=more))
     assert spent(type(mechanism)(twin), monkeypatch) > limit(budget)
 
 
@@ -154,7 +154,7 @@ def test_a_split_for_the_pair_that_differs_everywhere_is_caught(monkeypatch):
     everywhere = (((vectors[0] - vectors[-1]) / sigma) ** 2).sum()
     shares = np.asarray(mechanism.strategy.shares) * (float(loss) / everywhere)
     assert everywhere < 0.95 * float(loss)
-    twin = replace(mechanism.design, strategy=replace(mechanism.strategy, shares=shares))
+    twin = replace(mechanism.mechanism, strategy=replace(mechanism.strategy, shares=shares))
     assert spent(type(mechanism)(twin), monkeypatch) > limit(BUDGETS[0])
 
 
@@ -200,7 +200,7 @@ def test_measurements_are_linear():
     mechanism = made(CASES["two trees"], BUDGETS[0], sdp.ReplaceOne())
     with pytest.MonkeyPatch.context() as patch:
         _, vectors = columns(mechanism, patch)
-        domain = mechanism.design.domain
+        domain = mechanism.mechanism.domain
         table = np.random.default_rng(0).integers(0, 50, domain.shape)
         _, found, _ = measured(mechanism, sdp.Table(table, domain), patch)
     assert np.array_equal(found, table.ravel() @ vectors)

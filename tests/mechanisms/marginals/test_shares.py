@@ -48,7 +48,7 @@ def test_the_bound_is_below_the_semidefinite_optimum(seed):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_rows_that_are_found_later_count(seed):
-    """All rows but one are shown only where they stick out; the twin that ignores them overspends."""
+    """Rows are shown only where they stick out; the twin that ignores them overspends."""
     error, rows, _, _ = problem(seed, rows=8)
 
     def sticking_out(b):

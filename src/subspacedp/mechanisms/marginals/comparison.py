@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.invariants import HeldMargins
+from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.marginals.mechanism import Marginals
-from subspacedp.release import Design
+from subspacedp.mechanisms.projected import Projected
 from subspacedp.tables import Cells, Margin
 
 __all__ = ["TableComparison", "compare_tables"]
@@ -32,27 +33,26 @@ class TableComparison:
 
 def compare_tables(mechanism: Marginals) -> TableComparison | None:
     """Every table of the workload, with the same budget; None where no table of cells exists."""
-    design = mechanism.design
-    domain = mechanism.interactions.domain
+    problem, domain = mechanism.problem, mechanism.interactions.domain
     if math.prod(domain.shape) > MAX_CELLS:
         return None
-    alone = replace(
-        design,
-        mechanism="projected",
-        query=Cells(domain),
-        held=HeldMargins(domain=domain, margins=mechanism.held.margins, counts=True),
-        strategy=None,
-        decimals=None,
+    alone = Projected(
+        replace(
+            problem,
+            query=Cells(domain),
+            held=HeldMargins(domain=domain, margins=mechanism.held.margins, counts=True),
+            decimals=None,
+        )
     )
     margins = mechanism.interactions.workload
     return TableComparison(
         names=tuple(" × ".join(m.names) or "total" for m in margins),
         figures=tuple(math.prod(m.shape) for m in margins),
-        here=np.array([_root_mean(design, m) for m in margins]),
+        here=np.array([_root_mean(mechanism, m) for m in margins]),
         cells_alone=np.array([_root_mean(alone, m) for m in margins]),
     )
 
 
-def _root_mean(design: Design, margin: Margin) -> float:
-    stderr = np.asarray(design.margin_accuracy(*margin.names).stderr, np.float64)
+def _root_mean(mechanism: Mechanism, margin: Margin) -> float:
+    stderr = np.asarray(mechanism.margin_accuracy(*margin.names).stderr, np.float64)
     return float(np.sqrt(np.mean(stderr**2)))

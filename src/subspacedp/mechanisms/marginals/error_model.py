@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.mechanisms.figures import EachApart, Figures, MarginFigures
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions, Published
 from subspacedp.mechanisms.marginals.measurement import (
     ByLevel,
@@ -19,7 +20,6 @@ from subspacedp.mechanisms.marginals.prefix_rounding import COIN_VARIANCE, Prefi
 from subspacedp.noise.model import JointNoise
 from subspacedp.noise.near_normal import NormalAndBounded, near_normal
 from subspacedp.noise.sums import Part, Rounding, SumLaw, WeightedSum
-from subspacedp.release.figures import EachApart, Figures, MarginFigures
 from subspacedp.subspace.axis_steps import AxisSteps
 from subspacedp.subspace.hierarchy_digits import LevelDigits
 from subspacedp.tables import Margin, Margins, along

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,18 +20,27 @@ import numpy.typing as npt
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldOfWorkload, HeldValues
 from subspacedp.mechanisms.base import REAL_LIMIT, Mechanism
-from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
-from subspacedp.mechanisms.marginals.measurement import ByLevel, Measurement
-from subspacedp.mechanisms.marginals.prefix_rounding import PrefixRounding
-from subspacedp.mechanisms.marginals.strategy import (
-    MarginalsStrategy,
-    measurement_of,
-    noise_of,
-    total_known,
+from subspacedp.mechanisms.figures import Figures
+from subspacedp.mechanisms.marginals.error_model import (
+    AllTotals,
+    MarginalsNoise,
+    TotalsOfMargin,
+    totals_apart,
 )
-from subspacedp.noise import Keystream, ReleaseKeys
+from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
+from subspacedp.mechanisms.marginals.measurement import (
+    ByLevel,
+    ContrastMeasurement,
+    Measurement,
+    TableMeasurement,
+)
+from subspacedp.mechanisms.marginals.prefix_rounding import PrefixRounding
+from subspacedp.mechanisms.marginals.strategy import ManyScales, MarginalsStrategy, total_known
+from subspacedp.noise import Keystream, ReleaseKeys, RoundedGaussian, uses_float_quantile
+from subspacedp.problem import Problem
+from subspacedp.subspace import MarginNullSpace
 from subspacedp.subspace.hierarchy_digits import LevelDigits
-from subspacedp.tables import Cells, Margin
+from subspacedp.tables import Cells, Margin, Sensitivity
 
 __all__ = ["Marginals"]
 
@@ -44,45 +54,170 @@ class Marginals(Mechanism):
 
     Guarantees
     ----------
-    1. The measurement is private with the design's budget over all neighbours
+    1. The measurement is private with its budget over all neighbours
        (docs/proofs/marginals.md).
     2. Margins agree with each other and with the held totals; with decimals, in exact integers.
-    3. Unbiased, with the noise model of the design.
+    3. Unbiased, with its noise model.
     4. Real-valued, and contrasts orthogonal to what is held: S. For every question w with Aᵀw in
        the null space of the held totals in the domain's cells, wᵀ(answers) is a function of the
        measurement alone.
     """
 
-    proofs: ClassVar[tuple[str, ...]] = ("marginals.md", "guarantees.md")
+    strategy: MarginalsStrategy
 
-    @property
-    def strategy(self) -> MarginalsStrategy:
-        """What is measured."""
-        if not isinstance(self.design.strategy, MarginalsStrategy):
-            raise ReleaseError("This mechanism is for a workload of margins.")
-        return self.design.strategy
+    name: ClassVar[str] = "marginals"
+    with_digits: ClassVar[bool] = True
+    proofs: ClassVar[tuple[str, ...]] = ("marginals.md", "guarantees.md")
+    keys_in_files: ClassVar[tuple[str, ...]] = ("marginals",)
+    for_workloads: ClassVar[bool] = True
+    linear: ClassVar[bool] = False
 
     @property
     def held(self) -> HeldMargins:
         """What is held exact."""
-        if not isinstance(self.design.held, HeldMargins):
+        if not isinstance(self.problem.held, HeldMargins):
             raise ReleaseError("This mechanism holds margins alone.")
-        return self.design.held
+        return self.problem.held
 
     @property
     def interactions(self) -> Interactions:
         """The workload taken apart."""
         return self.strategy.interactions
 
+    # ------------------------------------------------------------------------ facts
+
     @cached_property
     def measurement(self) -> Measurement:
-        """What gets noise."""
-        return noise_of(self.design).measurement
+        """What gets noise, and its laws."""
+        return self.strategy.measurement(self.problem)
+
+    @cached_property
+    def law(self) -> ManyScales:
+        """One scale for every interaction and level, or for every table."""
+        measurement = self.measurement
+        least, most, number = measurement.scales()
+        if isinstance(measurement, TableMeasurement):
+            widest = max(measurement.laws, key=lambda law: law.scale)
+            return ManyScales(widest, least, number)
+        return ManyScales(RoundedGaussian(most), least, number)
+
+    @cached_property
+    def sensitivity(self) -> Sensitivity:
+        """Of all that is measured together, in units of the answers, without the scales."""
+        n, measurement = self.neighbours, self.measurement
+        if not isinstance(measurement, ContrastMeasurement):
+            number = len(self.strategy.tables or ()) * n.persons
+            return Sensitivity(Fraction(number * n.records), Fraction(number * n.records**2))
+        inter, pieces = self.interactions, measurement.pieces
+        squared = math.fsum(2.0 * float(inter.shares(own.steps).max()) for own, _ in pieces)
+        l1 = sum(2 ** len(inter.kept(own.steps)) for own, _ in pieces) * n.persons
+        safe = Fraction(squared) * (1 + Fraction(1, 2**40)) * n.persons
+        return Sensitivity(Fraction(l1 * n.records), safe * n.records**2)
+
+    @property
+    def unit(self) -> Fraction:
+        """Scales are stated in units of the answers."""
+        return Fraction(1)
+
+    @cached_property
+    def digits(self) -> Any:
+        """How published digits are made to add up; None for a real-valued release."""
+        if self.decimals is None:
+            return None
+        if isinstance(self.space, MarginNullSpace) and isinstance(self.query, Cells):
+            place = self.interactions.place or 0
+            steps = tuple(range(self.domain.axes[place].depth))
+            return LevelDigits(self.space, self.decimals, place, steps, coin=1 / 4)
+        return PrefixRounding(
+            interactions=self.interactions,
+            decimals=self.decimals,
+            total_known=total_known(self.problem),
+        )
+
+    @property
+    def has_digits(self) -> bool:
+        """Counts have digits that add up."""
+        return self.query.grid == 1
+
+    @cached_property
+    def noise(self) -> MarginalsNoise:
+        """The joint law of release minus truth."""
+        return MarginalsNoise(
+            workload=self.strategy.workload,
+            measurement=self.measurement,
+            cells=isinstance(self.query, Cells),
+            rounding=self.digits,
+            bounded=self.capped,
+        )
+
+    @property
+    def conditional(self) -> str:
+        """Why real values too are protected only given what is held; empty where they are not."""
+        even = self.interactions.orthogonal
+        return "" if even else "totals of unequal groups of a second axis are split equally"
+
+    def cell_figures(self) -> Figures:
+        """Every answer."""
+        noise = self.noise
+        return TotalsOfMargin(noise, noise.workload.margins[0]) if noise.cells else AllTotals(noise)
+
+    def margin_figures(self, margin: Margin) -> Figures:
+        """The total of every group of a margin that the workload determines."""
+        noise = self.noise
+        noise.workload.source_of(margin)
+        return TotalsOfMargin(noise, margin) if noise.knows(margin) else totals_apart(noise, margin)
+
+    @property
+    def uses_quantile(self) -> bool:
+        """Contrasts are drawn on a fine grid, where draws rest on a float64 quantile."""
+        measurement = self.measurement
+        if isinstance(measurement, TableMeasurement):
+            return any(uses_float_quantile(law) for law in measurement.laws)
+        return True
+
+    @property
+    def exact_rationals(self) -> bool:
+        """Values are computed in float64."""
+        return False
+
+    @property
+    def measured(self) -> str:
+        """What gets noise, in words."""
+        inter, tables = self.interactions, self.strategy.tables
+        tree = (
+            f" at {len(inter.tree)} levels of `{inter.tree.axis.name}`"
+            if inter.place is not None
+            else ""
+        )
+        known = (
+            "; the grand total, which no neighbouring change alters, gets none"
+            if total_known(self.problem)
+            else ""
+        )
+        if tables is None:
+            number = len(self.measurement.errors.measured)
+            return (
+                f"the contrasts of {number:,} interactions{tree}, every contrast independently, in "
+                "steps of one over its denominator, each interaction and level with its share of "
+                f"the budget; combined by least squares{known}"
+            )
+        return (
+            f"every total of {len(tables):,} tables{tree}, independently, each table with its "
+            f"share of the budget; combined by least squares{known}"
+        )
+
+    def fitted(self) -> dict[str, Any]:
+        """Shares of the budget, and what they were chosen for."""
+        return {"marginals": self.strategy.as_dict()}
+
+    @classmethod
+    def from_dict(cls, problem: Problem, data: Mapping[str, Any]) -> Self:
+        """What neighbouring changes spend is computed again, not believed."""
+        return cls(problem, MarginalsStrategy.from_dict(data["marginals"], problem))
 
     def scales(self) -> tuple[float, float]:
         """The least scale of noise in units of the answers, the largest in drawn units."""
-        measurement = measurement_of(self.design)
-        return measurement.scales()[0], measurement.largest_drawn()
+        return self.measurement.scales()[0], self.measurement.largest_drawn()
 
     def gap(self) -> float:
         """By what share the goal may exceed that of the best split of the budget."""
@@ -91,18 +226,18 @@ class Marginals(Mechanism):
     def gap_in_words(self) -> str:
         """How near the split is to the best one over these levels and interactions."""
         percent = math.ceil(max(100 * self.gap(), 0.01) * 100) / 100
-        if self.design.budget.pure:
+        if self.budget.pure:
             return f"at most {1 + self.gap():.3g} times that of the best split over these tables"
         return f"within {percent:.2g} % of that of the best split over levels and interactions"
 
     # ------------------------------------------------------------------------ data
 
-    def _answers(self, data: Any) -> Int64Array:
+    def answers(self, data: Any) -> Int64Array:
         """The table of cells, or the totals of the workload and of held margins beyond it."""
         held = self.held
         if isinstance(held, HeldOfWorkload):
             return held.query.vector(data, held.sources)
-        return self.design.query.answers(data)
+        return self.query.answers(data)
 
     def _totals(self, answers: Int64Array) -> Callable[[Margin], Int64Array]:
         """The exact totals of any margin that is measured, from the answers."""
@@ -112,31 +247,12 @@ class Marginals(Mechanism):
             return lambda margin: held.of_sources(tables, margin)
         return lambda margin: np.asarray(margin.sum(answers), np.int64)
 
-    def measure(self, data: Any, keys: ReleaseKeys) -> Int64Array:
-        """The differentially private measurement: integers, noise included."""
-        return self.add_noise(self._answers(data), keys)
-
     def nothing(self) -> Int64Array:
         """What `check` returns of an empty table: zeros."""
         held = self.held
         if isinstance(held, HeldOfWorkload):
             return np.zeros(sum(math.prod(m.shape) for m in held.sources), np.int64)
         return super().nothing()
-
-    def check(self, data: Any, *, everything: Any = None) -> tuple[Int64Array, Int64Array]:
-        """Refuse what cannot be released, before any noise is drawn."""
-        if not isinstance(self.held, HeldOfWorkload):
-            return super().check(data, everything=everything)
-        if (everything is not None) != self.design.capped:
-            raise ReleaseError(
-                "A design with capped=True takes the bounded tables and `everything`, the tables "
-                "of all records; other designs take one."
-            )
-        totals = self._answers(data)
-        full = totals if everything is None else self._answers(everything)
-        for vector in (totals,) if full is totals else (totals, full):
-            self.check_size(vector)
-        return totals, full
 
     def check_size(self, answers: Int64Array) -> None:
         """Refuse totals that float64 could not carry through the sums over contrasts."""
@@ -171,7 +287,7 @@ class Marginals(Mechanism):
     def _total_measured(self) -> bool:
         """Whether the grand total is measured as it is: no neighbouring change alters it."""
         inter = self.interactions
-        return total_known(self.design) and any(not inter.kept(i.steps) for i in inter.measured)
+        return total_known(self.problem) and any(not inter.kept(i.steps) for i in inter.measured)
 
     # ------------------------------------------------------------------------ reconstruct
 
@@ -188,7 +304,7 @@ class Marginals(Mechanism):
         inter = self.interactions
         total = float(noisy[-1]) if self._total_measured else None
         estimates = self._estimates(noisy, exact, total)
-        rounding = self.design.digits
+        rounding = self.digits
         if isinstance(rounding, PrefixRounding):
             steps = self._rounded(rounding, estimates, exact, noisy, coins)
             tables = [
@@ -198,18 +314,33 @@ class Marginals(Mechanism):
             whole = np.concatenate([t.reshape(-1) for t in tables])
             return whole if rounding.decimals == 0 else whole / rounding.step
         if isinstance(rounding, LevelDigits):
-            cells = self._table(estimates, exact, 0)
-            near = np.rint(cells)
-            whole = rounding.round(near.astype(np.int64), cells - near, coins)
+            near, rest = self._in_parts(self._table(estimates, exact, 0), exact, rounding)
+            whole = rounding.round(near, rest, coins)
             return whole if rounding.decimals == 0 else whole / rounding.step
         return self._real(estimates, exact)
 
     def _real(self, estimates: Mapping[tuple[int, ...], ByLevel], exact: HeldValues) -> FloatArray:
         """The answers, real-valued."""
-        if isinstance(self.design.query, Cells):
+        if isinstance(self.query, Cells):
             return self._table(estimates, exact, 0)
         number = len(self.interactions.published)
         return np.concatenate([self._table(estimates, exact, t).reshape(-1) for t in range(number)])
+
+    def _in_parts(
+        self, cells: FloatArray, exact: HeldValues, rounding: LevelDigits
+    ) -> tuple[Int64Array, FloatArray]:
+        """Whole numbers and what is left of cells, whose sums keep the held totals.
+
+        Of large counts float64 loses the sums of what is left. These are known: the held totals
+        less the sums of whole numbers, and the difference, of rounding error, is spread evenly.
+        """
+        near = np.rint(cells)
+        whole, rest = near.astype(np.int64), cells - near
+        off = tuple(
+            margin.sum(rest) - (totals - margin.sum(whole))
+            for margin, totals in zip(self.held.margins, exact, strict=True)
+        )
+        return whole, rest - rounding.space.lift(off, error=1.0) if off else rest
 
     def _table(
         self, estimates: Mapping[tuple[int, ...], ByLevel], exact: HeldValues, number: int

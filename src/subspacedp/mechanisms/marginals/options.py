@@ -1,17 +1,19 @@
-"""How the marginals mechanism is asked for, and fitted to a design."""
+"""How the marginals mechanism is asked for, and fitted to a problem."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from subspacedp.errors import BudgetError, ReleaseError
+from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.mechanisms.marginals.fitting import Objective
 from subspacedp.mechanisms.marginals.mechanism import Marginals
 from subspacedp.mechanisms.marginals.strategy import fit_marginals
 from subspacedp.privacy import Budget
-from subspacedp.release import Design
+from subspacedp.problem import Problem
 from subspacedp.tables import Cells
 
 __all__ = ["MarginalsOptions", "with_budget"]
@@ -23,7 +25,7 @@ WEIGHT_STEPS = 4  # of the search for the least weight of the cells
 
 
 @dataclass(frozen=True, kw_only=True)
-class MarginalsOptions:
+class MarginalsOptions(Options):
     """What noise is designed for, and how.
 
     Parameters
@@ -50,28 +52,30 @@ class MarginalsOptions:
     cells_at_most: float | None = None
     measured: str | None = None
 
-    def fit(self, design: Design) -> Marginals:
+    mechanism: ClassVar[type[Mechanism]] = Marginals
+
+    def fit(self, problem: Problem) -> Marginals:
         """The best shares of the budget; no data are touched."""
         if self.cells_at_most is not None:
-            return self._within(design, self.cells_at_most)
+            return self._within(problem, self.cells_at_most)
         strategy = fit_marginals(
-            design,
+            problem,
             margins=self.margins,
             weights=self.weights,
             objective=self.objective,
             measured=self.measured,
         )
-        return _checked(Marginals(replace(design, strategy=strategy)))
+        return _checked(Marginals(problem, strategy))
 
-    def _within(self, design: Design, most: float) -> Marginals:
+    def _within(self, problem: Problem, most: float) -> Marginals:
         """The least weight of the cells with which their error stays within a multiple."""
-        if not isinstance(design.query, Cells) or self.weights is not None:
+        if not isinstance(problem.query, Cells) or self.weights is not None:
             raise ReleaseError("`cells_at_most` is for the cells of a table, without `weights`.")
         if not isinstance(most, int | float) or not 1 < most < math.inf:
             raise ReleaseError(f"`cells_at_most` must be a number above 1; got {most!r}.")
         plain = replace(self, cells_at_most=None)
-        least = _cell_error(replace(plain, margins=[]).fit(design))
-        found = plain.fit(design)
+        least = _cell_error(replace(plain, margins=[]).fit(problem))
+        found = plain.fit(problem)
         number = len(found.strategy.workload.margins)
         low, high = 1.0, 1.0
         while _cell_error(found) > most * least:
@@ -83,20 +87,17 @@ class MarginalsOptions:
             low, high = high, high * 8
             found = replace(
                 plain, weights=(high, *(1.0,) * (number - 1)), objective="balanced"
-            ).fit(design)
+            ).fit(problem)
         for _ in range(WEIGHT_STEPS if high > 1 else 0):
             middle = math.sqrt(low * high)
             tried = replace(
                 plain, weights=(middle, *(1.0,) * (number - 1)), objective="balanced"
-            ).fit(design)
+            ).fit(problem)
             if _cell_error(tried) <= most * least:
                 found, high = tried, middle
             else:
                 low = middle
         return found
-
-    def _weighing(self, cells: float, number: int) -> MarginalsOptions:
-        return replace(self, weights=(cells, *(1.0,) * (number - 1)), objective="balanced")
 
 
 def _cell_error(mechanism: Marginals) -> float:
@@ -105,10 +106,9 @@ def _cell_error(mechanism: Marginals) -> float:
 
 def with_budget(mechanism: Marginals, budget: Budget) -> Marginals:
     """The same mechanism for another budget of the same kind: the split stays, scales change."""
-    design = mechanism.design
-    strategy = mechanism.strategy.for_budget(design, budget)
-    made = replace(mechanism, design=replace(design, budget=budget, strategy=strategy))
-    return _checked(made)
+    problem = mechanism.problem
+    strategy = mechanism.strategy.for_budget(problem, budget)
+    return _checked(Marginals(replace(problem, budget=budget), strategy))
 
 
 def _checked(mechanism: Marginals) -> Marginals:

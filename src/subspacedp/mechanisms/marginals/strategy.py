@@ -1,4 +1,4 @@
-"""What the marginals mechanism measures, as part of a design."""
+"""What the marginals mechanism measures, as part of a problem."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +14,6 @@ import numpy.typing as npt
 from subspacedp.balls import ball, round_up
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.invariants import HeldMargins
-from subspacedp.mechanisms.marginals.error_model import (
-    AllTotals,
-    MarginalsNoise,
-    TotalsOfMargin,
-    totals_apart,
-)
 from subspacedp.mechanisms.marginals.fitting import Objective, best_contrasts, best_tables
 from subspacedp.mechanisms.marginals.interactions import Interactions, Published
 from subspacedp.mechanisms.marginals.measurement import (
@@ -28,17 +22,12 @@ from subspacedp.mechanisms.marginals.measurement import (
     TableMeasurement,
 )
 from subspacedp.mechanisms.marginals.plan import Regions, TableErrors
-from subspacedp.mechanisms.marginals.prefix_rounding import PrefixRounding
 from subspacedp.mechanisms.marginals.spending import spending_of
 from subspacedp.noise import DiscreteLaplace, KnownLaw, RoundedGaussian
 from subspacedp.privacy import Budget, PureDP
 from subspacedp.privacy.numbers import exact_decimal
-from subspacedp.release import Design
-from subspacedp.release.figures import Figures
-from subspacedp.release.strategy import Strategy
-from subspacedp.subspace import MarginNullSpace
-from subspacedp.subspace.hierarchy_digits import LevelDigits
-from subspacedp.tables import Cells, Margin, Margins, Neighbours, Sensitivity
+from subspacedp.problem import Problem
+from subspacedp.tables import Cells, Margin, Margins, Neighbours
 
 __all__ = ["MarginalsStrategy", "fit_marginals"]
 
@@ -74,7 +63,7 @@ class ManyScales:
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class MarginalsStrategy(Strategy):
+class MarginalsStrategy:
     """Noise at several levels of a tree and on several interactions, each with its share.
 
     Parameters
@@ -98,124 +87,19 @@ class MarginalsStrategy(Strategy):
     goal: float
     bound: float
 
-    key: ClassVar[str] = "marginals"
-    proof: ClassVar[str] = "marginals.md"
-
     # ------------------------------------------------------------------ what follows from both
 
-    def errors(self, design: Design) -> TableErrors:
+    def errors(self, problem: Problem) -> TableErrors:
         """Errors as a function of shares."""
-        return errors_of(design, self.interactions, contrasts=self.tables is None)
+        return errors_of(problem, self.interactions, contrasts=self.tables is None)
 
-    def measurement(self, design: Design) -> Measurement:
+    def measurement(self, problem: Problem) -> Measurement:
         """What gets noise, and its laws."""
-        errors = self.errors(design)
+        errors = self.errors(problem)
         if self.tables is None:
             return ContrastMeasurement(errors, np.asarray(self.shares, np.float64))
-        laws = table_laws(design, [int(u) for u in self.shares])
+        laws = table_laws(problem, [int(u) for u in self.shares])
         return TableMeasurement(errors, self.tables, laws)
-
-    def law(self, design: Design) -> ManyScales:
-        """One scale for every interaction and level, or for every table."""
-        measurement = measurement_of(design)
-        least, most, number = measurement.scales()
-        if isinstance(measurement, TableMeasurement):
-            widest = max(measurement.laws, key=lambda law: law.scale)
-            return ManyScales(widest, least, number)
-        return ManyScales(RoundedGaussian(most), least, number)
-
-    def sensitivity(self, design: Design) -> Sensitivity:
-        """Of all that is measured together, in units of the answers, without the scales."""
-        n, errors = design.neighbours, self.errors(design)
-        if self.tables is not None:
-            number = len(self.tables) * n.persons
-            return Sensitivity(Fraction(number * n.records), Fraction(number * n.records**2))
-        inter = self.interactions
-        pieces = ContrastMeasurement(errors, np.asarray(self.shares, np.float64)).pieces
-        squared = math.fsum(2.0 * float(inter.shares(own.steps).max()) for own, _ in pieces)
-        l1 = sum(2 ** len(inter.kept(own.steps)) for own, _ in pieces) * n.persons
-        safe = Fraction(squared) * (1 + Fraction(1, 2**40)) * n.persons
-        return Sensitivity(Fraction(l1 * n.records), safe * n.records**2)
-
-    def unit(self, design: Design) -> Fraction:
-        """Scales are stated in units of the answers."""
-        del design
-        return Fraction(1)
-
-    def digits(self, design: Design) -> Any:
-        """How published digits are made to add up; None for a real-valued release."""
-        if design.decimals is None:
-            return None
-        if isinstance(design.space, MarginNullSpace) and isinstance(design.query, Cells):
-            place = self.interactions.place or 0
-            steps = tuple(range(design.domain.axes[place].depth))
-            return LevelDigits(design.space, design.decimals, place, steps, coin=1 / 4)
-        return PrefixRounding(
-            interactions=self.interactions,
-            decimals=design.decimals,
-            total_known=total_known(design),
-        )
-
-    def noise(self, design: Design) -> MarginalsNoise:
-        """The joint law of release minus truth."""
-        return MarginalsNoise(
-            workload=self.workload,
-            measurement=self.measurement(design),
-            cells=isinstance(design.query, Cells),
-            rounding=self.digits(design),
-            bounded=design.capped,
-        )
-
-    def conditional(self, design: Design) -> str:
-        """Why real values too are protected only given what is held; empty where they are not."""
-        del design
-        even = self.interactions.orthogonal
-        return "" if even else "totals of unequal groups of a second axis are split equally"
-
-    def cell_figures(self, design: Design) -> Figures:
-        """Every answer."""
-        noise = noise_of(design)
-        return TotalsOfMargin(noise, noise.workload.margins[0]) if noise.cells else AllTotals(noise)
-
-    def margin_figures(self, design: Design, margin: Margin) -> Figures:
-        """The total of every group of a margin that the workload determines."""
-        noise = noise_of(design)
-        noise.workload.source_of(margin)
-        return TotalsOfMargin(noise, margin) if noise.knows(margin) else totals_apart(noise, margin)
-
-    def uses_quantile(self, design: Design) -> bool:
-        """Contrasts are drawn on a fine grid, where draws rest on a float64 quantile."""
-        from subspacedp.noise import uses_float_quantile
-
-        measurement = measurement_of(design)
-        if isinstance(measurement, TableMeasurement):
-            return any(uses_float_quantile(law) for law in measurement.laws)
-        return True
-
-    def measured(self, design: Design) -> str:
-        """What gets noise, in words."""
-        inter = self.interactions
-        tree = (
-            f" at {len(inter.tree)} levels of `{inter.tree.axis.name}`"
-            if inter.place is not None
-            else ""
-        )
-        known = (
-            "; the grand total, which no neighbouring change alters, gets none"
-            if total_known(design)
-            else ""
-        )
-        if self.tables is None:
-            number = len(self.errors(design).measured)
-            return (
-                f"the contrasts of {number:,} interactions{tree}, every contrast independently, in "
-                "steps of one over its denominator, each interaction and level with its share of "
-                f"the budget; combined by least squares{known}"
-            )
-        return (
-            f"every total of {len(self.tables):,} tables{tree}, independently, each table with its "
-            f"share of the budget; combined by least squares{known}"
-        )
 
     # ------------------------------------------------------------------ plain data
 
@@ -237,7 +121,7 @@ class MarginalsStrategy(Strategy):
         return list(self.interactions.margin(table.level, table.steps).names)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], design: Design) -> MarginalsStrategy:
+    def from_dict(cls, data: Mapping[str, Any], problem: Problem) -> MarginalsStrategy:
         """From plain data: what neighbouring changes spend is computed again, not believed."""
         known = {"workload", "weights", "measured", "tables", "shares"}
         known |= {"objective", "goal", "bound"}
@@ -248,9 +132,9 @@ class MarginalsStrategy(Strategy):
             for k in ("goal", "bound")
         ):
             raise ReleaseError("what its shares were chosen for is out of range.")
-        workload = Margins(design.domain, data["workload"], data["weights"])
-        _check_workload(design, workload)
-        inter = interactions_of(design, workload)
+        workload = Margins(problem.domain, data["workload"], data["weights"])
+        _check_workload(problem, workload)
+        inter = interactions_of(problem, workload)
         tables: tuple[Published, ...] | None = None
         shares: FloatArray | tuple[int, ...]
         if data["measured"] == "tables":
@@ -272,12 +156,12 @@ class MarginalsStrategy(Strategy):
             goal=data["goal"],
             bound=data["bound"],
         )
-        made.check(design)
+        made.check(problem)
         return made
 
-    def check(self, design: Design) -> None:
+    def check(self, problem: Problem) -> None:
         """Refuse shares that spend more than the budget, or leave something without a measure."""
-        errors = self.errors(design)
+        errors = self.errors(problem)
         if self.tables is None:
             shares = np.asarray(self.shares, np.float64)
             usable = shares.shape == (len(errors.slots),) and bool(
@@ -285,8 +169,9 @@ class MarginalsStrategy(Strategy):
             )
             if not usable:
                 raise ReleaseError("its shares of the budget are out of range.")
-            spent = spending_of(errors, design.neighbours).sticking_out(shares)[1]
-            if not spent <= squared_budget(design.budget, design.neighbours) * (1 + 1e-9):
+            spent = spending_of(errors, problem.neighbours).sticking_out(shares)[1]
+            # The budget is 10⁻¹² above this; a tenth of that is for the rounding of shares.
+            if not spent <= squared_budget(problem.budget, problem.neighbours) * (1 + 1e-13):
                 raise ReleaseError("its noise is too small for the budget.")
             told = shares
         else:
@@ -300,17 +185,17 @@ class MarginalsStrategy(Strategy):
                 or self.interactions.uneven_axes
             ):
                 raise ReleaseError("its shares do not add up to the budget.")
-            told = TableMeasurement(errors, self.tables, table_laws(design, units)).shares
+            told = TableMeasurement(errors, self.tables, table_laws(problem, units)).shares
         for share, (own, level, _) in zip(told, errors.slots, strict=True):
             if level == own.finest and not share > 0:
                 raise ReleaseError("what is measured does not tell all that is released.")
 
-    def for_budget(self, design: Design, budget: Budget) -> MarginalsStrategy:
+    def for_budget(self, problem: Problem, budget: Budget) -> MarginalsStrategy:
         """The same split for another budget of the same kind."""
         if self.tables is not None:
             return self
-        n = design.neighbours
-        ratio = squared_budget(budget, n) / squared_budget(design.budget, n)
+        n = problem.neighbours
+        ratio = squared_budget(budget, n) / squared_budget(problem.budget, n)
         return replace(self, shares=np.asarray(self.shares, np.float64) * ratio)
 
 
@@ -319,30 +204,30 @@ def squared_budget(budget: Budget, neighbours: Neighbours) -> float:
     return float((budget.gaussian_mu / neighbours.records) ** 2 * (1 - 1e-12))
 
 
-def total_known(design: Design) -> bool:
+def total_known(problem: Problem) -> bool:
     """Whether no neighbouring change of what is measured alters the grand total."""
-    n = design.neighbours
-    return n.persons == 2 and n.keeps_total and not design.capped
+    n = problem.neighbours
+    return n.persons == 2 and n.keeps_total and not problem.capped
 
 
-def constrained(design: Design, interactions: Interactions) -> bool:
+def constrained(problem: Problem, interactions: Interactions) -> bool:
     """Whether held totals enter the least squares.
 
     They do wherever the guarantee does not rest on the contrary: with digits that add up (G), where
     no neighbouring change can alter them (plain), or where contrasts are not orthogonal to them.
     """
-    if design.capped:
+    if problem.capped:
         return False  # the held totals are then not those of the table that is measured
     return (
-        design.decimals is not None
-        or design.held.fixed_by(design.neighbours)
+        problem.decimals is not None
+        or problem.held.fixed_by(problem.neighbours)
         or not interactions.orthogonal
     )
 
 
-def interactions_of(design: Design, workload: Margins) -> Interactions:
+def interactions_of(problem: Problem, workload: Margins) -> Interactions:
     """A workload with what is held, taken apart."""
-    held = design.held
+    held = problem.held
     if not isinstance(held, HeldMargins):
         raise ReleaseError("The marginals mechanism holds margins alone: hold(...), with &.")
     return Interactions(
@@ -351,7 +236,7 @@ def interactions_of(design: Design, workload: Margins) -> Interactions:
 
 
 def workload_for(
-    design: Design,
+    problem: Problem,
     margins: Sequence[Sequence[str]] | None,
     weights: Sequence[float] | None,
 ) -> Margins:
@@ -360,7 +245,7 @@ def workload_for(
     A workload that is asked for is its own. For the cells of a table: the cells and the margins
     that are named, or the table at every level of its axes where none are.
     """
-    query = design.query
+    query = problem.query
     if isinstance(query, Margins):
         if margins is not None or weights is not None:
             raise ReleaseError("A workload has its margins and weights: Margins(domain, [...]).")
@@ -383,35 +268,35 @@ def workload_for(
     return Margins(domain, [cells, *rest], weights)
 
 
-def _check_workload(design: Design, workload: Margins) -> None:
+def _check_workload(problem: Problem, workload: Margins) -> None:
     """A certificate's workload is the query's, or begins with its cells."""
-    query = design.query
+    query = problem.query
     same = isinstance(query, Margins) and (
         list(query.margins) == list(workload.margins) and query.weights == workload.weights
     )
-    cells = isinstance(query, Cells) and workload.margins[0] == design.domain.cells
+    cells = isinstance(query, Cells) and workload.margins[0] == problem.domain.cells
     if not same and not cells:
         raise ReleaseError("its workload is not that of the query.")
 
 
-def errors_of(design: Design, interactions: Interactions, *, contrasts: bool) -> TableErrors:
+def errors_of(problem: Problem, interactions: Interactions, *, contrasts: bool) -> TableErrors:
     """Errors of a design's tables as a function of shares."""
     regions = Regions.of(interactions) if contrasts else Regions(interactions, None)
     return TableErrors(
         interactions=interactions,
         regions=regions,
-        constrained=constrained(design, interactions),
-        total_known=total_known(design),
+        constrained=constrained(problem, interactions),
+        total_known=total_known(problem),
     )
 
 
-def table_laws(design: Design, units: list[int]) -> tuple[KnownLaw, ...]:
+def table_laws(problem: Problem, units: list[int]) -> tuple[KnownLaw, ...]:
     """The noise on the totals of every table, for its share of the budget.
 
     A replaced record moves one total of a table down and one up: Δ₁ = 2, Δ₂² = 2, and times the
     records of a person; an added one moves one: Δ₁ = Δ₂ = 1.
     """
-    n, budget = design.neighbours, design.budget
+    n, budget = problem.neighbours, problem.budget
     shares = [Fraction(u, UNITS) for u in units]
     if isinstance(budget, PureDP):
         epsilon = exact_decimal(budget.epsilon)
@@ -425,20 +310,8 @@ def _ratio_up(squared: Fraction, mu: float) -> float:
     return round_up(lambda: ball(squared).sqrt() / ball(mu))
 
 
-def measurement_of(design: Design) -> Measurement:
-    """What a design measures; made once, with its error model."""
-    return noise_of(design).measurement
-
-
-def noise_of(design: Design) -> MarginalsNoise:
-    """The joint law of a design of this mechanism."""
-    if not isinstance(design.noise, MarginalsNoise):
-        raise ReleaseError("This strategy is for a workload of margins.")
-    return design.noise
-
-
 def fit_marginals(
-    design: Design,
+    problem: Problem,
     *,
     margins: Sequence[Sequence[str]] | None = None,
     weights: Sequence[float] | None = None,
@@ -446,24 +319,24 @@ def fit_marginals(
     measured: str | None = None,
 ) -> MarginalsStrategy:
     """The best shares for a design's workload, budget and invariants."""
-    workload = workload_for(design, margins, weights)
+    workload = workload_for(problem, margins, weights)
     given = len(set(workload.weights or ())) > 1
     goal: Objective = objective or ("sum" if given else "balanced")
     if goal not in OBJECTIVES:
         raise ReleaseError("`objective` must be 'balanced', 'sum' or 'largest'.")
-    kind = measured or ("tables" if design.budget.pure else "contrasts")
+    kind = measured or ("tables" if problem.budget.pure else "contrasts")
     if kind not in MEASURED:
         raise ReleaseError("`measured` must be 'contrasts' or 'tables'.")
-    inter = interactions_of(design, workload)
+    inter = interactions_of(problem, workload)
     counted = np.asarray(workload.weights, np.float64)
     if kind == "contrasts":
-        if design.budget.pure:
+        if problem.budget.pure:
             raise BudgetError(
                 "Contrasts get Gaussian noise: use ApproxDP, ZCDP or GaussianDP, or measure tables."
             )
-        errors = errors_of(design, inter, contrasts=True)
-        found = best_contrasts(errors, design.neighbours, goal, counted)
-        unit = squared_budget(design.budget, design.neighbours)
+        errors = errors_of(problem, inter, contrasts=True)
+        found = best_contrasts(errors, problem.neighbours, goal, counted)
+        unit = squared_budget(problem.budget, problem.neighbours)
         return MarginalsStrategy(
             workload=workload,
             interactions=inter,
@@ -480,14 +353,14 @@ def fit_marginals(
             "measured for one of them: take a Gaussian budget (ZCDP, ApproxDP), or leave out the "
             "levels of the other."
         )
-    errors = errors_of(design, inter, contrasts=False)
-    split = best_tables(errors, goal, counted, pure=design.budget.pure)
+    errors = errors_of(problem, inter, contrasts=False)
+    split = best_tables(errors, goal, counted, pure=problem.budget.pure)
     units = _whole(split.shares)
-    n = design.neighbours
+    n = problem.neighbours
     scale = (
-        2.0 * (n.persons * n.records / float(exact_decimal(design.budget.epsilon))) ** 2
-        if isinstance(design.budget, PureDP)
-        else n.persons * n.records**2 / design.budget.gaussian_mu**2
+        2.0 * (n.persons * n.records / float(exact_decimal(problem.budget.epsilon))) ** 2
+        if isinstance(problem.budget, PureDP)
+        else n.persons * n.records**2 / problem.budget.gaussian_mu**2
     )
     return MarginalsStrategy(
         workload=workload,

@@ -1,0 +1,342 @@
+"""`subspacedp demo census`: the paper's first demonstration, as a release, figures and one page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from subspacedp.datasets import county_names
+from subspacedp.demo.figures import (
+    PAPER_NEGATIVE,
+    boxes_figure,
+    california_figure,
+    counts_figure,
+    states_figure,
+    trend_figure,
+)
+from subspacedp.demo.page import Grid, Page, Part, render
+from subspacedp.demo.study import BOXED_RUNS, CensusStudy, HousingStudy
+from subspacedp.demo.style import Figure, altair, signed
+from subspacedp.errors import ReleaseError
+from subspacedp.invariants import hold
+from subspacedp.privacy import PureDP
+from subspacedp.release import (
+    Design,
+    Release,
+    check_new_folder,
+    design,
+    new_folder,
+    write_digests,
+    write_files,
+)
+from subspacedp.tables import Table
+
+__all__ = ["EPSILON", "census"]
+
+EPSILON = 0.192  # the paper's: 4 in all × 0.16 for counties × 0.3 for populations
+SIZES = (0, 5_000, 20_000, 100_000, 500_000)
+Tell = Callable[[str], None]
+Results = Mapping[str, Any]
+Figures = Mapping[str, Figure]
+
+
+def census(
+    out: str | PathLike[str],
+    runs: int = 1000,
+    *,
+    epsilon: float = EPSILON,
+    decimals: int | None = None,
+    progress: Tell | None = None,
+) -> dict[str, Any]:
+    """Release county populations into a new folder, with figures and one page about the errors.
+
+    Parameters
+    ----------
+    out
+        The folder; it must not exist yet.
+    runs
+        How often the release is simulated to count slopes.
+    epsilon
+        The budget.
+    decimals
+        Of the release; real values by default.
+    progress
+        Called with a sentence before each step.
+
+    Returns
+    -------
+    dict
+        What was measured, as it is written to `results.json`, and where the page is.
+    """
+    if not isinstance(runs, int) or isinstance(runs, bool) or not 2 <= runs <= 100_000:
+        raise ReleaseError(f"`runs` must be a whole number from 2 to 100,000; got {runs!r}.")
+    study = CensusStudy(epsilon, runs, progress or (lambda _: None))
+    mechanism = design(study.table.domain, hold("state"), PureDP(epsilon), decimals=decimals)
+    altair()  # refuse before anything is written
+    check_new_folder(out)
+    with new_folder(out) as scratch:
+        study.tell("releasing county populations")
+        release = mechanism.release(study.table)
+        write_files(release, scratch)
+        homes = HousingStudy(epsilon)
+        homes_release = homes.mechanism.release(homes.table)
+        homes_release.save(scratch / "housing")
+        results = {
+            "release": _release_summary(mechanism, release, study.table),
+            "trend": _trend_summary(study, release),
+            "slopes": {"projected": study.slopes.summary()},
+            "california": _california_summary(study),
+            "housing": homes.summary(homes_release),
+        }
+        study.tell("drawing")
+        figures = _figures(study, release)
+        (scratch / "figures").mkdir()
+        for drawn in figures.values():
+            drawn.write(scratch / "figures")
+        page = census_page(results, figures, study, release, homes.grid(homes_release))
+        (scratch / "index.html").write_text(render(page), "utf-8")
+        text = json.dumps(results, indent=1, ensure_ascii=False)
+        (scratch / "results.json").write_text(text + "\n", "utf-8")
+        write_digests(scratch)
+    return {**results, "folder": str(out), "page": str(Path(out) / "index.html")}
+
+
+def _figures(study: CensusStudy, release: Release) -> dict[str, Figure]:
+    names = county_names()
+    budgets = (f"ε = {study.epsilon:g}", f"{study.matched.mechanism.budget}")
+    return {
+        "illinois": boxes_figure(study.boxed("IL"), names, "Illinois"),
+        "states": states_figure([study.boxed(state) for state in study.ten_states]),
+        "trend": trend_figure(study.trend(release.values)),
+        "counts": counts_figure(study.slopes),
+        "california": california_figure(*study.california, study.official_in_order, names, budgets),
+    }
+
+
+def _release_summary(mechanism: Design, release: Release, table: Table) -> dict[str, Any]:
+    errors = np.asarray(release.values) - table.counts
+    expected = mechanism.expected_error()
+    group = np.digitize(table.counts, SIZES) - 1
+    by_size: list[dict[str, float | int]] = [
+        {
+            "from_population": least,
+            "counties": int(np.count_nonzero(group == at)),
+            "expected_root_mean_square": float(np.sqrt(expected.per_cell[group == at].mean())),
+            "seen_root_mean_square": float(np.sqrt(np.mean(errors[group == at] ** 2))),
+            "seen_mean": float(errors[group == at].mean()),
+        }
+        for at, least in enumerate(SIZES)
+    ]
+    return {
+        "held": str(mechanism.mechanism.held),
+        "held_totals": mechanism.mechanism.space.rank,
+        "budget": str(mechanism.mechanism.budget),
+        "guarantee": release.certificate()["guarantee"],
+        "promise": " ".join(mechanism.guarantee.sentences()),
+        "expected_squared_error": expected.total,
+        "seen_squared_error": float(np.sum(errors**2)),
+        "by_size": by_size,
+        "verified": release.verify().ok,
+    }
+
+
+def _trend_summary(study: CensusStudy, release: Release) -> dict[str, Any]:
+    trend = study.trend(release.values)
+    return {
+        "states": trend.groups,
+        "left_out": trend.skipped,
+        "negative": trend.negative,
+        "positive": trend.positive,
+        "significant_negative": trend.significant_negative,
+        "significant_positive": trend.significant_positive,
+        "sign_pvalue": trend.sign_pvalue,
+    }
+
+
+def _california_summary(study: CensusStudy) -> dict[str, float | int | str]:
+    official, trend = study.official.errors, study.official_trend
+    ours, near = study.california
+    return {
+        "counties": official.size,
+        "official_root_mean_square": float(np.sqrt(np.mean(official**2))),
+        "official_slope": float(trend.slope[0]),
+        "official_slope_pvalue": float(trend.pvalue[0]),
+        "root_mean_square": float(np.sqrt(np.mean(ours.errors**2))),
+        "matching_budget": str(study.matched.mechanism.budget),
+        "matching_root_mean_square": float(np.sqrt(np.mean(near.errors**2))),
+    }
+
+
+def census_page(
+    results: Results, figures: Figures, study: CensusStudy, release: Release, homes: Grid
+) -> Page:
+    """The page from what was measured."""
+    return Page(
+        title="County populations of 2010, with the total of every state exact",
+        lede=[
+            f"3,221 counties in 52 states and territories, {results['release']['budget']}: every "
+            "county but one has noise, and no state total moves. (The District of Columbia is a "
+            "county and a held total at once: it is published as it is.) The errors do not depend "
+            "on the size of a county. Below: the figures of the paper, the same check over many "
+            "runs, and an official release.",
+            "The data are public, so this page can show true counts and errors. A page about "
+            "confidential data could not.",
+        ],
+        parts=[
+            _glance(results, release),
+            _counties(figures, study),
+            _slopes(results, figures, study.slopes.reaching(PAPER_NEGATIVE)),
+            _california(results, figures),
+            _housing(results, homes),
+            _protection(release),
+        ],
+        files=[
+            ("values.csv, values.parquet", "the release: value and standard error of every county"),
+            ("certificate.json", "the promise, its terms, and what is not protected"),
+            ("housing/", "the release with housing units as a second invariant"),
+            ("figures/", "the figures of this page as PNG and SVG"),
+            ("results.json", "everything that was measured"),
+        ],
+        commands=[("subspacedp verify FOLDER", "Check the release with its files alone:")],
+    )
+
+
+def _glance(results: Results, release: Release) -> Part:
+    slopes, made = results["slopes"]["projected"], results["release"]
+    typical = made["by_size"][0]["expected_root_mean_square"]
+    return Part(
+        id="glance",
+        title="At a glance",
+        facts=[
+            ("Budget", made["budget"], "for neighbours that replace one record"),
+            (
+                "Exact",
+                f"{made['held_totals']} totals",
+                "of states and territories, published as they are and not protected",
+            ),
+            (
+                "Typical error",
+                f"{typical:.1f} people",
+                "in a county, of whatever size; none in the District of Columbia, which is a held "
+                "total",
+            ),
+            (
+                "Negative slopes",
+                f"{100 * slopes['negative']:.1f} %",
+                f"of {slopes['groups']} states × {slopes['runs']:,} runs; without bias it is half",
+            ),
+            (
+                "Significant slopes",
+                f"{100 * slopes['significant']:.1f} %",
+                "at the level 0.01; without bias it is about 1 %",
+            ),
+            ("Guarantee", f"kind {release.guarantee.kind}", release.guarantee.name),
+        ],
+    )
+
+
+def _counties(figures: Figures, study: CensusStudy) -> Part:
+    return Part(
+        id="counties",
+        title="Errors by size of county",
+        paragraphs=[
+            f"Illinois as in the paper: {BOXED_RUNS} runs, a box for every county, the smallest on "
+            "the left. A box holds the middle half of the errors, the stroke in it is the median, "
+            "and the lines reach to the least and the most.",
+        ],
+        figures=[figures["illinois"], figures["states"]],
+        closing=[
+            "The paper shows ten further states, those where the demonstration files of November "
+            "2020 were most biased. These files may not be passed on, so the rule here is another: "
+            f"the ten states with the most counties, Illinois apart ({', '.join(study.ten_states)}"
+            ").",
+        ],
+    )
+
+
+def _slopes(results: Results, figures: Figures, reached: int) -> Part:
+    slopes, trend = results["slopes"]["projected"], results["trend"]
+    measures = ("negative", "significant", "significant_negative")
+    shares = (f"{100 * slopes[measure]:.1f} %" for measure in measures)
+    return Part(
+        id="slopes",
+        title="Does the error depend on size?",
+        paragraphs=[
+            f"In each of the {trend['states']} states and territories with more than five counties "
+            "the errors are regressed on the logarithm of the population. (Left out: the District "
+            "of Columbia, Delaware, Hawaii and Rhode Island.) A method that takes from large "
+            "places and gives to small ones has negative slopes.",
+            f"In this release {trend['negative']} slopes are negative and {trend['positive']} "
+            f"positive; {trend['significant_negative'] + trend['significant_positive']} "
+            "significant. One release proves little, so it is repeated.",
+        ],
+        figures=[figures["trend"], figures["counts"]],
+        grids=[
+            Grid(
+                caption="Slopes over all runs: share negative, and share significant at 0.01",
+                columns=("method", "runs", "negative", "significant", "and negative"),
+                rows=(
+                    ("projected", f"{slopes['runs']:,}", *shares),
+                    ("official TopDown, Nov. 2020 (the paper)", "1", "77 % (37)", "–", "23 % (11)"),
+                ),
+            )
+        ],
+        closing=[
+            f"At least {PAPER_NEGATIVE} of {trend['states']} slopes, as many as the paper found in "
+            f"the official files of November 2020, were negative in {reached} of "
+            f"{slopes['runs']:,} runs. Fair coins would do so once in 9,000.",
+        ],
+    )
+
+
+def _california(results: Results, figures: Figures) -> Part:
+    found = results["california"]
+    return Part(
+        id="california",
+        title="An official release beside ours",
+        paragraphs=[
+            "On 16 March 2022 the Census Bureau released the counts of 2010 as its disclosure "
+            f"avoidance for 2020 makes them. For the {found['counties']} counties of California "
+            f"its typical error is {found['official_root_mean_square']:.1f} people, and the slope "
+            f"on log population {signed(found['official_slope'], 2)} (p-value "
+            f"{found['official_slope_pvalue']:.2f}): negative, and not significant.",
+            "It is nearer than ours in the upper half of the figure. It has a budget and a design "
+            "of its own, so this is no comparison at one budget. For county populations alone, "
+            f"ours has the same error from {found['matching_budget']} on: the lower half.",
+        ],
+        figures=[figures["california"]],
+    )
+
+
+def _housing(results: Results, homes: Grid) -> Part:
+    found = results["housing"]
+    return Part(
+        id="housing",
+        title="Housing units as a second invariant",
+        paragraphs=[
+            "The Census publishes housing units exactly too. In a second release the table counts "
+            "people and housing units, and holds the state totals of both and the housing units of "
+            f"every county: {found['held']:,} of {found['answers']:,} figures. The population of a "
+            f"county keeps its standard error of about {found['stderr_of_a_population']:.1f}; "
+            "people per housing unit have an exact denominator.",
+        ],
+        grids=[homes],
+        closing=[
+            f"The price: {found['held']:,} figures without protection. Whether there is a housing "
+            "unit can be read off; how many people live in a county stays protected, up to what "
+            "the state totals say."
+        ],
+    )
+
+
+def _protection(release: Release) -> Part:
+    return Part(
+        id="protected",
+        title="What is protected, and what is not",
+        paragraphs=[" ".join(release.guarantee.sentences()), *release.guarantee.not_protected()],
+    )

@@ -1,1 +1,0 @@
-"""The paper's demonstrations on public data, and today's practice beside them."""

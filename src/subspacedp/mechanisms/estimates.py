@@ -1,0 +1,224 @@
+"""Figures from a release with standard errors and intervals that hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import ReleaseError
+from subspacedp.mechanisms.figures import EachApart, Figures, GroupTotals
+from subspacedp.tables.frames import frame_from_columns
+
+__all__ = ["Accuracy", "Estimate", "check_level", "normal_margin"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def normal_margin(stderr: float, level: float) -> float:
+    """The usual approximation: 1.96 standard errors for 95 %, and its like."""
+    return _normal_factor(1 - level) * stderr
+
+
+def _normal_factor(alpha: float) -> float:
+    from scipy.special import ndtri
+
+    return -float(ndtri(alpha / 2))
+
+
+def check_level(level: float) -> float:
+    """A confidence level, strictly between 0 and 1."""
+    number = isinstance(level, (int, float, np.floating)) and not isinstance(level, bool)
+    if not number or not 0 < level < 1:
+        raise ReleaseError(f"`level` must be a number between 0 and 1; got {level!r}.")
+    return float(level)
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Accuracy:
+    """How far figures may be from the truth; known before any data are touched.
+
+    Guarantees
+    ----------
+    1. A figure is within its `margin_of_error(level)` of the truth with at least that probability;
+       with `simultaneous`, all of them are, together.
+    2. The margins come from the law of the noise itself, by default: exact where it lies on a
+       lattice of moderate size, otherwise wider by at most 0.6 % of a standard error; with rounded
+       digits they are proven bounds. `method="normal"` is the usual approximation.
+    """
+
+    figures: Figures
+    held: str
+    labels: Callable[[], dict[str, npt.NDArray[Any]]] = dict  # made when asked for: one a figure
+    shape: tuple[int, ...] | None = None  # of the figures, if not that of the family
+
+    @property
+    def names(self) -> dict[str, npt.NDArray[Any]]:
+        """The labels of every figure, one column a level."""
+        return self.labels()
+
+    @cached_property
+    def _stderr(self) -> FloatArray:
+        return np.sqrt(self.figures.variance()).reshape(self._shape)
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return self.figures.shape if self.shape is None else self.shape
+
+    def _classes(self) -> npt.NDArray[np.int64]:
+        return np.asarray(self.figures.classes()).reshape(self._shape)
+
+    @property
+    def stderr(self) -> Any:
+        """The standard error of every figure; 0 where the invariants fix it.
+
+        With digits that add up, the rounding part is a proven upper bound.
+        """
+        return _plain(self._stderr)
+
+    @property
+    def fixed(self) -> Any:
+        """Where the invariants fix a figure, so that it is published exactly."""
+        return _plain(self._stderr == 0)
+
+    @property
+    def closed(self) -> bool:
+        """Whether many figures share few laws, so that exact margins cost little."""
+        return isinstance(self.figures, GroupTotals)
+
+    def margin_of_error(
+        self, level: float = 0.95, *, simultaneous: bool = False, method: str = "exact"
+    ) -> Any:
+        """Half the width of the interval of every figure.
+
+        Parameters
+        ----------
+        level
+            The probability that the interval covers the truth, at least.
+        simultaneous
+            Whether all intervals shall cover at once: Bonferroni's inequality, with exact tails.
+        method
+            "exact", or "normal" for 1.96 standard errors and its like.
+        """
+        if method not in ("exact", "normal"):
+            raise ReleaseError(f"`method` must be 'exact' or 'normal'; got {method!r}.")
+        alpha = 1 - check_level(level)
+        loose = self._stderr > 0
+        if simultaneous:
+            alpha /= max(1, int(np.count_nonzero(loose)))
+        if method == "normal":
+            return _plain(_normal_factor(alpha) * self._stderr)
+        if not np.all(np.isfinite(self._stderr)):
+            raise ReleaseError(
+                "The noise of this release was declared without a variance, so nothing can be "
+                "said about its errors."
+            )
+        out = np.zeros(self._stderr.shape)
+        classes = self._classes()
+        distinct, member = np.unique(classes[loose], return_inverse=True)
+        margins = np.array([self.figures.law(int(k)).margin_of_error(alpha) for k in distinct])
+        if distinct.size:
+            out[loose] = margins[member.reshape(-1)]
+        return _plain(out)
+
+    def largest_margin_of_error(self, level: float = 0.95, *, simultaneous: bool = False) -> float:
+        """The largest `margin_of_error` of all figures, from their kinds; 0 if all are fixed."""
+        alpha = 1 - check_level(level)
+        if isinstance(self.figures, EachApart):
+            self.figures.classes()  # refuses too many
+        number = 0
+        laws: set[int] = set()
+        for kinds in self.figures.kinds():
+            loose = kinds.variance > 0
+            number += int(kinds.number[loose].sum())
+            if kinds.law is None:
+                laws.update(self._classes()[self._stderr > 0].tolist())
+            else:
+                laws.update(np.unique(kinds.law[loose]).tolist())
+        if simultaneous:
+            alpha /= max(1, number)
+        return max((self.figures.law(law).margin_of_error(alpha) for law in laws), default=0.0)
+
+    def methods(self) -> set[str]:
+        """How margins are found: exact, smeared, simulated, conservative, Chebyshev, fixed.
+
+        Simulated ones have quantiles from draws with a public key, with room for what such draws
+        may get wrong but for a probability of 10⁻¹².
+        """
+        loose = self._stderr > 0
+        found = {self.figures.law(int(k)).method for k in np.unique(self._classes()[loose])}
+        return found | ({"fixed"} if not np.all(loose) else set())
+
+    def __repr__(self) -> str:
+        return f"Accuracy({self._about()})"
+
+    def _about(self) -> str:
+        errors = self._stderr
+        if errors.size == 1:
+            text = f"standard error {float(errors.reshape(-1)[0]):.6g}"
+        else:
+            low, high = (float(f(errors)) if errors.size else math.nan for f in (np.min, np.max))
+            text = f"{errors.size:,} figures, standard errors {low:.6g} to {high:.6g}"
+        fixed = int(np.count_nonzero(errors == 0))
+        if fixed:
+            some = "" if fixed == errors.size else f"{fixed:,} of them "
+            if self.held == "nothing":
+                some = "it" if fixed == errors.size == 1 else some.strip() or "them"
+                why = f"no neighbouring change alters {some}"
+            else:
+                why = f"{some}fixed by the invariants ({self.held})"
+            text += f"; {why}, published exactly"
+        return text
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Estimate(Accuracy):
+    """One figure or many, computed from a release."""
+
+    values: npt.NDArray[Any]
+
+    @property
+    def value(self) -> Any:
+        """The estimate: unbiased, and exact where `fixed`."""
+        return _plain(self.values)
+
+    def interval(
+        self, level: float = 0.95, *, simultaneous: bool = False, method: str = "exact"
+    ) -> tuple[Any, Any]:
+        """Lower and upper end, which cover the true figure with at least this probability."""
+        half = np.asarray(
+            self.margin_of_error(level, simultaneous=simultaneous, method=method), np.float64
+        )
+        values = np.asarray(self.values, np.float64)
+        if self.figures.whole and method == "exact":
+            half = np.floor(half + 1e-6)
+            return _plain(values - half), _plain(values + half)
+        # Values of float64 are rounded; an end on a lattice must not lose its point to that.
+        half = np.where(half > 0, half + 4 * np.spacing(np.abs(values)), 0.0)
+        return _plain(values - half), _plain(values + half)
+
+    def columns(self, level: float | None = None) -> dict[str, npt.NDArray[Any]]:
+        """One row a figure: names, value, standard error, and the interval if a level is given."""
+        out = {**self.names, "value": self.values.reshape(-1), "stderr": self._stderr.reshape(-1)}
+        if level is not None:
+            lower, upper = self.interval(level)
+            out |= {"lower": np.reshape(lower, -1), "upper": np.reshape(upper, -1)}
+        return out
+
+    def to_frame(self, backend: str = "pyarrow", *, level: float | None = None) -> Any:
+        """One row a figure, as a dataframe of pyarrow, pandas or polars."""
+        return frame_from_columns(self.columns(level), backend)
+
+    def __repr__(self) -> str:
+        value = f"{self.value:,.10g}, " if self.values.size == 1 and self.values.ndim == 0 else ""
+        return f"Estimate({value}{self._about()})"
+
+
+def _plain(array: npt.NDArray[Any]) -> Any:
+    """An array without dimensions as a number."""
+    return array.item() if np.ndim(array) == 0 else array

@@ -1,0 +1,126 @@
+"""All mechanisms, by name: nobody else has to know which there are.
+
+A certificate's mechanism is read here. Nothing is believed that can be computed: sensitivities,
+norms and laws follow from the integers that are read, and a mechanism is taken only if it would be
+written again exactly as it was read. So fields that it does not have, numbers of another type and
+second spellings are refused, at every level of nesting (docs/proofs/guarantees.md, "A certificate
+that was read").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
+from subspacedp.mechanisms.base import Mechanism, Options
+from subspacedp.mechanisms.correlated import CorrelatedOptions
+from subspacedp.mechanisms.extended import ExtendedOptions
+from subspacedp.mechanisms.imposed import Imposed
+from subspacedp.mechanisms.knorm import KNormOptions
+from subspacedp.mechanisms.marginals import MarginalsOptions
+from subspacedp.mechanisms.optimal import OptimalOptions
+from subspacedp.mechanisms.projected import ProjectedOptions
+from subspacedp.problem import Problem
+from subspacedp.stated import check_plain, first_difference, shown_text
+from subspacedp.tables import Margins
+
+__all__ = ["MECHANISMS", "OPTIONS", "mechanism_from"]
+
+# A new mechanism is one line here: its options, from which its class and name follow.
+OPTIONS: dict[str, type[Options]] = {
+    options.mechanism.name: options
+    for options in (
+        ProjectedOptions,
+        ExtendedOptions,
+        CorrelatedOptions,
+        OptimalOptions,
+        KNormOptions,
+        MarginalsOptions,
+    )
+}
+MECHANISMS: dict[str, type[Mechanism]] = {
+    **{name: options.mechanism for name, options in OPTIONS.items()},
+    Imposed.name: Imposed,
+}
+
+LARGEST_SCALE = 2.0**62  # of noise that is added in 64 bits
+SMALLEST_SCALE = 0.0009  # just below what a design may have
+UNREADABLE = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    NotImplementedError,
+    RecursionError,
+    MemoryError,
+)
+
+
+def mechanism_from(data: Mapping[str, Any], answers: int | None = None) -> Mechanism:
+    """The mechanism that a certificate or a plan states.
+
+    Parameters
+    ----------
+    data
+        Plain data, from anybody.
+    answers
+        How many values there are beside it, where that is known: a design of more or fewer is
+        refused before anything is built.
+
+    Guarantees
+    ----------
+    1. `mechanism_from(data).as_dict()` is `data`, key by key and type by type.
+    2. Its law is that of its own integers, budget and neighbours: no stored sensitivity, norm or
+       scale enters it.
+    3. Anything else is a `ReleaseError` of one sentence; what is built is bounded by the length of
+       the data and by `answers`.
+    """
+    kind = MECHANISMS.get(str(data.get("mechanism"))) if isinstance(data, Mapping) else None
+    if kind is None:
+        raise AlteredError("The certificate names a mechanism that does not exist.")
+    try:
+        check_plain(data, "its design")
+        others = {key for other in MECHANISMS.values() for key in other.keys_in_files}
+        if not (others & set(data)) <= set(kind.keys_in_files):
+            raise ReleaseError("what it measures is not what its mechanism measures.")
+        with np.errstate(all="ignore"):  # what overflows is not a law, and is refused as such
+            mechanism = kind.from_dict(Problem.from_dict(data, answers), data)
+            _check(mechanism)
+        difference = first_difference(data, mechanism.as_dict())
+        if difference is not None:
+            raise AlteredError(f"`{difference}` is not what a design of this kind states there.")
+        return mechanism
+    except SubspaceDPError as error:
+        altered = AlteredError if isinstance(error, AlteredError) else ReleaseError
+        raise altered(shown_text(f"The certificate is not usable: {error}")) from None
+    except UNREADABLE as error:
+        raise ReleaseError(
+            f"The certificate is not usable: its design cannot be read ({type(error).__name__})."
+        ) from None
+
+
+def _check(mechanism: Mechanism) -> None:
+    """Refuse what no design has, or whose noise cannot be drawn.
+
+    Δ₁, Δ₂ and the law of the noise follow from the integers of the mechanism, and are computed.
+    """
+    if isinstance(mechanism.query, Margins) and not mechanism.for_workloads:
+        raise ReleaseError("what it measures is not what its mechanism measures.")
+    if mechanism.decimals is not None and not mechanism.has_digits:
+        raise ReleaseError("its mechanism does not publish digits that add up.")
+    if mechanism.space.dimension <= 0:
+        raise ReleaseError("what is held fixes every answer.")
+    _ = mechanism.guarantee
+    for moved in (mechanism.sensitivity, mechanism.query.sensitivity(mechanism.neighbours)):
+        if not 0 < float(moved.l1) < math.inf or not 0 < math.sqrt(moved.l2_squared) < math.inf:
+            raise ReleaseError("what one person changes is out of range.")
+    if mechanism.declared is None:
+        law = mechanism.law
+        smallest = float(getattr(law, "smallest", law.scale))  # of several laws
+        if not SMALLEST_SCALE <= smallest <= float(law.scale) <= LARGEST_SCALE:
+            raise ReleaseError("the scale of its noise is out of range.")

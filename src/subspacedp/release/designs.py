@@ -1,0 +1,335 @@
+"""`design()`: from what is wanted to a mechanism that can release, every argument checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import BudgetError, InvariantError, ReleaseError, SubspaceDPError
+from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, as_held, bind
+from subspacedp.mechanisms.base import ExpectedError, Mechanism, Options
+from subspacedp.mechanisms.estimates import Accuracy
+from subspacedp.mechanisms.optimality import Optimality
+from subspacedp.mechanisms.registry import OPTIONS
+from subspacedp.noise import ReleaseKeys
+from subspacedp.privacy import Budget, Guarantee
+from subspacedp.problem import MAX_DECIMALS, Problem
+from subspacedp.release.comparing import Compared, Comparison, choose
+from subspacedp.release.release import Release
+from subspacedp.tables import Domain, Margins, Neighbours, Query, ReplaceOne, as_query
+
+__all__ = ["LARGEST_SCALE", "Design", "compare", "design", "package_version"]
+
+AUTO = "auto"
+# Sums of noise of this scale over any table leave 64 bits with probability below exp(−2**13).
+LARGEST_SCALE = 2.0**40
+# Below it all noise is zero for all practical purposes, and a claim of privacy would mislead.
+SMALLEST_SCALE = 0.001
+
+
+@cache
+def package_version() -> str:
+    """The version that a certificate names."""
+    return version("subspacedp")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Design:
+    """A mechanism fitted to a problem, ready to release; nothing here depends on data.
+
+    Guarantees
+    ----------
+    1. `release` is reconstruct(add_noise(answers), held values, words) of its mechanism.
+    2. Everything that can be refused is refused before noise is drawn.
+    """
+
+    mechanism: Mechanism
+    why: str = field(default="", kw_only=True)  # this one was chosen, where that was left open
+
+    @property
+    def problem(self) -> Problem:
+        """What was asked."""
+        return self.mechanism.problem
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What a release promises."""
+        return self.mechanism.guarantee
+
+    def expected_error(self) -> ExpectedError:
+        """The mean squared error in total and cell by cell; no data needed."""
+        return self.mechanism.expected_error()
+
+    def optimality(self) -> Optimality:
+        """How near the error is to that of the best Gaussian noise, with a proof; no data."""
+        return self.mechanism.optimality()
+
+    def accuracy(self, weights: npt.ArrayLike | None = None) -> Accuracy:
+        """Standard errors and margins of error of every answer, or of weighted sums of answers."""
+        return self.mechanism.accuracy(weights)
+
+    def margin_accuracy(self, *names: str) -> Accuracy:
+        """Standard errors and margins of error of the totals of a margin's groups."""
+        return self.mechanism.margin_accuracy(*names)
+
+    def check(
+        self, data: Any, *, everything: Any = None
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Refuse what cannot be released, before any noise is drawn; see `Mechanism.check`."""
+        return self.mechanism.check(data, everything=everything)
+
+    def release(self, data: Any, *, everything: Any = None, seed: int | None = None) -> Release:
+        """Make a release.
+
+        Parameters
+        ----------
+        data
+            The confidential data that the query is asked of: a table of counts on its domain.
+        everything
+            For a design with `capped=True`, where `data` counts a bounded number of records a
+            person: the same table of all records, which the held values are taken from.
+        seed
+            Only for examples and tests: a whole number that makes the noise reproducible. The
+            release is stamped as not for publication. By default the operating system gives a
+            fresh key, so no two releases, and no two forks of a process, share noise.
+        """
+        answers, full = self.mechanism.check(data, everything=everything)
+        if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
+            raise ReleaseError(f"`seed` must be a whole number; got a {type(seed).__name__}.")
+        if seed is not None and self.mechanism.declared is not None:
+            raise ReleaseError("A wrapped mechanism has its own randomness; it takes no seed.")
+        context = self.mechanism.context
+        keys = ReleaseKeys.fresh(context) if seed is None else ReleaseKeys.from_seed(seed, context)
+        return self.release_with(keys, answers, full, seeded=seed is not None)
+
+    def release_with(
+        self,
+        keys: ReleaseKeys,
+        answers: npt.NDArray[np.int64],
+        full: npt.NDArray[np.int64],
+        *,
+        seeded: bool,
+    ) -> Release:
+        """The release of answers that `check` returned, with the noise of given keys.
+
+        Keys must serve one release only: two with the same words tell the difference of their data.
+        """
+        exact = self.mechanism.held.sums(full)
+        noisy = self.mechanism.add_noise(answers, keys)
+        dither = keys.stream("dither")
+        return Release(
+            mechanism=self.mechanism,
+            values=self.mechanism.reconstruct(noisy, exact, dither, overwrite=True),
+            exact=exact,
+            release_id=keys.release_id,
+            seeded=seeded,
+            version=package_version(),
+        )
+
+    def __repr__(self) -> str:
+        return f"Design({self.mechanism!r})"
+
+
+def design(
+    domain: Domain | Query,
+    held: Held | LinearInvariants | StructuralZeros | None,
+    budget: Budget,
+    *,
+    neighbours: Neighbours | None = None,
+    mechanism: str | Options | None = None,
+    decimals: int | None = None,
+    capped: bool = False,
+) -> Design:
+    """Design a mechanism: what to publish, what to hold, what to promise.
+
+    Parameters
+    ----------
+    domain
+        The table's public axes, meaning its cells, or a query such as `LinearQuery(A)` or
+        `Margins(domain, [...])`.
+    held
+        What stays exact: `hold(...)`, `LinearInvariants(C)`, `zeros(mask)`, combined with `&`;
+        None for nothing.
+    budget
+        `PureDP` buys discrete Laplace noise; `ApproxDP`, `ZCDP` and `GaussianDP` rounded Gaussian.
+    neighbours
+        What one person may change; `ReplaceOne()` by default.
+    mechanism
+        A name, which stands for its defaults, or options such as `Optimal(importance=w)`:
+        "projected": noise on every answer, projected onto the null space of the invariants.
+        "extended": noise inside the null space, for the sensitivity that is left there.
+        "correlated": noise block by block, the paper's appendix algorithm; Gaussian budgets.
+        "optimal": correlated noise of least total error, with a proof; Gaussian budgets.
+        "knorm": noise in the shape of what one person can change; pure budgets.
+        "marginals": noise for several margins and levels at once, combined by least squares.
+        "auto": the one of them with the smallest expected error; `why` says so in words.
+        By default "marginals" for a workload of margins, and "projected" for everything else.
+    decimals
+        None: real values and the S guarantee. 0 or k: digits that add up exactly, and G.
+    capped
+        Whether held values are to count all records of a person while the noise protects a table
+        with at most `neighbours.records` of them; `release` then takes both tables.
+
+    Examples
+    --------
+    >>> import subspacedp as sdp
+    >>> domain = sdp.Domain([sdp.Axis("age", ["young", "old"]), sdp.Axis("sex", ["F", "M"])])
+    >>> mechanism = sdp.design(domain, sdp.hold("age"), sdp.PureDP(1.0))
+    >>> mechanism.guarantee.kind
+    'S'
+    >>> release = mechanism.release(sdp.Table([[30, 20], [10, 40]], domain), seed=1)
+    >>> release.values.sum(axis=1)
+    array([50., 50.])
+    """
+    query, asked = as_query(domain), as_held(held)
+    workload = isinstance(query, Margins)
+    if mechanism is None or (workload and mechanism == AUTO):
+        mechanism = "marginals" if workload else "projected"
+    if not isinstance(budget, Budget) or type(budget) is Budget:
+        raise BudgetError(
+            f"`budget` must be PureDP, ApproxDP, ZCDP or GaussianDP; got {_a(budget)}."
+        )
+    relation = ReplaceOne() if neighbours is None else neighbours
+    if not isinstance(relation, Neighbours) or type(relation) is Neighbours:
+        raise BudgetError(
+            f"`neighbours` must be ReplaceOne(...) or AddRemoveOne(...); got {_a(relation)}."
+        )
+    if not isinstance(mechanism, Options) and (
+        not isinstance(mechanism, str) or mechanism not in (*OPTIONS, AUTO)
+    ):
+        known = ", ".join(f"'{name}'" for name in (*OPTIONS, AUTO))
+        raise ReleaseError(f"`mechanism` must be one of {known}; got {mechanism!r}.")
+    if decimals is not None and (
+        not isinstance(decimals, int)
+        or isinstance(decimals, bool)
+        or not 0 <= decimals <= MAX_DECIMALS
+    ):
+        raise ReleaseError(
+            f"`decimals` must be None or a whole number from 0 to {MAX_DECIMALS}; got {decimals!r}."
+        )
+    if decimals is not None and query.grid != 1:
+        raise ReleaseError(
+            "Digits that add up need a query with whole answers; publish real values "
+            "(decimals=None) instead."
+        )
+    if mechanism == AUTO:
+        return _compared(
+            query,
+            asked,
+            budget,
+            [options() for options in OPTIONS.values() if options.quick_for(query)],
+            neighbours=relation,
+            decimals=decimals,
+            capped=capped,
+        ).chosen
+    options = mechanism if isinstance(mechanism, Options) else OPTIONS[str(mechanism)]()
+    name = options.mechanism.name
+    if workload and not options.mechanism.for_workloads:
+        raise ReleaseError(
+            f"The {name} mechanism is not for workloads of margins; take 'marginals' or 'auto'."
+        )
+    problem = Problem(
+        query=query,
+        held=bind(asked, query),
+        budget=budget,
+        neighbours=relation,
+        decimals=decimals,
+        capped=bool(capped),
+    )
+    if problem.space.dimension <= 0:
+        raise InvariantError(
+            "What is held fixes every answer: nothing is left to protect.", rank=problem.space.rank
+        )
+    if decimals is not None and not options.mechanism.with_digits:
+        raise ReleaseError(
+            "Digits that add up need the projected or the marginals mechanism; publish real "
+            f"values (decimals=None) with the {name} one."
+        )
+    return Design(_checked(options.fit(problem)))
+
+
+def _checked(mechanism: Mechanism) -> Mechanism:
+    """The mechanism, unless its noise is too wide to be drawn or too narrow to protect."""
+    if mechanism.digits is not None:
+        _ = mechanism.digits.needed  # refuses now what cannot be rounded
+    if mechanism.law.scale > LARGEST_SCALE:
+        raise BudgetError(
+            f"The budget is too small for counts in 64 bits: the noise would have a scale of "
+            f"{mechanism.law.scale:.3g}, and at most 2**40 is possible.",
+            scale=mechanism.law.scale,
+        )
+    smallest = float(getattr(mechanism.law, "smallest", mechanism.law.scale))  # of several laws
+    if smallest < SMALLEST_SCALE:
+        raise BudgetError(
+            f"The budget is so large that no noise would be left: a scale of {smallest:.3g}, "
+            f"where at least {SMALLEST_SCALE:g} is asked for.",
+            scale=smallest,
+        )
+    return mechanism
+
+
+def compare(
+    domain: Domain | Query,
+    held: Held | LinearInvariants | StructuralZeros | None,
+    budget: Budget,
+    *,
+    options: Sequence[Options] = (),
+    **arguments: Any,
+) -> Comparison:
+    """The expected error of every mechanism, or why it does not apply; no data needed.
+
+    Takes the arguments of `design` but `mechanism`; `print` shows the table. `options` take the
+    place of a mechanism's defaults. Noise for several margins is not among them: it answers for all
+    of them, margin by margin.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import subspacedp as sdp
+    >>> prefix = sdp.LinearQuery(np.tril(np.ones((8, 8))))
+    >>> compared = compare(prefix, None, sdp.ZCDP(0.5), neighbours=sdp.AddRemoveOne())
+    >>> compared.chosen.mechanism.name
+    'optimal'
+    """
+    if "mechanism" in arguments:
+        raise ReleaseError("A comparison is of all mechanisms; leave out `mechanism`.")
+    given = {own.mechanism.name: own for own in options}
+    asked = [
+        given.get(name, kind())
+        for name, kind in OPTIONS.items()
+        if not kind.mechanism.for_workloads
+    ]
+    return _compared(as_query(domain), as_held(held), budget, asked, **arguments)
+
+
+def _compared(
+    query: Query, held: Held, budget: Budget, options: Sequence[Options], **arguments: Any
+) -> Comparison:
+    """Every mechanism that applies; those not looked at are named."""
+    weights = (own.importance_of(query) for own in options)
+    importance = next((w for w in weights if w is not None), None)
+    entries = []
+    for own in options:
+        name = own.mechanism.name
+        try:
+            designed = design(query, held, budget, mechanism=own, **arguments)
+            entries.append(Compared(name, designed, None, importance))
+        except SubspaceDPError as error:
+            entries.append(Compared(name, None, error, importance))
+    names = {own.mechanism.name for own in options}
+    left_out = [
+        name
+        for name, kind in OPTIONS.items()
+        if name not in names and not kind.mechanism.for_workloads
+    ]
+    return choose(entries, left_out)
+
+
+def _a(thing: object) -> str:
+    return f"a {type(thing).__name__}"

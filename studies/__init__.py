@@ -1,0 +1,1 @@
+"""Studies on public and simulated data, beside the package: `python -m studies`."""
