@@ -101,6 +101,8 @@ def loss(mechanism: Mechanism, seed: int = 0) -> Fraction:
     assert drawn, "nothing was handed to the sampler"
     assert len({d.word for d in drawn}) == len(drawn), "two integers share a random word"
     changes = changes[changes.any(axis=1)]
+    if not len(changes):
+        return Fraction(0)  # a total that no neighbour changes
     if isinstance(drawn[0].law, KNormLaw):
         (one,) = drawn
         return _joint_loss(mechanism, one.law, changes)
