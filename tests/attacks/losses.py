@@ -101,15 +101,17 @@ def loss(mechanism: Mechanism, seed: int = 0) -> Fraction:
     assert drawn, "nothing was handed to the sampler"
     assert len({d.word for d in drawn}) == len(drawn), "two integers share a random word"
     changes = changes[changes.any(axis=1)]
+    if not len(changes):
+        return Fraction(0)  # a total that no neighbour changes
     if isinstance(drawn[0].law, KNormLaw):
         (one,) = drawn
         return _joint_loss(mechanism, one.law, changes)
     return _independent_loss(
-        mechanism, [d.law for d in drawn], _numbers(mechanism, base, keys), changes
+        mechanism, [d.law for d in drawn], draw_numbers(mechanism, base, keys), changes
     )
 
 
-def _numbers(mechanism: Mechanism, base: np.ndarray, keys: ReleaseKeys) -> np.ndarray:
+def draw_numbers(mechanism: Mechanism, base: np.ndarray, keys: ReleaseKeys) -> np.ndarray:
     """For every integer of the measurement which draw it got, from one; zero for none."""
     at = iter(range(1, 10**9))
     with intercepted(Sampler(lambda law, words: np.array([next(at) for _ in words]))):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from tests.attacks.designs import Case
 from tests.attacks.interception import Sampler, intercepted, numbers
-from tests.attacks.losses import _numbers, answers_of
+from tests.attacks.losses import answers_of, draw_numbers
 
 from subspacedp.invariants import HeldMatrix
 from subspacedp.noise import ReleaseKeys
@@ -113,7 +113,7 @@ def opposite(case: Case, x: np.ndarray, other: np.ndarray) -> dict[str, Any]:
                 lambda entries: noise(None, range(entries)) - moved,
             ),
         }
-    number = _numbers(mechanism, base, keys)
+    number = draw_numbers(mechanism, base, keys)
     assert not np.any(moved[number == 0]), "what changes without noise is no secret"
     back = {drawn[n - 1].word: int(m) for n, m in zip(number, moved, strict=True) if n}
 
