@@ -149,12 +149,7 @@ class PublicSide:
 
     def noise_without_digits(self) -> JointNoise:
         """The noise without the rounding of digits, for which there are only bounds."""
-        plain = tuple(
-            mechanism.noise
-            if mechanism.decimals is None
-            else mechanism.for_problem(decimals=None).noise
-            for mechanism in self.designs
-        )
+        plain = tuple(mechanism.noise_before_rounding() for mechanism in self.designs)
         if isinstance(self.noise, CombinedNoise | DenseCombinedNoise):
             return replace(self.noise, noises=plain)
         return plain[0]

@@ -220,6 +220,10 @@ class Mechanism(ABC):
         """The joint law of release minus truth."""
         return NoiseModel(law=self.law, unit=float(self.unit), space=self.space, digits=self.digits)
 
+    def noise_before_rounding(self) -> JointNoise:
+        """The law of release minus truth before digits are rounded, for which there are bounds."""
+        return self.noise if self.decimals is None else self.for_problem(decimals=None).noise
+
     @property
     def conditional(self) -> str:
         """Why real values too are protected only given what is held; empty where they are not."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -149,6 +149,10 @@ class Marginals(Mechanism):
             rounding=self.digits,
             bounded=self.capped,
         )
+
+    def noise_before_rounding(self) -> MarginalsNoise:
+        """With the same estimator: digits decide whether held totals enter it."""
+        return replace(self.noise, rounding=None)
 
     @property
     def conditional(self) -> str:

@@ -28,8 +28,6 @@ __all__ = ["Smoother"]
 
 FloatArray = npt.NDArray[np.float64]
 
-ROUNDING = 1e-11  # a variance below this share of its terms is rounding error of zero
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Smoother:
@@ -110,13 +108,14 @@ class Smoother:
     @cached_property
     def _free(self) -> list[FloatArray]:
         """V of every orbit before any projection; zeros at the top if that is exact."""
-        _, own = self._up
+        below, own = self._up
         out: list[FloatArray] = [np.empty(0)] * len(self.tree)
         out[self.top] = np.zeros_like(own[self.top]) if self._exact_top else own[self.top]
         for level in range(self.top - 1, self.finest - 1, -1):
-            r, a = self.shares[level], own[level]
-            found = a - r * a + r * r * out[level + 1][self.orbits.parent[level]]
-            out[level] = np.where(found > ROUNDING * a, found, 0.0)
+            up = self.orbits.parent[level]
+            r, a, s = self.shares[level], own[level], below[level + 1][up]
+            # a(1 − r) as a(s − a)/s: an only child has s = a, and exactly its parent's variance.
+            out[level] = a * ((s - a) / s) + r * r * out[level + 1][up]
         return out
 
     @property
@@ -160,8 +159,9 @@ class Smoother:
             for level in range(self.finest, self.held):
                 above = self._free[self.held][self.orbits.ancestors(level, self.held)]
                 q, path = self._by_leaves[level], self._paths[level]
-                found = out[level] + (q * q - 2 * q * path) * above
-                out[level] = np.where(found > ROUNDING * (out[level] + above), found, 0.0)
+                moved = out[level] + (q * q - 2 * q * path) * above
+                # A node with all labels of its held one is that one, and exact.
+                out[level] = np.where(q == 1.0, 0.0, np.maximum(moved, 0.0))
         for level in range(self.held, len(self.tree)):
             out[level] = np.zeros_like(self.orbits.number[level])
         return out

@@ -75,6 +75,8 @@ class MarginalsStrategy:
         `TableErrors`. For tables: whole parts of `UNITS`, one for every table.
     tables
         The tables that get noise; None for contrasts.
+    constrained
+        Whether held totals enter the least squares (G, plain), or the estimate is projected (S).
     objective, bound
         What the shares were chosen for, and what the goal cannot be less than.
     """
@@ -83,6 +85,7 @@ class MarginalsStrategy:
     interactions: Interactions
     shares: FloatArray | tuple[int, ...]
     tables: tuple[Published, ...] | None
+    constrained: bool
     objective: Objective
     goal: float
     bound: float
@@ -112,6 +115,7 @@ class MarginalsStrategy:
             "measured": MEASURED[0] if self.tables is None else MEASURED[1],
             "tables": None if self.tables is None else [self._names(t) for t in self.tables],
             "shares": shares,
+            "constrained": self.constrained,
             "objective": self.objective,
             "goal": self.goal,
             "bound": self.bound,
@@ -124,7 +128,7 @@ class MarginalsStrategy:
     def from_dict(cls, data: Mapping[str, Any], problem: Problem) -> MarginalsStrategy:
         """From plain data: what neighbouring changes spend is computed again, not believed."""
         known = {"workload", "weights", "measured", "tables", "shares"}
-        known |= {"objective", "goal", "bound"}
+        known |= {"constrained", "objective", "goal", "bound"}
         if set(data) != known or data["measured"] not in MEASURED:
             raise ReleaseError("what it measures cannot be read.")
         if data["objective"] not in OBJECTIVES or not all(
@@ -135,6 +139,8 @@ class MarginalsStrategy:
         workload = Margins(problem.domain, data["workload"], data["weights"])
         _check_workload(problem, workload)
         inter = interactions_of(problem, workload)
+        if data["constrained"] is not constrained(problem, inter):
+            raise ReleaseError("its estimate is not that of its digits and invariants.")
         tables: tuple[Published, ...] | None = None
         shares: FloatArray | tuple[int, ...]
         if data["measured"] == "tables":
@@ -152,6 +158,7 @@ class MarginalsStrategy:
             interactions=inter,
             shares=shares,
             tables=tables,
+            constrained=data["constrained"],
             objective=data["objective"],
             goal=data["goal"],
             bound=data["bound"],
@@ -342,6 +349,7 @@ def fit_marginals(
             interactions=inter,
             shares=found.shares * unit,
             tables=None,
+            constrained=constrained(problem, inter),
             objective=goal,
             goal=found.error / unit,
             bound=found.bound / unit,
@@ -367,6 +375,7 @@ def fit_marginals(
         interactions=inter,
         shares=units,
         tables=split.tables,
+        constrained=constrained(problem, inter),
         objective=goal,
         goal=split.error * scale,
         bound=split.bound * scale,
