@@ -18,10 +18,10 @@ from tests.statistical import ALPHA, kurtosis, mean_p, replicates_for_variance
 
 from subspacedp import Axis, Domain, Table, hold
 from subspacedp.invariants import Held
-from subspacedp.mechanisms import Mechanism
+from subspacedp.release import Design
 
 FloatArray = npt.NDArray[np.float64]
-Make = Callable[[Domain, Held], Mechanism]
+Make = Callable[[Domain, Held], Design]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ def functionals(cells: int) -> FloatArray:
     return np.array([*eye, *pairs, *rng.normal(size=(5, cells))])
 
 
-def check_invariants(family: Family, values: npt.NDArray, small: Mechanism) -> None:
+def check_invariants(family: Family, values: npt.NDArray, small: Design) -> None:
     """C·release = c in integers: published numbers times their public denominator, cell by cell."""
     rows = np.array(held_rows(small.mechanism.held), np.int64).reshape(-1, family.counts.size)
     if small.mechanism.decimals is None:
@@ -90,7 +90,7 @@ def check_invariants(family: Family, values: npt.NDArray, small: Mechanism) -> N
     )
 
 
-def check_unbiased(errors: FloatArray, questions: FloatArray, small: Mechanism) -> None:
+def check_unbiased(errors: FloatArray, questions: FloatArray, small: Design) -> None:
     """The mean error of every question is zero."""
     fixed = np.array([stated_variance(small, w) == 0.0 for w in questions])
     answers = errors @ questions.T
@@ -99,7 +99,7 @@ def check_unbiased(errors: FloatArray, questions: FloatArray, small: Mechanism) 
     assert np.all(mean_p(answers[:, ~fixed], 0.0) > ALPHA), "unbiased: a mean is not zero"
 
 
-def check_covariance(errors: FloatArray, questions: FloatArray, small: Mechanism) -> None:
+def check_covariance(errors: FloatArray, questions: FloatArray, small: Design) -> None:
     """The mean square of every question is its stated variance."""
     stated = np.array([stated_variance(small, w) for w in questions])
     per_cell = small.expected_error().per_cell.ravel()
@@ -110,14 +110,14 @@ def check_covariance(errors: FloatArray, questions: FloatArray, small: Mechanism
     assert np.all(right), "covariance: a variance is not as stated"
 
 
-def stated_variance(mechanism: Mechanism, w: FloatArray) -> float:
+def stated_variance(small: Design, w: FloatArray) -> float:
     """What the design says, in public, before any data are touched."""
-    return mechanism.mechanism.noise.variance(w.reshape(mechanism.mechanism.domain.shape))
+    return small.mechanism.noise.variance(w.reshape(small.mechanism.domain.shape))
 
 
-def exact_projector(mechanism: Mechanism) -> FloatArray:
+def exact_projector(small: Design) -> FloatArray:
     """Π_N by exact rational arithmetic from the codes of the levels."""
-    part = null_space_part(held_rows(mechanism.mechanism.held))
-    size = mechanism.mechanism.domain.size
+    part = null_space_part(held_rows(small.mechanism.held))
+    size = small.mechanism.domain.size
     columns = [part(unit) for unit in np.eye(size, dtype=int).tolist()]
     return np.array([[float(Fraction(v)) for v in column] for column in columns])

@@ -60,7 +60,7 @@ def test_error_is_at_most_the_papers_with_the_same_radii(relation, held):
         made = sdp.design(
             query, held, GAUSS, neighbours=relation, mechanism=sdp.Correlated(split=split)
         )
-        paper = made.decomposition.squared_error(split) / GAUSS.gaussian_mu**2
+        paper = made.mechanism.decomposition.squared_error(split) / GAUSS.gaussian_mu**2
         errors[split] = made.expected_error().total
         assert errors[split] <= paper * (1 + 1e-6)
     best = sdp.design(query, held, GAUSS, neighbours=relation, mechanism="optimal")
@@ -72,14 +72,14 @@ def test_the_decomposition_is_in_units_of_the_answers(unit):
     query = sdp.LinearQuery(unit * np.tril(np.ones((6, 6))))
     assert unit == 8.0 or float(query.grid) == unit
     made = sdp.design(query, None, GAUSS, mechanism=sdp.Correlated(split="equal"))
-    paper = made.decomposition.squared_error("equal") / GAUSS.gaussian_mu**2
+    paper = made.mechanism.decomposition.squared_error("equal") / GAUSS.gaussian_mu**2
     # In units of the grid, as it once was, one of these fails by a factor of 64.
     assert 0.3 * paper <= made.expected_error().total <= paper * (1 + 1e-6)
-    radii = [b.radius for b in made.decomposition.blocks]
+    radii = [b.radius for b in made.mechanism.decomposition.blocks]
     plain = sdp.design(
         sdp.LinearQuery(np.tril(np.ones((6, 6)))), None, GAUSS, mechanism="correlated"
     )
-    np.testing.assert_allclose(radii, [unit * b.radius for b in plain.decomposition.blocks])
+    np.testing.assert_allclose(radii, [unit * b.radius for b in plain.mechanism.decomposition.blocks])
 
 
 def test_replacement_uses_differences():

@@ -53,8 +53,8 @@ RELATIONS = [
 ]
 
 
-def extended(domain, held, budget=GAUSS, **options):
-    return sdp.design(domain, held, budget, mechanism="extended", **options)
+def extended(domain, held, budget=GAUSS, *, basis=None, **arguments):
+    return sdp.design(domain, held, budget, mechanism=sdp.Extended(basis=basis), **arguments)
 
 
 def squared(v):
@@ -217,7 +217,7 @@ def test_extended_gaussian_noise_covers_each_cells_own_denominator(monkeypatch):
         return np.zeros(len(member), np.int64)
 
     monkeypatch.setattr("subspacedp.mechanisms.extended.draw_each", record)
-    mechanism.measure(sdp.Table([1, 2, 3, 4], domain), ReleaseKeys.from_seed(0, b""))
+    mechanism.mechanism.measure(sdp.Table([1, 2, 3, 4], domain), ReleaseKeys.from_seed(0, b""))
     d = mechanism.mechanism.on_margins.denominators.ravel()
     for cell, member in enumerate(drawn["member"]):
         used = Fraction(drawn["laws"][member].sigma)
@@ -417,8 +417,9 @@ def test_decimals_are_refused():
 
 
 def test_a_basis_is_for_the_extended_mechanism_only():
-    with pytest.raises(ReleaseError, match="`basis` is for the extended"):
-        sdp.design(SQUARE, sdp.hold(), GAUSS, mechanism=sdp.Extended(basis=np.eye(6, 5)))
+    for other in (sdp.Optimal, sdp.Correlated, sdp.KNorm, sdp.Marginals):
+        with pytest.raises(TypeError, match="basis"):
+            other(basis=np.eye(6, 5))
 
 
 def test_budgets_too_small():
@@ -483,7 +484,7 @@ def test_an_altered_value_is_caught(tmp_path):
     moved = release.values.copy()
     moved[0, 0] += 1e-6
     broken = sdp.Release(
-        design=release.mechanism, values=moved, exact=release.exact, release_id=release.release_id,
+        mechanism=release.mechanism, values=moved, exact=release.exact, release_id=release.release_id,
         seeded=False, version=release.version,
     )  # fmt: skip
     assert release.verify().ok

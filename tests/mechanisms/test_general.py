@@ -65,7 +65,7 @@ def test_release_is_truth_plus_projected_integer_noise(seed):
     mechanism = sdp.design(line(n), sdp.LinearInvariants(C), sdp.PureDP(0.3))
     counts, noise = rng.integers(0, 1000, n), rng.integers(-50, 51, n)
     held = mechanism.mechanism.held
-    made = mechanism.reconstruct(counts + noise, held.sums(counts), None)
+    made = mechanism.mechanism.reconstruct(counts + noise, held.sums(counts), None)
     part = null_space_part(C.tolist())
     exact = [Fraction(int(x)) + v for x, v in zip(counts, part(noise.tolist()), strict=True)]
     assert np.allclose(made, [float(v) for v in exact], rtol=0, atol=1e-9)

@@ -28,6 +28,7 @@ from subspacedp import (
 )
 from subspacedp.mechanisms import Projected
 from subspacedp.noise import ReleaseKeys, draw
+from subspacedp.release import Design
 
 SEX = Axis("sex", ["F", "M"])
 AGE = Axis("age", ["young", "middle", "old"])
@@ -52,7 +53,7 @@ BUDGETS = [PureDP(1.0), ApproxDP(1.0, 1e-6)]
 def maker(budget=BUDGETS[0], decimals=None, twin=None, relation=None):
     def make(domain, held):
         made = design(domain, held, budget, decimals=decimals, neighbours=relation)
-        return made if twin is None else twin(made.mechanism)
+        return made if twin is None else Design(twin(made.problem))
 
     return make
 
@@ -97,7 +98,7 @@ class OtherLaw(Projected):
     factor = 1.0
 
     def add_noise(self, answers, keys):
-        law = rescaled(self.mechanism.law, self.factor)
+        law = rescaled(self.law, self.factor)
         return answers + draw(law, keys, 0, answers.size).reshape(answers.shape)
 
 
@@ -162,10 +163,10 @@ def parts(family, make, number=None, seed=0):
     small = make(*family.single())
     number = number or replicates_for_variance(kurtosis(small.mechanism.law))
     domain, held, table = family.replicated(number)
-    mechanism = make(domain, held)
-    keys = ReleaseKeys.from_seed(seed, mechanism.mechanism.context)
-    noise = (mechanism.measure(table, keys) - table.counts).reshape(number, -1)
-    values = mechanism.release(table, seed=seed).values
+    large = make(domain, held)
+    keys = ReleaseKeys.from_seed(seed, large.mechanism.context)
+    noise = (large.mechanism.measure(table, keys) - table.counts).reshape(number, -1)
+    values = large.release(table, seed=seed).values
     rounding = (values - table.counts).reshape(number, -1) - noise @ exact_projector(small)
     return small, noise, rounding
 
@@ -335,7 +336,7 @@ def test_extreme_budgets_make_a_release_or_one_sentence(budget, decimals):
 
 
 def test_every_proof_that_the_mechanism_names_exists():
-    made = design(Domain([AGE]), hold(), PureDP(1.0))
+    made = design(Domain([AGE]), hold(), PureDP(1.0)).mechanism
     folder = Path(__file__).parents[2] / "docs" / "proofs"
     assert made.proofs
     assert [name for name in made.proofs if not (folder / name).is_file()] == []
