@@ -24,7 +24,7 @@ from tests.release.fitted import FITTED
 
 import subspacedp as sdp
 from subspacedp.distributed import AgentPlan, Partition, make_plan
-from subspacedp.errors import ReleaseError, SubspaceDPError
+from subspacedp.errors import SubspaceDPError
 from subspacedp.invariants import HeldMargins
 from subspacedp.mechanisms import MECHANISMS
 from subspacedp.mechanisms.marginals.measurement import ContrastMeasurement, TableMeasurement

@@ -170,7 +170,7 @@ def main() -> None:
     """Every file through every reader."""
     from subspacedp.distributed.plan import _digest
     from subspacedp.errors import SubspaceDPError
-    from subspacedp.release.designs import design_digest
+    from subspacedp.release.certificate import design_digest
 
     home, seed, number = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     shuffle = random.Random(seed)
