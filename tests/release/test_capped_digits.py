@@ -53,7 +53,7 @@ BLOCK = Axis("block", range(5), levels={"county": [0, 0, 0, 1, 1]})
 TABLE = Domain([BLOCK, Axis("status", range(3))])
 FEW = np.arange(15).reshape(5, 3) % 4
 SOME = FEW + (np.arange(15).reshape(5, 3) % 5 == 1)  # with the records beyond the bound
-RUNS = 1500
+RUNS = 500
 
 
 def _share_covered(errors, half):
