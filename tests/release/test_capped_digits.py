@@ -85,6 +85,11 @@ def test_intervals_cover_what_need_not_be_whole(mechanism, decimals):
     errors = values - truth
     half = np.asarray(made.accuracy().margin_of_error(0.95))
     assert np.all(_share_covered(errors, half) >= 0.95)
+    if (mechanism, decimals) == ("projected", 0):
+        # The twin, intervals of whole numbers alone, covers 80 %: 500 releases catch it but for
+        # one time in a million.
+        whole = design(TABLE, held, ZCDP(2.0), decimals=0)
+        assert np.any(_share_covered(errors, whole.accuracy().margin_of_error(0.95)) < 0.95)
     assert made.mechanism.noise.grid is None
     release = made.release(protected, everything=everything, seed=0)
     lower, upper = release.cells().interval(0.95)
