@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import subspacedp as sdp
 from subspacedp.errors import InvariantError, ReleaseError
 from subspacedp.invariants import Held
-from subspacedp.mechanisms import Mechanism
 from subspacedp.mechanisms.base import REAL_LIMIT, STEP_LIMIT
 from subspacedp.noise import ReleaseKeys
 from subspacedp.release import Release
+from subspacedp.release.designs import Design
 from subspacedp.subspace import Mixed
 from tests import dense, strategies
 
@@ -38,7 +38,7 @@ def designs(draw, *, min_margins: int = 0, max_cells: int = 200, decimals=(None,
     return domain, held, mechanism
 
 
-def carried(mechanism: Mechanism) -> int:
+def carried(mechanism: Design) -> int:
     """The largest count whose release float64 can carry, noise included; or a whole table's."""
     decimals, room = mechanism.mechanism.decimals, math.ceil(64 * mechanism.mechanism.law.scale) + 1
     if decimals == 0:
@@ -63,13 +63,13 @@ def integers_of(values: Mixed) -> tuple[np.ndarray, int]:
     return (values.whole.astype(object) * common + values.numerator * (common // d)).ravel(), common
 
 
-def measured(mechanism: Mechanism, table: sdp.Table, seed: int):
+def measured(mechanism: Design, table: sdp.Table, seed: int):
     """The measurement and the coins behind `release(table, seed=seed)`."""
     keys = ReleaseKeys.from_seed(seed, mechanism.mechanism.context)
-    return mechanism.measure(table, keys), keys.stream("dither")
+    return mechanism.mechanism.measure(table, keys), keys.stream("dither")
 
 
-def exact_release(mechanism: Mechanism, table: sdp.Table, seed: int) -> Mixed:
+def exact_release(mechanism: Design, table: sdp.Table, seed: int) -> Mixed:
     """The real-valued release before it is rounded to float64."""
     held = mechanism.mechanism.held
     noisy, _ = measured(mechanism, table, seed)
@@ -167,7 +167,7 @@ def test_a_release_is_its_measurement_reconstructed(engine, data, seed):
     kept = noisy.copy()
     exact = dense.residual(domain, held, table.counts)
     with strategies.using(engine):
-        rebuilt = mechanism.reconstruct(noisy, exact, coins)
+        rebuilt = mechanism.mechanism.reconstruct(noisy, exact, coins)
         release = mechanism.release(table, seed=seed)
     assert rebuilt.dtype == release.values.dtype
     assert rebuilt.tolist() == release.values.tolist()

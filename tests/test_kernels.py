@@ -104,10 +104,10 @@ def test_threads_do_not_matter(monkeypatch, domain, held, decimals):
 
 
 def test_overwriting_gives_the_same():
-    mechanism = sdp.design(CUBE, sdp.hold("a", "b"), sdp.PureDP(0.5))
+    mechanism = sdp.design(CUBE, sdp.hold("a", "b"), sdp.PureDP(0.5)).mechanism
     keys = ReleaseKeys.from_seed(1, b"x")
     table = sdp.Table(np.ones(CUBE.shape, int), CUBE)
-    exact = mechanism.mechanism.held.values(table)
+    exact = mechanism.held.values(table)
     noisy = mechanism.measure(table, keys)
     kept = noisy.copy()
     first = mechanism.reconstruct(noisy, exact, keys.stream("dither"))
@@ -140,7 +140,7 @@ def test_words_that_equal_a_threshold_are_refined_in_the_kernel(monkeypatch):
 def test_import_is_light():
     code = (
         "import sys, subspacedp; "
-        "subspacedp.mechanism, subspacedp.Table, subspacedp.Release, subspacedp.null_space; "
+        "subspacedp.design, subspacedp.Table, subspacedp.Release, subspacedp.null_space; "
         "heavy = {'numba', 'scipy', 'pyarrow', 'pandas', 'polars', 'flint', 'typer', 'rich'}; "
         "print(sorted(heavy & set(sys.modules)))"
     )

@@ -395,8 +395,8 @@ def verdict(verify, folder):
 
 
 def unnoticed(verify, world, scratch, rng, number):
-    """Alterations that a verifier takes for good without naming the file."""
-    out, done = [], 0
+    """Of so many alterations, those that a verifier takes for good without naming the file."""
+    done = 0
     while done < number:
         kind = pick(rng, list(KINDS))
         again = bool(rng.integers(3) == 0)
@@ -415,20 +415,19 @@ def unnoticed(verify, world, scratch, rng, number):
                 # A signature that is gone leaves an unsigned folder with digests, which is said.
                 told = any(note.startswith(f"There is no {name}:") for note in result.notes)
                 if not (named or told):
-                    out.append(f"{kind}: {alter.__name__} of {name}{', relisted' * again}")
+                    yield f"{kind}: {alter.__name__} of {name}{', relisted' * again}"
         shutil.rmtree(folder)
-    return out
 
 
 def test_no_alteration_passes(world, tmp_path):
-    missed = unnoticed(verify_folder, world, tmp_path, np.random.default_rng(1), 150)
+    missed = list(unnoticed(verify_folder, world, tmp_path, np.random.default_rng(1), 60))
     assert not missed, "\n".join(missed)
 
 
 @pytest.mark.soak
 def test_no_alteration_of_two_thousand_passes(world, tmp_path):
     seed = int(np.random.SeedSequence().entropy) % 2**32
-    missed = unnoticed(verify_folder, world, tmp_path, np.random.default_rng(seed), 2_000)
+    missed = list(unnoticed(verify_folder, world, tmp_path, np.random.default_rng(seed), 2_000))
     assert not missed, "\n".join([f"seed {seed}", *missed])
 
 
@@ -471,7 +470,7 @@ def test_values_in_another_format_hide_nothing(world, tmp_path):
 
 @pytest.mark.parametrize("twin", [by_file_names, blind_to_lists])
 def test_twins_miss_what_the_verifier_finds(world, tmp_path, twin):
-    assert unnoticed(twin, world, tmp_path, np.random.default_rng(2), 60)
+    assert any(unnoticed(twin, world, tmp_path, np.random.default_rng(2), 60))
 
 
 def test_a_budget_altered_in_the_report_of_a_table_is_found(world, tmp_path):

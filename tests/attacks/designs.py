@@ -23,9 +23,10 @@ from subspacedp.noise import ReleaseKeys, RoundedGaussian
 from subspacedp.noise.laws import DiscreteLaplace
 from subspacedp.privacy import Budget
 from subspacedp.privacy.numbers import exact_decimal
+from subspacedp.release.designs import Design
 from subspacedp.tables import Cells, LocalEntries, Margins, Neighbours, Query
 
-NAMES = (*MECHANISMS, "imposed")
+NAMES = tuple(MECHANISMS)
 MOST_CELLS = 9  # all neighbours of two records a person are some thousands
 TRIES = 60
 
@@ -39,7 +40,7 @@ class Case(NamedTuple):
 
     @property
     def design(self):
-        return self.mechanism.mechanism
+        return Design(self.mechanism)
 
     def numbers(self, rng):
         """Confidential counts, sums, entries or answers, as `data` takes them."""
@@ -57,8 +58,8 @@ class Case(NamedTuple):
         x = self.numbers(rng) if x is None else x
         everything = {"everything": self.data(x)} if self.mechanism.capped else {}
         if self.mechanism.name == "imposed":
-            return self.mechanism.release(self.data(x))
-        return self.mechanism.release(self.data(x), **everything, seed=1)
+            return self.design.release(self.data(x))
+        return self.design.release(self.data(x), **everything, seed=1)
 
 
 # -------------------------------------------------------------------------------- domains and held
@@ -250,7 +251,7 @@ def random_case(rng, name, kind) -> Case:
     if name == "imposed":
         function = wrapped(query, budget, relation)
         made = sdp.impose_on(query, held, function, budget=budget, neighbours=relation)
-        return Case(made, data, size)
+        return Case(made.mechanism, data, size)
     options: dict[str, Any] = {"decimals": None if rng.random() < 0.5 else int(rng.integers(0, 3))}
     options["capped"] = bool(rng.random() < 0.3)
     mechanism: Any = name
@@ -259,7 +260,7 @@ def random_case(rng, name, kind) -> Case:
     made = sdp.design(
         query, held, budget, neighbours=relation, mechanism=mechanism, **options
     )  # fmt: skip
-    return Case(made, data, size)
+    return Case(made.mechanism, data, size)
 
 
 @cache

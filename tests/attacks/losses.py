@@ -26,23 +26,22 @@ MOST_CHANGES = 3000
 
 def answers_of(mechanism: Mechanism, counts: np.ndarray) -> np.ndarray:
     """The confidential answers to a table of counts, as `release` takes them to `add_noise`."""
-    query = mechanism.mechanism.query
+    query = mechanism.query
     if isinstance(query, Margins):
         table = sdp.Table(counts.reshape(query.domain.shape), query.domain)
-        return mechanism.check(table, everything=table if mechanism.mechanism.capped else None)[0]
+        return mechanism.check(table, everything=table if mechanism.capped else None)[0]
     return np.asarray(query.contributions @ counts, np.int64).reshape(query.shape)
 
 
 def kinds(mechanism: Mechanism) -> int:
     """How many kinds of records there are."""
-    query = mechanism.mechanism.query
+    query = mechanism.query
     return query.domain.size if isinstance(query, Margins) else query.contributions.shape[1]
 
 
 def neighbours(mechanism: Mechanism, rng: np.random.Generator):
     """Confidential answers, and those of all neighbouring data (those that only differ by sign)."""
-    design = mechanism.mechanism
-    query, relation = design.query, design.neighbours
+    query, relation = mechanism.query, mechanism.neighbours
     if isinstance(query, LocalEntries):
         base = rng.integers(query.lower, query.upper + 1, query.shape)
         width, number = query.upper - query.lower, min(relation.records, query.size)
@@ -63,7 +62,7 @@ def neighbours(mechanism: Mechanism, rng: np.random.Generator):
         return base, [base + d for d in _first(_differences(people, relation, query.shape))]
     size = kinds(mechanism)
     counts = rng.integers(4, 40, size)
-    empty = getattr(design.held, "empty", None)
+    empty = getattr(mechanism.held, "empty", None)
     possible = np.ones(size, bool) if empty is None else ~np.asarray(empty).reshape(-1)
     counts[~possible] = 0
     people = [p for p in _people(size, relation) if not np.any(p[~possible])]
@@ -89,7 +88,7 @@ def loss(mechanism: Mechanism, seed: int = 0) -> Fraction:
     stands as 10**9.
     """
     rng = np.random.default_rng(seed)
-    keys = ReleaseKeys.from_seed(1, mechanism.mechanism.context)
+    keys = ReleaseKeys.from_seed(1, mechanism.context)
     with intercepted(Sampler()) as sampler:
         base, moved = neighbours(mechanism, rng)
         before = np.asarray(mechanism.add_noise(base.copy(), keys)).reshape(-1)
@@ -120,7 +119,7 @@ def draw_numbers(mechanism: Mechanism, base: np.ndarray, keys: ReleaseKeys) -> n
 
 
 def _independent_loss(mechanism, laws, number, changes) -> Fraction:
-    budget = mechanism.mechanism.budget
+    budget = mechanism.budget
     if np.any(changes[:, number == 0]):
         return Fraction(10**9)
     distinct = list(dict.fromkeys(laws))
@@ -146,9 +145,9 @@ def _independent_loss(mechanism, laws, number, changes) -> Fraction:
 def _joint_loss(mechanism, law, changes) -> Fraction:
     """The rate times the largest norm of a change, the norm that the law's weights have."""
     if isinstance(law.body, Deviations | Exchanges):
-        changes = changes[:, HeldGroups.of(mechanism.mechanism.held).order]
+        changes = changes[:, HeldGroups.of(mechanism.held).order]
 
-    rate = law.rate / exact_decimal(mechanism.mechanism.budget.epsilon)
+    rate = law.rate / exact_decimal(mechanism.budget.epsilon)
     # The norm of an ellipsoid is a root: its loss is squared, as those of Gaussian budgets are.
     gauge = cache(lambda change: rate**law.body.degree * law.body.gauge(change))
     return max(gauge(tuple(map(int, change))) for change in changes)

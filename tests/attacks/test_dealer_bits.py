@@ -28,6 +28,7 @@ from subspacedp.distributed.dealer import deal_with
 from subspacedp.invariants import HeldMatrix
 from subspacedp.mechanisms import projected as projected_module
 from subspacedp.mechanisms.extended import Extended
+from subspacedp.release.designs import Design
 
 TRIALS = 3
 ROW = sdp.Domain([sdp.Axis("cell", range(10))])
@@ -286,7 +287,7 @@ def test_what_a_dealer_writes_is_whole_and_makes_the_central_release(name, tmp_p
         parts.append(privatize_share(plan, dealt, x[plan.partition.cells(n)]).part)
         assert parts[-1].values.dtype == np.int64
     table = x.reshape(plan.mechanism.query.shape)
-    central = plan.mechanism.release_with(secret.keys(plan), table, table, seeded=False)
+    central = Design(plan.mechanism).release_with(secret.keys(plan), table, table, seeded=False)
     assert collect(plan, parts).values.tobytes() == central.values.tobytes()
 
 

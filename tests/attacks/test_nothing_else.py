@@ -69,7 +69,7 @@ def saved(case, x, other, home):
 
     def work(numbers):
         if case.mechanism.capped:
-            release = case.mechanism.release(case.data(numbers), everything=case.data(most), seed=1)
+            release = case.design.release(case.data(numbers), everything=case.data(most), seed=1)
         else:
             release = case.release(None, numbers)
         folder = home / str(len(list(home.iterdir())))
@@ -149,7 +149,7 @@ def test_a_release_in_blocks_says_nothing_else(tmp_path):
             folder = tmp_path / str(len(list(tmp_path.iterdir())))
             counts = x.reshape(case.mechanism.query.shape)
             with using("compiled"):
-                stream_release(case.mechanism, counts, folder, seed=1, block_cells=BLOCK)
+                stream_release(case.design, counts, folder, seed=1, block_cells=BLOCK)
             return content(folder)
 
         one, two = both(case, *pair, work)

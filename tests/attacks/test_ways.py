@@ -21,6 +21,7 @@ from subspacedp.distributed import (
 )
 from subspacedp.distributed.dealer import deal_with
 from subspacedp.invariants import HeldMargins
+from subspacedp.release.designs import Design
 from subspacedp.tables import Cells
 
 BLOCK = 2  # cells
@@ -61,7 +62,7 @@ def test_blocks_have_the_laws_and_words_of_memory(tmp_path):
 
         def in_blocks(counts, case=case, number=number):
             folder = tmp_path / str(number)
-            made = stream_release(case.mechanism, counts, folder, seed=1, block_cells=BLOCK)
+            made = stream_release(case.design, counts, folder, seed=1, block_cells=BLOCK)
             return made.to_release().values
 
         check_blocks(case, in_blocks)
@@ -75,7 +76,7 @@ def test_chunks_have_the_laws_and_words_of_memory():
         def in_chunks(counts, case=case):
             with dask.config.set(scheduler="synchronous"):
                 chunks = array.from_array(counts, chunks=BLOCK)
-                return release_dask(case.mechanism, chunks, seed=1).to_release().values
+                return release_dask(case.design, chunks, seed=1).to_release().values
 
         check_blocks(case, in_chunks)
 
@@ -93,7 +94,7 @@ def test_a_block_with_the_words_of_another_is_caught(tmp_path, monkeypatch):
             add(self, np.asarray(starts) % BLOCK, length, base, out)
 
         monkeypatch.setattr(cell_noise.CellNoise, "add", again)
-        made = stream_release(case.mechanism, counts, tmp_path / "x", seed=1, block_cells=BLOCK)
+        made = stream_release(case.design, counts, tmp_path / "x", seed=1, block_cells=BLOCK)
         return made.to_release().values
 
     with pytest.raises((AssertionError, sdp.SubspaceDPError)):
@@ -114,7 +115,8 @@ def test_agents_have_the_laws_and_words_of_one_with_all_data(name, query, engine
         table, names = x.reshape(plan.mechanism.query.shape), plan.partition.names
         with using(engine):
             with intercepted(Sampler(numbers(4))) as central:
-                wanted = plan.mechanism.release_with(secret.keys(plan), table, table, seeded=False)
+                design = Design(plan.mechanism)
+                wanted = design.release_with(secret.keys(plan), table, table, seeded=False)
             with intercepted(Sampler(numbers(4))) as common:
                 parts = [
                     privatize(plan, n, x[plan.partition.cells(n)], secret, record=home / "record")

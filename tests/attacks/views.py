@@ -94,7 +94,7 @@ def _null_vector(rows, size, rng) -> np.ndarray | None:
 def opposite(case: Case, x: np.ndarray, other: np.ndarray) -> dict[str, Any]:
     """Noise for both: arbitrary for x, and what gives the same measurement for the other."""
     mechanism = case.mechanism
-    keys = ReleaseKeys.from_seed(1, mechanism.mechanism.context)
+    keys = ReleaseKeys.from_seed(1, mechanism.context)
     base = answers(case, x)
     with intercepted(Sampler()) as sampler:
         here = np.asarray(mechanism.add_noise(base.copy(), keys)).reshape(-1)
@@ -105,7 +105,7 @@ def opposite(case: Case, x: np.ndarray, other: np.ndarray) -> dict[str, Any]:
     if isinstance(drawn[0].law, KNormLaw):
         law = drawn[0].law
         if isinstance(law.body, Deviations | Exchanges):
-            moved = moved[HeldGroups.of(mechanism.mechanism.held).order]
+            moved = moved[HeldGroups.of(mechanism.held).order]
         return {
             "noise": (noise, noise),
             "joint": (

@@ -148,7 +148,7 @@ def _answers(design) -> tuple[np.ndarray, Iterator[np.ndarray]]:
         size, shape = query.domain.size, query.domain.shape
 
         def totals(counts):
-            return mechanism._answers(sdp.Table(counts.reshape(shape), query.domain))
+            return mechanism.answers(sdp.Table(counts.reshape(shape), query.domain))
     else:
         size = query.contributions.shape[1]
 

@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 
 import subspacedp as sdp
-from subspacedp.mechanisms import Mechanism
+from subspacedp.release.designs import Design
 
 STATE = sdp.Axis("county", ["a", "b", "c", "d"], levels={"state": ["X", "X", "X", "Y"]})
 SEX = sdp.Axis("sex", ["F", "M"])
@@ -33,11 +33,11 @@ ADD, TWO = sdp.AddRemoveOne(), sdp.ReplaceOne(records=2, per_cell=1)
 MANY_RECORDS = sdp.AddRemoveOne(records=2)
 
 
-def _design(query, held, budget, **options) -> Callable[[], Mechanism]:
+def _design(query, held, budget, **options) -> Callable[[], Design]:
     return cache(lambda: sdp.design(query, held, budget, **options))
 
 
-def _imposed(variance) -> Callable[[], Mechanism]:
+def _imposed(variance) -> Callable[[], Design]:
     return cache(
         lambda: sdp.impose_on(
             CELLS, sdp.hold("state"), np.copy, budget=PURE, description="geometric",
@@ -48,7 +48,7 @@ def _imposed(variance) -> Callable[[], Mechanism]:
 
 STATES = sdp.hold("state")
 
-FITTED: dict[str, Callable[[], Mechanism]] = {
+FITTED: dict[str, Callable[[], Design]] = {
     "projected cells": _design(CELLS, STATES, PURE),
     "projected nothing held": _design(TABLE, None, APPROX, decimals=0),
     "projected total": _design(TABLE, sdp.hold(), ZCDP, decimals=2, neighbours=TWO),
@@ -77,7 +77,7 @@ FITTED: dict[str, Callable[[], Mechanism]] = {
     ),
     "correlated": _design(MATRIX, None, ZCDP, mechanism="correlated"),
     "correlated cells": _design(CELLS, STATES, GAUSSIAN, mechanism="correlated", neighbours=ADD),
-    "optimal": _design(MATRIX, None, APPROX, mechanism="optimal", importance=[1.0, 2.0, 3.0]),
+    "optimal": _design(MATRIX, None, APPROX, mechanism=sdp.Optimal(importance=[1.0, 2.0, 3.0])),
     "optimal two": _design(MATRIX, None, ZCDP, mechanism="optimal", neighbours=TWO),
     "optimal cells": _design(CELLS, STATES, ZCDP, mechanism="optimal", neighbours=ADD),
     "knorm exchanges": _design(CELLS, sdp.hold(), PURE, mechanism="knorm", decimals=0),

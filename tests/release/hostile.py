@@ -1,7 +1,8 @@
 """Run certificates and plans of strangers through every reader, with limits on time and memory.
 
-Started as a process of its own: `python -m tests.release.hostile FOLDER SEED NUMBER`. Prints one
-line for everything that is neither read nor refused in one sentence.
+Started as a process of its own: `python -m tests.release.hostile FOLDER SEED NUMBER SHARE`. Without
+a number of alterations, one in SHARE of the hand-made files is tried. Prints one line for
+everything that is neither read nor refused in one sentence.
 """
 
 import json
@@ -170,9 +171,9 @@ def main() -> None:
     """Every file through every reader."""
     from subspacedp.distributed.plan import _digest
     from subspacedp.errors import SubspaceDPError
-    from subspacedp.release.designs import design_digest
+    from subspacedp.release.certificate import design_digest
 
-    home, seed, number = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    home, (seed, number, share) = Path(sys.argv[1]), map(int, sys.argv[2:5])
     shuffle = random.Random(seed)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     signal.signal(signal.SIGALRM, _alarm)
@@ -200,6 +201,8 @@ def main() -> None:
             for _ in range(number // 4):
                 at = shuffle.randrange(len(raw))
                 cases.append(raw[:at] + bytes([shuffle.randrange(256)]) + raw[at + 1 :])
+        else:
+            cases = shuffle.sample(cases, len(cases) // share)
         readers = _readers("plan" if plan else "release")
         for read in readers:  # without a limit: modules are imported, kernels compiled
             read(source if plan else source / "certificate.json")

@@ -53,7 +53,7 @@ BLOCK = Axis("block", range(5), levels={"county": [0, 0, 0, 1, 1]})
 TABLE = Domain([BLOCK, Axis("status", range(3))])
 FEW = np.arange(15).reshape(5, 3) % 4
 SOME = FEW + (np.arange(15).reshape(5, 3) % 5 == 1)  # with the records beyond the bound
-RUNS = 1500
+RUNS = 500
 
 
 def _share_covered(errors, half):
@@ -85,6 +85,11 @@ def test_intervals_cover_what_need_not_be_whole(mechanism, decimals):
     errors = values - truth
     half = np.asarray(made.accuracy().margin_of_error(0.95))
     assert np.all(_share_covered(errors, half) >= 0.95)
+    if (mechanism, decimals) == ("projected", 0):
+        # The twin, intervals of whole numbers alone, covers 80 %: 500 releases catch it but for
+        # one time in a million.
+        whole = design(TABLE, held, ZCDP(2.0), decimals=0)
+        assert np.any(_share_covered(errors, whole.accuracy().margin_of_error(0.95)) < 0.95)
     assert made.mechanism.noise.grid is None
     release = made.release(protected, everything=everything, seed=0)
     lower, upper = release.cells().interval(0.95)

@@ -95,6 +95,14 @@ for _name, _budget in SCALES.items():
         CASES.append(
             Case(f"extended, {_name}, margins", designed(_budget, mechanism="extended"), near=_near)
         )
+# One half is always run, of every mechanism, law and way to publish; the other one in soak.
+each_case = pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=str(case), marks=[pytest.mark.soak] if number % 2 else [])
+        for number, case in enumerate(CASES)
+    ],
+)
 near_cases = [case for case in CASES if case.near and not case.general]
 
 
@@ -144,7 +152,7 @@ def check(hits: int, number: int, level: float, *, near: bool, slack: float = 0.
         assert stats.binom.sf(hits - 1, number, high) > ALPHA / CHECKS, "coverage is too high"
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@each_case
 def test_coverage(case):
     number = FEWEST if case.general else 10 * FEWEST
     mechanism, errors = single(case), errors_of(case, number)
@@ -157,7 +165,7 @@ def test_coverage(case):
             check(hits, number, level, near=case.near, slack=1e-3)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@each_case
 def test_simultaneous_coverage(case):
     number = FEWEST if case.general else 10 * FEWEST
     mechanism, errors = single(case), errors_of(case, number)

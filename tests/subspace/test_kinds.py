@@ -11,7 +11,6 @@ import pytest
 import subspacedp as sdp
 from subspacedp.errors import SubspaceDPError
 from subspacedp.noise import model
-from subspacedp.release.questions import cell_figures, margin_figures
 from subspacedp.subspace import CellKinds, kinds
 from subspacedp.subspace.kinds import _divisor_pairs
 from subspacedp.subspace.profiles import corner_counts
@@ -89,7 +88,7 @@ def test_figures_of_small_tables_are_counted_one_by_one(seed):
     margins = (Margin(tuple(design.domain.axes), s) for s in itertools.product(
         *(range(axis.depth) for axis in design.domain.axes)))  # fmt: skip
     for margin in margins:
-        figures = margin_figures(design, margin)
+        figures = design.margin_figures(margin)
         if figures.noise.small is not None:
             assert counted(figures) == one_by_one(figures)
             variance, weights = figures.variance().ravel(), figures._apart.weights
@@ -103,7 +102,7 @@ def test_figures_of_small_tables_are_counted_one_by_one(seed):
 def test_kinds_of_cells_are_the_cells_to_the_last_bit(seed, part, monkeypatch):
     monkeypatch.setattr(kinds, "PART", part)
     design = designs(seed)
-    figures = cell_figures(design)
+    figures = design.cell_figures()
     assert counted(figures) == one_by_one(figures)
     rounding = float(design.digits.variance().sum())
     assert math.isclose(CellKinds(design.digits).rounding(), rounding, rel_tol=1e-12)
@@ -118,7 +117,7 @@ def test_kinds_of_totals_are_the_totals_to_the_last_bit(seed):
     plan = design.digits
     steps = itertools.product(*(range(axis.depth) for axis in design.domain.axes))
     for margin in (Margin(tuple(design.domain.axes), s) for s in steps):
-        figures = margin_figures(design, margin)
+        figures = design.margin_figures(margin)
         wanted = one_by_one(figures)
         if any(variance for variance, _ in wanted):
             assert counted(figures) == wanted
