@@ -43,9 +43,9 @@ def test_plan_compares_it(folder):
 
 def test_auto_takes_it_for_a_small_table_of_real_values():
     (release,) = plan({**SPEC, "mechanism": "auto"}).releases
-    assert release.mechanism.mechanism.name == "knorm"
+    assert release.design.mechanism.name == "knorm"
     (release,) = plan({**SPEC, "mechanism": "auto", "privacy": {"rho": 0.1}}).releases
-    assert release.mechanism.mechanism.name != "knorm"
+    assert release.design.mechanism.name != "knorm"
 
 
 @pytest.mark.parametrize("decimals", [None, 0])

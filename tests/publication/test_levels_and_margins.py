@@ -54,7 +54,7 @@ def test_a_plan_of_levels_has_the_numbers_of_the_mechanism(world, privacy):
     mechanism = sdp.design(
         table.domain(),
         table.held(),
-        made.mechanism.mechanism.budget,
+        made.design.mechanism.budget,
         mechanism=MarginalsOptions(margins=[["state", "sex"]], weights=[1, 3]),
         decimals=0,
     )
@@ -64,7 +64,7 @@ def test_a_plan_of_levels_has_the_numbers_of_the_mechanism(world, privacy):
         (made.lines[2], mechanism.margin_accuracy("state", "sex")),
     ):
         assert line.stderr == (np.min(accuracy.stderr), np.max(accuracy.stderr))
-    assert made.near == mechanism.gap_in_words()
+    assert made.near == mechanism.mechanism.gap_in_words()
     rows = made.as_dict()["errors"]
     assert all("stderr_cells_alone" in row for row in rows)
     if privacy == {"epsilon": 1.0}:
@@ -89,10 +89,10 @@ def test_the_error_of_the_cells_grows_by_no_more_than_was_allowed(world, most):
         changes = {"decimals": None, **publish}
         return plan(levels(world, changes, privacy={"rho": 0.5})).releases[0]
 
-    least = cells(weights=[1e9, 1]).mechanism.expected_error().total
-    limited = cells(cells=f"at most +{most} %").mechanism.expected_error().total
+    least = cells(weights=[1e9, 1]).design.expected_error().total
+    limited = cells(cells=f"at most +{most} %").design.expected_error().total
     assert limited <= (1 + most / 100) * least * (1 + 1e-6)
-    free = cells().mechanism.expected_error().total
+    free = cells().design.expected_error().total
     assert free > 1.2 * least  # so that every limit here binds
 
 
@@ -106,18 +106,18 @@ def test_auto_takes_noise_for_all_tables_where_it_is_better(world):
     publish = {"margins": [["sex", "income"]], "decimals": 0}
     changes = {"axes": axes, "hold": [[]], "privacy": {"rho": 0.5}}
     chosen = plan(world.spec(**changes, publish=publish)).releases[0]
-    assert chosen.mechanism.mechanism.name == "marginals"
-    assert chosen.mechanism.why.startswith("marginals: squared errors of the 2 published tables")
+    assert chosen.design.mechanism.name == "marginals"
+    assert chosen.design.why.startswith("marginals: squared errors of the 2 published tables")
     # Where the cells are nearly all that counts, noise on them is as good and simpler.
     weighted = {**publish, "weights": [1e6, 1]}
-    cells = plan(world.spec(**changes, publish=weighted)).releases[0].mechanism
+    cells = plan(world.spec(**changes, publish=weighted)).releases[0].design
     other = plan(world.spec(**changes, publish={**publish, "weights": [1, 1e6]})).releases[0]
-    assert other.mechanism.mechanism.name == "marginals"
-    assert "weighted sum of squared errors" in other.mechanism.why
-    assert cells.expected_error().total < chosen.mechanism.expected_error().total
+    assert other.design.mechanism.name == "marginals"
+    assert "weighted sum of squared errors" in other.design.why
+    assert cells.expected_error().total < chosen.design.expected_error().total
     # Margins that are exact ask for no noise.
     held = plan(world.spec(**{**changes, "hold": [["sex", "income"]]}, publish=publish))
-    assert held.releases[0].mechanism.mechanism.name != "marginals"
+    assert held.releases[0].design.mechanism.name != "marginals"
 
 
 @pytest.mark.parametrize("privacy", BUDGETS)
@@ -126,7 +126,7 @@ def test_a_plan_of_margins_has_a_line_for_each_and_none_for_cells(world, privacy
     assert [line.what for line in made.lines] == ["state (held)", "county × sex", "sex × age"]
     assert [line.fixed for line in made.lines] == [2, 0, 0]
     for line in made.lines[1:]:
-        stderr = made.mechanism.margin_accuracy(*line.what.split(" × ")).stderr
+        stderr = made.design.margin_accuracy(*line.what.split(" × ")).stderr
         assert line.stderr == (np.min(stderr), np.max(stderr))
         assert line.cells_alone is not None
     assert made.as_dict()["margins"] == 2
@@ -157,7 +157,7 @@ def test_a_plan_of_more_cells_than_64_bits_can_count(world):
         hold=[["q0"]],
     )
     made = plan(spec).releases[0]
-    assert made.mechanism.mechanism.domain.size == MANY
+    assert made.design.mechanism.domain.size == MANY
     assert [line.figures for line in made.lines] == [40, 1600, 1600]
     assert all(line.cells_alone is None for line in made.lines)
     spec["publish"] = {"decimals": 0}
@@ -183,7 +183,7 @@ def test_the_budget_for_a_target_reaches_it(world, make, privacy):
     name = next(iter(privacy))
     found = target_budget(specification, 12.0, margin=["sex"])
     privacy = {name: getattr(found, name)}
-    mechanism = plan(make(world, privacy=privacy)).releases[0].mechanism
+    mechanism = plan(make(world, privacy=privacy)).releases[0].design
     assert np.max(mechanism.margin_accuracy("sex").margin_of_error(0.95)) <= 12.0
 
 

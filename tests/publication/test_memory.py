@@ -91,14 +91,14 @@ def test_a_plan_by_kinds_is_the_plan_by_cells(kind):
     asked = spec(**KINDS[kind], labels=12)
     del asked["publish"]["margins"]  # so that noise is for the cells, as it is for very many
     made = plan(asked).releases[0]
-    accuracy = made.mechanism.accuracy()
+    accuracy = made.design.accuracy()
     line = made.lines[0]
     noisy = accuracy.stderr[accuracy.stderr > 0]
     assert line.figures == accuracy.stderr.size
     assert line.fixed == int(accuracy.fixed.sum())
     assert line.stderr == pytest.approx((noisy.min(), noisy.max()), rel=1e-12)
-    total = made.mechanism.expected_error().total
-    assert made.compared[made.mechanism.mechanism.name] == pytest.approx(total, rel=1e-12)
+    total = made.design.expected_error().total
+    assert made.compared[made.design.mechanism.name] == pytest.approx(total, rel=1e-12)
 
 
 def test_what_does_not_fit_is_refused_before_data_are_opened(monkeypatch, tmp_path):

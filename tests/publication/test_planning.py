@@ -51,7 +51,7 @@ def test_a_plan_says_what_the_mechanism_says(privacy, decimals):
     made = plan(asked)
     assert list(made.waiting) == []
     (release,) = made.releases
-    mechanism = release.mechanism
+    mechanism = release.design
     lines = {line.what: line for line in release.lines}
     assert list(lines) == ["every cell", "state (held)", "sex", "county"]
     accuracies = {
@@ -87,10 +87,10 @@ def test_the_mechanisms_are_compared_and_auto_takes_the_better():
     assert set(release.compared) == {"projected", "extended"}
     assert all(isinstance(found, float) for found in release.compared.values())
     best = min(release.compared, key=release.compared.get)
-    assert release.mechanism.mechanism.name == best
+    assert release.design.mechanism.name == best
     (rounded,) = plan(spec(publish={"decimals": 0})).releases
     assert "real values" in rounded.compared["extended"]
-    assert rounded.mechanism.mechanism.name == "projected"
+    assert rounded.design.mechanism.name == "projected"
 
 
 def test_a_plan_is_plain_data():
@@ -126,13 +126,13 @@ def test_several_tables_and_sums_are_planned_one_by_one():
     assert [release.name for release in made.releases] == ["a", "a-income", "b"]
     counts, income, _ = made.releases
     assert [line.what for line in income.lines] == ["every cell", "state"]
-    assert counts.mechanism.mechanism.budget == sdp.PureDP(0.1)
-    assert income.mechanism.mechanism.query.grid == 1
+    assert counts.design.mechanism.budget == sdp.PureDP(0.1)
+    assert income.design.mechanism.query.grid == 1
 
 
 def largest(asked, margin, name="table"):
     (release,) = (r for r in plan(asked).releases if r.name == name)
-    mechanism = release.mechanism
+    mechanism = release.design
     accuracy = mechanism.accuracy() if margin is None else mechanism.margin_accuracy(*margin)
     return float(np.max(accuracy.margin_of_error(0.95)))
 
@@ -203,9 +203,9 @@ def test_targets_that_cannot_be():
 def test_a_bounded_table_is_planned_as_one():
     data = {"source": "nowhere.parquet", "unit": "person", "records": 3}
     (release,) = plan(spec(data=data)).releases
-    assert release.mechanism.mechanism.capped
+    assert release.design.mechanism.capped
     (rows,) = plan(spec()).releases
-    assert np.all(release.mechanism.accuracy().stderr > rows.mechanism.accuracy().stderr)
+    assert np.all(release.design.accuracy().stderr > rows.design.accuracy().stderr)
 
 
 def test_a_table_that_memory_cannot_hold_is_refused():

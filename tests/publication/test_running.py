@@ -122,21 +122,21 @@ def test_the_guarantee_is_never_plain_when_records_are_left_out(world, decimals,
     data = {"source": "nowhere.csv", "unit": "person", "records": records}
     spec = world.spec(data=data, hold=hold, publish={"decimals": decimals})
     (planned,) = plan(spec).releases
-    assert planned.mechanism.guarantee.kind == ("S" if decimals is None else "G")
+    assert planned.design.guarantee.kind == ("S" if decimals is None else "G")
     assert any(
-        "held figures count all records" in s for s in planned.mechanism.guarantee.not_protected()
+        "held figures count all records" in s for s in planned.design.guarantee.not_protected()
     )
 
 
 def test_the_same_totals_are_plain_when_every_row_is_a_person(world):
     (planned,) = plan(world.spec(hold=[[]])).releases
-    assert planned.mechanism.guarantee.kind == "plain"
+    assert planned.design.guarantee.kind == "plain"
 
 
 def test_with_nothing_held_a_bounded_release_is_plain(world):
     data = {"source": "nowhere.csv", "unit": "person", "records": 2}
     (planned,) = plan(world.spec(data=data, hold=[])).releases
-    assert planned.mechanism.guarantee.kind == "plain"
+    assert planned.design.guarantee.kind == "plain"
 
 
 # ----------------------------------------------------------------------- several tables, and sums
