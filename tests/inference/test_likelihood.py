@@ -173,7 +173,7 @@ def test_a_basis_gives_the_measurement_back(budget):
     release = mechanism.release(table, seed=9)
     likelihood = Likelihood(release)
     keys = ReleaseKeys.from_seed(9, mechanism.mechanism.context)
-    measured = mechanism.measure(table, keys)
+    measured = mechanism.mechanism.measure(table, keys)
     basis = mechanism.mechanism.basis
     assert likelihood.exact
     for truth in ([40, 11, 9, 300, 2], [41, 10, 9, 301, 2]):
