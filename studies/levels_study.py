@@ -27,6 +27,7 @@ from subspacedp.datasets import dallas2010, texas2010
 from subspacedp.errors import ReleaseError
 from subspacedp.inference import replicates
 from subspacedp.invariants import Held, hold
+from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
 from subspacedp.mechanisms.marginals.measurement import TableMeasurement
 from subspacedp.noise import ReleaseKeys
@@ -72,7 +73,7 @@ class NoisyTable:
     variance: float
 
 
-def measured_tables(mechanism: Design, noisy: Int64Array) -> dict[tuple[str, ...], NoisyTable]:
+def measured_tables(mechanism: Mechanism, noisy: Int64Array) -> dict[tuple[str, ...], NoisyTable]:
     """What a mechanism that measures whole tables measured, by the names of their levels."""
     if not isinstance(mechanism, Marginals) or not isinstance(
         mechanism.measurement, TableMeasurement
@@ -207,9 +208,10 @@ class LevelStudy:
         return design(self.table.domain, held, ZCDP(self.rho), mechanism=options)
 
     @cached_property
-    def tables_measured(self) -> Design:
+    def tables_measured(self) -> Mechanism:
         """Whole tables, so that different ways to use them can be compared."""
-        return self.mechanism(hold(), MarginalsOptions(margins=MARGINS, measured="tables"))
+        options = MarginalsOptions(margins=MARGINS, measured="tables")
+        return self.mechanism(hold(), options).mechanism
 
     def ways(self) -> Iterator[tuple[str, Iterator[FloatArray]]]:
         """Every way to make a release, and its errors run by run."""
@@ -228,16 +230,16 @@ class LevelStudy:
     def _of_tables(self, *, steps: bool) -> Iterator[FloatArray]:
         """TopDown's steps or least squares, from the very same measurements."""
         mechanism, counts = self.tables_measured, self.table.counts
-        exact = mechanism.mechanism.held.sums(counts)
+        exact = mechanism.held.sums(counts)
         for run in range(self.runs):
-            keys = ReleaseKeys.from_seed(SEED + run, mechanism.mechanism.context)
-            noisy = mechanism.mechanism.measure(self.table, keys)
+            keys = ReleaseKeys.from_seed(SEED + run, mechanism.context)
+            noisy = mechanism.measure(self.table, keys)
             if steps:
                 tables = measured_tables(mechanism, noisy)
                 released = top_down(self.table.domain, tables, int(counts.sum()))
                 yield (released - counts).astype(np.float64)
             else:
-                yield mechanism.mechanism.reconstruct(noisy, exact, keys.stream("dither")) - counts
+                yield mechanism.reconstruct(noisy, exact, keys.stream("dither")) - counts
 
     def figures(self, errors: Iterator[FloatArray]) -> tuple[FloatArray, float, float]:
         """Root mean squared errors by column; mean error of small cells and its standard error."""
@@ -260,11 +262,11 @@ class LevelStudy:
             mechanism = design(
                 part.domain, hold(*names), ZCDP(self.rho),
                 mechanism=MarginalsOptions(margins=MARGINS, measured="tables"),
-            )  # fmt: skip
-            keys = ReleaseKeys.from_seed(SEED, mechanism.mechanism.context)
-            noisy = mechanism.mechanism.measure(part, keys)
-            ours = mechanism.mechanism.reconstruct(
-                noisy, mechanism.mechanism.held.sums(part.counts), keys.stream("dither")
+            ).mechanism  # fmt: skip
+            keys = ReleaseKeys.from_seed(SEED, mechanism.context)
+            noisy = mechanism.measure(part, keys)
+            ours = mechanism.reconstruct(
+                noisy, mechanism.held.sums(part.counts), keys.stream("dither")
             )
             held = part.domain.margin(*names)
             dense = dense_least_squares(

@@ -81,7 +81,7 @@ def test_an_altered_plan_is_told_from_the_record(plan, tmp_path):
     privatize(plan, "0", own(plan, "0"), SECRET, record=tmp_path / "record")
     rules = {n: plan.partition.rules[n] for n in reversed(plan.partition.names)}
     altered = replace(plan, partition=Partition(plan.mechanism.domain, rules))
-    altered = replace(altered, design=replace(plan.mechanism, budget=sdp.PureDP(5.0)))
+    altered = replace(altered, mechanism=plan.mechanism.for_problem(budget=sdp.PureDP(5.0)))
     with pytest.raises(ReleaseError, match="plan was altered after the part `0`"):
         privatize(altered, "0", own(plan, "0"), SECRET, record=tmp_path / "record")
 

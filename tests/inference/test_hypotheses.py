@@ -63,7 +63,7 @@ def release_with(mechanism, values) -> Release:
     values = np.asarray(values, np.float64)
     exact = mechanism.mechanism.held.sums(np.rint(values).astype(np.int64))
     return Release(
-        design=mechanism.mechanism,
+        mechanism=mechanism.mechanism,
         values=values,
         exact=exact,
         release_id="0" * 32,

@@ -91,8 +91,8 @@ def test_one_held_margin_is_the_sum_over_all_noise(budget):
     assert likelihood.log_density(truth) == pytest.approx(math.log(two * three[key]), abs=1e-9)
     assert likelihood.by_group(truth) == pytest.approx(np.log([two, three[key]]), abs=1e-9)
     # A twin whose rate is 2 % off is caught by the same comparison.
-    twin = replace(release.mechanism, budget=_off(budget))
-    wrong = Likelihood(replace(release, design=twin)).log_density(truth)
+    twin = release.mechanism.for_problem(budget=_off(budget))
+    wrong = Likelihood(replace(release, mechanism=twin)).log_density(truth)
     assert abs(wrong - math.log(two * three[key])) > 1e-4
 
 
@@ -173,7 +173,7 @@ def test_a_basis_gives_the_measurement_back(budget):
     release = mechanism.release(table, seed=9)
     likelihood = Likelihood(release)
     keys = ReleaseKeys.from_seed(9, mechanism.mechanism.context)
-    measured = mechanism.measure(table, keys)
+    measured = mechanism.mechanism.measure(table, keys)
     basis = mechanism.mechanism.basis
     assert likelihood.exact
     for truth in ([40, 11, 9, 300, 2], [41, 10, 9, 301, 2]):
@@ -241,7 +241,7 @@ def test_a_normal_density_is_near_the_exact_probability(data):
     exact = Likelihood(release)
     matrix = np.kron(np.ones((1, 6), int), np.eye(2, dtype=int))
     general = sdp.design(domain, sdp.LinearInvariants(matrix), sdp.GaussianDP(mu))
-    same = replace(release, design=general.mechanism, exact=(truth.sum(axis=0),))
+    same = replace(release, mechanism=general.mechanism, exact=(truth.sum(axis=0),))
     normal = Likelihood(same)
     assert exact.exact
     assert not normal.exact
@@ -417,7 +417,7 @@ def ranks(budget, claimed, number, seed, decimals=None):
     truth = COMPOSITIONS[rng.integers(0, len(COMPOSITIONS), number)]
     mechanism = sdp.design(domain, sdp.hold("group"), budget, decimals=decimals)
     release = mechanism.release(sdp.Table(truth, domain), seed=seed)
-    release = replace(release, design=replace(release.mechanism, budget=claimed))
+    release = replace(release, mechanism=release.mechanism.for_problem(budget=claimed))
     likelihood = Likelihood(release)
     logs = np.stack(
         [likelihood.by_group(np.broadcast_to(c, domain.shape)).reshape(-1) for c in COMPOSITIONS]

@@ -40,7 +40,7 @@ def simulated(held, budget, X, *, sd=10.0, decimals=None, scale=None, weights=No
     for noise in replicates(mechanism, TRIALS, seed=seed):
         truth = (matrix @ BETA + rng.normal(0, spread)) * divisor
         release = Release(
-            design=mechanism.mechanism,
+            mechanism=mechanism.mechanism,
             values=truth.reshape(DOMAIN.shape) + noise,
             exact=exact,
             release_id="0" * 32,
@@ -154,7 +154,7 @@ def fits(held, budget, sd, decimals, *, trials):
     for noise in replicates(mechanism, trials, seed=12):
         truth = matrix @ beta + rng.normal(0, sd, 48)
         release = Release(
-            design=mechanism.mechanism,
+            mechanism=mechanism.mechanism,
             values=truth.reshape(PLACES.shape) + noise,
             exact=exact,
             release_id="0" * 32,

@@ -29,7 +29,6 @@ from subspacedp.tables import Cells, LocalEntries
 __all__ = ["AgentPlan", "make_plan"]
 
 FORMAT = "subspacedp plan 1"
-# Mechanisms whose release is the answers plus noise that does not depend on them.
 MOST_NUMBERS = 1 << 27  # that all parts of a masked plan have together
 
 
@@ -41,7 +40,7 @@ class AgentPlan:
     ----------
     plan_id
         128 random bits; the release will have the same id.
-    design
+    mechanism
         Everything known before data are touched.
     partition
         Who is responsible for which cells.
