@@ -102,9 +102,11 @@ def check_unbiased(errors: FloatArray, questions: FloatArray, small: Design) -> 
 def check_covariance(errors: FloatArray, questions: FloatArray, small: Design) -> None:
     """The mean square of every question is its stated variance."""
     stated = np.array([stated_variance(small, w) for w in questions])
-    per_cell = small.expected_error().per_cell.ravel()
+    per_cell = small.mechanism.noise.cell_variance().ravel()
     twice = np.abs(stated[: per_cell.size] - per_cell).max()
     assert twice <= 1e-12 * per_cell.max(), "covariance: two statements about one cell differ"
+    expected = small.expected_error().per_cell.ravel()  # closed forms: at least the variance
+    assert np.all(expected >= per_cell * (1 - 1e-12)), "covariance: an expected error is too small"
     squares = (errors @ questions[stated > 0].T) ** 2
     right = mean_p(squares, stated[stated > 0]) > ALPHA
     assert np.all(right), "covariance: a variance is not as stated"

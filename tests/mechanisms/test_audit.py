@@ -15,6 +15,7 @@ from tests.mechanisms.test_projected import HalfTheSensitivity
 from tests.statistical import proportion_bounds, z_limit
 
 from subspacedp import AddRemoveOne, ApproxDP, Axis, PureDP, ReplaceOne, design
+from subspacedp.release import Design
 
 TWO = [Axis("a", range(2))]
 SQUARE = [Axis("row", range(2)), Axis("column", range(2))]
@@ -53,8 +54,8 @@ class Claim:
         domain, held, table = family.replicated(number)
         made = design(domain, held, self.budget, neighbours=self.relation, decimals=self.decimals)
         assert made.guarantee.kind in (self.kind, "S")  # a replicated total is no longer the total
-        mechanism = made if twin is None else twin(made.mechanism)
-        values = mechanism.release(table, seed=seed).values
+        audited = made if twin is None else Design(twin(made.problem))
+        values = audited.release(table, seed=seed).values
         flat = np.rint(values.reshape(number, -1)[:, :2] * 2).astype(np.int64)  # halves at most
         if self.margins or self.delta:
             return flat[:, 0] - flat[:, 1]
