@@ -41,7 +41,7 @@ class AgentPlan:
     ----------
     plan_id
         128 random bits; the release will have the same id.
-    design
+    mechanism
         Everything known before data are touched.
     partition
         Who is responsible for which cells.
