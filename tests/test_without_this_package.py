@@ -101,9 +101,9 @@ def real_valued(release):
         return release
     budget, neighbours = design.budget, design.neighbours
     held = sdp.hold("state") & sdp.hold("sex")  # what the releases with digits below hold
-    mechanism = sdp.design(design.domain, held, budget, neighbours=neighbours)
+    real = sdp.design(design.domain, held, budget, neighbours=neighbours)
     return sdp.Release(
-        design=mechanism.mechanism, values=np.asarray(release.values, float), exact=release.exact,
+        mechanism=real.mechanism, values=np.asarray(release.values, float), exact=release.exact,
         release_id=release.release_id, seeded=True, version=release.version,
     )  # fmt: skip
 

@@ -33,7 +33,7 @@ class Release:
 
     Parameters
     ----------
-    design
+    mechanism
         Everything known before the data were touched.
     values
         In the domain's shape: float64, or int64 with `decimals=0`.
