@@ -16,6 +16,7 @@ import yaml
 import subspacedp as sdp
 from subspacedp.cli.app import main
 from subspacedp.distributed import AgentPlan, Partition, make_plan, read_secret
+from subspacedp.release import Design
 
 pytest.importorskip("pydantic", reason="the extra `publish` is not installed")
 
@@ -114,7 +115,7 @@ def test_agents_in_separate_processes_equal_the_central_release(call, offices, t
     plan = AgentPlan.load(tmp_path / "plan.json")
     counts = np.array([[offices[c, s] for s in "FM"] for c in COUNTIES])
     keys = read_secret(tmp_path / "secret").keys(plan)
-    central = plan.mechanism.release_with(keys, counts, counts, seeded=False)
+    central = Design(plan.mechanism).release_with(keys, counts, counts, seeded=False)
     release = sdp.Release.load(room / "release")
     assert release.values.tobytes() == central.values.tobytes()
     assert release.release_id == plan.plan_id

@@ -11,6 +11,7 @@ from tests.disclosure.twins import (
     ProjectedSensitivity,
     SharedWords,
     batched,
+    broken,
     quieter,
 )
 
@@ -88,15 +89,15 @@ def test_counts_measured_for_the_sensitivity_of_their_part_in_the_null_space():
     relation = sdp.AddRemoveOne()
     domain = sdp.Domain([sdp.Axis("replicate", range(100_000)), *TWO])
     made = sdp.design(domain, sdp.hold("replicate"), GAUSSIAN, neighbours=relation)
-    twin = ProjectedSensitivity(made.mechanism)
+    twin = broken(made, ProjectedSensitivity)
 
-    def measured(mechanism):
+    def measured(made):
         seeds = iter(range(10))
 
         def run(counts, runs):
             answers = np.ascontiguousarray(np.broadcast_to(counts, domain.shape), np.int64)
-            keys = ReleaseKeys.from_seed(next(seeds), mechanism.mechanism.context)
-            return mechanism.add_noise(answers, keys)
+            keys = ReleaseKeys.from_seed(next(seeds), made.mechanism.context)
+            return made.mechanism.add_noise(answers, keys)
 
         return Batched(run)
 
@@ -124,10 +125,10 @@ def test_a_mechanism_of_ours_is_audited_in_the_sense_of_its_guarantee():
     assert 0.2 < ours.epsilon <= 1.0
     assert not ours.exceeds
     assert "does not contradict" in str(ours)
-    broken = audit_privacy(HalfTheNoise(made.mechanism), x, y, runs=2000, seed=1)
-    assert broken.exceeds
-    assert "refutes the claim" in str(broken)
-    assert broken.as_dict()["epsilon_at_least"] == broken.epsilon
+    twin = audit_privacy(broken(made, HalfTheNoise), x, y, runs=2000, seed=1)
+    assert twin.exceeds
+    assert "refutes the claim" in str(twin)
+    assert twin.as_dict()["epsilon_at_least"] == twin.epsilon
 
 
 def test_extended_laplace_on_a_basis():
@@ -251,9 +252,9 @@ def test_what_cannot_be_audited_is_refused():
         with pytest.raises(sdp.SubspaceDPError) as error:
             audit_privacy(lambda t: t, 0.0, 1.0, **options)
         assert str(error.value) == sentence
-    for broken in (lambda t: np.nan, 3):
+    for unfit in (lambda t: np.nan, 3):
         with pytest.raises(sdp.SubspaceDPError):
-            audit_privacy(broken, 0.0, 1.0, runs=20)
+            audit_privacy(unfit, 0.0, 1.0, runs=20)
     with pytest.raises(sdp.SubspaceDPError, match="one output for each"):
         audit_privacy(Batched(lambda _, runs: np.zeros(3)), 0.0, 1.0, runs=20)
     with pytest.raises(sdp.SubspaceDPError, match="one shape"):

@@ -5,6 +5,7 @@ margin keeps, so that no two of them know of each other.
 """
 
 import math
+from dataclasses import fields
 from fractions import Fraction
 
 import numpy as np
@@ -14,6 +15,8 @@ from subspacedp.disclosure import Batched
 from subspacedp.invariants import Held
 from subspacedp.mechanisms import Extended, Projected
 from subspacedp.noise import DiscreteLaplace, ReleaseKeys, RoundedGaussian, add_noise
+from subspacedp.release.designs import Design
+from subspacedp.subspace import MarginStrategy
 
 
 def quieter(law, factor=2):
@@ -28,7 +31,7 @@ class HalfTheNoise(Projected):
 
     def add_noise(self, answers, keys):
         noisy = np.empty(answers.shape, np.int64)
-        law = quieter(self.mechanism.law)
+        law = quieter(self.law)
         add_noise(law, keys, 0, answers.reshape(-1), noisy.reshape(-1))
         return noisy
 
@@ -37,9 +40,7 @@ class HalfTheNoiseExtended(Extended):
     """The same inside the null space."""
 
     def add_noise(self, answers, keys):
-        design = self.mechanism
-        strategy = design.on_margins if design.basis is None else design.basis
-        exact = strategy.integers(answers)
+        exact = self.integers(answers)
         return exact + (super().add_noise(answers, keys) - exact) // 2
 
 
@@ -47,8 +48,8 @@ class ProjectedSensitivity(Projected):
     """Plain counts, measured with noise for the smaller sensitivity of their part in N."""
 
     def add_noise(self, answers, keys):
-        squared = Fraction(self.mechanism.on_margins.sensitivity(self.mechanism.neighbours))
-        sigma = math.sqrt(squared) / self.mechanism.budget.gaussian_mu
+        squared = Fraction(MarginStrategy(self.space).sensitivity(self.neighbours))
+        sigma = math.sqrt(squared) / self.budget.gaussian_mu
         noisy = np.empty(answers.shape, np.int64)
         add_noise(RoundedGaussian(sigma), keys, 0, answers.reshape(-1), noisy.reshape(-1))
         return noisy
@@ -58,10 +59,16 @@ class SharedWords(Projected):
     """The words that decide the noise decide the rounding as well."""
 
     def run(self, table, seed):
-        keys = ReleaseKeys.from_seed(seed, self.mechanism.context)
+        keys = ReleaseKeys.from_seed(seed, self.context)
         noisy = self.add_noise(table.counts, keys)
-        exact = self.mechanism.held.sums(table.counts)
+        exact = self.held.sums(table.counts)
         return self.reconstruct(noisy, exact, keys.stream("noise/0"), overwrite=True)
+
+
+def broken(made, twin):
+    """The design whose mechanism is the broken one, fitted to the same problem."""
+    fitted = made.mechanism
+    return Design(twin(**{part.name: getattr(fitted, part.name) for part in fields(fitted)}))
 
 
 def batched(axes, margins, budget, twin=None, *, seed=0, part=None, **options):
@@ -74,12 +81,13 @@ def batched(axes, margins, budget, twin=None, *, seed=0, part=None, **options):
         for names in margins:
             held &= hold("replicate", *names)
         made = design(domain, held, budget, **options)
-        mechanism = made if twin is None else twin(made.mechanism)
+        if twin is not None:
+            made = broken(made, twin)
         table = Table(np.broadcast_to(counts, domain.shape), domain)
-        if hasattr(mechanism, "run"):
-            values = mechanism.run(table, next(calls))
+        if twin is SharedWords:
+            values = made.mechanism.run(table, next(calls))
         else:
-            values = mechanism.release(table, seed=next(calls)).values
+            values = made.release(table, seed=next(calls)).values
         flat = np.asarray(values, np.float64).reshape(runs, -1)
         return flat if part is None else part(flat)
 
