@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
-from tests.statistical import ALPHA, mean_p, proportion_bounds
+from tests.statistical import ALPHA, mean_p, proportion_bounds, z_limit
 
 import subspacedp as sdp
 from subspacedp.errors import ReleaseError
@@ -14,7 +14,10 @@ from subspacedp.inference.replicates import replicates
 from subspacedp.release import Release
 
 LEVEL = 0.95
-TRIALS = 1500
+# Intervals that cover 83 % are told from 95 % by either test, except with probability ALPHA:
+# exp(−n·D(t‖p)) is below it for p = 0.83, 0.95 and the t between them.
+TRIALS = 1200
+KURTOSIS = 3.5  # at most, of a coefficient: a weighted sum of many errors
 COUNTIES = 40
 BETA = np.array([100.0, 5.0, 3.0])
 
@@ -79,7 +82,12 @@ NAIVE_SHORT = {"pairs": [1], "pairs, digits": [1], "pairs, mostly noise": [1], "
 NAIVE_WIDE = {"pairs": [2], "pairs, mostly noise": [2]}
 
 
-@pytest.mark.parametrize("name", CASES)
+def first(names, *kept):
+    """Cases that differ in kind always run; the others in a soak."""
+    return [name if name in kept else pytest.param(name, marks=pytest.mark.soak) for name in names]
+
+
+@pytest.mark.parametrize("name", first(CASES, "pairs", "rates"))
 def test_corrected_intervals_cover_where_naive_ones_do_not(name):
     held, budget, X, more = CASES[name]
     found = simulated(held, budget, X, **more)
@@ -92,7 +100,8 @@ def test_corrected_intervals_cover_where_naive_ones_do_not(name):
     # The stated variances are right on average, not only where they cover.
     stated = np.mean([np.diag(f.covariance) for f in found], axis=0)
     seen = np.var([f.coefficients for f in found], axis=0)
-    np.testing.assert_allclose(stated, seen, rtol=0.25)
+    room = z_limit() * np.sqrt((KURTOSIS - 1) / TRIALS)
+    np.testing.assert_allclose(seen, stated, rtol=room)
     if name == "equal noise":
         ratio = [f.stderr / f.naive_stderr for f in found]
         np.testing.assert_allclose(np.median(ratio, axis=0), 1.0, atol=0.02)
@@ -176,7 +185,7 @@ def share_covered(found, beta, ends):
     return ((lower <= beta) & (beta <= upper)).sum(axis=0)
 
 
-@pytest.mark.parametrize("name", GRID)
+@pytest.mark.parametrize("name", first(GRID, "state × sex, little beside noise", "state, digits"))
 def test_intervals_cover_where_few_residuals_are_free_of_noise(name):
     found, beta = fits(*GRID[name], trials=FEW_TRIALS)
     for hits in share_covered(found, beta, lambda f: f.interval(LEVEL)):

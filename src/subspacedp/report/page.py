@@ -58,7 +58,7 @@ def write_report(
     Examples
     --------
     >>> from subspacedp.invariants import hold
-    >>> from subspacedp.mechanisms import design
+    >>> from subspacedp.release import design
     >>> from subspacedp.privacy import PureDP
     >>> from subspacedp.tables import Axis, Domain, Table
     >>> domain = Domain([Axis("age", ["young", "old"]), Axis("sex", ["F", "M"])])
