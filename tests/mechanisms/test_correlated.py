@@ -79,7 +79,9 @@ def test_the_decomposition_is_in_units_of_the_answers(unit):
     plain = sdp.design(
         sdp.LinearQuery(np.tril(np.ones((6, 6)))), None, GAUSS, mechanism="correlated"
     )
-    np.testing.assert_allclose(radii, [unit * b.radius for b in plain.mechanism.decomposition.blocks])
+    np.testing.assert_allclose(
+        radii, [unit * b.radius for b in plain.mechanism.decomposition.blocks]
+    )
 
 
 def test_replacement_uses_differences():
