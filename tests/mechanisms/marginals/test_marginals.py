@@ -81,7 +81,7 @@ def deviations(mechanism, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(measurement, "add_noise", sampler)
-        number = mechanism.measure(table_of(mechanism.mechanism.domain, high=1), None)
+        number = mechanism.mechanism.measure(table_of(mechanism.mechanism.domain, high=1), None)
     deviation = np.array([0.0, *(math.sqrt(law.variance) for law in laws)])
     return deviation[number]
 
@@ -91,10 +91,10 @@ def linear_map(mechanism):
     empty = table_of(mechanism.mechanism.domain, high=1)
     answers = mechanism.check(empty)[0] if not mechanism.mechanism.capped else None
     exact = mechanism.mechanism.held.sums(answers)
-    size = mechanism.measure(empty, sdp_keys()).size
+    size = mechanism.mechanism.measure(empty, sdp_keys()).size
     columns = []
     for row in np.eye(size, dtype=np.int64):
-        found = mechanism.reconstruct(row * 2**20, exact, Keystream(bytes(32)))
+        found = mechanism.mechanism.reconstruct(row * 2**20, exact, Keystream(bytes(32)))
         columns.append(np.asarray(found, np.float64).ravel() / 2**20)
     return np.stack(columns, 1)
 
@@ -241,13 +241,13 @@ def orthogonal_questions(mechanism, number=6):
 
 def rebuilt(mechanism, tables):
     """One measurement with the held totals of several tables."""
-    noisy = mechanism.measure(tables[0], sdp_keys())
+    noisy = mechanism.mechanism.measure(tables[0], sdp_keys())
     out = []
     for table in tables:
         answers = mechanism._answers(table)
         exact = mechanism.mechanism.held.sums(answers)
         out.append(
-            np.asarray(mechanism.reconstruct(noisy.copy(), exact, Keystream(bytes(32)))).ravel()
+            np.asarray(mechanism.mechanism.reconstruct(noisy.copy(), exact, Keystream(bytes(32)))).ravel()
         )
     return out
 
@@ -550,7 +550,7 @@ def test_weights_and_objectives_move_the_error():
         query = sdp.Margins(PLAIN, [["a", "b"], ["b", "c"]], weights)
         mechanism = sdp.design(query, None, sdp.ZCDP(0.5), mechanism=MarginalsOptions(**options))
         per_cell = mechanism.expected_error().per_cell
-        return per_cell[:6].mean(), per_cell[6:].mean(), mechanism.strategy
+        return per_cell[:6].mean(), per_cell[6:].mean(), mechanism.mechanism.strategy
 
     even, first = errors([1, 1]), errors([10, 1])
     assert first[0] < even[0]
