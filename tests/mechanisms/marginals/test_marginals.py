@@ -247,7 +247,9 @@ def rebuilt(mechanism, tables):
         answers = mechanism._answers(table)
         exact = mechanism.mechanism.held.sums(answers)
         out.append(
-            np.asarray(mechanism.mechanism.reconstruct(noisy.copy(), exact, Keystream(bytes(32)))).ravel()
+            np.asarray(
+                mechanism.mechanism.reconstruct(noisy.copy(), exact, Keystream(bytes(32)))
+            ).ravel()
         )
     return out
 
@@ -460,7 +462,7 @@ def test_another_budget_scales_a_design(kind):
     parameter = {"ZCDP": "rho", "GaussianDP": "mu"}.get(type(budget).__name__, "epsilon")
     other = replace(budget, **{parameter: 0.37})
     for name in ("two-way", "three levels"):
-        scaled = with_budget(made(CASES[name], kind), other)
+        scaled = with_budget(made(CASES[name], kind).mechanism, other)
         domain, margins, held = CASES[name]
         fresh = sdp.design(
             sdp.Margins(domain, margins), held, other, neighbours=KINDS[kind][1],
@@ -469,8 +471,8 @@ def test_another_budget_scales_a_design(kind):
         assert scaled.expected_error().total == pytest.approx(
             fresh.expected_error().total, rel=1e-6
         )
-        mechanism_from(json.loads(json.dumps(scaled.mechanism.as_dict())))
-    first = made(CASES["two-way"], kind)
+        mechanism_from(json.loads(json.dumps(scaled.as_dict())))
+    first = made(CASES["two-way"], kind).mechanism
     small = () if parameter == "epsilon" and not budget.pure else (1e-28,)  # δ alone buys some
     for value in (*small, 1e8):
         with pytest.raises(BudgetError):

@@ -154,7 +154,9 @@ def test_a_split_for_the_pair_that_differs_everywhere_is_caught(monkeypatch):
     everywhere = (((vectors[0] - vectors[-1]) / sigma) ** 2).sum()
     shares = np.asarray(mechanism.mechanism.strategy.shares) * (float(loss) / everywhere)
     assert everywhere < 0.95 * float(loss)
-    twin = replace(mechanism.mechanism, strategy=replace(mechanism.mechanism.strategy, shares=shares))
+    twin = replace(
+        mechanism.mechanism, strategy=replace(mechanism.mechanism.strategy, shares=shares)
+    )
     assert spent(type(mechanism)(twin), monkeypatch) > limit(BUDGETS[0])
 
 
