@@ -40,12 +40,12 @@ KEYS = ReleaseKeys.from_seed(11, b"k-norm tests")
 PREFIX = sdp.LinearQuery(np.tril(np.ones((4, 4))))
 
 
-def made(domain, held, epsilon=1.0, *, relation=None, decimals=None, capped=False, **options):
+def made(domain, held, epsilon=1.0, *, relation=None, decimals=None, capped=False, exact=False):
     """The k-norm mechanism, and the projected one beside it."""
     shared = {"neighbours": relation, "decimals": decimals, "capped": capped}
     budget = sdp.PureDP(epsilon)
     return (
-        sdp.design(domain, held, budget, mechanism="knorm", **shared, **options),
+        sdp.design(domain, held, budget, mechanism=sdp.KNorm(exact=exact), **shared),
         sdp.design(domain, held, budget, **shared),
     )
 
@@ -100,7 +100,7 @@ def test_whole_numbers_are_kept_where_that_is_better_than_the_body_itself():
     small, _ = made(domain, sdp.hold("s"), 0.5)
     assert fitted_of(small).own
     large, base = made(domain, sdp.hold("s"), 6.0)
-    exact, _ = made(domain, sdp.hold("s"), 6.0, mechanism=sdp.KNorm(exact=True))
+    exact, _ = made(domain, sdp.hold("s"), 6.0, exact=True)
     assert fitted_of(exact).own
     assert not fitted_of(large).own
     errors = [m.expected_error().total for m in (large, exact, base)]
@@ -111,7 +111,7 @@ def test_whole_numbers_are_kept_where_that_is_better_than_the_body_itself():
 def test_error_of_prefix_sums_under_replace_one_is_that_of_exchanges_of_cells():
     n = 20
     query = sdp.LinearQuery(np.tril(np.ones((n, n))))
-    mechanism, base = made(query, None, 0.01, mechanism=sdp.KNorm(exact=True))
+    mechanism, base = made(query, None, 0.01, exact=True)
     assert type(fitted_of(mechanism).body) is Swaps
     # Exchanges on a fine grid: covariance s²(I − 11ᵀ/n), and a partial sum has s²·i(n − i)/n.
     cells = n * (n + 1) * Exchanges(n).second_moment
@@ -162,7 +162,7 @@ def measured(mechanism, x, monkeypatch):
     zero = np.zeros((1, design.law.body.entries), np.int64)
     with monkeypatch.context() as m:
         m.setattr(KNormLaw, "draw", lambda *_: zero)
-        return mechanism.add_noise(np.array(x).reshape(design.query.shape), KEYS)
+        return design.add_noise(np.array(x).reshape(design.query.shape), KEYS)
 
 
 def norm_of(design, v):
@@ -223,7 +223,8 @@ def test_releases_keep_what_is_held_and_protect_what_is_left(name):
 
 def test_a_measurement_of_groups_sees_differences_alone():
     domain, held, relation = MECHANISMS["groups"]
-    mechanism, _ = made(domain, held, relation=relation)
+    design, _ = made(domain, held, relation=relation)
+    mechanism = design.mechanism
     x = np.array([3, 1, 4, 1])
     other = x + np.array([5, -1, 5, -1])  # constants in the groups A and B
     assert np.array_equal(mechanism.add_noise(x, KEYS), mechanism.add_noise(other, KEYS))
@@ -241,8 +242,8 @@ def test_stated_variances_are_those_of_releases(name, monkeypatch):
     def released(noise):
         with monkeypatch.context() as m:
             m.setattr(KNormLaw, "draw", lambda *_: noise.astype(np.int64)[None])
-            noisy = mechanism.add_noise(counts, KEYS)
-        return mechanism.reconstruct(noisy, exact, None).ravel()
+            noisy = design.add_noise(counts, KEYS)
+        return design.reconstruct(noisy, exact, None).ravel()
 
     # What is published is linear in the noise: its columns, from noise on one entry each.
     unit = np.eye(design.law.body.entries) * size
@@ -293,8 +294,8 @@ def test_messages():
         made(line(3), sdp.hold(), decimals=0, capped=True)
     with pytest.raises(BudgetError, match="too small for this mechanism's grid"):
         made(SQUARE, sdp.hold("row") & sdp.hold("column"), 1e-9)
-    with pytest.raises(ReleaseError, match="`exact` is for the k-norm mechanism"):
-        sdp.design(line(3), sdp.hold(), sdp.PureDP(1.0), mechanism=sdp.KNorm(exact=True))
+    with pytest.raises(TypeError, match="exact"):
+        sdp.Extended(exact=True)
     # Columns of zeros, columns that are alike, and nothing left after the projection.
     alike = sdp.LinearQuery([[1, 1, 1], [1, 1, 1]])
     for query, held, relation in [
@@ -316,13 +317,11 @@ def test_exact_true_is_refused_in_one_sentence_where_it_must_be():
     assert not fitted_of(mechanism).own
     assert fitted_of(mechanism).price > 1
     with pytest.raises(ReleaseError) as caught:
-        made(rows, sdp.hold("s"), mechanism=sdp.KNorm(exact=True))
+        made(rows, sdp.hold("s"), exact=True)
     text = str(caught.value)
     assert text.startswith("`exact=True` asks for noise of the sensitivity body itself")
     assert text.count(". ") == 0
-    mechanism, _ = made(
-        rows, sdp.hold("s"), relation=sdp.AddRemoveOne(), mechanism=sdp.KNorm(exact=True)
-    )
+    mechanism, _ = made(rows, sdp.hold("s"), relation=sdp.AddRemoveOne(), exact=True)
     assert fitted_of(mechanism).own
 
 
@@ -334,7 +333,7 @@ def test_a_bound_a_cell_makes_the_body_one_around_the_true_one():
     assert fitted.bound
     assert 4 <= fitted.price < 6
     with pytest.raises(ReleaseError, match="only bodies around it can be sampled exactly"):
-        made(line(4), sdp.hold(), relation=relation, mechanism=sdp.KNorm(exact=True))
+        made(line(4), sdp.hold(), relation=relation, exact=True)
 
 
 def test_the_price_counts_that_a_larger_body_may_spread_less():
@@ -527,7 +526,7 @@ def test_other_lies_about_a_body_are_refused(new):
 
 def test_a_body_belongs_to_its_mechanism():
     data = released(line(3), sdp.hold(), sdp.ReplaceOne()).mechanism.as_dict()
-    with pytest.raises(ReleaseError, match="norm body"):
+    with pytest.raises(ReleaseError, match="not what its mechanism measures"):
         mechanism_from({**data, "mechanism": "projected"})
     with pytest.raises(ReleaseError, match="not what its mechanism measures"):
         mechanism_from({key: value for key, value in data.items() if key != "body"})
@@ -663,7 +662,7 @@ def test_what_is_rounded_off_is_paid_for_and_certificates_are_read_again():
         again = mechanism_from(json.loads(json.dumps(mechanism.mechanism.as_dict())))
         assert again.law == mechanism.mechanism.law
         with pytest.raises(ReleaseError, match="only wider noise is private"):
-            made(query, None, 1e-2, relation=relation, mechanism=sdp.KNorm(exact=True))
+            made(query, None, 1e-2, relation=relation, exact=True)
     with pytest.raises(BudgetError, match="too small for this mechanism's grid"):
         made(sdp.LinearQuery(query.matrix.toarray() * scales**2), None, 1e-6)
 

@@ -18,7 +18,6 @@ from tests.statistical import ALPHA, mean_p
 import subspacedp as sdp
 from subspacedp.ellipsoids import best_covariance
 from subspacedp.errors import BudgetError, InvariantError, ReleaseError
-from subspacedp.mechanisms import MECHANISMS
 from subspacedp.mechanisms.optimal import inside, with_rows
 from subspacedp.mechanisms.optimality import moved_alike
 from subspacedp.mechanisms.registry import mechanism_from
@@ -43,8 +42,9 @@ SMALL = {
 }
 
 
-def optimal(query, held=None, budget=GAUSS, **options):
-    return sdp.design(query, held, budget, mechanism="optimal", **options)
+def optimal(query, held=None, budget=GAUSS, *, importance=None, **arguments):
+    options = sdp.Optimal(importance=importance)
+    return sdp.design(query, held, budget, mechanism=options, **arguments)
 
 
 def table(counts):
@@ -56,12 +56,11 @@ def table(counts):
 
 def brute_force(mechanism, cells):
     """The largest squared move of the measured integers over all neighbouring small tables."""
-    design = mechanism.mechanism
     worst = 0
     for x in tables(cells, 2):
-        a = design.basis.integers(design.query.answers(table(x)))
-        for y in neighbours(x, design.neighbours):
-            b = design.basis.integers(design.query.answers(table(y)))
+        a = mechanism.integers(mechanism.answers(table(x)))
+        for y in neighbours(x, mechanism.neighbours):
+            b = mechanism.integers(mechanism.answers(table(y)))
             worst = max(worst, sum(int(p - q) ** 2 for p, q in zip(a, b, strict=True)))
     return worst
 
@@ -73,7 +72,7 @@ def test_noise_covers_every_neighbouring_change(case, relation, name):
     query, held = case
     mechanism = sdp.design(query, held, GAUSS, neighbours=relation, mechanism=name)
     sigma, mu = Fraction(mechanism.mechanism.law.sigma), Fraction(GAUSS.gaussian_mu)
-    moved = brute_force(mechanism, 3)
+    moved = brute_force(mechanism.mechanism, 3)
     assert moved <= (mu * sigma) ** 2
     if relation.records == 1:  # and nothing is wasted but the places that are rounded off
         assert float(mu * sigma) <= math.sqrt(moved) * (1 + 1e-4)
@@ -87,10 +86,9 @@ def test_broken_twin_columns_instead_of_differences_is_not_private(name):
     twin = sdp.design(query, None, GAUSS, neighbours=sdp.AddRemoveOne(), mechanism=name)
     mu = Fraction(GAUSS.gaussian_mu)
 
-    def private(mechanism):
-        design = replace(mechanism.mechanism, neighbours=sdp.ReplaceOne())
-        moved = brute_force(type(mechanism)(design), 2)
-        return moved <= (mu * Fraction(mechanism.mechanism.law.sigma)) ** 2
+    def private(design):
+        moved = brute_force(design.mechanism.for_problem(neighbours=sdp.ReplaceOne()), 2)
+        return moved <= (mu * Fraction(design.mechanism.law.sigma)) ** 2
 
     assert private(right)
     assert not private(twin)
@@ -105,7 +103,7 @@ def test_rounded_places_are_counted_in_the_sensitivity():
     design = optimal(SMALL["real numbers"][0], neighbours=sdp.AddRemoveOne()).mechanism
     coarse = replace(design.basis, drop=design.basis.drop + 36)
     made = replace(design, basis=coarse)
-    moved = brute_force(MECHANISMS["optimal"](made), 3)
+    moved = brute_force(made, 3)
     exact = replace(coarse, drop=0).sensitivity(design.query, design.neighbours).l2_squared
     assert moved <= made.sensitivity.l2_squared
     assert moved > exact / 4**coarse.drop
@@ -185,12 +183,12 @@ def test_error_is_within_the_stated_gap_and_never_above_the_others(case, relatio
     found = compare(query, held, GAUSS, neighbours=relation)
     errors = {entry.name: entry.error for entry in found.entries if entry.error is not None}
     assert errors["optimal"] <= min(errors.values()) * (1 + 1e-4)
-    best = next(e.mechanism for e in found.entries if e.name == "optimal").optimality()
+    best = next(e.design for e in found.entries if e.name == "optimal").optimality()
     assert best.gap <= 1e-3
     assert best.bound <= min(errors.values())
     for entry in found.entries:
-        if entry.mechanism is not None:
-            other = entry.mechanism.optimality()
+        if entry.design is not None:
+            other = entry.design.optimality()
             assert other.bound <= best.error * (1 + 1e-9)
 
 
@@ -297,8 +295,8 @@ def test_a_plan_compares_all_mechanisms_and_says_how_near():
     assert all(isinstance(error, float) for error in list(whole.compared.values())[:4])
     assert "of the best possible Gaussian noise" in quick.near
     assert whole.as_dict()["optimality"] == whole.near
-    taken = whole.mechanism.mechanism.name
-    assert whole.mechanism.why.startswith(f"{taken}: expected squared error")
+    taken = whole.design.mechanism.name
+    assert whole.design.why.startswith(f"{taken}: expected squared error")
 
 
 # ------------------------------------------------------------------------------------- files
@@ -382,8 +380,6 @@ def test_bad_input_is_one_sentence(name):
         made(PREFIX, budget=sdp.PureDP(1.0))
     with pytest.raises(ReleaseError, match="need the projected"):
         made(PREFIX, decimals=0)
-    with pytest.raises(ReleaseError, match="`basis` is for the extended"):
-        made(PREFIX, mechanism=sdp.Extended(basis=np.eye(6)))
     with pytest.raises(InvariantError, match="nothing is left to protect"):
         made(sdp.LinearQuery([[1, 2], [1, 2]]), sdp.LinearInvariants([[1, 1]]))
     with pytest.raises(InvariantError, match="alike"):
@@ -397,10 +393,11 @@ def test_bad_input_is_one_sentence(name):
 
 
 def test_options_of_other_mechanisms_are_refused():
-    with pytest.raises(ReleaseError, match="`importance` is for the optimal"):
-        sdp.design(PREFIX, None, GAUSS, mechanism=sdp.Optimal(importance=np.ones(6)))
-    with pytest.raises(ReleaseError, match="`split` is for the correlated"):
-        optimal(PREFIX, split="best")
+    for other in (sdp.Extended, sdp.Correlated, sdp.KNorm, sdp.Marginals):
+        with pytest.raises(TypeError, match="importance"):
+            other(importance=np.ones(6))
+    with pytest.raises(TypeError, match="split"):
+        sdp.Optimal(split="best")
     for bad in (np.ones(5), np.zeros(6), [1, 2, 3, 4, 5, "x"], np.full(6, np.inf)):
         with pytest.raises(ReleaseError, match="`importance` must be 6 positive"):
             optimal(PREFIX, importance=bad)

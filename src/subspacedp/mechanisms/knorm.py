@@ -214,6 +214,8 @@ class KNorm(Extended):
     @classmethod
     def from_dict(cls, problem: Problem, data: Mapping[str, Any]) -> Self:
         """The body is not fitted again, and what privacy rests on is checked."""
+        if "body" not in data:
+            raise ReleaseError("what it measures is not what its mechanism measures.")
         basis = basis_from(data["basis"], problem) if "basis" in data else None
         stated = data["body"]
         own, bound, price = stated["own"], stated["bound"], stated["price"]

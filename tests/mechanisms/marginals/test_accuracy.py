@@ -118,7 +118,7 @@ def test_the_error_is_residual_planners(sizes, order):
     ours = mechanism.expected_error().total * 0.1**2
     theirs = residual_planner(sizes, order)
     assert theirs * (1 - 1e-9) <= ours <= theirs * 1.001
-    assert mechanism.strategy.bound * 0.1**2 <= theirs * (1 + 1e-9)
+    assert mechanism.mechanism.strategy.bound * 0.1**2 <= theirs * (1 + 1e-9)
 
 
 def test_the_oracle_is_the_semidefinite_optimum():

@@ -48,7 +48,7 @@ def test_sixty_axes(relation):
     _, query, data, _ = pairs_of(sizes, range(0, 60, 6))
     mechanism = sdp.design(query, None, ZCDP, neighbours=relation)
     assert mechanism.release(data, seed=1).verify().ok
-    strategy = mechanism.strategy
+    strategy = mechanism.mechanism.strategy
     assert strategy.bound <= strategy.goal <= 1.2 * strategy.bound
 
 
@@ -56,7 +56,7 @@ def test_twenty_five_axes_replaced_records_of_several():
     """More kinds of pairs than can be listed: a stated bound, which stays near what is possible."""
     _, query, data, _ = pairs_of([2] * 25, range(25))
     mechanism = sdp.design(query, None, ZCDP, neighbours=sdp.ReplaceOne(records=3))
-    strategy = mechanism.strategy
+    strategy = mechanism.mechanism.strategy
     assert strategy.bound <= strategy.goal
     release = mechanism.release(data, seed=1)
     assert release.verify().ok

@@ -81,7 +81,7 @@ def deviations(mechanism, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(measurement, "add_noise", sampler)
-        number = mechanism.measure(table_of(mechanism.mechanism.domain, high=1), None)
+        number = mechanism.mechanism.measure(table_of(mechanism.mechanism.domain, high=1), None)
     deviation = np.array([0.0, *(math.sqrt(law.variance) for law in laws)])
     return deviation[number]
 
@@ -91,10 +91,10 @@ def linear_map(mechanism):
     empty = table_of(mechanism.mechanism.domain, high=1)
     answers = mechanism.check(empty)[0] if not mechanism.mechanism.capped else None
     exact = mechanism.mechanism.held.sums(answers)
-    size = mechanism.measure(empty, sdp_keys()).size
+    size = mechanism.mechanism.measure(empty, sdp_keys()).size
     columns = []
     for row in np.eye(size, dtype=np.int64):
-        found = mechanism.reconstruct(row * 2**20, exact, Keystream(bytes(32)))
+        found = mechanism.mechanism.reconstruct(row * 2**20, exact, Keystream(bytes(32)))
         columns.append(np.asarray(found, np.float64).ravel() / 2**20)
     return np.stack(columns, 1)
 
@@ -241,13 +241,15 @@ def orthogonal_questions(mechanism, number=6):
 
 def rebuilt(mechanism, tables):
     """One measurement with the held totals of several tables."""
-    noisy = mechanism.measure(tables[0], sdp_keys())
+    noisy = mechanism.mechanism.measure(tables[0], sdp_keys())
     out = []
     for table in tables:
         answers = mechanism._answers(table)
         exact = mechanism.mechanism.held.sums(answers)
         out.append(
-            np.asarray(mechanism.reconstruct(noisy.copy(), exact, Keystream(bytes(32)))).ravel()
+            np.asarray(
+                mechanism.mechanism.reconstruct(noisy.copy(), exact, Keystream(bytes(32)))
+            ).ravel()
         )
     return out
 
@@ -460,7 +462,7 @@ def test_another_budget_scales_a_design(kind):
     parameter = {"ZCDP": "rho", "GaussianDP": "mu"}.get(type(budget).__name__, "epsilon")
     other = replace(budget, **{parameter: 0.37})
     for name in ("two-way", "three levels"):
-        scaled = with_budget(made(CASES[name], kind), other)
+        scaled = with_budget(made(CASES[name], kind).mechanism, other)
         domain, margins, held = CASES[name]
         fresh = sdp.design(
             sdp.Margins(domain, margins), held, other, neighbours=KINDS[kind][1],
@@ -469,8 +471,8 @@ def test_another_budget_scales_a_design(kind):
         assert scaled.expected_error().total == pytest.approx(
             fresh.expected_error().total, rel=1e-6
         )
-        mechanism_from(json.loads(json.dumps(scaled.mechanism.as_dict())))
-    first = made(CASES["two-way"], kind)
+        mechanism_from(json.loads(json.dumps(scaled.as_dict())))
+    first = made(CASES["two-way"], kind).mechanism
     small = () if parameter == "epsilon" and not budget.pure else (1e-28,)  # δ alone buys some
     for value in (*small, 1e8):
         with pytest.raises(BudgetError):
@@ -550,7 +552,7 @@ def test_weights_and_objectives_move_the_error():
         query = sdp.Margins(PLAIN, [["a", "b"], ["b", "c"]], weights)
         mechanism = sdp.design(query, None, sdp.ZCDP(0.5), mechanism=MarginalsOptions(**options))
         per_cell = mechanism.expected_error().per_cell
-        return per_cell[:6].mean(), per_cell[6:].mean(), mechanism.strategy
+        return per_cell[:6].mean(), per_cell[6:].mean(), mechanism.mechanism.strategy
 
     even, first = errors([1, 1]), errors([10, 1])
     assert first[0] < even[0]

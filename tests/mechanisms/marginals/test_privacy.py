@@ -60,7 +60,7 @@ def measured(mechanism, table, monkeypatch):
     sampler = Sampler()
     with monkeypatch.context() as patch:
         patch.setattr(measurement, "add_noise", sampler)
-        left = mechanism.measure(table, None)
+        left = mechanism.mechanism.measure(table, None)
     assert len(set(sampler.words)) == len(sampler.words), "two integers share a random word"
     return sampler.laws, np.array(sampler.integers, np.int64), left
 
@@ -136,9 +136,9 @@ def test_the_budget_is_kept_over_all_neighbours(case, budget, relation, monkeypa
 def test_larger_shares_than_the_budget_are_caught(budget, relation, monkeypatch):
     """The twin with every share two per cent larger."""
     mechanism = made(CASES["tree and sex"], budget, relation)
-    shares = mechanism.strategy.shares
+    shares = mechanism.mechanism.strategy.shares
     more = tuple(int(u * 1.02) for u in shares) if budget.pure else np.asarray(shares) * 1.02
-    twin = replace(mechanism.mechanism, strategy=replace(mechanism.strategy, shares=more))
+    twin = replace(mechanism.mechanism, strategy=replace(mechanism.mechanism.strategy, shares=more))
     assert spent(type(mechanism)(twin), monkeypatch) > limit(budget)
 
 
@@ -152,9 +152,11 @@ def test_a_split_for_the_pair_that_differs_everywhere_is_caught(monkeypatch):
     laws, vectors = columns(mechanism, monkeypatch)
     sigma = np.array([law.sigma for law in laws])
     everywhere = (((vectors[0] - vectors[-1]) / sigma) ** 2).sum()
-    shares = np.asarray(mechanism.strategy.shares) * (float(loss) / everywhere)
+    shares = np.asarray(mechanism.mechanism.strategy.shares) * (float(loss) / everywhere)
     assert everywhere < 0.95 * float(loss)
-    twin = replace(mechanism.mechanism, strategy=replace(mechanism.strategy, shares=shares))
+    twin = replace(
+        mechanism.mechanism, strategy=replace(mechanism.mechanism.strategy, shares=shares)
+    )
     assert spent(type(mechanism)(twin), monkeypatch) > limit(BUDGETS[0])
 
 
@@ -213,7 +215,7 @@ def test_no_two_integers_share_noise():
     )
     domain = sdp.Domain([axis, SEX])
     mechanism = sdp.design(sdp.Margins(domain, [["l", "sex"], ["l"]]), None, sdp.PureDP(1.0))
-    noise = mechanism.add_noise(
+    noise = mechanism.mechanism.add_noise(
         np.zeros(domain.size + 600, np.int64), ReleaseKeys.from_seed(1, b"x")
     )
     first, second = noise[:600], noise[1200:1800]
