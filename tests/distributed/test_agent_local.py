@@ -10,6 +10,7 @@ import pytest
 import subspacedp as sdp
 from subspacedp.distributed import Partition, Secret, collect, make_plan, privatize
 from subspacedp.errors import BudgetError, DataError, DomainError
+from subspacedp.release import Design
 from subspacedp.tables import LocalEntries
 
 SECRET = Secret(bytes(range(1, 33)))
@@ -88,9 +89,9 @@ def test_everyone_is_an_agent(people, decimals, tmp_path):
     assert release.margin("ward").values.tolist() == [-2, 18]
     assert np.array_equal(
         release.values,
-        plan.mechanism.release_with(
-            SECRET.keys(plan), np.array(answers), np.array(answers), seeded=False
-        ).values,
+        Design(plan.mechanism)
+        .release_with(SECRET.keys(plan), np.array(answers), np.array(answers), seeded=False)
+        .values,
     )
     release.save(tmp_path / "release")
     loaded = sdp.Release.load(tmp_path / "release")

@@ -12,6 +12,7 @@ from subspacedp.distributed import AgentPlan, Part, Partition, Secret, collect, 
 from subspacedp.distributed import files as files_module
 from subspacedp.distributed.reading import answers_of_rows
 from subspacedp.errors import AlteredError, DataError, DomainError, ReleaseError
+from subspacedp.release import Design
 
 SECRET = Secret(bytes(range(1, 33)))
 
@@ -146,7 +147,7 @@ def test_a_plan_is_read_back(plan, tmp_path):
     assert again.mechanism.context == plan.mechanism.context
     assert len(plan.plan_id) == 32
     with pytest.raises(ReleaseError, match="never overwritten"):
-        make_plan(plan.mechanism, plan.partition).save(tmp_path / "plan.json")
+        make_plan(Design(plan.mechanism), plan.partition).save(tmp_path / "plan.json")
 
 
 def test_an_altered_plan_is_refused(plan, tmp_path):
@@ -176,7 +177,7 @@ def test_plans_that_are_none(content, sentence, tmp_path):
 
 
 def test_a_plan_may_name_the_column_of_counts(plan, tmp_path):
-    named = make_plan(plan.mechanism, plan.partition, value="people")
+    named = make_plan(Design(plan.mechanism), plan.partition, value="people")
     named.save(tmp_path / "plan.json")
     named = AgentPlan.load(tmp_path / "plan.json")
     both = {**ROWS, "other": ["1"] * 4}
@@ -187,7 +188,7 @@ def test_a_plan_may_name_the_column_of_counts(plan, tmp_path):
         answers_of_rows(named, "DE", {k: v for k, v in both.items() if k != "people"})
     for value, sentence in (("state", "axis or level"), ("", "a name"), (3, "a name")):
         with pytest.raises(ReleaseError, match=sentence):
-            make_plan(plan.mechanism, plan.partition, value=value)
+            make_plan(Design(plan.mechanism), plan.partition, value=value)
 
 
 # ------------------------------------------------------------------------------------------- parts

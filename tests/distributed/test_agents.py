@@ -15,6 +15,7 @@ from subspacedp.distributed import totals as totals_module
 from subspacedp.distributed.regions import connected_cells, regions_of, separating
 from subspacedp.errors import AlteredError, InvariantError, ReleaseError, SubspaceDPError
 from subspacedp.noise import Keystream
+from subspacedp.release import Design
 
 SECRET = Secret(bytes(range(100, 132)))
 
@@ -37,7 +38,7 @@ def counts(domain, seed=1):
 
 
 def central(plan, answers, secret=SECRET):
-    return plan.mechanism.release_with(secret.keys(plan), answers, answers, seeded=False)
+    return Design(plan.mechanism).release_with(secret.keys(plan), answers, answers, seeded=False)
 
 
 def by_agents(plan, answers, folder, secret=SECRET):
