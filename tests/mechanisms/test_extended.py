@@ -484,8 +484,8 @@ def test_an_altered_value_is_caught(tmp_path):
     moved = release.values.copy()
     moved[0, 0] += 1e-6
     broken = sdp.Release(
-        mechanism=release.mechanism, values=moved, exact=release.exact, release_id=release.release_id,
-        seeded=False, version=release.version,
+        mechanism=release.mechanism, values=moved, exact=release.exact,
+        release_id=release.release_id, seeded=False, version=release.version,
     )  # fmt: skip
     assert release.verify().ok
     assert not broken.verify().ok
