@@ -244,7 +244,7 @@ def rebuilt(mechanism, tables):
     noisy = mechanism.mechanism.measure(tables[0], sdp_keys())
     out = []
     for table in tables:
-        answers = mechanism._answers(table)
+        answers = mechanism.mechanism.answers(table)
         exact = mechanism.mechanism.held.sums(answers)
         out.append(
             np.asarray(
