@@ -355,7 +355,7 @@ def test_a_held_total_altered_is_caught(data, seed, sign):
     number = data.draw(st.integers(0, len(release.exact) - 1))
     exact = [total.copy() for total in release.exact]
     exact[number].flat[data.draw(st.integers(0, exact[number].size - 1))] += sign
-    assert KEPT in failed(altered(release, exact=tuple(exact)))
+    assert failed(altered(release, exact=tuple(exact))) & {AGREE, KEPT}
 
 
 @settings(max_examples=strategies.examples(2))
@@ -368,7 +368,7 @@ def test_contradictory_totals_are_caught(data, seed):
     margin = release.mechanism.held.margins[number]
     group = data.draw(st.sampled_from(np.flatnonzero(margin.sizes.ravel()).tolist()))
     exact[number].flat[group] += 1
-    assert failed(altered(release, exact=tuple(exact))) == {AGREE, KEPT}
+    assert AGREE in failed(altered(release, exact=tuple(exact)))  # values are then not looked at
 
 
 def test_impossible_totals_are_caught():
@@ -376,7 +376,7 @@ def test_impossible_totals_are_caught():
     release = mechanism.release(sdp.Table(np.zeros(DOMAIN.shape, int), DOMAIN), seed=1)
     nobody = release.exact[0].copy()
     nobody[0] = 1  # Alaska has no county in the table
-    assert failed(altered(release, exact=(nobody,))) == {AGREE, KEPT}
+    assert AGREE in failed(altered(release, exact=(nobody,)))
     values, negative = release.values.copy(), release.exact[0].copy()
     values[0, 0, 0] -= 1
     negative[1] -= 1  # kept by the values, and still no possible count

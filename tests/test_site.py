@@ -84,7 +84,7 @@ def test_every_public_name_has_an_entry(site):
 
 
 def test_parameters_that_share_a_paragraph_have_their_own_types(site):
-    page = (site / "api" / "mechanisms.html").read_text("utf-8")
+    page = (site / "api" / "release.html").read_text("utf-8")
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page[page.index("budget_for") :]))
     assert "level ( float , default: 0.95 )" in text
     assert "simultaneous ( bool , default: False )" in text

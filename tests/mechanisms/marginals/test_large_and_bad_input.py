@@ -103,7 +103,8 @@ def test_bad_input_is_told_in_one_sentence():
         assert "not for workloads" in designed(query, None, ZCDP, mechanism=name)
     assert "too small" in designed(query, None, sdp.GaussianDP(1e-13))
     assert "no noise would be left" in designed(query, None, sdp.GaussianDP(1e6))
-    assert "weights" in designed(query, None, ZCDP, mechanism=sdp.Optimal(importance=np.ones(6)))
+    by_importance = sdp.Optimal(importance=np.ones(6))
+    assert "not for workloads" in designed(query, None, ZCDP, mechanism=by_importance)
     assert "`objective` must be" in designed(
         query, None, ZCDP, mechanism=MarginalsOptions(objective="least")
     )
@@ -134,7 +135,7 @@ def test_two_trees_of_unequal_groups():
     told = sentence(lambda: sdp.design(query, None, sdp.PureDP(1.0)))
     assert "`p`, `n`" in told
     assert "ZCDP" in told
-    mechanism = sdp.design(query, None, ZCDP)
+    mechanism = sdp.design(query, None, ZCDP).mechanism
     assert mechanism.interactions.tree.axis.name == "p"
     assert mechanism.interactions.uneven_axes == ("n",)
 
