@@ -47,6 +47,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     Imposed.name: Imposed,
 }
 
+REPLACED = ("hierarchical",)  # mechanisms of earlier versions
 LARGEST_SCALE = 2.0**62  # of noise that is added in 64 bits
 SMALLEST_SCALE = 0.0009  # just below what a design may have
 UNREADABLE = (
@@ -81,6 +82,11 @@ def mechanism_from(data: Mapping[str, Any], answers: int | None = None) -> Mecha
        the data and by `answers`.
     """
     kind = MECHANISMS.get(str(data.get("mechanism"))) if isinstance(data, Mapping) else None
+    if isinstance(data, Mapping) and str(data.get("mechanism")) in REPLACED:
+        raise ReleaseError(
+            "The certificate is of an earlier version, whose mechanism for levels was replaced by "
+            "`marginals`; read it with the version that it names."
+        )
     if kind is None:
         raise AlteredError("The certificate names a mechanism that does not exist.")
     try:
