@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from studies.campus_people import BUILDINGS, HOURS, k_means, presence, simulate
 from subspacedp.invariants import Held, hold
-from subspacedp.privacy import ApproxDP, GaussianDP, Spend, compose
+from subspacedp.privacy import ApproxDP, GaussianDP, Neighbours, ReplaceOne, Spend, compose
 from subspacedp.release import Design, design
-from subspacedp.tables import Axis, Domain, Neighbours, ReplaceOne, Table
+from subspacedp.tables import Axis, Domain, Table
 
 __all__ = [
     "DAY",

@@ -23,8 +23,9 @@ from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.invariants import Held, LinearInvariants, hold
 from subspacedp.mechanisms import CorrelatedOptions
 from subspacedp.privacy import ApproxDP, Budget, PureDP
+from subspacedp.queries import LinearQuery, Query
 from subspacedp.release import compare, design, new_folder
-from subspacedp.tables import Axis, Domain, LinearQuery, Query
+from subspacedp.tables import Axis, Domain
 
 __all__ = ["EXAMPLES", "Example", "GalleryRow", "accuracy_gallery", "gallery", "gallery_figure"]
 

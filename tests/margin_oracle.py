@@ -4,8 +4,9 @@ import itertools
 
 import numpy as np
 
-from subspacedp.ellipsoids import best_covariance, best_covariance_of_pairs
-from subspacedp.tables import Axis, Domain, Margins
+from subspacedp.mechanisms.gaussian.ellipsoids import best_covariance, best_covariance_of_pairs
+from subspacedp.queries import Margins
+from subspacedp.tables import Axis, Domain
 
 
 def plain(*sizes):

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 import subspacedp as sdp
 from subspacedp.errors import InvariantError, ReleaseError
-from subspacedp.invariants import Held
+from subspacedp.invariants import Held, Mixed
 from subspacedp.mechanisms.base import REAL_LIMIT, STEP_LIMIT
 from subspacedp.noise import ReleaseKeys
 from subspacedp.release import Release
 from subspacedp.release.designs import Design
-from subspacedp.subspace import Mixed
 from tests import dense, strategies
 
 BUDGETS = [sdp.PureDP(1.0), sdp.PureDP(0.1), sdp.ApproxDP(1.0, 1e-6)]

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import subspacedp as sdp
+from subspacedp.invariants import null_space
 from subspacedp.noise import DiscreteLaplace, ReleaseKeys, RoundedGaussian, draw
 from subspacedp.parallel import kernel
-from subspacedp.subspace import null_space
 from subspacedp.tables import margin_sums
 from tests.strategies import domains, families, using
 

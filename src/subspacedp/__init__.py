@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from subspacedp import datasets, distributed, inference
     from subspacedp.disclosure import audit_invariants, audit_privacy, audit_releases
     from subspacedp.errors import SubspaceDPError
-    from subspacedp.invariants import LinearInvariants, hold, zeros
+    from subspacedp.invariants import LinearInvariants, hold, null_space, zeros
     from subspacedp.mechanisms import (
         CorrelatedOptions as Correlated,
     )
@@ -34,9 +34,11 @@ if TYPE_CHECKING:
     )
     from subspacedp.privacy import (
         ZCDP,
+        AddRemoveOne,
         ApproxDP,
         GaussianDP,
         PureDP,
+        ReplaceOne,
         Spend,
         calibrate_gaussian,
         compose,
@@ -44,6 +46,15 @@ if TYPE_CHECKING:
         paper_constant,
     )
     from subspacedp.publication import audit, plan, read_specification, run
+    from subspacedp.queries import (
+        Cells,
+        ClippedSums,
+        GeneralQuery,
+        LinearQuery,
+        LocalEntries,
+        Margins,
+        check_sensitivity,
+    )
     from subspacedp.release import (
         Release,
         budget_for,
@@ -52,22 +63,7 @@ if TYPE_CHECKING:
         design,
         impose_on,
     )
-    from subspacedp.subspace import null_space
-    from subspacedp.tables import (
-        AddRemoveOne,
-        Axis,
-        Cells,
-        ClippedSums,
-        Domain,
-        GeneralQuery,
-        LinearQuery,
-        LocalEntries,
-        Margins,
-        MarginTables,
-        ReplaceOne,
-        Table,
-        check_sensitivity,
-    )
+    from subspacedp.tables import Axis, Domain, MarginTables, Table
 
 __version__ = "0.1.0"
 
@@ -128,13 +124,15 @@ __all__ = [
 _HOME = {
     "disclosure": ["audit_invariants", "audit_privacy", "audit_releases"],
     "errors": ["SubspaceDPError"],
-    "invariants": ["LinearInvariants", "hold", "zeros"],
+    "invariants": ["LinearInvariants", "hold", "null_space", "zeros"],
     "mechanisms": ["impose"],
     "privacy": [
         "ZCDP",
+        "AddRemoveOne",
         "ApproxDP",
         "GaussianDP",
         "PureDP",
+        "ReplaceOne",
         "Spend",
         "calibrate_gaussian",
         "compose",
@@ -142,6 +140,15 @@ _HOME = {
         "paper_constant",
     ],
     "publication": ["audit", "plan", "read_specification", "run"],
+    "queries": [
+        "Cells",
+        "ClippedSums",
+        "GeneralQuery",
+        "LinearQuery",
+        "LocalEntries",
+        "Margins",
+        "check_sensitivity",
+    ],
     "release": [
         "Release",
         "budget_for",
@@ -150,22 +157,7 @@ _HOME = {
         "design",
         "impose_on",
     ],
-    "subspace": ["null_space"],
-    "tables": [
-        "AddRemoveOne",
-        "Axis",
-        "Cells",
-        "ClippedSums",
-        "Domain",
-        "GeneralQuery",
-        "LinearQuery",
-        "LocalEntries",
-        "MarginTables",
-        "Margins",
-        "ReplaceOne",
-        "Table",
-        "check_sensitivity",
-    ],
+    "tables": ["Axis", "Domain", "MarginTables", "Table"],
 }
 # Options go by the name of their mechanism: `design(..., mechanism=Optimal(importance=w))`.
 _OPTIONS = ("Correlated", "Extended", "KNorm", "Marginals", "Optimal", "Projected")

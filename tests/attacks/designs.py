@@ -21,10 +21,10 @@ from subspacedp.mechanisms import MECHANISMS, Mechanism
 from subspacedp.mechanisms.marginals import MarginalsOptions
 from subspacedp.noise import ReleaseKeys, RoundedGaussian
 from subspacedp.noise.laws import DiscreteLaplace
-from subspacedp.privacy import Budget
+from subspacedp.privacy import Budget, Neighbours
 from subspacedp.privacy.numbers import exact_decimal
+from subspacedp.queries import Cells, LocalEntries, Margins, Query
 from subspacedp.release.designs import Design
-from subspacedp.tables import Cells, LocalEntries, Margins, Neighbours, Query
 
 NAMES = tuple(MECHANISMS)
 MOST_CELLS = 9  # all neighbours of two records a person are some thousands

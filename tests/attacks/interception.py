@@ -15,8 +15,8 @@ import pytest
 
 from subspacedp import noise as sampling
 from subspacedp.distributed import cell_noise
+from subspacedp.mechanisms.knorm.law import KNormLaw
 from subspacedp.noise import Keystream, ReleaseKeys
-from subspacedp.noise.knorm import KNormLaw
 
 FUNCTIONS = ("add_noise", "draw", "draw_each")  # of the sampler, imported by name elsewhere
 WITHOUT_NOISE = ("dither", "mask")  # purposes of keystreams that decide no noise

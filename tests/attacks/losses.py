@@ -13,13 +13,13 @@ from tests.attacks.interception import Sampler, intercepted
 from tests.release.brute import _declared_changes, _differences, _people
 
 import subspacedp as sdp
+from subspacedp.invariants.groups import HeldGroups
 from subspacedp.mechanisms import Mechanism
+from subspacedp.mechanisms.knorm.bodies import Deviations, Exchanges
+from subspacedp.mechanisms.knorm.law import KNormLaw
 from subspacedp.noise import DiscreteLaplace, ReleaseKeys, RoundedGaussian
-from subspacedp.noise.bodies import Deviations, Exchanges
-from subspacedp.noise.knorm import KNormLaw
 from subspacedp.privacy.numbers import exact_decimal
-from subspacedp.subspace.groups import HeldGroups
-from subspacedp.tables import ClippedSums, GeneralQuery, LocalEntries, Margins
+from subspacedp.queries import ClippedSums, GeneralQuery, LocalEntries, Margins
 
 MOST_CHANGES = 3000
 

@@ -27,11 +27,11 @@ from subspacedp.distributed import AgentPlan, Partition, make_plan
 from subspacedp.errors import SubspaceDPError
 from subspacedp.invariants import HeldMargins
 from subspacedp.mechanisms import MECHANISMS
+from subspacedp.mechanisms.knorm.bodies.base import Body
 from subspacedp.mechanisms.marginals.measurement import ContrastMeasurement, TableMeasurement
 from subspacedp.noise import ReleaseKeys
-from subspacedp.noise.bodies.base import Body
-from subspacedp.privacy import Budget
-from subspacedp.tables import Cells, Neighbours, Query
+from subspacedp.privacy import Budget, Neighbours
+from subspacedp.queries import Cells, Query
 
 QUICK, SOAK = range(3), range(3, 33)
 KNORM = [name for name in FITTED if name.startswith("knorm")]

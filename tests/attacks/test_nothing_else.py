@@ -15,7 +15,7 @@ from tests.strategies import using
 
 from subspacedp.distributed import Secret, collect, privatize, stream_release
 from subspacedp.noise import ReleaseKeys
-from subspacedp.tables import LocalEntries
+from subspacedp.queries import LocalEntries
 
 PER_PAIR, MOST_SEEDS = 2, 30
 

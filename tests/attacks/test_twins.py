@@ -33,10 +33,10 @@ from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMatrix
 from subspacedp.mechanisms import extended
 from subspacedp.mechanisms.registry import MECHANISMS, mechanism_from
+from subspacedp.mechanisms.strategies import BasisStrategy
 from subspacedp.noise import ReleaseKeys
 from subspacedp.privacy.numbers import exact_decimal
-from subspacedp.subspace import BasisStrategy
-from subspacedp.tables import queries
+from subspacedp.queries import linear as queries
 
 # ---------------------------------------------------------------- 1: noise dealt in float64
 

@@ -21,8 +21,8 @@ from subspacedp.distributed import (
 )
 from subspacedp.distributed.dealer import deal_with
 from subspacedp.invariants import HeldMargins
+from subspacedp.queries import Cells
 from subspacedp.release.designs import Design
-from subspacedp.tables import Cells
 
 BLOCK = 2  # cells
 

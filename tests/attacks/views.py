@@ -17,11 +17,11 @@ from tests.attacks.interception import Sampler, intercepted, numbers
 from tests.attacks.losses import answers_of, draw_numbers
 
 from subspacedp.invariants import HeldMatrix
+from subspacedp.invariants.groups import HeldGroups
+from subspacedp.mechanisms.knorm.bodies import Deviations, Exchanges
+from subspacedp.mechanisms.knorm.law import KNormLaw
 from subspacedp.noise import ReleaseKeys
-from subspacedp.noise.bodies import Deviations, Exchanges
-from subspacedp.noise.knorm import KNormLaw
-from subspacedp.subspace.groups import HeldGroups
-from subspacedp.tables import ClippedSums, GeneralQuery, LocalEntries
+from subspacedp.queries import ClippedSums, GeneralQuery, LocalEntries
 
 LARGEST = 12  # entries of a change; confidential numbers are larger
 

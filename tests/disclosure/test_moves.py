@@ -12,7 +12,7 @@ from tests.strategies import examples, problems
 import subspacedp as sdp
 from subspacedp.disclosure import audit_invariants, smallest_epsilon, smallest_move
 from subspacedp.invariants import bind
-from subspacedp.tables import Cells
+from subspacedp.queries import Cells
 
 
 def moved(domain, move):

@@ -14,9 +14,9 @@ from subspacedp import Axis, Domain, Table, design, hold
 from subspacedp.disclosure import Batched
 from subspacedp.invariants import Held
 from subspacedp.mechanisms import Extended, Projected
+from subspacedp.mechanisms.strategies import MarginStrategy
 from subspacedp.noise import DiscreteLaplace, ReleaseKeys, RoundedGaussian, add_noise
 from subspacedp.release.designs import Design
-from subspacedp.subspace import MarginStrategy
 
 
 def quieter(law, factor=2):

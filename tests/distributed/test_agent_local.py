@@ -10,8 +10,8 @@ import pytest
 import subspacedp as sdp
 from subspacedp.distributed import Partition, Secret, collect, make_plan, privatize
 from subspacedp.errors import BudgetError, DataError, DomainError
+from subspacedp.queries import LocalEntries
 from subspacedp.release import Design
-from subspacedp.tables import LocalEntries
 
 SECRET = Secret(bytes(range(1, 33)))
 

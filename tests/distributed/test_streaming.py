@@ -133,7 +133,7 @@ def test_a_twin_that_counts_words_from_the_block_is_caught(tmp_path, monkeypatch
 
 
 def test_a_twin_that_forgets_the_entries_before_a_block_breaks_totals(tmp_path, monkeypatch):
-    from subspacedp.subspace import merged_parts
+    from subspacedp.rounding import merged_parts
 
     def alone(positions, places, inside):
         return merged_parts.Stretch(

@@ -11,10 +11,12 @@ from tests.strategies import domains, examples, families, using
 
 import subspacedp as sdp
 from subspacedp.distributed.cell_noise import CellNoise
+from subspacedp.invariants import null_space
 from subspacedp.noise import DiscreteLaplace, ReleaseKeys, RoundedGaussian, draw
 from subspacedp.release.total_error import total_rounding_variance
-from subspacedp.subspace import DigitPlan, null_space, rounding
-from subspacedp.subspace.merged_parts import AxisPart, ordered_groups
+from subspacedp.rounding import DigitPlan
+from subspacedp.rounding import rows as rounding
+from subspacedp.rounding.merged_parts import AxisPart, ordered_groups
 from subspacedp.tables import RowPlan
 from subspacedp.tables.boxes import Box, blocks
 

@@ -16,7 +16,8 @@ from subspacedp.errors import InvariantError, SubspaceDPError
 from subspacedp.io import AxisColumn, open_source, tabulate, tabulate_margins
 from subspacedp.io.bounding import choice_key
 from subspacedp.io.margin_tables import MOST_CELLS, _blocks
-from subspacedp.tables import Axis, Domain, Margins, Table
+from subspacedp.queries import Margins
+from subspacedp.tables import Axis, Domain, Table
 
 AXES = [
     AxisColumn(Axis("a", range(3))),

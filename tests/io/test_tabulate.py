@@ -15,7 +15,9 @@ import subspacedp.io.bounding
 from subspacedp.errors import BudgetError, DataError, DomainError, SubspaceDPError
 from subspacedp.io import AxisColumn, ClippedValue, bin_labels, open_source, tabulate
 from subspacedp.io.bounding import choice_key
-from subspacedp.tables import AddRemoveOne, Axis, ClippedSums, Domain, ReplaceOne
+from subspacedp.privacy import AddRemoveOne, ReplaceOne
+from subspacedp.queries import ClippedSums
+from subspacedp.tables import Axis, Domain
 
 AXES = [AxisColumn(Axis("a", range(3))), AxisColumn(Axis("b", ["x", "y"]))]
 SHAPE = (3, 2)

@@ -13,9 +13,8 @@ import sqlalchemy  # noqa: F401 - loaded once, before the processes part
 
 from subspacedp.errors import SubspaceDPError
 from subspacedp.ledger import Ledger, LimitError, open_ledger
-from subspacedp.privacy import PureDP
+from subspacedp.privacy import PureDP, ReplaceOne
 from subspacedp.privacy.composition import Spend
-from subspacedp.tables import ReplaceOne
 
 SPEND = Spend(budget=PureDP(0.01), neighbours=ReplaceOne())
 

@@ -9,8 +9,8 @@ import subspacedp as sdp
 from subspacedp.cli.ledger import ledger_app
 from subspacedp.errors import SubspaceDPError
 from subspacedp.ledger import open_ledger
+from subspacedp.privacy import ReplaceOne
 from subspacedp.privacy.composition import Spend
-from subspacedp.tables import ReplaceOne
 
 
 def run(*arguments):

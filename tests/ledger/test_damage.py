@@ -14,8 +14,8 @@ from subspacedp.errors import SubspaceDPError
 from subspacedp.ledger import DamageError, LedgerError, LimitError, database, open_ledger
 from subspacedp.ledger import book as books
 from subspacedp.ledger.database import SqliteDatabase
+from subspacedp.privacy import ReplaceOne
 from subspacedp.privacy.composition import Spend
-from subspacedp.tables import ReplaceOne
 
 ONE = ReplaceOne()
 HUNDREDTH = Spend(budget=sdp.PureDP(0.01), neighbours=ONE)

@@ -25,8 +25,8 @@ from subspacedp.ledger import (
     open_ledger,
     spend_of,
 )
+from subspacedp.privacy import AddRemoveOne, ReplaceOne
 from subspacedp.privacy.composition import Spend
-from subspacedp.tables import AddRemoveOne, ReplaceOne
 
 ONE = ReplaceOne()
 DOMAIN = sdp.Domain([sdp.Axis("age", ["young", "old"]), sdp.Axis("sex", ["F", "M"])])

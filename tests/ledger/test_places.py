@@ -13,8 +13,8 @@ import pytest
 
 import subspacedp as sdp
 from subspacedp.ledger import LedgerError, open_ledger
+from subspacedp.privacy import ReplaceOne
 from subspacedp.privacy.composition import Spend
-from subspacedp.tables import ReplaceOne
 
 SPEND = Spend(budget=sdp.PureDP(0.1), neighbours=ReplaceOne())
 

@@ -11,8 +11,8 @@ import pytest
 
 import subspacedp as sdp
 from subspacedp.ledger import State, open_ledger
+from subspacedp.privacy import ReplaceOne
 from subspacedp.release.files import load
-from subspacedp.tables import ReplaceOne
 
 HERE = Path(__file__).parent
 

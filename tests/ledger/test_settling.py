@@ -9,10 +9,10 @@ from tests.ledger.test_command import run as command
 import subspacedp as sdp
 from subspacedp.errors import SubspaceDPError
 from subspacedp.ledger import LedgerError, Reservation, State, certificate_digest, open_ledger
+from subspacedp.privacy import ReplaceOne
 from subspacedp.privacy.composition import Spend
 from subspacedp.publication import run
 from subspacedp.publication.settling import settle
-from subspacedp.tables import ReplaceOne
 
 TENTH = Spend(budget=sdp.PureDP(0.1), neighbours=ReplaceOne())
 

@@ -17,9 +17,9 @@ from tests.strategies import problems
 
 import subspacedp as sdp
 from subspacedp.errors import BudgetError, InvariantError, ReleaseError
+from subspacedp.mechanisms.strategies import BasisStrategy, MarginStrategy
 from subspacedp.noise import ReleaseKeys, RoundedGaussian
 from subspacedp.release import verify_folder
-from subspacedp.subspace import BasisStrategy, MarginStrategy
 
 GAUSS = sdp.ApproxDP(1.0, 1e-6)
 SQUARE = sdp.Domain([sdp.Axis("row", ["r", "s"]), sdp.Axis("column", ["t", "u", "v"])])

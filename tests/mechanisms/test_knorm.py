@@ -18,12 +18,10 @@ from subspacedp.errors import BudgetError, ReleaseError, SubspaceDPError
 from subspacedp.inference import Likelihood, combine, replicates
 from subspacedp.inference import test_value as test_value_
 from subspacedp.inference.table_laws import Shifted
+from subspacedp.invariants.groups import HeldGroups
 from subspacedp.ledger import spend_of
 from subspacedp.mechanisms.changes import changes
-from subspacedp.mechanisms.knorm import _smaller_spread
-from subspacedp.mechanisms.registry import mechanism_from
-from subspacedp.noise import ReleaseKeys
-from subspacedp.noise.bodies import (
+from subspacedp.mechanisms.knorm.bodies import (
     CrossPolytope,
     Ellipsoid,
     Exchanges,
@@ -32,9 +30,11 @@ from subspacedp.noise.bodies import (
     Swaps,
     enclosing,
 )
-from subspacedp.noise.bodies.points import dot
-from subspacedp.noise.knorm import KNormLaw
-from subspacedp.subspace.groups import HeldGroups
+from subspacedp.mechanisms.knorm.bodies.points import dot
+from subspacedp.mechanisms.knorm.law import KNormLaw
+from subspacedp.mechanisms.knorm.mechanism import _smaller_spread
+from subspacedp.mechanisms.registry import mechanism_from
+from subspacedp.noise import ReleaseKeys
 
 KEYS = ReleaseKeys.from_seed(11, b"k-norm tests")
 PREFIX = sdp.LinearQuery(np.tril(np.ones((4, 4))))

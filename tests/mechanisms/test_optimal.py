@@ -16,13 +16,13 @@ from tests.privacy.exhaustion import neighbours, tables
 from tests.statistical import ALPHA, mean_p
 
 import subspacedp as sdp
-from subspacedp.ellipsoids import best_covariance
 from subspacedp.errors import BudgetError, InvariantError, ReleaseError
-from subspacedp.mechanisms.optimal import inside, with_rows
-from subspacedp.mechanisms.optimality import moved_alike
+from subspacedp.mechanisms.gaussian.ellipsoids import best_covariance
+from subspacedp.mechanisms.gaussian.optimal import inside, with_rows
+from subspacedp.mechanisms.gaussian.optimality import moved_alike
 from subspacedp.mechanisms.registry import mechanism_from
+from subspacedp.queries.linear import matrix_sensitivity
 from subspacedp.release import compare, verify_folder
-from subspacedp.tables.queries import matrix_sensitivity
 
 GAUSS = sdp.ApproxDP(1.0, 1e-6)
 PREFIX = sdp.LinearQuery(np.tril(np.ones((6, 6))))

@@ -11,8 +11,8 @@ import pytest
 from subspacedp import ZCDP, ApproxDP, Axis, Domain, GaussianDP, PureDP, design
 from subspacedp.errors import BudgetError
 from subspacedp.noise import DiscreteLaplace
+from subspacedp.privacy import AddRemoveOne, ReplaceOne
 from subspacedp.privacy.budgets import Budget, exact_decimal
-from subspacedp.tables import AddRemoveOne, ReplaceOne
 
 MAKERS = {
     "epsilon": [PureDP, lambda v: ApproxDP(v, 1e-6)],

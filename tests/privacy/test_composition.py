@@ -15,11 +15,18 @@ from hypothesis import strategies as st
 import subspacedp as sdp
 from subspacedp.balls import ball
 from subspacedp.errors import BudgetError
-from subspacedp.privacy import ZCDP, ApproxDP, GaussianDP, PureDP, gaussian_delta
+from subspacedp.privacy import (
+    ZCDP,
+    AddRemoveOne,
+    ApproxDP,
+    GaussianDP,
+    PureDP,
+    ReplaceOne,
+    gaussian_delta,
+)
 from subspacedp.privacy.composition import Spend, compose
 from subspacedp.privacy.losses import gaussian_profile
 from subspacedp.privacy.numbers import exact_decimal
-from subspacedp.tables import AddRemoveOne, ReplaceOne
 
 ONE = ReplaceOne()
 

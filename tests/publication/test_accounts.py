@@ -23,8 +23,8 @@ from subspacedp.publication.accounts import (
     values_on,
 )
 from subspacedp.publication.auditing import WITH_ACCOUNT
-from subspacedp.tables.functions import ClippedSums
-from subspacedp.tables.queries import as_query
+from subspacedp.queries.functions import ClippedSums
+from subspacedp.queries.linear import as_query
 
 COUNTS = np.array([[5, 0], [7, 9], [1, 1]])
 

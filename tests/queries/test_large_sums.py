@@ -7,8 +7,8 @@ import pytest
 from scipy import sparse
 
 import subspacedp as sdp
-from subspacedp.tables import queries
-from subspacedp.tables.queries import matrix_sensitivity
+from subspacedp.queries import linear as queries
+from subspacedp.queries.linear import matrix_sensitivity
 
 MANY = 1 << 21
 FIXED = 1 + Fraction(1, 2**40)  # the guard of the twin

@@ -16,10 +16,10 @@ import pytest
 import subspacedp as sdp
 from subspacedp.errors import SubspaceDPError
 from subspacedp.mechanisms import Mechanism
+from subspacedp.mechanisms.knorm.law import KNormLaw
 from subspacedp.noise import DiscreteLaplace, ReleaseKeys
-from subspacedp.noise.knorm import KNormLaw
 from subspacedp.privacy.numbers import exact_decimal
-from subspacedp.tables import ClippedSums, GeneralQuery, LocalEntries, Margins
+from subspacedp.queries import ClippedSums, GeneralQuery, LocalEntries, Margins
 
 MODULES = ("projected", "extended", "marginals.measurement")
 LARGEST = 100  # cells of a table that is brute-forced

@@ -7,9 +7,9 @@ import pyarrow.parquet
 import pytest
 
 import subspacedp as sdp
+from subspacedp.queries import Cells
 from subspacedp.release import label_columns
 from subspacedp.release.label_columns import LabelColumns, write_rows
-from subspacedp.tables import Cells
 
 STATES = ["n", "n", "s", 'the "far" one', "s"]
 DOMAIN = sdp.Domain(

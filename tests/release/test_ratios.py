@@ -9,7 +9,7 @@ from tests.statistical import ALPHA
 
 import subspacedp as sdp
 from subspacedp.errors import ReleaseError
-from subspacedp.noise import NoiseModel
+from subspacedp.mechanisms.error_laws import NoiseModel
 from subspacedp.release.ratios import Ratio
 
 DOMAIN = sdp.Domain([sdp.Axis("a", ["x", "y"]), sdp.Axis("b", ["u", "v", "w"])])

@@ -17,15 +17,15 @@ from subspacedp.distributed.plan import _digest
 from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.mechanisms import extended, registry
 from subspacedp.mechanisms.extended import Extended
+from subspacedp.mechanisms.knorm.bodies import Box
+from subspacedp.mechanisms.knorm.bodies.base import Body
 from subspacedp.mechanisms.projected import Projected
 from subspacedp.mechanisms.registry import MECHANISMS, mechanism_from
-from subspacedp.noise.bodies import Box
-from subspacedp.noise.bodies.base import Body
+from subspacedp.mechanisms.strategies import BasisStrategy
 from subspacedp.privacy.budgets import BUDGETS
 from subspacedp.release import verify_folder
 from subspacedp.release.certificate import design_digest
 from subspacedp.stated import first_difference
-from subspacedp.subspace import BasisStrategy
 
 PER_DESIGN = 60
 TRIED = 25  # neighbours of an altered design

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tests import dense, strategies
 
 from subspacedp.errors import DataError, DomainError
-from subspacedp.tables import Axis, Cells, Domain, Table
+from subspacedp.queries import Cells
+from subspacedp.tables import Axis, Domain, Table
 
 
 def domain() -> Domain:

@@ -59,7 +59,7 @@ def create(
 ) -> None:
     """Open an account; the ledger is made with its first one."""
     from subspacedp.ledger import open_ledger
-    from subspacedp.tables import AddRemoveOne, ReplaceOne
+    from subspacedp.privacy import AddRemoveOne, ReplaceOne
 
     kind = ReplaceOne if neighbours is Relation.REPLACE else AddRemoveOne
     relation = kind(records=records, per_cell=per_cell)

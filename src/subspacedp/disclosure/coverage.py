@@ -11,10 +11,12 @@ import numpy.typing as npt
 
 from subspacedp.disclosure.values import AnyHeld, Given, given, joined
 from subspacedp.errors import InvariantError
-from subspacedp.privacy import Kind, kind_of
+from subspacedp.invariants import space_of
+from subspacedp.privacy import Neighbours
+from subspacedp.problem import Kind, kind_of
 from subspacedp.release.questions import where
-from subspacedp.subspace import digits_of, space_of
-from subspacedp.tables import Domain, Neighbours
+from subspacedp.rounding import digits_of
+from subspacedp.tables import Domain
 
 __all__ = ["QuestionCoverage", "covers", "question_weights"]
 

@@ -34,10 +34,10 @@ from subspacedp.disclosure.ranges import (
 )
 from subspacedp.disclosure.values import AnyHeld, Given, given, joined
 from subspacedp.errors import BudgetError, InvariantError
-from subspacedp.invariants import HeldMargins, HeldMatrix
-from subspacedp.privacy import Budget, Kind
-from subspacedp.subspace import space_of
-from subspacedp.tables import Domain, Neighbours
+from subspacedp.invariants import HeldMargins, HeldMatrix, space_of
+from subspacedp.privacy import Budget, Neighbours
+from subspacedp.problem import Kind
+from subspacedp.tables import Domain
 
 __all__ = ["InvariantAudit", "audit_invariants"]
 

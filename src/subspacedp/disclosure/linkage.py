@@ -16,7 +16,7 @@ import numpy as np
 from subspacedp.disclosure.bounds import CellBounds
 from subspacedp.disclosure.ranges import CellRange, cell_bounds, cell_range
 from subspacedp.disclosure.values import Given
-from subspacedp.subspace import space_of
+from subspacedp.invariants import space_of
 
 __all__ = ["Linkage", "linkage"]
 

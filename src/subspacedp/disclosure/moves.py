@@ -17,9 +17,10 @@ import numpy.typing as npt
 
 from subspacedp.balls import ball, round_up
 from subspacedp.invariants import HeldMargins, HeldMatrix
-from subspacedp.privacy import Budget, Kind, PureDP, gaussian_delta
+from subspacedp.privacy import Budget, Neighbours, PureDP, gaussian_delta
 from subspacedp.privacy.numbers import exact_decimal, shown
-from subspacedp.tables import Domain, Label, Margin, Neighbours
+from subspacedp.problem import Kind
+from subspacedp.tables import Domain, Label, Margin
 
 if TYPE_CHECKING:
     from flint import arb

@@ -14,7 +14,8 @@ from subspacedp.disclosure.programs import Programs, Progress, first_bounds, pro
 from subspacedp.disclosure.values import Given
 from subspacedp.disclosure.walks import walk_of
 from subspacedp.invariants import HeldMargins, hold_matrix
-from subspacedp.tables import Cells, Domain, Label
+from subspacedp.queries import Cells
+from subspacedp.tables import Domain, Label
 
 __all__ = ["CellRange", "SmallTotal", "cell_bounds", "programs_of", "small_totals", "worst_cells"]
 

@@ -20,7 +20,8 @@ from subspacedp.invariants import (
     as_held,
     bind,
 )
-from subspacedp.tables import Cells, Domain, Margin, Query, Table
+from subspacedp.queries import Cells, Query
+from subspacedp.tables import Domain, Margin, Table
 
 __all__ = ["AnyHeld", "Given", "given", "joined", "stack"]
 

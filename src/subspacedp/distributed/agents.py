@@ -20,8 +20,9 @@ from subspacedp.distributed.share import Form, Share, rounding_of_sums
 from subspacedp.distributed.totals import totals
 from subspacedp.errors import DataError, ReleaseError, without_values
 from subspacedp.invariants import HeldMatrix
+from subspacedp.queries import LocalEntries
 from subspacedp.release.provenance import Trust
-from subspacedp.tables import MAX_TOTAL, LocalEntries
+from subspacedp.tables import MAX_TOTAL
 
 __all__ = ["Privatised", "checked_answers", "privatize", "privatize_share"]
 

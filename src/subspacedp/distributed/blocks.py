@@ -18,19 +18,20 @@ import numpy.typing as npt
 
 from subspacedp.distributed.cell_noise import CellNoise
 from subspacedp.errors import DataError, ReleaseError
-from subspacedp.invariants import HeldMargins, HeldValues
+from subspacedp.invariants import HeldMargins, HeldValues, MarginNullSpace
 from subspacedp.mechanisms import Projected
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.parallel import compiled
+from subspacedp.queries import Cells
 from subspacedp.release.designs import Design
-from subspacedp.subspace import DigitPlan, MarginNullSpace
-from subspacedp.subspace.digits import LIMIT
-from subspacedp.tables import MAX_TOTAL, Cells, RowPlan
+from subspacedp.rounding import DigitPlan
+from subspacedp.rounding.margins import LIMIT
+from subspacedp.tables import MAX_TOTAL, RowPlan
 from subspacedp.tables.boxes import Box
 
 if TYPE_CHECKING:
-    from subspacedp.subspace.margins import LiftParts
-    from subspacedp.subspace.rounding import RowRounding
+    from subspacedp.invariants.margin_space import LiftParts
+    from subspacedp.rounding.rows import RowRounding
 
 __all__ = ["BoxFacts", "Reconstruction", "noise_totals", "read_design", "whole_counts"]
 
@@ -285,7 +286,7 @@ class Reconstruction:
 
     @cached_property
     def _rounding(self) -> RowRounding:
-        from subspacedp.subspace.rounding import RowRounding
+        from subspacedp.rounding.rows import RowRounding
 
         return RowRounding(self._digits, self._scaled)
 

@@ -36,7 +36,7 @@ from subspacedp.errors import DataError, ReleaseError
 from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.parallel import compiled
-from subspacedp.privacy import Guarantee
+from subspacedp.problem import Guarantee
 from subspacedp.release import Release, new_folder, write_digests
 from subspacedp.release.certificate import certificate_text
 from subspacedp.release.designs import Design, package_version

@@ -22,9 +22,9 @@ from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.mechanisms import Extended, KNorm
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.registry import mechanism_from
+from subspacedp.queries import Cells, LocalEntries
 from subspacedp.release.designs import Design
 from subspacedp.stated import check_plain, read_json
-from subspacedp.tables import Cells, LocalEntries
 
 __all__ = ["AgentPlan", "make_plan"]
 

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from subspacedp.distributed.plan import AgentPlan
 from subspacedp.errors import DataError
-from subspacedp.tables import MAX_TOTAL, Axis, LocalEntries
+from subspacedp.queries import LocalEntries
+from subspacedp.tables import MAX_TOTAL, Axis
 
 __all__ = ["answers_of_rows", "counted_column"]
 

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.distributed.part_rule import cells_of_product
-from subspacedp.invariants import HeldMargins, HeldMatrix
-from subspacedp.subspace import DigitPlan, MarginNullSpace
-from subspacedp.subspace.components import connected
-from subspacedp.subspace.merged import MergedAxis
+from subspacedp.invariants import HeldMargins, HeldMatrix, MarginNullSpace
+from subspacedp.invariants.matrix.components import connected
+from subspacedp.rounding import DigitPlan
+from subspacedp.rounding.merged import MergedAxis
 from subspacedp.tables import Axis, Domain, Margin
 
 __all__ = ["LocalDigits", "Region", "connected_cells", "regions_of", "separating"]

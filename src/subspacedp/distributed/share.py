@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
+from subspacedp.invariants import MarginNullSpace, Mixed
 from subspacedp.mechanisms.base import Mechanism
-from subspacedp.subspace import MarginNullSpace, Mixed
 
 __all__ = [
     "Form",

@@ -18,12 +18,12 @@ from subspacedp.distributed.regions import (
 )
 from subspacedp.distributed.share import Form, Share
 from subspacedp.errors import ReleaseError
-from subspacedp.invariants import HeldMargins, HeldMatrix
+from subspacedp.invariants import HeldMargins, HeldMatrix, MarginNullSpace
+from subspacedp.invariants.mixed import centred_divmod
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import ReleaseKeys
 from subspacedp.parallel import compiled
-from subspacedp.subspace import DigitPlan, GeneralDigits, MarginNullSpace
-from subspacedp.subspace.mixed import centred_divmod
+from subspacedp.rounding import DigitPlan, GeneralDigits
 from subspacedp.tables import RowPlan
 from subspacedp.tables.rows import SCALAR
 

@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.table_laws import Law, no_shift
+from subspacedp.invariants.groups import HeldGroups
 from subspacedp.mechanisms import KNorm, Projected
 from subspacedp.mechanisms.base import Mechanism
-from subspacedp.noise.bodies import CrossPolytope, Exchanges
-from subspacedp.noise.knorm import KNormLaw
+from subspacedp.mechanisms.knorm.bodies import CrossPolytope, Exchanges
+from subspacedp.mechanisms.knorm.law import KNormLaw
 from subspacedp.release import Release
-from subspacedp.subspace.groups import HeldGroups
 
 __all__ = ["NormLaw", "as_projected", "norm_law"]
 

@@ -26,7 +26,7 @@ from subspacedp.inference.combined_noise import (
 )
 from subspacedp.inference.combined_totals import CombinedTotals, by_class
 from subspacedp.inference.joint_releases import checked_releases, joint_invariants
-from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues
+from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, MarginNullSpace, space_of
 from subspacedp.mechanisms.estimates import Estimate
 from subspacedp.mechanisms.figures import (
     Figures,
@@ -39,11 +39,12 @@ from subspacedp.mechanisms.figures import (
     rows_apart,
 )
 from subspacedp.mechanisms.impose import impose_bound
+from subspacedp.queries import Query
 from subspacedp.release import Release
 from subspacedp.release.questions import where
 from subspacedp.release.ratios import Ratio, ratio_of
-from subspacedp.subspace import GroupProfiles, MarginNullSpace, space_of
-from subspacedp.tables import Domain, Margin, Query
+from subspacedp.rounding import GroupProfiles
+from subspacedp.tables import Domain, Margin
 
 __all__ = ["Combined", "CombinedNoise", "DenseCombinedNoise", "combine"]
 

@@ -10,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.noise import BasisNoise, JointNoise, NoiseModel, RoundedGaussian
-from subspacedp.noise.sums import Part
-from subspacedp.subspace import Digits, NullSpace
+from subspacedp.invariants import NullSpace
+from subspacedp.mechanisms.error_laws import BasisNoise, JointNoise, NoiseModel
+from subspacedp.mechanisms.error_laws.sums import Part
+from subspacedp.noise import RoundedGaussian
+from subspacedp.rounding import Digits
 
 __all__ = ["CombinedNoise", "DenseCombinedNoise", "alike", "rounded_digits"]
 

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.inference.combined_noise import CombinedNoise, DenseCombinedNoise, rounded_digits
+from subspacedp.invariants import MarginNullSpace
+from subspacedp.mechanisms.error_laws import NoiseModel, SumLaw
 from subspacedp.mechanisms.figures import Figures
-from subspacedp.noise import NoiseModel, SumLaw
-from subspacedp.subspace import DigitPlan, GroupProfiles, MarginNullSpace, corner_counts
+from subspacedp.rounding import DigitPlan, GroupProfiles, corner_counts
 
 __all__ = ["CombinedTotals", "by_class"]
 

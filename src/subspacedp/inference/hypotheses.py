@@ -26,9 +26,9 @@ from subspacedp.inference.results import (
     public_side,
     scaled_tail,
 )
+from subspacedp.mechanisms.error_laws import SumLaw
 from subspacedp.mechanisms.estimates import Estimate
 from subspacedp.mechanisms.figures import checked_weights
-from subspacedp.noise import SumLaw
 from subspacedp.release import Release
 
 __all__ = ["test_equal", "test_value"]

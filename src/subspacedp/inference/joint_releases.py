@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import InvariantError, ReleaseError
-from subspacedp.invariants import Held, HeldMargins, HeldMatrix, HeldValues, hold_matrix
+from subspacedp.invariants import Held, HeldMargins, HeldMatrix, HeldValues, hold_matrix, space_of
+from subspacedp.queries import Cells, Margins, Query
 from subspacedp.release import Release
-from subspacedp.subspace import space_of
-from subspacedp.tables import Cells, Margins, Query
 
 __all__ = ["checked_releases", "joint_invariants"]
 

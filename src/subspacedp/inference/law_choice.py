@@ -11,13 +11,15 @@ from subspacedp.errors import ReleaseError
 from subspacedp.inference.body_law import as_projected, norm_law
 from subspacedp.inference.group_laws import DigitGroups, Groups
 from subspacedp.inference.table_laws import Coordinates, Law, Normal, Shifted
-from subspacedp.invariants import HeldMargins
+from subspacedp.invariants import HeldMargins, MarginNullSpace
 from subspacedp.mechanisms import Extended, KNorm, Marginals, Projected
 from subspacedp.mechanisms.base import Mechanism
-from subspacedp.noise import DiscreteLaplace, KnownLaw, NoiseModel, RoundedGaussian
+from subspacedp.mechanisms.error_laws import NoiseModel
+from subspacedp.mechanisms.strategies import BasisStrategy
+from subspacedp.noise import DiscreteLaplace, KnownLaw, RoundedGaussian
 from subspacedp.release import Release
 from subspacedp.release.verify import recover, whole_steps
-from subspacedp.subspace import BasisStrategy, DigitPlan, MarginNullSpace
+from subspacedp.rounding import DigitPlan
 from subspacedp.tables import Margin
 
 __all__ = ["in_units", "law_of", "rounded"]

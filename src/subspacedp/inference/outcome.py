@@ -13,10 +13,11 @@ import numpy.typing as npt
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.combination import Combined
 from subspacedp.inference.results import public_side
+from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.mechanisms.figures import checked_weights
-from subspacedp.noise import JointNoise
+from subspacedp.queries import Query
 from subspacedp.release import Release
-from subspacedp.tables import Domain, Query
+from subspacedp.tables import Domain
 
 __all__ = ["Outcome"]
 

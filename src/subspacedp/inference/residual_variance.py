@@ -18,8 +18,8 @@ import numpy.typing as npt
 from subspacedp.inference.covariates import solution
 from subspacedp.inference.outcome import Outcome
 from subspacedp.inference.results import laplace_excess
-from subspacedp.noise import NoiseModel
-from subspacedp.subspace import NullSpace
+from subspacedp.invariants import NullSpace
+from subspacedp.mechanisms.error_laws import NoiseModel
 
 __all__ = ["ResidualSpread", "residual_spread"]
 

@@ -14,10 +14,12 @@ from subspacedp.errors import ReleaseError
 from subspacedp.inference.combination import Combined
 from subspacedp.inference.combined_noise import CombinedNoise, DenseCombinedNoise
 from subspacedp.mechanisms.base import Mechanism
-from subspacedp.noise import DiscreteLaplace, JointNoise
-from subspacedp.noise.knorm import KNormLaw
+from subspacedp.mechanisms.error_laws import JointNoise
+from subspacedp.mechanisms.knorm.law import KNormLaw
+from subspacedp.noise import DiscreteLaplace
+from subspacedp.queries import Query
 from subspacedp.release import Release
-from subspacedp.tables import Domain, Query
+from subspacedp.tables import Domain
 
 __all__ = [
     "PublicSide",

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.noise_mass import log_mass
 from subspacedp.mechanisms.base import Mechanism
+from subspacedp.mechanisms.strategies import BasisStrategy
 from subspacedp.noise import KnownLaw
-from subspacedp.subspace import BasisStrategy
 
 __all__ = ["Coordinates", "Law", "Normal", "Shifted", "no_shift"]
 

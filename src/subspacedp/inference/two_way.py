@@ -25,9 +25,10 @@ from subspacedp.inference.results import (
     public_side,
     scaled_tail,
 )
-from subspacedp.noise import JointNoise
+from subspacedp.mechanisms.error_laws import JointNoise
+from subspacedp.queries import Query
 from subspacedp.release import Release
-from subspacedp.tables import Domain, Query
+from subspacedp.tables import Domain
 
 __all__ = ["statistics", "test_homogeneity", "test_independence"]
 

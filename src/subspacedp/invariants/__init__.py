@@ -1,4 +1,4 @@
-"""Invariants: the figures that are published exactly."""
+"""Invariants: the figures that are published exactly, and the null space they leave."""
 
 from subspacedp.invariants.held import Held, HeldMargins, HeldValues, as_held, hold
 from subspacedp.invariants.linear import (
@@ -9,21 +9,33 @@ from subspacedp.invariants.linear import (
     hold_matrix,
     zeros,
 )
+from subspacedp.invariants.margin_space import MarginNullSpace
+from subspacedp.invariants.matrix.general import GeneralNullSpace
+from subspacedp.invariants.mixed import Mixed
+from subspacedp.invariants.null_space import NullSpace, null_space, space_of
 from subspacedp.invariants.stated import held_from
 from subspacedp.invariants.workload import HeldOfWorkload
+from subspacedp.invariants.workload_space import WorkloadSpace
 
 __all__ = [
+    "GeneralNullSpace",
     "Held",
     "HeldMargins",
     "HeldMatrix",
     "HeldOfWorkload",
     "HeldValues",
     "LinearInvariants",
+    "MarginNullSpace",
+    "Mixed",
+    "NullSpace",
     "StructuralZeros",
+    "WorkloadSpace",
     "as_held",
     "bind",
     "held_from",
     "hold",
     "hold_matrix",
+    "null_space",
+    "space_of",
     "zeros",
 ]

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import DomainError, InvariantError
-from subspacedp.tables import Domain, Margin, Neighbours, Table, margin_sums
+from subspacedp.privacy import Neighbours
+from subspacedp.tables import Domain, Margin, Table, margin_sums
 
 if TYPE_CHECKING:
     from subspacedp.invariants.linear import LinearInvariants, StructuralZeros

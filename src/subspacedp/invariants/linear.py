@@ -12,10 +12,12 @@ import numpy.typing as npt
 
 from subspacedp.errors import InvariantError
 from subspacedp.invariants.held import Held, HeldMargins, HeldValues
+from subspacedp.invariants.real_sums import real_product
 from subspacedp.invariants.workload import hold_of_workload
-from subspacedp.tables import Cells, Margin, Margins, Neighbours, Query
-from subspacedp.tables.queries import exact_product, sparse_data
-from subspacedp.tables.real_sums import real_product
+from subspacedp.privacy import Neighbours
+from subspacedp.queries import Cells, Margins, Query
+from subspacedp.queries.linear import exact_product, sparse_data
+from subspacedp.tables import Margin
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

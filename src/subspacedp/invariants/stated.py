@@ -10,8 +10,8 @@ import numpy as np
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants.held import Held
 from subspacedp.invariants.linear import LinearInvariants, StructuralZeros
-from subspacedp.tables import Query
-from subspacedp.tables.stated_queries import stated_matrix
+from subspacedp.queries import Query
+from subspacedp.queries.stated import stated_matrix
 
 __all__ = ["held_from"]
 

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from subspacedp.errors import InvariantError
 from subspacedp.invariants.held import Held, HeldMargins, HeldValues
-from subspacedp.tables import Margin, Margins
+from subspacedp.queries import Margins
+from subspacedp.tables import Margin
 
 __all__ = ["HeldOfWorkload", "hold_of_workload"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from subspacedp.errors import DataError
 from subspacedp.io.engine import Kind, Source, need
-from subspacedp.tables import ReplaceOne
+from subspacedp.privacy import ReplaceOne
 
 __all__ = ["check_bounds", "choice_key", "left_out"]
 

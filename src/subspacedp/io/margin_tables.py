@@ -21,7 +21,8 @@ from subspacedp.invariants.workload import hold_of_workload
 from subspacedp.io.bounding import check_bounds, choice_key, left_out, unit_of
 from subspacedp.io.coding import AxisColumn, domain_of, key_of, problem_sentence, sum_of, with_cells
 from subspacedp.io.engine import Source, need, read_whole, rows_have
-from subspacedp.tables import Domain, Margin, Margins, MarginTables
+from subspacedp.queries import Margins
+from subspacedp.tables import Domain, Margin, MarginTables
 
 __all__ = ["TabulatedMargins", "tabulate_margins"]
 

@@ -10,7 +10,8 @@ from typing import Any
 from subspacedp.errors import DataError
 from subspacedp.io.coding import real_number
 from subspacedp.io.engine import Kind, Source, need
-from subspacedp.tables import ClippedSums, Domain
+from subspacedp.queries import ClippedSums
+from subspacedp.tables import Domain
 
 __all__ = ["ClippedValue"]
 

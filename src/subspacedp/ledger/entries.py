@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from subspacedp.privacy import Budget
+from subspacedp.privacy import Budget, Neighbours
 from subspacedp.privacy.composition import Composed, Spend
-from subspacedp.tables import Neighbours
 
 __all__ = ["Account", "Entry", "State", "totals_data"]
 

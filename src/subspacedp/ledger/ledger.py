@@ -28,9 +28,8 @@ from subspacedp.ledger.plain import budget_text, neighbours_text, spend_text
 from subspacedp.ledger.reservation import Reservation, invariant_texts
 from subspacedp.ledger.tables import VERSION, tables
 from subspacedp.ledger.words import figure, left_of, releases, told, uncounted
-from subspacedp.privacy import Budget
+from subspacedp.privacy import Budget, Neighbours
 from subspacedp.privacy.composition import Composed, Spend, compose
-from subspacedp.tables import Neighbours
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

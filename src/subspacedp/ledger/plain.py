@@ -13,10 +13,18 @@ from typing import Any, TypeVar
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.ledger.errors import LedgerError
 from subspacedp.mechanisms.base import Mechanism
-from subspacedp.mechanisms.knorm import KNorm
-from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
+from subspacedp.mechanisms.knorm.mechanism import KNorm
+from subspacedp.privacy import (
+    ZCDP,
+    AddRemoveOne,
+    ApproxDP,
+    Budget,
+    GaussianDP,
+    Neighbours,
+    PureDP,
+    ReplaceOne,
+)
 from subspacedp.privacy.composition import Spend
-from subspacedp.tables import AddRemoveOne, Neighbours, ReplaceOne
 
 __all__ = [
     "budget_from",

@@ -1,18 +1,18 @@
 """Mechanisms: measure under differential privacy, then reconstruct under the invariants."""
 
 from subspacedp.mechanisms.base import Mechanism, Options
-from subspacedp.mechanisms.correlated import (
+from subspacedp.mechanisms.extended import Extended, ExtendedOptions
+from subspacedp.mechanisms.gaussian.correlated import (
     Correlated,
     CorrelatedOptions,
     Decomposition,
     decompose,
 )
-from subspacedp.mechanisms.extended import Extended, ExtendedOptions
+from subspacedp.mechanisms.gaussian.optimal import Optimal, OptimalOptions
 from subspacedp.mechanisms.impose import impose
 from subspacedp.mechanisms.imposed import Imposed
-from subspacedp.mechanisms.knorm import KNorm, KNormOptions
+from subspacedp.mechanisms.knorm.mechanism import KNorm, KNormOptions
 from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
-from subspacedp.mechanisms.optimal import Optimal, OptimalOptions
 from subspacedp.mechanisms.projected import Projected, ProjectedOptions
 from subspacedp.mechanisms.registry import MECHANISMS, OPTIONS, mechanism_from
 

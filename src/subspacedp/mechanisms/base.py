@@ -21,7 +21,8 @@ import numpy.typing as npt
 
 from subspacedp.balls import ball, round_up
 from subspacedp.errors import BudgetError, DataError, ReleaseError
-from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues
+from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, MarginNullSpace, NullSpace
+from subspacedp.mechanisms.error_laws import JointNoise, NoiseModel
 from subspacedp.mechanisms.estimates import Accuracy
 from subspacedp.mechanisms.figures import (
     Figures,
@@ -34,22 +35,21 @@ from subspacedp.mechanisms.figures import (
     margin_names,
     rows_apart,
 )
-from subspacedp.mechanisms.optimality import Optimality, optimality
+from subspacedp.mechanisms.gaussian.optimality import Optimality, optimality
 from subspacedp.noise import (
     DiscreteLaplace,
-    JointNoise,
     Keystream,
     KnownLaw,
-    NoiseModel,
     ReleaseKeys,
     RoundedGaussian,
     uses_float_quantile,
 )
-from subspacedp.privacy import Budget, Guarantee, PureDP, kind_of
+from subspacedp.privacy import Budget, Neighbours, PureDP
 from subspacedp.privacy.numbers import exact_decimal
-from subspacedp.problem import Problem
-from subspacedp.subspace import Digits, GroupProfiles, MarginNullSpace, NullSpace, digits_of
-from subspacedp.tables import Domain, LocalEntries, Margin, Neighbours, Query, Sensitivity
+from subspacedp.problem import Guarantee, Problem, kind_of
+from subspacedp.queries import LocalEntries, Query, Sensitivity
+from subspacedp.rounding import Digits, GroupProfiles, digits_of
+from subspacedp.tables import Domain, Margin
 
 __all__ = ["REAL_LIMIT", "ExpectedError", "Mechanism", "Options", "calibrated_law"]
 

@@ -6,9 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.subspace import BasisStrategy
-from subspacedp.tables import Neighbours, Query
-from subspacedp.tables.queries import used_columns
+from subspacedp.mechanisms.strategies import BasisStrategy
+from subspacedp.privacy import Neighbours
+from subspacedp.queries import Query
+from subspacedp.queries.linear import used_columns
 
 __all__ = ["changes", "measured_columns"]
 

@@ -18,14 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import BudgetError, DataError, ReleaseError
-from subspacedp.invariants import HeldMargins, HeldValues
+from subspacedp.invariants import HeldMargins, HeldValues, MarginNullSpace
 from subspacedp.mechanisms.base import Mechanism, Options
-from subspacedp.mechanisms.optimality import reached_by
+from subspacedp.mechanisms.error_laws import BasisNoise, JointNoise, NoiseModel
+from subspacedp.mechanisms.gaussian.optimality import reached_by
+from subspacedp.mechanisms.strategies import LARGEST_BASIS, BasisStrategy, MarginStrategy
 from subspacedp.noise import (
-    BasisNoise,
-    JointNoise,
     Keystream,
-    NoiseModel,
     ReleaseKeys,
     RoundedGaussian,
     add_noise,
@@ -33,9 +32,7 @@ from subspacedp.noise import (
     uses_float_quantile,
 )
 from subspacedp.problem import Problem
-from subspacedp.subspace import BasisStrategy, MarginNullSpace, MarginStrategy
-from subspacedp.subspace.strategy import LARGEST_BASIS
-from subspacedp.tables import Cells, Sensitivity
+from subspacedp.queries import Cells, Sensitivity
 
 __all__ = ["Extended", "ExtendedOptions", "basis_from", "dropping"]
 

@@ -12,17 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import DomainError, ReleaseError
-from subspacedp.noise import JointNoise, NoiseModel, SumLaw
-from subspacedp.subspace import (
-    CellKinds,
-    DigitPlan,
-    GroupProfiles,
-    Kinds,
-    MarginNullSpace,
-    TotalKinds,
-    corner_counts,
-    figure_kinds,
-)
+from subspacedp.invariants import MarginNullSpace
+from subspacedp.mechanisms.error_laws import JointNoise, NoiseModel, SumLaw
+from subspacedp.mechanisms.error_laws.kinds import CellKinds, Kinds, TotalKinds, figure_kinds
+from subspacedp.rounding import DigitPlan, GroupProfiles, corner_counts
 from subspacedp.tables import Margin
 
 __all__ = ["EachApart", "Figures", "GroupTotals", "MarginFigures"]

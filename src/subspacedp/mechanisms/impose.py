@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from subspacedp.errors import InvariantError
 from subspacedp.invariants import (
+    GeneralNullSpace,
     Held,
     HeldMargins,
     HeldMatrix,
@@ -23,9 +24,10 @@ from subspacedp.invariants import (
     StructuralZeros,
     as_held,
     bind,
+    space_of,
 )
-from subspacedp.subspace import GeneralNullSpace, space_of
-from subspacedp.tables import Domain, Query, as_query
+from subspacedp.queries import Query, as_query
+from subspacedp.tables import Domain
 
 FEW_ROWS = 200
 

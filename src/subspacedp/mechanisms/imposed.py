@@ -18,8 +18,9 @@ import numpy.typing as npt
 from subspacedp.errors import ReleaseError, without_values
 from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.base import Mechanism
+from subspacedp.mechanisms.error_laws import JointNoise, NoiseModel
 from subspacedp.mechanisms.impose import impose_bound
-from subspacedp.noise import DeclaredNoise, JointNoise, Keystream, NoiseModel, ReleaseKeys
+from subspacedp.noise import DeclaredNoise, Keystream, ReleaseKeys
 from subspacedp.problem import Problem
 
 __all__ = ["Imposed"]

@@ -17,16 +17,16 @@ import numpy as np
 
 from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.mechanisms.base import Mechanism, Options
-from subspacedp.mechanisms.correlated import CorrelatedOptions
 from subspacedp.mechanisms.extended import ExtendedOptions
+from subspacedp.mechanisms.gaussian.correlated import CorrelatedOptions
+from subspacedp.mechanisms.gaussian.optimal import OptimalOptions
 from subspacedp.mechanisms.imposed import Imposed
-from subspacedp.mechanisms.knorm import KNormOptions
+from subspacedp.mechanisms.knorm.mechanism import KNormOptions
 from subspacedp.mechanisms.marginals import MarginalsOptions
-from subspacedp.mechanisms.optimal import OptimalOptions
 from subspacedp.mechanisms.projected import ProjectedOptions
 from subspacedp.problem import Problem
+from subspacedp.queries import Margins
 from subspacedp.stated import check_plain, first_difference, shown_text
-from subspacedp.tables import Margins
 
 __all__ = ["MECHANISMS", "OPTIONS", "mechanism_from"]
 

@@ -1,4 +1,4 @@
-"""Noise: keyed random words, exact laws on the integers, and the joint model of a release."""
+"""Noise: keyed random words, and exact laws on the integers."""
 
 from subspacedp.noise.draw import add_noise, draw, draw_each, uses_float_quantile
 from subspacedp.noise.inversion import QUANTILE_BOUND
@@ -9,30 +9,19 @@ from subspacedp.noise.laws import (
     NoiseLaw,
     RoundedGaussian,
 )
-from subspacedp.noise.model import BasisNoise, JointNoise, NoiseModel
-from subspacedp.noise.sums import OnlyVariance, Part, Rounding, SumLaw, WeightedSum, part
 from subspacedp.noise.words import Keystream, ReleaseKeys
 
 __all__ = [
     "QUANTILE_BOUND",
-    "BasisNoise",
     "DeclaredNoise",
     "DiscreteLaplace",
-    "JointNoise",
     "Keystream",
     "KnownLaw",
     "NoiseLaw",
-    "NoiseModel",
-    "OnlyVariance",
-    "Part",
     "ReleaseKeys",
     "RoundedGaussian",
-    "Rounding",
-    "SumLaw",
-    "WeightedSum",
     "add_noise",
     "draw",
     "draw_each",
-    "part",
     "uses_float_quantile",
 ]

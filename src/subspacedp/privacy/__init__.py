@@ -1,25 +1,25 @@
-"""Privacy: budgets, the exact Gaussian trade-off, and the guarantees plain, S and G."""
+"""Privacy: budgets, neighbours, composition, and the exact Gaussian trade-off."""
 
 from subspacedp.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP, budget_from
 from subspacedp.privacy.composition import Composed, Spend, compose
 from subspacedp.privacy.gaussian import calibrate_gaussian, gaussian_delta, paper_constant
-from subspacedp.privacy.guarantees import Coverage, Guarantee, Kind, kind_of
+from subspacedp.privacy.neighbours import AddRemoveOne, Neighbours, ReplaceOne, neighbours_from
 
 __all__ = [
     "ZCDP",
+    "AddRemoveOne",
     "ApproxDP",
     "Budget",
     "Composed",
-    "Coverage",
     "GaussianDP",
-    "Guarantee",
-    "Kind",
+    "Neighbours",
     "PureDP",
+    "ReplaceOne",
     "Spend",
     "budget_from",
     "calibrate_gaussian",
     "compose",
     "gaussian_delta",
-    "kind_of",
+    "neighbours_from",
     "paper_constant",
 ]

@@ -25,8 +25,8 @@ from subspacedp.balls import ball, certain_compare, round_up
 from subspacedp.errors import BudgetError
 from subspacedp.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
 from subspacedp.privacy.losses import Losses, concentrated_delta
+from subspacedp.privacy.neighbours import Neighbours
 from subspacedp.privacy.numbers import exact_decimal, positive
-from subspacedp.tables import Neighbours
 
 if TYPE_CHECKING:
     from flint import arb

@@ -17,9 +17,10 @@ from subspacedp.disclosure.values import given, joined
 from subspacedp.errors import DomainError, InvariantError
 from subspacedp.invariants import Held, HeldValues
 from subspacedp.ledger import Ledger, open_ledger
-from subspacedp.privacy import Kind
+from subspacedp.problem import Kind
+from subspacedp.queries import Cells, Margins, Query
 from subspacedp.release import rebuild_invariants
-from subspacedp.tables import Axis, Cells, Domain, Margins, Query
+from subspacedp.tables import Axis, Domain
 
 __all__ = [
     "AccountCoverage",

@@ -15,7 +15,8 @@ from subspacedp.invariants import Held, HeldValues, bind
 from subspacedp.io import Source
 from subspacedp.ledger import open_ledger
 from subspacedp.mechanisms.marginals import Marginals
-from subspacedp.privacy import Kind
+from subspacedp.privacy import Neighbours
+from subspacedp.problem import Kind
 from subspacedp.publication.accounts import (
     HeldTogether,
     held_together,
@@ -29,8 +30,9 @@ from subspacedp.publication.margin_audits import LARGEST_NAMED, MarginsAudit, au
 from subspacedp.publication.releases import Asked, asked_releases, bounded, public_domain
 from subspacedp.publication.specification import Specification, as_specification
 from subspacedp.publication.tabulating import found_labels, open_data, tabulate_release
+from subspacedp.queries import Cells, Margins
 from subspacedp.release import Release
-from subspacedp.tables import Cells, Domain, Margins, MarginTables, Neighbours
+from subspacedp.tables import Domain, MarginTables
 
 __all__ = ["TOGETHER", "WITH_ACCOUNT", "audit", "given_away"]
 

@@ -13,9 +13,17 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from subspacedp.errors import BudgetError
-from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
+from subspacedp.privacy import (
+    ZCDP,
+    AddRemoveOne,
+    ApproxDP,
+    Budget,
+    GaussianDP,
+    Neighbours,
+    PureDP,
+    ReplaceOne,
+)
 from subspacedp.privacy.numbers import exact_decimal
-from subspacedp.tables import AddRemoveOne, Neighbours, ReplaceOne
 
 if TYPE_CHECKING:
     from subspacedp.publication.data_section import Data

@@ -18,9 +18,10 @@ from subspacedp.disclosure.programs import Progress
 from subspacedp.disclosure.ranges import SmallTotal, small_totals
 from subspacedp.disclosure.values import given
 from subspacedp.invariants import Held, HeldMargins, HeldValues
-from subspacedp.privacy import Budget, Kind
+from subspacedp.privacy import Budget, Neighbours
+from subspacedp.problem import Kind
 from subspacedp.publication.accounts import named_domain, values_on
-from subspacedp.tables import Domain, Margin, Neighbours
+from subspacedp.tables import Domain, Margin
 
 __all__ = ["LARGEST_NAMED", "MarginsAudit", "audit_margins"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from subspacedp.mechanisms import MECHANISMS
 from subspacedp.publication.problems import Place, Problem
 from subspacedp.publication.spelling import nearest
-from subspacedp.tables.workload import COLUMN, MOST_AXES
+from subspacedp.queries.margins import COLUMN, MOST_AXES
 
 if TYPE_CHECKING:
     from subspacedp.publication.specification import Specification

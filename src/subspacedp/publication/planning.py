@@ -19,8 +19,9 @@ from subspacedp.publication.budgeting import budget_of
 from subspacedp.publication.problems import SpecificationError
 from subspacedp.publication.releases import Asked, asked_releases, public_domain
 from subspacedp.publication.specification import Specification, as_specification
+from subspacedp.queries import Margins
 from subspacedp.release import Design, budget_for, design
-from subspacedp.tables import Domain, Margins
+from subspacedp.tables import Domain
 
 __all__ = ["ErrorLine", "Plan", "PlannedRelease", "plan", "target_budget"]
 

@@ -15,9 +15,10 @@ from subspacedp.publication.checks import COUNTS
 from subspacedp.publication.data_section import ROW
 from subspacedp.publication.specification import Specification
 from subspacedp.publication.table_specification import ONLY, TableSpecification
+from subspacedp.queries import Margins, Query
+from subspacedp.queries.linear import Cells
 from subspacedp.release import Design, design
-from subspacedp.tables import Domain, Label, Margins, Query
-from subspacedp.tables.queries import Cells
+from subspacedp.tables import Domain, Label
 
 __all__ = [
     "COUNTS",

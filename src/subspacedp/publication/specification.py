@@ -14,6 +14,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from subspacedp.privacy import Neighbours
 from subspacedp.publication.budgeting import neighbours_of
 from subspacedp.publication.checks import cross_problems
 from subspacedp.publication.document import Document
@@ -23,7 +24,6 @@ from subspacedp.publication.schema import home_of, known_keys
 from subspacedp.publication.spelling import nearest
 from subspacedp.publication.table_specification import ONLY, TableSpecification
 from subspacedp.publication.validation import problems_of, scan
-from subspacedp.tables import Neighbours
 
 try:
     from pydantic import ValidationError

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 
 from subspacedp.errors import DomainError
 from subspacedp.invariants import Held
-from subspacedp.privacy import Budget
+from subspacedp.privacy import Budget, Neighbours
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.publication.axis_section import AxisEntry
 from subspacedp.publication.budgeting import budget_of, rest_of
 from subspacedp.publication.code_lists import read_code_list
 from subspacedp.publication.problems import SpecificationError
 from subspacedp.publication.table_sections import Publish, Sum
-from subspacedp.tables import Axis, ClippedSums, Domain, Label, Neighbours
+from subspacedp.queries import ClippedSums
+from subspacedp.tables import Axis, Domain, Label
 
 if TYPE_CHECKING:
     from subspacedp.publication.specification import Specification

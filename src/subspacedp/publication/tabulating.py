@@ -19,7 +19,8 @@ from subspacedp.io import (
 from subspacedp.publication.releases import MOST_CELLS, Asked, bounded, choice_key
 from subspacedp.publication.specification import Specification
 from subspacedp.publication.table_specification import TableSpecification
-from subspacedp.tables import Domain, Label, Margins
+from subspacedp.queries import Margins
+from subspacedp.tables import Domain, Label
 
 __all__ = ["Confidential", "found_labels", "open_data", "tabulate_release"]
 

@@ -17,13 +17,13 @@ from subspacedp.publication.auditing import given_away
 from subspacedp.publication.readme import readme
 from subspacedp.publication.releases import Asked, bounded
 from subspacedp.publication.specification import Specification
+from subspacedp.queries import Margins
 from subspacedp.release import Release, sign_folder, write_files, write_margins
 from subspacedp.release.files import BIASED, CERTIFICATE, CSV, PARQUET, margin_stem
 from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.signature import DIGESTS, SIGNATURE, write_digests
 from subspacedp.report import PublishedColumn, PublishedFile, ReportNotes, write_report
 from subspacedp.report.words import axes_words, figure_words
-from subspacedp.tables import Margins
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

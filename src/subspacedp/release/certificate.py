@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.mechanisms.optimal import Optimal
-from subspacedp.mechanisms.optimality import moved_alike
+from subspacedp.mechanisms.gaussian.optimal import Optimal
+from subspacedp.mechanisms.gaussian.optimality import moved_alike
 from subspacedp.noise import QUANTILE_BOUND
+from subspacedp.queries import LocalEntries
 from subspacedp.release.verify import SEEDED
-from subspacedp.tables import LocalEntries
 
 if TYPE_CHECKING:
     from subspacedp.release.release import Release

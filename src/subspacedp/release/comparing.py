@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError, SubspaceDPError
-from subspacedp.noise.knorm import KNormLaw
+from subspacedp.mechanisms.knorm.law import KNormLaw
 
 if TYPE_CHECKING:
     from subspacedp.release.designs import Design

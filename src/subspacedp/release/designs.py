@@ -15,14 +15,15 @@ from subspacedp.errors import BudgetError, InvariantError, ReleaseError, Subspac
 from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, as_held, bind
 from subspacedp.mechanisms.base import ExpectedError, Mechanism, Options
 from subspacedp.mechanisms.estimates import Accuracy
-from subspacedp.mechanisms.optimality import Optimality
+from subspacedp.mechanisms.gaussian.optimality import Optimality
 from subspacedp.mechanisms.registry import OPTIONS
 from subspacedp.noise import ReleaseKeys
-from subspacedp.privacy import Budget, Guarantee
-from subspacedp.problem import MAX_DECIMALS, Problem
+from subspacedp.privacy import Budget, Neighbours, ReplaceOne
+from subspacedp.problem import MAX_DECIMALS, Guarantee, Problem
+from subspacedp.queries import Margins, Query, as_query
 from subspacedp.release.comparing import Compared, Comparison, choose
 from subspacedp.release.release import Release
-from subspacedp.tables import Domain, Margins, Neighbours, Query, ReplaceOne, as_query
+from subspacedp.tables import Domain
 
 __all__ = ["LARGEST_SCALE", "Design", "compare", "design", "package_version"]
 

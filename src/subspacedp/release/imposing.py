@@ -15,10 +15,11 @@ from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, as_he
 from subspacedp.mechanisms.impose import check_something_left
 from subspacedp.mechanisms.imposed import Imposed
 from subspacedp.noise import DeclaredNoise
-from subspacedp.privacy import ZCDP, ApproxDP, Budget, PureDP
+from subspacedp.privacy import ZCDP, ApproxDP, Budget, Neighbours, PureDP, ReplaceOne
 from subspacedp.problem import Problem
+from subspacedp.queries import Margins, Query, as_query
 from subspacedp.release.designs import Design
-from subspacedp.tables import Domain, Margins, Neighbours, Query, ReplaceOne, as_query
+from subspacedp.tables import Domain
 
 __all__ = ["impose_on"]
 

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.invariants import HeldMargins, HeldValues
+from subspacedp.invariants import HeldMargins, HeldValues, MarginNullSpace
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.release.verify import Check, recover, whole_steps
-from subspacedp.subspace import MarginNullSpace
 from subspacedp.tables import RowPlan
 from subspacedp.tables.boxes import Box
 from subspacedp.tables.rows import margin_sums

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.tables import Domain, Margin, Margins, Query
+from subspacedp.queries import Margins, Query
+from subspacedp.tables import Domain, Margin
 
 __all__ = ["LabelColumns", "write_rows"]
 

@@ -15,8 +15,9 @@ from subspacedp.invariants import Held, LinearInvariants, StructuralZeros
 from subspacedp.mechanisms.estimates import Accuracy, check_level
 from subspacedp.mechanisms.marginals import Marginals, with_budget
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
+from subspacedp.queries import Query
 from subspacedp.release.designs import LARGEST_SCALE, Design, design
-from subspacedp.tables import Domain, Query
+from subspacedp.tables import Domain
 
 __all__ = ["budget_for"]
 

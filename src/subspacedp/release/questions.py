@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import DomainError
-from subspacedp.tables import Domain, Margins, along
+from subspacedp.queries import Margins
+from subspacedp.tables import Domain, along
 
 __all__ = ["where"]
 

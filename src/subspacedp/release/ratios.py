@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
+from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.mechanisms.estimates import check_level
 from subspacedp.mechanisms.figures import checked_weights
-from subspacedp.noise import JointNoise
 
 __all__ = ["Ratio", "ratio_of"]
 

@@ -10,8 +10,8 @@ import numpy as np
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.invariants import Held, HeldMargins, HeldMatrix, HeldValues, held_from
 from subspacedp.mechanisms.registry import UNREADABLE
+from subspacedp.queries import Query, query_from
 from subspacedp.stated import check_plain, first_difference, shown_text
-from subspacedp.tables import Query, query_from
 
 __all__ = ["held_values", "rebuild_invariants"]
 

@@ -15,12 +15,12 @@ from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.estimates import Accuracy, Estimate
 from subspacedp.mechanisms.figures import checked_weights, kept_shape, level_names
-from subspacedp.privacy import Guarantee
+from subspacedp.problem import Guarantee
+from subspacedp.queries import Margins
 from subspacedp.release.provenance import Distributed
 from subspacedp.release.questions import where
 from subspacedp.release.ratios import Ratio, ratio_of
 from subspacedp.release.verify import Verification, verify_release
-from subspacedp.tables import Margins
 from subspacedp.tables.boxes import Box
 from subspacedp.tables.frames import frame_from_columns
 

@@ -16,7 +16,8 @@ from subspacedp.invariants import HeldMargins, HeldOfWorkload, HeldValues
 from subspacedp.mechanisms.base import ExpectedError, Mechanism
 from subspacedp.mechanisms.projected import Projected
 from subspacedp.mechanisms.registry import mechanism_from
-from subspacedp.privacy import Guarantee
+from subspacedp.problem import Guarantee
+from subspacedp.queries import Cells
 from subspacedp.release.certificate import certificate
 from subspacedp.release.files import CERTIFICATE, read_certificate
 from subspacedp.release.rebuild import held_values
@@ -24,7 +25,6 @@ from subspacedp.release.release import Release
 from subspacedp.release.stored_values import STORES, open_values, read_blocks
 from subspacedp.release.total_error import total_squared_error
 from subspacedp.release.verify import Verification
-from subspacedp.tables import Cells
 from subspacedp.tables.boxes import Box
 
 __all__ = ["StreamedRelease", "load_stream", "stored_release"]

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.mechanisms.base import Mechanism
-from subspacedp.subspace import DigitPlan
-from subspacedp.subspace.merged import MergedAxis
-from subspacedp.subspace.merged_parts import ordered_groups
+from subspacedp.rounding import DigitPlan
+from subspacedp.rounding.merged import MergedAxis
+from subspacedp.rounding.merged_parts import ordered_groups
 from subspacedp.tables import Margin, along
 
 __all__ = ["total_rounding_variance", "total_squared_error"]

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.invariants import HeldMargins, HeldMatrix, HeldOfWorkload, HeldValues
-from subspacedp.subspace import Mixed
+from subspacedp.invariants import HeldMargins, HeldMatrix, HeldOfWorkload, HeldValues, Mixed
 from subspacedp.tables.boxes import Box
 
 if TYPE_CHECKING:

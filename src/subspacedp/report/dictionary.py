@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import singledispatch
 
+from subspacedp.queries import Cells, ClippedSums, Margins, Query
 from subspacedp.release import Release
 from subspacedp.release.files import CERTIFICATE, CSV, PARQUET
 from subspacedp.report.notes import PublishedColumn, PublishedFile
 from subspacedp.report.words import figure_words
-from subspacedp.tables import Cells, ClippedSums, Margins, Query
 
 __all__ = ["default_files", "share_words", "size_words", "value_columns"]
 

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.queries import Margins
+from subspacedp.queries.margins import block_name
 from subspacedp.release import Release
 from subspacedp.report.estimates import Estimates, margin_estimates, within_reach
-from subspacedp.tables import Margin, Margins
-from subspacedp.tables.workload import block_name
+from subspacedp.tables import Margin
 
 __all__ = [
     "MOST_ROWS",

@@ -13,6 +13,7 @@ import numpy as np
 
 from subspacedp.errors import DomainError, ReleaseError
 from subspacedp.mechanisms.marginals import Marginals, compare_tables
+from subspacedp.queries import ClippedSums, Margins
 from subspacedp.release import Release, Verification
 from subspacedp.release.certificate import certificate_text
 from subspacedp.report.cell_errors import CellErrors
@@ -39,7 +40,7 @@ from subspacedp.report.rows import (
     table_rows,
 )
 from subspacedp.report.words import Fact, facts, figure_words, kind_words, plain_noun
-from subspacedp.tables import ClippedSums, Margin, Margins
+from subspacedp.tables import Margin
 
 __all__ = ["Section"]
 

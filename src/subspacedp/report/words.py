@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from subspacedp.mechanisms.base import Mechanism
-from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Guarantee, Kind, PureDP
+from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Neighbours, PureDP
+from subspacedp.problem import Guarantee, Kind
+from subspacedp.queries import Cells, ClippedSums, Margins, Query
+from subspacedp.queries.margins import block_name
 from subspacedp.release import Release
-from subspacedp.tables import Cells, ClippedSums, Margins, Neighbours, Query
-from subspacedp.tables.workload import block_name
 
 __all__ = [
     "Fact",

@@ -12,7 +12,8 @@ from subspacedp.invariants import HeldMargins
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.marginals.mechanism import Marginals
 from subspacedp.mechanisms.projected import Projected
-from subspacedp.tables import Cells, Margin
+from subspacedp.queries import Cells
+from subspacedp.tables import Margin
 
 __all__ = ["TableComparison", "compare_tables"]
 

@@ -9,7 +9,11 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.mechanisms.error_laws.joint import JointNoise
+from subspacedp.mechanisms.error_laws.near_normal import NormalAndBounded, near_normal
+from subspacedp.mechanisms.error_laws.sums import Part, Rounding, SumLaw, WeightedSum
 from subspacedp.mechanisms.figures import EachApart, Figures, MarginFigures
+from subspacedp.mechanisms.marginals.axis_steps import AxisSteps
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions, Published
 from subspacedp.mechanisms.marginals.measurement import (
     ByLevel,
@@ -17,12 +21,9 @@ from subspacedp.mechanisms.marginals.measurement import (
     Measurement,
 )
 from subspacedp.mechanisms.marginals.prefix_rounding import COIN_VARIANCE, PrefixRounding
-from subspacedp.noise.model import JointNoise
-from subspacedp.noise.near_normal import NormalAndBounded, near_normal
-from subspacedp.noise.sums import Part, Rounding, SumLaw, WeightedSum
-from subspacedp.subspace.axis_steps import AxisSteps
-from subspacedp.subspace.hierarchy_digits import LevelDigits
-from subspacedp.tables import Margin, Margins, along
+from subspacedp.queries import Margins
+from subspacedp.rounding.levels import LevelDigits
+from subspacedp.tables import Margin, along
 
 __all__ = ["AllTotals", "MarginalsNoise", "TotalsOfMargin", "totals_apart"]
 

@@ -16,7 +16,7 @@ from subspacedp.mechanisms.marginals.measurement import table_information
 from subspacedp.mechanisms.marginals.plan import TableErrors
 from subspacedp.mechanisms.marginals.shares import FLOOR, BestShares, best_shares
 from subspacedp.mechanisms.marginals.spending import Spending, spending_of
-from subspacedp.tables import Neighbours
+from subspacedp.privacy import Neighbours
 
 __all__ = ["Goal", "TableSplit", "best_contrasts", "best_tables", "tables_of"]
 

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import DomainError, ReleaseError
+from subspacedp.mechanisms.marginals.axis_steps import AxisSteps
 from subspacedp.mechanisms.marginals.tree import Tree
-from subspacedp.subspace.axis_steps import AxisSteps
 from subspacedp.tables import Axis, Domain, Margin, along
 
 __all__ = ["Interaction", "Interactions", "Published"]

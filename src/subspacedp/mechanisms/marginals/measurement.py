@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.mechanisms.error_laws.sums import Part, part
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions, Published
 from subspacedp.mechanisms.marginals.plan import TableErrors
 from subspacedp.mechanisms.marginals.smoother import Smoother
 from subspacedp.noise import KnownLaw, ReleaseKeys, RoundedGaussian, add_noise
-from subspacedp.noise.sums import Part, part
 
 __all__ = ["ContrastMeasurement", "Measurement", "TableMeasurement"]
 

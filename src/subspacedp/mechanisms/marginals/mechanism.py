@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.invariants import HeldMargins, HeldOfWorkload, HeldValues
+from subspacedp.invariants import HeldMargins, HeldOfWorkload, HeldValues, MarginNullSpace
 from subspacedp.mechanisms.base import REAL_LIMIT, Mechanism
 from subspacedp.mechanisms.figures import Figures
 from subspacedp.mechanisms.marginals.error_model import (
@@ -38,9 +38,9 @@ from subspacedp.mechanisms.marginals.prefix_rounding import PrefixRounding
 from subspacedp.mechanisms.marginals.strategy import ManyScales, MarginalsStrategy, total_known
 from subspacedp.noise import Keystream, ReleaseKeys, RoundedGaussian, uses_float_quantile
 from subspacedp.problem import Problem
-from subspacedp.subspace import MarginNullSpace
-from subspacedp.subspace.hierarchy_digits import LevelDigits
-from subspacedp.tables import Cells, Margin, Sensitivity
+from subspacedp.queries import Cells, Sensitivity
+from subspacedp.rounding.levels import LevelDigits
+from subspacedp.tables import Margin
 
 __all__ = ["Marginals"]
 

@@ -14,7 +14,7 @@ from subspacedp.mechanisms.marginals.mechanism import Marginals
 from subspacedp.mechanisms.marginals.strategy import fit_marginals
 from subspacedp.privacy import Budget
 from subspacedp.problem import Problem
-from subspacedp.tables import Cells
+from subspacedp.queries import Cells
 
 __all__ = ["MarginalsOptions", "with_budget"]
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.tree import Tree
-from subspacedp.subspace.hierarchy_digits import cumulate
+from subspacedp.rounding.levels import cumulate
 
 __all__ = ["PrefixRounding"]
 

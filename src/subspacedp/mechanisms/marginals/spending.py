@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.plan import TableErrors
-from subspacedp.tables import Neighbours
+from subspacedp.privacy import Neighbours
 
 __all__ = ["Spending", "spending_of"]
 

@@ -24,10 +24,11 @@ from subspacedp.mechanisms.marginals.measurement import (
 from subspacedp.mechanisms.marginals.plan import Regions, TableErrors
 from subspacedp.mechanisms.marginals.spending import spending_of
 from subspacedp.noise import DiscreteLaplace, KnownLaw, RoundedGaussian
-from subspacedp.privacy import Budget, PureDP
+from subspacedp.privacy import Budget, Neighbours, PureDP
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.problem import Problem
-from subspacedp.tables import Cells, Margin, Margins, Neighbours
+from subspacedp.queries import Cells, Margins
+from subspacedp.tables import Margin
 
 __all__ = ["MarginalsStrategy", "fit_marginals"]
 

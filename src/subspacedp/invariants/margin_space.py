@@ -1,0 +1,345 @@
+"""The null space of held margins, without a matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import InvariantError
+from subspacedp.invariants.held import HeldMargins, HeldValues
+from subspacedp.invariants.mixed import Mixed, centred_divmod, lcm
+from subspacedp.parallel import compiled, for_each
+from subspacedp.tables import Domain, Margin, RowPlan, along, margin_sums
+from subspacedp.tables.boxes import Box
+
+__all__ = ["MarginNullSpace"]
+
+FloatArray = npt.NDArray[np.float64]
+LiftParts = tuple[npt.NDArray[np.int64], FloatArray]  # whole and fractional parts of its terms
+MAX_DENSE = 5000
+
+
+def scaled_question(weights: FloatArray) -> FloatArray:
+    """Weights of a question scaled so that nothing over- or underflows."""
+    largest = float(np.abs(weights).max(initial=0.0))
+    if not np.isfinite(largest):
+        raise InvariantError("The weights of a question must be finite numbers.")
+    if largest == 0.0:
+        raise InvariantError("A question needs at least one weight that is not zero.")
+    return weights / largest
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MarginNullSpace:
+    """N = {v : C v = 0} for a family of held margins.
+
+    Guarantees
+    ----------
+    1. `lift_exact` and `dimension` are exact integer or rational arithmetic.
+    2. `project` and `lift` agree with the dense orthogonal projector to rounding error.
+
+    Notes
+    -----
+    The averaging operators of the margins commute, so Π_N = ∏_m (I − P_m): subtracting the group
+    means of one margin after another is the projection, in one sweep. Expanding the product gives
+    Π_R = Σ_k a_k P_k over the meets k of the margins, and (P_k v) needs only the group totals
+    T_k of v: lift(r) = Σ_k a_k T_k / |group of k|, with T_k an integer that r determines.
+    """
+
+    held: HeldMargins
+
+    @property
+    def domain(self) -> Domain:
+        """The domain of the table."""
+        return self.held.domain
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the table."""
+        return self.domain.shape
+
+    @property
+    def size(self) -> int:
+        """The number of cells."""
+        return self.domain.size
+
+    @property
+    def rank(self) -> int:
+        """The dimension of R: how many independent figures are published exactly."""
+        return self.held.rank
+
+    @property
+    def dimension(self) -> int:
+        """The dimension of N: how many independent figures are protected."""
+        return self.domain.size - self.rank
+
+    @cached_property
+    def _sizes(self) -> dict[Margin, npt.NDArray[np.int64]]:
+        # An empty group has no cell to spread to; 1 keeps the division defined.
+        return {k: np.maximum(k.sizes, 1) for k in self.held.expansion}
+
+    def project(self, values: npt.ArrayLike, *, overwrite: bool = False) -> FloatArray:
+        """Π_N v: subtract the group means of every held margin, one after another.
+
+        With `overwrite` a float64 array in C order is projected in place, and a large one costs
+        little more than reading it twice and writing it once.
+        """
+        out = self._table(values)
+        if not overwrite or not out.flags.c_contiguous or not out.flags.writeable:
+            out = np.array(out, np.float64, order="C")
+        if compiled(out.size) and self.held.essential:
+            self._subtract_means(out)
+            return out
+        for margin in self.held.essential:
+            out -= margin.spread(margin.sum(out) / np.maximum(margin.sizes, 1))
+        return out
+
+    def _subtract_means(self, table: FloatArray) -> None:
+        """Both sweeps compiled: sums of the margins, then Σ_k a_k (means of k) from every cell."""
+        from subspacedp.invariants.kernels import subtract_rows
+
+        sums = margin_sums(table, self.held.essential)
+        essential = HeldMargins(domain=self.domain, margins=self.held.essential)
+        plan = self._rows
+        means = plan.join(
+            [a * essential.of(sums, k) / self._sizes[k] for k, a in self.held.expansion.items()],
+            np.float64,
+        )
+        flat = table.reshape(-1)
+        for_each(
+            lambda stretch: subtract_rows(
+                flat, *stretch, plan.row, plan.outer, plan.offsets, plan.modes, plan.codes,
+                plan.bases, means,
+            ),
+            plan.stretches(),
+        )  # fmt: skip
+
+    @cached_property
+    def _rows(self) -> RowPlan:
+        return RowPlan(tuple(self.held.expansion))
+
+    def lift(self, residual: HeldValues, *, error: float = 0.0) -> FloatArray:
+        """The z of least norm with C z = r; `residual` has one array a held margin.
+
+        `error` says how far each number may be from the exact one, for an r computed in floating
+        point; margins that disagree are an error only without it.
+        """
+        if error == 0.0:
+            self.held.check_agreement(residual)
+        if all(np.asarray(r).dtype.kind in "iu" for r in residual):
+            return self.lift_exact(residual).to_float()
+        out = np.zeros(self.shape)
+        for k, a in self.held.expansion.items():
+            out += k.spread(a * self.held.of(residual, k) / self._sizes[k])
+        return out
+
+    def lift_exact(self, residual: HeldValues) -> Mixed:
+        """The z of least norm with C z = r, as exact rationals."""
+        whole = np.zeros(self.domain.shape, np.int64)
+        numerator: npt.NDArray[Any] = np.zeros(self.domain.shape, self.denominators.dtype)
+        for k, a in self.held.expansion.items():
+            quotient, rest = np.divmod(self.held.of(residual, k), self._sizes[k])
+            whole += a * k.spread(quotient)
+            common = np.gcd(self._sizes[k], a)  # a·rest/size = (a/g)·rest/(size/g)
+            scale = self.denominators // k.spread(self._sizes[k] // common)
+            numerator += k.spread(a // common * rest) * scale
+        return Mixed.normal(whole, numerator, self.denominators)
+
+    def subtract_lift(
+        self, noisy: npt.NDArray[np.int64], residual: HeldValues, *, overwrite: bool = False
+    ) -> FloatArray:
+        """Noisy − lift(r) in float64; whole parts are subtracted as integers.
+
+        With `overwrite` the result takes the memory of a large `noisy`.
+        """
+        if not compiled(noisy.size) or not self.held.margins or not noisy.flags.c_contiguous:
+            return self.lift_exact(residual).rsub(noisy).to_float()
+        parts = self.lift_parts(residual)
+        flat = noisy.reshape(-1)
+        out = flat.view(np.float64) if overwrite else np.empty(flat.shape, np.float64)
+        for_each(
+            lambda stretch: self._subtract(flat, out, parts, self._rows, stretch),
+            self._rows.stretches(),
+        )
+        return out.reshape(noisy.shape)
+
+    def lift_parts(self, residual: HeldValues) -> LiftParts:
+        """The terms of lift(r) group by group, for `subtract_parts`."""
+        whole, fraction = [], []
+        for k, a in self.held.expansion.items():
+            quotient, rest = centred_divmod(self.held.of(residual, k), self._sizes[k])
+            whole.append(a * quotient)
+            fraction.append(a * rest / self._sizes[k])
+        plan = self._rows
+        return plan.join(whole, np.int64), plan.join(fraction, np.float64)
+
+    def subtract_parts(
+        self, noisy: npt.NDArray[np.int64], parts: LiftParts, box: Box
+    ) -> FloatArray:
+        """Noisy − lift(r) for a box of cells, in the memory of `noisy`, on this thread.
+
+        The same numbers as those of `subtract_lift` by its compiled kernel, bit for bit.
+        """
+        flat = noisy.reshape(-1)
+        out = flat.view(np.float64)
+        plan = RowPlan(tuple(self.held.expansion), box)
+        self._subtract(flat, out, parts, plan, (0, plan.rows, 0, plan.row))
+        return out.reshape(noisy.shape)
+
+    def subtract_whole(self, noisy: npt.NDArray[np.int64], parts: LiftParts, box: Box) -> None:
+        """Noisy − lift(r) for a box, in place, where every value of the lift is a whole number."""
+        from subspacedp.invariants.kernels import subtract_rows
+
+        plan = RowPlan(tuple(self.held.expansion), box)
+        fractions = np.zeros(noisy.size)
+        for table, values in zip((noisy.reshape(-1), fractions), parts, strict=True):
+            subtract_rows(
+                table, 0, plan.rows, 0, plan.row, plan.row, plan.outer, plan.offsets, plan.modes,
+                plan.codes, plan.bases, values,
+            )  # fmt: skip
+        # At most half for every term, so float64 tells which whole number they add up to.
+        noisy += np.rint(fractions).astype(np.int64).reshape(noisy.shape)
+
+    def _subtract(
+        self, noisy: Any, out: Any, parts: LiftParts, plan: RowPlan,
+        stretch: tuple[int, int, int, int],
+    ) -> None:  # fmt: skip
+        from subspacedp.invariants.kernels import subtract_rows_exactly
+
+        subtract_rows_exactly(
+            noisy, out, *stretch, plan.row, plan.outer, plan.offsets, plan.modes, plan.codes,
+            plan.bases, *parts,
+        )  # fmt: skip
+
+    @cached_property
+    def _size_classes(
+        self,
+    ) -> tuple[list[npt.NDArray[np.int64]], dict[Margin, npt.NDArray[np.int64]]]:
+        """For every axis the class of each label, and the sizes of groups by classes.
+
+        Labels of an axis whose groups have the same sizes at every level in use are one class, so
+        this stays tiny however large the table.
+        """
+        dimensions = len(self.domain.shape)
+        members, columns = [], []
+        for a in range(dimensions):
+            steps = sorted({k.steps[a] for k in self.held.expansion})
+            levels = [self.domain.axes[a].step(step) for step in steps]
+            sizes = np.array([level.sizes[level.codes] for level in levels], np.int64)
+            sizes = sizes.reshape(len(levels), len(self.domain.axes[a]))
+            distinct, member = np.unique(sizes, axis=1, return_inverse=True)
+            members.append(member.reshape(-1))
+            columns.append(dict(zip(steps, distinct, strict=False)))
+        sizes_of = {}
+        for k in self.held.expansion:
+            term = np.ones((1,) * dimensions, np.int64)
+            for a, step in enumerate(k.steps):
+                term = term * along(columns[a][step], a, dimensions)
+            sizes_of[k] = term
+        return members, sizes_of
+
+    @cached_property
+    def denominator_classes(self) -> tuple[npt.NDArray[Any], list[npt.NDArray[np.int64]]]:
+        """The distinct denominators, and for every axis the class of each label.
+
+        A cell's denominator depends only on the sizes of the groups it is in.
+        """
+        members, sizes_of = self._size_classes
+        terms = [np.ones((1,) * len(members), np.int64)]
+        for k, factor in self.held.expansion.items():
+            terms.append(sizes_of[k] // np.gcd(sizes_of[k], factor))
+        out = lcm(terms)
+        # Numerators add up to Σ|a_k| denominators before they are reduced.
+        weight = sum(abs(a) for a in self.held.expansion.values())
+        if out.dtype != object and int(out.max()) * max(weight, 1) >= 2**62:
+            out = out.astype(object)
+        return out, members
+
+    @cached_property
+    def denominators(self) -> npt.NDArray[Any]:
+        """A public denominator for every cell of any lifted integer residual.
+
+        Broadcastable to the domain's shape; Python integers where 64 bits do not suffice.
+        """
+        out, members = self.denominator_classes
+        for a, member in enumerate(members):
+            if out.shape[a] > 1:
+                out = np.take(out, member, axis=a)
+        return out
+
+    @cached_property
+    def diagonal_of_classes(self) -> FloatArray:
+        """diag(Π_N) of every kind of cell: what share of its noise remains."""
+        members, sizes_of = self._size_classes
+        out = np.ones([int(own.max()) + 1 for own in members])
+        for k, a in self.held.expansion.items():
+            out -= a / sizes_of[k]
+        # A cell that is not fixed keeps at least 2**-axes: smaller is rounding error of zero.
+        out[out < 2.0**-40] = 0.0
+        return out
+
+    def diagonal(self) -> FloatArray:
+        """diag(Π_N) in the domain's shape: what share of a cell's noise remains."""
+        members, _ = self._size_classes
+        out = self.diagonal_of_classes
+        for a, member in enumerate(members):
+            if out.shape[a] > 1:
+                out = np.take(out, member, axis=a)
+        return np.array(np.broadcast_to(out, self.shape))
+
+    def share_exposed(self, weights: npt.ArrayLike) -> float:
+        """|Π_R w|² / |w|²: how much of a linear question the invariants answer."""
+        w = scaled_question(self._table(weights))
+        norm = float(np.vdot(w, w))
+        inside = self.project(w)
+        share = 1.0 - float(np.vdot(inside, inside)) / norm
+        # Rounding error of the sweep, relative; below it the share is 0 or 1.
+        tolerance = 1e-12
+        return 0.0 if share < tolerance else 1.0 if share > 1 - tolerance else share
+
+    def contains(self, values: npt.ArrayLike) -> bool:
+        """Whether C v = 0: exactly for integers, to 1e-9 of the largest entry for floats."""
+        array = np.asarray(values)
+        if array.shape == (self.size,):
+            array = array.reshape(self.shape)
+        if array.shape != self.shape:
+            array = self._table(values)  # which says what is wrong
+        if array.dtype.kind in "iu":
+            return not any((m.exact_sum(array) != 0).any() for m in self.held.essential)
+        scale = float(np.abs(array).max(initial=0.0))
+        return all(
+            bool(np.all(np.abs(m.sum(array)) <= 1e-9 * scale * np.maximum(m.sizes, 1)))
+            for m in self.held.essential
+        )
+
+    def basis(self) -> FloatArray:
+        """An orthonormal basis of N as columns; only for small tables."""
+        n = self.domain.size
+        if n > MAX_DENSE:
+            raise InvariantError(
+                f"A dense basis of {n:,} cells is out of reach; `project` needs none."
+            )
+        eye = np.eye(n).reshape((n, *self.domain.shape))
+        projector = np.stack([self.project(e).ravel() for e in eye])
+        _, vectors = np.linalg.eigh(projector)
+        return np.asarray(vectors[:, n - self.dimension :], np.float64)
+
+    def _table(self, values: npt.ArrayLike) -> FloatArray:
+        array = np.asarray(values, np.float64)
+        if array.shape == (self.domain.size,):
+            array = array.reshape(self.domain.shape)
+        if array.shape != self.domain.shape:
+            raise InvariantError(
+                f"Expected an array of the domain's shape {self.domain.shape}; got {array.shape}."
+            )
+        return array
+
+    def __repr__(self) -> str:
+        return (
+            f"NullSpace(dimension {self.dimension:,} of {self.domain.size:,}; "
+            f"held exactly: {self.held})"
+        )

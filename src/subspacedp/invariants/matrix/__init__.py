@@ -1,0 +1,1 @@
+"""The null space of any invariant matrix: components, Gram matrices, exact ranks."""

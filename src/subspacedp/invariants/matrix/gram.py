@@ -1,0 +1,218 @@
+"""Pseudo-inverses of G = C Cᵀ for components small enough to be dense.
+
+For unit rows C of one component, z = Cᵀ G⁺ r is the z of least norm with C z = r, and
+diag(Π_R)_i = c_iᵀ G⁺ c_i for the column c_i.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.invariants.matrix.components import Rows, used_columns
+
+__all__ = [
+    "CLEAR",
+    "TOLERANCE",
+    "Block",
+    "DenseBlock",
+    "SmallBlocks",
+    "dense_gram",
+    "leverages",
+    "root_by_eigenvectors",
+    "root_by_singular_vectors",
+    "small_blocks",
+    "triangular",
+]
+
+FloatArray = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
+
+TOLERANCE = 1e-10  # of singular values of unit rows, relative to the largest
+CLEAR = 1e-6  # eigenvalues of G above this share of the largest are far above rounding error
+ERROR = 10 * float(np.finfo(np.float64).eps)  # of a leverage, for each unit of condition
+PIECE = 1 << 21  # numbers in a dense piece of a sparse matrix
+
+
+class Block(Protocol):
+    """An approximate G⁺ for some consecutive rows."""
+
+    aim: ClassVar[float]  # the relative residual worth aiming at; 0 for all there is
+
+    def solve(self, residual: FloatArray, target: float) -> FloatArray:
+        """A y with G y ≈ r; iterations may stop when ‖G y − r‖ ≤ target."""
+        ...
+
+    def leverage(self) -> tuple[FloatArray, bool]:
+        """cᵀ G⁺ c for every column c of C, and whether this is exact; if not, it is no more.
+
+        What rounding may have added is taken off.
+        """
+        ...
+
+
+def dense_gram(block: Any) -> FloatArray:
+    """C Cᵀ as a dense matrix, for few rows and any number of columns."""
+    rows, columns = block.shape
+    pairs = float(np.sum(np.bincount(block.indices, minlength=1).astype(float) ** 2))
+    if pairs * 50 < float(rows) ** 2 * columns:
+        return np.asarray((block @ block.T).toarray(), np.float64)
+    out = np.zeros((rows, rows))
+    for piece in _pieces(block):
+        out += piece @ piece.T
+    return out
+
+
+def triangular(block: Any) -> FloatArray:
+    """L with C = L Qᵀ and QᵀQ = I, by Householder reflections a piece of columns at a time.
+
+    Singular values and left singular vectors of C are those of L, without squaring its condition.
+    """
+    upper = np.zeros((0, block.shape[0]))
+    for piece in _pieces(block):
+        upper = np.asarray(np.linalg.qr(np.vstack([upper, piece.T]), mode="r"))
+    return np.ascontiguousarray(upper.T)
+
+
+def _pieces(block: Any) -> Any:
+    rows, columns = block.shape
+    by_columns = block.tocsc()
+    step = max(PIECE // max(rows, 1), rows, 1)
+    for first in range(0, columns, step):
+        yield by_columns[:, first : first + step].toarray()
+
+
+def root_by_eigenvectors(block: Any, rank: int | None) -> FloatArray | None:
+    """K with G⁺ = K Kᵀ, where the eigenvalues of G are either clearly zero or clearly not."""
+    rows = block.shape[0]
+    values, vectors = np.linalg.eigh(dense_gram(block))
+    kept = rows if rank is None else rank
+    if values[rows - kept] < CLEAR * values[-1]:
+        return None
+    return np.asarray(vectors[:, rows - kept :] / np.sqrt(values[rows - kept :]))
+
+
+def root_by_singular_vectors(block: Any, rank: int | None) -> FloatArray:
+    """K with G⁺ = K Kᵀ, by `TOLERANCE` where the rank is not known."""
+    vectors, values, _ = np.linalg.svd(triangular(block), full_matrices=False)
+    kept = int(np.sum(values > TOLERANCE * values[0])) if rank is None else rank
+    # Beyond the precision of float64 a direction is noise, even where the exact rank counts it.
+    kept = min(kept, int(np.sum(values > 1e-15 * values[0])))
+    return np.asarray(vectors[:, :kept] / values[:kept])
+
+
+def leverages(block: Any, root: FloatArray) -> FloatArray:
+    """‖Kᵀ c‖² for every column c."""
+    by_columns = block.T.tocsr()
+    step = max(PIECE // max(root.shape[1], 1), 1)
+    parts = [
+        np.sum(np.asarray(by_columns[first : first + step] @ root) ** 2, axis=1)
+        for first in range(0, block.shape[1], step)
+    ]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+@dataclass(frozen=True, eq=False)
+class DenseBlock:
+    """One component with a dense factor."""
+
+    aim: ClassVar[float] = 0.0
+    block: Any  # its rows on all columns
+    root: FloatArray
+
+    def solve(self, residual: FloatArray, target: float) -> FloatArray:
+        """G⁺ r."""
+        del target
+        return np.asarray(self.root @ (self.root.T @ residual))
+
+    def leverage(self) -> tuple[FloatArray, bool]:
+        """cᵀ G⁺ c for every column c."""
+        compact, columns = used_columns(self.block)
+        out = np.zeros(self.block.shape[1])
+        out[columns] = leverages(compact, self.root) * (1 - self._error)
+        return out, True
+
+    @property
+    def _error(self) -> float:
+        """Singular vectors lose digits by the condition of C, eigenvectors by that of G."""
+        if not self.root.shape[1]:
+            return 0.0
+        scales = np.linalg.norm(self.root, axis=0)  # the inverse singular values
+        condition = float(scales.max() / scales.min())
+        return ERROR * (condition**2 if condition**2 * CLEAR <= 1 else condition)
+
+
+@dataclass(frozen=True, eq=False)
+class SmallBlocks:
+    """Many small components: their pseudo-inverses as one sparse matrix."""
+
+    aim: ClassVar[float] = 0.0
+    block: Any
+    inverse: Any
+    error: FloatArray  # of leverages, relative, for the component of each row
+
+    def solve(self, residual: FloatArray, target: float) -> FloatArray:
+        """G⁺ r."""
+        del target
+        return np.asarray(self.inverse @ residual)
+
+    def leverage(self) -> tuple[FloatArray, bool]:
+        """cᵀ G⁺ c for every column c."""
+        lower = self.inverse.multiply(1 - self.error[:, None])
+        terms = (lower @ self.block).multiply(self.block)
+        return np.asarray(terms.sum(axis=0)).reshape(-1), True
+
+
+def small_blocks(
+    rows: Rows, first: int, last: int, ranks: Int64Array
+) -> tuple[SmallBlocks, Int64Array]:
+    """Components `first` to `last - 1` at once, and those that need a closer look.
+
+    Components of one size are solved as one stack of eigenvalue problems. A component whose
+    smallest kept eigenvalue is near rounding error gets an inverse of zero here and is returned.
+    """
+    from scipy.sparse import coo_array, csr_array
+
+    begin, end = int(rows.starts[first]), int(rows.starts[last])
+    block = rows.matrix[begin:end]
+    gram: Any = (block @ block.T).tocoo()
+    component = rows.component[begin:end]
+    offset = rows.starts[component] - begin  # first row of each row's component
+    parts, closer = [], []
+    error = np.zeros(end - begin)
+    sizes = rows.sizes[first:last]
+    for size in np.unique(sizes):
+        chosen = np.flatnonzero(sizes == size) + first
+        lo, hi = int(rows.starts[chosen[0]]) - begin, int(rows.starts[chosen[-1] + 1]) - begin
+        inside = (gram.row >= lo) & (gram.row < hi)
+        row, column = gram.row[inside], gram.col[inside]
+        stack = np.zeros((chosen.size, size, size))
+        stack[component[row] - chosen[0], row - offset[row], column - offset[row]] = gram.data[
+            inside
+        ]
+        values, vectors = np.linalg.eigh(stack)
+        kept = np.arange(size) >= (size - ranks[chosen])[:, None]
+        least = np.where(kept, values, np.inf).min(axis=1)
+        clear = least >= CLEAR * values[:, -1]
+        error[lo:hi] = np.repeat(ERROR * values[:, -1] / np.where(clear, least, np.inf), size)
+        kept &= clear[:, None]
+        weights = np.where(kept, 1.0 / np.where(kept, values, 1.0), 0.0)
+        parts.append((lo, (vectors * weights[:, None, :]) @ vectors.transpose(0, 2, 1)))
+        closer.append(chosen[~clear])
+    data = np.concatenate([stack.reshape(-1) for _, stack in parts])
+    at_row = np.concatenate([
+        lo + np.repeat(np.arange(stack.shape[0] * stack.shape[1]), stack.shape[1])
+        for lo, stack in parts
+    ])  # fmt: skip
+    at_column = np.concatenate([
+        np.tile(
+            (lo + np.arange(stack.shape[0] * stack.shape[1])).reshape(stack.shape[0], 1, -1),
+            (1, stack.shape[1], 1),
+        ).reshape(-1)
+        for lo, stack in parts
+    ])  # fmt: skip
+    inverse = csr_array(coo_array((data, (at_row, at_column)), shape=(end - begin, end - begin)))
+    return SmallBlocks(block, inverse, error), np.concatenate(closer)

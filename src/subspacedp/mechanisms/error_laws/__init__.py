@@ -1,0 +1,23 @@
+"""The law of release − truth: joint noise, kinds of figures, and laws of weighted sums."""
+
+from subspacedp.mechanisms.error_laws.joint import BasisNoise, JointNoise, NoiseModel
+from subspacedp.mechanisms.error_laws.sums import (
+    OnlyVariance,
+    Part,
+    Rounding,
+    SumLaw,
+    WeightedSum,
+    part,
+)
+
+__all__ = [
+    "BasisNoise",
+    "JointNoise",
+    "NoiseModel",
+    "OnlyVariance",
+    "Part",
+    "Rounding",
+    "SumLaw",
+    "WeightedSum",
+    "part",
+]

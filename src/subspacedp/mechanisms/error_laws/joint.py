@@ -1,0 +1,368 @@
+"""The joint noise of a release: independent of the data, public, and known in closed form."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import ReleaseError
+from subspacedp.invariants import MarginNullSpace, NullSpace
+from subspacedp.mechanisms.error_laws.kinds import CellKinds
+from subspacedp.mechanisms.error_laws.small_tables import MOST_CELLS, SmallTable
+from subspacedp.mechanisms.error_laws.sums import (
+    Least,
+    OnlyVariance,
+    Part,
+    Rounding,
+    SumLaw,
+    WeightedSum,
+    part,
+)
+from subspacedp.mechanisms.strategies import BasisStrategy, MarginStrategy
+from subspacedp.noise.laws import DeclaredNoise, KnownLaw, RoundedGaussian
+from subspacedp.rounding import DigitPlan, Digits, GeneralDigits
+
+__all__ = ["BasisNoise", "JointNoise", "NoiseModel", "grid_of"]
+
+FloatArray = npt.NDArray[np.float64]
+WORTH_WHILE = 0.005  # of a variance: rounding whose law is simulated
+NOISE_ALONE = 1 / 6  # of a squared step: the variance of a coin where noise alone is rounded
+
+
+def grid_of(digits: Digits | None) -> float | None:
+    """What published and true values are multiples of; None where either can be real.
+
+    Where held values count more records than are protected, the true value is Π_N of the bounded
+    table plus C⁺c: a fraction, although a whole number is published. Coins are then larger.
+    """
+    shifted = isinstance(digits, DigitPlan | GeneralDigits) and digits.coin > NOISE_ALONE
+    return None if digits is None or shifted else 1.0 / digits.step
+
+
+class JointNoise(ABC):
+    """Release minus truth, as a linear map of independent noise, plus rounding of digits.
+
+    Guarantees
+    ----------
+    1. The mean is zero.
+    2. Stated variances and covariances are never too small, and exact where nothing is rounded.
+    """
+
+    @property
+    @abstractmethod
+    def each(self) -> float:
+        """The variance of one noise variable, in units of the published values squared."""
+
+    @abstractmethod
+    def cell_variance(self) -> FloatArray:
+        """The variance of every answer, in their shape."""
+
+    def total_variance(self) -> float | None:
+        """The variances of all answers together, where a closed form is known."""
+        return None
+
+    def expected_variance(self) -> FloatArray:
+        """At least that of every answer, by a rule that holds for tables of any size."""
+        return self.cell_variance()
+
+    @abstractmethod
+    def inside(self, weights: FloatArray) -> FloatArray:
+        """The weights of the independent noise in Σ wᵢ·answerᵢ."""
+
+    @abstractmethod
+    def parts(self, inside: FloatArray) -> tuple[Part, ...]:
+        """The independent noise with its laws, for weights from `inside`."""
+
+    def coins(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """What each coin of the rounding adds to Σ wᵢ·answerᵢ, and a bound on its variance."""
+        return np.zeros(0), np.zeros(0)
+
+    @property
+    def nothing(self) -> float:
+        """The squared relative error of `inside`: a share of the weights below it is zero."""
+        return 1e-20
+
+    @property
+    def known(self) -> bool:
+        """Whether the law is known, and not only its variance."""
+        return True
+
+    @property
+    def grid(self) -> float | None:
+        """What published and true values are multiples of; None where either can be real."""
+        return None
+
+    def is_fixed(self, weights: FloatArray) -> bool:
+        """Whether the invariants fix Σ wᵢ·answerᵢ."""
+        return self._fixed(weights, self.inside(weights))
+
+    def variance(self, weights: npt.ArrayLike) -> float:
+        """The variance of Σ wᵢ·answerᵢ; zero for what the invariants fix."""
+        w = np.asarray(weights, np.float64)
+        inside = self.inside(w)
+        if self._fixed(w, inside):
+            return 0.0
+        coefficients, coin = self.coins(w)
+        return self.each * float(np.vdot(inside, inside)) + float(coefficients**2 @ coin)
+
+    def covariance(self, rows: npt.ArrayLike) -> FloatArray:
+        """The covariance matrix of several weighted sums, one a row of weights.
+
+        With rounded digits it is an upper bound: it exceeds the true one by a matrix without
+        negative eigenvalues.
+        """
+        each = [np.asarray(row, np.float64) for row in np.asarray(rows, np.float64)]
+        if not each:
+            return np.zeros((0, 0))
+        inner = [self.inside(w) for w in each]
+        fixed = np.array(
+            [self._fixed(w, inside) for w, inside in zip(each, inner, strict=True)], bool
+        )
+        inside = np.stack([i.reshape(-1) for i in inner])
+        out = self.each * (inside @ inside.T)
+        pairs = [self.coins(w) for w in each]
+        if pairs and pairs[0][0].size:
+            coefficients = np.stack([v for v, _ in pairs])
+            out += (coefficients * pairs[0][1]) @ coefficients.T
+        out[fixed, :] = 0.0
+        out[:, fixed] = 0.0
+        return np.asarray(out)
+
+    def law_of(self, weights: npt.ArrayLike) -> SumLaw:
+        """The law of the error of Σ wᵢ·answerᵢ."""
+        w = np.asarray(weights, np.float64)
+        inside = self.inside(w)
+        if self._fixed(w, inside):
+            return WeightedSum(parts=())
+        coefficients, coin = self.coins(w)
+        variance = self.each * float(np.vdot(inside, inside)) + float(coefficients**2 @ coin)
+        return self.law_from(self.parts(inside), coefficients, self._step(w), variance)
+
+    def law_from(
+        self,
+        parts: tuple[Part, ...],
+        coefficients: FloatArray,
+        step: float | None,
+        variance: float,
+    ) -> SumLaw:
+        """The law of a weighted sum from its parts; by the variance alone where no law is known."""
+        if not self.known:
+            if math.isnan(variance):
+                raise ReleaseError(
+                    "The noise of this release was declared without a variance, so nothing can be "
+                    "said about its errors."
+                )
+            return OnlyVariance(variance)
+        coefficients = coefficients[np.abs(coefficients) > 1e-12]
+        rounding = (
+            Rounding(float(coefficients @ coefficients), float(np.abs(coefficients).sum()))
+            if coefficients.size
+            else None
+        )
+        return WeightedSum(parts=parts, rounding=rounding, step=step if rounding else None)
+
+    def _step(self, weights: FloatArray) -> float | None:
+        """What the weighted sum is a multiple of, for whole weights of values on a grid."""
+        if self.grid is None:
+            return None
+        w = weights[weights != 0]
+        if w.size == 0 or not np.array_equal(w, np.rint(w)) or np.abs(w).max() > 2**40:
+            return None
+        return float(np.gcd.reduce(w.astype(np.int64))) * self.grid
+
+    def _fixed(self, weights: FloatArray, inside: FloatArray) -> bool:
+        """What is left of the weights below the rounding error of a projection is zero."""
+        left, whole = float(np.vdot(inside, inside)), float(np.vdot(weights, weights))
+        return left <= self.nothing * whole
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class NoiseModel(JointNoise):
+    """Release minus truth: Π_N e with independent noise e, plus digit rounding.
+
+    Guarantees
+    ----------
+    1. Without digits, variances are exact: Var(w·e) = Var(e₁)·|Π_N w|². Two exceptions are upper
+       bounds: cells of a general C of large size, and the extended mechanism on margins with
+       unequal groups, where the cell with most variance stands for all.
+    2. With digits, the rounding part is uncorrelated with Π_N e and bounded as the digits say.
+    """
+
+    law: KnownLaw | DeclaredNoise
+    unit: float  # of the noise, in units of the published values
+    space: NullSpace
+    digits: Digits | None = None
+    # For the extended mechanism on margins: each cell's noise is rounded to steps of one over it.
+    grids: MarginStrategy | None = None
+
+    @property
+    def denominators(self) -> npt.NDArray[np.int64] | None:
+        """The denominator of every cell, where each has noise in steps of one over it."""
+        return None if self.grids is None else self.grids.denominators
+
+    @property
+    def each(self) -> float:
+        """Var(e₁), in units of the published values squared."""
+        if self.grids is None:
+            return self.law.variance * self.unit**2
+        return self._largest * self.unit**2
+
+    @property
+    def nothing(self) -> float:
+        """Group means leave 1e-15 of the weights, and so does a solver that is asked twice."""
+        return 1e-26
+
+    @property
+    def known(self) -> bool:
+        """Whether the law is known, and not only its variance."""
+        return not isinstance(self.law, DeclaredNoise)
+
+    @property
+    def grid(self) -> float | None:
+        """What published and true values are multiples of; None where either can be real."""
+        return grid_of(self.digits)
+
+    def cell_variance(self) -> FloatArray:
+        """The variance of every answer, in their shape."""
+        small = self.small
+        if small is None:
+            return self.expected_variance()
+        return self.space.diagonal() * self.each + small.plan.cell_variance_from(self._coins)
+
+    def expected_variance(self) -> FloatArray:
+        """At least that of every answer: closed forms, with 1/6 or less for every coin."""
+        out = self.space.diagonal()
+        out *= self.each
+        if self.digits is not None:
+            out += self.digits.variance()
+        return out
+
+    def total_variance(self) -> float | None:
+        """Var(e₁) for every dimension of N, and what rounding adds to all kinds of cells."""
+        if not isinstance(self.space, MarginNullSpace):
+            return None
+        total = self.each * self.space.dimension
+        if isinstance(self.digits, DigitPlan) and self.digits.needed:
+            total += CellKinds(self.digits).rounding()
+        return total
+
+    @cached_property
+    def small(self) -> SmallTable | None:
+        """The table with its coins one by one, where it is small and digits are of noise alone."""
+        plan, law = self.digits, self.law
+        if (
+            not isinstance(plan, DigitPlan)
+            or isinstance(law, DeclaredNoise)
+            or self.denominators is not None
+            or self.unit != 1.0
+            or self.space.size > MOST_CELLS
+            or plan.coin > NOISE_ALONE
+            or not plan.held.margins
+            or not plan.needed
+        ):
+            return None
+        return SmallTable(law, plan)
+
+    @cached_property
+    def _coins(self) -> FloatArray:
+        """The variance of every coin that is thrown, at most."""
+        if self.digits is None or self.small is None:
+            return np.zeros(0)
+        bound = self.digits.coefficients(np.zeros(self.space.shape))[1]
+        return np.minimum(bound, self.small.coin_variance)
+
+    def law_of(self, weights: npt.ArrayLike) -> SumLaw:
+        """The law of the error of Σ wᵢ·answerᵢ; simulated where digits of a small table matter."""
+        w = np.asarray(weights, np.float64)
+        law = super().law_of(w)
+        inside = self.inside(w)
+        if self.small is None or self._fixed(w, inside):
+            return law
+        coefficients, coin = self.coins(w)
+        if float(coefficients**2 @ coin) < WORTH_WHILE * self.variance(w):
+            return law
+        return Least((self.small.law_of(inside, coefficients), law))
+
+    def inside(self, weights: FloatArray) -> FloatArray:
+        """Π_N w."""
+        inside = self.space.project(weights)
+        return inside if isinstance(self.space, MarginNullSpace) else self.space.project(inside)
+
+    def coins(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """What each coin of the rounding adds, and a bound on its variance."""
+        if self.digits is None:
+            return np.zeros(0), np.zeros(0)
+        coefficients, bound = self.digits.coefficients(weights)
+        return coefficients, bound if self.small is None else self._coins
+
+    def parts(self, inside: FloatArray) -> tuple[Part, ...]:
+        """One law for all cells, or one for every denominator."""
+        if isinstance(self.law, DeclaredNoise):
+            return ()
+        if self.denominators is None:
+            return (part(self.law, inside * self.unit),)
+        sigma = self.law.scale
+        flat, grids = inside.reshape(-1), np.broadcast_to(self.denominators, inside.shape).ravel()
+        return tuple(
+            part(RoundedGaussian(sigma * int(d)), flat[grids == d] * (self.unit / int(d)))
+            for d in np.unique(grids)
+        )
+
+    def counted(self, weights: FloatArray, counts: FloatArray) -> tuple[Part, ...]:
+        """The parts for values of Π_N w and how often each occurs; needs one grid for all."""
+        law, unit = self.law, self.unit
+        if isinstance(law, DeclaredNoise):
+            return ()
+        if self.grids is not None:
+            d = self._coarsest
+            law, unit = RoundedGaussian(law.scale * d), unit / d
+        return (Part(law, np.abs(weights) * unit, counts),)
+
+    @cached_property
+    def _largest(self) -> float:
+        """The variance of the cell that has most; rounding to a coarse grid may add or take."""
+        sizes = [1] if self.grids is None else self.grids.distinct.tolist()
+        return max(RoundedGaussian(self.law.scale * d).variance / d**2 for d in sizes)
+
+    @cached_property
+    def _coarsest(self) -> int:
+        return 1 if self.grids is None else int(self.grids.distinct[0])
+
+    @cached_property
+    def one_grid(self) -> bool:
+        """Whether all noise variables have the same law."""
+        return self.grids is None or self.grids.distinct.size == 1
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class BasisNoise(JointNoise):
+    """Release minus truth: B e, with independent noise e on the coordinates of a basis B of N."""
+
+    law: KnownLaw
+    unit: float
+    strategy: BasisStrategy
+
+    @property
+    def each(self) -> float:
+        """Var(e₁), in units of the published values squared."""
+        return self.law.variance * self.unit**2
+
+    def cell_variance(self) -> FloatArray:
+        """The variance of every answer, in their shape."""
+        squares = np.square(self.strategy.back).sum(axis=1)
+        return np.asarray(squares * self.each).reshape(self.strategy.space.shape)
+
+    def inside(self, weights: FloatArray) -> FloatArray:
+        """Bᵀw."""
+        flat: Any = weights.reshape(-1)
+        return np.asarray(self.strategy.back.T @ flat)
+
+    def parts(self, inside: FloatArray) -> tuple[Part, ...]:
+        """One law for all coordinates."""
+        return (part(self.law, inside * self.unit),)

@@ -1,0 +1,368 @@
+"""Kinds of cells: cells of one kind have the same variance, the same law, and are only counted.
+
+What noise and rounding do to a cell depends on the sizes of the held groups it is in, and on its
+place in their runs as far as divisors see it. On every merged axis these are few, however many
+positions there are, and a kind of cell is a kind of position on each of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations, product
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.rounding.margins import DigitPlan
+from subspacedp.rounding.merged import MergedAxis
+from subspacedp.rounding.merged_parts import ordered_groups
+from subspacedp.rounding.profiles import GroupProfiles, axis_borders, corners
+from subspacedp.tables import Margin, along
+
+__all__ = ["CellKinds", "Kinds", "TotalKinds", "figure_kinds"]
+
+Int64Array = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+PART = 1 << 20  # positions, or kinds of cells, at a time
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Kinds:
+    """Some kinds of figures: their variance, how many figures there are, and their law."""
+
+    variance: FloatArray
+    number: Int64Array
+    law: Int64Array | None  # the same number means the same law; None: all have their own
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Positions:
+    """The kinds of positions of a merged axis."""
+
+    number: Int64Array  # (kinds,) how many positions
+    profile: Int64Array  # (kinds,) sizes on the single axes, as a class of `GroupProfiles`
+    sizes: Int64Array  # (levels, kinds) of the run, coarsest level first
+    here: Int64Array  # (kinds,) its cumulative entry
+    before: Int64Array  # (kinds,) the entry before it; the number of entries where there is none
+    entries: Int64Array  # (levels, entries) size of the run over what it shares with the place
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CellKinds:
+    """The kinds of cells of a table whose published digits add up.
+
+    Guarantees
+    ----------
+    1. The numbers add up to the number of cells, and every variance is that of its cells, bit for
+       bit as `MarginNullSpace.diagonal` and `DigitPlan.variance` have it.
+    2. Memory and time grow with the kinds and with the held groups, not with the cells, where one
+       level is held on an axis; positions in runs within runs are looked at one by one, in parts.
+    """
+
+    plan: DigitPlan
+
+    @cached_property
+    def _profiles(self) -> GroupProfiles:
+        return GroupProfiles(self.plan.space, self.plan.held.domain.cells)
+
+    @cached_property
+    def _axes(self) -> tuple[_Positions, ...]:
+        return tuple(self._positions(axis) for axis in self.plan.axes)
+
+    def __len__(self) -> int:
+        return math.prod(len(own.number) for own in self._axes)
+
+    def rounding(self) -> float:
+        """What rounding adds to the variances of all cells together."""
+        return math.fsum(
+            float(np.vdot(rounding, number)) for _, rounding, number, _, _ in self._parts()
+        )
+
+    def kinds(self, each: float, most_coins: int) -> Iterator[Kinds]:
+        """All kinds, for noise of variance `each`; laws as `GroupTotals` numbers them."""
+        for diagonal, rounding, number, profile, coins in self._parts():
+            diagonal *= each
+            diagonal += rounding
+            law = profile * most_coins + coins
+            yield Kinds(diagonal.reshape(-1), number.reshape(-1), law.reshape(-1))
+
+    def most_coins(self) -> int:
+        """The largest number of coins that enter a cell."""
+        return max(int(coins.max()) for *_, coins in self._parts())
+
+    def _parts(
+        self,
+    ) -> Iterator[tuple[FloatArray, FloatArray, Int64Array, Int64Array, Int64Array]]:
+        """Diagonal of Π_N, rounding, numbers, profiles and coins of the kinds, part by part."""
+        first, *others = self._axes
+        width = max(1, PART // max(1, math.prod(len(own.number) for own in others)))
+        for at in range(0, len(first.number), width):
+            piece = slice(at, at + width)
+            yield self._part((_taken(first, piece), *others))
+
+    def _part(
+        self, axes: tuple[_Positions, ...]
+    ) -> tuple[FloatArray, FloatArray, Int64Array, Int64Array, Int64Array]:
+        plan, dimensions = self.plan, len(axes)
+        levels = [
+            {k: merged.chain.index(tuple(k.steps[b] for b in merged.members)) for k in self._held}
+            for merged in plan.axes
+        ]
+
+        def run(k: Margin, columns: Sequence[Int64Array]) -> Int64Array:
+            out = np.ones((1,) * dimensions, np.int64)
+            for a, column in enumerate(columns):
+                out = out * along(column[levels[a][k]], a, dimensions)
+            return out
+
+        diagonal = np.ones(tuple(len(own.number) for own in axes))
+        for k, factor in plan.held.expansion.items():
+            diagonal -= factor / run(k, [own.sizes for own in axes])
+        diagonal[diagonal < 2.0**-40] = 0.0
+        rounding = plan.entry_variance(
+            [{k: own.entries[levels[a][k]] for k in self._held} for a, own in enumerate(axes)]
+        )
+        for a, own in enumerate(axes):
+            edge = [(0, int(b == a)) for b in range(dimensions)]
+            padded = np.pad(rounding, edge)
+            rounding = np.take(padded, own.here, axis=a) + np.take(padded, own.before, axis=a)
+        number = np.ones((1,) * dimensions, np.int64)
+        profile = np.zeros((1,) * dimensions, np.int64)
+        for a, own in enumerate(axes):
+            number = number * along(own.number, a, dimensions)
+            profile = profile + along(own.profile, a, dimensions)
+        return diagonal, rounding * (1.0 / plan.step**2), number, profile, self._coins(axes, levels)
+
+    @cached_property
+    def _held(self) -> tuple[Margin, ...]:
+        return tuple(dict.fromkeys((*self.plan.held.expansion, *self.plan.held.essential)))
+
+    def _coins(
+        self, axes: tuple[_Positions, ...], levels: Sequence[dict[Margin, int]]
+    ) -> Int64Array:
+        """`corner_counts` of the cells: borders at the entry here and at the one before."""
+        dimensions, essential = len(axes), self.plan.held.essential
+        total = np.zeros((1,) * dimensions, np.int64)
+        for size in range(len(essential) + 1):
+            for chosen in combinations(essential, size):
+                term = np.ones((1,) * dimensions, np.int64)
+                for a, own in enumerate(axes):
+                    ends = np.ones(own.entries.shape[1] + 1, np.int64)
+                    for m in chosen:
+                        ends[:-1] &= own.entries[levels[a][m]] == 1
+                    ends[-1] = 0
+                    term = term * along(ends[own.here] + ends[own.before], a, dimensions)
+                total = total + (-1) ** size * term
+        return total
+
+    def _positions(self, axis: MergedAxis) -> _Positions:
+        """One level: numbers of places by their divisors; several: every place is looked at."""
+        rows = self._of_one_level(axis) if len(axis.chain) == 1 else self._of_levels(axis)
+        columns, number = _distinct(np.concatenate([c for c, _ in rows], axis=1),
+                                    np.concatenate([n for _, n in rows]))  # fmt: skip
+        levels = len(axis.chain)
+        profile, first = columns[0], columns[1]
+        sizes, here, before = (columns[2 + i * levels : 2 + (i + 1) * levels] for i in range(3))
+        entries, place = np.unique(np.concatenate([here, before], 1), axis=1, return_inverse=True)
+        at, behind = place.reshape(2, -1)
+        behind = np.where(first == 1, entries.shape[1], behind)
+        return _Positions(number, profile, sizes, at, behind, entries)
+
+    def _of_one_level(self, axis: MergedAxis) -> list[tuple[Int64Array, Int64Array]]:
+        """Runs of one level: by their sizes, and how often each place's divisors occur."""
+        (steps,) = axis.chain
+        kinds, opening = [], []
+        for b, step in zip(axis.members, steps, strict=True):
+            level = axis.domain.axes[b].step(step)
+            filled = np.flatnonzero(level.sizes)
+            profile = self._profile(b)[_first_labels(level.codes, filled)]
+            column = np.stack([level.sizes[filled], profile])
+            distinct, number = np.unique(column, axis=1, return_counts=True)
+            kinds.append(np.concatenate([distinct, number[None]]).T.tolist())
+            opening.append(tuple(column[:, 0].tolist()))
+        out = []
+        for run in product(*kinds):
+            size = math.prod(s for s, _, _ in run)
+            profile = sum(p for _, p, _ in run)
+            number = math.prod(n for _, _, n in run)
+            here, before, times = _divisor_pairs(size)
+            times = times * number
+            first = np.zeros(len(times), np.int64)
+            if [(s, p) for s, p, _ in run] == opening:
+                start = int(np.flatnonzero((here == size) & (before == 1))[0])
+                times[start] -= 1
+                here, before = np.append(here, size), np.append(before, 1)
+                first, times = np.append(first, 1), np.append(times, 1)
+            same = np.ones(len(times), np.int64)
+            out.append((np.stack([profile * same, first, size * same, here, before]), times))
+        return out
+
+    def _of_levels(self, axis: MergedAxis) -> list[tuple[Int64Array, Int64Array]]:
+        """Runs within runs: the finest that lie alike in the coarser ones are one kind."""
+        domain = axis.domain
+        margins = []
+        for steps in axis.chain:
+            every = [0] * len(domain.axes)
+            for b, step in zip(axis.members, steps, strict=True):
+                every[b] = step
+            margins.append(Margin(tuple(domain.axes), tuple(every)))
+        ids, sizes = ordered_groups(axis, margins[-1])
+        starts = np.cumsum(sizes) - sizes
+        profile = np.zeros(len(ids), np.int64)
+        rest = ids
+        for b in reversed(axis.members):
+            level = margins[-1].levels[b]
+            own = np.zeros(level.groups, np.int64)
+            own[level.codes] = self._profile(b)
+            rest, place = np.divmod(rest, level.groups)
+            profile += own[place]
+        columns = [profile, (starts == 0).astype(np.int64)]
+        for margin in margins:
+            _, wide = ordered_groups(axis, margin)
+            begin = np.cumsum(wide) - wide
+            inside = np.searchsorted(begin, starts, side="right") - 1
+            columns += [wide[inside], starts - begin[inside]]
+        runs, number = _distinct(np.stack(columns), np.ones(len(ids), np.int64))
+        length = runs[-2]  # of the finest run
+        ends = np.cumsum(length)
+        out = []
+        for at in range(0, int(ends[-1]), PART):
+            position = np.arange(at, min(at + PART, int(ends[-1])))
+            own = np.searchsorted(ends, position, side="right")
+            within = position - (ends - length)[own]
+            here, before = [], []
+            for size, offset in zip(runs[2::2], runs[3::2], strict=True):
+                place = offset[own] + within
+                before.append(size[own] // np.gcd(size[own], place))
+                here.append(size[own] // np.gcd(size[own], place + 1))
+            first = runs[1][own] * (within == 0)
+            rows = np.stack([runs[0][own], first, *runs[2::2][:, own], *here, *before])
+            out.append(_distinct(rows, number[own]))
+        return out
+
+    def _profile(self, b: int) -> Int64Array:
+        """What every label of an axis adds to the number of its cell's class of sizes."""
+        stride = math.prod(self._profiles.class_shape[b + 1 :])
+        return self._profiles.member(b) * stride
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TotalKinds:
+    """The kinds of groups of a margin of a table whose published digits add up.
+
+    Guarantees
+    ----------
+    1. Numbers add up to that of the groups; variances are those of `GroupTotals`, bit for bit.
+    """
+
+    plan: DigitPlan
+    profiles: GroupProfiles
+
+    def kinds(self, each: float, most_coins: int) -> Iterator[Kinds]:
+        """All kinds, for noise of variance `each`; laws as `GroupTotals` numbers them."""
+        coin = self.plan.coin / self.plan.step**2
+        for number, profile, coins in self._parts():
+            squared = self.profiles.squared_of_classes.reshape(-1)[profile]
+            variance = squared * each
+            variance += np.where(squared > 0, coins * coin, 0.0)
+            law = profile * most_coins + coins
+            yield Kinds(variance.reshape(-1), number.reshape(-1), law.reshape(-1))
+
+    def most_coins(self) -> int:
+        """The largest number of coins that enter a total."""
+        return max(int(coins.max()) for *_, coins in self._parts())
+
+    @cached_property
+    def _axes(self) -> tuple[tuple[Int64Array, Int64Array], ...]:
+        """For every merged axis: class of sizes and borders of the kinds of groups, numbers."""
+        shape, out = self.profiles.class_shape, []
+        for axis in self.plan.axes:
+            profile = np.zeros(1, np.int64)
+            for b in axis.members:
+                own = self.profiles.member(b) * math.prod(shape[b + 1 :])
+                profile = (profile[:, None] + own).ravel()
+            borders = axis_borders(self.plan, self.profiles.margin, axis)
+            ones = np.ones(len(profile), np.int64)
+            out.append(_distinct(np.concatenate([profile[None], borders]), ones))
+        return tuple(out)
+
+    def _parts(self) -> Iterator[tuple[Int64Array, Int64Array, Int64Array]]:
+        (rows, numbers), *others = self._axes
+        width = max(1, PART // max(1, math.prod(len(own) for _, own in others)))
+        dimensions = 1 + len(others)
+        for at in range(0, len(numbers), width):
+            axes = [(rows[:, at : at + width], numbers[at : at + width]), *others]
+            number = np.ones((1,) * dimensions, np.int64)
+            profile = np.zeros((1,) * dimensions, np.int64)
+            for a, (own, times) in enumerate(axes):
+                number = number * along(times, a, dimensions)
+                profile = profile + along(own[0], a, dimensions)
+            yield number, profile, corners([own[1:] for own, _ in axes])
+
+
+def figure_kinds(plan: DigitPlan, profiles: GroupProfiles) -> CellKinds | TotalKinds:
+    """The kinds of a margin's groups, where digits add up and coins are thrown."""
+    if profiles.margin == plan.held.domain.cells:
+        return CellKinds(plan)
+    return TotalKinds(plan, profiles)
+
+
+def _taken(own: _Positions, piece: slice) -> _Positions:
+    return _Positions(own.number[piece], own.profile[piece], own.sizes[:, piece], own.here[piece],
+                      own.before[piece], own.entries)  # fmt: skip
+
+
+def _first_labels(codes: Int64Array, groups: Int64Array) -> Int64Array:
+    """One label of every group."""
+    first = np.zeros(int(codes.max()) + 1, np.int64)
+    first[codes] = np.arange(len(codes))
+    return first[groups]
+
+
+def _distinct(rows: Int64Array, number: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """The distinct columns, and how often each occurs."""
+    code = np.zeros(rows.shape[1], np.int64)
+    for row in rows:
+        _, own = np.unique(row, return_inverse=True)
+        _, code = np.unique(code * (int(own.max()) + 1) + own, return_inverse=True)
+    _, first = np.unique(code, return_index=True)
+    out = np.zeros(len(first), np.int64)
+    np.add.at(out, code, number)
+    kept = out > 0
+    return rows[:, first[kept]], out[kept]
+
+
+def _divisor_pairs(size: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """For places 1 … size: size/gcd(size, place), the same of the place before, and how often.
+
+    By the Chinese remainder theorem the numbers multiply over the prime powers of the size. Of
+    neighbouring places a prime divides one at most: of the q**a residues q**(a−i) − q**(a−i−1) are
+    divisible by q exactly i times, one a times, and as many have a predecessor that is.
+    """
+    shared = [(1, 1, 1)]
+    for q, a in _factors(size):
+        times = [q ** (a - i) - q ** (a - i - 1) if i < a else 1 for i in range(1, a + 1)]
+        powers = [(q**i, 1, n) for i, n in enumerate(times, 1)]
+        powers += [(1, q**i, n) for i, n in enumerate(times, 1)]
+        powers.append((1, 1, q**a - 2 * q ** (a - 1)))
+        shared = [(d * e, f * g, n * m) for d, f, n in shared for e, g, m in powers if n * m]
+    here, before, number = np.array(shared, np.int64).T
+    return size // here, size // before, number.copy()
+
+
+def _factors(size: int) -> Iterator[tuple[int, int]]:
+    """Primes and their exponents."""
+    q = 2
+    while q * q <= size:
+        a = 0
+        while size % q == 0:
+            size, a = size // q, a + 1
+        if a:
+            yield q, a
+        q += 1
+    if size > 1:
+        yield size, 1

@@ -1,0 +1,69 @@
+"""Digits of a small table: the variance of every coin, and draws of noise and coins together.
+
+A coin's probability is the fractional part of X = Σ bᵢeᵢ, which is a function of the noise. Where
+noise is small, X is not spread over the whole numbers, and the bounds that hold for any noise are
+far from the law itself. Proof: `docs/proofs/intervals.md`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.mechanisms.error_laws.simulated import Simulated, draws_for, public_generator
+from subspacedp.mechanisms.error_laws.transforms import characteristic
+from subspacedp.noise.laws import DiscreteLaplace, KnownLaw
+from subspacedp.rounding import DigitPlan
+
+__all__ = ["MOST_CELLS", "SmallTable"]
+
+FloatArray = npt.NDArray[np.float64]
+
+MOST_CELLS = 256
+FREQUENCIES = 40  # of the variance of a coin; those left out would make it smaller
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SmallTable:
+    """Independent noise e of one law on the cells of a table, and the rounding of its digits."""
+
+    law: KnownLaw
+    plan: DigitPlan
+
+    @cached_property
+    def entries(self) -> FloatArray:
+        """What every coin rounds, as weights of the noise of every cell: coins × cells."""
+        space = self.plan.space
+        units = np.eye(space.size).reshape(space.size, *space.shape)
+        return np.stack([self.plan.thrown_entries(e - space.project(e)) for e in units], axis=1)
+
+    @cached_property
+    def coin_variance(self) -> FloatArray:
+        """E[f(1 − f)] = 1/6 − Σ_k φ_X(2πk)/(πk)² of every coin, from above: φ_X is not negative."""
+        out = np.full(len(self.entries), 1 / 6)
+        for k in range(1, FREQUENCIES + 1):
+            turns = characteristic(self.law, 2 * np.pi * k * self.entries).prod(axis=1)
+            out -= np.maximum(turns - 1e-12, 0.0) / (np.pi * k) ** 2
+        return np.asarray(np.maximum(out, 0.0) + 1e-12)
+
+    @cached_property
+    def _draws(self) -> tuple[FloatArray, FloatArray]:
+        """Noise of every cell, and up to which coins move what they round."""
+        number = draws_for(self.plan.space.size) or 1
+        rng, shape = public_generator(), (number, self.plan.space.size)
+        if isinstance(self.law, DiscreteLaplace):
+            chance = -np.expm1(-float(self.law.rate))
+            noise = np.asarray(rng.geometric(chance, shape), np.float64)
+            noise -= rng.geometric(chance, shape)
+        else:
+            noise = np.rint(rng.normal(0.0, self.law.sigma, shape))
+        exact = noise @ self.entries.T
+        return noise, np.floor(exact + rng.random(exact.shape)) - exact
+
+    def law_of(self, inside: FloatArray, coefficients: FloatArray) -> Simulated:
+        """The law of Σ aᵢeᵢ − Σ vⱼuⱼ."""
+        noise, moved = self._draws
+        return Simulated.of(noise @ inside.reshape(-1) - moved @ coefficients)

@@ -1,0 +1,1 @@
+"""Correlated Gaussian noise: the least error that any Gaussian mechanism can have."""

@@ -1,0 +1,145 @@
+"""The joint noise of a release with k-norm noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.invariants.groups import HeldGroups
+from subspacedp.mechanisms.error_laws.joint import JointNoise
+from subspacedp.mechanisms.error_laws.sums import Part, SumLaw, WeightedSum
+from subspacedp.mechanisms.knorm.bodies import CrossPolytope
+from subspacedp.mechanisms.knorm.law import KNormLaw
+from subspacedp.mechanisms.knorm.weighted import independent_parts, weighted_sum
+
+__all__ = ["GroupedNoise", "KNormNoise"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class KNormNoise(JointNoise):
+    """Release minus truth: B z, z with a k-norm law.
+
+    Guarantees
+    ----------
+    1. The mean is zero, and stated variances are never too small.
+    2. Laws of weighted sums are exact for a cross-polytope, whose entries are independent;
+       otherwise proven bounds on their tails.
+    """
+
+    law: KNormLaw
+    unit: float
+    back: FloatArray  # (answers, entries of z)
+    shape: tuple[int, ...]
+
+    @property
+    def each(self) -> float:
+        """One: `inside` carries the covariance."""
+        return 1.0
+
+    @property
+    def known(self) -> bool:
+        """Whether a weighted sum has independent parts."""
+        return isinstance(self.law.body, CrossPolytope)
+
+    @cached_property
+    def _deviations(self) -> FloatArray:
+        """Of independent entries."""
+        return np.sqrt(np.diag(self.law.covariance))
+
+    @cached_property
+    def _root(self) -> FloatArray:
+        """L with L Lᵀ = B E[z zᵀ] Bᵀ."""
+        if self.known:
+            return np.asarray(self.unit * self.back * self._deviations)
+        values, vectors = np.linalg.eigh(self.law.covariance)
+        return np.asarray(self.unit * self.back @ (vectors * np.sqrt(np.maximum(values, 0.0))))
+
+    @property
+    def nothing(self) -> float:
+        """Relative to weights in units of the answers, which noise multiplies."""
+        return 1e-20 * max(self.law.variance * self.unit**2, 1e-300)
+
+    def cell_variance(self) -> FloatArray:
+        """The variance of every answer, in their shape."""
+        return np.asarray(np.square(self._root).sum(axis=1)).reshape(self.shape)
+
+    def inside(self, weights: FloatArray) -> FloatArray:
+        """Lᵀw."""
+        return np.asarray(self._root.T @ weights.reshape(-1))
+
+    def parts(self, inside: FloatArray) -> tuple[Part, ...]:
+        """Those of a cross-polytope; none for others."""
+        body = self.law.body
+        if not isinstance(body, CrossPolytope):
+            return ()
+        return independent_parts(body, self.law.rate, inside / self._deviations)
+
+    def law_of(self, weights: npt.ArrayLike) -> SumLaw:
+        """The law of the error of Σ wᵢ·answerᵢ, or a bound on its tails."""
+        w = np.asarray(weights, np.float64)
+        if self.known or self.is_fixed(w):
+            return super().law_of(w)
+        flat = np.asarray(self.unit * (w.reshape(-1) @ self.back))
+        return weighted_sum(self.law, flat, self.variance(w))
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class GroupedNoise(JointNoise):
+    """Release minus truth: Π_N z for k-norm noise on counts, of one variance in every group.
+
+    Guarantees
+    ----------
+    1. The mean is zero, and variances and covariances are exact.
+    2. The total of some cells has an exact law where one total is held and noise is exchanged;
+       other weighted sums have proven bounds on their tails.
+    """
+
+    law: KNormLaw
+    groups: HeldGroups
+
+    @property
+    def each(self) -> float:
+        """One: `inside` carries the variances."""
+        return 1.0
+
+    @property
+    def known(self) -> bool:
+        """There are no independent parts."""
+        return False
+
+    @cached_property
+    def _deviations(self) -> FloatArray:
+        """√s² of the group of every cell, in the domain's shape."""
+        each = np.repeat(np.sqrt(self.law.group_variances), self.groups.sizes)
+        return self.groups.placed(each)
+
+    @property
+    def nothing(self) -> float:
+        """Relative to weights in units of the answers, which noise multiplies."""
+        return 1e-26 * max(float(self._deviations.max()) ** 2, 1e-300)
+
+    def cell_variance(self) -> FloatArray:
+        """The variance of every answer, in their shape."""
+        return np.asarray(self.groups.space.diagonal() * self._deviations**2)
+
+    def inside(self, weights: FloatArray) -> FloatArray:
+        """Π_N w times the deviation of each group; groups do not mix."""
+        return np.asarray(self.groups.space.project(weights) * self._deviations)
+
+    def parts(self, inside: FloatArray) -> tuple[Part, ...]:
+        """None."""
+        return ()
+
+    def law_of(self, weights: npt.ArrayLike) -> SumLaw:
+        """The law of the error of Σ wᵢ·answerᵢ, or a bound on its tails."""
+        w = np.asarray(weights, np.float64)
+        if self.is_fixed(w):
+            return WeightedSum(parts=())
+        own = self.groups.space.project(w).reshape(-1)[self.groups.order]
+        own[np.abs(own) < 1e-13 * np.abs(own).max()] = 0.0
+        return weighted_sum(self.law, own, self.variance(w))

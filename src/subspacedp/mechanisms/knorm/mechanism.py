@@ -1,0 +1,552 @@
+"""The k-norm mechanism: pure ε, with noise in the shape of what one person can change.
+
+Several ways to have integers. A histogram of which only the total is held, and no neighbouring
+change alters that: the counts are measured with noise that adds up to zero. The totals of disjoint
+groups: differences of counts within each group are measured. Everything else: coordinates in a
+basis of the null space on a public grid, or the answers themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import BudgetError, InvariantError, ReleaseError
+from subspacedp.invariants import HeldMargins, HeldValues
+from subspacedp.invariants.groups import HeldGroups
+from subspacedp.mechanisms.base import Mechanism, Options
+from subspacedp.mechanisms.changes import changes, measured_columns
+from subspacedp.mechanisms.error_laws import JointNoise, NoiseModel
+from subspacedp.mechanisms.extended import (
+    LARGEST_UNITS,
+    LEAST_BITS,
+    MOST_BITS,
+    Extended,
+    basis_from,
+)
+from subspacedp.mechanisms.gaussian.optimality import inner_columns, reached_by
+from subspacedp.mechanisms.knorm.bodies import (
+    MOST_DIMENSIONS,
+    Body,
+    CrossPolytope,
+    Deviations,
+    Ellipsoid,
+    Exchanges,
+    Fit,
+    Swaps,
+    as_body,
+    fit,
+    least_spread,
+    scaled,
+)
+from subspacedp.mechanisms.knorm.joint import GroupedNoise, KNormNoise
+from subspacedp.mechanisms.knorm.law import KNormLaw
+from subspacedp.mechanisms.strategies import BasisStrategy
+from subspacedp.noise import DiscreteLaplace, Keystream, ReleaseKeys
+from subspacedp.privacy import PureDP
+from subspacedp.privacy.numbers import exact_decimal
+from subspacedp.problem import Problem
+from subspacedp.queries import Cells, Query, Sensitivity
+from subspacedp.rounding import Digits
+from subspacedp.stated import stated_fraction
+
+__all__ = ["KNorm", "KNormOptions"]
+
+OWN = Fraction(1, 10**6)  # by which rounding may widen the sensitivity body itself
+TOO_LITTLE = "The body of the noise does not hold what one record changes: too little noise."
+TOO_SMALL = "The budget is too small for this mechanism's grid; use the projected mechanism."
+QUICK_ANSWERS, QUICK_COLUMNS, QUICK_CELLS = 32, 64, 16
+FREE = 1e-3  # of the others' size: noise in a direction that no replacement can change
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KNorm(Extended):
+    """Noise in the shape of the sensitivity body.
+
+    Guarantees
+    ----------
+    1. The measurement is ε-private over all neighbours: every change of the measured integers lies
+       in `records · within` times the body, decided in whole numbers (docs/proofs/knorm.md).
+    2. The law of the noise is exactly the stated one; no Markov chain is run.
+    3. A histogram with its total held: whole counts whose total is exact, and plain privacy.
+       Otherwise the release is g(noisy) + C⁺c with g(noisy) in the null space: S.
+    """
+
+    fit: Fit | None = None  # the body of the noise; None while it is still to be chosen
+
+    name: ClassVar[str] = "knorm"
+    fitted_at_once: ClassVar[bool] = False
+    with_digits: ClassVar[bool] = True
+    proofs: ClassVar[tuple[str, ...]] = ("knorm.md", "guarantees.md")
+    keys_in_files: ClassVar[tuple[str, ...]] = ("basis", "body")
+
+    @property
+    def body(self) -> Fit:
+        """The body, whether it is the sensitivity body itself, and the price if it is not."""
+        if self.fit is None:
+            raise ReleaseError("its norm body is missing.")
+        return self.fit
+
+    @property
+    def rate(self) -> Fraction:
+        """ε over what all records of a person change: each is within so many times the body."""
+        if not isinstance(self.budget, PureDP):
+            raise BudgetError(
+                "The k-norm mechanism is for pure budgets: use PureDP(...), or another mechanism."
+            )
+        most = self.neighbours.records * self.body.within
+        return exact_decimal(self.budget.epsilon) / most
+
+    @cached_property
+    def law(self) -> KNormLaw:
+        """The law of the noise on the vector that is measured, in units of `unit`."""
+        return KNormLaw(self.body.body, self.rate)
+
+    @cached_property
+    def digits(self) -> Digits | None:
+        """None: whole counts stay whole, and everything else is published as real values."""
+        return None
+
+    @property
+    def has_digits(self) -> bool:
+        """Whole counts whose noise adds up to zero; `check_body` has the last word."""
+        return self.query.grid == 1 and self.basis is None
+
+    @cached_property
+    def sensitivity(self) -> Sensitivity:
+        """Δ₁ and Δ₂² of the numbers that are measured, for comparison."""
+        if self.basis is None:
+            return self.query.sensitivity(self.neighbours)
+        return self.basis.sensitivity(self.query, self.neighbours)
+
+    @cached_property
+    def noise(self) -> JointNoise:
+        """The law of release minus truth."""
+        law, unit = self.law, float(self.unit)
+        if self.basis is not None:
+            return KNormNoise(law=law, unit=unit, back=self.basis.back, shape=self.query.shape)
+        if isinstance(law.body, CrossPolytope):
+            each = DiscreteLaplace(law.rate / law.body.widths[0])
+            return NoiseModel(law=each, unit=unit, space=self.space)
+        return GroupedNoise(law=law, groups=HeldGroups.of(self.held))
+
+    @property
+    def uses_quantile(self) -> bool:
+        """No draw rests on a float quantile."""
+        return False
+
+    @property
+    def measured(self) -> str:
+        """What gets noise, in words."""
+        if self.basis is not None:
+            what = (
+                "all coordinates of the answers in a basis of the null space at once, the basis "
+                f"on a grid of 2**-{self.basis.bits}"
+            )
+        elif isinstance(self.body.body, Exchanges):
+            what = "all answers at once, with noise that adds up to zero"
+        elif isinstance(self.body.body, Deviations):
+            what = "the differences of answers within every held group, at once"
+        else:
+            what = "every answer, independently, before projection onto the null space"
+        return f"{what}; {self.price_in_words()}"
+
+    def price_in_words(self) -> str:
+        """Whose noise it is, and at what price relative to the sensitivity body."""
+        fitted = self.body
+        kind = fitted.body.as_dict()["body"]
+        if fitted.own:
+            return f"noise of the sensitivity body itself ({kind})"
+        price = math.ceil(fitted.price * 1000 - 1e-6) / 1000
+        most = "at most " if fitted.bound else ""
+        return (
+            f"noise of a body around the sensitivity body ({kind}), with {most}{price:,.4g} times "
+            "the expected squared error of that body's own noise on a fine grid"
+        )
+
+    def check_body(self) -> None:
+        """Refuse a body that does not hold what one record changes; exact, in whole numbers."""
+        _ = self.rate
+        body, within = self.body.body, self.body.within
+        query, relation = self.query, self.neighbours
+        if self.basis is not None:
+            moves = changes(self.basis, query, relation)
+            fits = body.entries == body.dimension == moves.shape[1]
+            # What is rounded off two measurements differs by at most one in every number.
+            room = within - (2 * cell_norm(body) if self.basis.drop else 0)
+            held = fits and room > 0 and body.holds(moves, room * 2**self.basis.drop)
+        elif isinstance(body, CrossPolytope):
+            # The widths are one, so the norm is the sum of sizes.
+            fits = set(body.widths) == {Fraction(1)} and body.entries == query.size
+            held = fits and within * relation.records >= query.sensitivity(relation).l1
+        elif isinstance(body, Exchanges):
+            # Digits have the total of what is measured, which a bound on records makes another one.
+            fits = isinstance(query, Cells) and body.cells == query.size
+            fits = fits and (self.decimals is None or not self.capped)
+            held = fits and self.space.rank == 1 and relation.keeps_total and within >= 1
+            held = held and HeldGroups.of(self.held).sizes == (body.cells,)
+        else:
+            fits = isinstance(query, Cells) and isinstance(body, Deviations)
+            held = fits and HeldGroups.of(self.held).sizes == getattr(body, "groups", ())
+            held = held and within >= relation.persons
+        if not held:
+            raise ReleaseError(TOO_LITTLE)
+        if self.decimals is not None and not isinstance(body, Exchanges):
+            raise ReleaseError("Only whole counts whose noise adds up to zero have digits.")
+
+    def fitted(self) -> dict[str, Any]:
+        """The basis, where there is one; the body, how it holds what a record does, the price."""
+        fit = self.body
+        body = {
+            **fit.body.as_dict(),
+            "own": fit.own,
+            "within": str(fit.within),
+            "price": fit.price,
+            "bound": fit.bound,
+        }
+        basis = {} if self.basis is None else {"basis": self.basis.as_dict()}
+        return {**basis, "body": body}
+
+    @classmethod
+    def from_dict(cls, problem: Problem, data: Mapping[str, Any]) -> Self:
+        """The body is not fitted again, and what privacy rests on is checked."""
+        if "body" not in data:
+            raise ReleaseError("what it measures is not what its mechanism measures.")
+        basis = basis_from(data["basis"], problem) if "basis" in data else None
+        stated = data["body"]
+        own, bound, price = stated["own"], stated["bound"], stated["price"]
+        within = stated_fraction(stated["within"])
+        usable = isinstance(own, bool) and isinstance(bound, bool) and isinstance(price, float)
+        if not usable or not math.isfinite(price) or price <= 0 or within <= 0:
+            raise ReleaseError("what is said of its norm body is out of range.")
+        if own and (not 1 <= within <= 1 + OWN or price != 1.0 or bound):
+            raise ReleaseError("the sensitivity body itself has no price.")
+        body = as_body(stated, problem.query.size if basis is None else len(basis.weights))
+        if own and isinstance(body, Ellipsoid) and body.dimension > 1:
+            raise ReleaseError("an ellipsoid is no hull of what records change.")
+        fit = Fit(body=body, own=own, within=within, price=price, bound=bound)
+        mechanism = cls(problem, basis=basis, fit=fit)
+        mechanism.check_body()
+        return mechanism
+
+    def integers(self, answers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Answers, their differences in groups, or coordinates in the basis."""
+        if self.basis is not None:
+            return self.basis.integers(answers)
+        if isinstance(self.law.body, CrossPolytope | Exchanges):
+            return answers
+        return HeldGroups.of(self.held).differences(answers)
+
+    def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[np.int64]:
+        """Answers, their differences in groups, or coordinates in the basis, plus one draw."""
+        law = self.law
+        noise = law.draw(keys)[0]
+        if self.basis is not None:
+            return np.asarray(self.basis.integers(answers) + noise)
+        if isinstance(law.body, CrossPolytope):
+            return np.asarray(answers + noise.reshape(answers.shape))
+        groups = HeldGroups.of(self.held)
+        noisy = answers + groups.placed(noise)
+        return noisy if isinstance(law.body, Exchanges) else groups.differences(noisy)
+
+    def reconstruct(
+        self,
+        noisy: npt.NDArray[np.int64],
+        exact: HeldValues,
+        coins: Keystream,
+        *,
+        overwrite: bool = False,
+    ) -> npt.NDArray[Any]:
+        """Π_N·noisy + C⁺c; for counts as noisy − lift(C·noisy − c), in integers."""
+        if self.basis is not None:
+            return super().reconstruct(noisy, exact, coins, overwrite=overwrite)
+        if self.decimals is not None:  # whole counts, of the right total already
+            return noisy if self.decimals == 0 else noisy.astype(np.float64)
+        # The residual is zero unless held values count records that were not measured.
+        residual = self.held.residual(noisy, exact)
+        real = self.space.subtract_lift(noisy, residual, overwrite=overwrite)
+        return real if self.query.grid == 1 else real * float(self.query.grid)
+
+
+def with_body(mechanism: KNorm, *, exact: bool = False) -> KNorm:
+    """The mechanism with what it measures and the body of its noise.
+
+    Of what can be drawn exactly, that of least expected error: the sensitivity body K itself on a
+    fine grid, held groups on whole counts, or the answers with the cross-polytope of Δ₁. Where K
+    cannot be drawn from, the best body around it takes its place.
+
+    Parameters
+    ----------
+    exact
+        Refuse everything but K itself.
+    """
+    if not isinstance(mechanism.budget, PureDP):
+        raise BudgetError(
+            "The k-norm mechanism is for pure budgets: use PureDP(...), or another mechanism."
+        )
+    if mechanism.query.contributions is None:
+        raise ReleaseError(
+            "The k-norm mechanism needs to know what a record adds to the answers; a query of "
+            "which only the sensitivity is declared has no such columns."
+        )
+    found = _chosen(mechanism, exact=exact)
+    found.check_body()
+    relation = mechanism.neighbours
+    if relation.per_cell is None or relation.per_cell == relation.records:
+        return found
+    # K is smaller than m times the hull for one record, and not smaller than that hull.
+    if exact:
+        raise ReleaseError(
+            "`exact=True` asks for noise of the sensitivity body itself, and with `per_cell` below "
+            "`records` only bodies around it can be sampled exactly; leave it out to use one."
+        )
+    fitted = found.body
+    if fitted.own:
+        one = fitted.body
+        least = least_spread(one.dimension, one.log_volume)
+        fitted = replace(fitted, own=False, price=one.spread() / least)
+    elif not fitted.bound:
+        fitted = replace(fitted, price=fitted.price * _smaller_spread(fitted.body.dimension))
+    return _with(found, replace(fitted, price=relation.records**2 * fitted.price, bound=True))
+
+
+def _smaller_spread(d: int) -> float:
+    """By what factor a symmetric convex body may spread less than one inside it, at most.
+
+    In a direction where a body reaches h, E⟨u, θ⟩² is between that of a double cone,
+    2h²/((d + 1)(d + 2)), and that of a box, h²/3.
+    """
+    return (d + 1) * (d + 2) / 6
+
+
+def _with(mechanism: KNorm, fitted: Fit) -> KNorm:
+    return replace(mechanism, fit=fitted)
+
+
+def _chosen(mechanism: KNorm, *, exact: bool) -> KNorm:
+    """What is measured, and the body, for one record or for several without a bound a cell."""
+    grouped = _grouped(mechanism)
+    if grouped is not None and isinstance(grouped.body, Exchanges) and not mechanism.capped:
+        return _with(mechanism, grouped)
+    if mechanism.decimals is not None:
+        raise ReleaseError(
+            "Digits that add up need the projected mechanism here; publish real values "
+            "(decimals=None) with the k-norm mechanism, or hold the grand total alone."
+        )
+    if grouped is not None and grouped.own:
+        return _with(mechanism, grouped)
+    cells = isinstance(mechanism.query, Cells)
+    if cells and mechanism.space.rank == 0 and mechanism.neighbours.persons == 1:
+        return _with(mechanism, Fit(body=_cross(mechanism), own=True))
+    small = mechanism.space.dimension <= MOST_DIMENSIONS
+    if grouped is not None and not small and not exact:
+        return _best(_with(mechanism, grouped), _on_answers(mechanism))
+    try:
+        found = _in_basis(mechanism, exact=exact or grouped is not None)
+    except ReleaseError:
+        if grouped is None or exact:
+            raise
+        return _best(_with(mechanism, grouped), _on_answers(mechanism))
+    if exact:
+        return found
+    others = [_on_answers(mechanism)] if grouped is None else [_with(mechanism, grouped)]
+    return _best(found, *others)
+
+
+def _in_basis(mechanism: KNorm, *, exact: bool) -> KNorm:
+    """Coordinates in a basis, and the hull of what one record does to them.
+
+    The grid is 2**-30, or coarser where the noise would otherwise leave its range; for a query on
+    a fine grid of its own, places of the product are rounded off instead.
+    """
+    rate = exact_decimal(pure_epsilon(mechanism)) / mechanism.neighbours.records
+    basis, moves = _measured(mechanism, MOST_BITS)
+    size = float(np.abs(moves).max(initial=0))
+    # The noise reaches about (k + 1)/rate times the body.
+    reach = (moves.shape[1] + 1) / float(rate) * size
+    spare = math.ceil(math.log2(max(reach / LARGEST_UNITS, 1.0)))
+    if 0 < spare <= MOST_BITS - LEAST_BITS:
+        basis, moves = _measured(mechanism, MOST_BITS - spare)
+    elif spare:
+        if size * 2.0**-spare < 2.0**LEAST_BITS * math.sqrt(moves.shape[1]):
+            raise BudgetError(TOO_SMALL)
+        basis, half = replace(basis, drop=spare), 1 << (spare - 1)
+        moves = (moves + half) >> spare
+        if np.linalg.matrix_rank(scaled(moves)) < moves.shape[1]:
+            raise BudgetError(TOO_SMALL)  # some direction is rounded off altogether
+    fitted = fit(moves, rate, exact=exact, swaps=_swaps(basis, mechanism))
+    if basis.drop:
+        fitted = _widened(fitted, exact=exact)
+    return _with(replace(mechanism, basis=basis), fitted)
+
+
+def _widened(fitted: Fit, *, exact: bool) -> Fit:
+    """With room for rounding of the vectors and of both measurements: docs/proofs/knorm.md."""
+    within = 1 + 4 * cell_norm(fitted.body)
+    if within <= 1 + OWN:
+        return replace(fitted, within=within)
+    if exact:
+        raise ReleaseError(
+            "`exact=True` asks for noise of the sensitivity body itself, and on the grid that this "
+            "budget allows only wider noise is private; leave it out to use that."
+        )
+    price = fitted.price * float(within) ** 2
+    return replace(fitted, within=within, own=False, price=price)
+
+
+def _measured(mechanism: KNorm, bits: int) -> tuple[BasisStrategy, npt.NDArray[np.object_]]:
+    """A basis on a grid, and what one record does to the integers measured in it."""
+    basis = _basis(mechanism, bits)
+    moves = changes(basis, mechanism.query, mechanism.neighbours)
+    return basis, np.concatenate([moves, _free(basis, mechanism)])
+
+
+def _swaps(basis: BasisStrategy, mechanism: KNorm) -> Swaps | None:
+    """K itself, where it is that of exchanges of kinds of records without a common direction."""
+    columns, apart = measured_columns(basis, mechanism.query), _free(basis, mechanism)
+    if not mechanism.neighbours.keeps_total or len(columns) - 1 + len(apart) != columns.shape[1]:
+        return None
+    rows = [(part + (1 << basis.drop >> 1)) >> basis.drop for part in (columns, apart)]
+    try:
+        return Swaps(*(tuple(tuple(map(int, row)) for row in part.tolist()) for part in rows))
+    except ReleaseError:  # independent in floats alone
+        return None
+
+
+def _basis(mechanism: KNorm, bits: int) -> BasisStrategy:
+    """A basis of the null space, or of the part of it that records reach."""
+    query, space = mechanism.query, mechanism.space
+    if isinstance(query, Cells):
+        return BasisStrategy.from_basis(space, bits)
+    if not inner_columns(query, space).any():
+        raise InvariantError(
+            "What is held fixes everything that a record can change: nothing is left to protect.",
+            rank=0,
+        )
+    reached = reached_by(query, space)
+    if reached.shape[1] == space.dimension:
+        return BasisStrategy.from_basis(space, bits)
+    return BasisStrategy.from_rows(space, reached.T, bits, reached)
+
+
+def _free(basis: BasisStrategy, mechanism: KNorm) -> npt.NDArray[np.object_]:
+    """A short vector in the direction that records reach and no replacement changes, if any.
+
+    All records share what they add there. It needs no noise; a little keeps the body solid, and
+    noise of the others is not touched, as the hull with a vector apart is a sum of norms.
+    """
+    columns = np.asarray(measured_columns(basis, mechanism.query), np.float64)
+    none = np.empty((0, columns.shape[1]), object)
+    if not mechanism.neighbours.keeps_total or len(columns) == 1:
+        return none
+    left = columns.mean(axis=0)
+    centred, whole = columns - left, float(np.linalg.norm(left))
+    _, sizes, rows = np.linalg.svd(centred, full_matrices=False)
+    span = rows[sizes > 1e-9 * sizes.max()]
+    for _ in range(2):
+        left = left - span.T @ (span @ left)
+    length = float(np.linalg.norm(left))
+    if len(span) == columns.shape[1] or length <= 1e-9 * whole:
+        return none
+    mean = float(np.linalg.norm(centred, axis=1).mean())
+    return np.array([[int(x) for x in np.rint(FREE * mean / length * left)]], object)
+
+
+def _cross(mechanism: KNorm) -> CrossPolytope:
+    return CrossPolytope((Fraction(1),) * mechanism.query.size)
+
+
+def _on_answers(mechanism: KNorm) -> KNorm | None:
+    """The answers with noise of the cross-polytope of Δ₁: projected Laplace noise.
+
+    The part of it that would move held values is taken out.
+    """
+    if getattr(mechanism.held, "empty", None) is not None:
+        return None
+    relation = mechanism.neighbours
+    within = Fraction(mechanism.query.sensitivity(relation).l1) / relation.records
+    return _with(mechanism, Fit(body=_cross(mechanism), own=False, within=within))
+
+
+def _best(first: KNorm, *others: KNorm | None) -> KNorm:
+    """The mechanism of least expected error; prices of others are relative to that of the first.
+
+    Noise of a large budget is mostly zero on whole numbers, and never on a fine grid, so a body
+    around K may have less error than K itself.
+    """
+    base, fitted = first.expected_error().total, first.body
+    best, least = first, base
+    for other in others:
+        if other is not None and (error := other.expected_error().total) < least:
+            price = replace(other.body, price=fitted.price * error / base, bound=fitted.bound)
+            best, least = _with(other, price), error
+    return best
+
+
+def _grouped(mechanism: KNorm) -> Fit | None:
+    """The body of counts whose held totals are those of disjoint groups; None for others."""
+    held, relation = mechanism.held, mechanism.neighbours
+    if not isinstance(mechanism.query, Cells) or not isinstance(held, HeldMargins):
+        return None
+    if len(held.essential) != 1:
+        return None
+    if held.rank == 1 and relation.keeps_total:
+        return Fit(body=Exchanges(mechanism.query.size), own=True)
+    body = Deviations(HeldGroups.of(held).sizes)
+    if relation.persons == 1:
+        return Fit(body=body, own=True)
+    # Π(e_i − e_j) has a norm of at most 2. The hull of these holds every Π e_i, the mean of such
+    # vectors over the j of another group, so that its volume is at least this body's.
+    least = least_spread(body.dimension, body.log_volume)
+    return Fit(
+        body=body, own=False, within=Fraction(2), price=4 * body.spread() / least, bound=True
+    )
+
+
+def pure_epsilon(mechanism: KNorm) -> float:
+    """ε of a pure budget."""
+    if not isinstance(mechanism.budget, PureDP):
+        raise BudgetError("The k-norm mechanism is for pure budgets.")
+    return mechanism.budget.epsilon
+
+
+def cell_norm(body: Body) -> Fraction:
+    """At least the norm of half a cell, in the body and in its cover."""
+    return max(body.half_cell, body.cover.half_cell)
+
+
+@dataclass(frozen=True)
+class KNormOptions(Options):
+    """Noise in the shape of what one person can change; pure budgets.
+
+    Parameters
+    ----------
+    exact
+        Take noise of the sensitivity body itself, and refuse where that cannot be sampled exactly.
+    """
+
+    exact: bool = False
+
+    mechanism: ClassVar[type[Mechanism]] = KNorm
+
+    @classmethod
+    def quick_for(cls, query: Query) -> bool:
+        """A body around what records do is fitted in about a second for small queries."""
+        answers, columns = (
+            (QUICK_CELLS, QUICK_CELLS)
+            if isinstance(query, Cells)
+            else (QUICK_ANSWERS, QUICK_COLUMNS)
+        )
+        kinds = query.record_kinds
+        return kinds is not None and query.size <= answers and kinds <= columns
+
+    def fit(self, problem: Problem) -> KNorm:
+        """Of what can be drawn exactly, that of least expected error."""
+        return with_body(KNorm(problem), exact=self.exact)

@@ -1,0 +1,202 @@
+"""The three guarantees a release under invariants can have, in words and as data.
+
+| kind | holds when | means |
+|---|---|---|
+| plain | no neighbouring change can alter the held values c | ordinary differential privacy |
+| S | f(noisy, c) = g(noisy) + C⁺c with g(noisy) in N | Π_N(release) is private |
+| G | any f(noisy, c) with C·release = c | private given the published c |
+
+plain ⇒ S ⇒ G. Proofs: docs/proofs/guarantees.md.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy.typing as npt
+
+from subspacedp.invariants import NullSpace
+from subspacedp.privacy import Neighbours
+from subspacedp.privacy.budgets import Budget
+
+__all__ = ["Coverage", "Guarantee", "Kind", "kind_of"]
+
+Kind = Literal["plain", "S", "G"]
+
+NAMES: dict[Kind, str] = {
+    "plain": "plain differential privacy",
+    "S": "induced subspace differential privacy",
+    "G": "differential privacy given the invariants",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """How much of one linear question is protected.
+
+    `share_exposed` is |Π_R w|²/|w|²: 0 for a question the held values say nothing about, 1 for a
+    question that they answer.
+    """
+
+    share_exposed: float
+    kind: Kind
+
+    def __str__(self) -> str:
+        if self.kind == "plain":
+            return "Protected: the held values cannot be changed by any one person."
+        if self.share_exposed == 1.0:
+            return "Exposed: the invariants fix the answer; it is published exactly."
+        sense = (
+            "by differential privacy over all neighbours"
+            if self.kind == "S"
+            else "given the held values, and only given them"
+        )
+        if self.share_exposed == 0.0:
+            return f"Protected {sense}."
+        return (
+            f"Part of each: {self.share_exposed:.1%} of the question (by squared weight) lies in "
+            f"what the invariants publish exactly; the rest is protected {sense}."
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Guarantee:
+    """What a release promises: a kind, a budget, a neighbour relation, and a subspace.
+
+    `str()` is a paragraph for a review board; `covers(w)` answers for one question.
+    """
+
+    kind: Kind
+    budget: Budget
+    neighbours: Neighbours
+    space: NullSpace
+    from_data_axes: tuple[str, ...] = ()
+    capped: bool = False
+    because: str = "published digits must add up"  # G holds and S does not
+    entries: tuple[int, int] | None = None  # their range, where persons have entries of their own
+
+    @property
+    def name(self) -> str:
+        """The guarantee's name in words."""
+        return NAMES[self.kind]
+
+    @property
+    def change(self) -> str:
+        """How neighbouring data differ, in words."""
+        if self.entries is not None:
+            lower, upper = self.entries
+            m = self.neighbours.records
+            which = "entry, which becomes" if m == 1 else f"entries (at most {m:,}), which become"
+            return f"one person's own {which} any other whole number from {lower} to {upper}"
+        return self.neighbours.when_capped() if self.capped else str(self.neighbours)
+
+    def covers(self, weights: npt.ArrayLike) -> Coverage:
+        """Whether the question Σ wᵢ·cellᵢ is protected, exposed, or part of each."""
+        return Coverage(share_exposed=self.space.share_exposed(weights), kind=self.kind)
+
+    def __str__(self) -> str:
+        return textwrap.fill(" ".join(self.sentences()), 100, break_long_words=False)
+
+    def sentences(self) -> list[str]:
+        """The paragraph, sentence by sentence."""
+        n, rank = self.space.size, self.space.rank
+        budget, change = str(self.budget), self.change
+        figures = "figure" if rank == 1 else "figures"
+        opening = (
+            f"The release has {self.name} with {budget}, where neighbouring data differ by "
+            f"{change}."
+        )
+        if rank == 0:
+            return [opening, f"Nothing is held exact: all {n:,} dimensions are protected."]
+        held = (
+            f"Held exact, and so published without any protection: {self.space.held} "
+            f"({rank:,} independent {figures} of {n:,})."
+        )
+        if self.kind == "plain":
+            return [
+                opening,
+                held.replace("and so published without any protection", "and published"),
+                "No neighbouring change can alter these figures, so holding them costs nothing: "
+                "the guarantee is ordinary differential privacy of the whole release.",
+            ]
+        protected = self.space.dimension
+        if self.kind == "S":
+            return [
+                opening,
+                held,
+                f"In the remaining {protected:,} dimensions, those orthogonal to the held "
+                "figures, the release is differentially private over all neighbours, those that "
+                "change a held figure included.",
+                "A question that mixes the two is protected in its orthogonal part only.",
+            ]
+        return [
+            opening,
+            held,
+            "Beyond these figures the release tells only what a differentially private output "
+            f"tells: {protected:,} dimensions are protected given the held figures.",
+            f"It does not claim more: because {self.because}, even figures orthogonal to the held "
+            "ones are protected only given the held ones.",
+        ]
+
+    def not_protected(self) -> list[str]:
+        """What the guarantee does not cover, one sentence each."""
+        out = []
+        if self.space.rank and self.kind != "plain":
+            out.append(
+                f"The held figures ({self.space.held}) are published exactly and are not "
+                "protected, nor is anything that follows from them."
+            )
+            out.append(
+                "Held figures of several releases add up: what they determine together is not "
+                "protected either."
+            )
+        n = self.neighbours
+        records = f"{n.records} record{'s' if n.records > 1 else ''}"
+        cell = f"{n.per_cell} in one cell" if n.per_cell else ""
+        if self.entries is not None:
+            entries = "1 entry" if n.records == 1 else f"{n.records:,} entries"
+            out.append(
+                f"The budget is one person's own, for {entries}; a person with more is not "
+                "protected at this budget. Who has an entry is public."
+            )
+        elif self.capped:
+            held = (
+                "; the held figures count all records, and the others are those of the bounded "
+                "table, moved to agree with them"
+            )
+            out.append(
+                f"At most {records} a person{f', and {cell},' if cell else ''} "
+                f"{'take' if n.records > 1 else 'takes'} part in what noise protects"
+                f"{held if self.space.rank else ''}."
+            )
+        else:
+            out.append(
+                f"A person with more than {records} in the table"
+                f"{f', or more than {cell},' if cell else ''} is not protected at this budget."
+            )
+        out.extend(
+            f"The labels of axis `{name}` were read off the data: that a label occurs is not "
+            "protected."
+            for name in self.from_data_axes
+        )
+        return out
+
+    def __repr__(self) -> str:
+        return f"Guarantee({self.kind!r}, {self.budget}, {self.neighbours.name})"
+
+
+def kind_of(*, fixed: bool, rounded: bool) -> Kind:
+    """The strongest guarantee that measure-then-reconstruct has.
+
+    Parameters
+    ----------
+    fixed
+        Whether no neighbouring change can alter a held value: then c adds nothing to the
+        measurement, and the guarantee is plain.
+    rounded
+        Whether digits are rounded to add up, which ties Π_N(release) to c: G. A real-valued
+        reconstruction is g(noisy) + C⁺c, and so is one whose digits need no rounding: S.
+    """
+    return "plain" if fixed else "G" if rounded else "S"

@@ -1,0 +1,264 @@
+"""The totals of a margin's groups as seen from inside the null space, without a matrix.
+
+The error of a group total is Σ (Π_N 1_G)ᵢ eᵢ. On every axis Π_N 1_G depends only on which of the
+groups that contain G's group also contain the label, so Π_N 1_G takes few values, and groups whose
+containing groups have the same sizes have the same values the same number of times: one law.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.invariants.margin_space import MarginNullSpace
+from subspacedp.rounding.margins import DigitPlan
+from subspacedp.rounding.merged import MergedAxis
+from subspacedp.tables import Margin, along
+
+__all__ = ["GroupProfiles", "axis_borders", "corner_counts", "corners"]
+
+Int64Array = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GroupProfiles:
+    """The groups of a margin, sorted into classes of equal sizes.
+
+    Guarantees
+    ----------
+    1. Groups of one class have the same values of Π_N 1_G, each the same number of times.
+    2. `squared` and `profile` agree with the dense projector to rounding error.
+    """
+
+    space: MarginNullSpace
+    margin: Margin
+
+    @cached_property
+    def _axes(self) -> tuple[tuple[tuple[int, ...], Int64Array, Int64Array], ...]:
+        """For every axis: the steps in use from the margin's own on, sizes by class, classes."""
+        out = []
+        for a, axis in enumerate(self.space.domain.axes):
+            own = self.margin.steps[a]
+            above = {k.steps[a] for k in self.space.held.expansion if k.steps[a] > own}
+            steps = (own, *sorted(above))
+            sizes = np.stack(
+                [axis.step(s).sizes[axis.parents(own, s)] if s > own else axis.step(s).sizes
+                 for s in steps]
+            )  # fmt: skip
+            distinct, member = np.unique(sizes, axis=1, return_inverse=True)
+            out.append((steps, distinct, member.reshape(-1)))
+        return tuple(out)
+
+    @cached_property
+    def class_shape(self) -> tuple[int, ...]:
+        """The number of classes on every axis."""
+        return tuple(sizes.shape[1] for _, sizes, _ in self._axes)
+
+    def member(self, axis: int) -> Int64Array:
+        """The class of every group of one axis."""
+        return self._axes[axis][2]
+
+    def classes(self) -> Int64Array:
+        """The class of every group, in the margin's shape, numbered in row-major order."""
+        out = np.zeros((1,) * len(self._axes), np.int64)
+        for a, (_, _, member) in enumerate(self._axes):
+            out = out * self.class_shape[a] + along(member, a, len(self._axes))
+        return np.broadcast_to(out, self.margin.shape)
+
+    def numbers(self) -> Int64Array:
+        """How many groups every class has, in the shape of the classes."""
+        out = np.ones((1,) * len(self._axes), np.int64)
+        for a, (_, sizes, member) in enumerate(self._axes):
+            out = out * along(np.bincount(member, minlength=sizes.shape[1]), a, len(self._axes))
+        return out
+
+    def squared(self) -> FloatArray:
+        """|Π_N 1_G|² of every group, in the margin's shape; 0 for totals that are held."""
+        out = self.squared_of_classes
+        for a, (_, _, member) in enumerate(self._axes):
+            out = np.take(out, member, axis=a)
+        return np.asarray(out)
+
+    @cached_property
+    def squared_of_classes(self) -> FloatArray:
+        """|Π_N 1_G|² of the groups of every class, in the shape of the classes.
+
+        Π_R = Σ_k a_k P_k, and |P_k 1_G|² is a product over the axes: |g|²/|h| where k's group h
+        contains g, and |g| where k is finer there.
+        """
+        dimensions = len(self._axes)
+        whole = np.ones((1,) * dimensions)
+        for a, (_, sizes, _) in enumerate(self._axes):
+            whole = whole * along(sizes[0].astype(np.float64), a, dimensions)
+        out = whole.copy()
+        for k, factor in self.space.held.expansion.items():
+            term = np.ones((1,) * dimensions)
+            for a, (steps, sizes, _) in enumerate(self._axes):
+                own = sizes[0].astype(np.float64)
+                if k.steps[a] > steps[0]:
+                    own = own**2 / np.maximum(sizes[steps.index(k.steps[a])], 1)
+                term = term * along(own, a, dimensions)
+            out = out - factor * term
+        out[out < 1e-11 * whole] = 0.0  # rounding error of a difference that is zero
+        return out
+
+    def profile(self, number: int) -> tuple[FloatArray, FloatArray]:
+        """The values of Π_N 1_G other than zero for a class, and how often each occurs."""
+        place = np.unravel_index(number, self.class_shape)
+        dimensions = len(self._axes)
+        counts = np.ones((1,) * dimensions)
+        inside = np.ones((1,) * dimensions)
+        for a, (_, sizes, _) in enumerate(self._axes):
+            column = sizes[:, place[a]].astype(np.float64)
+            counts = counts * along(np.diff(column, prepend=0.0), a, dimensions)
+            inside = inside * along(_first(len(column)), a, dimensions)
+        weights = inside
+        for k, factor in self.space.held.expansion.items():
+            term = np.ones((1,) * dimensions)
+            for a, (steps, sizes, _) in enumerate(self._axes):
+                column = sizes[:, place[a]].astype(np.float64)
+                if k.steps[a] > steps[0]:
+                    step = steps.index(k.steps[a])
+                    share = column[0] / column[step] if column[step] else 0.0
+                    here = np.where(np.arange(len(column)) <= step, share, 0.0)
+                else:
+                    here = _first(len(column))
+                term = term * along(here, a, dimensions)
+            weights = weights - factor * term
+        weights, counts = weights.reshape(-1), counts.reshape(-1)
+        kept = (counts > 0) & (np.abs(weights) > 1e-13)
+        return weights[kept], counts[kept]
+
+
+def corner_counts(plan: DigitPlan, margin: Margin) -> Int64Array:
+    """How many coins enter the rounding of every group's total, in the margin's shape.
+
+    A total is a signed sum of entries of the cumulative table, one for each border between the
+    group and its neighbours in the merged order; each enters once, and those that the held margins
+    determine are not rounded. Inclusion and exclusion over the held margins leaves products.
+    """
+    if not plan.needed:
+        return np.zeros(margin.shape, np.int64)
+    total = corners([axis_borders(plan, margin, axis) for axis in plan.axes])
+    members = [b for axis in plan.axes for b in axis.members]
+    out = total.reshape([margin.shape[b] for b in members])
+    return np.ascontiguousarray(out.transpose(np.argsort(members)))
+
+
+def corners(borders: Sequence[Int64Array]) -> Int64Array:
+    """How many coins enter, from `axis_borders` of every merged axis: one dimension for each."""
+    dimensions = len(borders)
+    total = np.zeros((1,) * dimensions, np.int64)
+    for chosen, of_each in enumerate(zip(*borders, strict=True)):
+        term = np.ones((1,) * dimensions, np.int64)
+        for a, own in enumerate(of_each):
+            term = term * along(own, a, dimensions)
+        total = total + (-1) ** chosen.bit_count() * term
+    return total
+
+
+def axis_borders(plan: DigitPlan, margin: Margin, axis: MergedAxis) -> Int64Array:
+    """For every set of held margins and every group of a margin: borders where runs of all end.
+
+    (sets, groups); the bits of a set's number say which of the essential margins are in it.
+
+    The order of a merged axis is that of nested loops: over the groups of the coarsest level, one
+    member after another, then over those of the next finer one, at last over labels. Between two
+    neighbours one loop takes its next step, the loops around it stand still, and those inside it
+    go from their last to their first. So how often a group ends or begins there is a product over
+    the members, and runs of a held margin end where the loop that steps is one of its level or of
+    a coarser one.
+    """
+    essential, levels = plan.held.essential, len(axis.chain)
+    ends = [axis.chain.index(tuple(m.steps[b] for b in axis.members)) for m in essential]
+    deepest = [
+        min((ends[m] for m in range(len(essential)) if chosen >> m & 1), default=levels)
+        for chosen in range(2 ** len(essential))
+    ]
+    members = [
+        _Loops(axis, i, margin.levels[b].codes, margin.levels[b].groups)
+        for i, b in enumerate(axis.members)
+    ]
+    by_level = np.zeros((levels + 1, axis.groups(margin)), np.int64)
+    for level in range(levels + 1):
+        for i in range(len(members)):
+            parts = [
+                own.steps(level) if j == i else own.stands(level if j < i else level - 1)
+                for j, own in enumerate(members)
+            ]
+            last, first, both = (reduce(_outer, vectors) for vectors in zip(*parts, strict=True))
+            by_level[level] += last + first - 2 * both
+    out = np.cumsum(by_level, axis=0)[deepest]
+    place = 0
+    for own in members:
+        place = place * own.groups + int(own.sorted[-1])
+    out[:, place] += 1  # behind the last position there is a border too
+    return out
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Loops:
+    """The loops over one member of a merged axis, and the groups of a margin that they meet."""
+
+    axis: MergedAxis
+    member: int
+    codes: Int64Array  # of the margin
+    groups: int
+
+    @cached_property
+    def _order(self) -> Int64Array:
+        return np.lexsort([self._level(level) for level in reversed(range(len(self.axis.chain)))])
+
+    def _level(self, level: int) -> Int64Array:
+        axis = self.axis.domain.axes[self.axis.members[self.member]]
+        if level < 0:
+            return axis.all.codes
+        number = self.axis.chain[level][self.member] if level < len(self.axis.chain) else 0
+        return axis.step(number).codes
+
+    @cached_property
+    def sorted(self) -> Int64Array:
+        """The margin's group of every label, in order."""
+        return self.codes[self._order]
+
+    def _runs(self, level: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """The margin's groups at the first and the last label of every run, and where it begins."""
+        starts = np.flatnonzero(np.diff(self._level(level)[self._order], prepend=-1))
+        return self.sorted[starts], self.sorted[np.append(starts[1:], len(self.codes)) - 1], starts
+
+    def stands(self, level: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """How often a loop inside a run of this level is last in a group, first, or both."""
+        first, last, _ = self._runs(level)
+        return self._counted(last, first)
+
+    def steps(self, level: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """How often the loop over this level's runs steps out of a group, into it, or stays."""
+        first, last, starts = self._runs(level)
+        _, _, around = self._runs(level - 1)
+        same = ~np.isin(starts[1:], around)
+        return self._counted(last[:-1][same], first[1:][same])
+
+    def _counted(
+        self, last: Int64Array, first: Int64Array
+    ) -> tuple[Int64Array, Int64Array, Int64Array]:
+        both = last[last == first]
+        return (
+            np.bincount(last, minlength=self.groups),
+            np.bincount(first, minlength=self.groups),
+            np.bincount(both, minlength=self.groups),
+        )
+
+
+def _outer(one: Int64Array, other: Int64Array) -> Int64Array:
+    return np.multiply.outer(one, other).reshape(-1)
+
+
+def _first(length: int) -> FloatArray:
+    out = np.zeros(length)
+    out[0] = 1.0
+    return out
