@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from tests.spanning import spanning
 
 import subspacedp as sdp
 from subspacedp.errors import BudgetError, ReleaseError
@@ -143,9 +144,9 @@ def scaled(budget, factor):
     return data | {first: data[first] * factor}
 
 
-@pytest.mark.parametrize("privacy", BUDGETS)
-@pytest.mark.parametrize("margin", [None, ("sex",)])
-@pytest.mark.parametrize("decimals", [None, 0])
+@pytest.mark.parametrize(
+    ("privacy", "margin", "decimals"), spanning(BUDGETS, [None, ("sex",)], [None, 0])
+)
 def test_the_target_is_reached_and_not_with_less(privacy, margin, decimals):
     asked = spec(privacy=privacy, publish={"decimals": decimals})
     budget = target_budget(read_specification(asked), 21.5, margin=margin)
@@ -165,9 +166,9 @@ def test_the_target_is_that_of_the_mechanism_that_is_taken(privacy):
         assert largest(asked | {"privacy": scaled(budget, 0.98)}, margin) > 21.5
 
 
-@pytest.mark.parametrize("privacy", BUDGETS)
-@pytest.mark.parametrize("shares", [(0.6, 0.4), (0.37, 0.11)])
-@pytest.mark.parametrize("target", [7.5, 33.0])
+@pytest.mark.parametrize(
+    ("privacy", "shares", "target"), spanning(BUDGETS, [(0.6, 0.4), (0.37, 0.11)], [7.5, 33.0])
+)
 def test_the_target_of_one_of_several_tables(privacy, shares, target):
     tables = {
         "a": {"axes": ["county", "sex"], "hold": [["state"]], "share": shares[0]},
