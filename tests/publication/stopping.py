@@ -13,6 +13,7 @@ What SQLite and PostgreSQL have answered for is taken to be on disk: that is the
 `PRAGMA synchronous = FULL` and `synchronous_commit = on` ask for it.
 """
 
+import importlib
 import json
 import os
 import shutil
@@ -24,15 +25,6 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-import altair  # noqa: F401 - loaded once, before the first fork
-import duckdb  # noqa: F401
-import ibis  # noqa: F401
-import jinja2  # noqa: F401
-import pyarrow.csv
-import pyarrow.parquet  # noqa: F401
-import sqlalchemy  # noqa: F401
-
-import subspacedp  # noqa: F401
 from subspacedp.cli import main
 from subspacedp.ledger import database, open_ledger
 from subspacedp.publication import unfinished
@@ -103,13 +95,13 @@ def watch(point: int, stop) -> list[str]:
     return events
 
 
-def command(job: dict, out: Path, log: Path) -> None:
+def command(job: dict, out: Path, log: Path, *options: str) -> None:
     """The command in a child; it never returns."""
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(handle, 1)
     os.dup2(handle, 2)
     compare = ["--compare", str(out.with_name("private"))] if job.get("compare") else []
-    sys.argv = ["subspacedp", "release", job["spec"], "--out", str(out), *compare]
+    sys.argv = ["subspacedp", "release", job["spec"], "--out", str(out), *compare, *options]
     code = 0
     try:
         main()
@@ -206,9 +198,9 @@ def trial(job: dict, number: int, point: float, whole: float) -> dict:
     }
 
 
-def whole_run(job: dict) -> tuple[float, list[str]]:
-    """How long a run takes when nothing stops it, and its events."""
-    home = Path(job["work"]) / "whole"
+def whole_run(job: dict, name: str, *options: str) -> tuple[float, list[str], list[str]]:
+    """How long a run takes when nothing stops it, its events, and the modules it loads."""
+    home = Path(job["work"]) / name
     home.mkdir()
     read, write = os.pipe()
 
@@ -216,11 +208,12 @@ def whole_run(job: dict) -> tuple[float, list[str]]:
         events, end = watch(NEVER, lambda: None), os._exit
 
         def ending(code: int) -> None:
-            os.write(write, json.dumps(events).encode())
+            with open(write, "w") as pipe:
+                json.dump([events, list(sys.modules)], pipe)
             end(code)
 
         os._exit = ending
-        command(job, home / "release", home.with_suffix(".log"))
+        command(job, home / "release", home.with_suffix(".log"), *options)
 
     start = time.monotonic()
     pid = forked(work)
@@ -230,12 +223,20 @@ def whole_run(job: dict) -> tuple[float, list[str]]:
     _, status = os.waitpid(pid, 0)
     if status:
         sys.exit(home.with_suffix(".log").read_text("utf-8"))
-    return time.monotonic() - start, json.loads(text)
+    return time.monotonic() - start, *json.loads(text)
+
+
+def load(modules: list[str]) -> None:
+    """Load, before the next fork, what every run would load by itself."""
+    for name in modules:
+        with suppress(Exception):  # what a library puts there under a name of its own
+            importlib.import_module(name)
 
 
 def run() -> None:
     job = json.loads(sys.stdin.read())
-    whole, events = whole_run(job)
+    load(whole_run(job, "dry", "--dry-run")[2])
+    whole, events, _ = whole_run(job, "whole")
     points = job["points"]
     if isinstance(points, int):  # so many, spread over all events, and the end
         points = [round(i * (len(events) - 1) / (points - 1)) for i in range(points)]
