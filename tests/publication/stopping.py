@@ -95,13 +95,13 @@ def watch(point: int, stop) -> list[str]:
     return events
 
 
-def command(job: dict, out: Path, log: Path, *options: str) -> None:
+def command(job: dict, out: Path, log: Path) -> None:
     """The command in a child; it never returns."""
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(handle, 1)
     os.dup2(handle, 2)
     compare = ["--compare", str(out.with_name("private"))] if job.get("compare") else []
-    sys.argv = ["subspacedp", "release", job["spec"], "--out", str(out), *compare, *options]
+    sys.argv = ["subspacedp", "release", job["spec"], "--out", str(out), *compare]
     code = 0
     try:
         main()
@@ -198,9 +198,9 @@ def trial(job: dict, number: int, point: float, whole: float) -> dict:
     }
 
 
-def whole_run(job: dict, name: str, *options: str) -> tuple[float, list[str], list[str]]:
+def whole_run(job: dict) -> tuple[float, list[str], list[str]]:
     """How long a run takes when nothing stops it, its events, and the modules it loads."""
-    home = Path(job["work"]) / name
+    home = Path(job["work"]) / "whole"
     home.mkdir()
     read, write = os.pipe()
 
@@ -213,7 +213,7 @@ def whole_run(job: dict, name: str, *options: str) -> tuple[float, list[str], li
             end(code)
 
         os._exit = ending
-        command(job, home / "release", home.with_suffix(".log"), *options)
+        command(job, home / "release", home.with_suffix(".log"))
 
     start = time.monotonic()
     pid = forked(work)
@@ -226,17 +226,19 @@ def whole_run(job: dict, name: str, *options: str) -> tuple[float, list[str], li
     return time.monotonic() - start, *json.loads(text)
 
 
-def load(modules: list[str]) -> None:
-    """Load, before the next fork, what every run would load by itself."""
+def load(modules: list[str]) -> float:
+    """Load, before the next fork, what every run would load by itself; the time that takes."""
+    start = time.monotonic()
     for name in modules:
         with suppress(Exception):  # what a library puts there under a name of its own
             importlib.import_module(name)
+    return time.monotonic() - start
 
 
 def run() -> None:
     job = json.loads(sys.stdin.read())
-    load(whole_run(job, "dry", "--dry-run")[2])
-    whole, events, _ = whole_run(job, "whole")
+    whole, events, modules = whole_run(job)
+    whole -= load(modules)
     points = job["points"]
     if isinstance(points, int):  # so many, spread over all events, and the end
         points = [round(i * (len(events) - 1) / (points - 1)) for i in range(points)]
