@@ -57,7 +57,7 @@ format: $(ALL)  ## repair what ruff can repair
 	$(BIN)/ruff format .
 
 .PHONY: soak
-soak: $(ALL)  ## all tests with twenty times as many random examples, new ones every time
+soak: $(ALL)  ## all tests with forty times as many random examples, new ones every time
 	$(ONE) HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n $(JOBS) -m "soak or not soak"
 
 .PHONY: bench

@@ -13,6 +13,6 @@ _COMMON = {
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
 
-settings.register_profile("default", max_examples=100, derandomize=True, **_COMMON)
+settings.register_profile("default", max_examples=50, derandomize=True, **_COMMON)
 settings.register_profile("soak", max_examples=2000, derandomize=False, print_blob=True, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

@@ -2,12 +2,14 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from subspacedp.cli.app import main
 from subspacedp.mechanisms import MECHANISMS
 
 ROOT = Path(__file__).parents[1]
@@ -60,6 +62,21 @@ def run_in_shell(commands, page):
     assert done.returncode == 0, f"{page.name}: {commands}\n{done.stderr}"
 
 
+def run_here(commands, page, monkeypatch):
+    """Run plain calls of `subspacedp` in this process, without starting a new one for each."""
+    for command in filter(None, commands.replace("\\\n", " ").splitlines()):
+        monkeypatch.setattr("sys.argv", shlex.split(command, comments=True))
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert not stop.value.code, f"{page.name}: {command}"
+
+
+def is_plain(commands):
+    """Whether a shell would do no more with these commands than call `subspacedp`."""
+    lines = commands.replace("\\\n", " ").splitlines()
+    return all(re.fullmatch(r"(subspacedp [\w ./:=+-]*(#.*)?)?", line) for line in lines)
+
+
 def give_persons(folder):
     """The files that the README speaks of, so that its commands can be run."""
     (folder / "codes").mkdir()
@@ -83,7 +100,12 @@ def test_blocks_run_in_order(page, capsys, tmp_path, monkeypatch):
         elif language == "python":
             exec(compile(body, str(page), "exec"), space)  # noqa: S102 - our own pages
         elif language in SHELL:
-            run_in_shell(commands_of(language, body), page)
+            commands = commands_of(language, body)
+            # The README's in a shell in any case, as a reader types them.
+            if is_plain(commands) and page != ROOT / "README.md":
+                run_here(commands, page, monkeypatch)
+            else:
+                run_in_shell(commands, page)
         else:
             assert language in ELSEWHERE, language
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from tests.mechanisms.test_knorm_law import BODIES, HEXAGON, masses
+from tests.spanning import spanning
 
 from subspacedp.mechanisms.error_laws.sums import Least, OnlyVariance, WeightedSum
 from subspacedp.mechanisms.knorm.bodies import (
@@ -59,8 +60,7 @@ def several(body, rng):
     return [w for w in rows if np.abs(w).max() > 1e-9]
 
 
-@pytest.mark.parametrize("name", BODIES)
-@pytest.mark.parametrize("rate", RATES, ids=str)
+@pytest.mark.parametrize(("name", "rate"), spanning(list(BODIES), RATES))
 def test_tails_are_never_too_small(name, rate):
     body = BODIES[name]
     if rate < 1 and body.dimension == 3:

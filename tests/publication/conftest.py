@@ -93,12 +93,22 @@ class World:
         return sorted(str(p.relative_to(self.folder)) for p in self.folder.rglob("*"))
 
 
-@pytest.fixture
-def world(tmp_path):
-    made = World(tmp_path / "work", list(_records()))
+def new_world(folder):
+    made = World(folder / "work", list(_records()))
     made.folder.mkdir()
     made.write("persons.csv")
     return made
+
+
+@pytest.fixture
+def world(tmp_path):
+    return new_world(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared_world(tmp_path_factory):
+    """For publications that are made once and altered as copies."""
+    return new_world(tmp_path_factory.mktemp("shared"))
 
 
 def pem(path, key, *, password=None):

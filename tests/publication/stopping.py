@@ -13,6 +13,7 @@ What SQLite and PostgreSQL have answered for is taken to be on disk: that is the
 `PRAGMA synchronous = FULL` and `synchronous_commit = on` ask for it.
 """
 
+import importlib
 import json
 import os
 import shutil
@@ -24,15 +25,6 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-import altair  # noqa: F401 - loaded once, before the first fork
-import duckdb  # noqa: F401
-import ibis  # noqa: F401
-import jinja2  # noqa: F401
-import pyarrow.csv
-import pyarrow.parquet  # noqa: F401
-import sqlalchemy  # noqa: F401
-
-import subspacedp  # noqa: F401
 from subspacedp.cli import main
 from subspacedp.ledger import database, open_ledger
 from subspacedp.publication import unfinished
@@ -206,8 +198,8 @@ def trial(job: dict, number: int, point: float, whole: float) -> dict:
     }
 
 
-def whole_run(job: dict) -> tuple[float, list[str]]:
-    """How long a run takes when nothing stops it, and its events."""
+def whole_run(job: dict) -> tuple[float, list[str], list[str]]:
+    """How long a run takes when nothing stops it, its events, and the modules it loads."""
     home = Path(job["work"]) / "whole"
     home.mkdir()
     read, write = os.pipe()
@@ -216,7 +208,8 @@ def whole_run(job: dict) -> tuple[float, list[str]]:
         events, end = watch(NEVER, lambda: None), os._exit
 
         def ending(code: int) -> None:
-            os.write(write, json.dumps(events).encode())
+            with open(write, "w") as pipe:
+                json.dump([events, list(sys.modules)], pipe)
             end(code)
 
         os._exit = ending
@@ -230,12 +223,22 @@ def whole_run(job: dict) -> tuple[float, list[str]]:
     _, status = os.waitpid(pid, 0)
     if status:
         sys.exit(home.with_suffix(".log").read_text("utf-8"))
-    return time.monotonic() - start, json.loads(text)
+    return time.monotonic() - start, *json.loads(text)
+
+
+def load(modules: list[str]) -> float:
+    """Load, before the next fork, what every run would load by itself; the time that takes."""
+    start = time.monotonic()
+    for name in modules:
+        with suppress(Exception):  # what a library puts there under a name of its own
+            importlib.import_module(name)
+    return time.monotonic() - start
 
 
 def run() -> None:
     job = json.loads(sys.stdin.read())
-    whole, events = whole_run(job)
+    whole, events, modules = whole_run(job)
+    whole -= load(modules)
     points = job["points"]
     if isinstance(points, int):  # so many, spread over all events, and the end
         points = [round(i * (len(events) - 1) / (points - 1)) for i in range(points)]

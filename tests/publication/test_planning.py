@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from tests.spanning import spanning
 
 import subspacedp as sdp
 from subspacedp.errors import BudgetError, ReleaseError
@@ -143,9 +144,16 @@ def scaled(budget, factor):
     return data | {first: data[first] * factor}
 
 
-@pytest.mark.parametrize("privacy", BUDGETS)
+# Real values of a pure budget take ten seconds each: always in the test after this one.
+PUBLISHED = [
+    *((privacy, decimals) for privacy in BUDGETS[1:] for decimals in (None, 0)),
+    (BUDGETS[0], 0),
+    pytest.param(BUDGETS[0], None, marks=pytest.mark.soak),
+]
+
+
+@pytest.mark.parametrize(("privacy", "decimals"), PUBLISHED)
 @pytest.mark.parametrize("margin", [None, ("sex",)])
-@pytest.mark.parametrize("decimals", [None, 0])
 def test_the_target_is_reached_and_not_with_less(privacy, margin, decimals):
     asked = spec(privacy=privacy, publish={"decimals": decimals})
     budget = target_budget(read_specification(asked), 21.5, margin=margin)
@@ -165,9 +173,9 @@ def test_the_target_is_that_of_the_mechanism_that_is_taken(privacy):
         assert largest(asked | {"privacy": scaled(budget, 0.98)}, margin) > 21.5
 
 
-@pytest.mark.parametrize("privacy", BUDGETS)
-@pytest.mark.parametrize("shares", [(0.6, 0.4), (0.37, 0.11)])
-@pytest.mark.parametrize("target", [7.5, 33.0])
+@pytest.mark.parametrize(
+    ("privacy", "shares", "target"), spanning(BUDGETS, [(0.6, 0.4), (0.37, 0.11)], [7.5, 33.0])
+)
 def test_the_target_of_one_of_several_tables(privacy, shares, target):
     tables = {
         "a": {"axes": ["county", "sex"], "hold": [["state"]], "share": shares[0]},

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from tests.publication.conftest import pem
 
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.noise import ReleaseKeys
@@ -522,14 +524,21 @@ def test_a_ledger_is_refused_while_there_is_none(world):
 # --------------------------------------------------------------------------------- broken twins
 
 
-@pytest.fixture
-def signed(world, keys):
-    private, public = keys
+@pytest.fixture(scope="module")
+def signed_once(shared_world):
+    folder = shared_world.folder
+    private, public = pem(folder / "key.pem", Ed25519PrivateKey.generate())
     publish = {"decimals": 0, "margins": [["state", "sex"]], "non_negative": True}
-    spec = world.spec(
-        publish={**publish, "sign": str(private), "to": str(world.folder / "release")}
+    spec = shared_world.spec(
+        publish={**publish, "sign": str(private), "to": str(folder / "signed")}
     )
     return run(spec).folder, public
+
+
+@pytest.fixture
+def signed(signed_once, tmp_path):
+    folder, public = signed_once
+    return shutil.copytree(folder, tmp_path / "release"), public
 
 
 def test_a_signed_publication_verifies(signed):
@@ -590,10 +599,16 @@ def test_a_signature_of_something_else_fails(signed):
     assert not verify_folder(folder, public_key=public).ok
 
 
+@pytest.fixture(scope="module")
+def unsigned_once(shared_world):
+    to = str(shared_world.folder / "unsigned")
+    publish = {"decimals": 0, "margins": [["state", "sex"]], "to": to}
+    return run(shared_world.spec(publish=publish)).folder
+
+
 @pytest.fixture
-def unsigned(world):
-    publish = {"decimals": 0, "margins": [["state", "sex"]], "to": str(world.folder / "release")}
-    return run(world.spec(publish=publish)).folder
+def unsigned(unsigned_once, tmp_path):
+    return shutil.copytree(unsigned_once, tmp_path / "release")
 
 
 def edit(path, column, change):
@@ -624,10 +639,16 @@ def test_the_csv_of_a_margin_is_checked_too(unsigned, alter):
     assert not verify_folder(unsigned).ok
 
 
+@pytest.fixture(scope="module")
+def unsigned_tables_once(shared_world):
+    to = str(shared_world.folder / "tables")
+    publish = {"decimals": 0, "non_negative": True, "to": to}
+    return run(several(shared_world, publish=publish)).folder
+
+
 @pytest.fixture
-def unsigned_tables(world):
-    publish = {"decimals": 0, "non_negative": True, "to": str(world.folder / "release")}
-    return run(several(world, publish=publish)).folder
+def unsigned_tables(unsigned_tables_once, tmp_path):
+    return shutil.copytree(unsigned_tables_once, tmp_path / "release")
 
 
 @pytest.mark.parametrize(

@@ -448,7 +448,10 @@ def test_modes_are_those_of_a_publication_whatever_the_umask(office):
 # ------------------------------------------------------------------------------ signals and output
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.soak), signal.SIGINT],
+)
 def test_a_signal_tidies_up_and_says_what_was_spent(office, number):
     folder, specification = office
     process = started(as_file(folder, specification()), "--out", folder / "r")
@@ -466,7 +469,9 @@ def test_a_signal_tidies_up_and_says_what_was_spent(office, number):
     assert not (folder / "r").exists()
 
 
-@pytest.mark.parametrize("end", ["2>&-", ">&- 2>&-", "2>/dev/full >/dev/full"])
+@pytest.mark.parametrize(
+    "end", [pytest.param("2>&-", marks=pytest.mark.soak), ">&- 2>&-", "2>/dev/full >/dev/full"]
+)
 def test_output_that_nobody_takes_changes_nothing(office, end):
     folder, specification = office
     path = as_file(folder, specification())

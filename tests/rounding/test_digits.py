@@ -131,7 +131,7 @@ def test_digits_keep_the_contract(engine, problem, seed, decimals, magnitude):
 
 
 @strategies.both_engines
-@settings(max_examples=strategies.examples(8))
+@settings(max_examples=strategies.examples(4))
 @given(
     problem=strategies.problems(min_margins=1),
     seed=strategies.seeds,
