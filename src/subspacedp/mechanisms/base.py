@@ -43,7 +43,6 @@ from subspacedp.noise import (
     NoiseModel,
     ReleaseKeys,
     RoundedGaussian,
-    uses_float_quantile,
 )
 from subspacedp.privacy import Budget, Guarantee, PureDP, kind_of
 from subspacedp.privacy.numbers import exact_decimal
@@ -269,7 +268,7 @@ class Mechanism(ABC):
     @property
     def uses_quantile(self) -> bool:
         """Whether draws rest on the stated bound of a float64 quantile (large Gaussian noise)."""
-        return isinstance(self.law, RoundedGaussian) and uses_float_quantile(self.law)
+        return bool(self.law.float_quantile)
 
     @property
     def declared(self) -> Any:

@@ -30,7 +30,6 @@ from subspacedp.noise import (
     RoundedGaussian,
     add_noise,
     draw_each,
-    uses_float_quantile,
 )
 from subspacedp.problem import Problem
 from subspacedp.subspace import BasisStrategy, MarginNullSpace, MarginStrategy
@@ -118,11 +117,9 @@ class Extended(Mechanism):
     @property
     def uses_quantile(self) -> bool:
         """Whether noise, in steps of the finest denominator, rests on a float64 quantile."""
-        steps = int(self.on_margins.distinct[-1]) if self.basis is None else 1
-        law = self.law
-        return isinstance(law, RoundedGaussian) and uses_float_quantile(
-            RoundedGaussian(law.sigma * steps)
-        )
+        if self.basis is not None:
+            return bool(self.law.float_quantile)
+        return RoundedGaussian(self.law.scale * int(self.on_margins.distinct[-1])).float_quantile
 
     @property
     def exact_rationals(self) -> bool:

@@ -1,9 +1,10 @@
 """Noise: keyed random words, exact laws on the integers, and the joint model of a release."""
 
-from subspacedp.noise.draw import add_noise, draw, draw_each, uses_float_quantile
+from subspacedp.noise.draw import add_noise, draw, draw_each
 from subspacedp.noise.inversion import QUANTILE_BOUND
 from subspacedp.noise.laws import (
     DeclaredNoise,
+    DiscreteGaussian,
     DiscreteLaplace,
     KnownLaw,
     NoiseLaw,
@@ -17,6 +18,7 @@ __all__ = [
     "QUANTILE_BOUND",
     "BasisNoise",
     "DeclaredNoise",
+    "DiscreteGaussian",
     "DiscreteLaplace",
     "JointNoise",
     "Keystream",
@@ -34,5 +36,4 @@ __all__ = [
     "draw",
     "draw_each",
     "part",
-    "uses_float_quantile",
 ]
