@@ -19,7 +19,6 @@ import numpy.typing as npt
 from subspacedp.distributed.cell_noise import CellNoise
 from subspacedp.errors import DataError, ReleaseError
 from subspacedp.invariants import HeldMargins, HeldValues
-from subspacedp.mechanisms import Projected
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.parallel import compiled
 from subspacedp.release.designs import Design
@@ -42,7 +41,7 @@ CACHE = 1 << 16  # cells that stay in a core's cache from one step to the next
 def read_design(design: Design) -> Mechanism:
     """The mechanism of a design that can be carried out box by box; an error for any other."""
     mechanism = design.mechanism
-    if not isinstance(mechanism, Projected) or not isinstance(mechanism.query, Cells):
+    if not mechanism.measures_counts or not isinstance(mechanism.query, Cells):
         raise ReleaseError(
             "A table is released in blocks by the projected mechanism on its cells alone; ask for "
             'design(domain, ..., mechanism="projected").'

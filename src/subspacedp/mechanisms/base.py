@@ -36,6 +36,7 @@ from subspacedp.mechanisms.figures import (
 )
 from subspacedp.mechanisms.optimality import Optimality, optimality
 from subspacedp.noise import (
+    DeclaredNoise,
     DiscreteLaplace,
     JointNoise,
     Keystream,
@@ -44,13 +45,14 @@ from subspacedp.noise import (
     ReleaseKeys,
     RoundedGaussian,
 )
+from subspacedp.noise.knorm import KNormLaw
 from subspacedp.privacy import Budget, Guarantee, PureDP, kind_of
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.problem import Problem
 from subspacedp.subspace import Digits, GroupProfiles, MarginNullSpace, NullSpace, digits_of
 from subspacedp.tables import Domain, LocalEntries, Margin, Neighbours, Query, Sensitivity
 
-__all__ = ["REAL_LIMIT", "ExpectedError", "Mechanism", "Options", "calibrated_law"]
+__all__ = ["REAL_LIMIT", "ExpectedError", "Mechanism", "Options", "calibrated_law", "check_moved"]
 
 # Real values are rounded to float64: up to here by a thousandth of a unit, or of the noise.
 REAL_LIMIT = 2**43
@@ -80,14 +82,19 @@ def calibrated_law(budget: Budget, sensitivity: Sensitivity | Neighbours) -> Kno
     with σ = Δ₂/μ rounded up, μ the largest that the budget allows. A neighbour relation stands for
     the sensitivity it gives to counts.
     """
-    if sensitivity.l1 == 0 or sensitivity.l2_squared == 0:
-        raise BudgetError(
-            "No person can change what would be measured: there is nothing to protect by noise."
-        )
+    check_moved(sensitivity)
     if isinstance(budget, PureDP):
         return DiscreteLaplace(exact_decimal(budget.epsilon) / Fraction(sensitivity.l1))
     mu, squared = budget.gaussian_mu, Fraction(sensitivity.l2_squared)
     return RoundedGaussian(round_up(lambda: ball(squared).sqrt() / ball(mu)))
+
+
+def check_moved(sensitivity: Sensitivity | Neighbours) -> None:
+    """Refuse a measurement that no person can change."""
+    if sensitivity.l1 == 0 or sensitivity.l2_squared == 0:
+        raise BudgetError(
+            "No person can change what would be measured: there is nothing to protect by noise."
+        )
 
 
 class Options(ABC):
@@ -127,6 +134,10 @@ class Mechanism(ABC):
     problem: Problem
 
     name: ClassVar[str] = ""
+    laws: ClassVar[tuple[type[KnownLaw | KNormLaw | DeclaredNoise], ...]] = (
+        DiscreteLaplace,
+        RoundedGaussian,
+    )  # those that a certificate may state
     proofs: ClassVar[tuple[str, ...]] = ()
     keys_in_files: ClassVar[tuple[str, ...]] = ()  # what it states beside the problem
     for_workloads: ClassVar[bool] = False  # whether it answers several margins at once
@@ -134,6 +145,9 @@ class Mechanism(ABC):
     measures_counts: ClassVar[bool] = False  # noise on every answer itself: cell by cell, in blocks
     linear: ClassVar[bool] = True  # `integers` of parts add up to those of the whole: for agents
     fitted_at_once: ClassVar[bool] = False  # there is nothing to optimise
+    # Whether nothing is known of its privacy but what the budget says: it is then composed by that
+    # alone, and not as Gaussian noise of which the whole trade-off is known.
+    only_stated: ClassVar[bool] = False
 
     # ------------------------------------------------------------------ what is asked
 

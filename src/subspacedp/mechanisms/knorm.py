@@ -79,6 +79,7 @@ class KNorm(Extended):
     fit: Fit | None = None  # the body of the noise; None while it is still to be chosen
 
     name: ClassVar[str] = "knorm"
+    laws: ClassVar[tuple[type[KNormLaw], ...]] = (KNormLaw,)
     fitted_at_once: ClassVar[bool] = False
     with_digits: ClassVar[bool] = True
     proofs: ClassVar[tuple[str, ...]] = ("knorm.md", "guarantees.md")

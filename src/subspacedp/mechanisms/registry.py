@@ -28,7 +28,7 @@ from subspacedp.problem import Problem
 from subspacedp.stated import check_plain, first_difference, shown_text
 from subspacedp.tables import Margins
 
-__all__ = ["MECHANISMS", "OPTIONS", "mechanism_from"]
+__all__ = ["MECHANISMS", "OPTIONS", "default_name", "mechanism_from"]
 
 # A new mechanism is one line here: its options, from which its class and name follow.
 OPTIONS: dict[str, type[Options]] = {
@@ -46,6 +46,12 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     **{name: options.mechanism for name, options in OPTIONS.items()},
     Imposed.name: Imposed,
 }
+
+
+def default_name(*, workload: bool = False) -> str:
+    """What no choice stands for: the first in the registry that answers such a query."""
+    return next(n for n, o in OPTIONS.items() if o.mechanism.for_workloads == workload)
+
 
 REPLACED = ("hierarchical",)  # mechanisms of earlier versions
 LARGEST_SCALE = 2.0**62  # of noise that is added in 64 bits
