@@ -9,6 +9,7 @@ By name, in the order of the registry:
 - "knorm": noise in the shape of what one person can change; pure budgets.
 - "marginals": noise for several margins and levels at once, combined by least squares; the default
   for a workload of margins.
+- "discrete": discrete Gaussian noise on every answer, projected; zero-concentrated budgets.
 """
 
 from subspacedp.mechanisms.base import Mechanism, Options
@@ -18,6 +19,7 @@ from subspacedp.mechanisms.correlated import (
     Decomposition,
     decompose,
 )
+from subspacedp.mechanisms.discrete import Discrete, DiscreteOptions
 from subspacedp.mechanisms.extended import Extended, ExtendedOptions
 from subspacedp.mechanisms.impose import impose
 from subspacedp.mechanisms.imposed import Imposed
@@ -33,6 +35,8 @@ __all__ = [
     "Correlated",
     "CorrelatedOptions",
     "Decomposition",
+    "Discrete",
+    "DiscreteOptions",
     "Extended",
     "ExtendedOptions",
     "Imposed",

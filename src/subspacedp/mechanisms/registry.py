@@ -18,6 +18,7 @@ import numpy as np
 from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.mechanisms.correlated import CorrelatedOptions
+from subspacedp.mechanisms.discrete import DiscreteOptions
 from subspacedp.mechanisms.extended import ExtendedOptions
 from subspacedp.mechanisms.imposed import Imposed
 from subspacedp.mechanisms.knorm import KNormOptions
@@ -40,6 +41,7 @@ OPTIONS: dict[str, type[Options]] = {
         OptimalOptions,
         KNormOptions,
         MarginalsOptions,
+        DiscreteOptions,
     )
 }
 MECHANISMS: dict[str, type[Mechanism]] = {
