@@ -154,9 +154,7 @@ def test_it_is_not_composed_as_gaussian_noise():
     made = designed(0.5, relation=sdp.AddRemoveOne()).mechanism
     spend = spend_of(made)
     assert spend.stated
-    delta = sdp.gaussian_delta(
-        1.0, 5.4
-    )  # just below a loss of 5.5, which the law has
+    delta = sdp.gaussian_delta(1.0, 5.4)  # just below a loss of 5.5, which the law has
     honest = sdp.compose([spend]).epsilon(delta)
     as_gaussian = sdp.compose(
         [sdp.Spend(budget=made.budget, neighbours=made.neighbours)]
