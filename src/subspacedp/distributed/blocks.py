@@ -19,6 +19,7 @@ import numpy.typing as npt
 from subspacedp.distributed.cell_noise import CellNoise
 from subspacedp.errors import DataError, ReleaseError
 from subspacedp.invariants import HeldMargins, HeldValues
+from subspacedp.mechanisms import default_name
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.parallel import compiled
 from subspacedp.release.designs import Design
@@ -43,8 +44,8 @@ def read_design(design: Design) -> Mechanism:
     mechanism = design.mechanism
     if not mechanism.measures_counts or not isinstance(mechanism.query, Cells):
         raise ReleaseError(
-            "A table is released in blocks by the projected mechanism on its cells alone; ask for "
-            'design(domain, ..., mechanism="projected").'
+            f"A table is released in blocks by the {default_name()} mechanism on its cells alone; "
+            f'ask for design(domain, ..., mechanism="{default_name()}").'
         )
     if not isinstance(mechanism.held, HeldMargins):
         raise ReleaseError("A table is released in blocks with margins held, and nothing else.")

@@ -81,6 +81,7 @@ class KNorm(Extended):
     name: ClassVar[str] = "knorm"
     laws: ClassVar[tuple[type[KNormLaw], ...]] = (KNormLaw,)
     fitted_at_once: ClassVar[bool] = False
+    wide_intervals: ClassVar[bool] = True
     with_digits: ClassVar[bool] = True
     proofs: ClassVar[tuple[str, ...]] = ("knorm.md", "guarantees.md")
     keys_in_files: ClassVar[tuple[str, ...]] = ("basis", "body")

@@ -230,7 +230,8 @@ def design(
     name = options.mechanism.name
     if workload and not options.mechanism.for_workloads:
         raise ReleaseError(
-            f"The {name} mechanism is not for workloads of margins; take 'marginals' or 'auto'."
+            f"The {name} mechanism is not for workloads of margins; take "
+            f"'{default_name(workload=True)}' or '{AUTO}'."
         )
     problem = Problem(
         query=query,
