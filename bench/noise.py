@@ -10,7 +10,14 @@ import numpy as np
 import opendp.prelude as dp
 
 from bench.timing import Ratio, best_times
-from subspacedp.noise import DiscreteLaplace, NoiseLaw, ReleaseKeys, RoundedGaussian, draw
+from subspacedp.noise import (
+    DiscreteGaussian,
+    DiscreteLaplace,
+    NoiseLaw,
+    ReleaseKeys,
+    RoundedGaussian,
+    draw,
+)
 
 SCALES = (2, 10, 100)
 OURS, NUMPYS, OPENDPS = 1 << 20, 1 << 20, 1 << 12
@@ -38,14 +45,19 @@ def run() -> Iterator[Ratio]:
             )
         for scale in SCALES:
             gaussian = dp.m.make_gaussian(vector, dp.l2_distance(T="f64"), scale=float(scale))
-            yield from _compare(
-                f"gaussian_scale_{scale}",
-                RoundedGaussian(float(scale)),
-                keys,
-                lambda m=gaussian: m(zeros),
-                lambda: generator.standard_normal(size=NUMPYS),
-                1.5,
-            )
+            laws = {
+                "gaussian": RoundedGaussian(float(scale)),
+                "discrete_gaussian": DiscreteGaussian(Fraction(scale) ** 2),
+            }
+            for name, law in laws.items():
+                yield from _compare(
+                    f"{name}_scale_{scale}",
+                    law,
+                    keys,
+                    lambda m=gaussian: m(zeros),
+                    lambda: generator.standard_normal(size=NUMPYS),
+                    1.5,
+                )
     finally:
         if before is None:
             del os.environ["SUBSPACEDP_THREADS"]

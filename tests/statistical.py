@@ -27,7 +27,7 @@ import numpy.typing as npt
 from flint import ctx
 from scipy import optimize, stats
 
-from subspacedp.noise import DiscreteLaplace, RoundedGaussian
+from subspacedp.noise import DiscreteGaussian, DiscreteLaplace, RoundedGaussian
 
 ALPHA = 1e-9
 FloatArray = npt.NDArray[np.float64]
@@ -147,6 +147,8 @@ def rescaled(law, factor: float):
     """The law of the same family with its scale times `factor`."""
     if isinstance(law, DiscreteLaplace):
         return DiscreteLaplace(law.rate / Fraction(factor))
+    if isinstance(law, DiscreteGaussian):
+        return DiscreteGaussian(law.sigma_squared * Fraction(factor) ** 2)
     return RoundedGaussian(law.sigma * factor)
 
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
         CorrelatedOptions as Correlated,
     )
     from subspacedp.mechanisms import (
+        DiscreteOptions as Discrete,
+    )
+    from subspacedp.mechanisms import (
         ExtendedOptions as Extended,
     )
     from subspacedp.mechanisms import (
@@ -75,6 +78,7 @@ __all__ = [
     "Cells",
     "ClippedSums",
     "Correlated",
+    "Discrete",
     "Domain",
     "Extended",
     "GaussianDP",
@@ -160,7 +164,7 @@ _HOME = {
     "tables": ["Axis", "Domain", "MarginTables", "Table"],
 }
 # Options go by the name of their mechanism: `design(..., mechanism=Optimal(importance=w))`.
-_OPTIONS = ("Correlated", "Extended", "KNorm", "Marginals", "Optimal", "Projected")
+_OPTIONS = ("Correlated", "Discrete", "Extended", "KNorm", "Marginals", "Optimal", "Projected")
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 

@@ -217,6 +217,7 @@ REFUSED: dict[str, set[type[Query]]] = {
     "knorm": {sdp.Margins, *WITHOUT_COLUMNS},
     "marginals": {sdp.LinearQuery, *WITHOUT_COLUMNS},
     "imposed": {sdp.Margins},
+    "discrete": {sdp.Margins},
 }
 PAIRS = [(name, query) for name in NAMES for query in QUERIES if query not in REFUSED.get(name, ())]
 

@@ -10,14 +10,20 @@ from itertools import combinations, product
 
 import numpy as np
 from tests.attacks.interception import Sampler, intercepted
-from tests.release.brute import _declared_changes, _differences, _people
+from tests.release.brute import (
+    _declared_changes,
+    _differences,
+    _people,
+    gaussian_cost,
+    gaussian_limit,
+)
 
 import subspacedp as sdp
 from subspacedp.invariants.groups import HeldGroups
 from subspacedp.mechanisms import Mechanism
 from subspacedp.mechanisms.knorm.bodies import Deviations, Exchanges
 from subspacedp.mechanisms.knorm.law import KNormLaw
-from subspacedp.noise import DiscreteLaplace, ReleaseKeys, RoundedGaussian
+from subspacedp.noise import DiscreteLaplace, ReleaseKeys
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.queries import ClippedSums, GeneralQuery, LocalEntries, Margins
 
@@ -124,15 +130,14 @@ def _independent_loss(mechanism, laws, number, changes) -> Fraction:
         return Fraction(10**9)
     distinct = list(dict.fromkeys(laws))
     which = [distinct.index(laws[n - 1]) if n else -1 for n in number.tolist()]
-    kind = DiscreteLaplace if budget.pure else RoundedGaussian
-    assert all(type(law) is kind for law in distinct)
     if budget.pure:
+        assert all(type(law) is DiscreteLaplace for law in distinct)
         each, costs = np.abs(changes).astype(object), [law.rate for law in distinct]
         limit = exact_decimal(budget.epsilon)
     else:
         each = changes.astype(object) ** 2
-        costs = [1 / Fraction(law.sigma) ** 2 for law in distinct]
-        limit = Fraction(budget.gaussian_mu) ** 2
+        costs = [gaussian_cost(law, budget) for law in distinct]
+        limit = gaussian_limit(budget)
     sums = np.array([each[:, np.array(which) == i].sum(axis=1) for i in range(len(distinct))])
     rough = sum(float(c) * s.astype(float) for c, s in zip(costs, sums, strict=True))
     top = np.flatnonzero(rough >= rough.max() * (1 - 1e-9))

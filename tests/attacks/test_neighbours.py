@@ -65,9 +65,8 @@ def test_the_registry_of_what_is_attacked_is_complete():
         ours = [d for d in designs if d.name == name]
         assert {type(d.neighbours) for d in ours} == set(RELATIONS)
         pure = {d.budget.pure for d in ours}
-        assert pure == {"knorm": {True}, "optimal": {False}, "correlated": {False}}.get(
-            name, {True, False}
-        )
+        gaussian = name in ("optimal", "correlated", "discrete")
+        assert pure == ({True} if name == "knorm" else {False} if gaussian else {True, False})
     assert {d.held.exact for d in designs} == {True, False}
     assert {isinstance(d.held, HeldMargins) for d in designs} == {True, False}
     assert any(getattr(d.held, "empty", None) is not None for d in designs)

@@ -41,7 +41,7 @@ from subspacedp.queries import linear as queries
 # ---------------------------------------------------------------- 1: noise dealt in float64
 
 
-MASKED = [(n, q) for n, q in AGENTS if n != "projected"]
+MASKED = [(n, q) for n, q in AGENTS if not MECHANISMS[n].measures_counts]
 
 
 def views(plan, x, change, rng, monkeypatch):

@@ -22,7 +22,7 @@ from tests.strategies import examples
 import subspacedp as sdp
 from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.mechanisms.error_laws.sums import OnlyVariance, Part, Rounding, WeightedSum, part
-from subspacedp.noise import DiscreteLaplace, RoundedGaussian
+from subspacedp.noise import DiscreteGaussian, DiscreteLaplace, RoundedGaussian
 
 SMALL = [
     DiscreteLaplace(Fraction(1, 2)),
@@ -31,15 +31,19 @@ SMALL = [
     RoundedGaussian(0.2),
     RoundedGaussian(0.7),
     RoundedGaussian(3.0),
+    DiscreteGaussian(Fraction(1, 3)),
+    DiscreteGaussian(Fraction(4)),
 ]
 SCALES = [
     *(DiscreteLaplace(Fraction(r)) for r in ("1/1000000000", "1/1000", "1/10", "1", "6", "40")),
     *(RoundedGaussian(s) for s in (0.03, 0.06, 0.1, 0.4, 2.0, 1e3, 1e9)),
+    *(DiscreteGaussian(Fraction(s)) for s in ("0.0025", "0.01", "0.16", "4", "1000000")),
 ]
 ALPHAS = [0.5, 0.1, 0.05, 0.01, 1e-3, 1e-6]
 law_of = st.one_of(
     st.fractions(Fraction(3, 4), Fraction(8), max_denominator=50).map(DiscreteLaplace),
     st.floats(0.15, 1.5).map(RoundedGaussian),
+    st.fractions(Fraction(1, 40), Fraction(2), max_denominator=50).map(DiscreteGaussian),
 )
 
 

@@ -16,13 +16,14 @@ from tests.statistical import (
 )
 from tests.strategies import ENGINES, using
 
-from subspacedp.noise import DiscreteLaplace, ReleaseKeys, RoundedGaussian, draw
+from subspacedp.noise import DiscreteGaussian, DiscreteLaplace, ReleaseKeys, RoundedGaussian, draw
 from subspacedp.noise.draw import REFINEMENT_STRIDE
 from subspacedp.noise.thresholds import refine, threshold_table
 
 LAWS = [
     *(DiscreteLaplace(1 / Fraction(scale)) for scale in ("0.3", "2", "10", "104", "5000")),
     *(RoundedGaussian(sigma) for sigma in (0.5, 4.0, 300.0, 3000.0)),
+    *(DiscreteGaussian(Fraction(s)) for s in ("0.3", "10/3", "640000")),
 ]
 TOP = 2**64 - 1
 

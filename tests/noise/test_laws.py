@@ -8,13 +8,14 @@ import pytest
 from flint import arb, ctx, fmpq
 
 from subspacedp.errors import BudgetError
-from subspacedp.noise import DiscreteLaplace, RoundedGaussian
+from subspacedp.noise import DiscreteGaussian, DiscreteLaplace, RoundedGaussian
 from subspacedp.noise.laws import DigitDifference
 
 RATES = [Fraction(1, 300), Fraction(1, 10), Fraction(24, 125), Fraction(1), Fraction(7, 2)]
 SIGMAS = [0.05, 0.3, 0.5, 1.0, 2.0, 3.0, 3.0000001, 10.0, 75.3]
 LAPLACE = [DiscreteLaplace(rate) for rate in RATES]
 GAUSSIAN = [RoundedGaussian(sigma) for sigma in SIGMAS]
+DISCRETE = [DiscreteGaussian(Fraction(s) ** 2) for s in ("0.05", "0.5", "2", "3", "75.3")]
 DIGITS = [
     DigitDifference(rate, base) for rate in (Fraction(1, 5), Fraction(3, 2)) for base in (2, 3, 10)
 ]
@@ -52,6 +53,10 @@ def direct_mass(law, z):
         root = number(law.sigma) * arb(2).sqrt()
         low, high = (number(Fraction(2 * abs(z) + side, 2)) / root for side in (-1, 1))
         return (low.erfc() - high.erfc()) / 2
+    if isinstance(law, DiscreteGaussian):
+        r, last = number(1 / (2 * law.sigma_squared)), int(60 * law.scale) + 60
+        others = sum(((-r * k * k).exp() for k in range(1, last)), arb(0))
+        return (-r * z * z).exp() / (1 + 2 * others)
     digit = [(-number(law.rate) * d).exp() for d in range(law.base)]
     pairs = itertools.product(range(law.base), repeat=2)
     return sum((digit[d] * digit[e] for d, e in pairs if d - e == z), arb(0)) / sum(digit) ** 2
@@ -60,13 +65,13 @@ def direct_mass(law, z):
 # --------------------------------------------------------------------------- distribution function
 
 
-@pytest.mark.parametrize("law", [*LAPLACE, *GAUSSIAN, *DIGITS], ids=repr)
+@pytest.mark.parametrize("law", [*LAPLACE, *GAUSSIAN, *DISCRETE, *DIGITS], ids=repr)
 def test_masses_are_those_of_the_definition(law):
     for z in (*range(-12, 13), 40, -77):
         assert same(mass(law, z), direct_mass(law, z))
 
 
-@pytest.mark.parametrize("law", [*LAPLACE, *GAUSSIAN, *DIGITS], ids=repr)
+@pytest.mark.parametrize("law", [*LAPLACE, *GAUSSIAN, *DISCRETE, *DIGITS], ids=repr)
 def test_the_distribution_function_is_the_running_sum_of_the_masses(law):
     total = law.cdf(-31)()
     for z in range(-30, 31):
@@ -74,13 +79,13 @@ def test_the_distribution_function_is_the_running_sum_of_the_masses(law):
         assert same(law.cdf(z)(), total)
 
 
-@pytest.mark.parametrize("law", [*LAPLACE, *GAUSSIAN, *DIGITS], ids=repr)
+@pytest.mark.parametrize("law", [*LAPLACE, *GAUSSIAN, *DISCRETE, *DIGITS], ids=repr)
 def test_the_law_is_symmetric(law):
     for z in range(-30, 31):
         assert same(law.cdf(z)() + law.cdf(-z - 1)(), arb(1))
 
 
-@pytest.mark.parametrize("law", [*LAPLACE, *GAUSSIAN], ids=repr)
+@pytest.mark.parametrize("law", [*LAPLACE, *GAUSSIAN, *DISCRETE], ids=repr)
 def test_the_tails_end_at_zero_and_one(law):
     far = int(400 * law.scale) + 20
     assert law.cdf(-far)() < arb(10) ** -150
@@ -154,7 +159,7 @@ def test_a_twin_with_a_wrong_digit_rate_is_caught(monkeypatch):
 # --------------------------------------------------------------------------------------- variances
 
 
-@pytest.mark.parametrize("law", [*LAPLACE, *GAUSSIAN], ids=repr)
+@pytest.mark.parametrize("law", [*LAPLACE, *GAUSSIAN, *DISCRETE], ids=repr)
 def test_the_variance_is_the_sum_of_squares(law):
     far = int(80 * law.scale) + 40
     total = 2 * sum((z * z * mass(law, z) for z in range(1, far)), arb(0))

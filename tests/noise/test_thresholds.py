@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from flint import arb, ctx, fmpq, fmpz
 
-from subspacedp.noise import DiscreteLaplace, RoundedGaussian
-from subspacedp.noise.laws import DigitDifference
+from subspacedp.noise import DiscreteGaussian, DiscreteLaplace, RoundedGaussian
+from subspacedp.noise.laws import DigitDifference, KnownLaw
 from subspacedp.noise.thresholds import ThresholdTable, refine, threshold_table
 
 TOP = 2**64 - 1
 LAWS = [
     *(DiscreteLaplace(r) for r in (Fraction(1, 30), Fraction(24, 125), Fraction(1), Fraction(20))),
     *(RoundedGaussian(s) for s in (0.1, 0.5, 4.0, 60.0)),
+    *(DiscreteGaussian(Fraction(s)) for s in ("0.02", "1/3", "16", "3600")),
     DigitDifference(Fraction(1, 100), 16),
     DigitDifference(Fraction(1, 3), 1024),
 ]
@@ -63,7 +64,7 @@ def far_cdf(law, z):
 def value_of(law, bits, length):
     """The least z with U < F(z), for all U with these leading bits, or None if they differ."""
     low, high = Fraction(bits, 2**length), Fraction(bits + 1, 2**length)
-    if low == 0 and isinstance(law, DiscreteLaplace | RoundedGaussian):
+    if low == 0 and isinstance(law, KnownLaw):
         return None  # the whole tail is left
     z = -1
     while not law_at_most(law, z, low):
@@ -114,7 +115,7 @@ def test_words_around_every_threshold(law):
             assert values[i] == table.first + np.count_nonzero(table.thresholds < word)
 
 
-@pytest.mark.parametrize("law", LAWS[:8], ids=repr)
+@pytest.mark.parametrize("law", LAWS[:-2], ids=repr)
 def test_decided_words_are_decided_for_every_continuation(law):
     """F(z − 1) ≤ U < F(z) for all U that start with the word, at 1500 bits."""
     rng, table = random.Random(0), threshold_table(law)
@@ -220,7 +221,7 @@ def test_refined_words_of_the_real_laws(law):
     assert decided > 10
 
 
-@pytest.mark.parametrize("law", LAWS[:8], ids=repr)
+@pytest.mark.parametrize("law", LAWS[:-2], ids=repr)
 @pytest.mark.parametrize("zeros", [1, 2, 5])
 def test_the_tail_is_reached_as_far_as_zeros_go(law, zeros):
     """Words 0, then a one: U is about 2^{−64·zeros−1}, refined until one value is certain."""
@@ -263,7 +264,7 @@ def test_refinement_is_symmetric(law):
         assert mirrored == -z
 
 
-@pytest.mark.parametrize("law", LAWS[8:], ids=repr)
+@pytest.mark.parametrize("law", LAWS[-2:], ids=repr)
 def test_digits_stay_bounded_however_extreme_the_words(law):
     table = threshold_table(law)
     assert len(table.thresholds) <= 2 * law.base

@@ -9,11 +9,14 @@ import yaml
 from tests.publication.test_specification import EXAMPLES, LONG, RECORDS
 
 from subspacedp.errors import SubspaceDPError
+from subspacedp.mechanisms import OPTIONS
 from subspacedp.publication import SpecificationError, read_specification
 from subspacedp.publication.problems import shown
 from subspacedp.publication.reading import load_yaml
 from subspacedp.publication.schema import known_keys
 from subspacedp.publication.spelling import nearest
+
+NAMES = ", ".join(f"`{name}`" for name in ("auto", *OPTIONS))
 
 
 @pytest.fixture
@@ -75,7 +78,7 @@ WRONG = [
     ("long", "axes: {county: {labels: [1, 2, 3]}}", "axes: [county]", "`axes` (line 2) must be keys with values; got a list."),
     ("long", "axes: {county: {labels: [1, 2, 3]}}", "axes: {}", "`axes` (line 2) must not be empty."),
     ("long", "axes: {county: {labels: [1, 2, 3]}}", "axes:", "`axes` (line 2) is empty; give it a value or leave it out."),
-    ("records", "mechanism: auto", "mechanism: protected", "`mechanism` (line 11) must be one of `auto`, `projected`, `extended`, `correlated`, `optimal`, `knorm`, `marginals`; got 'protected'; did you mean `projected`?"),
+    ("records", "mechanism: auto", "mechanism: protected", f"`mechanism` (line 11) must be one of {NAMES}; got 'protected'; did you mean `projected`?"),
     ("records", "replace-one", "remove-all", "`privacy.neighbours` (line 10) must be one of `replace-one`, `add-remove-one`, `add-remove`; got 'remove-all'."),
     ("records", "decimals: 0", "decimals: 13", "`publish.decimals` (line 13) must be at most 12; got 13."),
     ("records", "decimals: 0", "decimals: 1.5", "`publish.decimals` (line 13) must be a whole number; got 1.5."),

@@ -17,7 +17,7 @@ import subspacedp as sdp
 from subspacedp.errors import SubspaceDPError
 from subspacedp.mechanisms import Mechanism
 from subspacedp.mechanisms.knorm.law import KNormLaw
-from subspacedp.noise import DiscreteLaplace, ReleaseKeys
+from subspacedp.noise import DiscreteGaussian, DiscreteLaplace, ReleaseKeys, RoundedGaussian
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.queries import ClippedSums, GeneralQuery, LocalEntries, Margins
 
@@ -104,8 +104,24 @@ def _loss(design, laws, numbers, change) -> float:
         assert all(isinstance(law, DiscreteLaplace) for _, law in parts)
         spent = sum((abs(d) * law.rate for d, law in parts), Fraction(0))
         return float(spent / exact_decimal(budget.epsilon))
-    spent = sum((Fraction(d) / Fraction(law.sigma)) ** 2 for d, law in parts)
-    return float(spent / Fraction(budget.gaussian_mu) ** 2) / SLACK
+    spent = sum(d**2 * gaussian_cost(law, budget) for d, law in parts)
+    return float(spent / gaussian_limit(budget)) / SLACK
+
+
+def gaussian_cost(law, budget) -> Fraction:
+    """1/σ² of a law that has the loss of Gaussian noise under a budget."""
+    if isinstance(law, DiscreteGaussian):
+        assert isinstance(budget, sdp.ZCDP), "no such loss is known of discrete Gaussian noise"
+        return 1 / law.sigma_squared
+    assert type(law) is RoundedGaussian
+    return 1 / Fraction(law.sigma) ** 2
+
+
+def gaussian_limit(budget) -> Fraction:
+    """The largest (Δ₂/σ)² within a budget."""
+    if isinstance(budget, sdp.ZCDP):
+        return 2 * exact_decimal(budget.rho)
+    return Fraction(budget.gaussian_mu) ** 2
 
 
 def _joint_norm(body, change) -> Fraction:

@@ -119,6 +119,12 @@ FITTED: dict[str, Callable[[], Design]] = {
         sdp.Domain([STATE, SEX]), sdp.hold("state"), GAUSSIAN, neighbours=ADD,
         mechanism="marginals",
     ),
+    "discrete cells": _design(CELLS, STATES, ZCDP, mechanism="discrete"),
+    "discrete digits": _design(
+        TABLE, sdp.hold(), ZCDP, mechanism="discrete", decimals=0, neighbours=TWO
+    ),
+    "discrete row": _design(CELLS, ROW, ZCDP, mechanism="discrete", neighbours=ADD),
+    "discrete sums": _design(SUMS, sdp.hold("sex"), sdp.ZCDP(2.0), mechanism="discrete"),
     "imposed": _imposed(2.5),
     "imposed unknown": _imposed(None),
 }  # fmt: skip

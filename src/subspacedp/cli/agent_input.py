@@ -34,6 +34,7 @@ __all__ = [
 
 def planned_mechanism(specification: Specification, table: str | None) -> Design:
     """The mechanism of a specification's counts; the exact one where it leaves the choice open."""
+    from subspacedp.mechanisms import default_name
     from subspacedp.publication import SpecificationError
     from subspacedp.publication.releases import asked_releases, bounded, public_domain
 
@@ -57,7 +58,7 @@ def planned_mechanism(specification: Specification, table: str | None) -> Design
             "A plan is public, so it cannot have labels that are read off the data; list them."
         )
     name = asked.table.mechanism
-    return asked.mechanism(domain, name="projected" if name == "auto" else name)
+    return asked.mechanism(domain, name=default_name() if name == "auto" else name)
 
 
 def counted_by(specification: Specification) -> str | None:

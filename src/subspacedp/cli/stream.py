@@ -116,6 +116,7 @@ def discard(
 
 
 def _mechanism(asked: Specification, name: str | None) -> Design:
+    from subspacedp.mechanisms import MECHANISMS, default_name
     from subspacedp.publication import SpecificationError
     from subspacedp.release import design
 
@@ -129,9 +130,11 @@ def _mechanism(asked: Specification, name: str | None) -> Design:
             "A streamed release cannot be paid from a ledger: leave out `budget`, and enter what "
             "is spent by hand."
         )
-    if table.sums or table.mechanism not in ("auto", "projected"):
+    mechanism = default_name() if table.mechanism == "auto" else table.mechanism
+    if table.sums or not MECHANISMS[mechanism].measures_counts:
         raise SpecificationError(
-            f"The table `{table.name}` is streamed by the projected mechanism, without sums."
+            f"The table `{table.name}` is streamed with noise on its cells, by "
+            f"`mechanism: {default_name()}`, without sums."
         )
     _check_files(asked, name)
     if table.from_data:
@@ -141,7 +144,7 @@ def _mechanism(asked: Specification, name: str | None) -> Design:
         table.held(),
         table.budget(),
         neighbours=asked.neighbours,
-        mechanism="projected",
+        mechanism=mechanism,
         decimals=table.publish.decimals,
     )
 

@@ -216,7 +216,7 @@ def _claim(
     claimed: float | None = None
     if isinstance(mechanism.budget, PureDP):
         claimed = steps * mechanism.budget.epsilon
-    elif mechanism.declared is not None:  # its law is unknown: only the (ε, δ) as declared
+    elif mechanism.only_stated:  # only an (ε, δ) as declared is a claim at this δ
         stated = getattr(mechanism.budget, "epsilon", None)
         if stated is not None and steps == 1 and delta >= getattr(mechanism.budget, "delta", 1.0):
             claimed = float(stated)

@@ -12,7 +12,6 @@ from subspacedp.disclosure.invariants import InvariantAudit, audit_invariants
 from subspacedp.disclosure.values import stack
 from subspacedp.errors import InvariantError
 from subspacedp.invariants import Held, HeldMargins, HeldMatrix, LinearInvariants, StructuralZeros
-from subspacedp.mechanisms import Projected
 from subspacedp.release import Release
 
 __all__ = ["audit_releases"]
@@ -56,7 +55,7 @@ def audit_releases(*releases: Release, **options: Any) -> InvariantAudit:
         releases[0].exact if single else [release.exact for release in releases],
         neighbours=designs[0].neighbours,
         budget=designs[0].budget if single else None,
-        on_counts=isinstance(designs[0], Projected),
+        on_counts=designs[0].measures_counts,
         capped=any(mechanism.capped for mechanism in designs),
         **options,
     )

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from subspacedp.distributed.cell_noise import CellNoise
 from subspacedp.errors import DataError, ReleaseError
 from subspacedp.invariants import HeldMargins, HeldValues, MarginNullSpace
-from subspacedp.mechanisms import Projected
+from subspacedp.mechanisms import default_name
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.parallel import compiled
 from subspacedp.queries import Cells
@@ -43,10 +43,10 @@ CACHE = 1 << 16  # cells that stay in a core's cache from one step to the next
 def read_design(design: Design) -> Mechanism:
     """The mechanism of a design that can be carried out box by box; an error for any other."""
     mechanism = design.mechanism
-    if not isinstance(mechanism, Projected) or not isinstance(mechanism.query, Cells):
+    if not mechanism.measures_counts or not isinstance(mechanism.query, Cells):
         raise ReleaseError(
-            "A table is released in blocks by the projected mechanism on its cells alone; ask for "
-            'design(domain, ..., mechanism="projected").'
+            f"A table is released in blocks by the {default_name()} mechanism on its cells alone; "
+            f'ask for design(domain, ..., mechanism="{default_name()}").'
         )
     if not isinstance(mechanism.held, HeldMargins):
         raise ReleaseError("A table is released in blocks with margins held, and nothing else.")

@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.group_shifts import REACH, Layout, gaussian_shifts, laplace_shifts
-from subspacedp.inference.noise_mass import log_mass
 from subspacedp.inference.table_laws import Law, no_shift
-from subspacedp.noise import DiscreteLaplace, KnownLaw
+from subspacedp.noise import KnownLaw
 from subspacedp.tables import Margin
 
 __all__ = ["ByGroup", "DigitGroups", "Groups"]
@@ -57,15 +56,16 @@ class Groups(ByGroup):
         if self.margin is not None:
             return super().log(units, shift)
         no_shift(shift)
-        return math.fsum(log_mass(self.law, self.values - units).reshape(-1).tolist())
+        return math.fsum(self.law.log_mass(self.values - units).reshape(-1).tolist())
 
     def by_group(self, units: Int64Array) -> FloatArray:
         """Log Σ_k P(e = d + k) over whole k, for every group."""
         layout = self._layout
         out = np.zeros(int(np.prod(layout.shape)))
         d = (self.values - units).reshape(-1)[layout.order]
-        if isinstance(self.law, DiscreteLaplace):
-            out[layout.filled] = laplace_shifts(float(self.law.rate), d, layout)
+        rate = self.law.geometric_rate
+        if rate is not None:
+            out[layout.filled] = laplace_shifts(rate, d, layout)
         else:
             out[layout.filled] = gaussian_shifts(self.law, d, layout)
         return out.reshape(layout.shape)
@@ -103,8 +103,8 @@ class DigitGroups(ByGroup):
 
     def _reach(self, spread: float, m: int) -> int:
         """The largest residual that matters, for d that add up to zero; see the proof note."""
-        if isinstance(self.law, DiscreteLaplace):
-            return math.ceil(spread + 40 / float(self.law.rate)) + 2 * m
+        if self.law.geometric_rate is not None:
+            return math.ceil(spread + 40 / self.law.geometric_rate) + 2 * m
         return (
             math.ceil(REACH * math.sqrt(self.law.variance * m) + math.sqrt(4 * m * spread)) + 2 * m
         )
@@ -132,6 +132,6 @@ class DigitGroups(ByGroup):
     def _mass(self, steps: Int64Array) -> FloatArray:
         """Log P(e) for noise in steps, which must be whole."""
         if self.step == 1:
-            return log_mass(self.law, steps)
+            return self.law.log_mass(steps)
         e, rest = np.divmod(steps, self.step)
-        return np.where(rest == 0, log_mass(self.law, e), -math.inf)
+        return np.where(rest == 0, self.law.log_mass(e), -math.inf)

@@ -10,8 +10,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.inference.noise_mass import log_mass
-from subspacedp.noise import KnownLaw, RoundedGaussian
+from subspacedp.noise import KnownLaw
 from subspacedp.tables import Margin
 
 __all__ = ["REACH", "Layout", "gaussian_shifts", "laplace_shifts"]
@@ -94,8 +93,8 @@ def laplace_shifts(rate: float, d: Int64Array, layout: Layout) -> FloatArray:
     return np.asarray(most + np.log(total) + sizes * math.log(math.tanh(rate / 2)))
 
 
-def gaussian_shifts(law: RoundedGaussian, d: Int64Array, layout: Layout) -> FloatArray:
-    """The same for rounded normal noise, whose sum over k is that of a narrow bell.
+def gaussian_shifts(law: KnownLaw, d: Int64Array, layout: Layout) -> FloatArray:
+    """The same for Gaussian noise, whose sum over k is that of a narrow bell.
 
     As a function of k the product is nearly exp(−m(k + d̄)²/2s²). Where s/√m is large, steps of h
     whole numbers and a factor h miss a part of 2·exp(−2π²s²/(m h²)), below 10⁻¹⁸.
@@ -123,7 +122,7 @@ def _looked_up(law: KnownLaw, z: Int64Array, reach: int) -> Callable[[int], Floa
     """Log P(Z = z + k) for |k| ≤ reach, from a table where that is less work."""
     low, high = int(z.min()) - reach, int(z.max()) + reach
     if high - low > 8 * z.size:
-        return lambda k: log_mass(law, z + k)
-    table = log_mass(law, np.arange(low, high + 1))
+        return lambda k: law.log_mass(z + k)
+    table = law.log_mass(np.arange(low, high + 1))
     place = z - low
     return lambda k: table[place + k]

@@ -16,7 +16,6 @@ from subspacedp.mechanisms import Extended, KNorm, Marginals, Projected
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.error_laws import NoiseModel
 from subspacedp.mechanisms.strategies import BasisStrategy
-from subspacedp.noise import DiscreteLaplace, KnownLaw, RoundedGaussian
 from subspacedp.release import Release
 from subspacedp.release.verify import recover, whole_steps
 from subspacedp.rounding import DigitPlan
@@ -62,7 +61,7 @@ def law_of(release: Release, approximate: bool) -> Law:
             "closed form where several margins are held; ask for approximate=True, or publish real "
             "values."
         )
-    if isinstance(mechanism.law, RoundedGaussian):
+    if mechanism.law.nearly_normal:
         return _normal(release)
     if rounded(mechanism):
         raise ReleaseError(
@@ -73,7 +72,7 @@ def law_of(release: Release, approximate: bool) -> Law:
         mechanism,
         in_units(release),
         "the exact probability of release and `shift` together: the product over all answers of "
-        f"the {_name(mechanism.law)} law at release − truth + shift",
+        f"the {mechanism.law.family} law at release − truth + shift",
     )
 
 
@@ -96,7 +95,7 @@ def _groups(release: Release, margin: Margin | None) -> Law:
     mechanism = release.mechanism
     values = in_units(release)
     words = (
-        f"the exact probability of the published numbers: the {_name(mechanism.law)} law of every "
+        f"the exact probability of the published numbers: the {mechanism.law.family} law of every "
         "answer" + ("" if margin is None else ", summed over one common shift a held group")
     )
     whole: Int64Array | None
@@ -149,7 +148,7 @@ def _coordinates(release: Release, strategy: BasisStrategy) -> Law:
         strategy,
         measured.astype(np.int64),
         exact,
-        f"{words}: the product of the {_name(mechanism.law)} law at coordinates minus those of the "
+        f"{words}: the product of the {mechanism.law.family} law at coordinates minus those of the "
         "truth",
     )
 
@@ -177,7 +176,3 @@ def in_units(release: Release) -> FloatArray:
     values = np.asarray(release.values, np.float64)
     grid: Fraction = release.mechanism.query.grid
     return values if grid == 1 else values / float(grid)
-
-
-def _name(law: KnownLaw) -> str:
-    return "discrete Laplace" if isinstance(law, DiscreteLaplace) else "rounded Gaussian"

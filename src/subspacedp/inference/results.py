@@ -15,8 +15,6 @@ from subspacedp.inference.combination import Combined
 from subspacedp.inference.combined_noise import CombinedNoise, DenseCombinedNoise
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.error_laws import JointNoise
-from subspacedp.mechanisms.knorm.law import KNormLaw
-from subspacedp.noise import DiscreteLaplace
 from subspacedp.queries import Query
 from subspacedp.release import Release
 from subspacedp.tables import Domain
@@ -81,15 +79,8 @@ def no_test(function: Function) -> Function:
 
 
 def _excess(noise: JointNoise) -> float:
-    """κ₄/κ₂² of one noise variable of a release; 0 where it is not known to be positive.
-
-    A difference of two geometric variables has 3 + 1/κ₂. K-norm noise is log-concave, so that no
-    direction has more than 3.
-    """
-    law = getattr(noise, "law", None)
-    if isinstance(law, KNormLaw):
-        return 3.0
-    return 3 + 1 / law.variance if isinstance(law, DiscreteLaplace) and law.variance > 0 else 0.0
+    """κ₄/κ₂² of one noise variable of a release; 0 where it is not known to be positive."""
+    return float(getattr(getattr(noise, "law", None), "excess", 0.0))
 
 
 def _releases(noise: JointNoise, weights: FloatArray) -> list[tuple[JointNoise, FloatArray]]:

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.inference.noise_mass import log_mass
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.strategies import BasisStrategy
 from subspacedp.noise import KnownLaw
@@ -52,7 +51,7 @@ class Coordinates(Law):
         """∏ P(Z = measured − W·truth)."""
         no_shift(shift)
         z = self.measured - self.strategy.integers(units)
-        return math.fsum(log_mass(self.law, z).tolist())
+        return math.fsum(self.law.log_mass(z).tolist())
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +97,7 @@ class Shifted(Law):
         whole = np.rint(noise)
         if float(np.abs(noise - whole).max()) > 1e-4:
             raise ReleaseError("Release − truth + `shift` must be whole; see `start()`.")
-        logs = log_mass(self.mechanism.law, whole.astype(np.int64))
+        logs = self.mechanism.law.log_mass(whole.astype(np.int64))
         empty = getattr(self.mechanism.held, "empty", None)
         if empty is not None:  # no noise was drawn there
             logs = np.where(empty, np.where(whole == 0, 0.0, -math.inf), logs)

@@ -58,7 +58,7 @@ def spend_of(mechanism: Mechanism) -> Spend:
     return Spend(
         budget=mechanism.budget,
         neighbours=relation,
-        stated=mechanism.declared is not None,
+        stated=mechanism.only_stated,
         capped=mechanism.capped,
     )
 

@@ -1,6 +1,19 @@
-"""Mechanisms: measure under differential privacy, then reconstruct under the invariants."""
+"""Mechanisms: measure under differential privacy, then reconstruct under the invariants.
+
+By name, in the order of the registry:
+
+- "projected": noise on every answer, projected onto the null space of the invariants; the default.
+- "extended": noise inside the null space, for the sensitivity that is left there.
+- "correlated": noise block by block, the paper's appendix algorithm; Gaussian budgets.
+- "optimal": correlated noise of least total error, with a proof; Gaussian budgets.
+- "knorm": noise in the shape of what one person can change; pure budgets.
+- "marginals": noise for several margins and levels at once, combined by least squares; the default
+  for a workload of margins.
+- "discrete": discrete Gaussian noise on every answer, projected; zero-concentrated budgets.
+"""
 
 from subspacedp.mechanisms.base import Mechanism, Options
+from subspacedp.mechanisms.discrete import Discrete, DiscreteOptions
 from subspacedp.mechanisms.extended import Extended, ExtendedOptions
 from subspacedp.mechanisms.gaussian.correlated import (
     Correlated,
@@ -14,7 +27,7 @@ from subspacedp.mechanisms.imposed import Imposed
 from subspacedp.mechanisms.knorm.mechanism import KNorm, KNormOptions
 from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
 from subspacedp.mechanisms.projected import Projected, ProjectedOptions
-from subspacedp.mechanisms.registry import MECHANISMS, OPTIONS, mechanism_from
+from subspacedp.mechanisms.registry import MECHANISMS, OPTIONS, default_name, mechanism_from
 
 __all__ = [
     "MECHANISMS",
@@ -22,6 +35,8 @@ __all__ = [
     "Correlated",
     "CorrelatedOptions",
     "Decomposition",
+    "Discrete",
+    "DiscreteOptions",
     "Extended",
     "ExtendedOptions",
     "Imposed",
@@ -36,6 +51,7 @@ __all__ = [
     "Projected",
     "ProjectedOptions",
     "decompose",
+    "default_name",
     "impose",
     "mechanism_from",
 ]

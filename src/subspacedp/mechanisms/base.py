@@ -36,13 +36,14 @@ from subspacedp.mechanisms.figures import (
     rows_apart,
 )
 from subspacedp.mechanisms.gaussian.optimality import Optimality, optimality
+from subspacedp.mechanisms.knorm.law import KNormLaw
 from subspacedp.noise import (
+    DeclaredNoise,
     DiscreteLaplace,
     Keystream,
     KnownLaw,
     ReleaseKeys,
     RoundedGaussian,
-    uses_float_quantile,
 )
 from subspacedp.privacy import Budget, Neighbours, PureDP
 from subspacedp.privacy.numbers import exact_decimal
@@ -51,7 +52,7 @@ from subspacedp.queries import LocalEntries, Query, Sensitivity
 from subspacedp.rounding import Digits, GroupProfiles, digits_of
 from subspacedp.tables import Domain, Margin
 
-__all__ = ["REAL_LIMIT", "ExpectedError", "Mechanism", "Options", "calibrated_law"]
+__all__ = ["REAL_LIMIT", "ExpectedError", "Mechanism", "Options", "calibrated_law", "check_moved"]
 
 # Real values are rounded to float64: up to here by a thousandth of a unit, or of the noise.
 REAL_LIMIT = 2**43
@@ -81,14 +82,19 @@ def calibrated_law(budget: Budget, sensitivity: Sensitivity | Neighbours) -> Kno
     with σ = Δ₂/μ rounded up, μ the largest that the budget allows. A neighbour relation stands for
     the sensitivity it gives to counts.
     """
-    if sensitivity.l1 == 0 or sensitivity.l2_squared == 0:
-        raise BudgetError(
-            "No person can change what would be measured: there is nothing to protect by noise."
-        )
+    check_moved(sensitivity)
     if isinstance(budget, PureDP):
         return DiscreteLaplace(exact_decimal(budget.epsilon) / Fraction(sensitivity.l1))
     mu, squared = budget.gaussian_mu, Fraction(sensitivity.l2_squared)
     return RoundedGaussian(round_up(lambda: ball(squared).sqrt() / ball(mu)))
+
+
+def check_moved(sensitivity: Sensitivity | Neighbours) -> None:
+    """Refuse a measurement that no person can change."""
+    if sensitivity.l1 == 0 or sensitivity.l2_squared == 0:
+        raise BudgetError(
+            "No person can change what would be measured: there is nothing to protect by noise."
+        )
 
 
 class Options(ABC):
@@ -128,6 +134,10 @@ class Mechanism(ABC):
     problem: Problem
 
     name: ClassVar[str] = ""
+    laws: ClassVar[tuple[type[KnownLaw | KNormLaw | DeclaredNoise], ...]] = (
+        DiscreteLaplace,
+        RoundedGaussian,
+    )  # those that a certificate may state
     proofs: ClassVar[tuple[str, ...]] = ()
     keys_in_files: ClassVar[tuple[str, ...]] = ()  # what it states beside the problem
     for_workloads: ClassVar[bool] = False  # whether it answers several margins at once
@@ -135,6 +145,10 @@ class Mechanism(ABC):
     measures_counts: ClassVar[bool] = False  # noise on every answer itself: cell by cell, in blocks
     linear: ClassVar[bool] = True  # `integers` of parts add up to those of the whole: for agents
     fitted_at_once: ClassVar[bool] = False  # there is nothing to optimise
+    wide_intervals: ClassVar[bool] = False  # its law is known less sharply, and has heavier tails
+    # Whether nothing is known of its privacy but what the budget says: it is then composed by that
+    # alone, and not as Gaussian noise of which the whole trade-off is known.
+    only_stated: ClassVar[bool] = False
 
     # ------------------------------------------------------------------ what is asked
 
@@ -269,7 +283,7 @@ class Mechanism(ABC):
     @property
     def uses_quantile(self) -> bool:
         """Whether draws rest on the stated bound of a float64 quantile (large Gaussian noise)."""
-        return isinstance(self.law, RoundedGaussian) and uses_float_quantile(self.law)
+        return bool(self.law.float_quantile)
 
     @property
     def declared(self) -> Any:

@@ -23,14 +23,7 @@ from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.mechanisms.error_laws import BasisNoise, JointNoise, NoiseModel
 from subspacedp.mechanisms.gaussian.optimality import reached_by
 from subspacedp.mechanisms.strategies import LARGEST_BASIS, BasisStrategy, MarginStrategy
-from subspacedp.noise import (
-    Keystream,
-    ReleaseKeys,
-    RoundedGaussian,
-    add_noise,
-    draw_each,
-    uses_float_quantile,
-)
+from subspacedp.noise import Keystream, ReleaseKeys, RoundedGaussian, add_noise, draw_each
 from subspacedp.problem import Problem
 from subspacedp.queries import Cells, Sensitivity
 
@@ -115,11 +108,9 @@ class Extended(Mechanism):
     @property
     def uses_quantile(self) -> bool:
         """Whether noise, in steps of the finest denominator, rests on a float64 quantile."""
-        steps = int(self.on_margins.distinct[-1]) if self.basis is None else 1
-        law = self.law
-        return isinstance(law, RoundedGaussian) and uses_float_quantile(
-            RoundedGaussian(law.sigma * steps)
-        )
+        if self.basis is not None:
+            return bool(self.law.float_quantile)
+        return RoundedGaussian(self.law.scale * int(self.on_margins.distinct[-1])).float_quantile
 
     @property
     def exact_rationals(self) -> bool:

@@ -41,7 +41,9 @@ class Imposed(Mechanism):
     function: Callable[[npt.NDArray[np.int64]], Any] | None = None  # None once it is read back
 
     name: ClassVar[str] = "imposed"
+    laws: ClassVar[tuple[type[DeclaredNoise], ...]] = (DeclaredNoise,)
     linear: ClassVar[bool] = False
+    only_stated: ClassVar[bool] = True
     proofs: ClassVar[tuple[str, ...]] = ("impose.md", "guarantees.md")
     keys_in_files: ClassVar[tuple[str, ...]] = ("declared",)
 

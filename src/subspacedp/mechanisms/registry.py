@@ -17,6 +17,7 @@ import numpy as np
 
 from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.mechanisms.base import Mechanism, Options
+from subspacedp.mechanisms.discrete import DiscreteOptions
 from subspacedp.mechanisms.extended import ExtendedOptions
 from subspacedp.mechanisms.gaussian.correlated import CorrelatedOptions
 from subspacedp.mechanisms.gaussian.optimal import OptimalOptions
@@ -28,7 +29,7 @@ from subspacedp.problem import Problem
 from subspacedp.queries import Margins
 from subspacedp.stated import check_plain, first_difference, shown_text
 
-__all__ = ["MECHANISMS", "OPTIONS", "mechanism_from"]
+__all__ = ["MECHANISMS", "OPTIONS", "default_name", "mechanism_from"]
 
 # A new mechanism is one line here: its options, from which its class and name follow.
 OPTIONS: dict[str, type[Options]] = {
@@ -40,12 +41,19 @@ OPTIONS: dict[str, type[Options]] = {
         OptimalOptions,
         KNormOptions,
         MarginalsOptions,
+        DiscreteOptions,
     )
 }
 MECHANISMS: dict[str, type[Mechanism]] = {
     **{name: options.mechanism for name, options in OPTIONS.items()},
     Imposed.name: Imposed,
 }
+
+
+def default_name(*, workload: bool = False) -> str:
+    """What no choice stands for: the first in the registry that answers such a query."""
+    return next(n for n, o in OPTIONS.items() if o.mechanism.for_workloads == workload)
+
 
 REPLACED = ("hierarchical",)  # mechanisms of earlier versions
 LARGEST_SCALE = 2.0**62  # of noise that is added in 64 bits

@@ -1,9 +1,10 @@
 """Noise: keyed random words, and exact laws on the integers."""
 
-from subspacedp.noise.draw import add_noise, draw, draw_each, uses_float_quantile
+from subspacedp.noise.draw import add_noise, draw, draw_each
 from subspacedp.noise.inversion import QUANTILE_BOUND
 from subspacedp.noise.laws import (
     DeclaredNoise,
+    DiscreteGaussian,
     DiscreteLaplace,
     KnownLaw,
     NoiseLaw,
@@ -14,6 +15,7 @@ from subspacedp.noise.words import Keystream, ReleaseKeys
 __all__ = [
     "QUANTILE_BOUND",
     "DeclaredNoise",
+    "DiscreteGaussian",
     "DiscreteLaplace",
     "Keystream",
     "KnownLaw",
@@ -23,5 +25,4 @@ __all__ = [
     "add_noise",
     "draw",
     "draw_each",
-    "uses_float_quantile",
 ]

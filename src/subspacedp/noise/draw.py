@@ -8,19 +8,18 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.noise.inversion import GaussianInversion
-from subspacedp.noise.laws import IntegerLaw, NoiseLaw, RoundedGaussian
+from subspacedp.noise.laws import IntegerLaw, NoiseLaw
 from subspacedp.noise.thresholds import Lookup, ThresholdTable, refine, threshold_table
 from subspacedp.noise.words import Keystream, ReleaseKeys
 from subspacedp.parallel import compiled, for_each, pieces, thread_count
 
-__all__ = ["add_noise", "draw", "draw_each", "lookup_of", "uses_float_quantile"]
+__all__ = ["add_noise", "draw", "draw_each", "lookup_of"]
 
 Int64Array = npt.NDArray[np.int64]
 
 # Each cell has 2**40 refinement words of its own; one is needed about once in 10**16 cells.
 REFINEMENT_STRIDE = 1 << 40
 BLOCK = 1 << 16  # cells a block: words, table and output of one stay in a core's cache
-LARGEST_SIGMA_TABLE = 1000.0
 
 
 def draw(law: NoiseLaw, keys: ReleaseKeys, start: int, count: int) -> Int64Array:
@@ -64,7 +63,7 @@ def add_noise(
     for_each(work, stretches if base.size else [])
 
 
-def draw_each(laws: Sequence[RoundedGaussian], member: Int64Array, keys: ReleaseKeys) -> Int64Array:
+def draw_each(laws: Sequence[IntegerLaw], member: Int64Array, keys: ReleaseKeys) -> Int64Array:
     """Noise where cell i has the law number `member[i]`; cell i uses word i, as everywhere."""
     words = keys.stream("noise/0").words(0, member.size)
     more = keys.stream("refinement/0")
@@ -84,14 +83,7 @@ def draw_each(laws: Sequence[RoundedGaussian], member: Int64Array, keys: Release
 
 def lookup_of(law: IntegerLaw) -> Lookup:
     """The way from words to values for one component of a law."""
-    if isinstance(law, RoundedGaussian) and uses_float_quantile(law):
-        return GaussianInversion(law)
-    return threshold_table(law)
-
-
-def uses_float_quantile(law: IntegerLaw) -> bool:
-    """Whether draws of a law rest on the stated bound of a float64 quantile."""
-    return isinstance(law, RoundedGaussian) and law.sigma > LARGEST_SIGMA_TABLE
+    return GaussianInversion(law) if law.float_quantile else threshold_table(law)
 
 
 class _Part:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.noise.laws import RoundedGaussian
+from subspacedp.noise.laws import IntegerLaw
 
 __all__ = ["QUANTILE_BOUND", "GaussianInversion"]
 
@@ -26,7 +26,7 @@ QUANTILE_BOUND = 2.0**-48
 class GaussianInversion:
     """Words to rounded Gaussian values for σ too large for a table."""
 
-    law: RoundedGaussian
+    law: IntegerLaw  # a rounded Gaussian one, of scale σ
 
     def lookup(
         self, words: npt.NDArray[np.uint64]
@@ -40,8 +40,8 @@ class GaussianInversion:
         # The word leaves u open by half of 2⁻⁶⁴ either way, and so x by that over the density.
         with np.errstate(over="ignore"):
             spread = 2.0**-64 * math.sqrt(2 * math.pi) * np.exp(x * x / 2)
-        slack = self.law.sigma * (QUANTILE_BOUND * (1 - x) + spread)
-        y = self.law.sigma * x
+        slack = self.law.scale * (QUANTILE_BOUND * (1 - x) + spread)
+        y = self.law.scale * x
         z = np.rint(y)
         open_ = np.flatnonzero(np.abs(y - z) + slack >= 0.5)
         values = z.astype(np.int64)

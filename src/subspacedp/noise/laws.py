@@ -1,19 +1,26 @@
-"""Exact noise laws on the integers, with their distribution functions as balls.
+"""Exact noise laws on the integers: all that is known of one law stands in its class.
 
 Every law can be asked for its distribution function at any integer to any precision; that is all
 that exact sampling needs (see `thresholds.py`), and the tests check it against sums of the mass.
+Its characteristic and moment generating functions are what the laws of weighted sums need (see
+`sums.py`), where independent noise is a product; its mass is what likelihoods need. Nothing else
+asks which law it has.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from subspacedp.balls import ball
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.balls import ball, round_up
 from subspacedp.errors import BudgetError
 
 if TYPE_CHECKING:
@@ -22,12 +29,21 @@ if TYPE_CHECKING:
 __all__ = [
     "DeclaredNoise",
     "DigitDifference",
+    "DiscreteGaussian",
     "DiscreteLaplace",
     "IntegerLaw",
     "KnownLaw",
     "NoiseLaw",
     "RoundedGaussian",
 ]
+
+FloatArray = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
+
+# Gaussian laws below it are sums over a few whole numbers, above it over a few periods.
+FEW_NUMBERS = 0.6
+LARGEST_SIGMA_TABLE = 1000.0  # a table of thresholds has some 18 σ entries
+SMOOTH = 1000.0  # σ from which a rounded normal law is a normal one to a part in 10**12
 
 
 class IntegerLaw(Protocol):
@@ -39,6 +55,10 @@ class IntegerLaw(Protocol):
 
     def __hash__(self) -> int:
         """Laws are values: tables are cached by them."""
+
+    @property
+    def float_quantile(self) -> bool:
+        """Whether draws rest on the stated bound of a float64 quantile, and not on a table."""
 
     def cdf(self, z: int) -> Callable[[], arb]:
         """P(Z ≤ z), as a function that computes a ball at the current precision."""
@@ -58,8 +78,112 @@ class NoiseLaw(IntegerLaw, Protocol):
         """The law as plain data, enough to compute it exactly."""
 
 
+class KnownLaw(ABC):
+    """A symmetric law of integer noise Z of which everything is known.
+
+    Guarantees
+    ----------
+    1. `cdf`, `characteristic`, `log_moment` and `log_mass` are of one law.
+    2. `variance`, `envelope` and `tail_variance` are never too small.
+    """
+
+    family: ClassVar[str] = ""
+    mass: ClassVar[str] = ""  # in words, for certificates
+    states: ClassVar[Mapping[str, Any]] = {}  # its parameters in certificates, as JSON Schema
+    nearly_normal: ClassVar[bool] = False  # a normal law of its variance is near it
+
+    # ------------------------------------------------------------------ what sampling needs
+
+    @property
+    @abstractmethod
+    def scale(self) -> float:
+        """About one standard deviation."""
+
+    @property
+    def float_quantile(self) -> bool:
+        """Whether draws rest on the stated bound of a float64 quantile, and not on a table."""
+        return False
+
+    @abstractmethod
+    def cdf(self, z: int) -> Callable[[], arb]:
+        """P(Z ≤ z), as a function that computes a ball at the current precision."""
+
+    def components(self) -> tuple[tuple[int, IntegerLaw], ...]:
+        """Independent parts whose weighted sum has this law; here the law itself."""
+        return ((1, self),)
+
+    @abstractmethod
+    def simulate(self, rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+        """Draws for public simulations, in float64; never for a release."""
+
+    # ------------------------------------------------------------------ what errors need
+
+    @property
+    @abstractmethod
+    def variance(self) -> float:
+        """The variance of the law itself, rounding to the grid included."""
+
+    @property
+    def tail_variance(self) -> float:
+        """That of a normal law with tails as heavy; more than `variance` where most noise is 0."""
+        return self.variance
+
+    @property
+    def geometric_rate(self) -> float | None:
+        """The r of P(z) ∝ exp(−r·|z|), where E exp(sZ) ends at s = r; None for lighter tails."""
+        return None
+
+    @property
+    def normal_within(self) -> float | None:
+        """σ where Z is always within ½ of a normal variable of deviation σ; None otherwise."""
+        return None
+
+    @property
+    def excess(self) -> float:
+        """κ₄/κ₂², the excess kurtosis; 0 where it is not known to be positive."""
+        return 0.0
+
+    @abstractmethod
+    def characteristic(self, t: FloatArray) -> FloatArray:
+        """E exp(itZ), real because the law is symmetric."""
+
+    def multiply_characteristic(self, out: FloatArray, t: FloatArray, counts: FloatArray) -> None:
+        """Multiply `out` by ∏ᵢ E exp(it[i]Z) to the power counts[i]; `t` may be lost."""
+        out *= np.multiply.reduce(self.characteristic(t) ** counts[:, None], axis=0)
+
+    def envelope(self, t: FloatArray) -> FloatArray:
+        """A bound on |E exp(isZ)| for all s from t to π, with 0 ≤ t ≤ π.
+
+        Here the characteristic function itself, for laws where it decreases.
+        """
+        return self.characteristic(t)
+
+    @abstractmethod
+    def log_moment(self, s: FloatArray) -> FloatArray:
+        """Log E exp(sZ) for s ≥ 0; infinite where there is no such moment."""
+
+    @abstractmethod
+    def log_mass(self, z: Int64Array) -> FloatArray:
+        """Log P(Z = z), far into the tails."""
+
+    # ------------------------------------------------------------------ plain data
+
+    def as_dict(self) -> dict[str, Any]:
+        """The law as plain data."""
+        parameters = {name: getattr(self, name) for name in self.states}
+        return {
+            "family": self.family,
+            **{k: str(v) if isinstance(v, Fraction) else v for k, v in parameters.items()},
+            "variance": self.variance,
+            "mass": self.mass,
+        }
+
+
+FRACTION: Mapping[str, Any] = {"type": "string", "pattern": "^[0-9]+(/[0-9]+)?$"}
+
+
 @dataclass(frozen=True)
-class DiscreteLaplace:
+class DiscreteLaplace(KnownLaw):
     """P(Z = z) ∝ exp(−rate·|z|), the two-sided geometric law.
 
     Guarantees
@@ -73,6 +197,10 @@ class DiscreteLaplace:
     """
 
     rate: Fraction
+
+    family: ClassVar[str] = "discrete Laplace"
+    mass: ClassVar[str] = "P(z) proportional to exp(-rate * |z|), z any integer"
+    states: ClassVar[Mapping[str, Any]] = {"rate": FRACTION}
 
     # Tables stay below some eleven thousand entries; larger scales split into digits.
     LARGEST_TABLE = 128
@@ -123,14 +251,50 @@ class DiscreteLaplace:
             weight, rate = weight * self.BASE, rate * self.BASE
         return ((weight, DiscreteLaplace(rate)), *parts)
 
-    def as_dict(self) -> dict[str, Any]:
-        """The law as plain data."""
-        return {
-            "family": "discrete Laplace",
-            "rate": str(self.rate),
-            "variance": self.variance,
-            "mass": "P(z) proportional to exp(-rate * |z|), z any integer",
-        }
+    def simulate(self, rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+        """Differences of two geometric variables."""
+        chance = -np.expm1(-float(self.rate))
+        noise = np.asarray(rng.geometric(chance, shape), np.float64)
+        noise -= rng.geometric(chance, shape)
+        return noise
+
+    @property
+    def geometric_rate(self) -> float | None:
+        """The rate."""
+        return float(self.rate)
+
+    @property
+    def excess(self) -> float:
+        """A difference of two geometric variables has 3 + 1/κ₂."""
+        return 3 + 1 / self.variance if self.variance > 0 else 0.0
+
+    def characteristic(self, t: FloatArray) -> FloatArray:
+        """1/(1 + 2 Var sin²(t/2)), which decreases from 0 to π."""
+        return np.asarray(1.0 / (1.0 + 2.0 * self.variance * np.sin(t / 2) ** 2))
+
+    def multiply_characteristic(self, out: FloatArray, t: FloatArray, counts: FloatArray) -> None:
+        """In the memory of `t`: sums over many cells spend their time here."""
+        np.sin(t * 0.5, out=t)
+        t *= t
+        t *= 2 * self.variance
+        if bool(np.all(counts == 1)):
+            t += 1.0
+            out /= np.multiply.reduce(t, axis=0)
+        else:
+            out *= np.exp(-(counts @ np.log1p(t)))
+
+    def log_moment(self, s: FloatArray) -> FloatArray:
+        """−log(1 − 2 Var sinh²(s/2)), infinite from the rate on."""
+        s = np.asarray(s, np.float64)
+        with np.errstate(over="ignore"):
+            inside = 2.0 * self.variance * np.sinh(s / 2) ** 2
+        out = np.full(s.shape, np.inf)
+        return np.asarray(-np.log1p(-inside, where=inside < 1, out=-out))
+
+    def log_mass(self, z: Int64Array) -> FloatArray:
+        """Log tanh(rate/2) − rate·|z|."""
+        rate = float(self.rate)
+        return np.asarray(math.log(math.tanh(rate / 2)) - rate * np.abs(z))
 
 
 @dataclass(frozen=True)
@@ -139,6 +303,10 @@ class DeclaredNoise:
 
     description: str
     declared_variance: float | None = None
+
+    family: ClassVar[str] = "declared"
+    states: ClassVar[Mapping[str, Any]] = {"description": {"type": "string"}}
+    excess: ClassVar[float] = 0.0
 
     @property
     def variance(self) -> float:
@@ -153,7 +321,7 @@ class DeclaredNoise:
     def as_dict(self) -> dict[str, Any]:
         """What was declared, as plain data."""
         return {
-            "family": "declared",
+            "family": self.family,
             "description": self.description,
             "variance": self.declared_variance,
             "mass": "that of the mechanism the invariants are imposed on",
@@ -171,6 +339,11 @@ class DigitDifference:
     def scale(self) -> float:
         """At most a base."""
         return float(min(Fraction(self.base), 1 / self.rate))
+
+    @property
+    def float_quantile(self) -> bool:
+        """Drawn from a table."""
+        return False
 
     def cdf(self, z: int) -> Callable[[], arb]:
         """By symmetry from the tail P(W ≥ w), w ≥ 1, a sum of geometric sums."""
@@ -195,7 +368,7 @@ class DigitDifference:
 
 
 @dataclass(frozen=True)
-class RoundedGaussian:
+class RoundedGaussian(KnownLaw):
     """The integer nearest to a normal variable of standard deviation `sigma`.
 
     Rounding is post-processing of the ideal Gaussian mechanism on whole answers (x + round(e) =
@@ -208,6 +381,11 @@ class RoundedGaussian:
     """
 
     sigma: float
+
+    family: ClassVar[str] = "rounded Gaussian"
+    mass: ClassVar[str] = "P(z) = Phi((z + 1/2)/sigma) - Phi((z - 1/2)/sigma), z any integer"
+    states: ClassVar[Mapping[str, Any]] = {"sigma": {"type": "number", "exclusiveMinimum": 0}}
+    nearly_normal: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.sigma) and self.sigma > 0):
@@ -240,18 +418,268 @@ class RoundedGaussian:
 
         return value
 
-    def components(self) -> tuple[tuple[int, IntegerLaw], ...]:
-        """The law itself."""
-        return ((1, self),)
+    @property
+    def float_quantile(self) -> bool:
+        """From a σ of 1000 on."""
+        return self.sigma > LARGEST_SIGMA_TABLE
 
-    def as_dict(self) -> dict[str, Any]:
-        """The law as plain data."""
-        return {
-            "family": "rounded Gaussian",
-            "sigma": self.sigma,
-            "variance": self.variance,
-            "mass": "P(z) = Phi((z + 1/2)/sigma) - Phi((z - 1/2)/sigma), z any integer",
-        }
+    def simulate(self, rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+        """Rounded normal variables."""
+        return np.asarray(np.rint(rng.normal(0.0, self.sigma, shape)))
+
+    @property
+    def tail_variance(self) -> float:
+        """Rounding can leave a normal variable far less variance than its tails have."""
+        return max(self.variance, self.sigma**2)
+
+    @property
+    def normal_within(self) -> float | None:
+        """The variable that is rounded."""
+        return self.sigma
+
+    def characteristic(self, t: FloatArray) -> FloatArray:
+        """Σ_m exp(−σ²s²/2) sin(s/2)/(s/2) with s = t + 2πm.
+
+        Rounding a normal variable samples its density smoothed over one step; Poisson summation.
+        """
+        if self.sigma < FEW_NUMBERS:
+            return _cosine_sum(*self._few(), t)
+        near = t - 2 * np.pi * np.rint(t / (2 * np.pi))
+        out = np.zeros(t.shape)
+        for m in range(-2, 3):
+            if abs(m) == 2 and self.sigma > 1:
+                continue
+            s = near + 2 * np.pi * m
+            out += np.exp(-0.5 * (self.sigma * s) ** 2) * np.sinc(s / (2 * np.pi))
+        return out
+
+    def envelope(self, t: FloatArray) -> FloatArray:
+        """|sin(s/2)/(s/2)| ≤ 1 leaves Σ_m exp(−σ²(t + 2πm)²/2).
+
+        That is a wrapped normal density up to a factor, and decreases.
+        """
+        total = sum(np.exp(-0.5 * (self.sigma * (t + 2 * np.pi * m)) ** 2) for m in range(-3, 4))
+        return np.asarray(np.minimum(1.0, total))
+
+    def log_moment(self, s: FloatArray) -> FloatArray:
+        """By a sum over a few whole numbers, or over a few periods."""
+        s = np.asarray(s, np.float64)
+        if self.sigma < FEW_NUMBERS:
+            from scipy.special import log_ndtr, logsumexp
+
+            # The mass beyond 40 standard deviations and the tilt is nothing beside the rest.
+            last = int(np.ceil(self.sigma**2 * float(s.max(initial=0.0)) + 40 * self.sigma)) + 3
+            z = np.arange(-last, last + 1, dtype=np.float64)
+            upper, lower = (z + 0.5) / self.sigma, (z - 0.5) / self.sigma
+            flip = z > 0
+            high = log_ndtr(np.where(flip, -lower, upper))
+            low = log_ndtr(np.where(flip, -upper, lower))
+            mass = high + np.log1p(-np.exp(low - high))
+            return np.asarray(logsumexp(mass + np.multiply.outer(s, z), axis=-1))
+        # E exp(sZ) = Σ_m (−1)^m exp(σ²(s + 2πim)²/2) sinh(s/2)/((s + 2πim)/2)
+        series = np.zeros(s.shape)
+        for m in (1, 2, 3):
+            turn = np.exp(2j * np.pi * m * self.sigma**2 * s) * s / (s + 2j * np.pi * m)
+            series += 2 * (-1) ** m * np.exp(-2 * (np.pi * m * self.sigma) ** 2) * turn.real
+        half = np.maximum(s / 2, 1e-12)
+        log_sinhc = half + np.log(-np.expm1(-2 * half) / (2 * half))
+        return np.asarray(0.5 * (self.sigma * s) ** 2 + log_sinhc + np.log1p(series))
+
+    def log_mass(self, z: Int64Array) -> FloatArray:
+        """Log of Φ((½ − |z|)/σ) − Φ((−½ − |z|)/σ)."""
+        a = np.abs(z).astype(np.float64)
+        if self.sigma > SMOOTH:
+            spread = 2 * self.variance
+            return np.asarray(-(a**2) / spread - 0.5 * math.log(math.pi * spread))
+        from scipy.special import log_ndtr
+
+        near, far = log_ndtr((0.5 - a) / self.sigma), log_ndtr((-0.5 - a) / self.sigma)
+        return np.asarray(near + np.log(-np.expm1(far - near)))
+
+    def _few(self) -> tuple[FloatArray, FloatArray]:
+        """The whole numbers from 0 on that carry the law, and their mass."""
+        from scipy.special import log_ndtr
+
+        z = np.arange(int(12 * self.sigma) + 2, dtype=np.float64)
+        mass = np.exp(log_ndtr((0.5 - z) / self.sigma)) - np.exp(log_ndtr((-0.5 - z) / self.sigma))
+        return z, mass
 
 
-KnownLaw = DiscreteLaplace | RoundedGaussian
+@dataclass(frozen=True)
+class DiscreteGaussian(KnownLaw):
+    """P(Z = z) ∝ exp(−z²/2σ²): the normal density on the whole numbers, and not rounded to them.
+
+    Guarantees
+    ----------
+    1. On a query with whole answers and ℓ₂ sensitivity Δ₂, σ² = Δ₂²/(2ρ) is exactly
+       ρ-zero-concentrated private (docs/proofs/discrete-gaussian.md).
+
+    Notes
+    -----
+    With q = exp(−1/2σ²), Jacobi's triple product writes Σ_z q^(z²)·cos(zt) as ∏_n (1 − q^(2n))(1 +
+    2q^(2n−1)·cos t + q^(4n−2)). So the characteristic function is positive and decreases from 0 to
+    π. By Poisson summation it is Σ_m exp(−σ²(t + 2πm)²/2) up to a factor.
+
+    Reference: Canonne, Kamath and Steinke, The discrete Gaussian for differential privacy, NeurIPS
+    2020, Theorem 4 and Corollary 9.
+
+    Examples
+    --------
+    >>> round(DiscreteGaussian(Fraction(1, 4)).variance / 0.25, 2)
+    0.86
+    >>> DiscreteGaussian(Fraction(4)).variance
+    4.0
+    """
+
+    sigma_squared: Fraction
+
+    family: ClassVar[str] = "discrete Gaussian"
+    mass: ClassVar[str] = "P(z) proportional to exp(-z**2 / (2 * sigma_squared)), z any integer"
+    states: ClassVar[Mapping[str, Any]] = {"sigma_squared": FRACTION}
+    nearly_normal: ClassVar[bool] = True
+
+    LARGEST = Fraction(LARGEST_SIGMA_TABLE) ** 2  # drawn from a table at every scale
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sigma_squared <= self.LARGEST:
+            raise BudgetError(
+                "The sigma of a discrete Gaussian law must be positive, and at most "
+                f"{LARGEST_SIGMA_TABLE:,.0f}; rounded Gaussian noise has any scale."
+            )
+
+    @property
+    def scale(self) -> float:
+        """σ."""
+        return math.sqrt(self.sigma_squared)
+
+    @cached_property
+    def variance(self) -> float:
+        """Σ z² exp(−z²/2σ²) over the normaliser, rounded up; from σ = 3 on σ² to the last digit.
+
+        It is below σ² for every σ, by σ²·O(σ² exp(−2π²σ²)).
+        """
+        if self.sigma_squared >= 9:
+            return round_up(lambda: ball(self.sigma_squared))
+
+        def value() -> arb:
+            r, last = ball(1 / (2 * self.sigma_squared)), len(_tails(self, _precision()))
+            squares = sum((k * k * (-r * (k * k)).exp() for k in range(1, last + 1)), ball(0))
+            beyond = (last + 1) ** 2 * (-r * (last + 1) ** 2).exp()  # then less than half, …
+            return 2 * (squares + 2 * beyond) / (1 + 2 * _tails(self, _precision())[0])
+
+        found = round_up(value)
+        return found if found > 1e-300 else 0.0
+
+    def cdf(self, z: int) -> Callable[[], arb]:
+        """T(−z)/(1 + 2T(1)) below zero, T(n) = Σ_{k≥n} exp(−k²/2σ²); by symmetry from zero on."""
+
+        def value() -> arb:
+            tails = _tails(self, _precision())
+            n = -z if z < 0 else z + 1
+            far = tails[n - 1] if n <= len(tails) else _far_tail(self, n)
+            tail = far / (1 + 2 * tails[0])
+            return tail if z < 0 else 1 - tail
+
+        return value
+
+    def simulate(self, rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+        """By inversion in float64."""
+        z, mass = self._few()
+        both = np.concatenate([mass[:0:-1], mass])
+        place = np.searchsorted(np.cumsum(both)[:-1], rng.random(shape), side="right")
+        return np.asarray(place - (z.size - 1), np.float64)
+
+    @property
+    def tail_variance(self) -> float:
+        """E exp(sZ) ≤ exp(σ²s²/2) for every s."""
+        return float(self.sigma_squared)
+
+    def characteristic(self, t: FloatArray) -> FloatArray:
+        """By a sum over a few whole numbers, or over a few periods."""
+        if self.scale < FEW_NUMBERS:
+            return _cosine_sum(*self._few(), t)
+        near = t - 2 * np.pi * np.rint(t / (2 * np.pi))
+        half = 0.5 * float(self.sigma_squared)
+        out = np.zeros(t.shape)
+        for m in range(-2, 3):
+            if abs(m) < 2 or self.scale <= 1:
+                out += np.exp(-half * (near + 2 * np.pi * m) ** 2)
+        return np.asarray(out / (1 + 2 * self._periods().sum()))
+
+    def log_moment(self, s: FloatArray) -> FloatArray:
+        """σ²s²/2, and the log of a periodic function of σ²s that is at most 1."""
+        s, squared = np.asarray(s, np.float64), float(self.sigma_squared)
+        if self.scale < FEW_NUMBERS:
+            from scipy.special import logsumexp
+
+            last = int(np.ceil(squared * float(s.max(initial=0.0)) + 40 * self.scale)) + 3
+            z = np.arange(-last, last + 1)
+            return np.asarray(logsumexp(self.log_mass(z) + np.multiply.outer(s, z), axis=-1))
+        waves = self._periods()
+        lost = sum(
+            4 * wave * np.sin(np.pi * m * squared * s) ** 2 for m, wave in enumerate(waves, 1)
+        )
+        return np.asarray(0.5 * squared * s**2 + np.log1p(-lost / (1 + 2 * waves.sum())))
+
+    def log_mass(self, z: Int64Array) -> FloatArray:
+        """−z²/2σ², minus the log of the normaliser."""
+        a = np.asarray(z, np.float64)
+        return np.asarray(-(a**2) / (2 * float(self.sigma_squared)) - self._log_normaliser)
+
+    @cached_property
+    def _log_normaliser(self) -> float:
+        if self.scale < FEW_NUMBERS:
+            z = np.arange(1, 9)
+            return float(np.log1p(2 * np.exp(-(z**2) / (2 * float(self.sigma_squared))).sum()))
+        around = math.log(2 * math.pi * float(self.sigma_squared)) / 2
+        return around + float(np.log1p(2 * self._periods().sum()))
+
+    def _periods(self) -> FloatArray:
+        """exp(−2π²σ²m²) for m = 1, 2, 3."""
+        with np.errstate(under="ignore"):
+            return np.asarray(np.exp(-2 * (np.pi * self.scale * np.arange(1, 4)) ** 2))
+
+    def _few(self) -> tuple[FloatArray, FloatArray]:
+        """The whole numbers from 0 on that carry the law, and their mass."""
+        z = np.arange(int(12 * self.scale) + 2)
+        return z.astype(np.float64), np.exp(self.log_mass(z))
+
+
+def _precision() -> int:
+    from flint import ctx
+
+    return int(ctx.prec)
+
+
+@lru_cache(maxsize=32)
+def _tails(law: DiscreteGaussian, bits: int) -> list[arb]:
+    """T(1), T(2), … as balls, T(n) = Σ_{k≥n} exp(−k²/2σ²), down to about 2^(−2·`bits`)."""
+    from flint import ctx
+
+    with ctx.workprec(bits):
+        r = ball(1 / (2 * law.sigma_squared))
+        last = math.isqrt(math.ceil(4 * bits * math.log(2) * law.sigma_squared)) + 2
+        tails = [_far_tail(law, last + 1)]
+        for k in range(last, 0, -1):
+            tails.append(tails[-1] + (-r * (k * k)).exp())
+        return tails[:0:-1]
+
+
+def _far_tail(law: DiscreteGaussian, n: int) -> arb:
+    """A ball around T(n): from one term to a geometric series, whose ratio is exp(−(2n + 1)/2σ²).
+
+    From n on every term is at most that ratio times the one before.
+    """
+    from flint import arb
+
+    r = ball(1 / (2 * law.sigma_squared))
+    ratio = (-r * (2 * n + 1)).exp()
+    return (-r * (n * n)).exp() * (1 + ratio / (1 - ratio) * arb(0.5, 0.5))
+
+
+def _cosine_sum(numbers: FloatArray, mass: FloatArray, t: FloatArray) -> FloatArray:
+    """Σ_z P(z) cos(zt) from the whole numbers from 0 on and their mass."""
+    out = np.full(t.shape, float(mass[0]))
+    for z, p in zip(numbers[1:], mass[1:], strict=True):
+        out += 2 * p * np.cos(z * t)
+    return out

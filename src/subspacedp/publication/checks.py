@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from subspacedp.errors import BudgetError, DomainError
-from subspacedp.mechanisms import MECHANISMS
+from subspacedp.mechanisms import MECHANISMS, default_name
 from subspacedp.publication.axis_section import AxisEntry
 from subspacedp.publication.budgeting import total_of
 from subspacedp.publication.data_section import ROW
@@ -232,7 +232,8 @@ def _table(specification: Specification, name: str, place: Place) -> Iterator[Pr
     if real and table.publish.decimals is not None:
         yield Problem(
             place_of(specification, name, "publish", "decimals"),
-            f"needs `mechanism: projected`; the {table.mechanism} one gives real values (null)",
+            f"needs `mechanism: {default_name()}`; the {table.mechanism} one gives real values "
+            "(null)",
         )
     if table.sums:
         yield from _sums(specification, table, place)

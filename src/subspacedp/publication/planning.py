@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from subspacedp.errors import ReleaseError, SubspaceDPError
-from subspacedp.mechanisms import OPTIONS
+from subspacedp.mechanisms import OPTIONS, default_name
 from subspacedp.mechanisms.estimates import Accuracy, normal_margin
 from subspacedp.mechanisms.marginals import Marginals
 from subspacedp.privacy import Budget
@@ -220,7 +220,7 @@ def _cells_alone(asked: Asked, domain: Domain) -> Design | None:
     if domain.size > FEW_CELLS:
         return None
     try:
-        return design(domain, asked.table.held(), asked.budget, **asked.options("projected"))
+        return design(domain, asked.table.held(), asked.budget, **asked.options(default_name()))
     except SubspaceDPError:
         return None
 
@@ -278,9 +278,9 @@ def _others(asked: Asked, domain: Domain, taken: Design, *, every: bool) -> dict
     out: dict[str, Design | str] = {}
     own = taken.mechanism.name
     for name, options in OPTIONS.items():
-        if options.mechanism.for_workloads or (
-            name != own and not every and not options.mechanism.fitted_at_once
-        ):
+        kind = options.mechanism
+        left_out = kind.only_stated or not (every or kind.fitted_at_once)
+        if kind.for_workloads or (name != own and left_out):
             continue
         try:
             out[name] = asked.mechanism(domain, name=name)

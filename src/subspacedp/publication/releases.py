@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from subspacedp.errors import ReleaseError, SubspaceDPError
+from subspacedp.mechanisms import default_name
 from subspacedp.mechanisms.estimates import Accuracy
 from subspacedp.mechanisms.marginals import MarginalsOptions
 from subspacedp.privacy import Budget
@@ -32,7 +33,7 @@ __all__ = [
 
 MOST_CELLS = 2 * 10**8  # figures of one release: 1.6 GB of float64, and several such are needed
 MAX_JOINT_CELLS = 10**7  # beyond, `auto` stays with noise on the cells, whose errors have few kinds
-AUTO, MARGINALS = "auto", "marginals"
+AUTO, MARGINALS = "auto", MarginalsOptions.mechanism.name
 KEY = "subspacedp"  # decides which records stay where the specification names no key
 
 
@@ -86,7 +87,7 @@ class Asked:
     @property
     def mechanism_name(self) -> str:
         """What the specification calls the mechanism; sums have no choice."""
-        return self.table.mechanism if self.sum is None else "projected"
+        return self.table.mechanism if self.sum is None else default_name()
 
     def query(self, domain: Domain) -> Query:
         """What is asked of the data."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from subspacedp.mechanisms import OPTIONS
 from subspacedp.problem import MAX_DECIMALS
 from subspacedp.publication.fields import (
     BeforeValidator,
@@ -25,9 +26,10 @@ from subspacedp.publication.problems import shown
 
 __all__ = ["MechanismName", "Publish", "Sum", "TableEntry", "TablePublish", "replaced"]
 
-MechanismName = Literal[
-    "auto", "projected", "extended", "correlated", "optimal", "knorm", "marginals"
-]
+if TYPE_CHECKING:
+    MechanismName = str
+else:
+    MechanismName = Literal[("auto", *OPTIONS)]
 
 
 AT_MOST = re.compile(r"^at most \+?(\d+(\.\d+)?) ?%$")

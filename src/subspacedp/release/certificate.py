@@ -1,4 +1,8 @@
-"""The certificate of a release as plain data; its JSON Schema is `certificate.schema.json`."""
+"""The certificate of a release as plain data, and its JSON Schema.
+
+`certificate.schema.json` holds what is the same for all mechanisms; their names and the laws of
+their noise are filled in from the registry.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ import numpy.typing as npt
 
 from subspacedp.mechanisms.gaussian.optimal import Optimal
 from subspacedp.mechanisms.gaussian.optimality import moved_alike
+from subspacedp.mechanisms.registry import MECHANISMS
 from subspacedp.noise import QUANTILE_BOUND
 from subspacedp.queries import LocalEntries
 from subspacedp.release.verify import SEEDED
@@ -35,7 +40,15 @@ def values_digest(values: npt.NDArray[Any]) -> str:
 
 def certificate_schema() -> str:
     """The JSON Schema of a certificate, as text."""
-    return (files("subspacedp.release") / "certificate.schema.json").read_text("utf-8")
+    text = (files("subspacedp.release") / "certificate.schema.json").read_text("utf-8")
+    schema: dict[str, Any] = json.loads(text)
+    schema["properties"]["design"]["properties"]["mechanism"] = {"enum": list(MECHANISMS)}
+    laws = dict.fromkeys(law for kind in MECHANISMS.values() for law in kind.laws)
+    schema["properties"]["noise"]["oneOf"] = [
+        {"required": [*law.states], "properties": {"family": {"const": law.family}, **law.states}}
+        for law in laws
+    ]
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
 def certificate_text(data: Any, indent: int = 0) -> str:
@@ -53,8 +66,11 @@ def certificate_text(data: Any, indent: int = 0) -> str:
     return json.dumps(data, ensure_ascii=False)
 
 
-def certificate(release: Release) -> dict[str, Any]:
-    """What a release promises, on what terms, and what it does not promise."""
+def certificate(release: Release, *, expected_error: float | None = None) -> dict[str, Any]:
+    """What a release promises, on what terms, and what it does not promise.
+
+    `expected_error` is given where a table of all cells would be too large to add up.
+    """
     mechanism, guarantee = release.mechanism, release.guarantee
     stated = mechanism.as_dict()
     return {
@@ -107,7 +123,9 @@ def certificate(release: Release) -> dict[str, Any]:
             "type": "int64" if release.values.dtype.kind == "i" else "float64",
             "exactness": _exactness(release),
             "sha256": values_digest(release.values),
-            "expected_squared_error": _number_or_none(mechanism.stated_error),
+            "expected_squared_error": _number_or_none(
+                mechanism.stated_error if expected_error is None else expected_error
+            ),
         },
     }
 

@@ -16,7 +16,7 @@ from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, as_he
 from subspacedp.mechanisms.base import ExpectedError, Mechanism, Options
 from subspacedp.mechanisms.estimates import Accuracy
 from subspacedp.mechanisms.gaussian.optimality import Optimality
-from subspacedp.mechanisms.registry import OPTIONS
+from subspacedp.mechanisms.registry import OPTIONS, default_name
 from subspacedp.noise import ReleaseKeys
 from subspacedp.privacy import Budget, Neighbours, ReplaceOne
 from subspacedp.problem import MAX_DECIMALS, Guarantee, Problem
@@ -162,15 +162,9 @@ def design(
     neighbours
         What one person may change; `ReplaceOne()` by default.
     mechanism
-        A name, which stands for its defaults, or options such as `Optimal(importance=w)`:
-        "projected": noise on every answer, projected onto the null space of the invariants.
-        "extended": noise inside the null space, for the sensitivity that is left there.
-        "correlated": noise block by block, the paper's appendix algorithm; Gaussian budgets.
-        "optimal": correlated noise of least total error, with a proof; Gaussian budgets.
-        "knorm": noise in the shape of what one person can change; pure budgets.
-        "marginals": noise for several margins and levels at once, combined by least squares.
-        "auto": the one of them with the smallest expected error; `why` says so in words.
-        By default "marginals" for a workload of margins, and "projected" for everything else.
+        A name, which stands for its defaults, or options such as `Optimal(importance=w)`; the
+        names are listed in `subspacedp.mechanisms`. "auto" takes the one with the smallest
+        expected error, and `why` says so in words. By default the first that answers the query.
     decimals
         None: real values and the S guarantee. 0 or k: digits that add up exactly, and G.
     capped
@@ -191,7 +185,7 @@ def design(
     query, asked = as_query(domain), as_held(held)
     workload = isinstance(query, Margins)
     if mechanism is None or (workload and mechanism == AUTO):
-        mechanism = "marginals" if workload else "projected"
+        mechanism = default_name(workload=workload)
     if not isinstance(budget, Budget) or type(budget) is Budget:
         raise BudgetError(
             f"`budget` must be PureDP, ApproxDP, ZCDP or GaussianDP; got {_a(budget)}."
@@ -224,7 +218,11 @@ def design(
             query,
             asked,
             budget,
-            [options() for options in OPTIONS.values() if options.quick_for(query)],
+            [
+                options()
+                for options in OPTIONS.values()
+                if options.quick_for(query) and not options.mechanism.only_stated
+            ],
             neighbours=relation,
             decimals=decimals,
             capped=capped,
@@ -233,7 +231,8 @@ def design(
     name = options.mechanism.name
     if workload and not options.mechanism.for_workloads:
         raise ReleaseError(
-            f"The {name} mechanism is not for workloads of margins; take 'marginals' or 'auto'."
+            f"The {name} mechanism is not for workloads of margins; take "
+            f"'{default_name(workload=True)}' or '{AUTO}'."
         )
     problem = Problem(
         query=query,
@@ -287,7 +286,8 @@ def compare(
 
     Takes the arguments of `design` but `mechanism`; `print` shows the table. `options` take the
     place of a mechanism's defaults. Noise for several margins is not among them: it answers for all
-    of them, margin by margin.
+    of them, margin by margin. Nor, unless its options are given, is a mechanism of whose privacy
+    less is known for the same budget: its error is then not all that differs.
 
     Examples
     --------
@@ -304,7 +304,7 @@ def compare(
     asked = [
         given.get(name, kind())
         for name, kind in OPTIONS.items()
-        if not kind.mechanism.for_workloads
+        if not kind.mechanism.for_workloads and (name in given or not kind.mechanism.only_stated)
     ]
     return _compared(as_query(domain), as_held(held), budget, asked, **arguments)
 
@@ -328,6 +328,7 @@ def _compared(
         name
         for name, kind in OPTIONS.items()
         if name not in names and not kind.mechanism.for_workloads
+        if not kind.mechanism.only_stated
     ]
     return choose(entries, left_out)
 

@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldOfWorkload, HeldValues
-from subspacedp.mechanisms.base import ExpectedError, Mechanism
-from subspacedp.mechanisms.projected import Projected
+from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.registry import mechanism_from
 from subspacedp.problem import Guarantee
 from subspacedp.queries import Cells
@@ -65,16 +64,16 @@ class StreamedRelease:
 
     def certificate(self) -> dict[str, Any]:
         """What `certificate.json` says."""
-        mechanism = _LargeTable(self.mechanism.problem)
         stated = certificate(
             Release(
-                mechanism=mechanism,
-                values=_Elsewhere(mechanism.query.shape, self._dtype),  # type: ignore[arg-type]  # values are on disk
+                mechanism=self.mechanism,
+                values=_Elsewhere(self.mechanism.query.shape, self._dtype),  # type: ignore[arg-type]  # values are on disk
                 exact=self.exact,
                 release_id=self.release_id,
                 seeded=self.seeded,
                 version=self.version,
-            )
+            ),
+            expected_error=total_squared_error(self.mechanism),
         )
         stated["values"] = {"store": self.store, **stated["values"], "sha256": self.sha256}
         return stated
@@ -100,13 +99,6 @@ class StreamedRelease:
     def __repr__(self) -> str:
         stamp = ", NOT FOR PUBLICATION (seeded)" if self.seeded else ""
         return f"StreamedRelease({self.mechanism!r}, guarantee {self.guarantee.kind}{stamp})"
-
-
-class _LargeTable(Projected):
-    """A mechanism whose total error is computed without a table of cells."""
-
-    def expected_error(self) -> ExpectedError:
-        return ExpectedError(total=total_squared_error(self), per_cell=np.zeros(0))
 
 
 class _Elsewhere:

@@ -7,11 +7,11 @@ what rounding gets wrong (docs/proofs/knorm.md).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,7 @@ from subspacedp.mechanisms.knorm.moments import (
     summed,
 )
 from subspacedp.noise.draw import draw
-from subspacedp.noise.laws import DiscreteLaplace
+from subspacedp.noise.laws import FRACTION, DiscreteLaplace
 from subspacedp.noise.words import ReleaseKeys
 
 if TYPE_CHECKING:
@@ -70,6 +70,10 @@ class KNormLaw:
 
     body: Body
     rate: Fraction
+
+    family: ClassVar[str] = "discrete k-norm"
+    states: ClassVar[Mapping[str, Any]] = {"rate": FRACTION, "body": {"type": "string"}}
+    excess: ClassVar[float] = 3.0  # log-concave: no direction has more
 
     def __post_init__(self) -> None:
         if self.rate <= 0:
@@ -170,7 +174,7 @@ class KNormLaw:
     def as_dict(self) -> dict[str, Any]:
         """The law as plain data."""
         return {
-            "family": "discrete k-norm",
+            "family": self.family,
             "rate": str(self.rate),
             "variance": self.variance,
             "body": self.body.as_dict()["body"],

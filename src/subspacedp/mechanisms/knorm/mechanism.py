@@ -82,7 +82,9 @@ class KNorm(Extended):
     fit: Fit | None = None  # the body of the noise; None while it is still to be chosen
 
     name: ClassVar[str] = "knorm"
+    laws: ClassVar[tuple[type[KNormLaw], ...]] = (KNormLaw,)
     fitted_at_once: ClassVar[bool] = False
+    wide_intervals: ClassVar[bool] = True
     with_digits: ClassVar[bool] = True
     proofs: ClassVar[tuple[str, ...]] = ("knorm.md", "guarantees.md")
     keys_in_files: ClassVar[tuple[str, ...]] = ("basis", "body")

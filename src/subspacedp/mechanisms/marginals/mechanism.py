@@ -36,7 +36,7 @@ from subspacedp.mechanisms.marginals.measurement import (
 )
 from subspacedp.mechanisms.marginals.prefix_rounding import PrefixRounding
 from subspacedp.mechanisms.marginals.strategy import ManyScales, MarginalsStrategy, total_known
-from subspacedp.noise import Keystream, ReleaseKeys, RoundedGaussian, uses_float_quantile
+from subspacedp.noise import Keystream, ReleaseKeys, RoundedGaussian
 from subspacedp.problem import Problem
 from subspacedp.queries import Cells, Sensitivity
 from subspacedp.rounding.levels import LevelDigits
@@ -176,7 +176,7 @@ class Marginals(Mechanism):
         """Contrasts are drawn on a fine grid, where draws rest on a float64 quantile."""
         measurement = self.measurement
         if isinstance(measurement, TableMeasurement):
-            return any(uses_float_quantile(law) for law in measurement.laws)
+            return any(law.float_quantile for law in measurement.laws)
         return True
 
     @property
