@@ -40,6 +40,7 @@ MOST_FREQUENCIES = 2**19
 FLOAT_ERROR = 1e-12  # of a probability, with room to spare
 SMALLEST = 1e-9  # beyond it, Chernoff's bound
 NEGLECTED = 3e-4  # of a tail: what other periods may hold, and what the series leaves out
+MAX_EQUAL_COINS = 32  # whose largest tail is computed
 STRETCH = 64  # frequencies that are bounded, and perhaps left out, together
 
 
@@ -99,15 +100,28 @@ class Rounding:
 
     Guarantees
     ----------
-    1. Given the noise, P(Σ vⱼuⱼ ≥ s) ≤ `tail(s)`: the least of Hoeffding's bound (u has a range of
-       one), Cantelli's (its variance is at most 1/4), and 0 from Σ|vⱼ| on.
+    1. Given the noise, P(Σ vⱼuⱼ ≥ s) ≤ `tail(s)`. With `coins` of equal weight that is the largest
+       probability there is, `largest_tail`. Otherwise it is the least of Hoeffding's bound (u has a
+       range of one), Cantelli's (its variance is at most 1/4), and 0 from Σ|vⱼ| on.
     """
 
     squared: float  # Σ vⱼ²
     total: float  # Σ |vⱼ|
+    coins: int = 0  # their number where all weigh equally; 0 where they do not, or are many
+
+    @classmethod
+    def of(cls, coefficients: FloatArray) -> Rounding | None:
+        """From the weights of the coins; None where none has any."""
+        v = np.abs(coefficients[np.abs(coefficients) > 1e-12])
+        if not v.size:
+            return None
+        equal = v.size <= MAX_EQUAL_COINS and float(np.ptp(v)) <= 1e-12 * float(v.max())
+        return cls(float(v @ v), float(v.sum()), v.size if equal else 0)
 
     def tail(self, s: FloatArray) -> FloatArray:
         """A bound on P(Σ vⱼuⱼ ≥ s), whatever the noise."""
+        if self.coins:
+            return largest_tail(self.coins, s * (self.coins / self.total))
         above = np.maximum(s, 0.0)
         bound = np.minimum(
             np.exp(-2 * above**2 / self.squared), 1 / (1 + 4 * above**2 / self.squared)
@@ -118,6 +132,25 @@ class Rounding:
     def reach(self) -> float:
         """Beyond it the tail is nothing."""
         return min(self.total, math.sqrt(self.squared * 20.0))
+
+
+def largest_tail(coins: int, s: FloatArray) -> FloatArray:
+    """The largest P(B ≥ E[B] + s) of a sum B of `coins` independent trials with whole E[B] + s.
+
+    Among trials with a given mean the largest is that of k ≤ `coins` equal ones beside some that
+    are certain (Hoeffding 1956): max over 1 ≤ m ≤ k of P(Bin(k, (m − s)/k) ≥ m).
+    """
+    from scipy.special import bdtrc
+
+    out = np.where(s <= 0, 1.0, 0.0)
+    for m in range(1, coins + 1):
+        inside = (s > 0) & (s < m)
+        expected = m - s[inside]
+        best = out[inside]
+        for k in range(m, coins + 1):
+            np.maximum(best, bdtrc(m - 1, k, expected / k) * (1 + 1e-12), out=best)
+        out[inside] = best
+    return np.minimum(out, 1.0)
 
 
 @dataclass(frozen=True)
