@@ -43,9 +43,16 @@ class _NormalAndCoins:
     step: float | None
 
     @cached_property
+    def _cell(self) -> float:
+        """The step of a lattice that is fine beside the noise and the coins together."""
+        coins = 0.0 if self.rounding is None else self.rounding.squared / 4
+        return math.sqrt(self.deviation**2 + coins) / CELLS
+
+    @cached_property
     def _on_lattice(self) -> WeightedSum:
         """The normal variable rounded to a lattice, with the coins."""
-        lattice = Part(RoundedGaussian(CELLS), np.array([self.deviation / CELLS]), np.ones(1))
+        normal = RoundedGaussian(self.deviation / self._cell)
+        lattice = Part(normal, np.array([self._cell]), np.ones(1))
         return WeightedSum(parts=(lattice,), rounding=self.rounding)
 
     def tail(self, distance: float, off: float) -> float:
@@ -56,8 +63,7 @@ class _NormalAndCoins:
         if left <= 0:
             return 1.0
         if self.rounding is not None:
-            left -= self.deviation / CELLS / 2
-            return self._on_lattice.tail(left)
+            return self._on_lattice.tail(left - self._cell / 2)
         return min(1.0, math.erfc(left / (self.deviation * math.sqrt(2.0))) * (1 + 1e-12))
 
     def margin_of_error(self, alpha: float, off: float) -> float:
@@ -67,7 +73,7 @@ class _NormalAndCoins:
 
             return float(-ndtri(alpha / 2)) * self.deviation * (1 + 1e-12) + off
         # A normal variable is within half a step of its rounding to a lattice.
-        reached = self._on_lattice.margin_of_error(alpha) + self.deviation / CELLS / 2 + off
+        reached = self._on_lattice.margin_of_error(alpha) + self._cell / 2 + off
         if self.step is None:
             return reached
         # P(|S| ≥ reached) ≤ alpha, and S is a multiple of the step: the last one below is enough.

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -40,7 +40,9 @@ MOST_FREQUENCIES = 2**19
 FLOAT_ERROR = 1e-12  # of a probability, with room to spare
 SMALLEST = 1e-9  # beyond it, Chernoff's bound
 NEGLECTED = 3e-4  # of a tail: what other periods may hold, and what the series leaves out
-MAX_EQUAL_COINS = 32  # whose largest tail is computed
+MAX_EQUAL_COINS = 1024  # whose largest tail is computed
+FEW_COINS = 16  # whose largest tail needs no table
+TABULATED = 32  # values of the table to a step of the digits
 STRETCH = 64  # frequencies that are bounded, and perhaps left out, together
 
 
@@ -138,19 +140,34 @@ def largest_tail(coins: int, s: FloatArray) -> FloatArray:
     """The largest P(B ≥ E[B] + s) of a sum B of `coins` independent trials with whole E[B] + s.
 
     Among trials with a given mean the largest is that of k ≤ `coins` equal ones beside some that
-    are certain (Hoeffding 1956): max over 1 ≤ m ≤ k of P(Bin(k, (m − s)/k) ≥ m).
+    are certain, and from s = 1 on k = `coins` (Hoeffding 1956): the maximum over 1 ≤ m ≤ k of
+    P(Bin(k, (m − s)/k) ≥ m). For many coins it is tabulated, and taken at the next lower s there.
     """
+    if coins <= FEW_COINS:
+        return _largest_tail(coins, s)
+    place = np.floor(np.maximum(s, 0.0) * TABULATED).astype(np.int64)
+    table = _tabulated_tail(coins)
+    return np.take(table, np.minimum(place, table.size - 1))
+
+
+@lru_cache(maxsize=64)
+def _tabulated_tail(coins: int) -> FloatArray:
+    last = min(float(coins), math.sqrt(coins * 20.0)) + 1.0  # beyond Rounding.reach
+    return _largest_tail(coins, np.arange(0.0, last, 1 / TABULATED))
+
+
+def _largest_tail(coins: int, s: FloatArray) -> FloatArray:
     from scipy.special import bdtrc
 
     out = np.where(s <= 0, 1.0, 0.0)
+    near, far = (s > 0) & (s < 1), s >= 1
     for m in range(1, coins + 1):
-        inside = (s > 0) & (s < m)
-        expected = m - s[inside]
-        best = out[inside]
         for k in range(m, coins + 1):
-            np.maximum(best, bdtrc(m - 1, k, expected / k) * (1 + 1e-12), out=best)
-        out[inside] = best
-    return np.minimum(out, 1.0)
+            found = bdtrc(m - 1, k, (m - s[near]) / k)
+            out[near] = np.maximum(out[near], found)
+        found = bdtrc(m - 1, coins, np.maximum(m - s[far], 0.0) / coins)
+        out[far] = np.maximum(out[far], found)
+    return np.minimum(out * (1 + 1e-12), 1.0)
 
 
 @dataclass(frozen=True)
@@ -297,16 +314,21 @@ class WeightedSum:
     def _tail(self, alpha: float) -> _Tail:
         found = self._tails.get(alpha)
         if found is None:
-            reach = self._reach(alpha * NEGLECTED, rounding=False)
+            reach = self._far_enough(alpha)
             if self.lattice is not None and self._on_few_points(reach):
                 found = self._on_lattice(self.lattice, reach, alpha)
             else:
                 coarse, off = self._coarser(alpha)
-                found = coarse._smeared(coarse._reach(alpha * NEGLECTED, rounding=False), alpha)
+                found = coarse._smeared(coarse._far_enough(alpha), alpha)
                 if off:
                     found = _Tail(found.points + off, found.above + alpha * NEGLECTED)
             self._tails[alpha] = found
         return found
+
+    def _far_enough(self, alpha: float) -> float:
+        """Beyond it the noise is with probability alpha·NEGLECTED, and all of S with alpha."""
+        reach = self._reach(alpha * NEGLECTED, rounding=False)
+        return reach if self.rounding is None else max(reach, self._reach(alpha))
 
     # ------------------------------------------------------------------ the two ways to the law
 

@@ -172,8 +172,16 @@ class ContrastMeasurement(Measurement):
 
     def least_drawn(self) -> float:
         """The smallest scale in the units that are drawn."""
-        found = (self._drawn(own, level) for own, level in self.pieces)
-        return min(float(s[s > 0].min()) for s in found)
+        return self._least_drawn
+
+    @cached_property
+    def _least_drawn(self) -> float:
+        least = math.inf
+        for own, level in self.pieces:
+            scales = np.sqrt(self.interactions.shares(own.steps)) * self._units(own, level)
+            largest_share = float(self.budget_shares[dict(self.errors.places(own))[level]].max())
+            least = min(least, float(scales[scales > 0].min()) / math.sqrt(largest_share))
+        return least
 
     def measure(self, totals: Totals, keys: ReleaseKeys) -> Int64Array:
         """Contrasts as integers, plus noise."""
