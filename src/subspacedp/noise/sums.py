@@ -147,7 +147,8 @@ def largest_tail(coins: int, s: FloatArray) -> FloatArray:
         return _largest_tail(coins, s)
     place = np.floor(np.maximum(s, 0.0) * TABULATED).astype(np.int64)
     table = _tabulated_tail(coins)
-    return np.take(table, np.minimum(place, table.size - 1))
+    out: FloatArray = table[np.minimum(place, table.size - 1)]
+    return out
 
 
 @lru_cache(maxsize=64)
@@ -316,7 +317,7 @@ class WeightedSum:
         if found is None:
             reach = self._far_enough(alpha)
             if self.lattice is not None and self._on_few_points(reach):
-                found = self._on_lattice(self.lattice, reach, alpha)
+                found = self._on_lattice(self.lattice / self._finer(reach), reach, alpha)
             else:
                 coarse, off = self._coarser(alpha)
                 found = coarse._smeared(coarse._far_enough(alpha), alpha)
@@ -324,6 +325,13 @@ class WeightedSum:
                     found = _Tail(found.points + off, found.above + alpha * NEGLECTED)
             self._tails[alpha] = found
         return found
+
+    def _finer(self, reach: float) -> int:
+        """By how much a lattice is divided where digits are finer: tails are wanted at digits."""
+        if self.rounding is None or self.lattice is None or not self.rounding.coins:
+            return 1
+        wanted = math.ceil(4 * self.lattice * self.rounding.coins / self.rounding.total)
+        return max(1, min(wanted, int(MOST_POINTS * self.lattice / (2 * reach))))
 
     def _far_enough(self, alpha: float) -> float:
         """Beyond it the noise is with probability alpha·NEGLECTED, and all of S with alpha."""
