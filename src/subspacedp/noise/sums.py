@@ -42,7 +42,6 @@ SMALLEST = 1e-9  # beyond it, Chernoff's bound
 NEGLECTED = 3e-4  # of a tail: what other periods may hold, and what the series leaves out
 MAX_EQUAL_COINS = 1024  # whose largest tail is computed
 FEW_COINS = 16  # whose largest tail needs no table
-TABULATED = 32  # values of the table to a step of the digits
 STRETCH = 64  # frequencies that are bounded, and perhaps left out, together
 
 
@@ -144,31 +143,41 @@ def largest_tail(coins: int, s: FloatArray) -> FloatArray:
     P(Bin(k, (m − s)/k) ≥ m). For many coins it is tabulated, and taken at the next lower s there.
     """
     if coins <= FEW_COINS:
-        return _largest_tail(coins, s)
-    place = np.floor(np.maximum(s, 0.0) * TABULATED).astype(np.int64)
-    table = _tabulated_tail(coins)
-    out: FloatArray = table[np.minimum(place, table.size - 1)]
-    return out
+        near, far = (s > 0) & (s < 1), s >= 1
+        out = np.where(s <= 0, 1.0, 0.0)
+        out[near] = np.max([_equal_trials(k, s[near]) for k in range(1, coins + 1)], axis=0)
+        out[far] = _equal_trials(coins, s[far])
+        return out
+    table, points = _tabulated_tail(coins)
+    place = np.floor(np.maximum(s, 0.0) * points).astype(np.int64)
+    return np.asarray(table[np.minimum(place, table.size - 1)])
 
 
-@lru_cache(maxsize=64)
-def _tabulated_tail(coins: int) -> FloatArray:
-    last = min(float(coins), math.sqrt(coins * 20.0)) + 1.0  # beyond Rounding.reach
-    return _largest_tail(coins, np.arange(0.0, last, 1 / TABULATED))
-
-
-def _largest_tail(coins: int, s: FloatArray) -> FloatArray:
+def _equal_trials(k: int, s: FloatArray) -> FloatArray:
+    """The largest P(Bin(k, p) ≥ kp + s) over all p with whole kp + s, for s > 0."""
     from scipy.special import bdtrc
 
-    out = np.where(s <= 0, 1.0, 0.0)
-    near, far = (s > 0) & (s < 1), s >= 1
-    for m in range(1, coins + 1):
-        for k in range(m, coins + 1):
-            found = bdtrc(m - 1, k, (m - s[near]) / k)
-            out[near] = np.maximum(out[near], found)
-        found = bdtrc(m - 1, coins, np.maximum(m - s[far], 0.0) / coins)
-        out[far] = np.maximum(out[far], found)
-    return np.minimum(out * (1 + 1e-12), 1.0)
+    m = np.arange(1.0, k + 1)[:, None]
+    found = np.max(bdtrc(m - 1, k, np.maximum(m - s, 0.0) / k), axis=0, initial=0.0)
+    return np.asarray(np.minimum(found * (1 + 1e-12), 1.0), np.float64)
+
+
+@lru_cache(maxsize=128)
+def _tabulated_tail(coins: int) -> tuple[FloatArray, int]:
+    """`largest_tail` in equal steps from 0 to beyond `Rounding.reach`, and how many make one."""
+    points = 32 if coins <= 64 else 16 if coins <= 256 else 8
+    most = 64 if coins <= 64 else 256 if coins <= 256 else MAX_EQUAL_COINS
+    last = min(float(coins), math.sqrt(coins * 20.0)) + 1.0
+    far = _equal_trials(coins, np.arange(1.0, last, 1 / points))
+    return np.concatenate([_tails_below_one(most, points)[coins - 1], far]), points
+
+
+@lru_cache(maxsize=4)
+def _tails_below_one(most: int, points: int) -> FloatArray:
+    """The start of that table for all numbers of coins up to `most`, in rows."""
+    s = np.arange(1, points) / points
+    rows = np.maximum.accumulate([_equal_trials(k, s) for k in range(1, most + 1)], axis=0)
+    return np.concatenate([np.ones((most, 1)), rows], axis=1)
 
 
 @dataclass(frozen=True)

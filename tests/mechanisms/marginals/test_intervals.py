@@ -93,6 +93,17 @@ def test_margins_of_error_are_hardly_wider_than_normal_ones(case, kind, decimals
     assert looked_at
 
 
+@pytest.mark.parametrize("coins", [1, 2, 3, 4, 8, 16, 40, 100])
+def test_the_stated_widths_hold_for_normal_noise(coins):
+    """The quantile less half a digit, over 1.96 stated standard errors of two digits or more."""
+    for sigma in np.geomspace(2.0, 60.0, 30):
+        noise = sigma**2 - coins / 4
+        if noise <= 0.1:
+            continue
+        law = NormalAndBounded(math.sqrt(noise), noise / 1024**2, Rounding.of(np.ones(coins)), None)
+        assert law.margin_of_error(0.05) - 0.5 <= allowed(coins) * Z * sigma
+
+
 # ------------------------------------------------------------------------------ never too short
 
 
