@@ -15,13 +15,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from tests.mechanisms.test_transforms import masses
 from tests.statistical import rescaled
 from tests.strategies import examples
 
 import subspacedp as sdp
 from subspacedp.mechanisms.error_laws import JointNoise
-from subspacedp.mechanisms.error_laws.sums import OnlyVariance, Part, Rounding, WeightedSum, part
+from subspacedp.mechanisms.error_laws.sums import (
+    OnlyVariance,
+    Part,
+    Rounding,
+    WeightedSum,
+    largest_tail,
+    part,
+)
 from subspacedp.noise import DiscreteGaussian, DiscreteLaplace, RoundedGaussian
 
 SMALL = [
@@ -364,11 +372,48 @@ def test_rounding_tail_bounds_every_law_of_the_coins(v, f):
         both = np.array([-share, 1 - share]) * weight
         values = np.add.outer(values, both).ravel()
         mass = np.multiply.outer(mass, [1 - share, share]).ravel()
-    bound = Rounding(float(np.dot(v, v)), float(np.abs(v).sum()))
+    bound = Rounding.of(np.array(v))
     for s in [*values, *np.linspace(0, 1.2, 20) * bound.total]:
         for side in (1, -1):
             truth = float(mass[side * values >= s + 1e-12].sum())
             assert truth <= float(bound.tail(np.array([s]))[0]) + 1e-12
+
+
+def trials(shares):
+    """The law of the number of successes in independent trials."""
+    mass = np.ones(1)
+    for share in shares:
+        mass = np.convolve(mass, [1 - share, share])
+    return mass
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=9))
+def test_the_largest_tail_is_never_below_that_of_any_trials(shares):
+    above = np.cumsum(trials(shares)[::-1])[::-1]
+    whole = np.arange(len(shares) + 1)
+    bound = largest_tail(len(shares), whole - math.fsum(shares))
+    assert np.all(above <= bound + 1e-12)
+
+
+@pytest.mark.parametrize("coins", [1, 2, 3, 5, 20, 65])
+def test_the_largest_tail_is_attained_and_decreases(coins):
+    s = np.linspace(0.01, coins, 150)
+    bound = largest_tail(coins, s)
+    assert np.all(np.diff(bound) <= 1e-12)
+    step = 0.0 if coins <= 16 else 1 / 32 if coins <= 64 else 1 / 16
+    attained = np.zeros(s.size)
+    for m in range(1, coins + 1):
+        for k in range(m, coins + 1):
+            share = (m - np.maximum(s - step, 0.0)) / k
+            attained = np.maximum(attained, stats.binom.sf(m - 1, k, np.clip(share, 0, 1)))
+    assert np.all(bound <= attained * (1 + 1e-9) + 1e-12)
+
+
+def test_a_twin_with_fair_coins_is_caught():
+    """Coins of the largest variance do not have the largest tail."""
+    seen = float(trials([0.75] * 4)[4])  # one above its mean
+    twin = float(stats.binom.sf(2, 4, 0.5))
+    assert twin < seen <= float(largest_tail(4, np.ones(1))[0])
 
 
 def rounded_truth(law, cells, weights, decimals):

@@ -159,12 +159,7 @@ class JointNoise(ABC):
                     "said about its errors."
                 )
             return OnlyVariance(variance)
-        coefficients = coefficients[np.abs(coefficients) > 1e-12]
-        rounding = (
-            Rounding(float(coefficients @ coefficients), float(np.abs(coefficients).sum()))
-            if coefficients.size
-            else None
-        )
+        rounding = Rounding.of(coefficients)
         return WeightedSum(parts=parts, rounding=rounding, step=step if rounding else None)
 
     def _step(self, weights: FloatArray) -> float | None:

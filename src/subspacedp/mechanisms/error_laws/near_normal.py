@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -20,11 +21,68 @@ __all__ = ["NearNormal", "NormalAndBounded", "near_normal"]
 
 NEAR = 0.002  # of a standard deviation: what rounding may move at most
 CELLS = 500.0  # a standard deviation in steps of the lattice that carries digits
+NEGLECTED = 3e-4  # of a tail: where bounded variables may be beyond their bound
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _NormalAndCoins:
+    """A normal variable, and perhaps coins, within some distance of what a figure is off.
+
+    Parameters
+    ----------
+    deviation
+        At least that of the normal variable.
+    rounding
+        The coins of digits that add up.
+    step
+        The figure is off by multiples of it; None when nothing is known.
+    """
+
+    deviation: float
+    rounding: Rounding | None
+    step: float | None
+
+    @cached_property
+    def _cell(self) -> float:
+        """The step of a lattice that is fine beside the noise and the coins together."""
+        coins = 0.0 if self.rounding is None else self.rounding.squared / 4
+        return math.sqrt(self.deviation**2 + coins) / CELLS
+
+    @cached_property
+    def _on_lattice(self) -> WeightedSum:
+        """The normal variable rounded to a lattice, with the coins."""
+        normal = RoundedGaussian(self.deviation / self._cell)
+        lattice = Part(normal, np.array([self._cell]), np.ones(1))
+        return WeightedSum(parts=(lattice,), rounding=self.rounding)
+
+    def tail(self, distance: float, off: float) -> float:
+        """At least P(|S| ≥ distance), S within `off` of the normal variable and coins."""
+        if self.step is not None:
+            distance = math.ceil(distance / self.step - 1e-6) * self.step
+        left = distance - off
+        if left <= 0:
+            return 1.0
+        if self.rounding is not None:
+            return self._on_lattice.tail(left - self._cell / 2)
+        return min(1.0, math.erfc(left / (self.deviation * math.sqrt(2.0))) * (1 + 1e-12))
+
+    def margin_of_error(self, alpha: float, off: float) -> float:
+        """A q with P(|S| > q) ≤ alpha, S within `off` of the normal variable and coins."""
+        if self.rounding is None:
+            from scipy.special import ndtri
+
+            return float(-ndtri(alpha / 2)) * self.deviation * (1 + 1e-12) + off
+        # A normal variable is within half a step of its rounding to a lattice.
+        reached = self._on_lattice.margin_of_error(alpha) + self._cell / 2 + off
+        if self.step is None:
+            return reached
+        # P(|S| ≥ reached) ≤ alpha, and S is a multiple of the step: the last one below is enough.
+        return max(math.ceil(reached / self.step) - 1, 0) * self.step
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NearNormal:
-    """A variable within `off` of a normal one, or of a given law.
+    """A variable within `off` of a normal one, or of a normal one and coins.
 
     Guarantees
     ----------
@@ -33,37 +91,35 @@ class NearNormal:
 
     deviation: float
     off: float
-    inner: WeightedSum | None = None  # with digits: the normal part on a lattice, and coins
+    rounding: Rounding | None = None
+    step: float | None = None
     method: str = "conservative"
+
+    @cached_property
+    def _inner(self) -> _NormalAndCoins:
+        return _NormalAndCoins(self.deviation, self.rounding, self.step)
 
     def tail(self, distance: float) -> float:
         """At least P(|S| ≥ distance)."""
-        left = distance - self.off
-        if left <= 0:
-            return 1.0
-        if self.inner is not None:
-            return self.inner.tail(left)
-        return min(1.0, math.erfc(left / (self.deviation * math.sqrt(2.0))) * (1 + 1e-12))
+        return self._inner.tail(distance, self.off)
 
     def margin_of_error(self, alpha: float) -> float:
         """A q with P(|S| > q) ≤ alpha."""
-        if self.inner is not None:
-            return self.inner.margin_of_error(alpha) + self.off
-        from scipy.special import ndtri
-
-        return float(-ndtri(alpha / 2)) * self.deviation * (1 + 1e-12) + self.off
+        return self._inner.margin_of_error(alpha, self.off)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NormalAndBounded:
-    """Rounded Gaussian noise and coins of which only sums of squares are known: a bound by these.
+    """Rounded Gaussian noise of which only sums of squares are known, and perhaps coins.
 
     Parameters
     ----------
     deviation
         At least √Σ wᵢ²σᵢ².
     squared
-        At least Σ wᵢ² + Σ vⱼ², vⱼ the weights of coins.
+        At least Σ wᵢ².
+    rounding, step
+        The coins of digits that add up, and what the figure is off by multiples of.
 
     Guarantees
     ----------
@@ -71,35 +127,41 @@ class NormalAndBounded:
 
     Notes
     -----
-    S = N + D, N normal, D a sum of independent wᵢUᵢ with |Uᵢ| ≤ ½ and mean zero and of coins that,
-    given the noise, have mean zero and a range of vⱼ. Hoeffding: P(|D| ≥ s) ≤ 2exp(−2s²/squared).
+    S = N + D + U, N normal, D a sum of independent wᵢUᵢ with |Uᵢ| ≤ ½ and mean zero, U of coins
+    that are bounded whatever the noise. Hoeffding: P(|D| ≥ s) ≤ 2exp(−2s²/squared).
     """
 
     deviation: float
     squared: float
+    rounding: Rounding | None = None
+    step: float | None = None
     method: str = "conservative"
+
+    @cached_property
+    def _inner(self) -> _NormalAndCoins:
+        return _NormalAndCoins(self.deviation, self.rounding, self.step)
+
+    def _bounded(self, probability: float) -> float:
+        """What |D| exceeds with at most this probability."""
+        return math.sqrt(self.squared * math.log(2 / probability) / 2)
 
     def tail(self, distance: float) -> float:
         """At least P(|S| ≥ distance)."""
-        shares = np.linspace(0.0, 1.0, 201)[1:-1] * max(distance, 0.0)
-        found = [
-            math.erfc((distance - s) / (self.deviation * math.sqrt(2.0)))
-            + 2 * math.exp(-2 * s**2 / self.squared)
-            for s in shares.tolist()
-        ]
-        return min(1.0, min(found) * (1 + 1e-12))
+        given = [10.0**-k for k in (2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 30, 50, 80, 120, 200, 300)]
+        return min(1.0, min(self._inner.tail(distance, self._bounded(p)) + p for p in given))
 
     def margin_of_error(self, alpha: float) -> float:
         """A q with P(|S| > q) ≤ alpha."""
-        from scipy.special import ndtri
+        shares = [NEGLECTED] if self.rounding else [0.3, 0.2, 0.1, 0.05, 0.02, 0.01]
+        return min(
+            self._inner.margin_of_error(alpha * (1 - share), self._bounded(alpha * share))
+            for share in shares
+        )
 
-        given = alpha * np.array([0.3, 0.2, 0.1, 0.05, 0.02, 0.01])  # to D; the rest to N
-        bounded = np.sqrt(self.squared * np.log(2 / given) / 2)
-        normal = -ndtri((alpha - given) / 2) * self.deviation
-        return float(np.min(bounded + normal)) * (1 + 1e-12)
 
-
-def near_normal(parts: Sequence[Part], rounding: Rounding | None) -> SumLaw | None:
+def near_normal(
+    parts: Sequence[Part], rounding: Rounding | None, step: float | None = None
+) -> SumLaw | None:
     """The law of a sum of parts where all are Gaussian and rounding moves it little; else None."""
     variance = moved = 0.0
     for p in parts:
@@ -111,9 +173,4 @@ def near_normal(parts: Sequence[Part], rounding: Rounding | None) -> SumLaw | No
     deviation = math.sqrt(variance)
     if not 0 < moved <= NEAR * deviation:
         return None
-    if rounding is None:
-        return NearNormal(deviation, moved)
-    # A normal variable is within half a step of its rounding to a lattice.
-    step = deviation / CELLS
-    lattice = Part(RoundedGaussian(CELLS), np.array([step]), np.ones(1))
-    return NearNormal(deviation, moved + step / 2, WeightedSum(parts=(lattice,), rounding=rounding))
+    return NearNormal(deviation, moved, rounding, step if rounding else None)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.mechanisms.error_laws.joint import JointNoise
+from subspacedp.mechanisms.error_laws.kinds import Kinds
 from subspacedp.mechanisms.error_laws.near_normal import NormalAndBounded, near_normal
 from subspacedp.mechanisms.error_laws.sums import Part, Rounding, SumLaw, WeightedSum
 from subspacedp.mechanisms.figures import EachApart, Figures, MarginFigures
@@ -17,18 +20,34 @@ from subspacedp.mechanisms.marginals.axis_steps import AxisSteps
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions, Published
 from subspacedp.mechanisms.marginals.measurement import (
     ByLevel,
-    ContrastMeasurement,
     Measurement,
+    TableMeasurement,
 )
 from subspacedp.mechanisms.marginals.prefix_rounding import COIN_VARIANCE, PrefixRounding
 from subspacedp.queries import Margins
 from subspacedp.rounding.levels import LevelDigits
-from subspacedp.tables import Margin, along
+from subspacedp.tables import Margin
 
-__all__ = ["AllTotals", "MarginalsNoise", "TotalsOfMargin", "totals_apart"]
+__all__ = ["AlikeTotals", "AllTotals", "MarginalsNoise", "TotalsOfMargin", "totals_apart"]
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class AlikeTotals:
+    """The totals of a margin, sorted into kinds with one error law each."""
+
+    kind: npt.NDArray[Any]  # of every total, in the margin's shape
+    number: Int64Array  # of totals, by kind
+    noise: FloatArray  # the variance without rounding, by kind
+    draws: Int64Array  # how many roundings enter, by kind
+    coin: float  # a bound on the variance of one rounding
+
+    @cached_property
+    def variance(self) -> FloatArray:
+        """The variance by kind; 0 where the invariants fix a total."""
+        return np.where(self.noise > 0, self.noise + self.draws * self.coin, 0.0)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -83,13 +102,46 @@ class MarginalsNoise(JointNoise):
 
     def margin_variance(self, margin: Margin) -> FloatArray:
         """The variance of every total of a margin that `knows` says is known."""
+        alike = self.alike(margin)
+        return np.take(alike.variance, alike.kind)
+
+    def alike(self, margin: Margin) -> AlikeTotals:
+        """Which totals of a margin have one law; worked out once."""
+        known = self._alike_totals
+        if margin.steps not in known:
+            known[margin.steps] = self._sorted_into_kinds(margin)
+        return known[margin.steps]
+
+    @cached_property
+    def _alike_totals(self) -> dict[tuple[int, ...], AlikeTotals]:
+        return {}
+
+    def _sorted_into_kinds(self, margin: Margin) -> AlikeTotals:
+        """Nodes of one orbit, groups with equally many siblings, equally many roundings."""
         inter = self.interactions
         where = inter.locate(margin)
-        noise = inter.from_nodes(self._noise_variance(where), where.level)
-        if self.rounding is not None:
-            added = self.draws(margin) * (COIN_VARIANCE / self.rounding.step**2)
-            noise = np.where(noise > 0, noise + added, 0.0)
-        return noise
+        groups = [_alike(axis, s) for axis, s in zip(inter.axes, where.steps, strict=True)]
+        noise = self._noise_variance(where, [_firsts(own) for own in groups])
+        numbers = np.arange(1, noise.size + 1, dtype=np.int32).reshape(noise.shape)
+        for a, own in enumerate((inter.tree.orbits.of_node[where.level], *groups)):
+            if numbers.shape[a] > 1 or len(own) > 1:
+                numbers = np.take(numbers, own, axis=a)
+        kind = inter.from_nodes(numbers, where.level)  # 0: groups without labels
+        draws = self.draws(margin)
+        most = int(draws.max(initial=0)) + 1
+        kind = kind * np.int64(most) + draws
+        number = np.bincount(kind.reshape(-1))
+        used = np.flatnonzero(number)
+        rank = np.zeros(number.size, np.min_scalar_type(len(used)))
+        rank[used] = np.arange(len(used))
+        of_kind = np.concatenate([[0.0], noise.reshape(-1)])[used // most]
+        return AlikeTotals(
+            kind=np.take(rank, kind),
+            number=number[used],
+            noise=of_kind,
+            draws=used % most,
+            coin=0.0 if self.rounding is None else COIN_VARIANCE / self.rounding.step**2,
+        )
 
     def draws(self, margin: Margin) -> Int64Array:
         """How many roundings enter each total of a margin."""
@@ -101,17 +153,24 @@ class MarginalsNoise(JointNoise):
             return self.interactions.from_nodes(table, where.level)
         return np.broadcast_to(self.rounding.coin_counts(margin), margin.shape)
 
-    def _noise_variance(self, where: Published) -> FloatArray:
-        """Σ over interactions of path² · ∏(1 − 1/k)² · V of the node."""
+    def _noise_variance(self, where: Published, groups: Sequence[Int64Array]) -> FloatArray:
+        """Σ over interactions of path² · ∏(1 − 1/k)² · V, for every orbit of nodes and some groups.
+
+        `groups` has those of every other axis at the steps of the margin.
+        """
         inter = self.interactions
-        out = np.zeros((inter.tree.nodes(where.level), *inter.shape(where.steps)))
+        number = len(inter.tree.orbits.number[where.level])
+        out = np.zeros((number, *(len(g) for g in groups)))
         for own in inter.inside(where.steps):
             if own in self._measured:
-                node = inter.tree.orbits.spread(
-                    self.measurement.smoother(own).variances[where.level], where.level
-                )
-                each = inter.spread((inter.shares(own.steps) ** 2)[None], own.steps, where.steps, 2)
-                out += node.reshape(-1, *(1,) * (each.ndim - 1)) * each
+                term = self.measurement.smoother(own).variances[where.level]
+                for a, axis in enumerate(inter.axes):
+                    fine, step = where.steps[a], own.steps[a]
+                    factor = axis.path(fine, step)[groups[a]]
+                    if step != axis.top:
+                        factor = factor * axis.share(step)[axis.axis.parents(fine, step)[groups[a]]]
+                    term = np.multiply.outer(term, factor**2)
+                out += term
         return out
 
     @cached_property
@@ -174,22 +233,30 @@ class MarginalsNoise(JointNoise):
         variance: float,
     ) -> SumLaw:
         """The law of a weighted sum: as a normal one with a bound where that is close."""
-        used = coefficients[np.abs(coefficients) > 1e-12]
-        rounding = Rounding(float(used @ used), float(np.abs(used).sum())) if used.size else None
-        return near_normal(parts, rounding) or super().law_from(parts, coefficients, step, variance)
+        rounding = Rounding.of(coefficients)
+        near = near_normal(parts, rounding, step)
+        return near or super().law_from(parts, coefficients, step, variance)
 
-    def total_law(self, margin: Margin, place: tuple[int, ...], variance: float) -> SumLaw:
-        """The law of the error of one total, from its variance where that is enough."""
-        if variance == 0:
+    def total_law(self, margin: Margin, kind: int) -> SumLaw:
+        """The law of the error of the totals of one kind, from their variance where that is enough.
+
+        Contrasts are drawn in fine steps, so their sum is normal up to what rounding to these adds.
+        """
+        alike, measurement = self.alike(margin), self.measurement
+        noise = float(alike.noise[kind])
+        if noise == 0:
             return WeightedSum(parts=())
-        draws, step = 0, 1.0
-        if self.rounding is not None:
-            draws, step = int(self.draws(margin)[place]), 1.0 / self.rounding.step
-        if isinstance(self.measurement, ContrastMeasurement) and self.rounding is None:
-            least = self.measurement.least_drawn()
-            return NormalAndBounded(math.sqrt(variance), variance / least**2)
-        parts = self.parts(self.inside(self.indicator(margin, place)))
-        return self.law_from(parts, np.full(draws, step), self.grid, variance)
+        step = 1.0 if self.rounding is None else 1.0 / self.rounding.step
+        coins = np.full(int(alike.draws[kind]), step)
+        if isinstance(measurement, TableMeasurement):
+            where = self.interactions.locate(margin)
+            first = np.unravel_index(int(np.argmax(alike.kind == kind)), margin.shape)
+            node, groups = self.interactions.node_of([int(p) for p in first], where.level)
+            parts = measurement.parts_of_total(where, node, groups)
+            return self.law_from(parts, coins, self.grid, float(alike.variance[kind]))
+        squared = noise / measurement.least_drawn() ** 2
+        grid = self.grid if coins.size else None
+        return NormalAndBounded(math.sqrt(noise), squared, Rounding.of(coins), grid)
 
     def indicator(self, margin: Margin, place: tuple[int, ...]) -> FloatArray:
         """Weights of the answers whose weighted sum is one total of a margin."""
@@ -209,42 +276,20 @@ class TotalsOfMargin(MarginFigures):
 
     def variance(self) -> FloatArray:
         """In closed form."""
-        return self._variance
-
-    @cached_property
-    def _variance(self) -> FloatArray:
         return self.noise.margin_variance(self.margin)
-
-    @cached_property
-    def _classes(self) -> Int64Array:
-        inter = self.noise.interactions
-        where = inter.locate(self.margin)
-        orbits = inter.tree.orbits.of_node[where.level]
-        kinds = orbits.reshape(-1, *(1,) * len(inter.axes))
-        for a, (axis, step) in enumerate(zip(inter.axes, where.steps, strict=True)):
-            own = _alike(axis, step)
-            kinds = kinds * (int(own.max(initial=0)) + 1) + along(own, a + 1, len(inter.axes) + 1)
-        shape = (inter.tree.nodes(where.level), *inter.shape(where.steps))
-        kinds = np.broadcast_to(kinds, shape)
-        flat = np.unique(kinds, return_inverse=True)[1].reshape(shape)
-        out = inter.from_nodes(flat + 1, where.level)  # 0: groups without labels
-        draws = self.noise.draws(self.margin)
-        return np.asarray(out * (int(draws.max(initial=0)) + 1) + draws)
 
     def classes(self) -> Int64Array:
         """One number for alike nodes, groups of alike sizes and equally many roundings."""
-        return self._classes
+        return self.noise.alike(self.margin).kind.astype(np.int64)
 
-    @cached_property
-    def _first(self) -> dict[int, int]:
-        numbers, first = np.unique(self._classes, return_index=True)
-        return dict(zip(numbers.tolist(), first.tolist(), strict=True))
+    def kinds(self) -> Iterator[Kinds]:
+        """Counted, none by itself."""
+        alike = self.noise.alike(self.margin)
+        yield Kinds(alike.variance, alike.number, np.arange(alike.number.size))
 
     def law(self, number: int) -> SumLaw:
-        """That of the first total of its class."""
-        first = self._first[int(number)]
-        place = tuple(int(p) for p in np.unravel_index(first, self.shape))
-        return self.noise.total_law(self.margin, place, float(self._variance.reshape(-1)[first]))
+        """That of its kind."""
+        return self.noise.total_law(self.margin, int(number))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -310,3 +355,8 @@ def _alike(axis: AxisSteps, step: int) -> Int64Array:
     ]
     found = np.unique(np.array(rows, np.int64), axis=1, return_inverse=True)[1]
     return np.asarray(found.reshape(-1), np.int64)
+
+
+def _firsts(classes: Int64Array) -> Int64Array:
+    """The first member of every class."""
+    return np.asarray(np.unique(classes, return_index=True)[1], np.int64)

@@ -142,6 +142,13 @@ class Interactions:
             return np.asarray(table[0])
         return np.asarray(np.moveaxis(self.tree.scatter(table, level), 0, self.place))
 
+    def node_of(self, place: Sequence[int], level: int) -> tuple[int, tuple[int, ...]]:
+        """A place in a margin's shape as a node of the tree and groups of the other axes."""
+        if self.place is None:
+            return 0, tuple(place)
+        node = int(np.flatnonzero(self.tree.groups[level] == place[self.place])[0])
+        return node, tuple(g for a, g in enumerate(place) if a != self.place)
+
     # ------------------------------------------------------------------- the interactions
 
     @cached_property

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.mechanisms.error_laws.sums import Part, part
+from subspacedp.mechanisms.marginals.axis_steps import AxisSteps
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions, Published
 from subspacedp.mechanisms.marginals.plan import TableErrors
 from subspacedp.mechanisms.marginals.smoother import Smoother
@@ -50,6 +51,10 @@ class Measurement(ABC):
     @abstractmethod
     def largest_drawn(self) -> float:
         """The largest scale in the units that are drawn."""
+
+    @abstractmethod
+    def least_drawn(self) -> float:
+        """The smallest scale in the units that are drawn."""
 
     @abstractmethod
     def largest_total(self) -> float:
@@ -167,8 +172,16 @@ class ContrastMeasurement(Measurement):
 
     def least_drawn(self) -> float:
         """The smallest scale in the units that are drawn."""
-        found = (self._drawn(own, level) for own, level in self.pieces)
-        return min(float(s[s > 0].min()) for s in found)
+        return self._least_drawn
+
+    @cached_property
+    def _least_drawn(self) -> float:
+        least = math.inf
+        for own, level in self.pieces:
+            scales = np.sqrt(self.interactions.shares(own.steps)) * self._units(own, level)
+            largest_share = float(self.budget_shares[dict(self.errors.places(own))[level]].max())
+            least = min(least, float(scales[scales > 0].min()) / math.sqrt(largest_share))
+        return least
 
     def measure(self, totals: Totals, keys: ReleaseKeys) -> Int64Array:
         """Contrasts as integers, plus noise."""
@@ -298,6 +311,10 @@ class TableMeasurement(Measurement):
         """The same."""
         return self.scales()[1]
 
+    def least_drawn(self) -> float:
+        """The same."""
+        return self.scales()[0]
+
     def largest_total(self) -> float:
         """Totals are measured as they are."""
         return math.inf
@@ -384,6 +401,48 @@ class TableMeasurement(Measurement):
             ]
         )
 
+    def parts_of_total(
+        self, where: Published, node: int, groups: tuple[int, ...]
+    ) -> tuple[Part, ...]:
+        """The noise in one total of a margin, without a vector of all that is measured.
+
+        The weights of one total are a product over the axes, and so are those of every
+        interaction's contrasts; least squares acts on the tree alone. So on every axis groups with
+        equal factors are counted, and only their combinations are formed.
+        """
+        inter = self.interactions
+        one = np.zeros(inter.tree.nodes(where.level))
+        one[node] = 1.0
+        tree = {
+            own.steps: self.smoother(own).noise_weights({where.level: one})
+            for own in self.errors.measured
+            if all(s <= t for s, t in zip(where.steps, own.steps, strict=True))
+        }
+        out = []
+        for t, (table, law) in enumerate(zip(self.tables, self.laws, strict=True)):
+            told = [
+                (own.steps, weight)
+                for own, level in self._levels()
+                if level == table.level and level in tree.get(own.steps, {})
+                for which, weight in self._mixing(own, level)
+                if which == t
+            ]
+            if not told:
+                continue
+            rows = np.stack([weight * tree[steps][table.level] for steps, weight in told])
+            values, counts = _counted(rows, np.ones(rows.shape[1], bool))
+            for a, (axis, step) in enumerate(zip(inter.axes, table.steps, strict=True)):
+                factors = np.stack(
+                    [_factor(axis, where.steps[a], groups[a], own[a], step) for own, _ in told]
+                )
+                distinct, number = _counted(factors, axis.axis.step(step).sizes > 0)
+                values = (values[:, :, None] * distinct[:, None, :]).reshape(len(told), -1)
+                counts = np.multiply.outer(counts, number).reshape(-1)
+            weights = values.sum(axis=0)
+            if weights.any():
+                out.append(part(law, weights, counts))
+        return tuple(out)
+
     def parts(self, vector: FloatArray) -> tuple[Part, ...]:
         """One law a table."""
         out, at = [], 0
@@ -417,6 +476,23 @@ def table_information(errors: TableErrors, tables: tuple[Published, ...]) -> Flo
             )
             out[j, t] = share / number
     return out
+
+
+def _factor(axis: AxisSteps, at: int, group: int, step: int, fine: int) -> FloatArray:
+    """What the contrasts of a step tell of one group's total at a step, for every fine group."""
+    up = int(axis.axis.parents(at, step)[group])
+    out = np.zeros(axis.axis.step(step).groups)
+    out[up] = axis.path(at, step)[group]
+    if step != axis.top:
+        k = axis.siblings(step)
+        out = np.where(k > 0, out - axis.same_parent(out, step, 0) / np.maximum(k, 1), 0.0)
+    return np.asarray(out[axis.axis.parents(fine, step)])
+
+
+def _counted(rows: FloatArray, present: npt.NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+    """The distinct columns among those present, and how often each occurs."""
+    distinct, counts = np.unique(rows[:, present], axis=1, return_counts=True)
+    return distinct, counts.astype(np.float64)
 
 
 def _repeated(
