@@ -6,7 +6,6 @@ private for A and C: its part in the null space is Π_N M(x), post-processing of
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +23,7 @@ from subspacedp.invariants import (
     as_held,
     bind,
 )
-from subspacedp.subspace import GeneralNullSpace, space_of
+from subspacedp.subspace import space_of
 from subspacedp.tables import Domain, Query, as_query
 
 FEW_ROWS = 200
@@ -86,20 +85,7 @@ def impose_bound(
     bound: HeldMargins | HeldMatrix, values: npt.NDArray[np.float64], wanted: HeldValues
 ) -> npt.NDArray[np.float64]:
     """`values - lift(C·values - c)` for bound invariants and values in the answers' shape."""
-    space = space_of(bound)
-    residual: HeldValues
-    if isinstance(bound, HeldMargins):
-        residual = tuple(
-            m.sum(values) - np.asarray(c, np.float64)
-            for m, c in zip(bound.margins, wanted, strict=True)
-        )
-    else:
-        residual = (bound.matrix @ values.reshape(-1) - wanted[0],)
-    error = space.rounding(values) if isinstance(space, GeneralNullSpace) else math.inf
-    out = values - space.lift(residual, error=error)
-    if isinstance(bound, HeldMatrix) and bound.empty is not None:
-        out[bound.empty] = 0.0
-    return np.asarray(out, np.float64)
+    return space_of(bound).imposed(values, wanted)
 
 
 def held_values(

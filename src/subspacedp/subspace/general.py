@@ -12,6 +12,7 @@ import numpy.typing as npt
 from subspacedp.errors import InvariantError
 from subspacedp.invariants import HeldMatrix, HeldValues
 from subspacedp.subspace.margins import scaled_question
+from subspacedp.tables import Margin
 
 if TYPE_CHECKING:
     from subspacedp.subspace.matrix import MatrixNullSpace
@@ -65,6 +66,23 @@ class GeneralNullSpace:
         """Π_N v."""
         flat = self._flat(values)
         return (self.matrix.project(flat) if self.held.rows else flat.copy()).reshape(self.shape)
+
+    @property
+    def denominators(self) -> None:
+        """None: released values have no public denominators."""
+        return None
+
+    def imposed(self, values: FloatArray, wanted: HeldValues) -> FloatArray:
+        """`values - lift(C·values - c)`; zeros where nobody can be."""
+        residual = (self.held.matrix @ values.reshape(-1) - wanted[0],)
+        out = np.asarray(values - self.lift(residual, error=self.rounding(values)), np.float64)
+        if self.held.empty is not None:
+            out[self.held.empty] = 0.0
+        return out
+
+    def profiles(self, margin: Margin) -> None:
+        """None: the groups of a margin have no structure here."""
+        del margin
 
     def lift(self, residual: HeldValues, *, error: float = 0.0) -> FloatArray:
         """The z of least norm with C z = r.
