@@ -17,7 +17,6 @@ from tests.strategies import problems, seeds
 import subspacedp as sdp
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.likelihood import Likelihood
-
 from subspacedp.noise import DiscreteLaplace, ReleaseKeys, RoundedGaussian
 
 GROUPS = sdp.Domain([sdp.Axis("cell", range(5), levels={"group": ["a", "b", "a", "b", "b"]})])

@@ -142,7 +142,9 @@ class DensePooling(Pooling):
                 "The releases contradict each other: no table has all their exact values."
             )
         base = base + start
-        steps = (m @ (y - a @ base) for m, a, y in zip(self.maps, self.questions, flat, strict=True))
+        steps = (
+            m @ (y - a @ base) for m, a, y in zip(self.maps, self.questions, flat, strict=True)
+        )
         mixed = np.asarray(base + sum(steps))
         return impose_bound(held, mixed.reshape(self.query.shape), exact)
 

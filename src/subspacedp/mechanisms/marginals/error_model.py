@@ -20,8 +20,8 @@ from subspacedp.mechanisms.marginals.measurement import (
 from subspacedp.mechanisms.marginals.prefix_rounding import COIN_VARIANCE, PrefixRounding
 from subspacedp.mechanisms.marginals.smoother import Smoother
 from subspacedp.noise.model import JointNoise
-from subspacedp.noise.pooling import Pooling
 from subspacedp.noise.near_normal import NormalAndBounded, near_normal
+from subspacedp.noise.pooling import Pooling
 from subspacedp.noise.sums import Part, Rounding, SumLaw, WeightedSum
 from subspacedp.subspace.axis_steps import AxisSteps
 from subspacedp.subspace.hierarchy_digits import LevelDigits
@@ -31,6 +31,8 @@ __all__ = ["AllTotals", "MarginalsNoise", "TotalsOfMargin", "noise_variance", "t
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+
+OTHER_TOTAL = 0.25  # whole totals that differ by less are the same, but for the rounding of float64
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -131,6 +133,9 @@ class MarginalsNoise(JointNoise):
 
         Rounding widens all of it in the ratio that it adds to the sum of all variances.
         """
+        total = float(self.tables_of(difference)[0].sum())
+        if self.measurement.errors.total_known and abs(total) >= OTHER_TOTAL:
+            return -math.inf  # a total without noise is not another one
         widened = 1.0
         if self.rounding is not None:
             noise = replace(self, rounding=None).cell_variance()

@@ -2,8 +2,8 @@
 
 What release r says of the contrasts of an interaction is x plus noise with the information
 M_r = Σ_l τ_r[l] S_lᵀS_l over the levels of the tree. Informations add up, so generalised least
-squares is the tree smoother again, with the precisions Σ_r τ_r[l] and, as what was measured at level
-l, the means of S_l y_r weighted by τ_r[l]. Two passes, linear in the size of the tree.
+squares is the tree smoother again, with the precisions Σ_r τ_r[l] and, as what was measured at
+level l, the means of S_l y_r weighted by τ_r[l]. Two passes, linear in the size of the tree.
 Proof: `docs/proofs/combination.md`.
 """
 
@@ -93,9 +93,7 @@ class TreePooling(Pooling):
         whole = math.fsum(total)
         return tuple(t / whole if whole > 0 else 1 / len(total) for t in total)
 
-    def _relative(
-        self, own: Interaction, r: int
-    ) -> list[tuple[FloatArray, FloatArray, float]]:
+    def _relative(self, own: Interaction, r: int) -> list[tuple[FloatArray, FloatArray, float]]:
         """For every level in use the nodes, the precisions of a release, and the sum of all."""
         number = self.interactions.tree.orbits.number
         pooled, alone = self._smoothers[own.steps].precision, self._precision(own, r)
