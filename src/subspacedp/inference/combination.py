@@ -42,7 +42,7 @@ from subspacedp.release import Release
 from subspacedp.release.questions import where
 from subspacedp.release.ratios import Ratio, ratio_of
 from subspacedp.subspace import space_of
-from subspacedp.tables import Domain, Margin, Query
+from subspacedp.tables import Domain, Query
 
 __all__ = ["Combined", "combine"]
 
@@ -201,8 +201,12 @@ class Combined:
     def margin(self, *names: str) -> Estimate:
         """The total of every group of a margin, by the names of its levels."""
         margin = self.domain.margin(*level_names(names))
-        values = self._totals(margin)
-        figures = self.noise.margin_figures(margin)
+        exact = self.held.totals_of(self.exact, margin)
+        if exact is None:
+            values = self.query.totals(self.values, margin)
+        else:
+            values = exact if self.query.grid == 1 else exact * float(self.query.grid)
+        figures = self.noise.margin_figures(margin, fixed=exact is not None)
         shape = kept_shape(margin)
         return self._estimate(figures, values.reshape(shape), partial(margin_names, margin), shape)
 
@@ -226,13 +230,6 @@ class Combined:
     def where(self, **labels: Any) -> FloatArray:
         """Weights for `estimate`: 1 for the cells with these labels, 0 elsewhere."""
         return where(self.domain, labels, self.query)
-
-    def _totals(self, margin: Margin) -> npt.NDArray[Any]:
-        """The totals of a margin: the held ones where these are known."""
-        exact = self.held.totals_of(self.exact, margin)
-        if exact is None:
-            return self.query.totals(self.values, margin)
-        return exact if self.query.grid == 1 else exact * float(self.query.grid)
 
     def _estimate(
         self,

@@ -140,14 +140,16 @@ class CombinedNoise(JointNoise):
             weights,
         )
 
-    def margin_figures(self, margin: Margin) -> Figures:
-        """The total of every group of a margin."""
+    def margin_figures(self, margin: Margin, *, fixed: bool = False) -> Figures:
+        """The total of every group of a margin; `fixed` says that what is held determines them."""
 
         def weights(i: int) -> FloatArray:
             groups = np.zeros(math.prod(margin.shape))
             groups[i] = 1.0
             return self.query.indicator(margin, groups)
 
+        if fixed:
+            return EachApart(self, margin.shape, weights, np.zeros(margin.shape))
         designs = self.designs if self._alike else ()
         return self._pooled(
             [design.margin_figures(design.domain.margin(*margin.names)) for design in designs],
@@ -268,9 +270,9 @@ class UniformNoise(CombinedNoise):
             return totals
         return cells_apart(self, self.query.shape)
 
-    def margin_figures(self, margin: Margin) -> Figures:
+    def margin_figures(self, margin: Margin, *, fixed: bool = False) -> Figures:
         """The total of every group of a margin, in the same way."""
-        return self._totals(margin) or super().margin_figures(margin)
+        return self._totals(margin) or super().margin_figures(margin, fixed=fixed)
 
     def _totals(self, margin: Margin) -> Figures | None:
         profiles = self.pooling.space.profiles(margin)
