@@ -196,7 +196,7 @@ def test_stderr_is_right_and_covers_and_twins_are_caught(decimals):
     assert proportion_bounds(hits, errors.size)[1] >= 0.9
     # Held totals: as they are, in every release and in the estimate.
     states = combined.margin("state")
-    assert np.array_equal(states.value, combined.domain.margin("state").sum(table.counts))
+    assert np.array_equal(states.value, combined.domain.margin("state").sum(table.counts).ravel())
     assert np.all(states.fixed)
     # Twins that state this error: the worse release alone, and weights the wrong way round.
     worse = (releases[1].values - truth)[place]
