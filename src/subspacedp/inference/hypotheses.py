@@ -41,7 +41,7 @@ HOW = {
     "exact": EXACT,
     "smeared": "the law of the noise, conservative by at most 0.6 % of a standard error",
     "simulated": "draws of the noise with a public key, with room for the error of simulation",
-    "conservative": "a bound on the law of the noise with rounded digits",
+    "conservative": "a proven bound on the law of the noise",
     "Chebyshev": "Chebyshev's inequality: only the variance of the noise is known",
 }
 
