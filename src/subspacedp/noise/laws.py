@@ -11,13 +11,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from subspacedp.balls import ball
 from subspacedp.errors import BudgetError
 
 if TYPE_CHECKING:
     from flint import arb
+
+    from subspacedp.noise.shift_sums import Groups
+
+FloatArray = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
+
+SMOOTH = 1000.0  # σ from which a rounded normal law is a normal one to a part in 10**12
+REACH = 12.0  # standard deviations beyond which a sum over normal noise has nothing left
 
 __all__ = [
     "DeclaredNoise",
@@ -51,8 +62,25 @@ class NoiseLaw(IntegerLaw, Protocol):
     def variance(self) -> float:
         """The variance of the law itself, rounding to the grid included."""
 
+    @property
+    def normal(self) -> bool:
+        """Whether it is nearly normal, once it spreads over several whole numbers."""
+
     def components(self) -> tuple[tuple[int, IntegerLaw], ...]:
         """Independent parts whose weighted sum has this law, each small enough for a table."""
+
+    @property
+    def excess(self) -> float:
+        """κ₄/κ₂², its excess kurtosis; 0 where that is not known to be positive."""
+
+    def log_mass(self, z: Int64Array) -> FloatArray:
+        """Log P(Z = z), far into the tails."""
+
+    def log_shift_sums(self, d: Int64Array, groups: Groups) -> FloatArray:
+        """Log Σ_k ∏ P(Z = d_i + k) over whole k, for every group of cells."""
+
+    def reach(self, spread: float, cells: int) -> int:
+        """The largest sum of noise over a group of cells that matters where Σ|d_i| is `spread`."""
 
     def as_dict(self) -> dict[str, Any]:
         """The law as plain data, enough to compute it exactly."""
@@ -73,6 +101,8 @@ class DiscreteLaplace:
     """
 
     rate: Fraction
+
+    normal: ClassVar[bool] = False  # nearly, once it spreads over several whole numbers
 
     # Tables stay below some eleven thousand entries; larger scales split into digits.
     LARGEST_TABLE = 128
@@ -123,6 +153,26 @@ class DiscreteLaplace:
             weight, rate = weight * self.BASE, rate * self.BASE
         return ((weight, DiscreteLaplace(rate)), *parts)
 
+    @property
+    def excess(self) -> float:
+        """A difference of two geometric variables has 3 + 1/κ₂."""
+        return 3 + 1 / self.variance if self.variance > 0 else 0.0
+
+    def log_mass(self, z: Int64Array) -> FloatArray:
+        """Log tanh(rate/2) − rate·|z|."""
+        rate = float(self.rate)
+        return np.asarray(math.log(math.tanh(rate / 2)) - rate * np.abs(z))
+
+    def log_shift_sums(self, d: Int64Array, groups: Groups) -> FloatArray:
+        """Geometric series between the places −d, in closed form."""
+        from subspacedp.noise.shift_sums import laplace_shifts
+
+        return laplace_shifts(float(self.rate), d, groups)
+
+    def reach(self, spread: float, cells: int) -> int:
+        """Beyond it the tail is below exp(−40); see docs/proofs/likelihood.md."""
+        return math.ceil(spread + 40 / float(self.rate)) + 2 * cells
+
     def as_dict(self) -> dict[str, Any]:
         """The law as plain data."""
         return {
@@ -144,6 +194,11 @@ class DeclaredNoise:
     def variance(self) -> float:
         """As declared; NaN where nothing was."""
         return math.nan if self.declared_variance is None else self.declared_variance
+
+    @property
+    def excess(self) -> float:
+        """Not known."""
+        return 0.0
 
     @property
     def scale(self) -> float:
@@ -209,6 +264,8 @@ class RoundedGaussian:
 
     sigma: float
 
+    normal: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         if not (math.isfinite(self.sigma) and self.sigma > 0):
             raise BudgetError("The sigma of a rounded Gaussian law must be positive and finite.")
@@ -243,6 +300,33 @@ class RoundedGaussian:
     def components(self) -> tuple[tuple[int, IntegerLaw], ...]:
         """The law itself."""
         return ((1, self),)
+
+    @property
+    def excess(self) -> float:
+        """Not known to be positive."""
+        return 0.0
+
+    def log_mass(self, z: Int64Array) -> FloatArray:
+        """From the logarithms of two normal tails."""
+        a = np.abs(z).astype(np.float64)
+        if self.sigma > SMOOTH:
+            constant = 0.5 * math.log(2 * math.pi * self.variance)
+            return np.asarray(-(a**2) / (2 * self.variance) - constant)
+        from scipy.special import log_ndtr
+
+        near, far = log_ndtr((0.5 - a) / self.sigma), log_ndtr((-0.5 - a) / self.sigma)
+        return np.asarray(near + np.log(-np.expm1(far - near)))
+
+    def log_shift_sums(self, d: Int64Array, groups: Groups) -> FloatArray:
+        """A sum over the narrow bell around the mean of −d."""
+        from subspacedp.noise.shift_sums import gaussian_shifts
+
+        return gaussian_shifts(self, d, groups)
+
+    def reach(self, spread: float, cells: int) -> int:
+        """Twelve standard deviations of the sum, and what far cells allow."""
+        wide = REACH * math.sqrt(self.variance * cells) + math.sqrt(4 * cells * spread)
+        return math.ceil(wide) + 2 * cells
 
     def as_dict(self) -> dict[str, Any]:
         """The law as plain data."""
