@@ -31,7 +31,7 @@ from subspacedp.inference import (
     test_value,
 )
 from subspacedp.inference.combination import combine
-from subspacedp.inference.combined_noise import DenseCombinedNoise
+from subspacedp.inference.dense_pooling import DensePooling
 from subspacedp.mechanisms.figures import cells_apart, groups_apart
 from subspacedp.noise import RoundedGaussian
 
@@ -147,7 +147,7 @@ def test_unequal_grids_are_solved_as_matrices():
         second.mechanism.noise.each * dense.float_projector(matrices[1]),
     ]
     combined = check_against_oracle([first, second], matrices, covariances)
-    assert isinstance(combined.noise, DenseCombinedNoise)
+    assert isinstance(combined.noise.pooling, DensePooling)
     assert sum(combined.weights) == pytest.approx(1.0)
     law = combined.noise.law_of(np.eye(10)[3].reshape(5, 2))
     assert law.variance == pytest.approx(combined.stderr()[1, 1] ** 2)

@@ -135,10 +135,9 @@ def _held(mechanism: Mechanism, values: npt.NDArray[Any]) -> tuple[npt.NDArray[A
     if isinstance(held, HeldMatrix) and not held.exact:
         return values, (np.asarray(held.matrix @ values.reshape(-1)),)
     if decimals is None:
-        if isinstance(held, HeldMargins):
-            found = recover(values, mechanism.space.denominators)  # type: ignore[union-attr]
-            if isinstance(found, int):
-                raise AlteredError(NOT_WHOLE)
+        denominators = mechanism.space.denominators
+        if denominators is not None and isinstance(recover(values, denominators), int):
+            raise AlteredError(NOT_WHOLE)
         return values, _whole_sums(mechanism, values)
     step = 10**decimals
     steps = whole_steps(values, step)

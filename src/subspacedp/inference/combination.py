@@ -18,35 +18,33 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.inference.combined_noise import (
-    CombinedNoise,
-    DenseCombinedNoise,
-    alike,
-    rounded_digits,
+from subspacedp.inference.combined_noise import CombinedNoise, Projection, UniformNoise
+from subspacedp.inference.dense_pooling import MOST_DENSE, DensePooling
+from subspacedp.inference.joint_releases import (
+    checked_releases,
+    hold_alike,
+    joint_invariants,
+    joint_query,
 )
-from subspacedp.inference.combined_totals import CombinedTotals, by_class
-from subspacedp.inference.joint_releases import checked_releases, joint_invariants
-from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, MarginNullSpace, space_of
+from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, space_of
+from subspacedp.mechanisms.base import Mechanism
+from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.mechanisms.estimates import Estimate
 from subspacedp.mechanisms.figures import (
     Figures,
-    cells_apart,
     checked_weights,
-    groups_apart,
     kept_shape,
     level_names,
     margin_names,
     rows_apart,
 )
-from subspacedp.mechanisms.impose import impose_bound
 from subspacedp.queries import Query
 from subspacedp.release import Release
 from subspacedp.release.questions import where
 from subspacedp.release.ratios import Ratio, ratio_of
-from subspacedp.rounding import GroupProfiles
-from subspacedp.tables import Domain, Margin
+from subspacedp.tables import Domain
 
-__all__ = ["Combined", "CombinedNoise", "DenseCombinedNoise", "combine"]
+__all__ = ["Combined", "combine"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -82,49 +80,55 @@ def combine(*releases: Release | Iterable[Release]) -> Combined:
     >>> both.values.sum(axis=0), both.values.sum(axis=1)
     (array([40., 60.]), array([50., 50.]))
     """
-    one = releases[0] if len(releases) == 1 else None
-    chosen = checked_releases(releases if one is None or isinstance(one, Release) else one)
-    held, exact = joint_invariants(chosen)
-    space = space_of(held)
-    noises = tuple(release.mechanism.noise for release in chosen)
-    variances = [_average_variance(release) for release in chosen]
-    precision = [1 / v for v in variances]
-    weights = tuple(p / math.fsum(precision) for p in precision)
-    noise: CombinedNoise | DenseCombinedNoise
-    if all(alike(n) for n in noises):
-        noise = CombinedNoise(noises=noises, shares=weights, space=space)
-    else:
-        noise = DenseCombinedNoise.best(noises, space)
-        weights = tuple(float(np.trace(m)) / max(space.dimension, 1) for m in noise.maps)
-    out = _mixed(
-        noise, held, [release.values for release in chosen], exact, chosen[0].mechanism.query
-    )
-    out.setflags(write=False)
+    chosen = checked_releases(releases)
+    query = joint_query(chosen)
+    held, exact = joint_invariants(chosen, query)
+    noise = _joint_noise(chosen, query, held)
+    values = _mixed(noise, [release.values for release in chosen], held, exact)
+    values.setflags(write=False)
     return Combined(
-        releases=chosen, held=held, exact=exact, values=out, noise=noise, weights=weights
-    )
+        releases=chosen, held=held, exact=exact, values=values, noise=noise,
+        weights=noise.pooling.shares,
+    )  # fmt: skip
+
+
+def _joint_noise(
+    releases: tuple[Release, ...], query: Query, held: HeldMargins | HeldMatrix
+) -> CombinedNoise:
+    """The best linear unbiased estimate: in closed form where there is one, else by matrices."""
+    designs = tuple(release.mechanism for release in releases)
+    noises = tuple(design.noise for design in designs)
+    for noise in noises:
+        _check_weight(noise)
+    if all(noise.uniform for noise in noises):
+        precision = [1 / _average_variance(noise) for noise in noises]
+        shares = tuple(p / math.fsum(precision) for p in precision)
+        projection = Projection(shares, space_of(held))
+        return UniformNoise(designs=designs, noises=noises, pooling=projection, query=query)
+    alike = hold_alike(releases)
+    if designs[0].capped and not alike:
+        raise ReleaseError(
+            "Releases whose held values count all records, and whose other figures a bounded "
+            "number per person, can be combined where they hold the same margins."
+        )
+    pooling = None
+    if alike and all(query.same_as(design.query) for design in designs):
+        pooling = noises[0].pooled(noises)
+    if pooling is None or (query.size <= MOST_DENSE and not pooling.best):
+        pooling = DensePooling.of(query, [design.query for design in designs], noises, held)
+    return CombinedNoise(designs=designs, noises=noises, pooling=pooling, query=query)
 
 
 def _mixed(
-    noise: CombinedNoise | DenseCombinedNoise,
-    held: HeldMargins | HeldMatrix,
+    noise: CombinedNoise,
     values: Sequence[npt.NDArray[Any]],
+    held: HeldMargins | HeldMatrix,
     exact: HeldValues,
-    query: Query,
 ) -> FloatArray:
-    """lift(c) + Σ M_r(y_r − lift(c)), which has all that is held."""
-    grid = float(query.grid)
+    """The estimate from released values, which has all that is held."""
+    grid = float(noise.query.grid)
     scaled = [np.asarray(v, np.float64) / grid for v in values]
-    if isinstance(noise, CombinedNoise):
-        pairs = zip(noise.shares, scaled, strict=True)
-        mixed = sum((w * v for w, v in pairs), np.zeros(noise.space.shape))
-    else:
-        base = noise.space.lift(exact)
-        mixed = base + sum(
-            (m @ (v - base).reshape(-1) for m, v in zip(noise.maps, scaled, strict=True)),
-            np.zeros(noise.space.size),
-        ).reshape(noise.space.shape)
-    return impose_bound(held, mixed, exact) * grid
+    return noise.pooling.mix(scaled, held, exact) * grid
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -149,13 +153,23 @@ class Combined:
     held: HeldMargins | HeldMatrix
     exact: HeldValues
     values: FloatArray
-    noise: CombinedNoise | DenseCombinedNoise
+    noise: CombinedNoise
     weights: tuple[float, ...]
 
     @property
     def query(self) -> Query:
-        """What all releases answer."""
-        return self.releases[0].mechanism.query
+        """What all releases answer together: the cells, or every margin that any of them has."""
+        return self.noise.query
+
+    @property
+    def designs(self) -> tuple[Mechanism, ...]:
+        """The public designs of all releases."""
+        return self.noise.designs
+
+    @property
+    def best(self) -> bool:
+        """Whether no other linear unbiased estimate has less variance, but for digits."""
+        return self.noise.pooling.best
 
     @property
     def domain(self) -> Domain:
@@ -174,11 +188,7 @@ class Combined:
 
     def cells(self) -> Estimate:
         """Every answer as an estimate."""
-        if by_class(self.noise):
-            figures: Figures = self._totals(self.domain.cells)
-        else:
-            figures = cells_apart(self.noise, self.query.shape)
-        return self._estimate(figures, self.values, self.query.columns)
+        return self._estimate(self.noise.cell_figures(), self.values, self.query.columns)
 
     def estimate(self, weights: npt.ArrayLike) -> Estimate:
         """A weighted sum of the answers, or several along a leading axis of the weights."""
@@ -191,15 +201,12 @@ class Combined:
     def margin(self, *names: str) -> Estimate:
         """The total of every group of a margin, by the names of its levels."""
         margin = self.domain.margin(*level_names(names))
-        held = self.held
-        if isinstance(held, HeldMargins) and any(m.determines(margin) for m in held.margins):
-            values: npt.NDArray[Any] = held.of(self.exact, margin)
-            if self.query.grid != 1:
-                values = values * float(self.query.grid)
+        exact = self.held.totals_of(self.exact, margin)
+        if exact is None:
+            values = self.query.totals(self.values, margin)
         else:
-            values = margin.sum(self.values)
-        figures: Figures
-        figures = self._totals(margin) if by_class(self.noise) else groups_apart(self.noise, margin)
+            values = exact if self.query.grid == 1 else exact * float(self.query.grid)
+        figures = self.noise.margin_figures(margin, fixed=exact is not None)
         shape = kept_shape(margin)
         return self._estimate(figures, values.reshape(shape), partial(margin_names, margin), shape)
 
@@ -217,18 +224,12 @@ class Combined:
 
     def of_noise(self, drawn: Sequence[npt.NDArray[Any]]) -> FloatArray:
         """What the combination makes of one noise table for each release, all held values 0."""
-        zeros = self.held.sums(np.zeros(self.query.shape, np.int64))
-        return _mixed(self.noise, self.held, drawn, zeros, self.query)
+        zeros = tuple(np.zeros_like(value) for value in self.exact)
+        return _mixed(self.noise, drawn, self.held, zeros)
 
     def where(self, **labels: Any) -> FloatArray:
         """Weights for `estimate`: 1 for the cells with these labels, 0 elsewhere."""
-        return where(self.domain, labels)
-
-    def _totals(self, margin: Margin) -> Figures:
-        space = self.noise.space
-        if not isinstance(self.noise, CombinedNoise) or not isinstance(space, MarginNullSpace):
-            return groups_apart(self.noise, margin)
-        return CombinedTotals(self.noise, GroupProfiles(space, margin))
+        return where(self.domain, labels, self.query)
 
     def _estimate(
         self,
@@ -243,22 +244,26 @@ class Combined:
 
     def __repr__(self) -> str:
         weights = ", ".join(f"{w:.3g}" for w in self.weights)
+        near = "" if self.best else ", near the best estimate"
         return (
             f"Combined({len(self.releases)} releases of {self.query!r}, held: {self.held}, "
-            f"weights {weights})"
+            f"weights {weights}{near})"
         )
 
 
-def _average_variance(release: Release) -> float:
-    """The variance of a release's noise, averaged over the directions of its null space."""
-    noise = release.mechanism.noise
+def _check_weight(noise: JointNoise) -> None:
+    """Refuse noise of which nobody can say what weight it deserves."""
     if math.isnan(noise.each):
         raise ReleaseError(
             "The noise of one of the releases was declared without a variance, so nobody can say "
             "what weight it deserves."
         )
-    digits = rounded_digits(noise)
-    rounding = 0.0 if digits is None else float(np.sum(digits.variance())) / digits.space.dimension
-    if not noise.each + rounding > 0:
+    if not noise.each > 0 and noise.rounded is None:
         raise ReleaseError("One of the releases has no noise at all: nothing can improve it.")
+
+
+def _average_variance(noise: JointNoise) -> float:
+    """The variance of a release's noise, averaged over the directions of its null space."""
+    digits = noise.rounded
+    rounding = 0.0 if digits is None else float(np.sum(digits.variance())) / digits.space.dimension
     return noise.each + rounding

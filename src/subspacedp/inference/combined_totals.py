@@ -1,42 +1,60 @@
-"""The totals of a margin's groups in combined releases, one law for all groups of equal sizes."""
+"""Figures of combined releases that share a law: computed once for all of a class."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.inference.combined_noise import CombinedNoise, DenseCombinedNoise, rounded_digits
-from subspacedp.invariants import MarginNullSpace
-from subspacedp.mechanisms.error_laws import NoiseModel, SumLaw
+from subspacedp.mechanisms.error_laws import JointNoise, SumLaw
 from subspacedp.mechanisms.figures import Figures
-from subspacedp.rounding import DigitPlan, GroupProfiles, corner_counts
+from subspacedp.rounding import GroupProfiles
 
-__all__ = ["CombinedTotals", "by_class"]
+__all__ = ["CombinedTotals", "PooledFigures"]
 
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 
 
-def by_class(noise: CombinedNoise | DenseCombinedNoise) -> bool:
-    """Whether groups of equal sizes have equal laws."""
-    return (
-        isinstance(noise, CombinedNoise)
-        and isinstance(noise.space, MarginNullSpace)
-        and all(isinstance(n, NoiseModel) and n.one_grid for n in noise.noises)
-        and all(
-            d is None or d.space.rank == noise.space.rank for d in map(rounded_digits, noise.noises)
-        )
-    )
+@dataclass(frozen=True, eq=False, repr=False)
+class PooledFigures(Figures):
+    """Figures with one law for all that have one law in every release."""
+
+    noise: JointNoise  # of the estimate
+    shape: tuple[int, ...]
+    weights: Callable[[int], FloatArray]  # of the answers, by the number of a figure
+    figures: tuple[Figures, ...]  # the same in every release
+    known_variance: FloatArray
+
+    def variance(self) -> FloatArray:
+        """In closed form."""
+        return self.known_variance
+
+    @cached_property
+    def _numbered(self) -> tuple[Int64Array, Int64Array]:
+        """The first figure of every class, and the class of every figure."""
+        rows = np.stack([f.classes().reshape(-1) for f in self.figures], axis=1)
+        _, first, member = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+        return first, member.reshape(self.shape)
+
+    def classes(self) -> Int64Array:
+        """One number for equal classes in every release."""
+        return self._numbered[1]
+
+    def law(self, number: int) -> SumLaw:
+        """That of the first figure of its class."""
+        return self.noise.law_of(self.weights(int(self._numbered[0][int(number)])))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CombinedTotals(Figures):
     """The totals of a margin's groups where all releases hold margins: one law a class."""
 
-    noise: CombinedNoise
+    noise: JointNoise
+    shared: list[tuple[float, JointNoise]]  # ω_r, and the noise of every release
     profiles: GroupProfiles
 
     @property
@@ -47,13 +65,11 @@ class CombinedTotals(Figures):
     @cached_property
     def _coins(self) -> list[tuple[float, float, Int64Array, int]]:
         """What a coin adds, its variance, how many each group has, and a number above them all."""
-        plans = [
-            (w, d) for w, n in self.noise.shared if isinstance(d := rounded_digits(n), DigitPlan)
-        ]
-        counts = [corner_counts(plan, self.profiles.margin) for _, plan in plans]
+        found = [(w, noise.coin_counts(self.profiles.margin)) for w, noise in self.shared]
         return [
-            (w / plan.step, plan.coin, c, int(c.max(initial=0)) + 1)
-            for (w, plan), c in zip(plans, counts, strict=True)
+            (w * coins[0], coins[1], coins[2], int(coins[2].max(initial=0)) + 1)
+            for w, coins in found
+            if coins is not None
         ]
 
     def variance(self) -> FloatArray:
@@ -81,11 +97,6 @@ class CombinedTotals(Figures):
             coefficients.append(np.full(coins, step))
             rounding += coins * step**2 * coin
         weights, counts = self.profiles.profile(kind)
-        parts = tuple(
-            p
-            for w, noise in self.noise.shared
-            if isinstance(noise, NoiseModel)
-            for p in noise.counted(w * weights, counts)
-        )
+        parts = tuple(p for w, n in self.shared for p in n.counted(w * weights, counts) or ())
         variance = self.noise.each * float(counts @ weights**2) + rounding
         return self.noise.law_from(parts, np.concatenate(coefficients), None, variance)

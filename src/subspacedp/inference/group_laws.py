@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.inference.group_shifts import REACH, Layout, gaussian_shifts, laplace_shifts
 from subspacedp.inference.table_laws import Law, no_shift
 from subspacedp.noise import KnownLaw
 from subspacedp.tables import Margin
@@ -25,6 +24,46 @@ MOST_AT_ONCE = 1 << 19  # sums over residuals held in memory
 
 
 @dataclass(frozen=True, eq=False)
+class Layout:
+    """The cells of a table group by group."""
+
+    shape: tuple[int, ...]  # of the margin
+    order: Int64Array  # cells, those of a group together
+    group: Int64Array  # of each cell in this order, empty groups left out
+    starts: Int64Array  # of every group in this order
+    filled: Int64Array  # the number of each group in the margin
+
+    @classmethod
+    def of(cls, margin: Margin | None, shape: tuple[int, ...]) -> Layout:
+        """The groups of a margin on a table of this shape."""
+        groups = () if margin is None else margin.shape
+        numbers = np.arange(int(np.prod(groups))).reshape(groups)
+        spread = numbers if margin is None else margin.spread(numbers)
+        group = np.broadcast_to(spread, shape).reshape(-1)
+        order = np.argsort(group, kind="stable")
+        filled, starts, member = np.unique(group[order], return_index=True, return_inverse=True)
+        return cls(groups, order, member.reshape(-1), starts, filled)
+
+    @cached_property
+    def sizes(self) -> Int64Array:
+        """The number of cells of every group."""
+        return np.diff(self.starts, append=self.order.size)
+
+    @cached_property
+    def last(self) -> npt.NDArray[np.bool_]:
+        """Whether a place is the last of its group."""
+        out = np.zeros(self.order.size, bool)
+        out[self.starts + self.sizes - 1] = True
+        return out
+
+    @cached_property
+    def slope(self) -> Int64Array:
+        """How many of a group are up to here, minus how many come after."""
+        rank = np.arange(self.order.size) - self.starts[self.group]
+        return 2 * (rank + 1) - self.sizes[self.group]
+
+
+@dataclass(frozen=True, eq=False)
 class ByGroup(Law):
     """Noise on every answer, and one margin held: independent groups."""
 
@@ -33,6 +72,11 @@ class ByGroup(Law):
     margin: Margin | None
     words: str
     exact: bool = True
+
+    @property
+    def groups(self) -> Margin | None:
+        """The held margin."""
+        return self.margin
 
     def log(self, units: Int64Array, shift: FloatArray | None) -> float:
         """The sum over groups."""
@@ -63,11 +107,7 @@ class Groups(ByGroup):
         layout = self._layout
         out = np.zeros(int(np.prod(layout.shape)))
         d = (self.values - units).reshape(-1)[layout.order]
-        rate = self.law.geometric_rate
-        if rate is not None:
-            out[layout.filled] = laplace_shifts(rate, d, layout)
-        else:
-            out[layout.filled] = gaussian_shifts(self.law, d, layout)
+        out[layout.filled] = self.law.log_shift_sums(d, layout)
         return out.reshape(layout.shape)
 
 
@@ -91,7 +131,7 @@ class DigitGroups(ByGroup):
         for m in np.unique(layout.sizes):
             chosen = np.flatnonzero(layout.sizes == m)
             cells = layout.starts[chosen][:, None] + np.arange(m)
-            reach = self._reach(float(spread[chosen].max()), int(m))
+            reach = self.law.reach(float(spread[chosen].max()), int(m))
             if reach * self.step * int(m) >= 2**62:
                 raise ReleaseError("There are too many decimals to sum over their rounding.")
             r = np.arange(-reach, reach + 1)
@@ -100,14 +140,6 @@ class DigitGroups(ByGroup):
                 piece = slice(start, start + at_once)
                 out[layout.filled[chosen[piece]]] = self._forward(d[cells[piece]], r)
         return out.reshape(layout.shape)
-
-    def _reach(self, spread: float, m: int) -> int:
-        """The largest residual that matters, for d that add up to zero; see the proof note."""
-        if self.law.geometric_rate is not None:
-            return math.ceil(spread + 40 / self.law.geometric_rate) + 2 * m
-        return (
-            math.ceil(REACH * math.sqrt(self.law.variance * m) + math.sqrt(4 * m * spread)) + 2 * m
-        )
 
     def _forward(self, d: Int64Array, r: Int64Array) -> FloatArray:
         """For groups (rows of d) with the same number of cells, all residuals r together."""

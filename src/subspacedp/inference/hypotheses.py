@@ -21,7 +21,6 @@ from subspacedp.inference.results import (
     TestResult,
     check_counts,
     check_variance,
-    fourth_roots,
     no_test,
     public_side,
     scaled_tail,
@@ -42,7 +41,7 @@ HOW = {
     "exact": EXACT,
     "smeared": "the law of the noise, conservative by at most 0.6 % of a standard error",
     "simulated": "draws of the noise with a public key, with room for the error of simulation",
-    "conservative": "a bound on the law of the noise with rounded digits",
+    "conservative": "a proven bound on the law of the noise",
     "Chebyshev": "Chebyshev's inequality: only the variance of the noise is known",
 }
 
@@ -166,7 +165,7 @@ def test_equal(
     statistic, fourth = 0.0, 0.0
     if variance > 0:
         statistic = difference**2 / variance
-        fourth = float(np.sum(fourth_roots(joint, w) ** 4)) / variance**2
+        fourth = float(np.sum(joint.fourth_roots(w) ** 4)) / variance**2
     pvalue, how = scaled_tail(statistic, 1, fourth)
     return TestResult(
         statistic=statistic,

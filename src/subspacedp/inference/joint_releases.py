@@ -9,38 +9,35 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import InvariantError, ReleaseError
-from subspacedp.invariants import Held, HeldMargins, HeldMatrix, HeldValues, hold_matrix, space_of
-from subspacedp.queries import Cells, Margins, Query
+from subspacedp.invariants import (
+    Held,
+    HeldMargins,
+    HeldMatrix,
+    HeldValues,
+    bind,
+    hold_matrix,
+    space_of,
+)
+from subspacedp.queries import Margins, Query
 from subspacedp.release import Release
 
-__all__ = ["checked_releases", "joint_invariants"]
+__all__ = ["checked_releases", "hold_alike", "joint_invariants", "joint_query"]
 
 MOST_RANKED = 500_000  # entries of a matrix whose rank is found exactly
 
 
-def checked_releases(releases: Iterable[Any]) -> tuple[Release, ...]:
-    """The releases, which answer the same questions about the same records with other noise."""
-    if isinstance(releases, Release) or not isinstance(releases, Iterable):
+def checked_releases(given: tuple[Any, ...]) -> tuple[Release, ...]:
+    """Releases one after another, or a list of them, of the same records with other noise."""
+    listed = given[0] if len(given) == 1 else given
+    if not isinstance(listed, Iterable | Release):
         raise ReleaseError("`combine` takes a list of releases.")
-    chosen = tuple(releases)
+    chosen = tuple(listed) if isinstance(listed, Iterable) else given
     if not chosen:
         raise ReleaseError("There must be at least one release to combine; got none.")
     for release in chosen:
         if not isinstance(release, Release):
             raise ReleaseError(f"`combine` takes releases; got a {type(release).__name__}.")
-    first = chosen[0].mechanism.query
-    if len(chosen) > 1 and isinstance(first, Margins):
-        raise ReleaseError(
-            "Releases of several margins at once are not combined here; combine their totals one "
-            "by one, by their standard errors."
-        )
     for number, release in enumerate(chosen[1:], 2):
-        if not _same(first, release.mechanism.query):
-            raise ReleaseError(
-                f"Releases can be combined when they answer the same questions; release {number} "
-                "differs from the first in its questions, axes, labels or levels.",
-                number=number,
-            )
         if _cap(release) != _cap(chosen[0]):
             raise ReleaseError(
                 "Releases can be combined when they count the same records; release "
@@ -58,10 +55,30 @@ def checked_releases(releases: Iterable[Any]) -> tuple[Release, ...]:
     return chosen
 
 
-def _same(one: Query, other: Query) -> bool:
-    if isinstance(one, Cells) and isinstance(other, Cells):
-        return one.domain.matches(other.domain)
-    return type(one) is type(other) and one.as_dict() == other.as_dict()
+def joint_query(releases: tuple[Release, ...]) -> Query:
+    """What the releases answer together: the cells, or all margins that any of them has."""
+    queries = [release.mechanism.query for release in releases]
+    first = queries[0]
+    margins: dict[tuple[str, ...], None] = {}
+    for number, query in enumerate(queries, 1):
+        if first.same_as(query):
+            margins.update((m.names, None) for m in query.margins_asked or ())
+            continue
+        asked, axes = query.margins_asked, first.axes
+        related = asked is not None and first.margins_asked is not None
+        if not related or axes is None or query.axes is None or not axes.matches(query.axes):
+            raise ReleaseError(
+                f"Releases can be combined when they answer the same questions, or tables and "
+                f"margins of one domain; release {number} differs from the first in its "
+                "questions, axes, labels or levels.",
+                number=number,
+            )
+        margins.update((m.names, None) for m in asked or ())
+    if all(first.same_as(query) for query in queries) or first.axes is None:
+        return first
+    table = [first.axes.cells.names]
+    whole = (q for q in queries if [m.names for m in q.margins_asked or ()] == table)
+    return next(whole, None) or Margins(first.axes, [list(names) for names in margins])
 
 
 def _cap(release: Release) -> tuple[int, int | None] | None:
@@ -72,37 +89,43 @@ def _cap(release: Release) -> tuple[int, int | None] | None:
     return mechanism.neighbours.records, mechanism.neighbours.per_cell
 
 
-def joint_invariants(releases: tuple[Release, ...]) -> tuple[HeldMargins | HeldMatrix, HeldValues]:
+def joint_invariants(
+    releases: tuple[Release, ...], query: Query
+) -> tuple[HeldMargins | HeldMatrix, HeldValues]:
     """All that is held by any release, with its values; an error if they contradict each other."""
     first = releases[0].mechanism
     if len(releases) == 1:
         return first.held, releases[0].exact
-    families = [h for release in releases if isinstance(h := release.mechanism.held, HeldMargins)]
+    families = [h for release in releases if (h := release.mechanism.held.family) is not None]
     if len(families) < len(releases):
-        return _stacked(releases)
+        return _stacked(releases, query)
     # By name: a loaded release has a domain of its own.
     margins = [first.domain.margin(*m.names) for family in families for m in family.margins]
     values = [v for release in releases for v in release.exact]
-    found = HeldMargins(domain=first.domain, margins=tuple(margins)).contradiction(values)
-    if found:
-        raise InvariantError(f"The releases contradict each other: {found}.")
+    wrong = HeldMargins(domain=first.domain, margins=tuple(margins)).contradiction(values)
+    if wrong:
+        raise InvariantError(f"The releases contradict each other: {wrong}.")
     kept = dict(zip(reversed(margins), reversed(values), strict=True))
     distinct = tuple(dict.fromkeys(margins))
-    held = HeldMargins(domain=first.domain, margins=distinct, counts=isinstance(first.query, Cells))
+    held = bind(Held(tuple(m.names for m in distinct)), query)
     return held, tuple(kept[m] for m in distinct)
 
 
-def _stacked(releases: tuple[Release, ...]) -> tuple[HeldMatrix, HeldValues]:
+def hold_alike(releases: tuple[Release, ...]) -> bool:
+    """Whether all releases hold the same margins."""
+    families = [release.mechanism.held.family for release in releases]
+    names = [None if f is None else {m.names for m in f.margins} for f in families]
+    return names[0] is not None and all(n == names[0] for n in names)
+
+
+def _stacked(releases: tuple[Release, ...], query: Query) -> tuple[HeldMatrix, HeldValues]:
     """The rows of all releases' invariants as one matrix; cells known to be empty come last."""
     from scipy.sparse import csr_array, vstack
 
-    query = releases[0].mechanism.query
     blocks: list[tuple[HeldMatrix, Any, npt.NDArray[Any]]] = []
     empty = np.zeros(query.shape, bool)
     for release in releases:
-        held = release.mechanism.held
-        if isinstance(held, HeldMargins):
-            held = hold_matrix(Held(tuple(m.names for m in held.margins)), query)
+        held = release.mechanism.held.as_matrix(query)
         values = np.concatenate([np.zeros(0, np.int64), *(v.reshape(-1) for v in release.exact)])
         rows = held.rows
         if held.empty is not None:

@@ -8,17 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.inference.body_law import as_projected, norm_law
 from subspacedp.inference.group_laws import DigitGroups, Groups
-from subspacedp.inference.table_laws import Coordinates, Law, Normal, Shifted
-from subspacedp.invariants import HeldMargins, MarginNullSpace
-from subspacedp.mechanisms import Extended, KNorm, Marginals, Projected
+from subspacedp.inference.table_laws import Law, Measured, Normal, Shifted
 from subspacedp.mechanisms.base import Mechanism
-from subspacedp.mechanisms.error_laws import NoiseModel
-from subspacedp.mechanisms.strategies import BasisStrategy
+from subspacedp.noise import KnownLaw
 from subspacedp.release import Release
 from subspacedp.release.verify import recover, whole_steps
-from subspacedp.rounding import DigitPlan
 from subspacedp.tables import Margin
 
 __all__ = ["in_units", "law_of", "rounded"]
@@ -42,38 +37,26 @@ def law_of(release: Release, approximate: bool) -> Law:
             "The held values of this release count all records and its other figures a bounded "
             "number a person, so no table of counts has a likelihood."
         )
-    if isinstance(mechanism, KNorm):
-        plain = as_projected(release)
-        return norm_law(release, in_units(release)) if plain is None else law_of(plain, approximate)
-    if isinstance(mechanism, Marginals):
-        raise ReleaseError(
-            f"The likelihood of a release by the {mechanism.name} mechanism, which measures "
-            "something else than the answers, is not known here."
-        )
-    if isinstance(mechanism, Extended) and mechanism.basis is not None:
-        return _coordinates(release, mechanism.basis)
-    apart = _apart(mechanism)
-    if isinstance(mechanism, Projected) and apart is not None:
-        return _groups(release, *apart)
-    if rounded(mechanism) and not approximate:
+    measured = mechanism.coordinates(in_units(release), release.exact)
+    if measured is not None:
+        return _measured(mechanism, measured)
+    each, apart = mechanism.law_of_answers, mechanism.held.apart
+    if each is not None and apart is not None:
+        return _groups(release, each, *apart)
+    if not approximate and rounded(mechanism):
         raise ReleaseError(
             "The digits of this release were made to add up by random rounding, whose law has no "
-            "closed form where several margins are held; ask for approximate=True, or publish real "
-            "values."
+            "closed form where several margins are held or published; ask for approximate=True, or "
+            "publish real values."
         )
-    if mechanism.law.nearly_normal:
-        return _normal(release)
-    if rounded(mechanism):
+    if each is not None and not each.nearly_normal:
+        return _shifted(release, each)
+    if not approximate and not mechanism.law.nearly_normal:
         raise ReleaseError(
-            "With digits that add up and invariants that overlap, not even an approximate "
-            "likelihood is known for Laplace noise; publish real values."
+            "This release is made of Laplace noise on several tables, whose joint law has no "
+            "closed form; ask for approximate=True, a normal law with the same covariance."
         )
-    return Shifted(
-        mechanism,
-        in_units(release),
-        "the exact probability of release and `shift` together: the product over all answers of "
-        f"the {mechanism.law.family} law at release − truth + shift",
-    )
+    return _normal(release)
 
 
 def rounded(mechanism: Mechanism) -> bool:
@@ -81,29 +64,19 @@ def rounded(mechanism: Mechanism) -> bool:
     return mechanism.digits is not None and mechanism.digits.needed
 
 
-def _apart(mechanism: Mechanism) -> tuple[Margin | None] | None:
-    """The one margin that is held, or None inside where nothing is; None for anything else."""
-    held = mechanism.held
-    if not isinstance(held, HeldMargins):
-        return None if held.rows else (None,)
-    if len(held.essential) > 1:
-        return None
-    return (held.essential[0] if held.essential else None,)
-
-
-def _groups(release: Release, margin: Margin | None) -> Law:
+def _groups(release: Release, law: KnownLaw, margin: Margin | None) -> Law:
     mechanism = release.mechanism
     values = in_units(release)
     words = (
-        f"the exact probability of the published numbers: the {mechanism.law.family} law of every "
+        f"the exact probability of the published numbers: the {_name(law)} law of every "
         "answer" + ("" if margin is None else ", summed over one common shift a held group")
     )
     whole: Int64Array | None
-    if margin is not None and isinstance(mechanism.digits, DigitPlan) and mechanism.digits.needed:
+    if margin is not None and mechanism.digits is not None and mechanism.digits.needed:
         whole = whole_steps(release.values, mechanism.digits.step)
         if whole is not None:
             words += " and over the random rounding of the digits"
-            return DigitGroups(mechanism.law, whole, margin, words, step=mechanism.digits.step)
+            return DigitGroups(law, whole, margin, words, step=mechanism.digits.step)
     elif margin is None and release.values.dtype.kind == "f":
         whole = np.rint(values).astype(np.int64)
     else:
@@ -113,7 +86,7 @@ def _groups(release: Release, margin: Margin | None) -> Law:
             "The values are too large for float64 to carry their fractions, so their likelihood "
             "cannot be computed."
         )
-    return Groups(mechanism.law, whole, margin, words)
+    return Groups(law, whole, margin, words)
 
 
 def _whole_part(release: Release, values: FloatArray) -> Int64Array | None:
@@ -124,51 +97,50 @@ def _whole_part(release: Release, values: FloatArray) -> Int64Array | None:
     if decimals is not None:
         steps = whole_steps(values, 10**decimals)
         return None if steps is None else steps // 10**decimals
-    space = release.mechanism.space
-    found = recover(values, space.denominators) if isinstance(space, MarginNullSpace) else None
-    if isinstance(found, int):
-        raise ReleaseError(f"{found} values are not what this design can release.")
-    return None if found is None else found.whole
+    denominators = release.mechanism.space.denominators
+    exact = None if denominators is None else recover(values, denominators)
+    if isinstance(exact, int):
+        raise ReleaseError(f"{exact} values are not what this design can release.")
+    return None if exact is None else exact.whole
 
 
-def _coordinates(release: Release, strategy: BasisStrategy) -> Law:
+def _measured(mechanism: Mechanism, numbers: FloatArray) -> Law:
+    """What was measured is recovered, so its own law is that of the release."""
+    whole = np.rint(numbers)
+    near = bool(np.abs(numbers - whole).max(initial=0.0) < NEAR_WHOLE)
+    exact, words = mechanism.probability_in_words(near)
+    return Measured(mechanism, whole.astype(np.int64), exact, words)
+
+
+def _shifted(release: Release, law: KnownLaw) -> Law:
     mechanism = release.mechanism
-    inside = in_units(release) - mechanism.space.lift(release.exact)
-    found = strategy.coordinates(inside)
-    measured = np.rint(found)
-    exact = bool(np.abs(found - measured).max(initial=0.0) < NEAR_WHOLE)
-    words = (
-        "the exact probability of the measured coordinates"
-        if exact
-        else "the probability of the measured coordinates, which float64 carries to within a few "
-        "steps of their grid"
-    )
-    return Coordinates(
-        mechanism.law,
-        strategy,
-        measured.astype(np.int64),
-        exact,
-        f"{words}: the product of the {mechanism.law.family} law at coordinates minus those of the "
-        "truth",
+    if rounded(mechanism):
+        raise ReleaseError(
+            "With digits that add up and invariants that overlap, not even an approximate "
+            "likelihood is known for Laplace noise; publish real values."
+        )
+    return Shifted(
+        mechanism,
+        law,
+        in_units(release),
+        "the exact probability of release and `shift` together: the product over all answers of "
+        f"the {_name(law)} law at release − truth + shift",
     )
 
 
 def _normal(release: Release) -> Law:
     mechanism = release.mechanism
-    noise = mechanism.noise
-    variance = noise.each
-    if isinstance(noise, NoiseModel) and noise.denominators is not None:
-        sizes = noise.denominators.astype(np.float64)
-        variance = (noise.law.scale**2 + float(np.mean(1 / (12 * sizes**2)))) * noise.unit**2
-    variance /= float(mechanism.query.grid) ** 2
     words = (
-        "approximate: a normal density in the null space with the variance of the rounded noise; "
-        "that the noise is whole is neglected"
+        "approximate: a normal density with the covariance of the rounded noise; that the noise is "
+        + (
+            "whole is neglected"
+            if mechanism.law.nearly_normal
+            else "whole and Laplace is neglected"
+        )
     )
-    if mechanism.digits is not None and mechanism.digits.needed:
-        variance += float(np.sum(mechanism.digits.variance())) / mechanism.space.dimension
+    if rounded(mechanism):
         words += ", and the rounding of digits counts by its average variance"
-    return Normal(variance, mechanism.space.dimension, in_units(release), words)
+    return Normal(mechanism, in_units(release), words)
 
 
 def in_units(release: Release) -> FloatArray:
@@ -176,3 +148,7 @@ def in_units(release: Release) -> FloatArray:
     values = np.asarray(release.values, np.float64)
     grid: Fraction = release.mechanism.query.grid
     return values if grid == 1 else values / float(grid)
+
+
+def _name(law: KnownLaw) -> str:
+    return str(law.as_dict()["family"])

@@ -10,16 +10,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.inference.group_laws import ByGroup
 from subspacedp.inference.law_choice import in_units, law_of, rounded
 from subspacedp.inference.table_laws import Law
-from subspacedp.invariants import HeldMargins
 from subspacedp.release import Release
 from subspacedp.tables import Margin, Table
 
@@ -85,37 +82,40 @@ class Likelihood:
         """What is computed, in a sentence."""
         return self._law.words
 
-    def log_density(self, truth: npt.ArrayLike, *, shift: npt.ArrayLike | None = None) -> float:
+    def log_density(
+        self, truth: npt.ArrayLike | Table, *, shift: npt.ArrayLike | None = None
+    ) -> float:
         """The log-density of the release given the true answers.
 
         Parameters
         ----------
         truth
-            Candidate answers in the shape of the values: whole multiples of the query's grid.
+            Candidate answers in the shape of the values: whole multiples of the query's grid. Or a
+            table of counts.
         shift
             Only where `describe()` asks for it: ρ in the row space of the invariants with release −
             truth + ρ whole, all in units of the query's grid. The result is then the log-density of
             release and ρ together, and a sampler that moves both samples the right posterior of the
             truth.
         """
-        units = self._units(truth)
+        units = self._units(self._answers(truth))
         rho = None if shift is None else self._table(shift)
-        if not self._held(units):
+        if not self.release.mechanism.held.agrees(units, self.release.exact):
             return -math.inf
         return self._law.log(units, rho)
 
-    def by_group(self, truth: npt.ArrayLike) -> FloatArray:
+    def by_group(self, truth: npt.ArrayLike | Table) -> FloatArray:
         """The log-density group by group of the one held margin, in its shape.
 
         Groups are independent, so a sampler may move people inside every group at once. A group
         without its held total has −∞.
         """
-        law, units = self._law, self._units(truth)
-        if not isinstance(law, ByGroup) or law.margin is None:
+        law, units = self._law, self._units(self._answers(truth))
+        margin = law.groups
+        if margin is None:
             raise ReleaseError("The likelihood splits into groups where one margin is held.")
-        out = law.by_group(units)
-        right = law.margin.sum(units) == self._exact_of(law.margin)
-        return np.where(right, out, -math.inf)
+        exact = self.release.mechanism.held.totals_of(self.release.exact, margin)
+        return np.where(margin.sum(units) == exact, law.by_group(units), -math.inf)
 
     def start(self) -> FloatArray:
         """A first `shift` for a sampler; adding ±1 on the cells of held groups reaches all others.
@@ -123,15 +123,23 @@ class Likelihood:
         For a release of held margins with real values.
         """
         mechanism = self.release.mechanism
-        if not isinstance(mechanism.held, HeldMargins) or rounded(mechanism):
+        family = mechanism.held.family
+        if family is None or mechanism.law_of_answers is None or rounded(mechanism):
             raise ReleaseError("A first shift is known for real values and held margins only.")
         values = in_units(self.release)
         fraction = values - np.rint(values)
         # J = I − ∏(I − E_m), E_m: the value at the first cell of the group; see the proof note.
         rest = fraction
-        for margin in mechanism.held.essential:
+        for margin in family.essential:
             rest = rest - _at_first(margin, rest)
         return np.asarray(rest - fraction)
+
+    def _answers(self, truth: npt.ArrayLike | Table) -> npt.ArrayLike:
+        """The answers of a table, where one is given."""
+        if not isinstance(truth, Table):
+            return truth
+        grid, answers = self.release.query.grid, self.release.query.answers(truth)
+        return answers if grid == 1 else answers * float(grid)
 
     def _units(self, truth: npt.ArrayLike) -> Int64Array:
         grid = self.release.mechanism.query.grid
@@ -143,15 +151,13 @@ class Likelihood:
                 "A candidate truth must be whole"
                 + ("." if grid == 1 else f" multiples of the query's grid {grid}.")
             )
-        given = np.asarray(truth.counts if isinstance(truth, Table) else truth)
+        given = np.asarray(truth)
         if grid == 1 and given.dtype.kind in "iu":
             return given.astype(np.int64).reshape(self.release.values.shape)
         return whole.astype(np.int64)
 
     def _table(self, given: npt.ArrayLike) -> FloatArray:
         shape = self.release.values.shape
-        if isinstance(given, Table):
-            given = given.counts
         try:
             array = np.asarray(given, np.float64)
         except (TypeError, ValueError):
@@ -163,22 +169,6 @@ class Likelihood:
         if not np.all(np.isfinite(array)):
             raise ReleaseError("A candidate truth must have finite numbers.")
         return array.reshape(shape)
-
-    def _held(self, units: Int64Array) -> bool:
-        held = self.release.mechanism.held
-        sums = held.sums(units)
-        if held.exact:
-            return all(np.array_equal(a, b) for a, b in zip(sums, self.release.exact, strict=True))
-        return all(
-            np.allclose(a, b, rtol=1e-9, atol=1e-9)
-            for a, b in zip(sums, self.release.exact, strict=True)
-        )
-
-    def _exact_of(self, margin: Margin) -> npt.NDArray[Any]:
-        held = self.release.mechanism.held
-        if not isinstance(held, HeldMargins):
-            return np.zeros(margin.shape, np.int64)
-        return held.of(self.release.exact, margin)
 
     def __repr__(self) -> str:
         return f"Likelihood({self.release!r}, {'exact' if self.exact else 'approximate'})"

@@ -17,9 +17,7 @@ import numpy.typing as npt
 
 from subspacedp.inference.covariates import solution
 from subspacedp.inference.outcome import Outcome
-from subspacedp.inference.results import laplace_excess
 from subspacedp.invariants import NullSpace
-from subspacedp.mechanisms.error_laws import NoiseModel
 
 __all__ = ["ResidualSpread", "residual_spread"]
 
@@ -179,12 +177,13 @@ def residual_spread(
 ) -> ResidualSpread:
     """What the residuals tell about σ², the outcome having errors of variance σ²/w."""
     noise = outcome.plain
-    excess = laplace_excess(noise)
+    excess = noise.excess
     equal = np.all(w == w[0]) and np.all(divisor == divisor[0])
-    if outcome.is_cells and equal and isinstance(noise, NoiseModel):
+    space = noise.null_space if outcome.is_cells else None
+    if space is not None and noise.uniform and equal:
         factor = float(w[0])
         found = _from_parts(
-            noise.space, matrix, outcome.values / divisor[0], noise.each / float(divisor[0]) ** 2
+            space, matrix, outcome.values / divisor[0], noise.each / float(divisor[0]) ** 2
         )
         if found is not None:
             values, numbers, squares = found
@@ -197,8 +196,7 @@ def residual_spread(
     y = outcome.values / divisor
     squares = w * (y - matrix @ (A @ y)) ** 2
     # Errors within held groups repeat each other: as many count as the noise has dimensions.
-    space = getattr(noise, "space", None)
-    dimensions = space.dimension if outcome.is_cells and isinstance(space, NullSpace) else n
+    dimensions = noise.dimension(n) if outcome.is_cells else n
     share = min(1.0, max(dimensions, 1) / n)
     left = (n - matrix.shape[1]) / n
     own = w * outcome.variance() / divisor**2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.combination import Combined
-from subspacedp.inference.combined_noise import CombinedNoise, DenseCombinedNoise
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.queries import Query
@@ -25,8 +24,6 @@ __all__ = [
     "check_counts",
     "check_release",
     "check_variance",
-    "fourth_roots",
-    "laplace_excess",
     "no_test",
     "public_side",
     "scaled_tail",
@@ -78,41 +75,10 @@ def no_test(function: Function) -> Function:
     return function
 
 
-def _excess(noise: JointNoise) -> float:
-    """κ₄/κ₂² of one noise variable of a release; 0 where it is not known to be positive."""
-    return float(getattr(getattr(noise, "law", None), "excess", 0.0))
-
-
-def _releases(noise: JointNoise, weights: FloatArray) -> list[tuple[JointNoise, FloatArray]]:
-    """The independent releases behind a noise, and the weights of a figure in each."""
-    if isinstance(noise, CombinedNoise | DenseCombinedNoise):
-        return list(zip(noise.noises, noise.under(weights), strict=True))
-    return [(noise, weights)]
-
-
-def laplace_excess(noise: JointNoise) -> float:
-    """The excess kurtosis of one noise variable, at most."""
-    several = getattr(noise, "noises", (noise,))
-    return max(_excess(one) for one in several)
-
-
-def fourth_roots(noise: JointNoise, weights: FloatArray) -> FloatArray:
-    """bᵢ for every independent noise variable, with Σ bᵢ⁴ the fourth cumulant of Σ wᵢ·answerᵢ.
-
-    They are linear in the weights; empty where no fourth cumulant is known to be positive.
-    """
-    pieces = [np.empty(0)]
-    for one, own in _releases(noise, weights):
-        fourth = _excess(one) * one.each**2
-        if fourth > 0:
-            pieces.append(fourth**0.25 * one.inside(own).reshape(-1))
-    return np.concatenate(pieces)
-
-
 def sum_excess(noise: JointNoise, weights: FloatArray) -> float:
     """The excess kurtosis of Σ wᵢ·answerᵢ, without rounding."""
     variance = noise.variance(weights)
-    roots = fourth_roots(noise, weights)
+    roots = noise.fourth_roots(weights)
     return float(np.sum(roots**4)) / variance**2 if variance > 0 else 0.0
 
 
@@ -143,20 +109,14 @@ class PublicSide:
     def noise_without_digits(self) -> JointNoise:
         """The noise without the rounding of digits, for which there are only bounds."""
         plain = tuple(mechanism.noise_before_rounding() for mechanism in self.designs)
-        if isinstance(self.noise, CombinedNoise | DenseCombinedNoise):
-            return replace(self.noise, noises=plain)
-        return plain[0]
+        return self.noise.without_digits(plain)
 
 
 def public_side(release: object, what: str) -> PublicSide:
     """The public side of a release or of combined releases; nothing else will do."""
-    if isinstance(release, Release):
-        mechanism = release.mechanism
-        return PublicSide(mechanism.query, mechanism.domain, mechanism.noise, (mechanism,))
-    if isinstance(release, Combined):
-        designs = tuple(one.mechanism for one in release.releases)
-        return PublicSide(release.query, release.domain, release.noise, designs)
-    raise ReleaseError(f"{what} needs a release; got a {type(release).__name__}.")
+    if not isinstance(release, Release | Combined):
+        raise ReleaseError(f"{what} needs a release; got a {type(release).__name__}.")
+    return PublicSide(release.query, release.domain, release.noise, release.designs)
 
 
 def check_release(release: object, what: str) -> Release:

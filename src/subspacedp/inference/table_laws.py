@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.base import Mechanism
-from subspacedp.mechanisms.strategies import BasisStrategy
 from subspacedp.noise import KnownLaw
+from subspacedp.tables import Margin
 
-__all__ = ["Coordinates", "Law", "Normal", "Shifted", "no_shift"]
+__all__ = ["Law", "Measured", "Normal", "Shifted", "no_shift"]
 
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
@@ -25,6 +25,15 @@ class Law(ABC):
 
     exact: bool
     words: str
+
+    @property
+    def groups(self) -> Margin | None:
+        """The margin whose groups are independent, where one is held."""
+        return None
+
+    def by_group(self, units: Int64Array) -> FloatArray:
+        """The log-probability of every group of `groups`, in its shape; here of all together."""
+        return np.asarray(self.log(units, None))
 
     @abstractmethod
     def log(self, units: Int64Array, shift: FloatArray | None) -> float:
@@ -38,38 +47,39 @@ def no_shift(shift: FloatArray | None) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Coordinates(Law):
-    """Noise on the coordinates of a basis: the measurement itself is recovered."""
+class Measured(Law):
+    """The measurement itself is recovered from the release."""
 
-    law: KnownLaw
-    strategy: BasisStrategy
+    mechanism: Mechanism
     measured: Int64Array
     exact: bool
     words: str
 
     def log(self, units: Int64Array, shift: FloatArray | None) -> float:
-        """∏ P(Z = measured − W·truth)."""
+        """Log P(noise = measured − what is measured of the truth)."""
         no_shift(shift)
-        z = self.measured - self.strategy.integers(units)
-        return math.fsum(self.law.log_mass(z).tolist())
+        return self.mechanism.log_probability(
+            self.measured - self.mechanism.whole_coordinates(units)
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Normal(Law):
-    """A normal density in the null space."""
+    """A normal density with the covariance of the noise, on the space that noise fills."""
 
-    variance: float
-    dimension: int
+    mechanism: Mechanism
     values: FloatArray
     words: str
     exact: bool = False
 
     def log(self, units: Int64Array, shift: FloatArray | None) -> float:
-        """−|d|²/(2s²) − (dim/2)·log(2πs²)."""
+        """In units of the grid."""
         no_shift(shift)
-        d = self.values - units
-        constant = 0.5 * self.dimension * math.log(2 * math.pi * self.variance)
-        return -float(np.vdot(d, d)) / (2 * self.variance) - constant
+        grid = float(self.mechanism.query.grid)
+        log = self.mechanism.noise.log_normal((self.values - units) * grid)
+        if log is None:
+            raise ReleaseError("The likelihood of a release with this noise is not known here.")
+        return log + self.mechanism.space.dimension * math.log(grid)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +87,7 @@ class Shifted(Law):
     """The law of release and shift together, where the sum over shifts has no closed form."""
 
     mechanism: Mechanism
+    law: KnownLaw
     values: FloatArray
     words: str
     exact: bool = True
@@ -97,7 +108,7 @@ class Shifted(Law):
         whole = np.rint(noise)
         if float(np.abs(noise - whole).max()) > 1e-4:
             raise ReleaseError("Release − truth + `shift` must be whole; see `start()`.")
-        logs = self.mechanism.law.log_mass(whole.astype(np.int64))
+        logs = self.law.log_mass(whole.astype(np.int64))
         empty = getattr(self.mechanism.held, "empty", None)
         if empty is not None:  # no noise was drawn there
             logs = np.where(empty, np.where(whole == 0, 0.0, -math.inf), logs)

@@ -20,7 +20,6 @@ from subspacedp.inference.results import (
     TestResult,
     check_counts,
     check_variance,
-    fourth_roots,
     no_test,
     public_side,
     scaled_tail,
@@ -277,7 +276,7 @@ class _TwoWay:
 
 def _roots(noise: JointNoise, weights: FloatArray) -> FloatArray:
     """The weights of the independent noise in every figure, each times κ₄¼."""
-    return np.stack([fourth_roots(noise, w) for w in weights])
+    return np.stack([noise.fourth_roots(w) for w in weights])
 
 
 def _arranged(

@@ -12,10 +12,11 @@ import numpy.typing as npt
 
 from subspacedp.errors import DomainError, InvariantError
 from subspacedp.privacy import Neighbours
+from subspacedp.queries import Query
 from subspacedp.tables import Domain, Margin, Table, margin_sums
 
 if TYPE_CHECKING:
-    from subspacedp.invariants.linear import LinearInvariants, StructuralZeros
+    from subspacedp.invariants.linear import HeldMatrix, LinearInvariants, StructuralZeros
 
 __all__ = ["Held", "HeldMargins", "HeldValues", "as_held", "hold"]
 
@@ -137,6 +138,18 @@ class HeldMargins:
         )  # fmt: skip
 
     @property
+    def family(self) -> HeldMargins | None:
+        """The held margins, where margins alone are held."""
+        return self
+
+    @property
+    def apart(self) -> tuple[Margin | None] | None:
+        """The one margin whose groups are held, None inside where nothing is; None for several."""
+        if len(self.essential) > 1:
+            return None
+        return (self.essential[0] if self.essential else None,)
+
+    @property
     def redundant(self) -> tuple[Margin, ...]:
         """The margins that follow from others; harmless."""
         return tuple(m for m in self.margins if m not in self.essential)
@@ -226,10 +239,26 @@ class HeldMargins:
                     return f"{m!r} and {k!r} disagree on a total that both determine"
         return ""
 
+    def agrees(self, answers: npt.NDArray[np.int64], values: HeldValues) -> bool:
+        """Whether answers have the held values, decided in whole numbers."""
+        pairs = zip(self.sums(answers), values, strict=True)
+        return all(np.array_equal(total, value) for total, value in pairs)
+
     def residual(self, noisy: npt.NDArray[np.int64], exact: HeldValues) -> HeldValues:
         """C·noisy − c in exact integers (modulo 2**64, which never matters below 2**62)."""
         sums = margin_sums(noisy, self.margins)
         return tuple(s - c for s, c in zip(sums, exact, strict=True))
+
+    def totals_of(self, values: HeldValues, margin: Margin) -> npt.NDArray[np.int64] | None:
+        """The totals of a margin, where the held values determine them."""
+        able = any(m.determines(margin) for m in self.margins)
+        return self.of(values, margin) if able else None
+
+    def as_matrix(self, query: Query) -> HeldMatrix:
+        """The same invariants as a matrix on the answers of a query."""
+        from subspacedp.invariants.linear import hold_matrix
+
+        return hold_matrix(Held(tuple(m.names for m in self.margins)), query)
 
     def of(self, values: Sequence[npt.NDArray[np.int64]], margin: Margin) -> npt.NDArray[np.int64]:
         """The totals of any margin that the family determines, from the totals of the family."""

@@ -153,6 +153,33 @@ class HeldMatrix:
         product = exact_product if self.exact else real_product
         return (product(self.matrix, answers.reshape(-1)),)
 
+    @property
+    def family(self) -> HeldMargins | None:
+        """None: not margins alone."""
+        return None
+
+    @property
+    def apart(self) -> tuple[Margin | None] | None:
+        """Nothing is held, or not the groups of a margin."""
+        return None if self.rows else (None,)
+
+    def totals_of(self, values: HeldValues, margin: Margin) -> npt.NDArray[np.int64] | None:
+        """None: what rows of any kind say of a margin is not looked for."""
+        del values, margin
+        return None
+
+    def as_matrix(self, query: Query) -> HeldMatrix:
+        """The invariants themselves."""
+        del query
+        return self
+
+    def agrees(self, answers: npt.NDArray[np.int64], values: HeldValues) -> bool:
+        """Whether answers have the held values; to 1e-9 for a real-valued C."""
+        total = self.sums(answers)[0]
+        if self.exact:
+            return np.array_equal(total, values[0])
+        return bool(np.allclose(total, values[0], rtol=1e-9, atol=1e-9))
+
     def residual(self, noisy: npt.NDArray[np.int64], exact: HeldValues) -> HeldValues:
         """C·noisy − c."""
         return (self.sums(noisy)[0] - exact[0],)

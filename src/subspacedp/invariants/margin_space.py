@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,9 @@ from subspacedp.invariants.mixed import Mixed, centred_divmod, lcm
 from subspacedp.parallel import compiled, for_each
 from subspacedp.tables import Domain, Margin, RowPlan, along, margin_sums
 from subspacedp.tables.boxes import Box
+
+if TYPE_CHECKING:
+    from subspacedp.rounding.profiles import GroupProfiles
 
 __all__ = ["MarginNullSpace"]
 
@@ -290,6 +294,20 @@ class MarginNullSpace:
             if out.shape[a] > 1:
                 out = np.take(out, member, axis=a)
         return np.array(np.broadcast_to(out, self.shape))
+
+    def imposed(self, values: FloatArray, wanted: HeldValues) -> FloatArray:
+        """`values - lift(C·values - c)`."""
+        residual = tuple(
+            m.sum(values) - np.asarray(c, np.float64)
+            for m, c in zip(self.held.margins, wanted, strict=True)
+        )
+        return np.asarray(values - self.lift(residual, error=math.inf), np.float64)
+
+    def profiles(self, margin: Margin) -> GroupProfiles | None:
+        """What Π_N makes of the groups of a margin, those alike together."""
+        from subspacedp.rounding.profiles import GroupProfiles
+
+        return GroupProfiles(self, margin)
 
     def share_exposed(self, weights: npt.ArrayLike) -> float:
         """|Π_R w|² / |w|²: how much of a linear question the invariants answer."""

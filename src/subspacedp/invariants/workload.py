@@ -52,6 +52,17 @@ class HeldOfWorkload(HeldMargins):
         tables = self.split(answers)
         return tuple(self.of_sources(tables, margin) for margin in self.margins)
 
+    def agrees(self, answers: npt.NDArray[np.int64], values: HeldValues) -> bool:
+        """Whether some table has these answers and the held values, decided in whole numbers.
+
+        Margins on nested levels come from a table (of any sign) if every two of them agree on what
+        they have in common.
+        """
+        tables = self.query.split(np.asarray(answers, np.int64))
+        margins = (*self.query.margins, *self.margins)
+        family = HeldMargins(domain=self.domain, margins=margins)
+        return not family.contradiction([*tables, *values])
+
     def of_sources(self, tables: list[npt.NDArray[Any]], margin: Margin) -> npt.NDArray[np.int64]:
         """The totals of any margin that the sources determine, from their tables."""
         able = (i for i, m in enumerate(self.sources) if m.determines(margin))

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import InvariantError
-from subspacedp.invariants.held import HeldMargins
+from subspacedp.invariants.held import HeldMargins, HeldValues
 from subspacedp.invariants.margin_space import MarginNullSpace, scaled_question
 from subspacedp.invariants.workload import HeldOfWorkload
 from subspacedp.tables import Margin
@@ -126,6 +126,19 @@ class WorkloadSpace(MarginNullSpace):
         """A table of all cells is never formed here."""
         del values, overwrite
         raise InvariantError("The null space of a workload of margins has no table to project.")
+
+    def imposed(self, values: FloatArray, wanted: HeldValues) -> FloatArray:
+        """The held totals in the place of those that are known of every margin."""
+        tables = []
+        query = self.held.query
+        for margin, table in zip(query.margins, query.split(values), strict=True):
+            exact = self.held.totals_of(wanted, margin)
+            tables.append((table if exact is None else exact).reshape(-1))
+        return np.concatenate(tables).astype(np.float64)
+
+    def profiles(self, margin: Margin) -> None:
+        """None: there is no table to project."""
+        del margin
 
     def basis(self) -> NoReturn:
         """A table of all cells is never formed here."""

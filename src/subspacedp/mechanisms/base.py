@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -359,6 +360,41 @@ class Mechanism(ABC):
             held=str(self.held),
             labels=partial(margin_names, margin),
             shape=kept_shape(margin),
+        )
+
+    # ------------------------------------------------------------------ what a release tells
+
+    @property
+    def law_of_answers(self) -> KnownLaw | None:
+        """The law of independent noise on every answer itself; None where others are measured."""
+        return None
+
+    def coordinates(
+        self, values: npt.NDArray[np.float64], exact: HeldValues
+    ) -> npt.NDArray[np.float64] | None:
+        """What was measured, from a release in units of the grid, but for the rounding of float64.
+
+        None where several measurements give the same release.
+        """
+        del values, exact
+        return None
+
+    def whole_coordinates(self, answers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """What would be measured of answers without noise, in the order of `coordinates`."""
+        return self.integers(answers)
+
+    def log_probability(self, noise: npt.NDArray[np.int64]) -> float:
+        """The log-probability of the noise on all that is measured; here independent."""
+        return math.fsum(self.law.log_mass(noise).reshape(-1).tolist())
+
+    def probability_in_words(self, recovered: bool) -> tuple[bool, str]:
+        """Whether `log_probability` of recovered noise is exact, and what it is, in words."""
+        how = "exact probability" if recovered else "probability"
+        rounded = "" if recovered else ", which float64 carries to within a few steps of their grid"
+        family = self.law.as_dict()["family"]
+        return recovered, (
+            f"the {how} of the measured coordinates{rounded}: the product of the {family} law at "
+            "coordinates minus those of the truth"
         )
 
     # ------------------------------------------------------------------ measure, reconstruct

@@ -135,6 +135,14 @@ class Extended(Mechanism):
         """The part of the answers in the null space, as integers."""
         return (self.on_margins if self.basis is None else self.basis).integers(answers)
 
+    def coordinates(
+        self, values: npt.NDArray[np.float64], exact: HeldValues
+    ) -> npt.NDArray[np.float64] | None:
+        """Those in the basis; what Π_N of rounded cells came from is not told by its projection."""
+        if self.basis is None:
+            return None
+        return self.basis.coordinates(values - self.space.lift(exact))
+
     def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[np.int64]:
         """The part of the answers in the null space, as integers, plus noise."""
         measured = self.integers(answers)

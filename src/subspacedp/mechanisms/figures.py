@@ -214,7 +214,7 @@ class GroupTotals(MarginFigures):
             return self._apart.law(int(number))
         kind, coins = divmod(int(number), self._most_coins)
         weights, counts = self.profiles.profile(kind)
-        parts = self.noise.counted(weights, counts)
+        parts = self.noise.counted(weights, counts) or ()
         digits = self.noise.digits
         step = 1.0 if digits is None else 1.0 / digits.step
         variance = self.noise.each * float(counts @ weights**2)

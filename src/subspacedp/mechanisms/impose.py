@@ -6,7 +6,6 @@ private for A and C: its part in the null space is Π_N M(x), post-processing of
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,6 @@ import numpy.typing as npt
 
 from subspacedp.errors import InvariantError
 from subspacedp.invariants import (
-    GeneralNullSpace,
     Held,
     HeldMargins,
     HeldMatrix,
@@ -88,20 +86,7 @@ def impose_bound(
     bound: HeldMargins | HeldMatrix, values: npt.NDArray[np.float64], wanted: HeldValues
 ) -> npt.NDArray[np.float64]:
     """`values - lift(C·values - c)` for bound invariants and values in the answers' shape."""
-    space = space_of(bound)
-    residual: HeldValues
-    if isinstance(bound, HeldMargins):
-        residual = tuple(
-            m.sum(values) - np.asarray(c, np.float64)
-            for m, c in zip(bound.margins, wanted, strict=True)
-        )
-    else:
-        residual = (bound.matrix @ values.reshape(-1) - wanted[0],)
-    error = space.rounding(values) if isinstance(space, GeneralNullSpace) else math.inf
-    out = values - space.lift(residual, error=error)
-    if isinstance(bound, HeldMatrix) and bound.empty is not None:
-        out[bound.empty] = 0.0
-    return np.asarray(out, np.float64)
+    return space_of(bound).imposed(values, wanted)
 
 
 def held_values(

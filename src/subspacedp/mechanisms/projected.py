@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from subspacedp.invariants import HeldMatrix, HeldValues
 from subspacedp.mechanisms.base import Mechanism, Options
-from subspacedp.noise import Keystream, ReleaseKeys, add_noise
+from subspacedp.noise import Keystream, KnownLaw, ReleaseKeys, add_noise
 from subspacedp.problem import Problem
 
 __all__ = ["Projected", "ProjectedOptions"]
@@ -53,6 +53,12 @@ class Projected(Mechanism):
     def measured(self) -> str:
         """What gets noise, in words."""
         return "every answer, independently, before projection onto the null space"
+
+    @property
+    def law_of_answers(self) -> KnownLaw:
+        """Every answer has its own noise."""
+        law: KnownLaw = self.law
+        return law
 
     @property
     def has_digits(self) -> bool:

@@ -26,6 +26,8 @@ from subspacedp.errors import BudgetError
 if TYPE_CHECKING:
     from flint import arb
 
+    from subspacedp.noise.shift_sums import Groups
+
 __all__ = [
     "DeclaredNoise",
     "DigitDifference",
@@ -44,6 +46,7 @@ Int64Array = npt.NDArray[np.int64]
 FEW_NUMBERS = 0.6
 LARGEST_SIGMA_TABLE = 1000.0  # a table of thresholds has some 18 σ entries
 SMOOTH = 1000.0  # σ from which a rounded normal law is a normal one to a part in 10**12
+REACH = 12.0  # standard deviations beyond which a sum over normal noise has nothing left
 
 
 class IntegerLaw(Protocol):
@@ -165,6 +168,23 @@ class KnownLaw(ABC):
     @abstractmethod
     def log_mass(self, z: Int64Array) -> FloatArray:
         """Log P(Z = z), far into the tails."""
+
+    def log_shift_sums(self, d: Int64Array, groups: Groups) -> FloatArray:
+        """Log Σ_k ∏ P(Z = d_i + k) over whole k, for every group of cells.
+
+        Here a sum over the narrow bell around the mean of −d.
+        """
+        from subspacedp.noise.shift_sums import gaussian_shifts
+
+        return gaussian_shifts(self, d, groups)
+
+    def reach(self, spread: float, cells: int) -> int:
+        """The largest sum of noise over a group of cells that matters where Σ|d_i| is `spread`.
+
+        Here twelve standard deviations of the sum, and what far cells allow.
+        """
+        wide = REACH * math.sqrt(self.variance * cells) + math.sqrt(4 * cells * spread)
+        return math.ceil(wide) + 2 * cells
 
     # ------------------------------------------------------------------ plain data
 
@@ -295,6 +315,16 @@ class DiscreteLaplace(KnownLaw):
         """Log tanh(rate/2) − rate·|z|."""
         rate = float(self.rate)
         return np.asarray(math.log(math.tanh(rate / 2)) - rate * np.abs(z))
+
+    def log_shift_sums(self, d: Int64Array, groups: Groups) -> FloatArray:
+        """Geometric series between the places −d, in closed form."""
+        from subspacedp.noise.shift_sums import laplace_shifts
+
+        return laplace_shifts(float(self.rate), d, groups)
+
+    def reach(self, spread: float, cells: int) -> int:
+        """Beyond it the tail is below exp(−40); see docs/proofs/likelihood.md."""
+        return math.ceil(spread + 40 / float(self.rate)) + 2 * cells
 
 
 @dataclass(frozen=True)

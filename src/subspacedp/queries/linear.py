@@ -80,6 +80,15 @@ class Query(ABC):
         """Whether every answer is a number of records."""
         return False
 
+    @property
+    def margins_asked(self) -> Sequence[Margin] | None:
+        """The margins whose totals are the answers, one after another; None for other answers."""
+        return None
+
+    def same_as(self, other: Query) -> bool:
+        """Whether another query asks the same questions, in the same order."""
+        return type(self) is type(other) and self.as_dict() == other.as_dict()
+
     def totals(self, values: npt.NDArray[Any], margin: Margin) -> npt.NDArray[Any]:
         """The totals of a margin's groups, from answers that are cells of a table."""
         return margin.sum(values)
@@ -126,6 +135,15 @@ class Cells(Query):
     def counts_records(self) -> bool:
         """Whether every answer is a number of records."""
         return True
+
+    @property
+    def margins_asked(self) -> Sequence[Margin]:
+        """The full table."""
+        return (self.domain.cells,)
+
+    def same_as(self, other: Query) -> bool:
+        """Whether another query asks for the cells of the same axes, labels and levels."""
+        return type(self) is type(other) and self.domain.matches(other.axes)
 
     @property
     def shape(self) -> tuple[int, ...]:

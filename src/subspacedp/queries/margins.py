@@ -110,6 +110,18 @@ class Margins(Query):
         return True
 
     @property
+    def margins_asked(self) -> Sequence[Margin]:
+        """Those of the workload."""
+        return self.margins
+
+    def same_as(self, other: Query) -> bool:
+        """Whether another query asks for the same margins in the same order, whatever weights."""
+        if type(self) is not type(other) or not self.domain.matches(other.axes):
+            return False
+        names = [m.names for m in other.margins_asked or ()]
+        return [m.names for m in self.margins] == names
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """One vector with all answers."""
         return (self.bounds[-1],)

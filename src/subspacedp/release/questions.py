@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import DomainError
-from subspacedp.queries import Margins
+from subspacedp.queries import Query
 from subspacedp.tables import Domain, along
 
 __all__ = ["where"]
@@ -21,12 +21,11 @@ def _is_label(thing: object) -> bool:
     return isinstance(thing, (str, int, np.integer)) and not isinstance(thing, bool)
 
 
-def where(about: Domain | Margins, labels: dict[str, Any]) -> FloatArray:
+def where(domain: Domain, labels: dict[str, Any], query: Query | None = None) -> FloatArray:
     """Weights 1 for the cells with given labels of axes or levels, 0 elsewhere.
 
     For a workload the weights are those of one of its margins, the smallest that has the levels.
     """
-    domain = about.domain if isinstance(about, Margins) else about
     places = {level.name: (a, level) for a, axis in enumerate(domain.axes) for level in axis.chain}
     masks = []
     for name, wanted in labels.items():
@@ -43,12 +42,13 @@ def where(about: Domain | Margins, labels: dict[str, Any]) -> FloatArray:
         if unknown:
             raise DomainError(f"`{name}` has no label {unknown[0]!r}.")
         masks.append((a, level, [groups[label] for label in chosen]))
-    if isinstance(about, Margins):
+    margins = None if query is None else query.margins_asked
+    if query is not None and margins is not None and list(margins) != [domain.cells]:
         margin = domain.margin(*labels)
         inside = np.ones(margin.shape)
         for a, level, chosen in masks:
             inside = inside * along(np.isin(np.arange(level.groups), chosen), a, inside.ndim)
-        return about.indicator(margin, inside)
+        return query.indicator(margin, inside)
     out = np.ones(domain.shape)
     for a, level, chosen in masks:
         out = out * along(np.isin(level.codes, chosen), a, out.ndim)

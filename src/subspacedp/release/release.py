@@ -11,16 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.invariants import HeldMargins, HeldValues
+from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.base import Mechanism
+from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.mechanisms.estimates import Accuracy, Estimate
 from subspacedp.mechanisms.figures import checked_weights, kept_shape, level_names
 from subspacedp.problem import Guarantee
-from subspacedp.queries import Margins
+from subspacedp.queries import Margins, Query
 from subspacedp.release.provenance import Distributed
 from subspacedp.release.questions import where
 from subspacedp.release.ratios import Ratio, ratio_of
 from subspacedp.release.verify import Verification, verify_release
+from subspacedp.tables import Domain
 from subspacedp.tables.boxes import Box
 from subspacedp.tables.frames import frame_from_columns
 
@@ -64,6 +66,26 @@ class Release:
         self.values.setflags(write=False)
         for held in self.exact:
             held.setflags(write=False)
+
+    @property
+    def query(self) -> Query:
+        """What was asked."""
+        return self.mechanism.query
+
+    @property
+    def domain(self) -> Domain:
+        """The axes of the answers; a query without any has none."""
+        return self.mechanism.domain
+
+    @property
+    def noise(self) -> JointNoise:
+        """The joint law of values minus truth."""
+        return self.mechanism.noise
+
+    @property
+    def designs(self) -> tuple[Mechanism, ...]:
+        """The public designs behind the values: one."""
+        return (self.mechanism,)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -119,13 +141,11 @@ class Release:
         Figures have one dimension for every level that is named, in the order of the axes.
         """
         margin = self.mechanism.domain.margin(*level_names(names))
-        held = self.mechanism.held
-        if isinstance(held, HeldMargins) and any(m.determines(margin) for m in held.margins):
-            values: npt.NDArray[Any] = held.of(self.exact, margin)
-            if self.mechanism.query.grid != 1:  # held totals are whole numbers of its units
-                values = values * float(self.mechanism.query.grid)
-        else:
-            values = self.mechanism.query.totals(np.asarray(self.values), margin)
+        values: npt.NDArray[Any] | None = self.mechanism.held.totals_of(self.exact, margin)
+        if values is None:
+            values = self.query.totals(np.asarray(self.values), margin)
+        elif self.query.grid != 1:  # held totals are whole numbers of its units
+            values = values * float(self.query.grid)
         accuracy = self.mechanism.margin_accuracy(*margin.names)
         return self._estimate(accuracy, values.reshape(kept_shape(margin)))
 
@@ -149,8 +169,7 @@ class Release:
         Axes and levels go by name, and several labels as a list:
         `release.where(state="Texas", sex=["F", "M"])`.
         """
-        query = self.mechanism.query
-        return where(query if isinstance(query, Margins) else self.mechanism.domain, labels)
+        return where(self.domain, labels, self.query)
 
     def _estimate(self, accuracy: Accuracy, values: npt.NDArray[Any]) -> Estimate:
         return Estimate(

@@ -13,6 +13,7 @@ from subspacedp.errors import InvariantError
 from subspacedp.invariants.held import HeldValues
 from subspacedp.invariants.linear import HeldMatrix
 from subspacedp.invariants.margin_space import scaled_question
+from subspacedp.tables import Margin
 
 if TYPE_CHECKING:
     from subspacedp.invariants.matrix.null_space import MatrixNullSpace
@@ -66,6 +67,23 @@ class GeneralNullSpace:
         """Π_N v."""
         flat = self._flat(values)
         return (self.matrix.project(flat) if self.held.rows else flat.copy()).reshape(self.shape)
+
+    @property
+    def denominators(self) -> None:
+        """None: released values have no public denominators."""
+        return None
+
+    def imposed(self, values: FloatArray, wanted: HeldValues) -> FloatArray:
+        """`values - lift(C·values - c)`; zeros where nobody can be."""
+        residual = (self.held.matrix @ values.reshape(-1) - wanted[0],)
+        out = np.asarray(values - self.lift(residual, error=self.rounding(values)), np.float64)
+        if self.held.empty is not None:
+            out[self.held.empty] = 0.0
+        return out
+
+    def profiles(self, margin: Margin) -> None:
+        """None: the groups of a margin have no structure here."""
+        del margin
 
     def lift(self, residual: HeldValues, *, error: float = 0.0) -> FloatArray:
         """The z of least norm with C z = r.

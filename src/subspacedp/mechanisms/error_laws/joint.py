@@ -26,11 +26,15 @@ from subspacedp.mechanisms.error_laws.sums import (
 )
 from subspacedp.mechanisms.strategies import BasisStrategy, MarginStrategy
 from subspacedp.noise.laws import DeclaredNoise, KnownLaw, RoundedGaussian
-from subspacedp.rounding import DigitPlan, Digits, GeneralDigits
+from subspacedp.noise.pooling import Pooling
+from subspacedp.rounding import DigitPlan, Digits, GeneralDigits, corner_counts
+from subspacedp.tables import Margin
 
 __all__ = ["BasisNoise", "JointNoise", "NoiseModel", "grid_of"]
 
 FloatArray = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
+UNEQUAL = 0.02  # spread of variances that costs less than a part in 10,000 of the best one
 WORTH_WHILE = 0.005  # of a variance: rounding whose law is simulated
 NOISE_ALONE = 1 / 6  # of a squared step: the variance of a coin where noise alone is rounded
 
@@ -82,6 +86,88 @@ class JointNoise(ABC):
     def coins(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """What each coin of the rounding adds to Σ wᵢ·answerᵢ, and a bound on its variance."""
         return np.zeros(0), np.zeros(0)
+
+    # ------------------------------------------------------------- how directions differ
+
+    @property
+    def null_space(self) -> NullSpace | None:
+        """The space of answers that noise fills, where it is the null space of what is held."""
+        return None
+
+    def dimension(self, answers: int) -> int:
+        """In how many directions there is noise, of so many answers."""
+        return answers if self.null_space is None else self.null_space.dimension
+
+    @property
+    def uniform(self) -> bool:
+        """Whether the variance is the same in all directions of the null space, nearly."""
+        return False
+
+    def variances(self, number: int) -> FloatArray:
+        """The variance of each of so many noise variables."""
+        return np.full(number, self.each)
+
+    @property
+    def rounded(self) -> Digits | None:
+        """How digits were rounded by projection, where they were at all."""
+        return None
+
+    def counted(self, weights: FloatArray, counts: FloatArray) -> tuple[Part, ...] | None:
+        """The parts for values of `inside` and how often each occurs.
+
+        None where noise variables differ in their laws.
+        """
+        del weights, counts
+        return None
+
+    def coin_counts(self, margin: Margin) -> tuple[float, float, Int64Array] | None:
+        """What a coin adds to the totals of a margin, its variance, and how many each total has.
+
+        None where no digits were rounded.
+        """
+        del margin
+        return None
+
+    def log_normal(self, difference: FloatArray) -> float | None:
+        """The log-density at release − truth of a normal law with this covariance.
+
+        None where there is no closed form. Rounded digits count by their average variance.
+        """
+        del difference
+        return None
+
+    # ------------------------------------------------------------------ fourth moments
+
+    @property
+    def excess(self) -> float:
+        """κ₄/κ₂² of one noise variable, at most; 0 where it is not known to be positive."""
+        return 0.0
+
+    def fourth_roots(self, weights: FloatArray) -> FloatArray:
+        """bᵢ for every independent noise variable, Σ bᵢ⁴ the fourth cumulant of Σ wᵢ·answerᵢ.
+
+        They are linear in the weights; empty where no fourth cumulant is known to be positive.
+        """
+        fourth = self.excess * self.each**2
+        if fourth <= 0:
+            return np.empty(0)
+        return np.asarray(fourth**0.25 * self.inside(weights).reshape(-1))
+
+    # ------------------------------------------------------------------ several releases
+
+    def without_digits(self, plain: tuple[JointNoise, ...]) -> JointNoise:
+        """The noise of the same estimate from releases that have these noises instead."""
+        return plain[0]
+
+    def pooled(self, noises: tuple[JointNoise, ...]) -> Pooling | None:
+        """How releases with these noises, this one among them, become one estimate.
+
+        None where no closed form is known.
+        """
+        del noises
+        return None
+
+    # ------------------------------------------------------------------ weighted sums
 
     @property
     def nothing(self) -> float:
@@ -309,9 +395,73 @@ class NoiseModel(JointNoise):
             for d in np.unique(grids)
         )
 
-    def counted(self, weights: FloatArray, counts: FloatArray) -> tuple[Part, ...]:
-        """The parts for values of Π_N w and how often each occurs; needs one grid for all."""
+    @property
+    def null_space(self) -> NullSpace:
+        """N."""
+        return self.space
+
+    @property
+    def uniform(self) -> bool:
+        """Whether the variance is the same in all directions of N, but for denominators."""
+        if self.grids is None:
+            return True
+        steps = [RoundedGaussian(self.law.scale * d).variance / d**2 for d in self._denominators]
+        return max(steps) <= (1 + UNEQUAL) * min(steps)
+
+    @property
+    def _denominators(self) -> list[int]:
+        return [1] if self.grids is None else [int(d) for d in self.grids.distinct]
+
+    def variances(self, number: int) -> FloatArray:
+        """By denominator."""
+        if self.denominators is None:
+            return super().variances(number)
+        grids = np.broadcast_to(self.denominators, self.space.shape).reshape(-1)
+        sizes, member = np.unique(grids, return_inverse=True)
+        each = [
+            RoundedGaussian(self.law.scale * int(d)).variance * (self.unit / int(d)) ** 2
+            for d in sizes
+        ]
+        return np.array(each)[member.reshape(-1)]
+
+    @property
+    def rounded(self) -> Digits | None:
+        """How digits were rounded, where they were at all."""
+        return self.digits if self.digits is not None and self.digits.needed else None
+
+    @property
+    def average(self) -> float:
+        """The variance averaged over the directions of N, without digits."""
+        if self.denominators is None:
+            return self.each
+        sizes = self.denominators.astype(np.float64)
+        return (self.law.scale**2 + float(np.mean(1 / (12 * sizes**2)))) * self.unit**2
+
+    def coin_counts(self, margin: Margin) -> tuple[float, float, Int64Array] | None:
+        """One kind of coin for all totals."""
+        plan = self.rounded
+        if not isinstance(plan, DigitPlan):
+            return None
+        return 1.0 / plan.step, plan.coin, corner_counts(plan, margin)
+
+    def log_normal(self, difference: FloatArray) -> float | None:
+        """−|d|²/(2s²) − (dim/2)·log(2πs²)."""
+        variance = self.average
+        if self.rounded is not None:
+            variance += float(np.sum(self.rounded.variance())) / self.space.dimension
+        constant = 0.5 * self.space.dimension * math.log(2 * math.pi * variance)
+        return -float(np.vdot(difference, difference)) / (2 * variance) - constant
+
+    @property
+    def excess(self) -> float:
+        """That of the law of every answer."""
+        return self.law.excess
+
+    def counted(self, weights: FloatArray, counts: FloatArray) -> tuple[Part, ...] | None:
+        """The parts for values of Π_N w and how often each occurs; one grid for all."""
         law, unit = self.law, self.unit
+        if not self.one_grid:
+            return None
         if isinstance(law, DeclaredNoise):
             return ()
         if self.grids is not None:
@@ -322,7 +472,7 @@ class NoiseModel(JointNoise):
     @cached_property
     def _largest(self) -> float:
         """The variance of the cell that has most; rounding to a coarse grid may add or take."""
-        sizes = [1] if self.grids is None else self.grids.distinct.tolist()
+        sizes = self._denominators
         return max(RoundedGaussian(self.law.scale * d).variance / d**2 for d in sizes)
 
     @cached_property
@@ -361,3 +511,19 @@ class BasisNoise(JointNoise):
     def parts(self, inside: FloatArray) -> tuple[Part, ...]:
         """One law for all coordinates."""
         return (part(self.law, inside * self.unit),)
+
+    @property
+    def null_space(self) -> NullSpace:
+        """N."""
+        return self.strategy.space
+
+    @property
+    def uniform(self) -> bool:
+        """Whether the basis is orthonormal, nearly."""
+        back = self.strategy.back
+        return bool(np.allclose(back.T @ back, np.eye(back.shape[1]), rtol=0, atol=UNEQUAL / 2))
+
+    @property
+    def excess(self) -> float:
+        """That of the law of every coordinate."""
+        return self.law.excess

@@ -64,6 +64,11 @@ class KNormNoise(JointNoise):
         """Relative to weights in units of the answers, which noise multiplies."""
         return 1e-20 * max(self.law.variance * self.unit**2, 1e-300)
 
+    @property
+    def excess(self) -> float:
+        """The noise is log-concave, so that no direction has more than 3."""
+        return 3.0
+
     def cell_variance(self) -> FloatArray:
         """The variance of every answer, in their shape."""
         return np.asarray(np.square(self._root).sum(axis=1)).reshape(self.shape)
@@ -122,6 +127,11 @@ class GroupedNoise(JointNoise):
     def nothing(self) -> float:
         """Relative to weights in units of the answers, which noise multiplies."""
         return 1e-26 * max(float(self._deviations.max()) ** 2, 1e-300)
+
+    @property
+    def excess(self) -> float:
+        """The noise is log-concave, so that no direction has more than 3."""
+        return 3.0
 
     def cell_variance(self) -> FloatArray:
         """The variance of every answer, in their shape."""

@@ -134,10 +134,47 @@ class KNorm(Extended):
         law, unit = self.law, float(self.unit)
         if self.basis is not None:
             return KNormNoise(law=law, unit=unit, back=self.basis.back, shape=self.query.shape)
-        if isinstance(law.body, CrossPolytope):
-            each = DiscreteLaplace(law.rate / law.body.widths[0])
+        each = self.law_of_answers
+        if each is not None:
             return NoiseModel(law=each, unit=unit, space=self.space)
         return GroupedNoise(law=law, groups=HeldGroups.of(self.held))
+
+    @property
+    def law_of_answers(self) -> DiscreteLaplace | None:
+        """Noise of a cross-polytope is independent."""
+        law = self.law
+        if self.basis is not None or not isinstance(law.body, CrossPolytope):
+            return None
+        return DiscreteLaplace(law.rate / law.body.widths[0])
+
+    def coordinates(
+        self, values: npt.NDArray[np.float64], exact: HeldValues
+    ) -> npt.NDArray[np.float64] | None:
+        """In the basis; or counts or their differences, group after group, as they are drawn."""
+        if self.law_of_answers is not None:
+            return None
+        if self.basis is not None:
+            return super().coordinates(values, exact)
+        return np.asarray(self.integers(values).reshape(-1)[HeldGroups.of(self.held).order])
+
+    def whole_coordinates(self, answers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The same for answers without noise."""
+        whole = self.integers(answers)
+        if self.basis is not None:
+            return whole
+        return np.asarray(whole.reshape(-1)[HeldGroups.of(self.held).order])
+
+    def log_probability(self, noise: npt.NDArray[np.int64]) -> float:
+        """−rate·‖z‖ − log Σ exp(−rate·‖·‖)."""
+        norm = self.law.body.norm(noise.tolist())
+        return -float(self.law.rate) * float(norm()) - self.law.log_normaliser
+
+    def probability_in_words(self, recovered: bool) -> tuple[bool, str]:
+        """Exact where the sum of all weights has a closed form."""
+        words = "the probability of all measured numbers at once, by the norm of their noise"
+        if not self.law.closed:
+            words += "; its constant is that of continuous noise"
+        return recovered and self.law.closed, words
 
     @property
     def uses_quantile(self) -> bool:
@@ -238,7 +275,7 @@ class KNorm(Extended):
         mechanism.check_body()
         return mechanism
 
-    def integers(self, answers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def integers(self, answers: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Answers, their differences in groups, or coordinates in the basis."""
         if self.basis is not None:
             return self.basis.integers(answers)

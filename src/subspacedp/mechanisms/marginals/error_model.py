@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -24,14 +24,25 @@ from subspacedp.mechanisms.marginals.measurement import (
     TableMeasurement,
 )
 from subspacedp.mechanisms.marginals.prefix_rounding import COIN_VARIANCE, PrefixRounding
+from subspacedp.mechanisms.marginals.smoother import Smoother
+from subspacedp.noise.pooling import Pooling
 from subspacedp.queries import Margins
 from subspacedp.rounding.levels import LevelDigits
 from subspacedp.tables import Margin
 
-__all__ = ["AlikeTotals", "AllTotals", "MarginalsNoise", "TotalsOfMargin", "totals_apart"]
+__all__ = [
+    "AlikeTotals",
+    "AllTotals",
+    "MarginalsNoise",
+    "TotalsOfMargin",
+    "noise_variance",
+    "totals_apart",
+]
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+
+OTHER_TOTAL = 0.25  # whole totals that differ by less are the same, but for the rounding of float64
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -177,6 +188,78 @@ class MarginalsNoise(JointNoise):
     def _measured(self) -> set[Interaction]:
         return set(self.measurement.errors.measured)
 
+    # ------------------------------------------------------------------------ the joint law
+
+    @property
+    def excess(self) -> float:
+        """The largest of all that is measured."""
+        return self.measurement.excess
+
+    def dimension(self, answers: int) -> int:
+        """Contrasts of nodes that are measured, less those that are exact."""
+        inter, out = self.interactions, 0
+        del answers
+        for own in self.measurement.errors.measured:
+            smoother = self.measurement.smoother(own)
+            exact = 0 if own.held is None else inter.tree.nodes(own.held)
+            exact = max(exact, 1 if smoother.total_known else 0)
+            out += inter.dimension(own.steps) * (inter.tree.nodes(own.finest) - exact)
+        return out
+
+    def log_normal(self, difference: FloatArray) -> float:
+        """Interaction by interaction, in their contrasts at the finest level of each.
+
+        Rounding widens all of it in the ratio that it adds to the sum of all variances.
+        """
+        total = float(self.tables_of(difference)[0].sum())
+        if self.measurement.errors.total_known and abs(total) >= OTHER_TOTAL:
+            return -math.inf  # a total without noise is not another one
+        widened = 1.0
+        if self.rounding is not None:
+            noise = replace(self, rounding=None).cell_variance()
+            widened = float(self.cell_variance().sum() / noise.sum())
+        inter, tables = self.interactions, self.tables_of(difference / math.sqrt(widened))
+        logs = [
+            self.measurement.smoother(own).log_density(
+                inter.contrasts_from(tables, own), inter.shares(own.steps)
+            )
+            for own in self.measurement.errors.measured
+        ]
+        return math.fsum(logs) - 0.5 * self.dimension(difference.size) * math.log(widened)
+
+    def pooled(self, noises: tuple[JointNoise, ...]) -> Pooling | None:
+        """An average where all measured alike, else a tree smoother for every interaction."""
+        alike = tuple(noise for noise in noises if isinstance(noise, MarginalsNoise))
+        if len(alike) < len(noises) or not all(self.comparable(other) for other in alike):
+            return None
+        from subspacedp.mechanisms.marginals.pooling import TreePooling, averaging
+
+        return averaging(alike) or TreePooling(alike)
+
+    def comparable(self, other: MarginalsNoise) -> bool:
+        """Whether both take the same answers apart in the same way."""
+        mine, theirs = self.interactions, other.interactions
+        return (
+            self.cells == other.cells
+            and mine.domain.matches(theirs.domain)
+            and [m.names for m in mine.workload] == [m.names for m in theirs.workload]
+            and {m.names for m in mine.held} == {m.names for m in theirs.held}
+        )
+
+    def tables_of(self, values: FloatArray) -> list[FloatArray]:
+        """Answers as the tables of `published`, nodes of the tree first; cells are the first."""
+        array = np.asarray(values, np.float64)
+        split = [array] if self.cells else self.workload.split(array)
+        pairs = zip(self.interactions.published, split, strict=False)
+        return [self.interactions.to_nodes(table, where.level) for where, table in pairs]
+
+    def answers_of(self, tables: list[FloatArray]) -> FloatArray:
+        """The inverse of `tables_of`."""
+        inter = self.interactions
+        pairs = zip(inter.published, tables, strict=False)
+        out = [inter.from_nodes(table, where.level) for where, table in pairs]
+        return out[0] if self.cells else np.concatenate([t.reshape(-1) for t in out])
+
     # ------------------------------------------------------------------------ weighted sums
 
     def inside(self, weights: FloatArray) -> FloatArray:
@@ -265,6 +348,20 @@ class MarginalsNoise(JointNoise):
         if self.cells:
             return np.array(np.broadcast_to(margin.spread(one), self.workload.domain.shape))
         return self.workload.indicator(margin, one)
+
+
+def noise_variance(
+    inter: Interactions, where: Published, smoothers: Mapping[tuple[int, ...], Smoother]
+) -> FloatArray:
+    """Σ over the interactions with noise of path² · ∏(1 − 1/k)² · V of the node."""
+    out = np.zeros((inter.tree.nodes(where.level), *inter.shape(where.steps)))
+    for own in inter.inside(where.steps):
+        if own.steps in smoothers:
+            variances = smoothers[own.steps].variances[where.level]
+            node = inter.tree.orbits.spread(variances, where.level)
+            each = inter.spread((inter.shares(own.steps) ** 2)[None], own.steps, where.steps, 2)
+            out += node.reshape(-1, *(1,) * (each.ndim - 1)) * each
+    return out
 
 
 @dataclass(frozen=True, eq=False, repr=False)

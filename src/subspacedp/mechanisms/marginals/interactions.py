@@ -306,6 +306,33 @@ class Interactions:
             out += self.spread(contrasts[own.steps], own.steps, steps)
         return out
 
+    def source(self, own: Interaction, number: int) -> int:
+        """The smallest of the first so many published tables that has an interaction at its finest.
+
+        Every interaction occurs in some published table at its finest level.
+        """
+        able = [
+            t
+            for t, table in enumerate(self.published[:number])
+            if table.level == own.finest and _determines(table.steps, own.steps)
+        ]
+        return min(able, key=lambda t: math.prod(self.shape(self.published[t].steps)))
+
+    def contrasts_from(self, tables: Sequence[FloatArray], own: Interaction) -> FloatArray:
+        """The contrasts of an interaction at its finest level, from published tables."""
+        t = self.source(own, len(tables))
+        return self.contrasts(self.sum_up(tables[t], self.published[t].steps, own.steps), own.steps)
+
+    def weights_to(
+        self, tables: Sequence[FloatArray], own: Interaction, weights: FloatArray
+    ) -> None:
+        """The adjoint of `contrasts_from`: adds weights of contrasts to those of the tables."""
+        t = self.source(own, len(tables))
+        spread = self.contrasts(weights, own.steps)
+        for a, axis in enumerate(self.axes):
+            spread = axis.spread(spread, self.published[t].steps[a], own.steps[a], a + 1)
+        tables[t] += spread
+
     def cost(self, steps: Sequence[int], to: Sequence[int]) -> float:
         """Σ over the cells of a table of what unit noise on an interaction adds to variances."""
         return math.prod(

@@ -48,6 +48,11 @@ class Measurement(ABC):
     def scales(self) -> tuple[float, float, int]:
         """Least and largest scale of the noise in units of the answers, and how many laws."""
 
+    @property
+    @abstractmethod
+    def excess(self) -> float:
+        """The largest excess kurtosis of a noise variable; 0 where none is known to be positive."""
+
     @abstractmethod
     def largest_drawn(self) -> float:
         """The largest scale in the units that are drawn."""
@@ -105,6 +110,11 @@ class ContrastMeasurement(Measurement):
     def shares(self) -> FloatArray:
         """Those of the squared budget."""
         return self.budget_shares
+
+    @property
+    def excess(self) -> float:
+        """Rounded Gaussian noise."""
+        return 0.0
 
     @cached_property
     def pieces(self) -> tuple[tuple[Interaction, int], ...]:
@@ -287,6 +297,11 @@ class TableMeasurement(Measurement):
     errors: TableErrors
     tables: tuple[Published, ...]
     laws: tuple[KnownLaw, ...]
+
+    @property
+    def excess(self) -> float:
+        """Over all tables."""
+        return max(law.excess for law in self.laws)
 
     @cached_property
     def information(self) -> FloatArray:

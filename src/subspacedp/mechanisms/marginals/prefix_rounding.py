@@ -244,10 +244,14 @@ class PrefixRounding:
     def coefficients(self, weights: Sequence[tuple[int, Sequence[int], FloatArray]]) -> FloatArray:
         """What each rounding adds to a weighted sum, in units of the answers.
 
-        `weights` has level, steps and weights for some tables, nodes of the tree first.
+        `weights` has level, steps and weights for some tables, nodes of the tree first. Roundings
+        stand in one order, whichever tables have weights: those of two sums can be multiplied.
         """
         inter = self.interactions
         collected: dict[tuple[int, ...], FloatArray] = {}
+        for own in inter.all.values():
+            sizes = [len(self._inner(a, s)) for a, s in enumerate(own.steps)]
+            collected[own.steps] = np.zeros((inter.tree.nodes(own.finest), *sizes))
         for level, steps, table in weights:
             grid = self._ordered(table, steps).astype(np.float64)
             for a in range(grid.ndim):  # the adjoint of differences
@@ -258,9 +262,6 @@ class PrefixRounding:
                 ahead[tuple(kept)] = grid[tuple(moved)]
                 grid = grid - ahead
             for own, rows, places in self._places(level, steps):
-                if own.steps not in collected:
-                    sizes = [len(self._inner(a, s)) for a, s in enumerate(own.steps)]
-                    collected[own.steps] = np.zeros((inter.tree.nodes(own.finest), *sizes))
                 collected[own.steps][rows] += grid[places]
         parts = [
             values[self._drawn(inter.all[own])].reshape(-1) / self.step

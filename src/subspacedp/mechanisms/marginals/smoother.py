@@ -14,6 +14,7 @@ linear; nothing of the size of its square is formed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -210,6 +211,110 @@ class Smoother:
             up = orbits.parent[level - 1]
             a_bar[level - 1] += orbits.siblings[level - 1] * s_bar[level][up]
         out[f] = own[f] ** 2 * a_bar[f]
+        return out
+
+    # ------------------------------------------------------------------------ densities
+
+    def log_density(self, off: FloatArray, shares: FloatArray) -> float:
+        """The log-density of a normal law with the estimate's covariance, at estimate − truth.
+
+        Parameters
+        ----------
+        off
+            Contrasts of the finest level, one row a node; zero in sum where totals are exact.
+        shares
+            ∏(1 − 1/k) for every group: noise on a group has this variance times that of a node.
+
+        Notes
+        -----
+        With the information M = Σ τ_l S_lᵀS_l, the density on the space that noise fills is that of
+        M there (free, or constrained). A projected estimate is free in addition to a shift of every
+        held node by number of labels, over which it is summed (docs/proofs/likelihood.md).
+        """
+        weight = np.where(shares > 0, 1.0 / np.where(shares > 0, shares, 1.0), 0.0)
+        nodes = len(off)
+        dimensions = nodes - (self.tree.nodes(self.top) if self._exact_top else 0)
+        logdet = self._log_determinant
+        squares = self._squares(off, weight)
+        known = self.total_known and self.held == self.tree.root
+        if self.projected and self.held is not None and not known:
+            shifts = self._shifts
+            pulled = self._pulled(off)
+            precision = self.orbits.spread(shifts.precision[self.held], self.held)
+            zeros = {
+                level: np.zeros((self.tree.nodes(level), *off.shape[1:]))
+                for level in range(self.held + 1, len(self.tree))
+            }
+            measured = {**zeros, self.held: pulled / _rows(precision, pulled)}
+            moved = shifts.estimate(measured, root=zeros.get(self.tree.root))[self.held]
+            squares -= float(np.sum(pulled * moved * weight))
+            groups = self.tree.nodes(self.held)
+            dimensions -= groups - (1 if self.total_known else 0)
+            inside = np.bincount(self.tree.ancestors(self.finest, self.held))
+            logdet -= shifts._log_determinant + float(np.log(inside).sum())
+            logdet += math.log(nodes / groups) if self.total_known else 0.0
+        contrasts = float(shares.sum())
+        spread = float(np.sum(shares * np.log(np.where(shares > 0, shares, 1.0))))
+        constant = contrasts * (dimensions * math.log(2 * math.pi) - logdet) + dimensions * spread
+        return -0.5 * (squares + constant)
+
+    def _levels(self) -> range:
+        """Those whose measurements say something beyond what is exact."""
+        return range(self.finest, self.top if self._exact_top else self.top + 1)
+
+    def _squares(self, off: FloatArray, weight: FloatArray) -> float:
+        """Σ τ_l |S_l off|², groups weighted."""
+        out = 0.0
+        for level in self._levels():
+            sums = self.tree.climb(off, self.finest, level)
+            precision = self.orbits.spread(
+                np.broadcast_to(self.precision[level], self.orbits.number[level].shape), level
+            )
+            out += float(np.sum(_rows(precision, sums) * sums**2 * weight))
+        return out
+
+    @cached_property
+    def _log_determinant(self) -> float:
+        """Log det M, of one contrast; within what exact totals at the top leave open."""
+        below, _ = self._up
+        number, f = self.orbits.number, self.finest
+        out = float(number[f] @ np.log(np.broadcast_to(self.precision[f], number[f].shape)))
+        for level in range(f + 1, self.top + (0 if self._exact_top else 1)):
+            out += float(number[level] @ np.log1p(self.precision[level] * below[level]))
+        if self._exact_top:
+            inside = np.bincount(self.tree.ancestors(f, self.top))
+            out += float(number[self.top] @ np.log(below[self.top]) - np.log(inside).sum())
+        return out
+
+    @cached_property
+    def _shifts(self) -> Smoother:
+        """The information on a shift of every held node, by number of labels."""
+        orbits, held = self.orbits, self.held
+        if held is None:
+            raise ReleaseError("Nothing is held.")
+        pairs = zip(self.precision, orbits.number, strict=True)
+        precision = [np.broadcast_to(p, n.shape) for p, n in pairs]
+        own = precision[held].astype(np.float64)
+        for level in range(self.finest, held):
+            up = orbits.ancestors(level, held)
+            each = orbits.number[level] / orbits.number[held][up]
+            own = own + np.bincount(
+                up, each * precision[level] * self._by_leaves[level] ** 2, minlength=len(own)
+            )
+        precision[held] = own
+        return Smoother(
+            tree=self.tree, precision=precision, finest=held, total_known=self.total_known
+        )
+
+    def _pulled(self, off: FloatArray) -> FloatArray:
+        """What measurements below every held node say of its shift: Σ τ_l q_l · S_l off."""
+        if self.held is None:
+            raise ReleaseError("Nothing is held.")
+        out = np.zeros((self.tree.nodes(self.held), *off.shape[1:]))
+        for level in range(self.finest, self.held):
+            sums = self.tree.climb(off, self.finest, level)
+            factor = self.orbits.spread(self.precision[level] * self._by_leaves[level], level)
+            out += self.tree.climb(_rows(factor, sums) * sums, level, self.held)
         return out
 
     # ------------------------------------------------------------------------ estimates

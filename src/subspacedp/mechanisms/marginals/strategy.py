@@ -53,6 +53,11 @@ class ManyScales:
         return self.largest.scale
 
     @property
+    def nearly_normal(self) -> bool:
+        """Whether it is nearly normal, once it spreads over several whole numbers."""
+        return self.largest.nearly_normal
+
+    @property
     def variance(self) -> float:
         """Of the noise with the largest scale."""
         return self.largest.variance

@@ -4,74 +4,54 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.noise import KnownLaw
-from subspacedp.tables import Margin
+from subspacedp.noise.laws import REACH, KnownLaw
 
-__all__ = ["REACH", "Layout", "gaussian_shifts", "laplace_shifts"]
+__all__ = ["Groups", "gaussian_shifts", "laplace_shifts"]
 
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 
-REACH = 12.0  # standard deviations beyond which a sum over shifts has nothing left
 
+class Groups(Protocol):
+    """Cells group by group, those of a group together and none of them empty."""
 
-@dataclass(frozen=True, eq=False)
-class Layout:
-    """The cells of a table group by group."""
+    @property
+    def group(self) -> Int64Array:
+        """The number of the group of each cell."""
 
-    shape: tuple[int, ...]  # of the margin
-    order: Int64Array  # cells, those of a group together
-    group: Int64Array  # of each cell in this order, empty groups left out
-    starts: Int64Array  # of every group in this order
-    filled: Int64Array  # the number of each group in the margin
+    @property
+    def starts(self) -> Int64Array:
+        """The first cell of every group."""
 
-    @classmethod
-    def of(cls, margin: Margin | None, shape: tuple[int, ...]) -> Layout:
-        """The groups of a margin on a table of this shape."""
-        groups = () if margin is None else margin.shape
-        numbers = np.arange(int(np.prod(groups))).reshape(groups)
-        spread = numbers if margin is None else margin.spread(numbers)
-        group = np.broadcast_to(spread, shape).reshape(-1)
-        order = np.argsort(group, kind="stable")
-        filled, starts, member = np.unique(group[order], return_index=True, return_inverse=True)
-        return cls(groups, order, member.reshape(-1), starts, filled)
-
-    @cached_property
+    @property
     def sizes(self) -> Int64Array:
         """The number of cells of every group."""
-        return np.diff(self.starts, append=self.order.size)
 
-    @cached_property
+    @property
     def last(self) -> npt.NDArray[np.bool_]:
         """Whether a place is the last of its group."""
-        out = np.zeros(self.order.size, bool)
-        out[self.starts + self.sizes - 1] = True
-        return out
 
-    @cached_property
+    @property
     def slope(self) -> Int64Array:
         """How many of a group are up to here, minus how many come after."""
-        rank = np.arange(self.order.size) - self.starts[self.group]
-        return 2 * (rank + 1) - self.sizes[self.group]
 
 
-def laplace_shifts(rate: float, d: Int64Array, layout: Layout) -> FloatArray:
+def laplace_shifts(rate: float, d: Int64Array, groups: Groups) -> FloatArray:
     """Log Σ_k ∏ P(Z = d_i + k) over the cells of every group, in closed form.
 
     F(k) = Σ|d_i + k| is linear between the places b = −d in order, so the sum is one geometric
     series between each two of them and one beyond either end. F at the places is in integers.
     """
-    group, starts, sizes, slope = layout.group, layout.starts, layout.sizes, layout.slope
+    group, starts, sizes, slope = groups.group, groups.starts, groups.sizes, groups.slope
     b = -d
     b = b[np.lexsort((b, group))]
     gap = np.append(b[1:], 0) - b
-    gap[layout.last] = 0
+    gap[groups.last] = 0
     rises = slope * gap  # of F, up to the next place
     # F at the first place is Σ(b_i − b_first), then it grows by slope·gap.
     first = np.add.reduceat(b, starts) - sizes * b[starts]
@@ -93,21 +73,21 @@ def laplace_shifts(rate: float, d: Int64Array, layout: Layout) -> FloatArray:
     return np.asarray(most + np.log(total) + sizes * math.log(math.tanh(rate / 2)))
 
 
-def gaussian_shifts(law: KnownLaw, d: Int64Array, layout: Layout) -> FloatArray:
+def gaussian_shifts(law: KnownLaw, d: Int64Array, groups: Groups) -> FloatArray:
     """The same for Gaussian noise, whose sum over k is that of a narrow bell.
 
     As a function of k the product is nearly exp(−m(k + d̄)²/2s²). Where s/√m is large, steps of h
     whole numbers and a factor h miss a part of 2·exp(−2π²s²/(m h²)), below 10⁻¹⁸.
     """
-    sizes = layout.sizes
-    centre = np.rint(np.add.reduceat(d, layout.starts) / sizes).astype(np.int64)
+    sizes = groups.sizes
+    centre = np.rint(np.add.reduceat(d, groups.starts) / sizes).astype(np.int64)
     width = math.sqrt(law.variance) / np.sqrt(sizes)
     out = np.empty(sizes.size)
     steps = np.maximum(1, np.floor(width / 1.5)).astype(np.int64)
     for h in np.unique(steps):
         chosen = np.flatnonzero(steps == h)
         reach = int(np.ceil(REACH * float(width[chosen].max()) / h)) + 1
-        near = (d - centre[layout.group])[(steps == h)[layout.group]]
+        near = (d - centre[groups.group])[(steps == h)[groups.group]]
         begin = np.cumsum(sizes[chosen]) - sizes[chosen]
         mass = _looked_up(law, near, int(h) * reach)
         logs = np.stack(

@@ -1,0 +1,244 @@
+"""Several releases of one workload as one estimate, interaction by interaction.
+
+What release r says of the contrasts of an interaction is x plus noise with the information
+M_r = Σ_l τ_r[l] S_lᵀS_l over the levels of the tree. Informations add up, so generalised least
+squares is the tree smoother again, with the precisions Σ_r τ_r[l] and, as what was measured at
+level l, the means of S_l y_r weighted by τ_r[l]. Two passes, linear in the size of the tree.
+Proof: `docs/proofs/combination.md`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues
+from subspacedp.mechanisms.error_laws.joint import UNEQUAL
+from subspacedp.mechanisms.impose import impose_bound
+from subspacedp.mechanisms.marginals.error_model import MarginalsNoise, noise_variance
+from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
+from subspacedp.mechanisms.marginals.smoother import Smoother
+from subspacedp.noise.pooling import Averaging, Pooling
+from subspacedp.tables import Margin
+
+__all__ = ["TreePooling", "averaging"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def averaging(noises: tuple[MarginalsNoise, ...]) -> Averaging | None:
+    """The average of releases whose precisions are multiples of each other's, nearly."""
+    first = noises[0].measurement
+    for noise in noises[1:]:
+        other = noise.measurement
+        same = (
+            first.errors.constrained == other.errors.constrained
+            and first.errors.total_known == other.errors.total_known
+            and first.shares.shape == other.shares.shape
+            and np.array_equal(first.shares > 0, other.shares > 0)
+        )
+        if not same:
+            return None
+        ratio = other.shares[first.shares > 0] / first.shares[first.shares > 0]
+        if ratio.size and float(ratio.max()) > (1 + UNEQUAL) * float(ratio.min()):
+            return None
+    precision = [1 / float(noise.cell_variance().sum()) for noise in noises]
+    return Averaging(tuple(p / math.fsum(precision) for p in precision))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TreePooling(Pooling):
+    """One tree smoother for every interaction, under all that is held.
+
+    Guarantees
+    ----------
+    1. Unbiased, with all held totals exact, for any precisions.
+    2. Best where no release was projected onto its null space (nothing held, or exact totals in its
+       least squares). A projected release knows less of how its noise depends on directions than
+       M_r says, and the estimate is near the best one only.
+    """
+
+    noises: tuple[MarginalsNoise, ...]
+
+    @property
+    def interactions(self) -> Interactions:
+        """The workload taken apart."""
+        return self.noises[0].interactions
+
+    @property
+    def best(self) -> bool:
+        """Whether the informations are those of the releases."""
+        return not any(
+            noise.measurement.smoother(own).projected
+            for noise in self.noises
+            for own in noise.measurement.errors.measured
+        )
+
+    @cached_property
+    def shares(self) -> tuple[float, ...]:  # type: ignore[override]
+        """Of the precisions of all interactions and levels together, by release."""
+        total = [
+            math.fsum(
+                math.fsum(float(n @ np.broadcast_to(p, n.shape)) / t for n, p, t in levels)
+                for levels in (self._relative(own, r) for own in self._measured)
+            )
+            for r in range(len(self.noises))
+        ]
+        whole = math.fsum(total)
+        return tuple(t / whole if whole > 0 else 1 / len(total) for t in total)
+
+    def _relative(self, own: Interaction, r: int) -> list[tuple[FloatArray, FloatArray, float]]:
+        """For every level in use the nodes, the precisions of a release, and the sum of all."""
+        number = self.interactions.tree.orbits.number
+        pooled, alone = self._smoothers[own.steps].precision, self._precision(own, r)
+        return [
+            (number[level], alone[level], whole)
+            for level in range(own.finest, len(number))
+            if (whole := float(number[level] @ pooled[level])) > 0
+        ]
+
+    # ------------------------------------------------------------------------ the smoothers
+
+    @cached_property
+    def _measured(self) -> tuple[Interaction, ...]:
+        """The interactions that every release measured with noise."""
+        each = [{own.steps for own in n.measurement.errors.measured} for n in self.noises]
+        first = self.noises[0].measurement.errors.measured
+        return tuple(own for own in first if all(own.steps in steps for steps in each))
+
+    def _precision(self, own: Interaction, r: int) -> list[FloatArray]:
+        number = self.interactions.tree.orbits.number
+        smoother = self.noises[r].measurement.smoother(own)
+        pairs = zip(smoother.precision, number, strict=True)
+        return [np.broadcast_to(p, n.shape) for p, n in pairs]
+
+    @cached_property
+    def _smoothers(self) -> dict[tuple[int, ...], Smoother]:
+        out = {}
+        for own in self._measured:
+            each = [self._precision(own, r) for r in range(len(self.noises))]
+            out[own.steps] = Smoother(
+                tree=self.interactions.tree,
+                precision=[np.sum(levels, axis=0) for levels in zip(*each, strict=True)],
+                finest=own.finest,
+                held=own.held,
+                constrained=own.held is not None,
+                total_known=any(n.measurement.smoother(own).total_known for n in self.noises),
+            )
+        return out
+
+    def _weights(self, own: Interaction, r: int, level: int) -> FloatArray:
+        """τ_r[l]/Σ τ[l] for every node."""
+        whole = self._smoothers[own.steps].precision[level]
+        alone = self._precision(own, r)[level]
+        share = np.divide(alone, whole, out=np.zeros_like(whole), where=whole > 0)
+        nodes = self.interactions.tree.orbits.spread(share, level)
+        return np.asarray(nodes).reshape(-1, *(1,) * len(self.interactions.axes))
+
+    def _levels(self, own: Interaction) -> list[int]:
+        """Those that some release measured, up to where totals are exact."""
+        smoother = self._smoothers[own.steps]
+        precision = smoother.precision
+        return [lv for lv in range(own.finest, smoother.top + 1) if np.any(precision[lv] > 0)]
+
+    # ------------------------------------------------------------------------ estimates
+
+    def mix(
+        self,
+        values: Sequence[npt.NDArray[Any]],
+        held: HeldMargins | HeldMatrix,
+        exact: HeldValues,
+    ) -> FloatArray:
+        """Least squares for every interaction; what is exact is taken as it is."""
+        inter, tree = self.interactions, self.interactions.tree
+        tables = [n.tables_of(v) for n, v in zip(self.noises, values, strict=True)]
+        estimates: dict[tuple[int, ...], dict[int, FloatArray]] = {}
+        for own in inter.all.values():
+            each = [inter.contrasts_from(t, own) for t in tables]
+            known = None if own.held is None else self._held(held, exact, own)
+            root = None if inter.kept(own.steps) else self._root(each, own)
+            if own.steps in self._smoothers:
+                measured = {}
+                for level in self._levels(own):
+                    means = [
+                        self._weights(own, r, level) * tree.climb(x, own.finest, level)
+                        for r, x in enumerate(each)
+                    ]
+                    measured[level] = np.sum(means, axis=0)
+                smoother = self._smoothers[own.steps]
+                estimates[own.steps] = smoother.estimate(measured, known, root)
+                continue
+            if known is not None and own.held is not None:
+                levels = range(own.finest, len(tree))
+                estimates[own.steps] = {lv: tree.climb(known, own.held, lv) for lv in levels}
+            elif root is not None:
+                estimates[own.steps] = {tree.root: root}
+        out = []
+        for t in range(len(tables[0])):
+            where = inter.published[t]
+            here = {s: e[where.level] for s, e in estimates.items() if where.level in e}
+            out.append(inter.table_from(here, where.level, where.steps))
+        return impose_bound(held, self.noises[0].answers_of(out), exact)
+
+    def _held(
+        self, held: HeldMargins | HeldMatrix, exact: HeldValues, own: Interaction
+    ) -> FloatArray | None:
+        """The contrasts of an interaction at the level that is held."""
+        inter = self.interactions
+        if held.family is None or own.held is None:
+            return None
+        totals = held.family.of(exact, inter.margin(own.held, own.steps))
+        return inter.contrasts(inter.to_nodes(totals, own.held), own.steps)
+
+    def _root(self, each: Sequence[FloatArray], own: Interaction) -> FloatArray | None:
+        """The grand total, where a release has it without noise."""
+        tree = self.interactions.tree
+        for x, noise in zip(each, self.noises, strict=True):
+            if noise.measurement.errors.total_known:
+                return tree.climb(x, own.finest, tree.root)
+        return None
+
+    def under(self, weights: FloatArray) -> list[FloatArray]:
+        """The adjoint of `mix`, exact values apart."""
+        inter, tree = self.interactions, self.interactions.tree
+        first = self.noises[0]
+        tables = first.tables_of(weights)
+        out = [[np.zeros_like(t) for t in tables] for _ in self.noises]
+        for own in self._measured:
+            asked: dict[int, FloatArray] = {}
+            for where, table in zip(inter.published, tables, strict=False):
+                if own.steps in set(inter.below(where.steps)):
+                    gathered = inter.gather(table, where.steps, own.steps)
+                    asked[where.level] = asked.get(where.level, 0.0) + gathered
+            if not asked:
+                continue
+            measured = self._smoothers[own.steps].noise_weights(asked)
+            for r, target in enumerate(out):
+                finest = sum(
+                    tree.descend(self._weights(own, r, level) * w, level, own.finest)
+                    for level, w in measured.items()
+                )
+                inter.weights_to(target, own, np.asarray(finest))
+        return [first.answers_of(t) for t in out]
+
+    def figure_variance(
+        self, each: Sequence[FloatArray], margins: Sequence[Margin]
+    ) -> FloatArray | None:
+        """The variances of the smoother, where it is best and nothing is rounded."""
+        del each
+        first, inter = self.noises[0], self.interactions
+        rounded = any(noise.rounding is not None for noise in self.noises)
+        local = [inter.domain.margin(*m.names) for m in margins]
+        if rounded or not self.best or not all(first.knows(m) for m in local):
+            return None
+        tables = []
+        for where in map(inter.locate, local):
+            table = noise_variance(inter, where, self._smoothers)
+            tables.append(inter.from_nodes(table, where.level).reshape(-1))
+        return np.concatenate(tables)
