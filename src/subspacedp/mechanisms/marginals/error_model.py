@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.mechanisms.figures import EachApart, Figures, MarginFigures
+from subspacedp.mechanisms.marginals.empty_cells import EmptyCells
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions, Published
 from subspacedp.mechanisms.marginals.measurement import (
     ByLevel,
@@ -29,6 +30,8 @@ __all__ = ["AllTotals", "MarginalsNoise", "TotalsOfMargin", "totals_apart"]
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
+NO_VARIANCE = 1e-9  # of the variance before empty cells were imposed: less is rounding error
+
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class MarginalsNoise(JointNoise):
@@ -45,6 +48,7 @@ class MarginalsNoise(JointNoise):
     cells: bool = False  # released is the table of cells, the first margin of the workload
     rounding: PrefixRounding | LevelDigits | None = None
     bounded: bool = False  # held totals count all records: what is true of bounded ones is real
+    empty: EmptyCells | None = None
 
     @property
     def interactions(self) -> Interactions:
@@ -88,6 +92,9 @@ class MarginalsNoise(JointNoise):
         if self.rounding is not None:
             added = self.draws(margin) * (COIN_VARIANCE / self.rounding.step**2)
             noise = np.where(noise > 0, noise + added, 0.0)
+        if self.empty is not None:
+            left = noise - self.empty.variance_taken_off(margin)
+            noise = np.where(left > NO_VARIANCE * noise, left, 0.0)
         return noise
 
     def draws(self, margin: Margin) -> Int64Array:
@@ -121,7 +128,13 @@ class MarginalsNoise(JointNoise):
 
     def inside(self, weights: FloatArray) -> FloatArray:
         """The weights of the noise variables, times their standard deviations."""
-        return self.measurement.noise_vector(self._on_measured(self._tables(weights)))
+        own = weights if self.empty is None else self.empty.adjoint(np.asarray(weights, float))
+        return self.measurement.noise_vector(self._on_measured(self._tables(own)))
+
+    @property
+    def nothing(self) -> float:
+        """Less exact where a system of equations is solved for empty cells."""
+        return 1e-20 if self.empty is None else NO_VARIANCE
 
     def _tables(self, weights: FloatArray) -> list[tuple[Published, FloatArray]]:
         inter = self.interactions
@@ -293,7 +306,8 @@ def totals_apart(noise: MarginalsNoise, margin: Margin) -> EachApart:
         place = tuple(int(p) for p in np.unravel_index(i, margin.shape))
         return noise.indicator(margin, place)
 
-    return EachApart(noise, margin.shape, weights)
+    known = noise.margin_variance(margin) if noise.knows(margin) else None
+    return EachApart(noise, margin.shape, weights, known)
 
 
 def _determines(fine: tuple[int, ...], coarse: tuple[int, ...]) -> bool:

@@ -71,6 +71,10 @@ class Measurement(ABC):
     def parts(self, vector: FloatArray) -> tuple[Part, ...]:
         """Independent noise by its laws, from a vector of `noise_vector`."""
 
+    @abstractmethod
+    def drawn(self, vector: FloatArray) -> FloatArray:
+        """Numbers of standard deviations in the units that are drawn."""
+
     @cached_property
     def _smoothers(self) -> dict[tuple[int, ...], Smoother]:
         return {
@@ -241,6 +245,19 @@ class ContrastMeasurement(Measurement):
             out.append((inner * deviation).reshape(-1))
         return np.concatenate(out) if out else np.zeros(0)
 
+    def drawn(self, vector: FloatArray) -> FloatArray:
+        """Times the standard deviation of every number."""
+        out, at = np.zeros_like(vector), 0
+        for own, level in self.pieces:
+            each = (self._deviations(own, level) * self._units(own, level))[
+                self._regions(own, level)
+            ]
+            size = self._size(own, level)
+            shape = (self.interactions.tree.nodes(level), *self.interactions.shape(own.steps))
+            out[at : at + size] = vector[at : at + size] * np.broadcast_to(each, shape).reshape(-1)
+            at += size
+        return out
+
     def _deviations(self, own: Interaction, level: int) -> FloatArray:
         """Regions first: the standard deviation of the rounded noise on every group."""
         drawn = self._drawn(own, level)
@@ -394,6 +411,11 @@ class TableMeasurement(Measurement):
             if piece.any():
                 out.append(part(law, piece / math.sqrt(law.variance)))
         return tuple(out)
+
+    def drawn(self, vector: FloatArray) -> FloatArray:
+        """Times the standard deviation of every table's noise."""
+        sizes = [math.prod(self._shape(table)) for table in self.tables]
+        return np.asarray(vector * np.repeat(np.sqrt(self._variances), sizes))
 
 
 def table_information(errors: TableErrors, tables: tuple[Published, ...]) -> FloatArray:

@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.invariants import HeldMargins, HeldOfWorkload, HeldValues
+from subspacedp.invariants import HeldMargins, HeldMatrix, HeldOfWorkload, HeldValues
 from subspacedp.mechanisms.base import REAL_LIMIT, Mechanism
 from subspacedp.mechanisms.figures import Figures
+from subspacedp.mechanisms.marginals.empty_cells import EmptyCells
 from subspacedp.mechanisms.marginals.error_model import (
     AllTotals,
     MarginalsNoise,
@@ -35,7 +36,12 @@ from subspacedp.mechanisms.marginals.measurement import (
     TableMeasurement,
 )
 from subspacedp.mechanisms.marginals.prefix_rounding import PrefixRounding
-from subspacedp.mechanisms.marginals.strategy import ManyScales, MarginalsStrategy, total_known
+from subspacedp.mechanisms.marginals.strategy import (
+    ManyScales,
+    MarginalsStrategy,
+    held_margins,
+    total_known,
+)
 from subspacedp.noise import Keystream, ReleaseKeys, RoundedGaussian, uses_float_quantile
 from subspacedp.problem import Problem
 from subspacedp.subspace import MarginNullSpace
@@ -72,12 +78,40 @@ class Marginals(Mechanism):
     for_workloads: ClassVar[bool] = True
     linear: ClassVar[bool] = False
 
-    @property
-    def held(self) -> HeldMargins:
-        """What is held exact."""
-        if not isinstance(self.problem.held, HeldMargins):
-            raise ReleaseError("This mechanism holds margins alone.")
-        return self.problem.held
+    @cached_property
+    def held_margins(self) -> HeldMargins:
+        """The margins among what is held."""
+        return held_margins(self.problem)
+
+    def _held_totals(self, exact: HeldValues) -> HeldValues:
+        """The held values of the margins; those of empty cells, all zero, come last."""
+        if isinstance(self.held, HeldMargins):
+            return exact
+        shapes = self.held_margins.value_shapes
+        ends = np.cumsum([math.prod(shape) for shape in shapes])
+        pieces = np.split(exact[0], ends)
+        return tuple(piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=False))
+
+    @cached_property
+    def empty_cells(self) -> EmptyCells | None:
+        """The cells known to be empty; None where there are none."""
+        mask = self.held.empty if isinstance(self.held, HeldMatrix) else None
+        if mask is None or not np.any(mask):
+            return None
+
+        def column(weights: FloatArray) -> FloatArray:
+            return self._of_noise(measurement.drawn(noise.inside(weights)))
+
+        measurement = self.measurement
+        noise = MarginalsNoise(workload=self.strategy.workload, measurement=measurement, cells=True)
+        return EmptyCells(mask, column)
+
+    def _of_noise(self, drawn: FloatArray) -> FloatArray:
+        """What noise alone makes of the table, before empty cells are imposed."""
+        nothing = tuple(np.zeros(shape, np.int64) for shape in self.held_margins.value_shapes)
+        total = 0.0 if self._total_measured else None
+        measured = self.measurement.contrasts(drawn)  # type: ignore[arg-type]
+        return self._table(self._combined(measured, nothing, total), nothing, 0)
 
     @property
     def interactions(self) -> Interactions:
@@ -148,6 +182,7 @@ class Marginals(Mechanism):
             cells=isinstance(self.query, Cells),
             rounding=self.digits,
             bounded=self.capped,
+            empty=self.empty_cells,
         )
 
     def noise_before_rounding(self) -> MarginalsNoise:
@@ -157,18 +192,22 @@ class Marginals(Mechanism):
     @property
     def conditional(self) -> str:
         """Why real values too are protected only given what is held; empty where they are not."""
+        if isinstance(self.held, HeldMatrix):
+            return "cells known to be empty enter the least squares beside the held totals"
         even = self.interactions.orthogonal
         return "" if even else "totals of unequal groups of a second axis are split equally"
 
     def cell_figures(self) -> Figures:
         """Every answer."""
         noise = self.noise
-        return TotalsOfMargin(noise, noise.workload.margins[0]) if noise.cells else AllTotals(noise)
+        return self.margin_figures(noise.workload.margins[0]) if noise.cells else AllTotals(noise)
 
     def margin_figures(self, margin: Margin) -> Figures:
         """The total of every group of a margin that the workload determines."""
         noise = self.noise
         noise.workload.source_of(margin)
+        if noise.empty is not None:
+            return totals_apart(noise, margin)
         return TotalsOfMargin(noise, margin) if noise.knows(margin) else totals_apart(noise, margin)
 
     @property
@@ -229,6 +268,8 @@ class Marginals(Mechanism):
 
     def gap_in_words(self) -> str:
         """How near the split is to the best one over these levels and interactions."""
+        if self.empty_cells is not None:
+            return "chosen as if no cell were known to be empty"
         percent = math.ceil(max(100 * self.gap(), 0.01) * 100) / 100
         if self.budget.pure:
             return f"at most {1 + self.gap():.3g} times that of the best split over these tables"
@@ -306,6 +347,7 @@ class Marginals(Mechanism):
         """Every margin of the workload from the measurement and the held totals."""
         del overwrite
         inter = self.interactions
+        exact = self._held_totals(exact)
         total = float(noisy[-1]) if self._total_measured else None
         estimates = self._estimates(noisy, exact, total)
         rounding = self.digits
@@ -326,7 +368,8 @@ class Marginals(Mechanism):
     def _real(self, estimates: Mapping[tuple[int, ...], ByLevel], exact: HeldValues) -> FloatArray:
         """The answers, real-valued."""
         if isinstance(self.query, Cells):
-            return self._table(estimates, exact, 0)
+            cells = self._table(estimates, exact, 0)
+            return cells if self.empty_cells is None else self.empty_cells.impose(cells)
         number = len(self.interactions.published)
         return np.concatenate([self._table(estimates, exact, t).reshape(-1) for t in range(number)])
 
@@ -342,7 +385,7 @@ class Marginals(Mechanism):
         whole, rest = near.astype(np.int64), cells - near
         off = tuple(
             margin.sum(rest) - (totals - margin.sum(whole))
-            for margin, totals in zip(self.held.margins, exact, strict=True)
+            for margin, totals in zip(self.held_margins.margins, exact, strict=True)
         )
         return whole, rest - rounding.space.lift(off, error=1.0) if off else rest
 
@@ -352,8 +395,8 @@ class Marginals(Mechanism):
         """A table of the workload, real-valued, in its margin's shape."""
         inter = self.interactions
         margin, where = inter.workload[number], inter.published[number]
-        if any(h.determines(margin) for h in self.held.margins):
-            return self.held.of(exact, margin).astype(np.float64)
+        if any(h.determines(margin) for h in self.held_margins.margins):
+            return self.held_margins.of(exact, margin).astype(np.float64)
         by_interaction = {s: e[where.level] for s, e in estimates.items() if where.level in e}
         table = inter.table_from(by_interaction, where.level, where.steps)
         return inter.from_nodes(table, where.level)
@@ -361,6 +404,7 @@ class Marginals(Mechanism):
     def without_noise(self, answers: Int64Array, exact: HeldValues) -> FloatArray:
         """What would be released without noise and rounding: confidential, as the answers are."""
         inter, of = self.interactions, self._totals(answers)
+        exact = self._held_totals(exact)
         measured: dict[tuple[int, ...], ByLevel] = {}
         for own in self.measurement.errors.measured:
             for level, _ in self.measurement.errors.places(own):
@@ -375,7 +419,7 @@ class Marginals(Mechanism):
     def _exact(self, exact: HeldValues, own: Interaction, level: int) -> FloatArray:
         """The contrasts of an interaction at a level that is held."""
         inter = self.interactions
-        totals = self.held.of(exact, inter.margin(level, own.steps))
+        totals = self.held_margins.of(exact, inter.margin(level, own.steps))
         return inter.contrasts(inter.to_nodes(totals, level), own.steps)
 
     def _estimates(
@@ -427,7 +471,7 @@ class Marginals(Mechanism):
             level = rounding.exact_level(own)
             if level is not None:
                 if own.held is not None:
-                    totals = self.held.of(exact, inter.margin(level, own.steps))
+                    totals = self.held_margins.of(exact, inter.margin(level, own.steps))
                     known[own.steps] = np.asarray(inter.to_nodes(totals, level), np.int64)
                 else:
                     known[own.steps] = noisy[-1:].reshape(1, *(1,) * len(inter.axes))

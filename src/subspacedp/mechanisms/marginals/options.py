@@ -113,6 +113,7 @@ def with_budget(mechanism: Marginals, budget: Budget) -> Marginals:
 
 def _checked(mechanism: Marginals) -> Marginals:
     """The mechanism, unless its noise is too wide to be drawn or too narrow to protect."""
+    _ = mechanism.empty_cells  # too many are refused now, and not after noise was drawn
     smallest, largest = mechanism.scales()
     if largest > LARGEST_SCALE:
         raise BudgetError(

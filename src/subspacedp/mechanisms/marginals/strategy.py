@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from subspacedp.balls import ball, round_up
 from subspacedp.errors import BudgetError, ReleaseError
-from subspacedp.invariants import HeldMargins
+from subspacedp.invariants import HeldMargins, HeldMatrix
 from subspacedp.mechanisms.marginals.fitting import Objective, best_contrasts, best_tables
 from subspacedp.mechanisms.marginals.interactions import Interactions, Published
 from subspacedp.mechanisms.marginals.measurement import (
@@ -227,6 +227,7 @@ def constrained(problem: Problem, interactions: Interactions) -> bool:
         return False  # the held totals are then not those of the table that is measured
     return (
         problem.decimals is not None
+        or isinstance(problem.held, HeldMatrix)  # cells known to be empty enter it too
         or problem.held.fixed_by(problem.neighbours)
         or not interactions.orthogonal
     )
@@ -234,12 +235,33 @@ def constrained(problem: Problem, interactions: Interactions) -> bool:
 
 def interactions_of(problem: Problem, workload: Margins) -> Interactions:
     """A workload with what is held, taken apart."""
-    held = problem.held
-    if not isinstance(held, HeldMargins):
-        raise ReleaseError("The marginals mechanism holds margins alone: hold(...), with &.")
     return Interactions(
-        domain=workload.domain, workload=tuple(workload.margins), held=held.essential
+        domain=workload.domain,
+        workload=tuple(workload.margins),
+        held=held_margins(problem).essential,
     )
+
+
+def held_margins(problem: Problem) -> HeldMargins:
+    """The margins among what is held; beside them cells may be known to be empty."""
+    held = problem.held
+    if isinstance(held, HeldMargins):
+        return held
+    if not isinstance(problem.query, Cells) or any("linear" in part for part in held.parts):
+        raise ReleaseError(
+            "The marginals mechanism holds margins and empty cells of a table, hold(...) and "
+            "zeros(...) with &; other linear invariants take mechanism='projected'."
+        )
+    if problem.decimals is not None or problem.capped:
+        what = "decimals" if problem.decimals is not None else "capped=True"
+        raise ReleaseError(
+            f"Cells known to be empty and {what} together are not for the marginals mechanism: "
+            "leave out one of them, or write mechanism='projected'."
+        )
+    domain = problem.domain
+    names = [part["margin"] for part in held.parts if "margin" in part]
+    margins = tuple(domain.margin(*each) for each in names)
+    return HeldMargins(domain=domain, margins=margins, counts=True)
 
 
 def workload_for(
