@@ -113,17 +113,10 @@ def made(case, budget, relation, **options):
     return sdp.design(sdp.Margins(domain, margins), held, budget, neighbours=relation, **options)
 
 
-def usable(case, budget):
-    """Whole tables are measured for one tree of unequal groups alone."""
-    return not (budget.pure and case is CASES["two trees"])
-
-
 @pytest.mark.parametrize("relation", RELATIONS, ids=str)
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_budget_is_kept_over_all_neighbours(case, budget, relation, monkeypatch):
-    if not usable(case, budget):
-        pytest.skip("whole tables are refused for two trees of unequal groups")
     mechanism = made(case, budget, relation)
     loss = spent(mechanism, monkeypatch)
     assert loss <= limit(budget)

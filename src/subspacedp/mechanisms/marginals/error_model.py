@@ -18,6 +18,7 @@ from subspacedp.mechanisms.marginals.measurement import (
     Measurement,
 )
 from subspacedp.mechanisms.marginals.prefix_rounding import COIN_VARIANCE, PrefixRounding
+from subspacedp.mechanisms.marginals.tree import Tree
 from subspacedp.noise.model import JointNoise
 from subspacedp.noise.near_normal import NormalAndBounded, near_normal
 from subspacedp.noise.sums import Part, Rounding, SumLaw, WeightedSum
@@ -111,6 +112,8 @@ class MarginalsNoise(JointNoise):
         """Σ over interactions of path² · ∏(1 − 1/k)² · V of the node."""
         inter = self.interactions
         out = np.zeros((inter.tree.nodes(where.level), *inter.shape(where.steps)))
+        if not self.measurement.closed_form:
+            return self._variance_by_kind(where)
         for own in inter.inside(where.steps):
             if own in self._measured:
                 node = inter.tree.orbits.spread(
@@ -119,6 +122,38 @@ class MarginalsNoise(JointNoise):
                 each = inter.spread((inter.shares(own.steps) ** 2)[None], own.steps, where.steps, 2)
                 out += node.reshape(-1, *(1,) * (each.ndim - 1)) * each
         return out
+
+    def _variance_by_kind(self, where: Published) -> FloatArray:
+        """From the noise in one total of every kind: alike nodes and alike groups share it."""
+        inter = self.interactions
+        kinds = self.kinds(where)
+        numbers, first = np.unique(kinds, return_index=True)
+        values = np.zeros(len(numbers))
+        for i, place in enumerate(first.tolist()):
+            one = np.zeros(kinds.shape)
+            one.reshape(-1)[place] = 1.0
+            if not all(
+                axis.axis.step(s).sizes[p] > 0
+                for axis, s, p in zip(
+                    inter.axes, where.steps, np.unravel_index(place, kinds.shape)[1:], strict=True
+                )
+            ):
+                continue  # a group without labels
+            vector = self.measurement.noise_vector(self._on_measured([(where, one)]))
+            values[i] = float(vector @ vector)
+        return values[np.searchsorted(numbers, kinds)]
+
+    def kinds(self, where: Published) -> Int64Array:
+        """A number for every total of a table: those alike by the symmetries of the axes."""
+        inter = self.interactions
+        orbits = inter.tree.orbits.of_node[where.level]
+        kinds: Int64Array = orbits.reshape(-1, *(1,) * len(inter.axes))
+        for a, (axis, step) in enumerate(zip(inter.axes, where.steps, strict=True)):
+            own = _alike(axis, step) if self.measurement.closed_form else _same_orbit(axis, step)
+            kinds = kinds * (int(own.max(initial=0)) + 1) + along(own, a + 1, len(inter.axes) + 1)
+        shape = (inter.tree.nodes(where.level), *inter.shape(where.steps))
+        flat = np.unique(np.broadcast_to(kinds, shape), return_inverse=True)[1]
+        return np.asarray(flat.reshape(shape), np.int64)
 
     @cached_property
     def _measured(self) -> set[Interaction]:
@@ -231,15 +266,8 @@ class TotalsOfMargin(MarginFigures):
     def _classes(self) -> Int64Array:
         inter = self.noise.interactions
         where = inter.locate(self.margin)
-        orbits = inter.tree.orbits.of_node[where.level]
-        kinds = orbits.reshape(-1, *(1,) * len(inter.axes))
-        for a, (axis, step) in enumerate(zip(inter.axes, where.steps, strict=True)):
-            own = _alike(axis, step)
-            kinds = kinds * (int(own.max(initial=0)) + 1) + along(own, a + 1, len(inter.axes) + 1)
-        shape = (inter.tree.nodes(where.level), *inter.shape(where.steps))
-        kinds = np.broadcast_to(kinds, shape)
-        flat = np.unique(kinds, return_inverse=True)[1].reshape(shape)
-        out = inter.from_nodes(flat + 1, where.level)  # 0: groups without labels
+        # 0: groups without labels
+        out = inter.from_nodes(self.noise.kinds(where) + 1, where.level)
         draws = self.noise.draws(self.margin)
         return np.asarray(out * (int(draws.max(initial=0)) + 1) + draws)
 
@@ -312,6 +340,13 @@ def totals_apart(noise: MarginalsNoise, margin: Margin) -> EachApart:
 
 def _determines(fine: tuple[int, ...], coarse: tuple[int, ...]) -> bool:
     return all(s <= t for s, t in zip(fine, coarse, strict=True))
+
+
+def _same_orbit(axis: AxisSteps, step: int) -> Int64Array:
+    """Groups that some symmetry of the levels in use takes to each other; 0 without labels."""
+    tree = Tree(axis.axis, axis.steps)
+    level = axis.steps.index(step)
+    return np.asarray(tree.scatter(tree.orbits.of_node[level] + 1, level), np.int64)
 
 
 def _alike(axis: AxisSteps, step: int) -> Int64Array:

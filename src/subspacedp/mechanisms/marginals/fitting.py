@@ -14,11 +14,25 @@ from subspacedp.errors import BudgetError
 from subspacedp.mechanisms.marginals.interactions import Published
 from subspacedp.mechanisms.marginals.measurement import table_information
 from subspacedp.mechanisms.marginals.plan import TableErrors
-from subspacedp.mechanisms.marginals.shares import FLOOR, BestShares, best_shares
+from subspacedp.mechanisms.marginals.shares import (
+    FLOOR,
+    BestShares,
+    best_shares,
+    proven_bound,
+)
 from subspacedp.mechanisms.marginals.spending import Spending, spending_of
 from subspacedp.tables import Neighbours
 
-__all__ = ["Goal", "TableSplit", "best_contrasts", "best_tables", "tables_of"]
+__all__ = [
+    "Goal",
+    "Objective",
+    "TableSplit",
+    "best_contrasts",
+    "best_tables",
+    "bound_of_contrasts",
+    "bound_of_tables",
+    "tables_of",
+]
 
 FloatArray = npt.NDArray[np.float64]
 Objective = Literal["balanced", "sum", "largest"]
@@ -51,6 +65,10 @@ class Goal:
             return np.asarray(self.weights * np.array(cells, np.float64))
         least = alone(self.errors)
         return np.where(least > 0, self.weights / np.where(least > 0, least, 1.0), 0.0)
+
+    def of(self, shares: FloatArray) -> float:
+        """The goal that given shares reach."""
+        return self(self.scaled(), shares)[0]
 
     def __call__(self, scaled: FloatArray, shares: FloatArray) -> tuple[float, FloatArray]:
         """The goal and −∂/∂shares."""
@@ -107,6 +125,28 @@ def best_contrasts(
     return _trimmed(found, errors, spending)
 
 
+def bound_of_contrasts(
+    errors: TableErrors,
+    neighbours: Neighbours,
+    objective: Objective,
+    weights: FloatArray,
+    shares: FloatArray,
+) -> float:
+    """What the goal of no shares of a unit squared budget is below, proven from given ones."""
+    spending = spending_of(errors, neighbours)
+    goal = Goal(errors, objective, weights)
+    scaled = goal.scaled()
+    rows = spending.possible()
+    if rows is None:
+        rows = np.concatenate([spending.first_rows(), spending.sticking_out(shares)[0]])
+    return proven_bound(lambda b: goal(scaled, b), rows, shares)
+
+
+def bound_of_tables(errors: TableErrors, objective: Objective, weights: FloatArray) -> float:
+    """What the goal of no split of a unit budget over the tables is below (Σ share² ≤ 1)."""
+    return _relaxed(errors, Goal(errors, objective, weights), tables_of(errors))[1].bound
+
+
 def _trimmed(found: BestShares, errors: TableErrors, spending: Spending) -> BestShares:
     """Without shares that buy nothing; the finest level of every interaction stays."""
     shares = found.shares.copy()
@@ -142,16 +182,8 @@ def best_tables(
     """
     tables = tables_of(errors)
     goal = Goal(errors, objective, weights)
-    scaled = goal.scaled()
-    if not tables or not np.any(scaled > 0):
-        raise BudgetError("No person can change what would be measured.")
+    of_precision, relaxed = _relaxed(errors, goal, tables)
     matrix = table_information(errors, tables)
-
-    def of_precision(t: FloatArray) -> tuple[float, FloatArray]:
-        value, slopes = goal(scaled, matrix @ t)
-        return value, slopes @ matrix
-
-    relaxed = best_shares(of_precision, np.ones((1, len(tables))), np.ones(len(tables)))
     if not pure:
         return TableSplit(tables, relaxed.shares, relaxed.error, relaxed.bound)
     best, least = relaxed.shares, math.inf
@@ -172,6 +204,22 @@ def best_tables(
         best, least = _search(lambda p: _on(of_precision, kept, p), best[kept])
         tables = tuple(table for table, stays in zip(tables, kept, strict=True) if stays)
     return TableSplit(tables, best, least, relaxed.bound)
+
+
+def _relaxed(
+    errors: TableErrors, goal: Goal, tables: tuple[Published, ...]
+) -> tuple[Callable[[FloatArray], tuple[float, FloatArray]], BestShares]:
+    """The goal as a function of precisions of tables, and its best under Σ precision ≤ 1."""
+    scaled = goal.scaled()
+    if not tables or not np.any(scaled > 0):
+        raise BudgetError("No person can change what would be measured.")
+    matrix = table_information(errors, tables)
+
+    def of_precision(t: FloatArray) -> tuple[float, FloatArray]:
+        value, slopes = goal(scaled, matrix @ t)
+        return value, slopes @ matrix
+
+    return of_precision, best_shares(of_precision, np.ones((1, len(tables))), np.ones(len(tables)))
 
 
 def _on(

@@ -64,6 +64,12 @@ class Interaction:
 class Interactions:
     """The interactions of a workload, and how margins are made of their contrasts.
 
+    Parameters
+    ----------
+    with_tree
+        Whether the axis with the most unequal groups is treated as a tree; otherwise all axes are
+        taken apart by nested contrasts.
+
     Guarantees
     ----------
     1. `whole_contrasts` is exact in 64 bits, or refused.
@@ -73,6 +79,7 @@ class Interactions:
     domain: Domain
     workload: tuple[Margin, ...]
     held: tuple[Margin, ...]
+    with_tree: bool = True
 
     # ------------------------------------------------------------------------ the axes
 
@@ -93,7 +100,7 @@ class Interactions:
         orthogonal.
         """
         uneven = {a: _unevenness(axis) for a, axis in enumerate(self._used) if not _even(axis)}
-        return max(uneven, key=lambda a: uneven[a]) if uneven else None
+        return max(uneven, key=lambda a: uneven[a]) if uneven and self.with_tree else None
 
     @cached_property
     def uneven_axes(self) -> tuple[str, ...]:

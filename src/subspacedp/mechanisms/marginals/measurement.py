@@ -18,7 +18,7 @@ from subspacedp.mechanisms.marginals.smoother import Smoother
 from subspacedp.noise import KnownLaw, ReleaseKeys, RoundedGaussian, add_noise
 from subspacedp.noise.sums import Part, part
 
-__all__ = ["ContrastMeasurement", "Measurement", "TableMeasurement"]
+__all__ = ["ContrastMeasurement", "Measurement", "TableMeasurement", "table_information"]
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -42,6 +42,11 @@ class Measurement(ABC):
     @abstractmethod
     def shares(self) -> FloatArray:
         """The precision of every slot of `errors`, in its units."""
+
+    @property
+    def closed_form(self) -> bool:
+        """Whether noise on an interaction has one variance for all groups of a parent."""
+        return True
 
     @abstractmethod
     def scales(self) -> tuple[float, float, int]:
@@ -282,10 +287,11 @@ class ContrastMeasurement(Measurement):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TableMeasurement(Measurement):
-    """Noise on every total of some tables; axes beside the tree must be even.
+    """Noise on every total of some tables.
 
     What a table says of an interaction are the contrasts of its sums; several tables of one level
-    are weighted by their precision.
+    are weighted by their precision. On an axis beside the tree with groups of unequal size a sum
+    has more noise the more totals it adds: all are weighted as if they had the mean number.
     """
 
     errors: TableErrors
@@ -305,6 +311,11 @@ class TableMeasurement(Measurement):
     @cached_property
     def _variances(self) -> FloatArray:
         return np.array([law.variance for law in self.laws])
+
+    @property
+    def closed_form(self) -> bool:
+        """Sums of unequally many totals have noise of unequal variance."""
+        return not self.interactions.uneven_axes
 
     def scales(self) -> tuple[float, float, int]:
         """Over all tables."""
@@ -422,7 +433,8 @@ def table_information(errors: TableErrors, tables: tuple[Published, ...]) -> Flo
     """What unit precision on the totals of every table gives every slot.
 
     A total of interaction τ sums n totals of the table: its contrasts have the precision
-    ∏(1 − 1/k)/n in units of shares.
+    ∏(1 − 1/k)/n in units of shares; where groups are of unequal size, with the largest k and the
+    mean n.
     """
     inter = errors.interactions
     out = np.zeros((len(errors.slots), len(tables)))

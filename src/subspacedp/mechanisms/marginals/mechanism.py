@@ -35,6 +35,7 @@ from subspacedp.mechanisms.marginals.measurement import (
     Measurement,
     TableMeasurement,
 )
+from subspacedp.mechanisms.marginals.nesting import nesting_cost
 from subspacedp.mechanisms.marginals.prefix_rounding import PrefixRounding
 from subspacedp.mechanisms.marginals.strategy import (
     ManyScales,
@@ -223,6 +224,23 @@ class Marginals(Mechanism):
         """Values are computed in float64."""
         return False
 
+    @cached_property
+    def nesting(self) -> str:
+        """Which axis with unequal groups is treated exactly, and what others cost, in words."""
+        inter, said = self.interactions, []
+        for axis in inter.axes:
+            if axis.axis.name not in inter.uneven_axes:
+                continue
+            cost = nesting_cost(self.problem, axis, contrasts=self.strategy.tables is None)
+            much = (
+                "" if cost is None else f", at {cost:.2f} times the squared error of a tree there"
+            )
+            said.append(f"those of `{axis.axis.name}` by nested contrasts{much}")
+        if not said:
+            return ""
+        exact = f"the unequal groups of `{inter.tree.axis.name}` are treated exactly"
+        return ", ".join([exact, *said])
+
     @property
     def measured(self) -> str:
         """What gets noise, in words."""
@@ -236,7 +254,7 @@ class Marginals(Mechanism):
             "; the grand total, which no neighbouring change alters, gets none"
             if total_known(self.problem)
             else ""
-        )
+        ) + (f"; {self.nesting}" if self.nesting else "")
         if tables is None:
             number = len(self.measurement.errors.measured)
             return (
@@ -263,17 +281,27 @@ class Marginals(Mechanism):
         return self.measurement.scales()[0], self.measurement.largest_drawn()
 
     def gap(self) -> float:
-        """By what share the goal may exceed that of the best split of the budget."""
-        return max(self.strategy.goal / self.strategy.bound - 1.0, 0.0)
+        """By what share the goal may exceed that of the best split of the budget.
+
+        Proven from the shares, whatever a certificate states; infinite where no bound is known.
+        """
+        if self.empty_cells is not None:
+            return math.inf
+        goal, bound = self.strategy.proved(self.problem)
+        return max(goal / bound - 1.0, 0.0) if goal is not None and bound else math.inf
 
     def gap_in_words(self) -> str:
         """How near the split is to the best one over these levels and interactions."""
         if self.empty_cells is not None:
             return "chosen as if no cell were known to be empty"
-        percent = math.ceil(max(100 * self.gap(), 0.01) * 100) / 100
+        gap = self.gap()
+        if math.isinf(gap):
+            return f"chosen as if groups were of equal size; {self.nesting}"
+        percent = math.ceil(max(100 * gap, 0.01) * 100) / 100
         if self.budget.pure:
-            return f"at most {1 + self.gap():.3g} times that of the best split over these tables"
-        return f"within {percent:.2g} % of that of the best split over levels and interactions"
+            return f"at most {1 + gap:.3g} times that of the best split over these tables"
+        within = f"within {percent:.2g} % of that of the best split over levels and interactions"
+        return f"{within}; {self.nesting}" if self.nesting else within
 
     # ------------------------------------------------------------------------ data
 

@@ -14,14 +14,23 @@ import numpy.typing as npt
 from subspacedp.balls import ball, round_up
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix
-from subspacedp.mechanisms.marginals.fitting import Objective, best_contrasts, best_tables
+from subspacedp.mechanisms.marginals.fitting import (
+    Goal,
+    Objective,
+    best_contrasts,
+    best_tables,
+    bound_of_contrasts,
+    bound_of_tables,
+)
 from subspacedp.mechanisms.marginals.interactions import Interactions, Published
 from subspacedp.mechanisms.marginals.measurement import (
     ContrastMeasurement,
     Measurement,
     TableMeasurement,
+    table_information,
 )
 from subspacedp.mechanisms.marginals.plan import Regions, TableErrors
+from subspacedp.mechanisms.marginals.shares import GAP
 from subspacedp.mechanisms.marginals.spending import spending_of
 from subspacedp.noise import DiscreteLaplace, KnownLaw, RoundedGaussian
 from subspacedp.privacy import Budget, PureDP
@@ -29,13 +38,22 @@ from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.problem import Problem
 from subspacedp.tables import Cells, Margin, Margins, Neighbours
 
-__all__ = ["MarginalsStrategy", "fit_marginals"]
+__all__ = [
+    "MarginalsStrategy",
+    "errors_of",
+    "fit_marginals",
+    "held_margins",
+    "table_laws",
+    "total_known",
+    "whole_parts",
+]
 
 FloatArray = npt.NDArray[np.float64]
 UNITS = 1 << 40  # shares of tables are whole parts of the budget
 LEAST_UNIT = UNITS >> 20
 OBJECTIVES = ("balanced", "sum", "largest")
 MEASURED = ("contrasts", "tables")
+GOAL_ROUNDING = 1e-6  # of a goal, computed again on another machine
 
 
 @dataclass(frozen=True)
@@ -77,8 +95,10 @@ class MarginalsStrategy:
         The tables that get noise; None for contrasts.
     constrained
         Whether held totals enter the least squares (G, plain), or the estimate is projected (S).
-    objective, bound
-        What the shares were chosen for, and what the goal cannot be less than.
+    objective, goal, bound
+        What the shares were chosen for, what they reach of it (noise before it is rounded to whole
+        numbers), and what no split of the budget can be below. None where whole tables are measured
+        beside a second axis with unequal groups: errors there have no closed form to choose by.
     """
 
     workload: Margins
@@ -87,8 +107,8 @@ class MarginalsStrategy:
     tables: tuple[Published, ...] | None
     constrained: bool
     objective: Objective
-    goal: float
-    bound: float
+    goal: float | None
+    bound: float | None
 
     # ------------------------------------------------------------------ what follows from both
 
@@ -132,7 +152,8 @@ class MarginalsStrategy:
         if set(data) != known or data["measured"] not in MEASURED:
             raise ReleaseError("what it measures cannot be read.")
         if data["objective"] not in OBJECTIVES or not all(
-            isinstance(data[k], float) and math.isfinite(data[k]) and data[k] > 0
+            data[k] is None
+            or (isinstance(data[k], float) and math.isfinite(data[k]) and data[k] > 0)
             for k in ("goal", "bound")
         ):
             raise ReleaseError("what its shares were chosen for is out of range.")
@@ -164,7 +185,44 @@ class MarginalsStrategy:
             bound=data["bound"],
         )
         made.check(problem)
+        made.check_goal(problem)
         return made
+
+    def check_goal(self, problem: Problem) -> None:
+        """Refuse a goal that the shares do not reach, and a bound that nothing proves."""
+        goal, bound = self.proved(problem)
+        if goal is None or bound is None:
+            if (self.goal, self.bound) != (None, None):
+                raise ReleaseError("it states a goal where none is known.")
+        elif (
+            self.goal is None
+            or self.bound is None
+            or not abs(self.goal / goal - 1) <= GOAL_ROUNDING
+            or not self.bound <= bound * (1 + GAP)
+        ):
+            raise ReleaseError("its shares do not reach the goal, or prove the bound, it states.")
+
+    def proved(self, problem: Problem) -> tuple[float | None, float | None]:
+        """The goal that the shares reach and a bound for all shares, from nothing else."""
+        errors, objective = self.errors(problem), self.objective
+        weights = np.asarray(self.workload.weights, np.float64)
+        if self.tables is None:
+            shares = np.asarray(self.shares, np.float64)
+            unit = squared_budget(problem.budget, problem.neighbours)
+            bound = bound_of_contrasts(
+                errors, problem.neighbours, objective, weights, shares / unit
+            )
+            return Goal(errors, objective, weights).of(shares), bound / unit
+        if self.interactions.uneven_axes:
+            return None, None
+        parts = np.asarray(self.shares, np.float64) / UNITS
+        precision = parts**2 if problem.budget.pure else parts
+        told = table_information(errors, self.tables) @ precision
+        scale = _table_scale(problem)
+        return (
+            Goal(errors, objective, weights).of(told) * scale,
+            bound_of_tables(errors, objective, weights) * scale,
+        )
 
     def check(self, problem: Problem) -> None:
         """Refuse shares that spend more than the budget, or leave something without a measure."""
@@ -189,7 +247,6 @@ class MarginalsStrategy:
                 or sum(units) != UNITS
                 or len(set(self.tables)) != len(self.tables)
                 or not set(self.tables) <= published
-                or self.interactions.uneven_axes
             ):
                 raise ReleaseError("its shares do not add up to the budget.")
             told = TableMeasurement(errors, self.tables, table_laws(problem, units)).shares
@@ -199,11 +256,15 @@ class MarginalsStrategy:
 
     def for_budget(self, problem: Problem, budget: Budget) -> MarginalsStrategy:
         """The same split for another budget of the same kind."""
+        n, other = problem.neighbours, replace(problem, budget=budget)
         if self.tables is not None:
-            return self
-        n = problem.neighbours
-        ratio = squared_budget(budget, n) / squared_budget(problem.budget, n)
-        return replace(self, shares=np.asarray(self.shares, np.float64) * ratio)
+            ratio = _table_scale(problem) / _table_scale(other)
+            shares: Any = self.shares
+        else:
+            ratio = squared_budget(budget, n) / squared_budget(problem.budget, n)
+            shares = np.asarray(self.shares, np.float64) * ratio
+        goal, bound = (None if each is None else each / ratio for each in (self.goal, self.bound))
+        return replace(self, shares=shares, goal=goal, bound=bound)
 
 
 def squared_budget(budget: Budget, neighbours: Neighbours) -> float:
@@ -366,45 +427,50 @@ def fit_marginals(
         errors = errors_of(problem, inter, contrasts=True)
         found = best_contrasts(errors, problem.neighbours, goal, counted)
         unit = squared_budget(problem.budget, problem.neighbours)
-        return MarginalsStrategy(
-            workload=workload,
-            interactions=inter,
-            shares=found.shares * unit,
-            tables=None,
-            constrained=constrained(problem, inter),
-            objective=goal,
-            goal=found.error / unit,
-            bound=found.bound / unit,
-        )
-    if inter.uneven_axes:
-        names = ", ".join(f"`{name}`" for name in (inter.tree.axis.name, *inter.uneven_axes))
-        raise ReleaseError(
-            f"Two axes have levels with groups of unequal size ({names}); whole tables can be "
-            "measured for one of them: take a Gaussian budget (ZCDP, ApproxDP), or leave out the "
-            "levels of the other."
+        return _with_goal(
+            problem,
+            MarginalsStrategy(
+                workload=workload,
+                interactions=inter,
+                shares=found.shares * unit,
+                tables=None,
+                constrained=constrained(problem, inter),
+                objective=goal,
+                goal=None,
+                bound=None,
+            ),
         )
     errors = errors_of(problem, inter, contrasts=False)
     split = best_tables(errors, goal, counted, pure=problem.budget.pure)
-    units = _whole(split.shares)
-    n = problem.neighbours
-    scale = (
-        2.0 * (n.persons * n.records / float(exact_decimal(problem.budget.epsilon))) ** 2
-        if isinstance(problem.budget, PureDP)
-        else n.persons * n.records**2 / problem.budget.gaussian_mu**2
-    )
-    return MarginalsStrategy(
-        workload=workload,
-        interactions=inter,
-        shares=units,
-        tables=split.tables,
-        constrained=constrained(problem, inter),
-        objective=goal,
-        goal=split.error * scale,
-        bound=split.bound * scale,
+    return _with_goal(
+        problem,
+        MarginalsStrategy(
+            workload=workload,
+            interactions=inter,
+            shares=whole_parts(split.shares),
+            tables=split.tables,
+            constrained=constrained(problem, inter),
+            objective=goal,
+            goal=None,
+            bound=None,
+        ),
     )
 
 
-def _whole(shares: FloatArray) -> tuple[int, ...]:
+def _with_goal(problem: Problem, strategy: MarginalsStrategy) -> MarginalsStrategy:
+    goal, bound = strategy.proved(problem)
+    return replace(strategy, goal=goal, bound=bound)
+
+
+def _table_scale(problem: Problem) -> float:
+    """The variance of noise on a total for the whole budget, before it is whole numbers."""
+    n, budget = problem.neighbours, problem.budget
+    if isinstance(budget, PureDP):
+        return 2.0 * (n.persons * n.records / float(exact_decimal(budget.epsilon))) ** 2
+    return float(n.persons * n.records**2 / budget.gaussian_mu**2)
+
+
+def whole_parts(shares: FloatArray) -> tuple[int, ...]:
     """Shares as whole parts of `UNITS` that add up to it."""
     units = np.maximum(np.floor(shares / shares.sum() * UNITS), LEAST_UNIT).astype(np.int64)
     units[int(np.argmax(units))] += UNITS - int(units.sum())
