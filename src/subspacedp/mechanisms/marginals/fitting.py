@@ -167,9 +167,10 @@ class TableSplit:
 
 
 def tables_of(errors: TableErrors) -> tuple[Published, ...]:
-    """The published tables that say something of what is not exact."""
+    """The tables that say something of what is not exact: published, or beside them."""
     inter = errors.interactions
-    return tuple(table for t, table in enumerate(inter.published) if np.any(errors.mixing[t] > 0))
+    published = (p for t, p in enumerate(inter.published) if np.any(errors.mixing[t] > 0))
+    return (*published, *inter.measured_beside)
 
 
 def best_tables(
@@ -188,20 +189,29 @@ def best_tables(
         return TableSplit(tables, relaxed.shares, relaxed.error, relaxed.bound)
     best, least = relaxed.shares, math.inf
     rng = np.random.default_rng(0)
+    # One table that tells all others, with all of ε: they are sums of its noisy totals.
+    needed = np.array([level == own.finest for own, level, _ in errors.slots])
+    for t in np.flatnonzero(np.all(matrix[needed] > 0, axis=0)):
+        single = np.eye(len(tables))[t]
+        error = of_precision(single)[0]
+        if error < least:
+            best, least = single, error
     for start in range(STARTS):
         first = np.cbrt(relaxed.shares) if start == 0 else rng.random(len(tables)) + 0.1
         shares, error = _search(of_precision, first)
         if error < least:
             best, least = shares, error
     # A table that gets next to nothing is better not measured, unless nothing else tells it.
-    needed = np.array([level == own.finest for own, level, _ in errors.slots])
     kept = np.ones(len(tables), bool)
     for t in np.argsort(best):
         fewer = kept & (np.arange(len(tables)) != t)
         if best[t] < WORTH and fewer.any() and np.all(matrix[needed][:, fewer].sum(axis=1) > 0):
             kept = fewer
     if not kept.all():
-        best, least = _search(lambda p: _on(of_precision, kept, p), best[kept])
+        shares = best[kept]
+        best, least = _search(lambda p: _on(of_precision, kept, p), np.maximum(shares, WORTH))
+        if kept.sum() == 1:
+            best = np.ones(1)
         tables = tuple(table for table, stays in zip(tables, kept, strict=True) if stays)
     return TableSplit(tables, best, least, relaxed.bound)
 

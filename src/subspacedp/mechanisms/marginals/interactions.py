@@ -69,6 +69,8 @@ class Interactions:
     with_tree
         Whether the axis with the most unequal groups is treated as a tree; otherwise all axes are
         taken apart by nested contrasts.
+    beside
+        Margins that may be measured although they are not published.
 
     Guarantees
     ----------
@@ -80,13 +82,14 @@ class Interactions:
     workload: tuple[Margin, ...]
     held: tuple[Margin, ...]
     with_tree: bool = True
+    beside: tuple[Margin, ...] = ()
 
     # ------------------------------------------------------------------------ the axes
 
     @cached_property
     def _used(self) -> list[AxisSteps]:
         """On every axis of the domain the steps that some margin uses."""
-        margins = (*self.workload, *self.held)
+        margins = (*self.workload, *self.held, *self.beside)
         return [
             AxisSteps(axis, tuple(sorted({*(m.steps[a] for m in margins), axis.depth - 1})))
             for a, axis in enumerate(self.domain.axes)
@@ -157,6 +160,17 @@ class Interactions:
         return tuple(self.locate(m) for m in self.workload)
 
     @cached_property
+    def measured_beside(self) -> tuple[Published, ...]:
+        """The margins that may be measured and are not published."""
+        return tuple(self.locate(m) for m in self.beside)
+
+    @cached_property
+    def joint(self) -> Margin:
+        """The coarsest margin that determines every one of the workload."""
+        steps = zip(*(m.steps for m in self.workload), strict=True)
+        return Margin(tuple(self.domain.axes), tuple(min(s) for s in steps))
+
+    @cached_property
     def held_at(self) -> tuple[Published, ...]:
         """The held margins."""
         return tuple(self.locate(m) for m in self.held)
@@ -165,7 +179,7 @@ class Interactions:
     def all(self) -> dict[tuple[int, ...], Interaction]:
         """All interactions that have a contrast at all, by their steps; coarse ones first."""
         levels: dict[tuple[int, ...], int] = {}
-        for margin in self.published:
+        for margin in (*self.published, *self.measured_beside):
             number = math.prod(
                 len(axis.coarser(s)) for axis, s in zip(self.axes, margin.steps, strict=True)
             )

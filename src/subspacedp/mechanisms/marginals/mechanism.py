@@ -212,6 +212,11 @@ class Marginals(Mechanism):
         return TotalsOfMargin(noise, margin) if noise.knows(margin) else totals_apart(noise, margin)
 
     @property
+    def measured_beside(self) -> tuple[tuple[str, ...], ...]:
+        """The levels of tables that are measured and not published: the data must tell them."""
+        return tuple(m.names for m in self.interactions.beside)
+
+    @property
     def uses_quantile(self) -> bool:
         """Contrasts are drawn on a fine grid, where draws rest on a float64 quantile."""
         measurement = self.measurement
@@ -262,9 +267,11 @@ class Marginals(Mechanism):
                 "steps of one over its denominator, each interaction and level with its share of "
                 f"the budget; combined by least squares{known}"
             )
+        joint = " × ".join(names for m in self.measured_beside for names in m)
+        which = f", `{joint}`, which is not published, among them" if joint else ""
         return (
-            f"every total of {len(tables):,} tables{tree}, independently, each table with its "
-            f"share of the budget; combined by least squares{known}"
+            f"every total of {len(tables):,} tables{tree}{which}, independently, each table with "
+            f"its share of the budget; combined by least squares{known}"
         )
 
     def fitted(self) -> dict[str, Any]:
@@ -309,22 +316,32 @@ class Marginals(Mechanism):
         """The table of cells, or the totals of the workload and of held margins beyond it."""
         held = self.held
         if isinstance(held, HeldOfWorkload):
-            return held.query.vector(data, held.sources)
+            return held.query.vector(data, (*held.sources, *self.interactions.beside))
         return self.query.answers(data)
 
     def _totals(self, answers: Int64Array) -> Callable[[Margin], Int64Array]:
         """The exact totals of any margin that is measured, from the answers."""
         held = self.held
         if isinstance(held, HeldOfWorkload):
-            tables = held.split(answers)
-            return lambda margin: held.of_sources(tables, margin)
+            tables, beside = held.split(answers), self.interactions.beside
+            number = sum(table.size for table in tables)
+            further = dict(zip(beside, np.split(answers[number:], len(beside) or 1), strict=False))
+
+            def of(margin: Margin) -> Int64Array:
+                for own, values in further.items():
+                    if own.determines(margin):
+                        return np.asarray(own.coarsen(values.reshape(own.shape), margin), np.int64)
+                return held.of_sources(tables, margin)
+
+            return of
         return lambda margin: np.asarray(margin.sum(answers), np.int64)
 
     def nothing(self) -> Int64Array:
         """What `check` returns of an empty table: zeros."""
         held = self.held
         if isinstance(held, HeldOfWorkload):
-            return np.zeros(sum(math.prod(m.shape) for m in held.sources), np.int64)
+            margins = (*held.sources, *self.interactions.beside)
+            return np.zeros(sum(math.prod(m.shape) for m in margins), np.int64)
         return super().nothing()
 
     def check_size(self, answers: Int64Array) -> None:

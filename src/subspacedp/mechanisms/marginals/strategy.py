@@ -15,6 +15,7 @@ from subspacedp.balls import ball, round_up
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix
 from subspacedp.mechanisms.marginals.fitting import (
+    WORTH,
     Goal,
     Objective,
     best_contrasts,
@@ -49,6 +50,8 @@ __all__ = [
 ]
 
 FloatArray = npt.NDArray[np.float64]
+MAX_JOINT_CELLS = 1 << 16  # of the table that tells all margins, for which pure noise is tried
+MAX_JOINT_AXES = 8
 UNITS = 1 << 40  # shares of tables are whole parts of the budget
 LEAST_UNIT = UNITS >> 20
 OBJECTIVES = ("balanced", "sum", "largest")
@@ -160,6 +163,11 @@ class MarginalsStrategy:
         workload = Margins(problem.domain, data["workload"], data["weights"])
         _check_workload(problem, workload)
         inter = interactions_of(problem, workload)
+        if data["tables"] is not None:
+            joint = with_joint_table(problem, inter)
+            measured = {workload.domain.margin(*names) for names in data["tables"]}
+            if joint is not None and joint.joint in measured:
+                inter = joint
         if data["constrained"] is not constrained(problem, inter):
             raise ReleaseError("its estimate is not that of its digits and invariants.")
         tables: tuple[Published, ...] | None = None
@@ -221,8 +229,13 @@ class MarginalsStrategy:
         scale = _table_scale(problem)
         return (
             Goal(errors, objective, weights).of(told) * scale,
-            bound_of_tables(errors, objective, weights) * scale,
+            bound_of_tables(self._all_tables(problem), objective, weights) * scale,
         )
+
+    def _all_tables(self, problem: Problem) -> TableErrors:
+        """Errors for all tables that a split may be over, measured here or not."""
+        joint = with_joint_table(problem, replace(self.interactions, beside=()))
+        return errors_of(problem, joint or self.interactions, contrasts=False)
 
     def check(self, problem: Problem) -> None:
         """Refuse shares that spend more than the budget, or leave something without a measure."""
@@ -241,7 +254,7 @@ class MarginalsStrategy:
             told = shares
         else:
             units = [int(u) for u in self.shares]
-            published = set(self.interactions.published)
+            published = {*self.interactions.published, *self.interactions.measured_beside}
             if (
                 len(units) != len(self.tables)
                 or sum(units) != UNITS
@@ -294,13 +307,35 @@ def constrained(problem: Problem, interactions: Interactions) -> bool:
     )
 
 
-def interactions_of(problem: Problem, workload: Margins) -> Interactions:
+def interactions_of(
+    problem: Problem, workload: Margins, beside: Sequence[Margin] = ()
+) -> Interactions:
     """A workload with what is held, taken apart."""
     return Interactions(
         domain=workload.domain,
         workload=tuple(workload.margins),
         held=held_margins(problem).essential,
+        beside=tuple(beside),
     )
+
+
+def with_joint_table(problem: Problem, interactions: Interactions) -> Interactions | None:
+    """With the table that determines all margins measured beside them, where that may pay.
+
+    Of a pure budget every table takes its part, so noise on one table and its sums can be better
+    than noise on every margin. None where the table is published, or large.
+    """
+    joint = interactions.joint
+    kept = sum(s != axis.depth - 1 for s, axis in zip(joint.steps, joint.axes, strict=True))
+    if (
+        not problem.budget.pure
+        or joint in interactions.workload
+        or math.prod(joint.shape) > MAX_JOINT_CELLS
+        or kept > MAX_JOINT_AXES
+        or interactions.uneven_axes
+    ):
+        return None
+    return replace(interactions, beside=(joint,))
 
 
 def held_margins(problem: Problem) -> HeldMargins:
@@ -442,6 +477,11 @@ def fit_marginals(
         )
     errors = errors_of(problem, inter, contrasts=False)
     split = best_tables(errors, goal, counted, pure=problem.budget.pure)
+    joint = with_joint_table(problem, inter) if measured is None else None
+    if joint is not None:
+        other = best_tables(errors_of(problem, joint, contrasts=False), goal, counted, pure=True)
+        if other.error < split.error * (1 - WORTH):
+            inter, split = joint, other
     return _with_goal(
         problem,
         MarginalsStrategy(
