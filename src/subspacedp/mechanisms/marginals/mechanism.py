@@ -28,7 +28,9 @@ from subspacedp.mechanisms.marginals.error_model import (
     TotalsOfMargin,
     totals_apart,
 )
+from subspacedp.mechanisms.marginals.fitting import SHARP, Goal
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
+from subspacedp.mechanisms.marginals.lower_bound import LowerBound
 from subspacedp.mechanisms.marginals.measurement import (
     ByLevel,
     ContrastMeasurement,
@@ -43,11 +45,12 @@ from subspacedp.mechanisms.marginals.strategy import (
     held_margins,
     total_known,
 )
+from subspacedp.mechanisms.optimality import Optimality, moved_alike
 from subspacedp.noise import Keystream, ReleaseKeys, RoundedGaussian, uses_float_quantile
 from subspacedp.problem import Problem
 from subspacedp.subspace import MarginNullSpace
 from subspacedp.subspace.hierarchy_digits import LevelDigits
-from subspacedp.tables import Cells, Margin, Sensitivity
+from subspacedp.tables import Cells, Margin, Margins, Sensitivity
 
 __all__ = ["Marginals"]
 
@@ -309,6 +312,37 @@ class Marginals(Mechanism):
             return f"at most {1 + gap:.3g} times that of the best split over these tables"
         within = f"within {percent:.2g} % of that of the best split over levels and interactions"
         return f"{within}; {self.nesting}" if self.nesting else within
+
+    def optimality(self) -> Optimality:
+        """How near the error, by what tables count for, is to that of the best Gaussian noise.
+
+        For the cells of a table alone their squared error is compared, as for other mechanisms.
+        """
+        if not isinstance(self.query, Margins) or self.budget.pure:
+            return super().optimality()
+        alike = moved_alike(self)
+        if not alike:
+            raise ReleaseError("No person can change anything here, so no error is needed at all.")
+        goal = Goal(self.measurement.errors, self.strategy.objective, self._table_weights)
+        scaled, margins = goal.scaled(), self.interactions.workload
+        each = np.array([float(self.noise.margin_variance(m).mean()) for m in margins]) * scaled
+        error = float(each.sum())
+        if self.strategy.objective == "largest":
+            # The largest is at least any mean, and this one is near it.
+            ratio = (each / each.max()) ** SHARP
+            error, scaled = float(each.max()), scaled * ratio / ratio.sum()
+        found = LowerBound(self.measurement.errors, scaled, self.neighbours.persons == 2)
+        bound = found.best(given=self.strategy.constrained)
+        return Optimality(
+            error=error,
+            bound=bound * (alike / self.budget.gaussian_mu) ** 2 * (1 - 1e-9),
+            how="dual weights",
+            weighted=True,
+        )
+
+    @property
+    def _table_weights(self) -> FloatArray:
+        return np.asarray(self.strategy.workload.weights, np.float64)
 
     # ------------------------------------------------------------------------ data
 
