@@ -149,7 +149,10 @@ def test_a_workload_that_nobody_can_change():
     query = sdp.Margins(PLAIN, [[]])
     for budget in (sdp.PureDP(1.0), ZCDP):
         told = sentence(lambda b=budget: sdp.design(query, None, b))
-        assert told == "No person can change what would be measured."
+        assert told == (
+            "No person can change what would be measured: publish these margins as they are, or "
+            "ask for finer ones."
+        )
 
 
 def test_tables_that_are_not_of_the_design():

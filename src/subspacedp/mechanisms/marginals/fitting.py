@@ -39,6 +39,10 @@ Objective = Literal["balanced", "sum", "largest"]
 
 SHARP = 64.0  # of the smooth maximum over tables
 STARTS = 3  # of the search for the best split of a pure budget
+NOTHING_MEASURED = (
+    "No person can change what would be measured: publish these margins as they are, or ask for "
+    "finer ones."
+)
 WORTH = 1e-3  # of a pure budget: a table with less is left out where it can be
 
 
@@ -114,7 +118,7 @@ def best_contrasts(
     scaled = goal.scaled()
     rows = spending.first_rows()
     if not errors.slots or not np.any(rows > 0) or not np.any(scaled > 0):
-        raise BudgetError("No person can change what would be measured.")
+        raise BudgetError(NOTHING_MEASURED)
     found = best_shares(
         lambda shares: goal(scaled, shares),
         rows,
@@ -222,7 +226,7 @@ def _relaxed(
     """The goal as a function of precisions of tables, and its best under Σ precision ≤ 1."""
     scaled = goal.scaled()
     if not tables or not np.any(scaled > 0):
-        raise BudgetError("No person can change what would be measured.")
+        raise BudgetError(NOTHING_MEASURED)
     matrix = table_information(errors, tables)
 
     def of_precision(t: FloatArray) -> tuple[float, FloatArray]:

@@ -184,11 +184,17 @@ class Interactions:
                 len(axis.coarser(s)) for axis, s in zip(self.axes, margin.steps, strict=True)
             )
             if number > MAX_INTERACTIONS:
-                raise DomainError("A margin of the workload has too many levels to be taken apart.")
+                raise DomainError(
+                    f"A margin of the workload is made of {number:,} interactions, and at most "
+                    f"{MAX_INTERACTIONS:,} can be taken apart; ask for margins of fewer axes."
+                )
             for steps in self.below(margin.steps):
                 levels[steps] = min(levels.get(steps, margin.level), margin.level)
             if len(levels) > MAX_INTERACTIONS:
-                raise DomainError("The workload has too many interactions.")
+                raise DomainError(
+                    f"The margins of the workload are made of more than {MAX_INTERACTIONS:,} "
+                    "interactions; ask for fewer margins, or for margins of fewer axes."
+                )
         out = {}
         for steps in sorted(levels, key=lambda s: (len(self.kept(s)), s)):
             if self.dimension(steps) > 0:

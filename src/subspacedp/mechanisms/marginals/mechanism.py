@@ -303,10 +303,10 @@ class Marginals(Mechanism):
     def gap_in_words(self) -> str:
         """How near the split is to the best one over these levels and interactions."""
         if self.empty_cells is not None:
-            return "chosen as if no cell were known to be empty"
+            return "that of a split of the budget chosen as if no cell were known to be empty"
         gap = self.gap()
         if math.isinf(gap):
-            return f"chosen as if groups were of equal size; {self.nesting}"
+            return f"that of a split chosen as if groups were of equal size; {self.nesting}"
         percent = math.ceil(max(100 * gap, 0.01) * 100) / 100
         if self.budget.pure:
             return f"at most {1 + gap:.3g} times that of the best split over these tables"

@@ -138,7 +138,8 @@ def _checked(mechanism: Marginals) -> Marginals:
     if largest > LARGEST_SCALE:
         raise BudgetError(
             f"The budget is too small for counts in 64 bits: the noise would have a scale of "
-            f"{largest:.3g}, and at most 2**40 is possible.",
+            f"{largest:.3g} in the units that are measured, and at most 2**40 is possible; take a "
+            "larger budget, or margins of fewer cells.",
             scale=largest,
         )
     if smallest < SMALLEST_SCALE:
