@@ -14,6 +14,7 @@ from subspacedp.mechanisms.error_laws.near_normal import NormalAndBounded, near_
 from subspacedp.mechanisms.error_laws.sums import Part, Rounding, SumLaw, WeightedSum
 from subspacedp.mechanisms.figures import EachApart, Figures, MarginFigures
 from subspacedp.mechanisms.marginals.axis_steps import AxisSteps
+from subspacedp.mechanisms.marginals.empty_cells import EmptyCells
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions, Published
 from subspacedp.mechanisms.marginals.measurement import (
     ByLevel,
@@ -21,6 +22,7 @@ from subspacedp.mechanisms.marginals.measurement import (
     Measurement,
 )
 from subspacedp.mechanisms.marginals.prefix_rounding import COIN_VARIANCE, PrefixRounding
+from subspacedp.mechanisms.marginals.tree import Tree
 from subspacedp.queries import Margins
 from subspacedp.rounding.levels import LevelDigits
 from subspacedp.tables import Margin, along
@@ -29,6 +31,8 @@ __all__ = ["AllTotals", "MarginalsNoise", "TotalsOfMargin", "totals_apart"]
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+
+NO_VARIANCE = 1e-9  # of the variance before empty cells were imposed: less is rounding error
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -46,6 +50,7 @@ class MarginalsNoise(JointNoise):
     cells: bool = False  # released is the table of cells, the first margin of the workload
     rounding: PrefixRounding | LevelDigits | None = None
     bounded: bool = False  # held totals count all records: what is true of bounded ones is real
+    empty: EmptyCells | None = None
 
     @property
     def interactions(self) -> Interactions:
@@ -89,6 +94,9 @@ class MarginalsNoise(JointNoise):
         if self.rounding is not None:
             added = self.draws(margin) * (COIN_VARIANCE / self.rounding.step**2)
             noise = np.where(noise > 0, noise + added, 0.0)
+        if self.empty is not None:
+            left = noise - self.empty.variance_taken_off(margin)
+            noise = np.where(left > NO_VARIANCE * noise, left, 0.0)
         return noise
 
     def draws(self, margin: Margin) -> Int64Array:
@@ -105,6 +113,8 @@ class MarginalsNoise(JointNoise):
         """Σ over interactions of path² · ∏(1 − 1/k)² · V of the node."""
         inter = self.interactions
         out = np.zeros((inter.tree.nodes(where.level), *inter.shape(where.steps)))
+        if not self.measurement.closed_form:
+            return self._variance_by_kind(where)
         for own in inter.inside(where.steps):
             if own in self._measured:
                 node = inter.tree.orbits.spread(
@@ -114,6 +124,38 @@ class MarginalsNoise(JointNoise):
                 out += node.reshape(-1, *(1,) * (each.ndim - 1)) * each
         return out
 
+    def _variance_by_kind(self, where: Published) -> FloatArray:
+        """From the noise in one total of every kind: alike nodes and alike groups share it."""
+        inter = self.interactions
+        kinds = self.kinds(where)
+        numbers, first = np.unique(kinds, return_index=True)
+        values = np.zeros(len(numbers))
+        for i, place in enumerate(first.tolist()):
+            one = np.zeros(kinds.shape)
+            one.reshape(-1)[place] = 1.0
+            if not all(
+                axis.axis.step(s).sizes[p] > 0
+                for axis, s, p in zip(
+                    inter.axes, where.steps, np.unravel_index(place, kinds.shape)[1:], strict=True
+                )
+            ):
+                continue  # a group without labels
+            vector = self.measurement.noise_vector(self._on_measured([(where, one)]))
+            values[i] = float(vector @ vector)
+        return values[np.searchsorted(numbers, kinds)]
+
+    def kinds(self, where: Published) -> Int64Array:
+        """A number for every total of a table: those alike by the symmetries of the axes."""
+        inter = self.interactions
+        orbits = inter.tree.orbits.of_node[where.level]
+        kinds: Int64Array = orbits.reshape(-1, *(1,) * len(inter.axes))
+        for a, (axis, step) in enumerate(zip(inter.axes, where.steps, strict=True)):
+            own = _alike(axis, step) if self.measurement.closed_form else _same_orbit(axis, step)
+            kinds = kinds * (int(own.max(initial=0)) + 1) + along(own, a + 1, len(inter.axes) + 1)
+        shape = (inter.tree.nodes(where.level), *inter.shape(where.steps))
+        flat = np.unique(np.broadcast_to(kinds, shape), return_inverse=True)[1]
+        return np.asarray(flat.reshape(shape), np.int64)
+
     @cached_property
     def _measured(self) -> set[Interaction]:
         return set(self.measurement.errors.measured)
@@ -122,7 +164,13 @@ class MarginalsNoise(JointNoise):
 
     def inside(self, weights: FloatArray) -> FloatArray:
         """The weights of the noise variables, times their standard deviations."""
-        return self.measurement.noise_vector(self._on_measured(self._tables(weights)))
+        own = weights if self.empty is None else self.empty.adjoint(np.asarray(weights, float))
+        return self.measurement.noise_vector(self._on_measured(self._tables(own)))
+
+    @property
+    def nothing(self) -> float:
+        """Less exact where a system of equations is solved for empty cells."""
+        return 1e-20 if self.empty is None else NO_VARIANCE
 
     def _tables(self, weights: FloatArray) -> list[tuple[Published, FloatArray]]:
         inter = self.interactions
@@ -219,15 +267,8 @@ class TotalsOfMargin(MarginFigures):
     def _classes(self) -> Int64Array:
         inter = self.noise.interactions
         where = inter.locate(self.margin)
-        orbits = inter.tree.orbits.of_node[where.level]
-        kinds = orbits.reshape(-1, *(1,) * len(inter.axes))
-        for a, (axis, step) in enumerate(zip(inter.axes, where.steps, strict=True)):
-            own = _alike(axis, step)
-            kinds = kinds * (int(own.max(initial=0)) + 1) + along(own, a + 1, len(inter.axes) + 1)
-        shape = (inter.tree.nodes(where.level), *inter.shape(where.steps))
-        kinds = np.broadcast_to(kinds, shape)
-        flat = np.unique(kinds, return_inverse=True)[1].reshape(shape)
-        out = inter.from_nodes(flat + 1, where.level)  # 0: groups without labels
+        # 0: groups without labels
+        out = inter.from_nodes(self.noise.kinds(where) + 1, where.level)
         draws = self.noise.draws(self.margin)
         return np.asarray(out * (int(draws.max(initial=0)) + 1) + draws)
 
@@ -294,11 +335,19 @@ def totals_apart(noise: MarginalsNoise, margin: Margin) -> EachApart:
         place = tuple(int(p) for p in np.unravel_index(i, margin.shape))
         return noise.indicator(margin, place)
 
-    return EachApart(noise, margin.shape, weights)
+    known = noise.margin_variance(margin) if noise.knows(margin) else None
+    return EachApart(noise, margin.shape, weights, known)
 
 
 def _determines(fine: tuple[int, ...], coarse: tuple[int, ...]) -> bool:
     return all(s <= t for s, t in zip(fine, coarse, strict=True))
+
+
+def _same_orbit(axis: AxisSteps, step: int) -> Int64Array:
+    """Groups that some symmetry of the levels in use takes to each other; 0 without labels."""
+    tree = Tree(axis.axis, axis.steps)
+    level = axis.steps.index(step)
+    return np.asarray(tree.scatter(tree.orbits.of_node[level] + 1, level), np.int64)
 
 
 def _alike(axis: AxisSteps, step: int) -> Int64Array:
