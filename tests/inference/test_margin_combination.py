@@ -19,8 +19,8 @@ from subspacedp.inference import (
 )
 from subspacedp.inference.combined_noise import CombinedNoise
 from subspacedp.inference.dense_pooling import DensePooling
+from subspacedp.mechanisms.error_laws.pooling import Averaging
 from subspacedp.mechanisms.marginals.pooling import TreePooling
-from subspacedp.noise.pooling import Averaging
 
 DOMAIN = sdp.Domain(
     [

@@ -324,6 +324,10 @@ def goal(design):
     design["marginals"]["goal"] *= 2.0
 
 
+def bound(design):
+    design["marginals"]["bound"] *= 1.002
+
+
 def answers_importance(design):
     design["optimality"]["importance"][0] += 1.0
 
@@ -339,6 +343,7 @@ ALTERED = [
     ("marginals cells pure", weights),
     ("marginals", weights),
     ("marginals", goal),
+    ("marginals", bound),
     ("knorm polytope alone", offset),
     ("knorm polytope alone", exactly),
     ("optimal", answers_importance),
@@ -351,6 +356,16 @@ def test_fields_without_a_figure_of_their_own_are_checked_too(folders, tmp_path,
     folder = altered_folder(folders[name], tmp_path / "altered", change)
     assert not verifies(folder)
     with pytest.raises(SubspaceDPError):
+        sdp.Release.load(folder)
+
+
+@pytest.mark.parametrize("name", ["marginals", "marginals cells pure"])
+@pytest.mark.parametrize("change", [goal, bound])
+def test_goal_and_bound_are_proved_from_the_shares_again(folders, tmp_path, name, change):
+    folder = altered_folder(folders[name], tmp_path / "same", lambda design: None, digest=True)
+    sdp.Release.load(folder)
+    folder = altered_folder(folders[name], tmp_path / "altered", change, digest=True)
+    with pytest.raises(ReleaseError, match="prove the bound"):
         sdp.Release.load(folder)
 
 

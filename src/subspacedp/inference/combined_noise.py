@@ -16,10 +16,10 @@ from subspacedp.inference.combined_totals import CombinedTotals, PooledFigures
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, NullSpace
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.error_laws import JointNoise, SumLaw
+from subspacedp.mechanisms.error_laws.pooling import Pooling
 from subspacedp.mechanisms.error_laws.sums import Part
 from subspacedp.mechanisms.figures import EachApart, Figures, cells_apart
 from subspacedp.mechanisms.impose import impose_bound
-from subspacedp.noise.pooling import Pooling
 from subspacedp.queries import Query
 from subspacedp.tables import Margin
 

@@ -23,8 +23,8 @@ import numpy.typing as npt
 from subspacedp.errors import InvariantError, ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues
 from subspacedp.mechanisms.error_laws import JointNoise
+from subspacedp.mechanisms.error_laws.pooling import Pooling
 from subspacedp.mechanisms.impose import impose_bound
-from subspacedp.noise.pooling import Pooling
 from subspacedp.queries import Query
 from subspacedp.tables import Margin
 

@@ -74,7 +74,9 @@ def hold_of_workload(held: Held, query: Margins) -> HeldOfWorkload:
     """What an expression holds of a workload; margins only."""
     if held.linear or held.zeros:
         raise InvariantError(
-            "A workload of margins can hold margins alone: hold(...), combined with &."
+            "A workload of margins can hold margins alone: hold(...), combined with &; for cells "
+            "known to be empty ask for the cells of the table, design(domain, ..., "
+            "mechanism=Marginals(margins=[...]))."
         )
     return HeldOfWorkload(
         domain=query.domain, margins=held.margins_on(query.domain), counts=True, query=query

@@ -177,6 +177,7 @@ def target_budget(
 
 
 def _planned(asked: Asked, domain: Domain, *, compare: bool = False) -> PlannedRelease:
+    asked.check_files(domain)
     planned = asked.mechanism(domain)
     joint = planned.mechanism if isinstance(planned.mechanism, Marginals) else None
     # Other mechanisms are for the cells; noise for several tables is compared table by table.

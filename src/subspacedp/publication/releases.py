@@ -10,7 +10,7 @@ from typing import Any
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.mechanisms import default_name
 from subspacedp.mechanisms.estimates import Accuracy
-from subspacedp.mechanisms.marginals import MarginalsOptions
+from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
 from subspacedp.privacy import Budget
 from subspacedp.publication.checks import COUNTS
 from subspacedp.publication.data_section import ROW
@@ -96,6 +96,12 @@ class Asked:
         if not self.margins_alone:
             return Cells(domain)
         return Margins(domain, self.margins, self.table.publish.weights)
+
+    def counted_margins(self, domain: Domain) -> tuple[tuple[str, ...], ...]:
+        """The margins that are published, and tables beside them that are measured."""
+        mechanism = self.mechanism(domain).mechanism if self.budget.pure else None
+        beside = mechanism.measured_beside if isinstance(mechanism, Marginals) else ()
+        return (*self.margins, *beside)
 
     def options(self, name: str | None = None) -> dict[str, Any]:
         """The arguments of `design` beyond the budget, for this or another mechanism."""

@@ -67,7 +67,7 @@ def tabulate_release(
     With `held_alone` of margins only those that are held.
     """
     if asked.margins_alone and asked.table.specification.document.data.counts is None:
-        names = asked.table.held().margins if held_alone else asked.margins
+        names = asked.table.held().margins if held_alone else asked.counted_margins(domain)
         return _margins(asked, Margins(domain, names), source, progress)
     if domain.size > MOST_CELLS:
         raise DataError(

@@ -128,23 +128,31 @@ def test_weights_that_say_nothing_are_refused(weight):
 
 
 def test_two_trees_of_unequal_groups():
-    """Gaussian noise treats one of them exactly; whole tables are refused, and say what to do."""
+    """One of them is treated exactly, and plan and certificate say what the other costs."""
     first = sdp.Axis("p", range(6), levels={"q": [0, 0, 0, 0, 1, 2]})
     second = sdp.Axis("n", range(4), levels={"h": [0, 0, 0, 1]})
     query = sdp.Margins(sdp.Domain([first, second]), [["p", "n"], ["q", "h"]])
-    told = sentence(lambda: sdp.design(query, None, sdp.PureDP(1.0)))
-    assert "`p`, `n`" in told
-    assert "ZCDP" in told
-    mechanism = sdp.design(query, None, ZCDP).mechanism
-    assert mechanism.interactions.tree.axis.name == "p"
-    assert mechanism.interactions.uneven_axes == ("n",)
+    for budget in (sdp.PureDP(1.0), ZCDP):
+        design = sdp.design(query, None, budget)
+        mechanism = design.mechanism
+        assert mechanism.interactions.tree.axis.name == "p"
+        assert mechanism.interactions.uneven_axes == ("n",)
+        told = (
+            "the unequal groups of `p` are treated exactly, those of `n` by nested contrasts, at "
+        )
+        assert told in mechanism.gap_in_words()
+        release = design.release(sdp.Table(np.ones((6, 4), int), query.domain), seed=1)
+        assert told in release.certificate()["noise"]["on"]
 
 
 def test_a_workload_that_nobody_can_change():
     query = sdp.Margins(PLAIN, [[]])
     for budget in (sdp.PureDP(1.0), ZCDP):
         told = sentence(lambda b=budget: sdp.design(query, None, b))
-        assert told == "No person can change what would be measured."
+        assert told == (
+            "No person can change what would be measured: publish these margins as they are, or "
+            "ask for finer ones."
+        )
 
 
 def test_tables_that_are_not_of_the_design():

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import MarginNullSpace, NullSpace
 from subspacedp.mechanisms.error_laws.kinds import CellKinds
+from subspacedp.mechanisms.error_laws.pooling import Pooling
 from subspacedp.mechanisms.error_laws.small_tables import MOST_CELLS, SmallTable
 from subspacedp.mechanisms.error_laws.sums import (
     Least,
@@ -26,7 +27,6 @@ from subspacedp.mechanisms.error_laws.sums import (
 )
 from subspacedp.mechanisms.strategies import BasisStrategy, MarginStrategy
 from subspacedp.noise.laws import DeclaredNoise, KnownLaw, RoundedGaussian
-from subspacedp.noise.pooling import Pooling
 from subspacedp.rounding import DigitPlan, Digits, GeneralDigits, corner_counts
 from subspacedp.tables import Margin
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.invariants import HeldMargins
+from subspacedp.invariants import HeldMargins, HeldMatrix
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.marginals.mechanism import Marginals
 from subspacedp.mechanisms.projected import Projected
@@ -41,7 +41,11 @@ def compare_tables(mechanism: Marginals) -> TableComparison | None:
         replace(
             problem,
             query=Cells(domain),
-            held=HeldMargins(domain=domain, margins=mechanism.held.margins, counts=True),
+            held=(
+                mechanism.held
+                if isinstance(mechanism.held, HeldMatrix)
+                else HeldMargins(domain=domain, margins=mechanism.held.margins, counts=True)
+            ),
             decimals=None,
         )
     )

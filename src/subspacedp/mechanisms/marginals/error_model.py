@@ -14,9 +14,11 @@ import numpy.typing as npt
 from subspacedp.mechanisms.error_laws.joint import JointNoise
 from subspacedp.mechanisms.error_laws.kinds import Kinds
 from subspacedp.mechanisms.error_laws.near_normal import NormalAndBounded, near_normal
+from subspacedp.mechanisms.error_laws.pooling import Pooling
 from subspacedp.mechanisms.error_laws.sums import Part, Rounding, SumLaw, WeightedSum
 from subspacedp.mechanisms.figures import EachApart, Figures, MarginFigures
 from subspacedp.mechanisms.marginals.axis_steps import AxisSteps
+from subspacedp.mechanisms.marginals.empty_cells import EmptyCells
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions, Published
 from subspacedp.mechanisms.marginals.measurement import (
     ByLevel,
@@ -25,7 +27,7 @@ from subspacedp.mechanisms.marginals.measurement import (
 )
 from subspacedp.mechanisms.marginals.prefix_rounding import COIN_VARIANCE, PrefixRounding
 from subspacedp.mechanisms.marginals.smoother import Smoother
-from subspacedp.noise.pooling import Pooling
+from subspacedp.mechanisms.marginals.tree import Tree
 from subspacedp.queries import Margins
 from subspacedp.rounding.levels import LevelDigits
 from subspacedp.tables import Margin
@@ -43,6 +45,7 @@ Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
 OTHER_TOTAL = 0.25  # whole totals that differ by less are the same, but for the rounding of float64
+NO_VARIANCE = 1e-9  # of the variance before empty cells were imposed: less is rounding error
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -76,6 +79,7 @@ class MarginalsNoise(JointNoise):
     cells: bool = False  # released is the table of cells, the first margin of the workload
     rounding: PrefixRounding | LevelDigits | None = None
     bounded: bool = False  # held totals count all records: what is true of bounded ones is real
+    empty: EmptyCells | None = None
 
     @property
     def interactions(self) -> Interactions:
@@ -114,7 +118,11 @@ class MarginalsNoise(JointNoise):
     def margin_variance(self, margin: Margin) -> FloatArray:
         """The variance of every total of a margin that `knows` says is known."""
         alike = self.alike(margin)
-        return np.take(alike.variance, alike.kind)
+        variance = np.take(alike.variance, alike.kind)
+        if self.empty is None:
+            return variance
+        left = variance - self.empty.variance_taken_off(margin)
+        return np.where(left > NO_VARIANCE * variance, left, 0.0)
 
     def alike(self, margin: Margin) -> AlikeTotals:
         """Which totals of a margin have one law; worked out once."""
@@ -131,8 +139,12 @@ class MarginalsNoise(JointNoise):
         """Nodes of one orbit, groups with equally many siblings, equally many roundings."""
         inter = self.interactions
         where = inter.locate(margin)
-        groups = [_alike(axis, s) for axis, s in zip(inter.axes, where.steps, strict=True)]
-        noise = self._noise_variance(where, [_firsts(own) for own in groups])
+        closed = self.measurement.closed_form
+        sort, variance = (
+            (_alike, self._noise_variance) if closed else (_same_orbit, self._noise_of_firsts)
+        )
+        groups = [sort(axis, s) for axis, s in zip(inter.axes, where.steps, strict=True)]
+        noise = variance(where, [_firsts(own) for own in groups])
         numbers = np.arange(1, noise.size + 1, dtype=np.int32).reshape(noise.shape)
         for a, own in enumerate((inter.tree.orbits.of_node[where.level], *groups)):
             if numbers.shape[a] > 1 or len(own) > 1:
@@ -182,6 +194,25 @@ class MarginalsNoise(JointNoise):
                         factor = factor * axis.share(step)[axis.axis.parents(fine, step)[groups[a]]]
                     term = np.multiply.outer(term, factor**2)
                 out += term
+        return out
+
+    def _noise_of_firsts(self, where: Published, groups: Sequence[Int64Array]) -> FloatArray:
+        """The same from the noise in one total of every kind, where there is no closed form."""
+        inter = self.interactions
+        nodes = _firsts(inter.tree.orbits.of_node[where.level])
+        out = np.zeros((len(nodes), *(len(g) for g in groups)))
+        shape = (inter.tree.nodes(where.level), *inter.shape(where.steps))
+        for place in np.ndindex(out.shape):
+            first = (nodes[place[0]], *(g[p] for g, p in zip(groups, place[1:], strict=True)))
+            sizes = (
+                axis.axis.step(s).sizes[g]
+                for axis, s, g in zip(inter.axes, where.steps, first[1:], strict=True)
+            )
+            if all(size > 0 for size in sizes):  # else a group without labels
+                one = np.zeros(shape)
+                one[first] = 1.0
+                vector = self.measurement.noise_vector(self._on_measured([(where, one)]))
+                out[place] = float(vector @ vector)
         return out
 
     @cached_property
@@ -264,7 +295,13 @@ class MarginalsNoise(JointNoise):
 
     def inside(self, weights: FloatArray) -> FloatArray:
         """The weights of the noise variables, times their standard deviations."""
-        return self.measurement.noise_vector(self._on_measured(self._tables(weights)))
+        own = weights if self.empty is None else self.empty.adjoint(np.asarray(weights, float))
+        return self.measurement.noise_vector(self._on_measured(self._tables(own)))
+
+    @property
+    def nothing(self) -> float:
+        """Less exact where a system of equations is solved for empty cells."""
+        return 1e-20 if self.empty is None else NO_VARIANCE
 
     def _tables(self, weights: FloatArray) -> list[tuple[Published, FloatArray]]:
         inter = self.interactions
@@ -334,8 +371,12 @@ class MarginalsNoise(JointNoise):
         if isinstance(measurement, TableMeasurement):
             where = self.interactions.locate(margin)
             first = np.unravel_index(int(np.argmax(alike.kind == kind)), margin.shape)
-            node, groups = self.interactions.node_of([int(p) for p in first], where.level)
-            parts = measurement.parts_of_total(where, node, groups)
+            if measurement.closed_form:
+                node, groups = self.interactions.node_of([int(p) for p in first], where.level)
+                parts = measurement.parts_of_total(where, node, groups)
+            else:
+                place = tuple(int(p) for p in first)
+                parts = self.parts(self.inside(self.indicator(margin, place)))
             return self.law_from(parts, coins, self.grid, float(alike.variance[kind]))
         squared = noise / measurement.least_drawn() ** 2
         grid = self.grid if coins.size else None
@@ -436,11 +477,20 @@ def totals_apart(noise: MarginalsNoise, margin: Margin) -> EachApart:
         place = tuple(int(p) for p in np.unravel_index(i, margin.shape))
         return noise.indicator(margin, place)
 
-    return EachApart(noise, margin.shape, weights)
+    known = noise.margin_variance(margin) if noise.knows(margin) else None
+    return EachApart(noise, margin.shape, weights, known)
 
 
 def _determines(fine: tuple[int, ...], coarse: tuple[int, ...]) -> bool:
     return all(s <= t for s, t in zip(fine, coarse, strict=True))
+
+
+def _same_orbit(axis: AxisSteps, step: int) -> Int64Array:
+    """Groups that a symmetry of the levels in use takes to each other; one class without labels."""
+    tree = Tree(axis.axis, axis.steps)
+    level = axis.steps.index(step)
+    orbits = tree.scatter(tree.orbits.of_node[level] + 1, level)
+    return np.asarray(np.unique(orbits, return_inverse=True)[1].reshape(-1), np.int64)
 
 
 def _alike(axis: AxisSteps, step: int) -> Int64Array:

@@ -14,17 +14,35 @@ from subspacedp.errors import BudgetError
 from subspacedp.mechanisms.marginals.interactions import Published
 from subspacedp.mechanisms.marginals.measurement import table_information
 from subspacedp.mechanisms.marginals.plan import TableErrors
-from subspacedp.mechanisms.marginals.shares import FLOOR, BestShares, best_shares
+from subspacedp.mechanisms.marginals.shares import (
+    FLOOR,
+    BestShares,
+    best_shares,
+    proven_bound,
+)
 from subspacedp.mechanisms.marginals.spending import Spending, spending_of
 from subspacedp.privacy import Neighbours
 
-__all__ = ["Goal", "TableSplit", "best_contrasts", "best_tables", "tables_of"]
+__all__ = [
+    "Goal",
+    "Objective",
+    "TableSplit",
+    "best_contrasts",
+    "best_tables",
+    "bound_of_contrasts",
+    "bound_of_tables",
+    "tables_of",
+]
 
 FloatArray = npt.NDArray[np.float64]
 Objective = Literal["balanced", "sum", "largest"]
 
 SHARP = 64.0  # of the smooth maximum over tables
 STARTS = 3  # of the search for the best split of a pure budget
+NOTHING_MEASURED = (
+    "No person can change what would be measured: publish these margins as they are, or ask for "
+    "finer ones."
+)
 WORTH = 1e-3  # of a pure budget: a table with less is left out where it can be
 
 
@@ -51,6 +69,10 @@ class Goal:
             return np.asarray(self.weights * np.array(cells, np.float64))
         least = alone(self.errors)
         return np.where(least > 0, self.weights / np.where(least > 0, least, 1.0), 0.0)
+
+    def of(self, shares: FloatArray) -> float:
+        """The goal that given shares reach."""
+        return self(self.scaled(), shares)[0]
 
     def __call__(self, scaled: FloatArray, shares: FloatArray) -> tuple[float, FloatArray]:
         """The goal and −∂/∂shares."""
@@ -96,7 +118,7 @@ def best_contrasts(
     scaled = goal.scaled()
     rows = spending.first_rows()
     if not errors.slots or not np.any(rows > 0) or not np.any(scaled > 0):
-        raise BudgetError("No person can change what would be measured.")
+        raise BudgetError(NOTHING_MEASURED)
     found = best_shares(
         lambda shares: goal(scaled, shares),
         rows,
@@ -105,6 +127,28 @@ def best_contrasts(
         possible=spending.possible(),
     )
     return _trimmed(found, errors, spending)
+
+
+def bound_of_contrasts(
+    errors: TableErrors,
+    neighbours: Neighbours,
+    objective: Objective,
+    weights: FloatArray,
+    shares: FloatArray,
+) -> float:
+    """What the goal of no shares of a unit squared budget is below, proven from given ones."""
+    spending = spending_of(errors, neighbours)
+    goal = Goal(errors, objective, weights)
+    scaled = goal.scaled()
+    rows = spending.possible()
+    if rows is None:
+        rows = np.concatenate([spending.first_rows(), spending.sticking_out(shares)[0]])
+    return proven_bound(lambda b: goal(scaled, b), rows, shares)
+
+
+def bound_of_tables(errors: TableErrors, objective: Objective, weights: FloatArray) -> float:
+    """What the goal of no split of a unit budget over the tables is below (Σ share² ≤ 1)."""
+    return _relaxed(errors, Goal(errors, objective, weights), tables_of(errors))[1].bound
 
 
 def _trimmed(found: BestShares, errors: TableErrors, spending: Spending) -> BestShares:
@@ -127,9 +171,10 @@ class TableSplit:
 
 
 def tables_of(errors: TableErrors) -> tuple[Published, ...]:
-    """The published tables that say something of what is not exact."""
+    """The tables that say something of what is not exact: published, or beside them."""
     inter = errors.interactions
-    return tuple(table for t, table in enumerate(inter.published) if np.any(errors.mixing[t] > 0))
+    published = (p for t, p in enumerate(inter.published) if np.any(errors.mixing[t] > 0))
+    return (*published, *inter.measured_beside)
 
 
 def best_tables(
@@ -142,36 +187,53 @@ def best_tables(
     """
     tables = tables_of(errors)
     goal = Goal(errors, objective, weights)
-    scaled = goal.scaled()
-    if not tables or not np.any(scaled > 0):
-        raise BudgetError("No person can change what would be measured.")
+    of_precision, relaxed = _relaxed(errors, goal, tables)
     matrix = table_information(errors, tables)
-
-    def of_precision(t: FloatArray) -> tuple[float, FloatArray]:
-        value, slopes = goal(scaled, matrix @ t)
-        return value, slopes @ matrix
-
-    relaxed = best_shares(of_precision, np.ones((1, len(tables))), np.ones(len(tables)))
     if not pure:
         return TableSplit(tables, relaxed.shares, relaxed.error, relaxed.bound)
     best, least = relaxed.shares, math.inf
     rng = np.random.default_rng(0)
+    # One table that tells all others, with all of ε: they are sums of its noisy totals.
+    needed = np.array([level == own.finest for own, level, _ in errors.slots])
+    for t in np.flatnonzero(np.all(matrix[needed] > 0, axis=0)):
+        single = np.eye(len(tables))[t]
+        error = of_precision(single)[0]
+        if error < least:
+            best, least = single, error
     for start in range(STARTS):
         first = np.cbrt(relaxed.shares) if start == 0 else rng.random(len(tables)) + 0.1
         shares, error = _search(of_precision, first)
         if error < least:
             best, least = shares, error
     # A table that gets next to nothing is better not measured, unless nothing else tells it.
-    needed = np.array([level == own.finest for own, level, _ in errors.slots])
     kept = np.ones(len(tables), bool)
     for t in np.argsort(best):
         fewer = kept & (np.arange(len(tables)) != t)
         if best[t] < WORTH and fewer.any() and np.all(matrix[needed][:, fewer].sum(axis=1) > 0):
             kept = fewer
     if not kept.all():
-        best, least = _search(lambda p: _on(of_precision, kept, p), best[kept])
+        shares = best[kept]
+        best, least = _search(lambda p: _on(of_precision, kept, p), np.maximum(shares, WORTH))
+        if kept.sum() == 1:
+            best = np.ones(1)
         tables = tuple(table for table, stays in zip(tables, kept, strict=True) if stays)
     return TableSplit(tables, best, least, relaxed.bound)
+
+
+def _relaxed(
+    errors: TableErrors, goal: Goal, tables: tuple[Published, ...]
+) -> tuple[Callable[[FloatArray], tuple[float, FloatArray]], BestShares]:
+    """The goal as a function of precisions of tables, and its best under Σ precision ≤ 1."""
+    scaled = goal.scaled()
+    if not tables or not np.any(scaled > 0):
+        raise BudgetError(NOTHING_MEASURED)
+    matrix = table_information(errors, tables)
+
+    def of_precision(t: FloatArray) -> tuple[float, FloatArray]:
+        value, slopes = goal(scaled, matrix @ t)
+        return value, slopes @ matrix
+
+    return of_precision, best_shares(of_precision, np.ones((1, len(tables))), np.ones(len(tables)))
 
 
 def _on(

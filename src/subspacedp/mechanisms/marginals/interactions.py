@@ -64,6 +64,14 @@ class Interaction:
 class Interactions:
     """The interactions of a workload, and how margins are made of their contrasts.
 
+    Parameters
+    ----------
+    with_tree
+        Whether the axis with the most unequal groups is treated as a tree; otherwise all axes are
+        taken apart by nested contrasts.
+    beside
+        Margins that may be measured although they are not published.
+
     Guarantees
     ----------
     1. `whole_contrasts` is exact in 64 bits, or refused.
@@ -73,13 +81,15 @@ class Interactions:
     domain: Domain
     workload: tuple[Margin, ...]
     held: tuple[Margin, ...]
+    with_tree: bool = True
+    beside: tuple[Margin, ...] = ()
 
     # ------------------------------------------------------------------------ the axes
 
     @cached_property
     def _used(self) -> list[AxisSteps]:
         """On every axis of the domain the steps that some margin uses."""
-        margins = (*self.workload, *self.held)
+        margins = (*self.workload, *self.held, *self.beside)
         return [
             AxisSteps(axis, tuple(sorted({*(m.steps[a] for m in margins), axis.depth - 1})))
             for a, axis in enumerate(self.domain.axes)
@@ -93,7 +103,7 @@ class Interactions:
         orthogonal.
         """
         uneven = {a: _unevenness(axis) for a, axis in enumerate(self._used) if not _even(axis)}
-        return max(uneven, key=lambda a: uneven[a]) if uneven else None
+        return max(uneven, key=lambda a: uneven[a]) if uneven and self.with_tree else None
 
     @cached_property
     def uneven_axes(self) -> tuple[str, ...]:
@@ -157,6 +167,17 @@ class Interactions:
         return tuple(self.locate(m) for m in self.workload)
 
     @cached_property
+    def measured_beside(self) -> tuple[Published, ...]:
+        """The margins that may be measured and are not published."""
+        return tuple(self.locate(m) for m in self.beside)
+
+    @cached_property
+    def joint(self) -> Margin:
+        """The coarsest margin that determines every one of the workload."""
+        steps = zip(*(m.steps for m in self.workload), strict=True)
+        return Margin(tuple(self.domain.axes), tuple(min(s) for s in steps))
+
+    @cached_property
     def held_at(self) -> tuple[Published, ...]:
         """The held margins."""
         return tuple(self.locate(m) for m in self.held)
@@ -165,16 +186,22 @@ class Interactions:
     def all(self) -> dict[tuple[int, ...], Interaction]:
         """All interactions that have a contrast at all, by their steps; coarse ones first."""
         levels: dict[tuple[int, ...], int] = {}
-        for margin in self.published:
+        for margin in (*self.published, *self.measured_beside):
             number = math.prod(
                 len(axis.coarser(s)) for axis, s in zip(self.axes, margin.steps, strict=True)
             )
             if number > MAX_INTERACTIONS:
-                raise DomainError("A margin of the workload has too many levels to be taken apart.")
+                raise DomainError(
+                    f"A margin of the workload is made of {number:,} interactions, and at most "
+                    f"{MAX_INTERACTIONS:,} can be taken apart; ask for margins of fewer axes."
+                )
             for steps in self.below(margin.steps):
                 levels[steps] = min(levels.get(steps, margin.level), margin.level)
             if len(levels) > MAX_INTERACTIONS:
-                raise DomainError("The workload has too many interactions.")
+                raise DomainError(
+                    f"The margins of the workload are made of more than {MAX_INTERACTIONS:,} "
+                    "interactions; ask for fewer margins, or for margins of fewer axes."
+                )
         out = {}
         for steps in sorted(levels, key=lambda s: (len(self.kept(s)), s)):
             if self.dimension(steps) > 0:

@@ -19,7 +19,7 @@ from subspacedp.mechanisms.marginals.plan import TableErrors
 from subspacedp.mechanisms.marginals.smoother import Smoother
 from subspacedp.noise import KnownLaw, ReleaseKeys, RoundedGaussian, add_noise
 
-__all__ = ["ContrastMeasurement", "Measurement", "TableMeasurement"]
+__all__ = ["ContrastMeasurement", "Measurement", "TableMeasurement", "table_information"]
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -43,6 +43,11 @@ class Measurement(ABC):
     @abstractmethod
     def shares(self) -> FloatArray:
         """The precision of every slot of `errors`, in its units."""
+
+    @property
+    def closed_form(self) -> bool:
+        """Whether noise on an interaction has one variance for all groups of a parent."""
+        return True
 
     @abstractmethod
     def scales(self) -> tuple[float, float, int]:
@@ -80,6 +85,10 @@ class Measurement(ABC):
     @abstractmethod
     def parts(self, vector: FloatArray) -> tuple[Part, ...]:
         """Independent noise by its laws, from a vector of `noise_vector`."""
+
+    @abstractmethod
+    def drawn(self, vector: FloatArray) -> FloatArray:
+        """Numbers of standard deviations in the units that are drawn."""
 
     @cached_property
     def _smoothers(self) -> dict[tuple[int, ...], Smoother]:
@@ -264,6 +273,19 @@ class ContrastMeasurement(Measurement):
             out.append((inner * deviation).reshape(-1))
         return np.concatenate(out) if out else np.zeros(0)
 
+    def drawn(self, vector: FloatArray) -> FloatArray:
+        """Times the standard deviation of every number."""
+        out, at = np.zeros_like(vector), 0
+        for own, level in self.pieces:
+            each = (self._deviations(own, level) * self._units(own, level))[
+                self._regions(own, level)
+            ]
+            size = self._size(own, level)
+            shape = (self.interactions.tree.nodes(level), *self.interactions.shape(own.steps))
+            out[at : at + size] = vector[at : at + size] * np.broadcast_to(each, shape).reshape(-1)
+            at += size
+        return out
+
     def _deviations(self, own: Interaction, level: int) -> FloatArray:
         """Regions first: the standard deviation of the rounded noise on every group."""
         drawn = self._drawn(own, level)
@@ -288,10 +310,11 @@ class ContrastMeasurement(Measurement):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TableMeasurement(Measurement):
-    """Noise on every total of some tables; axes beside the tree must be even.
+    """Noise on every total of some tables.
 
     What a table says of an interaction are the contrasts of its sums; several tables of one level
-    are weighted by their precision.
+    are weighted by their precision. On an axis beside the tree with groups of unequal size a sum
+    has more noise the more totals it adds: all are weighted as if they had the mean number.
     """
 
     errors: TableErrors
@@ -316,6 +339,11 @@ class TableMeasurement(Measurement):
     @cached_property
     def _variances(self) -> FloatArray:
         return np.array([law.variance for law in self.laws])
+
+    @property
+    def closed_form(self) -> bool:
+        """Sums of unequally many totals have noise of unequal variance."""
+        return not self.interactions.uneven_axes
 
     def scales(self) -> tuple[float, float, int]:
         """Over all tables."""
@@ -469,12 +497,18 @@ class TableMeasurement(Measurement):
                 out.append(part(law, piece / math.sqrt(law.variance)))
         return tuple(out)
 
+    def drawn(self, vector: FloatArray) -> FloatArray:
+        """Times the standard deviation of every table's noise."""
+        sizes = [math.prod(self._shape(table)) for table in self.tables]
+        return np.asarray(vector * np.repeat(np.sqrt(self._variances), sizes))
+
 
 def table_information(errors: TableErrors, tables: tuple[Published, ...]) -> FloatArray:
     """What unit precision on the totals of every table gives every slot.
 
     A total of interaction τ sums n totals of the table: its contrasts have the precision
-    ∏(1 − 1/k)/n in units of shares.
+    ∏(1 − 1/k)/n in units of shares; where groups are of unequal size, with the largest k and the
+    mean n.
     """
     inter = errors.interactions
     out = np.zeros((len(errors.slots), len(tables)))

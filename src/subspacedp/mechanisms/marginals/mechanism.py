@@ -18,27 +18,43 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.invariants import HeldMargins, HeldOfWorkload, HeldValues, MarginNullSpace
+from subspacedp.invariants import (
+    HeldMargins,
+    HeldMatrix,
+    HeldOfWorkload,
+    HeldValues,
+    MarginNullSpace,
+)
 from subspacedp.mechanisms.base import REAL_LIMIT, Mechanism
 from subspacedp.mechanisms.figures import Figures
+from subspacedp.mechanisms.gaussian.optimality import Optimality, moved_alike
+from subspacedp.mechanisms.marginals.empty_cells import EmptyCells
 from subspacedp.mechanisms.marginals.error_model import (
     AllTotals,
     MarginalsNoise,
     TotalsOfMargin,
     totals_apart,
 )
+from subspacedp.mechanisms.marginals.fitting import SHARP, Goal
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
+from subspacedp.mechanisms.marginals.lower_bound import LowerBound
 from subspacedp.mechanisms.marginals.measurement import (
     ByLevel,
     ContrastMeasurement,
     Measurement,
     TableMeasurement,
 )
+from subspacedp.mechanisms.marginals.nesting import nesting_cost
 from subspacedp.mechanisms.marginals.prefix_rounding import PrefixRounding
-from subspacedp.mechanisms.marginals.strategy import ManyScales, MarginalsStrategy, total_known
+from subspacedp.mechanisms.marginals.strategy import (
+    ManyScales,
+    MarginalsStrategy,
+    held_margins,
+    total_known,
+)
 from subspacedp.noise import Keystream, ReleaseKeys, RoundedGaussian
 from subspacedp.problem import Problem
-from subspacedp.queries import Cells, Sensitivity
+from subspacedp.queries import Cells, Margins, Sensitivity
 from subspacedp.rounding.levels import LevelDigits
 from subspacedp.tables import Margin
 
@@ -72,12 +88,40 @@ class Marginals(Mechanism):
     for_workloads: ClassVar[bool] = True
     linear: ClassVar[bool] = False
 
-    @property
-    def held(self) -> HeldMargins:
-        """What is held exact."""
-        if not isinstance(self.problem.held, HeldMargins):
-            raise ReleaseError("This mechanism holds margins alone.")
-        return self.problem.held
+    @cached_property
+    def held_margins(self) -> HeldMargins:
+        """The margins among what is held."""
+        return held_margins(self.problem)
+
+    def _held_totals(self, exact: HeldValues) -> HeldValues:
+        """The held values of the margins; those of empty cells, all zero, come last."""
+        if isinstance(self.held, HeldMargins):
+            return exact
+        shapes = self.held_margins.value_shapes
+        ends = np.cumsum([math.prod(shape) for shape in shapes])
+        pieces = np.split(exact[0], ends)
+        return tuple(piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=False))
+
+    @cached_property
+    def empty_cells(self) -> EmptyCells | None:
+        """The cells known to be empty; None where there are none."""
+        mask = self.held.empty if isinstance(self.held, HeldMatrix) else None
+        if mask is None or not np.any(mask):
+            return None
+
+        def column(weights: FloatArray) -> FloatArray:
+            return self._of_noise(measurement.drawn(noise.inside(weights)))
+
+        measurement = self.measurement
+        noise = MarginalsNoise(workload=self.strategy.workload, measurement=measurement, cells=True)
+        return EmptyCells(mask, column)
+
+    def _of_noise(self, drawn: FloatArray) -> FloatArray:
+        """What noise alone makes of the table, before empty cells are imposed."""
+        nothing = tuple(np.zeros(shape, np.int64) for shape in self.held_margins.value_shapes)
+        total = 0.0 if self._total_measured else None
+        measured = self.measurement.contrasts(drawn)  # type: ignore[arg-type]
+        return self._table(self._combined(measured, nothing, total), nothing, 0)
 
     @property
     def interactions(self) -> Interactions:
@@ -148,6 +192,7 @@ class Marginals(Mechanism):
             cells=isinstance(self.query, Cells),
             rounding=self.digits,
             bounded=self.capped,
+            empty=self.empty_cells,
         )
 
     def noise_before_rounding(self) -> MarginalsNoise:
@@ -157,19 +202,28 @@ class Marginals(Mechanism):
     @property
     def conditional(self) -> str:
         """Why real values too are protected only given what is held; empty where they are not."""
+        if isinstance(self.held, HeldMatrix):
+            return "cells known to be empty enter the least squares beside the held totals"
         even = self.interactions.orthogonal
         return "" if even else "totals of unequal groups of a second axis are split equally"
 
     def cell_figures(self) -> Figures:
         """Every answer."""
         noise = self.noise
-        return TotalsOfMargin(noise, noise.workload.margins[0]) if noise.cells else AllTotals(noise)
+        return self.margin_figures(noise.workload.margins[0]) if noise.cells else AllTotals(noise)
 
     def margin_figures(self, margin: Margin) -> Figures:
         """The total of every group of a margin that the workload determines."""
         noise = self.noise
         noise.workload.source_of(margin)
+        if noise.empty is not None:
+            return totals_apart(noise, margin)
         return TotalsOfMargin(noise, margin) if noise.knows(margin) else totals_apart(noise, margin)
+
+    @property
+    def measured_beside(self) -> tuple[tuple[str, ...], ...]:
+        """The levels of tables that are measured and not published: the data must tell them."""
+        return tuple(m.names for m in self.interactions.beside)
 
     @property
     def uses_quantile(self) -> bool:
@@ -184,6 +238,23 @@ class Marginals(Mechanism):
         """Values are computed in float64."""
         return False
 
+    @cached_property
+    def nesting(self) -> str:
+        """Which axis with unequal groups is treated exactly, and what others cost, in words."""
+        inter, said = self.interactions, []
+        for axis in inter.axes:
+            if axis.axis.name not in inter.uneven_axes:
+                continue
+            cost = nesting_cost(self.problem, axis, contrasts=self.strategy.tables is None)
+            much = (
+                "" if cost is None else f", at {cost:.2f} times the squared error of a tree there"
+            )
+            said.append(f"those of `{axis.axis.name}` by nested contrasts{much}")
+        if not said:
+            return ""
+        exact = f"the unequal groups of `{inter.tree.axis.name}` are treated exactly"
+        return ", ".join([exact, *said])
+
     @property
     def measured(self) -> str:
         """What gets noise, in words."""
@@ -197,7 +268,7 @@ class Marginals(Mechanism):
             "; the grand total, which no neighbouring change alters, gets none"
             if total_known(self.problem)
             else ""
-        )
+        ) + (f"; {self.nesting}" if self.nesting else "")
         if tables is None:
             number = len(self.measurement.errors.measured)
             return (
@@ -205,9 +276,11 @@ class Marginals(Mechanism):
                 "steps of one over its denominator, each interaction and level with its share of "
                 f"the budget; combined by least squares{known}"
             )
+        joint = " × ".join(names for m in self.measured_beside for names in m)
+        which = f", `{joint}`, which is not published, among them" if joint else ""
         return (
-            f"every total of {len(tables):,} tables{tree}, independently, each table with its "
-            f"share of the budget; combined by least squares{known}"
+            f"every total of {len(tables):,} tables{tree}{which}, independently, each table with "
+            f"its share of the budget; combined by least squares{known}"
         )
 
     def fitted(self) -> dict[str, Any]:
@@ -224,15 +297,58 @@ class Marginals(Mechanism):
         return self.measurement.scales()[0], self.measurement.largest_drawn()
 
     def gap(self) -> float:
-        """By what share the goal may exceed that of the best split of the budget."""
-        return max(self.strategy.goal / self.strategy.bound - 1.0, 0.0)
+        """By what share the goal may exceed that of the best split of the budget.
+
+        Proven from the shares, whatever a certificate states; infinite where no bound is known.
+        """
+        if self.empty_cells is not None:
+            return math.inf
+        goal, bound = self.strategy.proved(self.problem)
+        return max(goal / bound - 1.0, 0.0) if goal is not None and bound else math.inf
 
     def gap_in_words(self) -> str:
         """How near the split is to the best one over these levels and interactions."""
-        percent = math.ceil(max(100 * self.gap(), 0.01) * 100) / 100
+        if self.empty_cells is not None:
+            return "that of a split of the budget chosen as if no cell were known to be empty"
+        gap = self.gap()
+        if math.isinf(gap):
+            return f"that of a split chosen as if groups were of equal size; {self.nesting}"
+        percent = math.ceil(max(100 * gap, 0.01) * 100) / 100
         if self.budget.pure:
-            return f"at most {1 + self.gap():.3g} times that of the best split over these tables"
-        return f"within {percent:.2g} % of that of the best split over levels and interactions"
+            return f"at most {1 + gap:.3g} times that of the best split over these tables"
+        within = f"within {percent:.2g} % of that of the best split over levels and interactions"
+        return f"{within}; {self.nesting}" if self.nesting else within
+
+    def optimality(self) -> Optimality:
+        """How near the error, by what tables count for, is to that of the best Gaussian noise.
+
+        For the cells of a table alone their squared error is compared, as for other mechanisms.
+        """
+        if not isinstance(self.query, Margins) or self.budget.pure:
+            return super().optimality()
+        alike = moved_alike(self)
+        if not alike:
+            raise ReleaseError("No person can change anything here, so no error is needed at all.")
+        goal = Goal(self.measurement.errors, self.strategy.objective, self._table_weights)
+        scaled, margins = goal.scaled(), self.interactions.workload
+        each = np.array([float(self.noise.margin_variance(m).mean()) for m in margins]) * scaled
+        error = float(each.sum())
+        if self.strategy.objective == "largest":
+            # The largest is at least any mean, and this one is near it.
+            ratio = (each / each.max()) ** SHARP
+            error, scaled = float(each.max()), scaled * ratio / ratio.sum()
+        found = LowerBound(self.measurement.errors, scaled, self.neighbours.persons == 2)
+        bound = found.best(given=self.strategy.constrained)
+        return Optimality(
+            error=error,
+            bound=bound * (alike / self.budget.gaussian_mu) ** 2 * (1 - 1e-9),
+            how="dual weights",
+            weighted=True,
+        )
+
+    @property
+    def _table_weights(self) -> FloatArray:
+        return np.asarray(self.strategy.workload.weights, np.float64)
 
     # ------------------------------------------------------------------------ data
 
@@ -240,22 +356,32 @@ class Marginals(Mechanism):
         """The table of cells, or the totals of the workload and of held margins beyond it."""
         held = self.held
         if isinstance(held, HeldOfWorkload):
-            return held.query.vector(data, held.sources)
+            return held.query.vector(data, (*held.sources, *self.interactions.beside))
         return self.query.answers(data)
 
     def _totals(self, answers: Int64Array) -> Callable[[Margin], Int64Array]:
         """The exact totals of any margin that is measured, from the answers."""
         held = self.held
         if isinstance(held, HeldOfWorkload):
-            tables = held.split(answers)
-            return lambda margin: held.of_sources(tables, margin)
+            tables, beside = held.split(answers), self.interactions.beside
+            number = sum(table.size for table in tables)
+            further = dict(zip(beside, np.split(answers[number:], len(beside) or 1), strict=False))
+
+            def of(margin: Margin) -> Int64Array:
+                for own, values in further.items():
+                    if own.determines(margin):
+                        return np.asarray(own.coarsen(values.reshape(own.shape), margin), np.int64)
+                return held.of_sources(tables, margin)
+
+            return of
         return lambda margin: np.asarray(margin.sum(answers), np.int64)
 
     def nothing(self) -> Int64Array:
         """What `check` returns of an empty table: zeros."""
         held = self.held
         if isinstance(held, HeldOfWorkload):
-            return np.zeros(sum(math.prod(m.shape) for m in held.sources), np.int64)
+            margins = (*held.sources, *self.interactions.beside)
+            return np.zeros(sum(math.prod(m.shape) for m in margins), np.int64)
         return super().nothing()
 
     def check_size(self, answers: Int64Array) -> None:
@@ -306,6 +432,7 @@ class Marginals(Mechanism):
         """Every margin of the workload from the measurement and the held totals."""
         del overwrite
         inter = self.interactions
+        exact = self._held_totals(exact)
         total = float(noisy[-1]) if self._total_measured else None
         estimates = self._estimates(noisy, exact, total)
         rounding = self.digits
@@ -326,7 +453,8 @@ class Marginals(Mechanism):
     def _real(self, estimates: Mapping[tuple[int, ...], ByLevel], exact: HeldValues) -> FloatArray:
         """The answers, real-valued."""
         if isinstance(self.query, Cells):
-            return self._table(estimates, exact, 0)
+            cells = self._table(estimates, exact, 0)
+            return cells if self.empty_cells is None else self.empty_cells.impose(cells)
         number = len(self.interactions.published)
         return np.concatenate([self._table(estimates, exact, t).reshape(-1) for t in range(number)])
 
@@ -342,7 +470,7 @@ class Marginals(Mechanism):
         whole, rest = near.astype(np.int64), cells - near
         off = tuple(
             margin.sum(rest) - (totals - margin.sum(whole))
-            for margin, totals in zip(self.held.margins, exact, strict=True)
+            for margin, totals in zip(self.held_margins.margins, exact, strict=True)
         )
         return whole, rest - rounding.space.lift(off, error=1.0) if off else rest
 
@@ -352,8 +480,8 @@ class Marginals(Mechanism):
         """A table of the workload, real-valued, in its margin's shape."""
         inter = self.interactions
         margin, where = inter.workload[number], inter.published[number]
-        if any(h.determines(margin) for h in self.held.margins):
-            return self.held.of(exact, margin).astype(np.float64)
+        if any(h.determines(margin) for h in self.held_margins.margins):
+            return self.held_margins.of(exact, margin).astype(np.float64)
         by_interaction = {s: e[where.level] for s, e in estimates.items() if where.level in e}
         table = inter.table_from(by_interaction, where.level, where.steps)
         return inter.from_nodes(table, where.level)
@@ -361,6 +489,7 @@ class Marginals(Mechanism):
     def without_noise(self, answers: Int64Array, exact: HeldValues) -> FloatArray:
         """What would be released without noise and rounding: confidential, as the answers are."""
         inter, of = self.interactions, self._totals(answers)
+        exact = self._held_totals(exact)
         measured: dict[tuple[int, ...], ByLevel] = {}
         for own in self.measurement.errors.measured:
             for level, _ in self.measurement.errors.places(own):
@@ -375,7 +504,7 @@ class Marginals(Mechanism):
     def _exact(self, exact: HeldValues, own: Interaction, level: int) -> FloatArray:
         """The contrasts of an interaction at a level that is held."""
         inter = self.interactions
-        totals = self.held.of(exact, inter.margin(level, own.steps))
+        totals = self.held_margins.of(exact, inter.margin(level, own.steps))
         return inter.contrasts(inter.to_nodes(totals, level), own.steps)
 
     def _estimates(
@@ -427,7 +556,7 @@ class Marginals(Mechanism):
             level = rounding.exact_level(own)
             if level is not None:
                 if own.held is not None:
-                    totals = self.held.of(exact, inter.margin(level, own.steps))
+                    totals = self.held_margins.of(exact, inter.margin(level, own.steps))
                     known[own.steps] = np.asarray(inter.to_nodes(totals, level), np.int64)
                 else:
                     known[own.steps] = noisy[-1:].reshape(1, *(1,) * len(inter.axes))

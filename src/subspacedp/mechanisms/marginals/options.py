@@ -21,7 +21,9 @@ __all__ = ["MarginalsOptions", "with_budget"]
 LARGEST_SCALE = 2.0**40  # of noise in the units that are drawn
 SMALLEST_SCALE = 0.001  # of noise in units of the answers
 MAX_CELL_WEIGHT = 1e6
-WEIGHT_STEPS = 4  # of the search for the least weight of the cells
+WEIGHT_STEPS = 30  # of the search for the least weight of the cells
+LIMIT_REACHED = 5e-3  # of what cells may lose: the weight is found when they lose this near it
+LEAST_BEYOND = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,26 +79,44 @@ class MarginalsOptions(Options):
         least = _cell_error(replace(plain, margins=[]).fit(problem))
         found = plain.fit(problem)
         number = len(found.strategy.workload.margins)
-        low, high = 1.0, 1.0
-        while _cell_error(found) > most * least:
-            if high > MAX_CELL_WEIGHT:
+        counted = (1.0,) * (number - 1)
+
+        def tried(weight: float) -> tuple[Marginals, float]:
+            """The best for a weight of the cells, and what they lose of what they may lose."""
+            own = replace(plain, weights=(weight, *counted), objective="balanced").fit(problem)
+            return own, (_cell_error(own) / least - 1.0) / (most - 1.0)
+
+        beyond = (_cell_error(found) / least - 1.0) / (most - 1.0)
+        if beyond <= 1.0:
+            return found
+        # Beyond the least, errors fall about as a power of the weight: a secant of logarithms.
+        low, above = 0.0, math.log(beyond)
+        high, below = 0.0, math.inf
+        while below > 0.0:
+            high += math.log(8.0)
+            if high > math.log(MAX_CELL_WEIGHT):
                 raise ReleaseError(
                     f"No split of the budget keeps the error of the cells within {most:g} times "
                     "the least possible."
                 )
-            low, high = high, high * 8
-            found = replace(
-                plain, weights=(high, *(1.0,) * (number - 1)), objective="balanced"
-            ).fit(problem)
-        for _ in range(WEIGHT_STEPS if high > 1 else 0):
-            middle = math.sqrt(low * high)
-            tried = replace(
-                plain, weights=(middle, *(1.0,) * (number - 1)), objective="balanced"
-            ).fit(problem)
-            if _cell_error(tried) <= most * least:
-                found, high = tried, middle
+            found, beyond = tried(math.exp(high))
+            below = math.log(max(beyond, LEAST_BEYOND))
+            if below > 0.0:
+                low, above = high, below
+        lost = below
+        for _ in range(WEIGHT_STEPS):
+            if lost > -LIMIT_REACHED or high - low < LIMIT_REACHED:
+                break
+            part = min(max(above / (above - below), 0.05), 0.95)
+            middle = low + part * (high - low)
+            own, beyond = tried(math.exp(middle))
+            here = math.log(max(beyond, LEAST_BEYOND))
+            if here <= 0.0:
+                found, high, below, lost = own, middle, here, here
+                above /= 2.0  # the other end is half as far: neither stays for ever
             else:
-                low = middle
+                low, above = middle, here
+                below /= 2.0
         return found
 
 
@@ -113,11 +133,13 @@ def with_budget(mechanism: Marginals, budget: Budget) -> Marginals:
 
 def _checked(mechanism: Marginals) -> Marginals:
     """The mechanism, unless its noise is too wide to be drawn or too narrow to protect."""
+    _ = mechanism.empty_cells  # too many are refused now, and not after noise was drawn
     smallest, largest = mechanism.scales()
     if largest > LARGEST_SCALE:
         raise BudgetError(
             f"The budget is too small for counts in 64 bits: the noise would have a scale of "
-            f"{largest:.3g}, and at most 2**40 is possible.",
+            f"{largest:.3g} in the units that are measured, and at most 2**40 is possible; take a "
+            "larger budget, or margins of fewer cells.",
             scale=largest,
         )
     if smallest < SMALLEST_SCALE:

@@ -20,11 +20,11 @@ import numpy.typing as npt
 
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues
 from subspacedp.mechanisms.error_laws.joint import UNEQUAL
+from subspacedp.mechanisms.error_laws.pooling import Averaging, Pooling
 from subspacedp.mechanisms.impose import impose_bound
 from subspacedp.mechanisms.marginals.error_model import MarginalsNoise, noise_variance
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.smoother import Smoother
-from subspacedp.noise.pooling import Averaging, Pooling
 from subspacedp.tables import Margin
 
 __all__ = ["TreePooling", "averaging"]

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
 
-__all__ = ["BestShares", "best_shares"]
+__all__ = ["BestShares", "best_shares", "proven_bound"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -103,6 +103,18 @@ def best_shares(
     if best is None or not np.isfinite(best.error):
         raise ReleaseError("No split of the budget was found for this workload.")
     return BestShares(best.shares, best.error, bound)
+
+
+def proven_bound(
+    error: Callable[[FloatArray], tuple[float, FloatArray]], rows: FloatArray, shares: FloatArray
+) -> float:
+    """The bound of Theorem 4 at given shares: no shares that the rows allow have a smaller error.
+
+    It is computed from the shares alone, whoever chose them; 0 where it proves nothing.
+    """
+    value, slopes = error(shares)
+    price, _ = _least_price(np.unique(rows, axis=0), slopes)
+    return value * value / price if 0 < price < math.inf else 0.0
 
 
 def _sharpness(rows: FloatArray, turn: int) -> tuple[float, ...]:

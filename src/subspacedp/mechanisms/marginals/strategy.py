@@ -13,15 +13,25 @@ import numpy.typing as npt
 
 from subspacedp.balls import ball, round_up
 from subspacedp.errors import BudgetError, ReleaseError
-from subspacedp.invariants import HeldMargins
-from subspacedp.mechanisms.marginals.fitting import Objective, best_contrasts, best_tables
+from subspacedp.invariants import HeldMargins, HeldMatrix
+from subspacedp.mechanisms.marginals.fitting import (
+    WORTH,
+    Goal,
+    Objective,
+    best_contrasts,
+    best_tables,
+    bound_of_contrasts,
+    bound_of_tables,
+)
 from subspacedp.mechanisms.marginals.interactions import Interactions, Published
 from subspacedp.mechanisms.marginals.measurement import (
     ContrastMeasurement,
     Measurement,
     TableMeasurement,
+    table_information,
 )
 from subspacedp.mechanisms.marginals.plan import Regions, TableErrors
+from subspacedp.mechanisms.marginals.shares import GAP
 from subspacedp.mechanisms.marginals.spending import spending_of
 from subspacedp.noise import DiscreteLaplace, KnownLaw, RoundedGaussian
 from subspacedp.privacy import Budget, Neighbours, PureDP
@@ -30,13 +40,24 @@ from subspacedp.problem import Problem
 from subspacedp.queries import Cells, Margins
 from subspacedp.tables import Margin
 
-__all__ = ["MarginalsStrategy", "fit_marginals"]
+__all__ = [
+    "MarginalsStrategy",
+    "errors_of",
+    "fit_marginals",
+    "held_margins",
+    "table_laws",
+    "total_known",
+    "whole_parts",
+]
 
 FloatArray = npt.NDArray[np.float64]
+MAX_JOINT_CELLS = 1 << 16  # of the table that tells all margins, for which pure noise is tried
+MAX_JOINT_AXES = 8
 UNITS = 1 << 40  # shares of tables are whole parts of the budget
 LEAST_UNIT = UNITS >> 20
 OBJECTIVES = ("balanced", "sum", "largest")
 MEASURED = ("contrasts", "tables")
+GOAL_ROUNDING = 1e-6  # of a goal, computed again on another machine
 
 
 @dataclass(frozen=True)
@@ -83,8 +104,10 @@ class MarginalsStrategy:
         The tables that get noise; None for contrasts.
     constrained
         Whether held totals enter the least squares (G, plain), or the estimate is projected (S).
-    objective, bound
-        What the shares were chosen for, and what the goal cannot be less than.
+    objective, goal, bound
+        What the shares were chosen for, what they reach of it (noise before it is rounded to whole
+        numbers), and what no split of the budget can be below. None where whole tables are measured
+        beside a second axis with unequal groups: errors there have no closed form to choose by.
     """
 
     workload: Margins
@@ -93,8 +116,8 @@ class MarginalsStrategy:
     tables: tuple[Published, ...] | None
     constrained: bool
     objective: Objective
-    goal: float
-    bound: float
+    goal: float | None
+    bound: float | None
 
     # ------------------------------------------------------------------ what follows from both
 
@@ -138,13 +161,19 @@ class MarginalsStrategy:
         if set(data) != known or data["measured"] not in MEASURED:
             raise ReleaseError("what it measures cannot be read.")
         if data["objective"] not in OBJECTIVES or not all(
-            isinstance(data[k], float) and math.isfinite(data[k]) and data[k] > 0
+            data[k] is None
+            or (isinstance(data[k], float) and math.isfinite(data[k]) and data[k] > 0)
             for k in ("goal", "bound")
         ):
             raise ReleaseError("what its shares were chosen for is out of range.")
         workload = Margins(problem.domain, data["workload"], data["weights"])
         _check_workload(problem, workload)
         inter = interactions_of(problem, workload)
+        if data["tables"] is not None:
+            joint = with_joint_table(problem, inter)
+            measured = {workload.domain.margin(*names) for names in data["tables"]}
+            if joint is not None and joint.joint in measured:
+                inter = joint
         if data["constrained"] is not constrained(problem, inter):
             raise ReleaseError("its estimate is not that of its digits and invariants.")
         tables: tuple[Published, ...] | None = None
@@ -170,7 +199,49 @@ class MarginalsStrategy:
             bound=data["bound"],
         )
         made.check(problem)
+        made.check_goal(problem)
         return made
+
+    def check_goal(self, problem: Problem) -> None:
+        """Refuse a goal that the shares do not reach, and a bound that nothing proves."""
+        goal, bound = self.proved(problem)
+        if goal is None or bound is None:
+            if (self.goal, self.bound) != (None, None):
+                raise ReleaseError("it states a goal where none is known.")
+        elif (
+            self.goal is None
+            or self.bound is None
+            or not abs(self.goal / goal - 1) <= GOAL_ROUNDING
+            or not self.bound <= bound * (1 + GAP)
+        ):
+            raise ReleaseError("its shares do not reach the goal, or prove the bound, it states.")
+
+    def proved(self, problem: Problem) -> tuple[float | None, float | None]:
+        """The goal that the shares reach and a bound for all shares, from nothing else."""
+        errors, objective = self.errors(problem), self.objective
+        weights = np.asarray(self.workload.weights, np.float64)
+        if self.tables is None:
+            shares = np.asarray(self.shares, np.float64)
+            unit = squared_budget(problem.budget, problem.neighbours)
+            bound = bound_of_contrasts(
+                errors, problem.neighbours, objective, weights, shares / unit
+            )
+            return Goal(errors, objective, weights).of(shares), bound / unit
+        if self.interactions.uneven_axes:
+            return None, None
+        parts = np.asarray(self.shares, np.float64) / UNITS
+        precision = parts**2 if problem.budget.pure else parts
+        told = table_information(errors, self.tables) @ precision
+        scale = _table_scale(problem)
+        return (
+            Goal(errors, objective, weights).of(told) * scale,
+            bound_of_tables(self._all_tables(problem), objective, weights) * scale,
+        )
+
+    def _all_tables(self, problem: Problem) -> TableErrors:
+        """Errors for all tables that a split may be over, measured here or not."""
+        joint = with_joint_table(problem, replace(self.interactions, beside=()))
+        return errors_of(problem, joint or self.interactions, contrasts=False)
 
     def check(self, problem: Problem) -> None:
         """Refuse shares that spend more than the budget, or leave something without a measure."""
@@ -189,13 +260,12 @@ class MarginalsStrategy:
             told = shares
         else:
             units = [int(u) for u in self.shares]
-            published = set(self.interactions.published)
+            published = {*self.interactions.published, *self.interactions.measured_beside}
             if (
                 len(units) != len(self.tables)
                 or sum(units) != UNITS
                 or len(set(self.tables)) != len(self.tables)
                 or not set(self.tables) <= published
-                or self.interactions.uneven_axes
             ):
                 raise ReleaseError("its shares do not add up to the budget.")
             told = TableMeasurement(errors, self.tables, table_laws(problem, units)).shares
@@ -205,11 +275,15 @@ class MarginalsStrategy:
 
     def for_budget(self, problem: Problem, budget: Budget) -> MarginalsStrategy:
         """The same split for another budget of the same kind."""
+        n, other = problem.neighbours, replace(problem, budget=budget)
         if self.tables is not None:
-            return self
-        n = problem.neighbours
-        ratio = squared_budget(budget, n) / squared_budget(problem.budget, n)
-        return replace(self, shares=np.asarray(self.shares, np.float64) * ratio)
+            ratio = _table_scale(problem) / _table_scale(other)
+            shares: Any = self.shares
+        else:
+            ratio = squared_budget(budget, n) / squared_budget(problem.budget, n)
+            shares = np.asarray(self.shares, np.float64) * ratio
+        goal, bound = (None if each is None else each / ratio for each in (self.goal, self.bound))
+        return replace(self, shares=shares, goal=goal, bound=bound)
 
 
 def squared_budget(budget: Budget, neighbours: Neighbours) -> float:
@@ -233,19 +307,63 @@ def constrained(problem: Problem, interactions: Interactions) -> bool:
         return False  # the held totals are then not those of the table that is measured
     return (
         problem.decimals is not None
+        or isinstance(problem.held, HeldMatrix)  # cells known to be empty enter it too
         or problem.held.fixed_by(problem.neighbours)
         or not interactions.orthogonal
     )
 
 
-def interactions_of(problem: Problem, workload: Margins) -> Interactions:
+def interactions_of(
+    problem: Problem, workload: Margins, beside: Sequence[Margin] = ()
+) -> Interactions:
     """A workload with what is held, taken apart."""
-    held = problem.held
-    if not isinstance(held, HeldMargins):
-        raise ReleaseError("The marginals mechanism holds margins alone: hold(...), with &.")
     return Interactions(
-        domain=workload.domain, workload=tuple(workload.margins), held=held.essential
+        domain=workload.domain,
+        workload=tuple(workload.margins),
+        held=held_margins(problem).essential,
+        beside=tuple(beside),
     )
+
+
+def with_joint_table(problem: Problem, interactions: Interactions) -> Interactions | None:
+    """With the table that determines all margins measured beside them, where that may pay.
+
+    Of a pure budget every table takes its part, so noise on one table and its sums can be better
+    than noise on every margin. None where the table is published, or large.
+    """
+    joint = interactions.joint
+    kept = sum(s != axis.depth - 1 for s, axis in zip(joint.steps, joint.axes, strict=True))
+    if (
+        not problem.budget.pure
+        or joint in interactions.workload
+        or math.prod(joint.shape) > MAX_JOINT_CELLS
+        or kept > MAX_JOINT_AXES
+        or interactions.uneven_axes
+    ):
+        return None
+    return replace(interactions, beside=(joint,))
+
+
+def held_margins(problem: Problem) -> HeldMargins:
+    """The margins among what is held; beside them cells may be known to be empty."""
+    held = problem.held
+    if isinstance(held, HeldMargins):
+        return held
+    if not isinstance(problem.query, Cells) or any("linear" in part for part in held.parts):
+        raise ReleaseError(
+            "The marginals mechanism holds margins and empty cells of a table, hold(...) and "
+            "zeros(...) with &; other linear invariants take mechanism='projected'."
+        )
+    if problem.decimals is not None or problem.capped:
+        what = "decimals" if problem.decimals is not None else "capped=True"
+        raise ReleaseError(
+            f"Cells known to be empty and {what} together are not for the marginals mechanism: "
+            "leave out one of them, or write mechanism='projected'."
+        )
+    domain = problem.domain
+    names = [part["margin"] for part in held.parts if "margin" in part]
+    margins = tuple(domain.margin(*each) for each in names)
+    return HeldMargins(domain=domain, margins=margins, counts=True)
 
 
 def workload_for(
@@ -350,45 +468,55 @@ def fit_marginals(
         errors = errors_of(problem, inter, contrasts=True)
         found = best_contrasts(errors, problem.neighbours, goal, counted)
         unit = squared_budget(problem.budget, problem.neighbours)
-        return MarginalsStrategy(
-            workload=workload,
-            interactions=inter,
-            shares=found.shares * unit,
-            tables=None,
-            constrained=constrained(problem, inter),
-            objective=goal,
-            goal=found.error / unit,
-            bound=found.bound / unit,
-        )
-    if inter.uneven_axes:
-        names = ", ".join(f"`{name}`" for name in (inter.tree.axis.name, *inter.uneven_axes))
-        raise ReleaseError(
-            f"Two axes have levels with groups of unequal size ({names}); whole tables can be "
-            "measured for one of them: take a Gaussian budget (ZCDP, ApproxDP), or leave out the "
-            "levels of the other."
+        return _with_goal(
+            problem,
+            MarginalsStrategy(
+                workload=workload,
+                interactions=inter,
+                shares=found.shares * unit,
+                tables=None,
+                constrained=constrained(problem, inter),
+                objective=goal,
+                goal=None,
+                bound=None,
+            ),
         )
     errors = errors_of(problem, inter, contrasts=False)
     split = best_tables(errors, goal, counted, pure=problem.budget.pure)
-    units = _whole(split.shares)
-    n = problem.neighbours
-    scale = (
-        2.0 * (n.persons * n.records / float(exact_decimal(problem.budget.epsilon))) ** 2
-        if isinstance(problem.budget, PureDP)
-        else n.persons * n.records**2 / problem.budget.gaussian_mu**2
-    )
-    return MarginalsStrategy(
-        workload=workload,
-        interactions=inter,
-        shares=units,
-        tables=split.tables,
-        constrained=constrained(problem, inter),
-        objective=goal,
-        goal=split.error * scale,
-        bound=split.bound * scale,
+    joint = with_joint_table(problem, inter) if measured is None else None
+    if joint is not None:
+        other = best_tables(errors_of(problem, joint, contrasts=False), goal, counted, pure=True)
+        if other.error < split.error * (1 - WORTH):
+            inter, split = joint, other
+    return _with_goal(
+        problem,
+        MarginalsStrategy(
+            workload=workload,
+            interactions=inter,
+            shares=whole_parts(split.shares),
+            tables=split.tables,
+            constrained=constrained(problem, inter),
+            objective=goal,
+            goal=None,
+            bound=None,
+        ),
     )
 
 
-def _whole(shares: FloatArray) -> tuple[int, ...]:
+def _with_goal(problem: Problem, strategy: MarginalsStrategy) -> MarginalsStrategy:
+    goal, bound = strategy.proved(problem)
+    return replace(strategy, goal=goal, bound=bound)
+
+
+def _table_scale(problem: Problem) -> float:
+    """The variance of noise on a total for the whole budget, before it is whole numbers."""
+    n, budget = problem.neighbours, problem.budget
+    if isinstance(budget, PureDP):
+        return 2.0 * (n.persons * n.records / float(exact_decimal(budget.epsilon))) ** 2
+    return float(n.persons * n.records**2 / budget.gaussian_mu**2)
+
+
+def whole_parts(shares: FloatArray) -> tuple[int, ...]:
     """Shares as whole parts of `UNITS` that add up to it."""
     units = np.maximum(np.floor(shares / shares.sum() * UNITS), LEAST_UNIT).astype(np.int64)
     units[int(np.argmax(units))] += UNITS - int(units.sum())

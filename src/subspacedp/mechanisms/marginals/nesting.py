@@ -1,0 +1,80 @@
+"""What nested contrasts cost on an axis with groups of unequal size that is not the tree.
+
+One axis is treated exactly. On every other one contrasts of a level are deviations from an equal
+split of the next coarser one, which for unequal groups is private and unbiased and not the best.
+How much it costs is said for the axis alone: the levels that are in use there, all counting the
+same, once as nested contrasts and once as a tree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.invariants import Held, bind
+from subspacedp.mechanisms.marginals.axis_steps import AxisSteps
+from subspacedp.mechanisms.marginals.error_model import MarginalsNoise
+from subspacedp.mechanisms.marginals.fitting import alone, best_contrasts, best_tables
+from subspacedp.mechanisms.marginals.interactions import Interactions
+from subspacedp.mechanisms.marginals.measurement import (
+    ContrastMeasurement,
+    Measurement,
+    TableMeasurement,
+)
+from subspacedp.mechanisms.marginals.plan import TableErrors
+from subspacedp.mechanisms.marginals.strategy import errors_of, table_laws, whole_parts
+from subspacedp.problem import Problem
+from subspacedp.queries import Margins
+from subspacedp.tables import Domain, Margin
+
+__all__ = ["nesting_cost"]
+
+FloatArray = npt.NDArray[np.float64]
+
+MAX_LABELS = 4096  # of an axis for which the cost is computed
+
+
+def nesting_cost(problem: Problem, axis: AxisSteps, *, contrasts: bool) -> float | None:
+    """Squared error of nested contrasts over that of a tree on one axis; None if it is too long."""
+    if len(axis.axis) > MAX_LABELS:
+        return None
+    domain = Domain([axis.axis])
+    margins = tuple(Margin((axis.axis,), (step,)) for step in axis.steps[:-1])
+    workload = Margins(domain, [list(m.names) for m in margins])
+    own = replace(
+        problem,
+        query=workload,
+        held=bind(Held(), workload),
+        decimals=None,
+        capped=False,
+    )
+    tree = errors_of(
+        own, Interactions(domain=domain, workload=margins, held=()), contrasts=contrasts
+    )
+    counted = 1.0 / (alone(tree) * np.array([m.shape[0] for m in margins]))
+    nested = errors_of(
+        own,
+        Interactions(domain=domain, workload=margins, held=(), with_tree=False),
+        contrasts=contrasts,
+    )
+    found = [_error(own, errors, counted, contrasts=contrasts) for errors in (nested, tree)]
+    return max(found[0] / found[1], 1.0)
+
+
+def _error(problem: Problem, errors: TableErrors, counted: FloatArray, *, contrasts: bool) -> float:
+    """The least sum of squared errors by weight that was found, as it comes out."""
+    measurement: Measurement
+    if contrasts:
+        best = best_contrasts(errors, problem.neighbours, "sum", counted)
+        measurement = ContrastMeasurement(errors, best.shares)
+    else:
+        split = best_tables(errors, "sum", counted, pure=problem.budget.pure)
+        laws = table_laws(problem, list(whole_parts(split.shares)))
+        measurement = TableMeasurement(errors, split.tables, laws)
+    inter = errors.interactions
+    workload = Margins(inter.domain, [list(m.names) for m in inter.workload])
+    noise = MarginalsNoise(workload=workload, measurement=measurement)
+    sums = [float(noise.margin_variance(m).sum()) for m in inter.workload]
+    return float(counted @ np.array(sums))
