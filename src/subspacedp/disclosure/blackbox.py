@@ -228,7 +228,7 @@ def _claim(
     projector = None
     if size <= DENSE_CELLS:  # one product instead of one projection a run
         projector = np.stack(
-            [mechanism.space.project(unit.reshape(shape)).reshape(-1) for unit in np.eye(size)]
+            [mechanism.null_space.project(unit.reshape(shape)).reshape(-1) for unit in np.eye(size)]
         )
 
     def protected(y: FloatArray) -> FloatArray:
@@ -236,7 +236,7 @@ def _claim(
         units = y / grid
         if projector is not None:
             return np.asarray(np.round(units @ projector, 6))
-        inside = [mechanism.space.project(run.reshape(shape)).reshape(-1) for run in units]
+        inside = [mechanism.null_space.project(run.reshape(shape)).reshape(-1) for run in units]
         return np.asarray(np.round(inside, 6))
 
     return claimed, protected

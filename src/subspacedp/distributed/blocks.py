@@ -19,10 +19,8 @@ import numpy.typing as npt
 from subspacedp.distributed.cell_noise import CellNoise
 from subspacedp.errors import DataError, ReleaseError
 from subspacedp.invariants import HeldMargins, HeldValues, MarginNullSpace
-from subspacedp.mechanisms import Projected
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.parallel import compiled
-from subspacedp.queries import Cells
 from subspacedp.release.designs import Design
 from subspacedp.rounding import DigitPlan
 from subspacedp.rounding.margins import LIMIT
@@ -43,12 +41,12 @@ CACHE = 1 << 16  # cells that stay in a core's cache from one step to the next
 def read_design(design: Design) -> Mechanism:
     """The mechanism of a design that can be carried out box by box; an error for any other."""
     mechanism = design.mechanism
-    if not isinstance(mechanism, Projected) or not isinstance(mechanism.query, Cells):
+    if not mechanism.measures_counts or not mechanism.query.is_histogram:
         raise ReleaseError(
             "A table is released in blocks by the projected mechanism on its cells alone; ask for "
             'design(domain, ..., mechanism="projected").'
         )
-    if not isinstance(mechanism.held, HeldMargins):
+    if mechanism.held.family is None:
         raise ReleaseError("A table is released in blocks with margins held, and nothing else.")
     if mechanism.capped:
         raise ReleaseError(
@@ -60,9 +58,9 @@ def read_design(design: Design) -> Mechanism:
 
 def margins_of(mechanism: Mechanism) -> HeldMargins:
     """The held margins of a design that `read_design` accepts."""
-    if not isinstance(mechanism.held, HeldMargins):
+    if mechanism.held.family is None:
         raise ReleaseError("This design holds more than margins.")
-    return mechanism.held
+    return mechanism.held.family
 
 
 def plan_of(held: HeldMargins, box: Box | None = None) -> RowPlan | None:

@@ -22,7 +22,6 @@ from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.mechanisms import Extended, KNorm
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.registry import mechanism_from
-from subspacedp.queries import Cells, LocalEntries
 from subspacedp.release.designs import Design
 from subspacedp.stated import check_plain, read_json
 
@@ -192,7 +191,7 @@ def _check_design(mechanism: Mechanism) -> None:
             f"The {mechanism.name} mechanism cannot be distributed: its release is not the "
             "counts plus noise that follows from keys alone."
         )
-    if not isinstance(mechanism.query, Cells | LocalEntries):
+    if not mechanism.query.is_histogram and mechanism.query.entry_range is None:
         raise ReleaseError(
             "Agents need a query whose every answer is one agent's own: the cells of a table, or "
             "individuals' entries."

@@ -58,7 +58,7 @@ def norm_law(release: Release, values: npt.NDArray[np.float64]) -> NormLaw:
         raise ReleaseError("This likelihood is for k-norm noise.")
     law, basis = mechanism.law, mechanism.basis
     if basis is not None:
-        found = basis.coordinates(values - mechanism.space.lift(release.exact))
+        found = basis.coordinates(values - mechanism.null_space.lift(release.exact))
     else:
         found = _measured(mechanism, values)
     whole = np.rint(found).astype(np.int64)

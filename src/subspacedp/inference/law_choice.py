@@ -134,7 +134,7 @@ def _whole_part(release: Release, values: FloatArray) -> Int64Array | None:
 
 def _coordinates(release: Release, strategy: BasisStrategy) -> Law:
     mechanism = release.mechanism
-    inside = in_units(release) - mechanism.space.lift(release.exact)
+    inside = in_units(release) - mechanism.null_space.lift(release.exact)
     found = strategy.coordinates(inside)
     measured = np.rint(found)
     exact = bool(np.abs(found - measured).max(initial=0.0) < NEAR_WHOLE)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from subspacedp.errors import InvariantError
 from subspacedp.invariants.held import HeldMargins, HeldValues
 from subspacedp.invariants.mixed import Mixed, centred_divmod, lcm
+from subspacedp.invariants.null_space import NullSpace, scaled_question, share
 from subspacedp.parallel import compiled, for_each
 from subspacedp.tables import Domain, Margin, RowPlan, along, margin_sums
 from subspacedp.tables.boxes import Box
@@ -23,18 +24,8 @@ LiftParts = tuple[npt.NDArray[np.int64], FloatArray]  # whole and fractional par
 MAX_DENSE = 5000
 
 
-def scaled_question(weights: FloatArray) -> FloatArray:
-    """Weights of a question scaled so that nothing over- or underflows."""
-    largest = float(np.abs(weights).max(initial=0.0))
-    if not np.isfinite(largest):
-        raise InvariantError("The weights of a question must be finite numbers.")
-    if largest == 0.0:
-        raise InvariantError("A question needs at least one weight that is not zero.")
-    return weights / largest
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class MarginNullSpace:
+class MarginNullSpace(NullSpace):
     """N = {v : C v = 0} for a family of held margins.
 
     Guarantees
@@ -71,11 +62,6 @@ class MarginNullSpace:
     def rank(self) -> int:
         """The dimension of R: how many independent figures are published exactly."""
         return self.held.rank
-
-    @property
-    def dimension(self) -> int:
-        """The dimension of N: how many independent figures are protected."""
-        return self.domain.size - self.rank
 
     @cached_property
     def _sizes(self) -> dict[Margin, npt.NDArray[np.int64]]:
@@ -136,6 +122,16 @@ class MarginNullSpace:
         for k, a in self.held.expansion.items():
             out += k.spread(a * self.held.of(residual, k) / self._sizes[k])
         return out
+
+    def rounding(self, answers: npt.NDArray[Any]) -> float:
+        """How far C·answers may be off in float64; nothing for integers."""
+        if answers.dtype.kind in "iu":
+            return 0.0
+        return 2.0**-45 * self.held.largest_row * float(np.abs(answers).max(initial=0.0))
+
+    def squared_ones(self) -> float:
+        """|Π_N 1|²: any held margin tells the total, and then nothing is left of it."""
+        return 0.0 if self.rank else float(self.size)
 
     def lift_exact(self, residual: HeldValues) -> Mixed:
         """The z of least norm with C z = r, as exact rationals."""
@@ -296,10 +292,7 @@ class MarginNullSpace:
         w = scaled_question(self._table(weights))
         norm = float(np.vdot(w, w))
         inside = self.project(w)
-        share = 1.0 - float(np.vdot(inside, inside)) / norm
-        # Rounding error of the sweep, relative; below it the share is 0 or 1.
-        tolerance = 1e-12
-        return 0.0 if share < tolerance else 1.0 if share > 1 - tolerance else share
+        return share(1.0 - float(np.vdot(inside, inside)) / norm)
 
     def contains(self, values: npt.ArrayLike) -> bool:
         """Whether C v = 0: exactly for integers, to 1e-9 of the largest entry for floats."""
@@ -337,9 +330,3 @@ class MarginNullSpace:
                 f"Expected an array of the domain's shape {self.domain.shape}; got {array.shape}."
             )
         return array
-
-    def __repr__(self) -> str:
-        return (
-            f"NullSpace(dimension {self.dimension:,} of {self.domain.size:,}; "
-            f"held exactly: {self.held})"
-        )

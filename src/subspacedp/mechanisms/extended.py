@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import BudgetError, DataError, ReleaseError
-from subspacedp.invariants import HeldMargins, HeldValues, MarginNullSpace
+from subspacedp.invariants import HeldValues, space_of
 from subspacedp.mechanisms.base import Mechanism, Options
-from subspacedp.mechanisms.error_laws import BasisNoise, JointNoise, NoiseModel
+from subspacedp.mechanisms.error_laws import BasisNoise, JointNoise, MarginNoise
 from subspacedp.mechanisms.gaussian.optimality import reached_by
 from subspacedp.mechanisms.strategies import LARGEST_BASIS, BasisStrategy, MarginStrategy
 from subspacedp.noise import (
@@ -32,7 +32,7 @@ from subspacedp.noise import (
     uses_float_quantile,
 )
 from subspacedp.problem import Problem
-from subspacedp.queries import Cells, Sensitivity
+from subspacedp.queries import Sensitivity
 
 __all__ = ["Extended", "ExtendedOptions", "basis_from", "dropping"]
 
@@ -68,9 +68,9 @@ class Extended(Mechanism):
     @cached_property
     def on_margins(self) -> MarginStrategy:
         """What is measured when margins are held and no basis is chosen."""
-        if not isinstance(self.space, MarginNullSpace):
+        if self.held.family is None:
             raise ReleaseError("This strategy is for held margins alone.")
-        return MarginStrategy(self.space)
+        return MarginStrategy(self.held.family.cell_space)
 
     @cached_property
     def sensitivity(self) -> Sensitivity:
@@ -90,10 +90,10 @@ class Extended(Mechanism):
         """The joint law of release minus truth."""
         if self.basis is not None:
             return BasisNoise(law=self.law, unit=float(self.unit), strategy=self.basis)
-        return NoiseModel(
+        return MarginNoise(
             law=self.law,
             unit=float(self.unit),
-            space=self.space,
+            space=self.on_margins.space,
             digits=self.digits,
             grids=self.on_margins,
         )
@@ -197,8 +197,8 @@ class Extended(Mechanism):
             coordinates = noisy * float(self.basis.step)
             inside = (self.basis.back @ coordinates).reshape(self.query.shape)
         else:
-            inside = self.space.project(noisy / self.on_margins.denominators)
-        return (inside + self.space.lift(exact)) * float(self.query.grid)
+            inside = self.null_space.project(noisy / self.on_margins.denominators)
+        return (inside + self.null_space.lift(exact)) * float(self.query.grid)
 
 
 def with_strategy(mechanism: ExtendedT, basis: npt.ArrayLike | None) -> ExtendedT:
@@ -215,7 +215,9 @@ def with_strategy(mechanism: ExtendedT, basis: npt.ArrayLike | None) -> Extended
                 "the projected mechanism."
             )
         return mechanism
-    fine = replace(mechanism, basis=BasisStrategy.from_basis(mechanism.space, MOST_BITS, basis))
+    fine = replace(
+        mechanism, basis=BasisStrategy.from_basis(mechanism.null_space, MOST_BITS, basis)
+    )
     if not math.isfinite(fine.law.scale):  # no float64 holds it
         raise BudgetError(
             "The budget is too small for this mechanism's grid; use the projected mechanism."
@@ -224,7 +226,7 @@ def with_strategy(mechanism: ExtendedT, basis: npt.ArrayLike | None) -> Extended
     if spare == 0:
         return fine
     if MOST_BITS - spare >= LEAST_BITS:
-        coarser = BasisStrategy.from_basis(mechanism.space, MOST_BITS - spare, basis)
+        coarser = BasisStrategy.from_basis(mechanism.null_space, MOST_BITS - spare, basis)
         return replace(mechanism, basis=coarser)
     return dropping(fine, spare)
 
@@ -246,13 +248,13 @@ def dropping(mechanism: ExtendedT, spare: int) -> ExtendedT:
 
 def whole_counts(problem: Problem) -> bool:
     """Whether Π_N of counts can be measured in whole denominators: margins held, Gaussian noise."""
-    margins = isinstance(problem.held, HeldMargins) and isinstance(problem.query, Cells)
+    margins = problem.held.family is not None and problem.query.is_histogram
     return margins and not problem.budget.pure
 
 
 def basis_from(data: Mapping[str, Any], problem: Problem) -> BasisStrategy:
     """A basis on its grid; what is measured must be answers inside N but for the grid."""
-    query, space = problem.query, problem.space
+    query, space = problem.query, space_of(problem.held)
     bits, drop = data["bits"], data.get("drop", 0)
     if type(bits) is not int or not 1 <= bits <= MOST_STATED_BITS:
         raise ReleaseError(

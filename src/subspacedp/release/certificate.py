@@ -14,7 +14,6 @@ import numpy.typing as npt
 from subspacedp.mechanisms.gaussian.optimal import Optimal
 from subspacedp.mechanisms.gaussian.optimality import moved_alike
 from subspacedp.noise import QUANTILE_BOUND
-from subspacedp.queries import LocalEntries
 from subspacedp.release.verify import SEEDED
 
 if TYPE_CHECKING:
@@ -152,7 +151,7 @@ def _proof(release: Release) -> list[str]:
 
 
 def _proof_of_agents(release: Release) -> list[str]:
-    agents = release.distributed is not None or isinstance(release.mechanism.query, LocalEntries)
+    agents = release.distributed is not None or release.mechanism.query.entry_range is not None
     return ["docs/proofs/agents.md"] if agents else []
 
 

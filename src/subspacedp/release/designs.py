@@ -20,7 +20,7 @@ from subspacedp.mechanisms.registry import OPTIONS
 from subspacedp.noise import ReleaseKeys
 from subspacedp.privacy import Budget, Neighbours, ReplaceOne
 from subspacedp.problem import MAX_DECIMALS, Guarantee, Problem
-from subspacedp.queries import Margins, Query, as_query
+from subspacedp.queries import Query, as_query
 from subspacedp.release.comparing import Compared, Comparison, choose
 from subspacedp.release.release import Release
 from subspacedp.tables import Domain
@@ -189,7 +189,7 @@ def design(
     array([50., 50.])
     """
     query, asked = as_query(domain), as_held(held)
-    workload = isinstance(query, Margins)
+    workload = query.workload is not None
     if mechanism is None or (workload and mechanism == AUTO):
         mechanism = "marginals" if workload else "projected"
     if not isinstance(budget, Budget) or type(budget) is Budget:

@@ -11,12 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.invariants import HeldMargins, HeldValues
+from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.estimates import Accuracy, Estimate
 from subspacedp.mechanisms.figures import checked_weights, kept_shape, level_names
 from subspacedp.problem import Guarantee
-from subspacedp.queries import Margins
 from subspacedp.release.provenance import Distributed
 from subspacedp.release.questions import where
 from subspacedp.release.ratios import Ratio, ratio_of
@@ -119,13 +118,12 @@ class Release:
         Figures have one dimension for every level that is named, in the order of the axes.
         """
         margin = self.mechanism.domain.margin(*level_names(names))
-        held = self.mechanism.held
-        if isinstance(held, HeldMargins) and any(m.determines(margin) for m in held.margins):
-            values: npt.NDArray[Any] = held.of(self.exact, margin)
-            if self.mechanism.query.grid != 1:  # held totals are whole numbers of its units
-                values = values * float(self.mechanism.query.grid)
-        else:
-            values = self.mechanism.query.totals(np.asarray(self.values), margin)
+        query = self.mechanism.query
+        values: npt.NDArray[Any] | None = self.mechanism.held.known(self.exact, margin)
+        if values is None:
+            values = query.totals(np.asarray(self.values), margin)
+        elif query.grid != 1:  # held totals are whole numbers of its units
+            values = values * float(query.grid)
         accuracy = self.mechanism.margin_accuracy(*margin.names)
         return self._estimate(accuracy, values.reshape(kept_shape(margin)))
 
@@ -149,8 +147,7 @@ class Release:
         Axes and levels go by name, and several labels as a list:
         `release.where(state="Texas", sex=["F", "M"])`.
         """
-        query = self.mechanism.query
-        return where(query if isinstance(query, Margins) else self.mechanism.domain, labels)
+        return where(self.mechanism.query, labels)
 
     def _estimate(self, accuracy: Accuracy, values: npt.NDArray[Any]) -> Estimate:
         return Estimate(
@@ -190,7 +187,7 @@ class Release:
             raise ReleaseError(
                 "`xarray` is not installed; it comes with subspacedp[frames]."
             ) from None
-        if isinstance(self.mechanism.query, Margins):
+        if self.mechanism.query.workload is not None:
             raise ReleaseError(
                 "Several margins are no one array; take one of them with `margin(...)`."
             )

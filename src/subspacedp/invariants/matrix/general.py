@@ -12,7 +12,7 @@ import numpy.typing as npt
 from subspacedp.errors import InvariantError
 from subspacedp.invariants.held import HeldValues
 from subspacedp.invariants.linear import HeldMatrix
-from subspacedp.invariants.margin_space import scaled_question
+from subspacedp.invariants.null_space import NullSpace, scaled_question
 
 if TYPE_CHECKING:
     from subspacedp.invariants.matrix.null_space import MatrixNullSpace
@@ -23,7 +23,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GeneralNullSpace:
+class GeneralNullSpace(NullSpace):
     """N = {v : C v = 0} for any C, in the shape of the answers.
 
     Guarantees
@@ -56,11 +56,6 @@ class GeneralNullSpace:
     def rank(self) -> int:
         """The dimension of R: how many independent figures are published exactly."""
         return self.matrix.rank if self.held.rows else 0
-
-    @property
-    def dimension(self) -> int:
-        """The dimension of N: how many independent figures are protected."""
-        return self.size - self.rank
 
     def project(self, values: npt.ArrayLike) -> FloatArray:
         """Π_N v."""
@@ -122,6 +117,3 @@ class GeneralNullSpace:
                 f"Expected an array of the shape {self.shape} of the answers; got {array.shape}."
             )
         return array.reshape(-1)
-
-    def __repr__(self) -> str:
-        return f"NullSpace(dimension {self.dimension:,} of {self.size:,}; held: {self.held})"

@@ -29,7 +29,7 @@ from subspacedp.mechanisms.gaussian.optimality import (
 )
 from subspacedp.mechanisms.strategies import BasisStrategy
 from subspacedp.problem import Problem
-from subspacedp.queries import Cells, Query
+from subspacedp.queries import Query
 
 __all__ = [
     "Optimal",
@@ -126,7 +126,7 @@ def quick_basis(query: Query) -> bool:
     """Whether the noise of a query's own matrix is optimised in seconds."""
     kinds = query.record_kinds
     few = kinds is not None and query.size <= QUICK_ANSWERS and kinds <= QUICK_COLUMNS
-    return few and not isinstance(query, Cells)
+    return few and not query.is_histogram
 
 
 def correlated_words(mechanism: Extended) -> str:
@@ -153,7 +153,7 @@ class Inside:
 
 def inside(mechanism: Mechanism, importance: FloatArray | None) -> Inside:
     """Q, and the columns of the query in it."""
-    query, space = mechanism.query, mechanism.space
+    query, space = mechanism.query, mechanism.null_space
     if mechanism.budget.pure:
         raise BudgetError(
             f"The {mechanism.name} mechanism adds Gaussian noise: use ApproxDP, ZCDP or "
@@ -209,7 +209,7 @@ def with_free(rows: FloatArray, points: FloatArray) -> FloatArray:
 
 def with_rows(mechanism: ExtendedT, rows: FloatArray, given: Inside) -> ExtendedT:
     """The mechanism that measures these rows, on the finest grid that the noise allows."""
-    space = mechanism.space
+    space = mechanism.null_space
     reached = reached_by(mechanism.query, space) if len(rows) < space.dimension else None
     strategy = BasisStrategy.from_rows(space, rows @ given.rows, BITS, reached)
     fitted = replace(mechanism, basis=strategy)

@@ -134,7 +134,7 @@ class KNorm(Extended):
             return KNormNoise(law=law, unit=unit, back=self.basis.back, shape=self.query.shape)
         if isinstance(law.body, CrossPolytope):
             each = DiscreteLaplace(law.rate / law.body.widths[0])
-            return NoiseModel(law=each, unit=unit, space=self.space)
+            return NoiseModel.on(self.held, each, unit)
         return GroupedNoise(law=law, groups=HeldGroups.of(self.held))
 
     @property
@@ -271,7 +271,7 @@ class KNorm(Extended):
             return noisy if self.decimals == 0 else noisy.astype(np.float64)
         # The residual is zero unless held values count records that were not measured.
         residual = self.held.residual(noisy, exact)
-        real = self.space.subtract_lift(noisy, residual, overwrite=overwrite)
+        real = self.null_space.subtract_lift(noisy, residual, overwrite=overwrite)
         return real if self.query.grid == 1 else real * float(self.query.grid)
 
 
@@ -422,7 +422,7 @@ def _swaps(basis: BasisStrategy, mechanism: KNorm) -> Swaps | None:
 
 def _basis(mechanism: KNorm, bits: int) -> BasisStrategy:
     """A basis of the null space, or of the part of it that records reach."""
-    query, space = mechanism.query, mechanism.space
+    query, space = mechanism.query, mechanism.null_space
     if isinstance(query, Cells):
         return BasisStrategy.from_basis(space, bits)
     if not inner_columns(query, space).any():
