@@ -139,6 +139,7 @@ class Mechanism(ABC):
     measures_counts: ClassVar[bool] = False  # noise on every answer itself: cell by cell, in blocks
     linear: ClassVar[bool] = True  # `integers` of parts add up to those of the whole: for agents
     fitted_at_once: ClassVar[bool] = False  # there is nothing to optimise
+    wide_tails: ClassVar[bool] = False  # less variance than others may come with wider intervals
 
     # ------------------------------------------------------------------ what is asked
 
@@ -290,6 +291,20 @@ class Mechanism(ABC):
     def proven_optimality(self) -> Optimality | None:
         """How near the error is to the least possible, where the mechanism itself proves it."""
         return None
+
+    @property
+    def stated_optimality(self) -> Optimality | None:
+        """What certificates say of how near the error is to the least possible."""
+        return self.proven_optimality
+
+    @property
+    def rounds_products(self) -> bool:
+        """Whether places of what is measured are rounded off, so that parts do not add up."""
+        return False
+
+    def without_rounded_products(self) -> Mechanism:
+        """The same on a grid so coarse that no place is rounded off, where that can be."""
+        return self
 
     # ------------------------------------------------------------------ errors
 

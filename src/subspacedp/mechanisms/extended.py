@@ -126,6 +126,20 @@ class Extended(Mechanism):
         """Values are computed in float64."""
         return False
 
+    @property
+    def rounds_products(self) -> bool:
+        """Whether places of the products with the basis are rounded off."""
+        return self.basis is not None and self.basis.drop > 0
+
+    def without_rounded_products(self) -> Mechanism:
+        """With the basis on a coarser grid; sensitivity and noise are those of its integers."""
+        basis = self.basis
+        if basis is None or not basis.drop:
+            return self
+        weights = np.rint(basis.weights / 2.0**basis.drop).astype(np.int64)
+        coarse = replace(basis, weights=weights, bits=basis.bits - basis.drop, drop=0)
+        return replace(self, basis=coarse)
+
     def fitted(self) -> dict[str, Any]:
         """The basis, where there is one."""
         return {} if self.basis is None else {"basis": self.basis.as_dict()}

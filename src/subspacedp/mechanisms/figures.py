@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,8 @@ class Figures(ABC):
     """Linear functionals of the answers, sorted into classes with one error law each."""
 
     shape: tuple[int, ...]
+    closed: ClassVar[bool] = False  # many figures share few laws: exact margins cost little
+    apart: ClassVar[bool] = False  # every figure has a law of its own: they cost much
 
     @property
     def whole(self) -> bool:
@@ -61,6 +63,7 @@ class EachApart(Figures):
     noise: JointNoise
     shape: tuple[int, ...]
     weights: Callable[[int], FloatArray]
+    apart: ClassVar[bool] = True
     known_variance: FloatArray | None = None
 
     def variance(self) -> FloatArray:
@@ -140,6 +143,7 @@ class GroupTotals(MarginFigures):
 
     noise: MarginNoise
     profiles: GroupProfiles
+    closed: ClassVar[bool] = True
 
     @property
     def margin(self) -> Margin:  # type: ignore[override]

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.mechanisms.gaussian.optimal import Optimal
-from subspacedp.mechanisms.gaussian.optimality import moved_alike
 from subspacedp.noise import QUANTILE_BOUND
 from subspacedp.release.verify import SEEDED
 
@@ -122,11 +120,8 @@ def _number_or_none(value: float) -> float | None:
 
 
 def _near_best(release: Release) -> dict[str, Any]:
-    mechanism = release.mechanism
-    if isinstance(mechanism, Optimal) and moved_alike(mechanism):
-        return {"optimality": mechanism.optimality().as_dict()}
-    proven = mechanism.proven_optimality
-    return {} if proven is None else {"optimality": proven.as_dict()}
+    stated = release.mechanism.stated_optimality
+    return {} if stated is None else {"optimality": stated.as_dict()}
 
 
 def _rests_on(release: Release) -> str:

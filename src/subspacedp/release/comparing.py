@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError, SubspaceDPError
-from subspacedp.mechanisms.knorm.law import KNormLaw
 
 if TYPE_CHECKING:
     from subspacedp.release.designs import Design
@@ -121,7 +120,7 @@ def choose(entries: Sequence[Compared], left_out: Sequence[str] = ()) -> Compari
 def _narrower(entries: Sequence[Compared], errors: dict[str, float], name: str) -> str | None:
     """The mechanism with narrower intervals than k-norm noise of least error, if there is one."""
     chosen = next(entry for entry in entries if entry.name == name)
-    if chosen.design is None or not isinstance(chosen.design.mechanism.law, KNormLaw):
+    if chosen.design is None or not chosen.design.mechanism.wide_tails:
         return None
     near = [e for e in entries if e.name in errors and errors[e.name] <= NEAR * errors[name]]
     if len(near) == 1:

@@ -204,8 +204,10 @@ def design(
     if not isinstance(mechanism, Options) and (
         not isinstance(mechanism, str) or mechanism not in (*OPTIONS, AUTO)
     ):
-        known = ", ".join(f"'{name}'" for name in (*OPTIONS, AUTO))
-        raise ReleaseError(f"`mechanism` must be one of {known}; got {mechanism!r}.")
+        raise ReleaseError(
+            f"`mechanism` must be one of {', '.join(map(repr, (*OPTIONS, AUTO)))}; got "
+            f"{mechanism!r}."
+        )
     if decimals is not None and (
         not isinstance(decimals, int)
         or isinstance(decimals, bool)

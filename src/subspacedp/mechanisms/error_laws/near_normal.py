@@ -103,9 +103,10 @@ def near_normal(parts: Sequence[Part], rounding: Rounding | None) -> SumLaw | No
     """The law of a sum of parts where all are Gaussian and rounding moves it little; else None."""
     variance = moved = 0.0
     for p in parts:
-        if not isinstance(p.law, RoundedGaussian):
+        deviation = p.transform.normal_deviation
+        if deviation is None:
             return None
-        variance += p.law.sigma**2 * float(p.counts @ p.weights**2)
+        variance += deviation**2 * float(p.counts @ p.weights**2)
         moved += 0.5 * float(p.counts @ p.weights)
     deviation = math.sqrt(variance)
     if not 0 < moved <= NEAR * deviation:

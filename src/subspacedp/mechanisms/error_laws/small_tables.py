@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.mechanisms.error_laws.simulated import Simulated, draws_for, public_generator
-from subspacedp.mechanisms.error_laws.transforms import characteristic
-from subspacedp.noise.laws import DiscreteLaplace, KnownLaw
+from subspacedp.mechanisms.error_laws.transforms import transform_of
+from subspacedp.noise.laws import KnownLaw
 from subspacedp.rounding import DigitPlan
 
 __all__ = ["MOST_CELLS", "SmallTable"]
@@ -45,7 +45,7 @@ class SmallTable:
         """E[f(1 − f)] = 1/6 − Σ_k φ_X(2πk)/(πk)² of every coin, from above: φ_X is not negative."""
         out = np.full(len(self.entries), 1 / 6)
         for k in range(1, FREQUENCIES + 1):
-            turns = characteristic(self.law, 2 * np.pi * k * self.entries).prod(axis=1)
+            turns = transform_of(self.law).characteristic(2 * np.pi * k * self.entries).prod(axis=1)
             out -= np.maximum(turns - 1e-12, 0.0) / (np.pi * k) ** 2
         return np.asarray(np.maximum(out, 0.0) + 1e-12)
 
@@ -54,12 +54,7 @@ class SmallTable:
         """Noise of every cell, and up to which coins move what they round."""
         number = draws_for(self.plan.space.size) or 1
         rng, shape = public_generator(), (number, self.plan.space.size)
-        if isinstance(self.law, DiscreteLaplace):
-            chance = -np.expm1(-float(self.law.rate))
-            noise = np.asarray(rng.geometric(chance, shape), np.float64)
-            noise -= rng.geometric(chance, shape)
-        else:
-            noise = np.rint(rng.normal(0.0, self.law.sigma, shape))
+        noise = transform_of(self.law).draw(rng, shape)
         exact = noise @ self.entries.T
         return noise, np.floor(exact + rng.random(exact.shape)) - exact
 

@@ -25,8 +25,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.mechanisms.error_laws.transforms import characteristic, envelope, log_moment
-from subspacedp.noise.laws import DiscreteLaplace, KnownLaw
+from subspacedp.mechanisms.error_laws.transforms import Transform, transform_of
+from subspacedp.noise.laws import KnownLaw
 
 __all__ = ["Least", "OnlyVariance", "Part", "Rounding", "SumLaw", "WeightedSum", "part"]
 
@@ -64,6 +64,11 @@ class Part:
     law: KnownLaw
     weights: FloatArray
     counts: FloatArray
+
+    @property
+    def transform(self) -> Transform:
+        """Of the law of one variable."""
+        return transform_of(self.law)
 
     @property
     def variance(self) -> float:
@@ -393,7 +398,7 @@ class WeightedSum:
                 near = np.minimum(np.minimum(first - turn, turn + 1 - last), 0.5)
                 between = np.floor(last) == turn
                 with np.errstate(divide="ignore", under="ignore"):
-                    factors = np.log(envelope(p.law, 2 * np.pi * np.maximum(near, 0.0)))
+                    factors = np.log(p.transform.envelope(2 * np.pi * np.maximum(near, 0.0)))
                 # A factor of 0 has the logarithm −∞; a multiple of 2π inside allows only 1.
                 logs[own] += np.where(between, np.maximum(factors, -1e4), 0.0) @ p.counts
         return np.where(logs < -700, 0.0, np.exp(np.clip(logs, -700, 0.0)))
@@ -408,8 +413,8 @@ class WeightedSum:
         """
         out = np.ones(theta.shape)
         for p in self.parts:
+            transform, once = p.transform, bool(np.all(p.counts == 1))
             rows = max(1, 2**19 // max(1, theta.size))
-            single = bool(np.all(p.counts == 1))
             for start in range(0, p.weights.size, rows):
                 w, c = p.weights[start : start + rows], p.counts[start : start + rows]
                 if lattice is None:
@@ -419,17 +424,7 @@ class WeightedSum:
                     t = np.remainder(np.multiply.outer(np.rint(w / g), theta), n)
                     t *= 2 * np.pi / n
                 with np.errstate(over="ignore", under="ignore"):
-                    if isinstance(p.law, DiscreteLaplace):
-                        np.sin(t * 0.5, out=t)
-                        t *= t
-                        t *= 2 * p.law.variance
-                        if single:
-                            t += 1.0
-                            out /= np.multiply.reduce(t, axis=0)
-                        else:
-                            out *= np.exp(-(c @ np.log1p(t)))
-                    else:
-                        out *= np.multiply.reduce(characteristic(p.law, t) ** c[:, None], axis=0)
+                    transform.multiply(out, t, c, once=once)
         return out
 
     def _rounded(self, mass: FloatArray, above: FloatArray, g: float, *, shift: int) -> FloatArray:
@@ -457,24 +452,17 @@ class WeightedSum:
     def _log_moment(self, s: FloatArray, *, rounding: bool = True) -> FloatArray:
         out = np.zeros(s.shape)
         for p in self.parts:
-            out += p.counts @ log_moment(p.law, np.multiply.outer(p.weights, s))
+            out += p.counts @ p.transform.log_moment(np.multiply.outer(p.weights, s))
         if rounding and self.rounding is not None:
             out += s**2 * self.rounding.squared / 8  # Hoeffding's lemma
         return out
 
     def _slopes(self, scale: float) -> FloatArray:
         """Values of s to try, from far below scale/σ up to the end of the moments."""
-        # Rounding can leave a normal variable far less variance than its tails have.
-        squared = math.fsum(
-            max(p.law.variance, 0.0 if isinstance(p.law, DiscreteLaplace) else p.law.sigma**2)
-            * float(p.counts @ p.weights**2)
-            for p in self.parts
-        )
+        squared = math.fsum(p.transform.spread * float(p.counts @ p.weights**2) for p in self.parts)
         top = scale / math.sqrt(squared)
         ends = [
-            float(p.law.rate) / float(p.weights.max())
-            for p in self.parts
-            if isinstance(p.law, DiscreteLaplace) and p.weights.size
+            p.transform.last_moment / float(p.weights.max()) for p in self.parts if p.weights.size
         ]
         top = min([top, *(0.995 * end for end in ends)])
         return top * np.array([0.3, 0.45, 0.6, 0.75, 0.85, 0.95, 1.0])

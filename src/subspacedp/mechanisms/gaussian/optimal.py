@@ -23,7 +23,9 @@ from subspacedp.mechanisms.extended import LARGEST_UNITS, Extended, ExtendedT, d
 from subspacedp.mechanisms.gaussian.ellipsoids import best_covariance, best_covariance_of_pairs
 from subspacedp.mechanisms.gaussian.optimality import (
     DualWeights,
+    Optimality,
     inner_columns,
+    moved_alike,
     reached_by,
     with_nothing,
 )
@@ -76,6 +78,11 @@ class Optimal(Extended):
     def measured(self) -> str:
         """What gets noise, in words."""
         return correlated_words(self)
+
+    @property
+    def stated_optimality(self) -> Optimality | None:
+        """By the dual weights, where a person can change anything."""
+        return self.optimality() if moved_alike(self) else None
 
     def fitted(self) -> dict[str, Any]:
         """The basis, and the weights that prove a bound."""

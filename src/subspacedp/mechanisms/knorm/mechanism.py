@@ -83,6 +83,7 @@ class KNorm(Extended):
 
     name: ClassVar[str] = "knorm"
     fitted_at_once: ClassVar[bool] = False
+    wide_tails: ClassVar[bool] = True
     with_digits: ClassVar[bool] = True
     proofs: ClassVar[tuple[str, ...]] = ("knorm.md", "guarantees.md")
     keys_in_files: ClassVar[tuple[str, ...]] = ("basis", "body")
@@ -125,6 +126,10 @@ class KNorm(Extended):
         if self.basis is None:
             return self.query.sensitivity(self.neighbours)
         return self.basis.sensitivity(self.query, self.neighbours)
+
+    def without_rounded_products(self) -> Mechanism:
+        """The body is one of the integers as they are."""
+        return self
 
     @cached_property
     def noise(self) -> JointNoise:
