@@ -263,7 +263,7 @@ class Reconstruction:
 
     @cached_property
     def _space(self) -> MarginNullSpace:
-        return MarginNullSpace(self._held)
+        return self._held.cell_space
 
     @cached_property
     def _digits(self) -> DigitPlan:

@@ -43,7 +43,7 @@ class HeldGroups:
             code = code * size + axis
         flat = code.reshape(-1)
         sizes = tuple(int(n) for n in np.bincount(flat) if n)
-        return cls(MarginNullSpace(family), np.argsort(flat, kind="stable"), sizes)
+        return cls(family.cell_space, np.argsort(flat, kind="stable"), sizes)
 
     def placed(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Values group after group, in the domain's shape."""
