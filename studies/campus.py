@@ -135,7 +135,7 @@ def campus(
 def _readings(table: Table) -> list[dict[str, Any]]:
     """The error of a cell under every reading of who is protected, and without any release."""
     unit = unit_mechanism()
-    space = unit.mechanism.space
+    space = unit.mechanism.null_space
     alone = space.project(table.counts.astype(np.float64))
     rows = [
         _reading("one hour of a person", "σ = 1, the paper's", unit, day_price(HOUR)),

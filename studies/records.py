@@ -201,7 +201,7 @@ def tabulated(
 def _trial(case: Case, folder: Path, unit: str, records: int, per_cell: int) -> Trial:
     mechanism, found = tabulated(case, folder, unit, records, per_cell)
     all_counts, bounded = found.everything.counts, found.protected.counts
-    space = mechanism.mechanism.space
+    space = mechanism.mechanism.null_space
 
     def size(table: Any) -> float:
         return float(np.sqrt(np.mean(np.square(space.project(table.astype(np.float64))))))

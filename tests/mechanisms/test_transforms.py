@@ -38,6 +38,18 @@ def masses(law):
     return z, np.concatenate([[math.erf(0.5 / root)], above[:-1] - above[1:]])
 
 
+def characteristic(law, t):
+    return law.characteristic(t)
+
+
+def envelope(law, t):
+    return law.envelope(t)
+
+
+def log_moment(law, s):
+    return law.log_moment(s)
+
+
 def summed_characteristic(law, t):
     z, p = masses(law)
     return p[0] + 2 * np.cos(np.multiply.outer(t, z[1:])) @ p[1:]

@@ -30,6 +30,7 @@ from subspacedp.tables import Table
 __all__ = ["Batched", "PrivacyLowerBound", "audit_privacy"]
 
 FloatArray = npt.NDArray[np.float64]
+Claim = tuple[float | None, Callable[[FloatArray], FloatArray] | None]  # ε, and what it is about
 DENSE_CELLS = 500  # of a table whose projector is formed
 
 
@@ -38,6 +39,66 @@ class Batched:
     """A mechanism that makes many independent runs at once: `function(table, runs)`."""
 
     function: Callable[[Any, int], npt.ArrayLike]
+
+    def outputs(self, data: Any, runs: int, seed: int | None, stage: int) -> npt.ArrayLike:
+        """All runs at once."""
+        del seed, stage
+        return self.function(data, runs)
+
+    def claim(self, table: Any, neighbour: Any, delta: float) -> Claim:
+        """Nothing is known of what it promises."""
+        del table, neighbour, delta
+        return None, None
+
+    def answers(self, data: Any) -> FloatArray | None:
+        """The data themselves, where they are numbers."""
+        counts = _counts(data)
+        try:
+            return np.asarray(data if counts is None else counts, np.float64).reshape(-1)
+        except (TypeError, ValueError):
+            return None
+
+
+@dataclass(frozen=True, eq=False)
+class _Ours:
+    """A mechanism of ours, with what it promises."""
+
+    design: Design
+
+    def outputs(self, data: Any, runs: int, seed: int | None, stage: int) -> npt.ArrayLike:
+        """One release a run."""
+        if seed is None:
+            return [self.design.release(data).values for _ in range(runs)]
+        return [
+            self.design.release(data, seed=int(s)).values
+            for s in np.random.default_rng([seed, stage]).integers(0, 2**62, runs)
+        ]
+
+    def claim(self, table: Any, neighbour: Any, delta: float) -> Claim:
+        """What is promised for these two tables, and what part of the output it speaks of."""
+        return _claim(self.design, table, neighbour, delta)
+
+    def answers(self, data: Any) -> FloatArray | None:
+        """Those of its query."""
+        query = self.design.problem.query
+        return np.asarray(query.answers(data).reshape(-1) * float(query.grid))
+
+
+def _runs_of(mechanism: Any) -> Batched | _Ours:
+    """Anything that releases, as something that can be run often."""
+    if isinstance(mechanism, Batched):
+        return mechanism
+    if isinstance(mechanism, Design):
+        return _Ours(mechanism)
+    if not callable(mechanism):
+        raise ReleaseError(
+            f"The mechanism must be a function of a table; got a {type(mechanism).__name__}."
+        )
+    return Batched(lambda data, runs: [mechanism(data) for _ in range(runs)])
+
+
+def _counts(data: Any) -> npt.NDArray[np.int64] | None:
+    return data.counts if isinstance(data, Table) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,11 +200,10 @@ def audit_privacy(
         raise BudgetError(f"`confidence` must be between 0 and 1; got {confidence!r}.")
     if not (isinstance(delta, int | float) and 0 <= delta < 1):
         raise BudgetError(f"`delta` must be at least 0 and below 1; got {delta!r}.")
-    claimed, look = None, None
-    if isinstance(mechanism, Design):
-        claimed, look = _claim(mechanism, table, neighbour, float(delta))
+    many = _runs_of(mechanism)
+    claimed, look = many.claim(table, neighbour, float(delta))
     outputs = [
-        _outputs(mechanism, data, number, seed, stage)
+        _finite(many.outputs(data, number, seed, stage), number)
         for stage, data in enumerate((table, neighbour))
     ]
     if outputs[0].shape != outputs[1].shape:
@@ -151,8 +211,8 @@ def audit_privacy(
     if look is not None:
         outputs = [look(y) for y in outputs]
     half = number // 2
-    statistics = statistics_of(outputs[0][:half], outputs[1][:half], _answers(mechanism, table),
-                             _answers(mechanism, neighbour), look, events or ())  # fmt: skip
+    statistics = statistics_of(outputs[0][:half], outputs[1][:half], many.answers(table),
+                             many.answers(neighbour), look, events or ())  # fmt: skip
     event = best_event(statistics, outputs[0][:half], outputs[1][:half], delta)
     tail = (1 - confidence) / 2
     hits = [int(event.holds(y[half:]).sum()) for y in outputs]
@@ -171,24 +231,8 @@ def audit_privacy(
     )
 
 
-def _outputs(mechanism: Any, data: Any, runs: int, seed: int | None, stage: int) -> FloatArray:
-    if isinstance(mechanism, Design):
-        if seed is None:
-            made = [mechanism.release(data).values for _ in range(runs)]
-        else:
-            made = [
-                mechanism.release(data, seed=int(s)).values
-                for s in np.random.default_rng([seed, stage]).integers(0, 2**62, runs)
-            ]
-        array = np.asarray(made, np.float64)
-    elif isinstance(mechanism, Batched):
-        array = np.asarray(mechanism.function(data, runs), np.float64)
-    elif callable(mechanism):
-        array = np.asarray([mechanism(data) for _ in range(runs)], np.float64)
-    else:
-        raise ReleaseError(
-            f"The mechanism must be a function of a table; got a {type(mechanism).__name__}."
-        )
+def _finite(outputs: npt.ArrayLike, runs: int) -> FloatArray:
+    array = np.asarray(outputs, np.float64)
     if array.shape[:1] != (runs,):
         raise ReleaseError(f"A batched mechanism must give one output for each of {runs:,} runs.")
     if not np.all(np.isfinite(array)):
@@ -196,9 +240,7 @@ def _outputs(mechanism: Any, data: Any, runs: int, seed: int | None, stage: int)
     return array.reshape(runs, -1)
 
 
-def _claim(
-    design: Design, table: Any, neighbour: Any, delta: float
-) -> tuple[float | None, Callable[[FloatArray], FloatArray] | None]:
+def _claim(design: Design, table: Any, neighbour: Any, delta: float) -> Claim:
     """What is promised for these two tables, and what part of the output it speaks of."""
     mechanism = design.mechanism
     counts = [mechanism.query.answers(data) for data in (table, neighbour)]
@@ -209,9 +251,8 @@ def _claim(
             "The two tables must have the same held values: this release is private given them "
             "only."
         )
-    moved = np.zeros(1, np.int64)
-    if isinstance(table, Table) and isinstance(neighbour, Table):
-        moved = neighbour.counts - table.counts
+    before, after = _counts(table), _counts(neighbour)
+    moved = np.zeros(1, np.int64) if before is None or after is None else after - before
     steps = max(1, people(moved.reshape(-1).tolist(), mechanism.neighbours))
     claimed: float | None = None
     if isinstance(mechanism.budget, PureDP):
@@ -228,7 +269,7 @@ def _claim(
     projector = None
     if size <= DENSE_CELLS:  # one product instead of one projection a run
         projector = np.stack(
-            [mechanism.space.project(unit.reshape(shape)).reshape(-1) for unit in np.eye(size)]
+            [mechanism.null_space.project(unit.reshape(shape)).reshape(-1) for unit in np.eye(size)]
         )
 
     def protected(y: FloatArray) -> FloatArray:
@@ -236,21 +277,10 @@ def _claim(
         units = y / grid
         if projector is not None:
             return np.asarray(np.round(units @ projector, 6))
-        inside = [mechanism.space.project(run.reshape(shape)).reshape(-1) for run in units]
+        inside = [mechanism.null_space.project(run.reshape(shape)).reshape(-1) for run in units]
         return np.asarray(np.round(inside, 6))
 
     return claimed, protected
-
-
-def _answers(mechanism: Any, data: Any) -> FloatArray | None:
-    if isinstance(mechanism, Design):
-        query = mechanism.problem.query
-        return np.asarray(query.answers(data).reshape(-1) * float(query.grid))
-    counts = data.counts if isinstance(data, Table) else data
-    try:
-        return np.asarray(counts, np.float64).reshape(-1)
-    except (TypeError, ValueError):
-        return None
 
 
 def _proportion(hits: int, trials: int, tail: float) -> tuple[float, float]:

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from subspacedp.disclosure.values import AnyHeld, Given, given, joined
 from subspacedp.errors import InvariantError
-from subspacedp.invariants import space_of
 from subspacedp.privacy import Neighbours
 from subspacedp.problem import Kind, kind_of
 from subspacedp.release.questions import where
@@ -119,7 +118,7 @@ def covers(
     parts = [given(domain, held) for held in listed]
     kind = kind_of_parts(parts, neighbours, decimals)
     whole = joined(parts)
-    if not capped or space_of(whole.bound).rank == 0:
+    if not capped or whole.bound.space.rank == 0:
         return coverage(parts, whole, weights, labels, neighbours, kind)
     kind = weakest([kind, "S" if decimals is None else "G"])
     return replace(coverage(parts, whole, weights, labels, neighbours, kind), free=False)
@@ -135,8 +134,8 @@ def coverage(
 ) -> QuestionCoverage:
     """The same for what is already bound."""
     w, words = question_weights(whole.domain, weights, labels)
-    share = space_of(whole.bound).share_exposed(w)
-    alone = tuple(space_of(part.bound).share_exposed(w) for part in parts)
+    share = whole.bound.space.share_exposed(w)
+    alone = tuple(part.bound.space.share_exposed(w) for part in parts)
     level = bool(np.all(w == w.flat[0]))
     return QuestionCoverage(
         question=words,
@@ -151,7 +150,7 @@ def kind_of_parts(parts: Sequence[Given], neighbours: Neighbours, decimals: int 
     """The guarantee that releases with these invariants have together: the weakest of theirs."""
     kinds: list[Kind] = []
     for part in parts:
-        digits = digits_of(space_of(part.bound), decimals)
+        digits = digits_of(part.bound, decimals)
         kinds.append(
             kind_of(
                 fixed=part.bound.fixed_by(neighbours),

@@ -34,7 +34,7 @@ from subspacedp.disclosure.ranges import (
 )
 from subspacedp.disclosure.values import AnyHeld, Given, given, joined
 from subspacedp.errors import BudgetError, InvariantError
-from subspacedp.invariants import HeldMargins, HeldMatrix, space_of
+from subspacedp.invariants import space_of
 from subspacedp.privacy import Budget, Neighbours
 from subspacedp.problem import Kind
 from subspacedp.tables import Domain
@@ -327,15 +327,10 @@ def _parts(domain: Domain, held: Any, values: Any) -> list[Given]:
 def _free(whole: Given, neighbours: Neighbours) -> tuple[str, ...]:
     """The invariants that no neighbouring change can alter, in words."""
     bound, out = whole.bound, []
-    possible = np.ones(whole.domain.shape)
-    if isinstance(bound, HeldMatrix) and bound.empty is not None:
+    if bound.empty is not None:
         number = int(bound.empty.sum())
         out.append(f"the {number:,} cell{'' if number == 1 else 's'} known to be empty")
-        possible[bound.empty] = 0.0
-    total = isinstance(bound, HeldMargins) and bool(bound.margins)
-    if isinstance(bound, HeldMatrix) and possible.any():
-        total = space_of(bound).share_exposed(possible) == 1.0
-    if total and neighbours.keeps_total:
+    if neighbours.keeps_total and bound.tells_total:
         out.append("the grand total")
     return tuple(out)
 

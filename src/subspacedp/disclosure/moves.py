@@ -192,9 +192,9 @@ def _sum_exp(exponents: Sequence[Fraction]) -> arb:
 
 def smallest_move(bound: HeldMargins | HeldMatrix, neighbours: Neighbours) -> Move | None:
     """The smallest change that keeps every invariant; None where the invariants allow none."""
-    if isinstance(bound, HeldMargins):
-        return _of_margins(bound.domain, bound.margins, neighbours)
-    return _of_matrix(bound, neighbours)
+    if bound.family is not None:
+        return _of_margins(bound.family.domain, bound.family.margins, neighbours)
+    return _of_matrix(bound.as_matrix(), neighbours)
 
 
 def merging(domain: Domain) -> list[int]:

@@ -13,8 +13,6 @@ from subspacedp.disclosure.bounds import UNBOUNDED, CellBounds, closed_form, shu
 from subspacedp.disclosure.programs import Programs, Progress, first_bounds, program_bounds
 from subspacedp.disclosure.values import Given
 from subspacedp.disclosure.walks import walk_of
-from subspacedp.invariants import HeldMargins, hold_matrix
-from subspacedp.queries import Cells
 from subspacedp.tables import Domain, Label
 
 __all__ = ["CellRange", "SmallTotal", "cell_bounds", "programs_of", "small_totals", "worst_cells"]
@@ -88,8 +86,7 @@ def cell_bounds(
     part: Given, *, narrow: int, programs: int, progress: Progress | None = None
 ) -> CellBounds:
     """The range of every cell: closed forms where they are sharp, linear programs otherwise."""
-    bound = part.bound
-    if isinstance(bound, HeldMargins):
+    if part.bound.family is not None:
         made = closed_form(part.domain, part.totals())
         if made is not None:
             return made
@@ -107,14 +104,12 @@ def cell_bounds(
 
 def programs_of(part: Given) -> Programs:
     """The linear programs of held values, with safe bounds to start from."""
-    bound = part.bound
-    if isinstance(bound, HeldMargins):
-        totals = part.totals()
+    bound, totals = part.bound.as_matrix(), part.totals()
+    if part.bound.family is not None:
         lower, upper = shuttle(part.domain, totals) if totals else _nothing(part.domain)
-        matrix = hold_matrix(part.asked, Cells(part.domain)).matrix
         values = np.concatenate([np.zeros(0, np.int64), *(t.reshape(-1) for _, t in totals)])
         return Programs(
-            matrix=matrix,
+            matrix=bound.matrix,
             totals=values,
             lower=lower.reshape(-1),
             upper=upper.reshape(-1),

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from subspacedp.disclosure.coverage import weakest
 from subspacedp.disclosure.invariants import InvariantAudit, audit_invariants
 from subspacedp.disclosure.values import stack
 from subspacedp.errors import InvariantError
-from subspacedp.invariants import Held, HeldMargins, HeldMatrix, LinearInvariants, StructuralZeros
 from subspacedp.release import Release
 
 __all__ = ["audit_releases"]
@@ -40,7 +37,7 @@ def audit_releases(*releases: Release, **options: Any) -> InvariantAudit:
     if not releases:
         raise InvariantError("Give at least one release.")
     designs = [release.mechanism for release in releases]
-    helds = [asked(mechanism.held) for mechanism in designs]
+    helds = [mechanism.held.asked() for mechanism in designs]
     stack(helds, [mechanism.domain for mechanism in designs])
     relations = {mechanism.neighbours for mechanism in designs}
     if len(relations) > 1:
@@ -69,18 +66,3 @@ def audit_releases(*releases: Release, **options: Any) -> InvariantAudit:
         free=tuple(words for words in audit.free if not (capped and words == "the grand total")),
         loss=None if audit.loss is None else replace(audit.loss, kind=kind),
     )
-
-
-def asked(bound: HeldMargins | HeldMatrix) -> Held:
-    """What was asked to be held, from what it means on a table."""
-    if isinstance(bound, HeldMargins):
-        return Held(tuple(margin.names for margin in bound.margins))
-    margins = [tuple(part["margin"]) for part in bound.as_list() if "margin" in part]
-    out = Held(tuple(margins))
-    before = 0
-    if margins and bound.query.axes is not None:
-        before = sum(int(np.prod(m.shape)) for m in out.margins_on(bound.query.axes))
-    after = bound.rows - (0 if bound.empty is None else int(bound.empty.sum()))
-    if after > before:
-        out = out & LinearInvariants(bound.matrix[before:after], bound.labels[before:after])
-    return out if bound.empty is None else out & StructuralZeros(bound.empty)

@@ -20,12 +20,13 @@ from subspacedp.invariants import (
     as_held,
     bind,
 )
-from subspacedp.queries import Cells, Query
+from subspacedp.queries import Cells, Query, as_query
 from subspacedp.tables import Domain, Margin, Table
 
 __all__ = ["AnyHeld", "Given", "given", "joined", "stack"]
 
 AnyHeld = Held | LinearInvariants | StructuralZeros
+ON_CELLS = "Invariants are audited on the cells of a `Domain`, which count people"
 LARGEST_TOTAL = 2**56  # sums of a few dozen totals stay within 64 bits
 
 
@@ -40,24 +41,11 @@ class Given:
 
     def totals(self) -> list[tuple[Margin, npt.NDArray[np.int64]]]:
         """The held margins with their totals; linear equalities are left out."""
-        if self.values is None:
-            return []
-        if isinstance(self.bound, HeldMargins):
-            return list(zip(self.bound.margins, self.values, strict=True))
-        out, at = [], 0
-        for margin in self.asked.margins_on(self.domain):
-            size = int(np.prod(margin.shape))
-            out.append((margin, self.values[0][at : at + size].reshape(margin.shape)))
-            at += size
-        return out
+        return [] if self.values is None else self.bound.totals(self.values)
 
     def equalities(self) -> npt.NDArray[Any]:
         """The values of the linear equalities, in order."""
-        if self.values is None or isinstance(self.bound, HeldMargins):
-            return np.zeros(0, np.int64)
-        before = sum(total.size for _, total in self.totals())
-        after = 0 if self.bound.empty is None else int(self.bound.empty.sum())
-        return np.asarray(self.values[0][before : self.values[0].size - after])
+        return np.zeros(0, np.int64) if self.values is None else self.bound.equalities(self.values)
 
 
 def stack(helds: Sequence[AnyHeld], domains: Sequence[Domain] | None = None) -> Held:
@@ -97,19 +85,23 @@ def stack(helds: Sequence[AnyHeld], domains: Sequence[Domain] | None = None) -> 
 
 def given(domain: Domain | Cells, held: AnyHeld | None, values: Any = None) -> Given:
     """Held values in their shapes, checked to be possible at all."""
-    cells = _cells(domain)
+    if not isinstance(domain, Domain | Query):
+        raise DomainError(f"{ON_CELLS}; got a {type(domain).__name__}.")
+    query = as_query(domain)
+    if not query.is_histogram or query.axes is None:
+        raise DomainError(f"{ON_CELLS}; got a query of another kind.")
     asked = as_held(held)
-    bound = bind(asked, cells)
+    bound = bind(asked, query)
     if values is None:
-        return Given(domain=cells.domain, asked=asked, bound=bound)
+        return Given(domain=query.axes, asked=asked, bound=bound)
     if isinstance(values, Table):
         raise InvariantError(
             "An audit of invariants reads held values, never a table; give one array a held margin."
         )
     arrays = _shaped(bound, values)
-    made = Given(domain=cells.domain, asked=asked, bound=bound, values=arrays)
+    made = Given(domain=query.axes, asked=asked, bound=bound, values=arrays)
     _check_margins(made)
-    if isinstance(bound, HeldMatrix) and bound.empty is not None:
+    if bound.empty is not None:
         number = int(bound.empty.sum())
         if np.any(arrays[0][arrays[0].size - number :]):
             raise InvariantError("The held values have someone in a cell known to be empty.")
@@ -136,26 +128,10 @@ def joined(parts: Sequence[Given]) -> Given:
                 )
             known[twin] = total
     ordered = [known[margin] for margin in asked.margins_on(domain)]
-    if isinstance(bound, HeldMargins):
-        made = Given(domain=domain, asked=asked, bound=bound, values=tuple(ordered))
-    else:
-        empty = 0 if bound.empty is None else int(bound.empty.sum())
-        flat = [t.reshape(-1) for t in ordered] + [part.equalities() for part in parts]
-        values = np.concatenate([*flat, np.zeros(empty, np.int64)])
-        made = Given(domain=domain, asked=asked, bound=bound, values=(values,))
+    values = bound.joined(ordered, [part.equalities() for part in parts])
+    made = Given(domain=domain, asked=asked, bound=bound, values=values)
     _check_margins(made)
     return made
-
-
-def _cells(domain: Domain | Cells) -> Cells:
-    if isinstance(domain, Domain):
-        return Cells(domain)
-    if isinstance(domain, Cells):
-        return domain
-    kind = "a query of another kind" if isinstance(domain, Query) else f"a {type(domain).__name__}"
-    raise DomainError(
-        f"Invariants are audited on the cells of a `Domain`, which count people; got {kind}."
-    )
 
 
 def _shaped(bound: HeldMargins | HeldMatrix, values: Any) -> HeldValues:
@@ -167,7 +143,7 @@ def _shaped(bound: HeldMargins | HeldMatrix, values: Any) -> HeldValues:
             f"Held values are needed for {len(shapes)} held margins, one array each; got "
             f"{len(listed)}."
         )
-    if isinstance(bound, HeldMatrix) and bound.empty is not None:
+    if bound.empty is not None:
         spare = np.zeros(int(bound.empty.sum()), np.int64)
         if _size(listed[0]) == bound.rows - spare.size:  # that empty cells are 0 need not be said
             listed = [np.concatenate([np.reshape(listed[0], -1), spare])]
@@ -219,5 +195,5 @@ def _check_margins(made: Given) -> None:
             negative=negative,
         )
     margins = tuple(margin for margin, _ in totals)
-    if not isinstance(made.bound, HeldMatrix) or made.bound.empty is None:
+    if made.bound.empty is None:
         HeldMargins(domain=made.domain, margins=margins).check_agreement([t for _, t in totals])

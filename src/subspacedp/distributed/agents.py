@@ -19,10 +19,7 @@ from subspacedp.distributed.secret import Secret
 from subspacedp.distributed.share import Form, Share, rounding_of_sums
 from subspacedp.distributed.totals import totals
 from subspacedp.errors import DataError, ReleaseError, without_values
-from subspacedp.invariants import HeldMatrix
-from subspacedp.queries import LocalEntries
 from subspacedp.release.provenance import Trust
-from subspacedp.tables import MAX_TOTAL
 
 __all__ = ["Privatised", "checked_answers", "privatize", "privatize_share"]
 
@@ -129,9 +126,8 @@ def checked_answers(plan: AgentPlan, part: str, data: npt.ArrayLike) -> Int64Arr
         raise DataError(
             f"The part `{part}` has {cells.size:,} cells; got an array of shape {array.shape}."
         )
-    query = plan.mechanism.query
-    answers = query.checked(array) if isinstance(query, LocalEntries) else _counts(array)
-    empty = plan.mechanism.held.empty if isinstance(plan.mechanism.held, HeldMatrix) else None
+    answers = plan.mechanism.query.checked(array)
+    empty = plan.mechanism.held.empty
     if empty is not None:
         filled = int(np.count_nonzero(answers[empty.reshape(-1)[cells]]))
         if filled:
@@ -172,19 +168,3 @@ def _check_sums(plan: AgentPlan, answers: Int64Array) -> None:
             "The counts are too large for agents to publish as real numbers: float64 could not "
             "carry the held totals; plan with decimals=0."
         )
-
-
-def _counts(array: npt.NDArray[Any]) -> Int64Array:
-    if array.dtype.kind not in "iuf":
-        raise DataError(f"The counts must be whole numbers; got an array of {array.dtype}.")
-    wrong = ~(array >= 0)
-    if array.dtype.kind == "f":
-        wrong |= array != np.floor(array)
-    number = int(np.count_nonzero(wrong))
-    if number:
-        raise DataError(
-            f"{number:,} of the counts are not whole numbers of at least 0.", cells=number
-        )
-    if float(array.astype(np.float64).sum()) >= MAX_TOTAL:
-        raise DataError("The counts must sum to less than 2**62.")
-    return array.astype(np.int64)

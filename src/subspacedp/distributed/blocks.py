@@ -22,7 +22,6 @@ from subspacedp.invariants import HeldMargins, HeldValues, MarginNullSpace
 from subspacedp.mechanisms import default_name
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.parallel import compiled
-from subspacedp.queries import Cells
 from subspacedp.release.designs import Design
 from subspacedp.rounding import DigitPlan
 from subspacedp.rounding.margins import LIMIT
@@ -43,12 +42,12 @@ CACHE = 1 << 16  # cells that stay in a core's cache from one step to the next
 def read_design(design: Design) -> Mechanism:
     """The mechanism of a design that can be carried out box by box; an error for any other."""
     mechanism = design.mechanism
-    if not mechanism.measures_counts or not isinstance(mechanism.query, Cells):
+    if not mechanism.measures_counts or not mechanism.query.is_histogram:
         raise ReleaseError(
             f"A table is released in blocks by the {default_name()} mechanism on its cells alone; "
             f'ask for design(domain, ..., mechanism="{default_name()}").'
         )
-    if not isinstance(mechanism.held, HeldMargins):
+    if mechanism.held.family is None:
         raise ReleaseError("A table is released in blocks with margins held, and nothing else.")
     if mechanism.capped:
         raise ReleaseError(
@@ -60,9 +59,9 @@ def read_design(design: Design) -> Mechanism:
 
 def margins_of(mechanism: Mechanism) -> HeldMargins:
     """The held margins of a design that `read_design` accepts."""
-    if not isinstance(mechanism.held, HeldMargins):
+    if mechanism.held.family is None:
         raise ReleaseError("This design holds more than margins.")
-    return mechanism.held
+    return mechanism.held.family
 
 
 def plan_of(held: HeldMargins, box: Box | None = None) -> RowPlan | None:
@@ -265,7 +264,7 @@ class Reconstruction:
 
     @cached_property
     def _space(self) -> MarginNullSpace:
-        return MarginNullSpace(self._held)
+        return self._held.cell_space
 
     @cached_property
     def _digits(self) -> DigitPlan:

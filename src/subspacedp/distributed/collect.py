@@ -13,7 +13,7 @@ from subspacedp.distributed.parts import Part
 from subspacedp.distributed.plan import AgentPlan
 from subspacedp.distributed.share import rounding_of_sums
 from subspacedp.errors import AlteredError, ReleaseError
-from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues
+from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.release import Release
 from subspacedp.release.designs import package_version
@@ -132,8 +132,8 @@ def _put_together(
 def _held(mechanism: Mechanism, values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], HeldValues]:
     """Read off c = C·release, in integers wherever the values allow it."""
     held, decimals = mechanism.held, mechanism.decimals
-    if isinstance(held, HeldMatrix) and not held.exact:
-        return values, (np.asarray(held.matrix @ values.reshape(-1)),)
+    if not held.exact:
+        return values, held.real_sums(values)
     if decimals is None:
         denominators = mechanism.space.denominators
         if denominators is not None and isinstance(recover(values, denominators), int):
@@ -143,7 +143,7 @@ def _held(mechanism: Mechanism, values: npt.NDArray[Any]) -> tuple[npt.NDArray[A
     steps = whole_steps(values, step)
     if steps is None:
         raise AlteredError(NOT_WHOLE)
-    sums = _integer_sums(mechanism, steps)
+    sums = held.long_sums(steps)
     if any(np.any(s % step != 0) for s in sums):
         raise AlteredError(NOT_WHOLE)
     return values, tuple(_int64(s // step) for s in sums)
@@ -158,33 +158,14 @@ def _whole_sums(mechanism: Mechanism, values: npt.NDArray[np.float64]) -> HeldVa
     if float(np.abs(values).max(initial=0.0)) >= MAX_TOTAL:
         raise AlteredError(NOT_WHOLE)
     nearest = np.rint(values)
-    wholes = _integer_sums(mechanism, nearest.astype(np.int64))
-    rests = _float_sums(mechanism, values - nearest)
+    wholes = mechanism.held.long_sums(nearest.astype(np.int64))
+    rests = mechanism.held.real_sums(values - nearest)
     rounding = rounding_of_sums(mechanism, float(np.abs(values).max(initial=0.0)))
     limit = min(1e-3 + rounding, 0.4)
     if any(np.any(np.abs(r - np.rint(r)) > limit) for r in rests):
         raise AlteredError(NOT_WHOLE)
     pairs = list(zip(wholes, rests, strict=True))
     return tuple(_int64(w + np.rint(r).astype(np.int64)) for w, r in pairs)
-
-
-def _integer_sums(mechanism: Mechanism, whole: npt.NDArray[np.int64]) -> list[npt.NDArray[Any]]:
-    """C·whole as Python integers."""
-    held = mechanism.held
-    if isinstance(held, HeldMargins):
-        return [m.exact_sum(whole) for m in held.margins]
-    matrix, flat = held.matrix.astype(np.int64), whole.reshape(-1)
-    high, low = matrix @ (flat >> 31), matrix @ (flat & (2**31 - 1))
-    return [high.astype(object) * 2**31 + low.astype(object)]
-
-
-def _float_sums(
-    mechanism: Mechanism, values: npt.NDArray[np.float64]
-) -> list[npt.NDArray[np.float64]]:
-    held = mechanism.held
-    if isinstance(held, HeldMargins):
-        return [m.sum(values) for m in held.margins]
-    return [np.asarray(held.matrix @ values.reshape(-1))]
 
 
 def _int64(sums: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

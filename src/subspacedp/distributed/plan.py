@@ -8,21 +8,17 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from subspacedp.distributed.files import write_new
 from subspacedp.distributed.partition import Partition
 from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
-from subspacedp.mechanisms import Extended, KNorm
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.registry import mechanism_from
-from subspacedp.queries import Cells, LocalEntries
 from subspacedp.release.designs import Design
 from subspacedp.stated import check_plain, read_json
 
@@ -174,7 +170,8 @@ def make_plan(design: Design, partition: Partition, *, value: str | None = None)
     >>> make_plan(mechanism, Partition.by(domain, "state")).partition
     Partition(DE: 2, IL: 1)
     """
-    mechanism = _without_rounded_products(design.mechanism)
+    # What agents measure must be linear: rounded products of parts do not add up.
+    mechanism = design.mechanism.without_rounded_products()
     _check_design(mechanism)
     if not mechanism.domain.matches(partition.domain):
         raise ReleaseError("The parts are of another domain than the mechanism's.")
@@ -192,7 +189,7 @@ def _check_design(mechanism: Mechanism) -> None:
             f"The {mechanism.name} mechanism cannot be distributed: its release is not the "
             "counts plus noise that follows from keys alone."
         )
-    if not isinstance(mechanism.query, Cells | LocalEntries):
+    if not mechanism.query.is_histogram and mechanism.query.entry_range is None:
         raise ReleaseError(
             "Agents need a query whose every answer is one agent's own: the cells of a table, or "
             "individuals' entries."
@@ -204,29 +201,12 @@ def _check_design(mechanism: Mechanism) -> None:
         )
 
 
-def _without_rounded_products(mechanism: Mechanism) -> Mechanism:
-    """The design with its basis on a grid so coarse that no place of the products is rounded off.
-
-    What agents measure must be linear: the rounded products of parts do not add up to that of the
-    whole. Sensitivity and noise are those of the integers that are then measured.
-    """
-    if not isinstance(mechanism, Extended) or isinstance(mechanism, KNorm):
-        return mechanism
-    basis = mechanism.basis
-    if basis is None or not basis.drop:
-        return mechanism
-    weights = np.rint(basis.weights / 2.0**basis.drop).astype(np.int64)
-    return replace(
-        mechanism, basis=replace(basis, weights=weights, bits=basis.bits - basis.drop, drop=0)
-    )
-
-
 def _check_masks(plan: AgentPlan) -> None:
     """Refuse masked sums that are not linear, not whole, or too many."""
     mechanism = plan.mechanism
     if not plan.masked:
         return
-    if isinstance(mechanism, Extended) and mechanism.basis is not None and mechanism.basis.drop:
+    if mechanism.rounds_products:
         raise ReleaseError(
             f"The {mechanism.name} mechanism of this plan rounds its products, and rounded "
             "products of parts do not add up; make a new plan, which does without."

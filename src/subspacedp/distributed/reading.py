@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from subspacedp.distributed.plan import AgentPlan
 from subspacedp.errors import DataError
-from subspacedp.queries import LocalEntries
 from subspacedp.tables import MAX_TOTAL, Axis
 
 __all__ = ["answers_of_rows", "counted_column"]
@@ -58,7 +57,7 @@ def answers_of_rows(
         )
     seen = np.bincount(at, minlength=cells.size).astype(np.int64)
     if chosen is None:
-        if isinstance(plan.mechanism.query, LocalEntries):
+        if plan.mechanism.query.entry_range is not None:
             raise DataError("The data have no column of entries; name it.")
         return seen
     repeated = int(np.count_nonzero(seen > 1))
@@ -68,7 +67,7 @@ def answers_of_rows(
             cells=repeated,
         )
     absent = int(np.count_nonzero(seen == 0))
-    if absent and not (fill and not isinstance(plan.mechanism.query, LocalEntries)):
+    if absent and not (fill and plan.mechanism.query.entry_range is None):
         raise DataError(
             f"The data have no row for {_cells(absent)} of part `{part}`; add them, or say that a "
             "missing row means none.",

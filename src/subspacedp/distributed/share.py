@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.invariants import MarginNullSpace, Mixed
+from subspacedp.invariants import Mixed
 from subspacedp.mechanisms.base import Mechanism
 
 __all__ = [
@@ -91,10 +91,11 @@ class Share:
 
 def denominators_at(mechanism: Mechanism, cells: Int64Array) -> npt.NDArray[Any]:
     """The public denominators of some cells when margins are held."""
-    if not isinstance(mechanism.space, MarginNullSpace):
+    family = mechanism.held.family
+    if family is None:
         raise ReleaseError("Only held margins have a denominator for every cell.")
-    classes, members = mechanism.space.denominator_classes
-    index = np.unravel_index(cells, mechanism.space.shape)
+    classes, members = family.cell_space.denominator_classes
+    index = np.unravel_index(cells, family.domain.shape)
     places = [
         member[i] if n > 1 else np.zeros(cells.size, np.int64)
         for i, member, n in zip(index, members, classes.shape, strict=True)
@@ -102,14 +103,6 @@ def denominators_at(mechanism: Mechanism, cells: Int64Array) -> npt.NDArray[Any]
     return np.asarray(classes[tuple(places)])
 
 
-def _largest_row(mechanism: Mechanism) -> float:
-    """The largest sum of sizes of coefficients of an invariant; at least 1."""
-    if isinstance(mechanism.space, MarginNullSpace):
-        return max([1.0, *(float(m.sizes.max()) for m in mechanism.space.held.margins)])
-    rows = abs(mechanism.space.held.matrix).sum(axis=1)
-    return max(1.0, float(np.max(rows, initial=0.0)))
-
-
 def rounding_of_sums(mechanism: Mechanism, largest: float) -> float:
     """What float64 may take from a held total when every value is at most so large."""
-    return _largest_row(mechanism) * largest * 2.0**-52
+    return mechanism.held.largest_row * largest * 2.0**-52

@@ -18,12 +18,12 @@ from subspacedp.distributed.regions import (
 )
 from subspacedp.distributed.share import Form, Share
 from subspacedp.errors import ReleaseError
-from subspacedp.invariants import HeldMargins, HeldMatrix, MarginNullSpace
+from subspacedp.invariants import HeldMargins, HeldMatrix
 from subspacedp.invariants.mixed import centred_divmod
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import ReleaseKeys
 from subspacedp.parallel import compiled
-from subspacedp.rounding import DigitPlan, GeneralDigits
+from subspacedp.rounding import DigitPlan
 from subspacedp.tables import RowPlan
 from subspacedp.tables.rows import SCALAR
 
@@ -50,11 +50,11 @@ def totals(mechanism: Mechanism, keys: ReleaseKeys, cells: Int64Array) -> Totals
        handed out: `subspacedp.distributed.masked`.
     2. Noise is computed for connected cells alone, but for the cases that the note names.
     """
-    if isinstance(mechanism.held, HeldMatrix):
-        if mechanism.decimals is not None:
-            return _of_everything(mechanism, keys, cells)  # a lattice basis joins what C does not
-        return _of_matrix(mechanism, mechanism.held, keys, cells)
-    return _of_margins(mechanism, mechanism.held, keys, cells)
+    if mechanism.held.family is not None:
+        return _of_margins(mechanism, mechanism.held.family, keys, cells)
+    if mechanism.decimals is not None:
+        return _of_everything(mechanism, keys, cells)  # a lattice basis joins what C does not
+    return _of_matrix(mechanism, mechanism.held.as_matrix(), keys, cells)
 
 
 def _of_everything(mechanism: Mechanism, keys: ReleaseKeys, cells: Int64Array) -> Totals:
@@ -63,7 +63,7 @@ def _of_everything(mechanism: Mechanism, keys: ReleaseKeys, cells: Int64Array) -
     exact = mechanism.held.sums(nothing)
     noisy = mechanism.add_noise(nothing, keys)
     drawn = nothing.size
-    if not isinstance(mechanism.digits, DigitPlan | GeneralDigits):
+    if mechanism.digits is None:
         raise ReleaseError("A real-valued release is computed region by region.")
     residual = mechanism.held.residual(noisy, exact)
     steps = mechanism.digits.round_in_place(noisy, residual, keys.stream("dither"))
@@ -82,7 +82,7 @@ def _of_matrix(
         noise[held.empty.reshape(-1)] = 0
     residual = held.sums(noise.reshape(held.query.shape))
     error = 0.0 if held.exact else math.inf  # what is not an integer is met as well as it can be
-    lifted = mechanism.space.lift(residual, error=error).reshape(-1)[cells]
+    lifted = held.space.lift(residual, error=error).reshape(-1)[cells]
     if held.empty is not None:
         lifted[held.empty.reshape(-1)[cells]] = 0.0
     return Totals(_near(noise[cells], lifted), needed.size)
@@ -101,13 +101,15 @@ def _near(noise: Int64Array, lifted: npt.NDArray[np.float64]) -> Share:
 def _of_margins(
     mechanism: Mechanism, held: HeldMargins, keys: ReleaseKeys, cells: Int64Array
 ) -> Totals:
-    digits = mechanism.digits if isinstance(mechanism.digits, DigitPlan) else None
+    digits = mechanism.digits
+    if not isinstance(digits, DigitPlan | None):
+        raise ReleaseError("Digits of held margins are rounded along merged axes.")
     form = (
         Form.STEPS if digits is not None
         else Form.NEAR if compiled(mechanism.query.size) and held.margins
         else Form.MIXED
     )  # fmt: skip
-    wide = form is Form.MIXED and MarginNullSpace(held).denominator_classes[0].dtype == object
+    wide = form is Form.MIXED and held.cell_space.denominator_classes[0].dtype == object
     whole = np.zeros(cells.size, np.int64)
     fraction: npt.NDArray[np.float64 | np.int64 | np.object_] = np.zeros(
         cells.size, object if wide else np.float64 if form is Form.NEAR else np.int64

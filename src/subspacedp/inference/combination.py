@@ -188,7 +188,9 @@ class Combined:
 
     def cells(self) -> Estimate:
         """Every answer as an estimate."""
-        return self._estimate(self.noise.cell_figures(), self.values, self.query.columns)
+        return self._estimate(
+            self.noise.cell_figures(self.query.shape), self.values, self.query.columns
+        )
 
     def estimate(self, weights: npt.ArrayLike) -> Estimate:
         """A weighted sum of the answers, or several along a leading axis of the weights."""
@@ -201,7 +203,7 @@ class Combined:
     def margin(self, *names: str) -> Estimate:
         """The total of every group of a margin, by the names of its levels."""
         margin = self.domain.margin(*level_names(names))
-        exact = self.held.totals_of(self.exact, margin)
+        exact = self.held.known(self.exact, margin)
         if exact is None:
             values = self.query.totals(self.values, margin)
         else:
@@ -229,7 +231,7 @@ class Combined:
 
     def where(self, **labels: Any) -> FloatArray:
         """Weights for `estimate`: 1 for the cells with these labels, 0 elsewhere."""
-        return where(self.domain, labels, self.query)
+        return where(self.query, labels)
 
     def _estimate(
         self,

@@ -21,6 +21,7 @@ from subspacedp.mechanisms.error_laws.sums import Part
 from subspacedp.mechanisms.figures import EachApart, Figures, cells_apart
 from subspacedp.mechanisms.impose import impose_bound
 from subspacedp.queries import Query
+from subspacedp.rounding import GroupProfiles
 from subspacedp.tables import Margin
 
 __all__ = ["CombinedNoise", "Projection", "UniformNoise"]
@@ -123,20 +124,20 @@ class CombinedNoise(JointNoise):
 
     def cell_variance(self) -> FloatArray:
         """The variance of every answer, in their shape."""
-        return self.cell_figures().variance()
+        return self.cell_figures(self.query.shape).variance()
 
-    def cell_figures(self) -> Figures:
+    def cell_figures(self, shape: tuple[int, ...]) -> Figures:
         """Every answer."""
 
         def weights(i: int) -> FloatArray:
-            out = np.zeros(self.query.size)
-            out[i] = 1.0
-            return out.reshape(self.query.shape)
+            out = np.zeros(shape)
+            out.flat[i] = 1.0
+            return out
 
         return self._pooled(
             [design.cell_figures() for design in self.designs] if self._alike else [],
             self.query.margins_asked or (),
-            self.query.shape,
+            shape,
             weights,
         )
 
@@ -253,7 +254,7 @@ class UniformNoise(CombinedNoise):
     def cell_variance(self) -> FloatArray:
         """The variance of every answer, in their shape."""
         if not self._same_digits:
-            return super().cell_figures().variance()
+            return super().cell_figures(self.query.shape).variance()
         out = self.pooling.space.diagonal() * self.each
         # N is the null space of every release that was rounded, and there 1_i and Π_N 1_i differ by
         # what is held: they have the same coins.
@@ -262,25 +263,25 @@ class UniformNoise(CombinedNoise):
                 out += np.where(out > 0, w * w * noise.rounded.variance(), 0.0)
         return out
 
-    def cell_figures(self) -> Figures:
+    def cell_figures(self, shape: tuple[int, ...]) -> Figures:
         """Every answer: one law for all of equal sizes of groups, where margins are held."""
         axes = self.query.axes
         totals = None if axes is None else self._totals(axes.cells)
         if totals is not None:
             return totals
-        return cells_apart(self, self.query.shape)
+        return cells_apart(self, shape)
 
     def margin_figures(self, margin: Margin, *, fixed: bool = False) -> Figures:
         """The total of every group of a margin, in the same way."""
         return self._totals(margin) or super().margin_figures(margin, fixed=fixed)
 
     def _totals(self, margin: Margin) -> Figures | None:
-        profiles = self.pooling.space.profiles(margin)
+        family = self.pooling.space.held.family
         nothing = np.zeros(0)
         alike = all(noise.counted(nothing, nothing) is not None for noise in self.noises)
-        if profiles is None or not alike or not self._same_digits:
+        if family is None or not alike or not self._same_digits:
             return None
-        return CombinedTotals(self, self.shared, profiles)
+        return CombinedTotals(self, self.shared, GroupProfiles(family.cell_space, margin))
 
 
 def _joined(pairs: Iterable[tuple[FloatArray, FloatArray]]) -> tuple[FloatArray, FloatArray]:

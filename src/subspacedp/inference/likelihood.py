@@ -114,7 +114,7 @@ class Likelihood:
         margin = law.groups
         if margin is None:
             raise ReleaseError("The likelihood splits into groups where one margin is held.")
-        exact = self.release.mechanism.held.totals_of(self.release.exact, margin)
+        exact = self.release.mechanism.held.known(self.release.exact, margin)
         return np.where(margin.sum(units) == exact, law.by_group(units), -math.inf)
 
     def start(self) -> FloatArray:

@@ -100,7 +100,7 @@ class Shifted(Law):
                 "row space, which has no closed form; give `shift`, and let the sampler move it "
                 "along with the truth."
             )
-        space = self.mechanism.space
+        space = self.mechanism.null_space
         inside = space.project(shift)
         if float(np.abs(inside).max()) > 1e-6 * (1 + float(np.abs(shift).max())):
             raise ReleaseError("`shift` must lie in the row space of the invariants.")

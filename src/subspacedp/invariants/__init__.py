@@ -12,12 +12,13 @@ from subspacedp.invariants.linear import (
 from subspacedp.invariants.margin_space import MarginNullSpace
 from subspacedp.invariants.matrix.general import GeneralNullSpace
 from subspacedp.invariants.mixed import Mixed
-from subspacedp.invariants.null_space import NullSpace, null_space, space_of
+from subspacedp.invariants.null_space import FreeContrasts, NullSpace, null_space, space_of
 from subspacedp.invariants.stated import held_from
 from subspacedp.invariants.workload import HeldOfWorkload
 from subspacedp.invariants.workload_space import WorkloadSpace
 
 __all__ = [
+    "FreeContrasts",
     "GeneralNullSpace",
     "Held",
     "HeldMargins",

@@ -33,16 +33,17 @@ class HeldGroups:
     @classmethod
     def of(cls, held: HeldMargins | HeldMatrix) -> HeldGroups:
         """The groups of the one margin that determines all that are held."""
-        if not isinstance(held, HeldMargins) or len(held.essential) != 1:
+        family = held.family
+        if family is None or len(family.essential) != 1:
             raise ReleaseError("This needs the totals of disjoint groups to be held.")
-        (margin,) = held.essential
+        (margin,) = family.essential
         codes = np.ix_(*(level.codes for level in margin.levels))
-        code = np.zeros(held.domain.shape, np.int64)
+        code = np.zeros(family.domain.shape, np.int64)
         for axis, size in zip(codes, margin.shape, strict=True):
             code = code * size + axis
         flat = code.reshape(-1)
         sizes = tuple(int(n) for n in np.bincount(flat) if n)
-        return cls(MarginNullSpace(held), np.argsort(flat, kind="stable"), sizes)
+        return cls(family.cell_space, np.argsort(flat, kind="stable"), sizes)
 
     def placed(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Values group after group, in the domain's shape."""

@@ -12,11 +12,13 @@ import numpy.typing as npt
 
 from subspacedp.errors import DomainError, InvariantError
 from subspacedp.privacy import Neighbours
-from subspacedp.queries import Query
+from subspacedp.queries import Cells, Query
 from subspacedp.tables import Domain, Margin, Table, margin_sums
 
 if TYPE_CHECKING:
     from subspacedp.invariants.linear import HeldMatrix, LinearInvariants, StructuralZeros
+    from subspacedp.invariants.margin_space import MarginNullSpace
+    from subspacedp.invariants.null_space import FreeContrasts
 
 __all__ = ["Held", "HeldMargins", "HeldValues", "as_held", "hold"]
 
@@ -46,6 +48,10 @@ class Held:
             (*self.linear, *right.linear),
             (*self.zeros, *right.zeros),
         )
+
+    def alone(self) -> Held:
+        """The expression itself."""
+        return self
 
     def on(self, domain: Domain) -> HeldMargins:
         """The family of margins this means on a domain; for margins alone."""
@@ -79,16 +85,12 @@ def as_held(thing: Held | LinearInvariants | StructuralZeros | None) -> Held:
 
     if thing is None:
         return Held()
-    if isinstance(thing, Held):
-        return thing
-    if isinstance(thing, LinearInvariants):
-        return Held(linear=(thing,))
-    if isinstance(thing, StructuralZeros):
-        return Held(zeros=(thing,))
-    raise InvariantError(
-        "What is held must come from hold(...), LinearInvariants(...) or zeros(...); got a "
-        f"{type(thing).__name__}."
-    )
+    if not isinstance(thing, Held | LinearInvariants | StructuralZeros):
+        raise InvariantError(
+            "What is held must come from hold(...), LinearInvariants(...) or zeros(...); got a "
+            f"{type(thing).__name__}."
+        )
+    return thing.alone()
 
 
 def hold(*names: str) -> Held:
@@ -130,17 +132,34 @@ class HeldMargins:
     counts: bool = True  # whether the answers are counts of records
 
     @cached_property
+    def cell_space(self) -> MarginNullSpace:
+        """The null space of tables on the domain, by group means."""
+        from subspacedp.invariants.margin_space import MarginNullSpace
+
+        return MarginNullSpace(self)
+
+    @property
+    def space(self) -> FreeContrasts:
+        """What is left open of the answers."""
+        return self.cell_space
+
+    @property
+    def family(self) -> HeldMargins | None:
+        """The margins that are all that is held; None where a matrix says it."""
+        return self
+
+    @property
+    def empty(self) -> npt.NDArray[np.bool_] | None:
+        """The cells publicly known to be empty, where any are."""
+        return None
+
+    @cached_property
     def essential(self) -> tuple[Margin, ...]:
         """The margins that no other held margin determines."""
         return tuple(
             m for m in self.margins
             if not any(other != m and other.determines(m) for other in self.margins)
         )  # fmt: skip
-
-    @property
-    def family(self) -> HeldMargins | None:
-        """The held margins, where margins alone are held."""
-        return self
 
     @property
     def apart(self) -> tuple[Margin | None] | None:
@@ -188,6 +207,26 @@ class HeldMargins:
         """Whether the family says nothing beyond the grand total."""
         return self.rank <= 1
 
+    @property
+    def tells_total(self) -> bool:
+        """Whether the grand total follows from what is held."""
+        return bool(self.margins)
+
+    @property
+    def largest_row(self) -> float:
+        """The largest sum of sizes of coefficients of a row of C; at least 1."""
+        return max([1.0, *(float(m.sizes.max()) for m in self.margins)])
+
+    def asked(self) -> Held:
+        """The expression that means this."""
+        return Held(tuple(margin.names for margin in self.margins))
+
+    def as_matrix(self, query: Query | None = None) -> HeldMatrix:
+        """The same as a sparse matrix on the answers of a query; by default the cells."""
+        from subspacedp.invariants.linear import hold_matrix
+
+        return hold_matrix(self.asked(), query or Cells(self.domain))
+
     def values(self, table: Table) -> HeldValues:
         """The exact totals c of a table, one integer array a margin, in the order of `margins`."""
         if table.domain is not self.domain and table.domain.shape != self.domain.shape:
@@ -198,10 +237,34 @@ class HeldMargins:
         """The exact totals of integer answers, one array a margin."""
         return margin_sums(answers, self.margins)
 
+    def real_sums(self, values: npt.NDArray[np.float64]) -> HeldValues:
+        """C·values in float64."""
+        return tuple(m.sum(values) for m in self.margins)
+
+    def long_sums(self, whole: npt.NDArray[np.int64]) -> HeldValues:
+        """C·whole in Python integers, which no size overflows."""
+        return tuple(m.exact_sum(whole) for m in self.margins)
+
     @property
     def exact(self) -> bool:
         """Held values are integers."""
         return True
+
+    def totals(self, values: HeldValues) -> list[tuple[Margin, npt.NDArray[Any]]]:
+        """The held margins with their totals, out of the held values."""
+        return list(zip(self.margins, values, strict=True))
+
+    def equalities(self, values: HeldValues) -> npt.NDArray[Any]:
+        """The values of linear equalities, out of the held values: there are none."""
+        del values
+        return np.zeros(0, np.int64)
+
+    def joined(
+        self, totals: Sequence[npt.NDArray[Any]], equalities: Sequence[npt.NDArray[Any]]
+    ) -> HeldValues:
+        """Held values from the totals of the margins and the values of the equalities."""
+        del equalities
+        return tuple(totals)
 
     def fixed_by(self, neighbours: Neighbours) -> bool:
         """Whether no neighbouring change can alter a held value."""
@@ -249,23 +312,19 @@ class HeldMargins:
         sums = margin_sums(noisy, self.margins)
         return tuple(s - c for s, c in zip(sums, exact, strict=True))
 
-    def totals_of(self, values: HeldValues, margin: Margin) -> npt.NDArray[np.int64] | None:
-        """The totals of a margin, where the held values determine them."""
-        able = any(m.determines(margin) for m in self.margins)
-        return self.of(values, margin) if able else None
-
-    def as_matrix(self, query: Query) -> HeldMatrix:
-        """The same invariants as a matrix on the answers of a query."""
-        from subspacedp.invariants.linear import hold_matrix
-
-        return hold_matrix(Held(tuple(m.names for m in self.margins)), query)
-
-    def of(self, values: Sequence[npt.NDArray[np.int64]], margin: Margin) -> npt.NDArray[np.int64]:
-        """The totals of any margin that the family determines, from the totals of the family."""
+    def known(self, values: HeldValues, margin: Margin) -> npt.NDArray[np.int64] | None:
+        """The totals of any margin, where a held one determines them; else None."""
         for m, total in zip(self.margins, values, strict=True):
             if m.determines(margin):
                 return m.coarsen(total, margin)
-        raise InvariantError(f"{margin!r} is not determined by the held margins.")
+        return None
+
+    def of(self, values: Sequence[npt.NDArray[np.int64]], margin: Margin) -> npt.NDArray[np.int64]:
+        """The totals of any margin that the family determines, from the totals of the family."""
+        totals = self.known(tuple(values), margin)
+        if totals is None:
+            raise InvariantError(f"{margin!r} is not determined by the held margins.")
+        return totals
 
     def __str__(self) -> str:
         return "; ".join(m.words for m in self.margins) or "nothing"

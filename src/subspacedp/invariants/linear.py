@@ -15,12 +15,16 @@ from subspacedp.invariants.held import Held, HeldMargins, HeldValues
 from subspacedp.invariants.real_sums import real_product
 from subspacedp.invariants.workload import hold_of_workload
 from subspacedp.privacy import Neighbours
-from subspacedp.queries import Cells, Margins, Query
+from subspacedp.queries import Query
 from subspacedp.queries.linear import exact_product, sparse_data
 from subspacedp.tables import Margin
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
+
+    from subspacedp.invariants.matrix.general import GeneralNullSpace
+
+FEW_ROWS = 200  # whose dependencies are found exactly
 
 __all__ = ["HeldMatrix", "LinearInvariants", "StructuralZeros", "bind", "hold_matrix", "zeros"]
 
@@ -86,8 +90,12 @@ class LinearInvariants:
         object.__setattr__(self, "matrix", array)
         object.__setattr__(self, "labels", names)
 
+    def alone(self) -> Held:
+        """An expression of these equalities alone."""
+        return Held(linear=(self,))
+
     def __and__(self, other: Held | LinearInvariants | StructuralZeros) -> Held:
-        return Held(linear=(self,)) & other
+        return self.alone() & other
 
     def __repr__(self) -> str:
         return f"LinearInvariants({self.matrix.shape[0]} rows on {self.matrix.shape[1]} answers)"
@@ -105,8 +113,12 @@ class StructuralZeros:
             raise InvariantError("Structural zeros are a table of True and False.")
         object.__setattr__(self, "mask", mask)
 
+    def alone(self) -> Held:
+        """An expression of these cells alone."""
+        return Held(zeros=(self,))
+
     def __and__(self, other: Held | LinearInvariants | StructuralZeros) -> Held:
-        return Held(zeros=(self,)) & other
+        return self.alone() & other
 
     def __repr__(self) -> str:
         return f"StructuralZeros({int(self.mask.sum())} cells)"
@@ -117,7 +129,7 @@ def zeros(mask: npt.ArrayLike) -> Held:
 
     It must be public knowledge (a five-year-old with a doctorate), never read off the data.
     """
-    return Held(zeros=(StructuralZeros(mask),))
+    return StructuralZeros(mask).alone()
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -135,10 +147,59 @@ class HeldMatrix:
     words: str
     empty: npt.NDArray[np.bool_] | None
 
+    @cached_property
+    def space(self) -> GeneralNullSpace:
+        """The null space, by the rows of C."""
+        from subspacedp.invariants.matrix.general import GeneralNullSpace
+
+        return GeneralNullSpace(self)
+
+    @property
+    def family(self) -> HeldMargins | None:
+        """The margins that are all that is held: a matrix is not read as margins."""
+        return None
+
+    def as_matrix(self, query: Query | None = None) -> HeldMatrix:
+        """The matrix itself."""
+        del query
+        return self
+
     @property
     def rows(self) -> int:
         """The number of rows of C as asked for, redundant ones included."""
         return int(self.matrix.shape[0])
+
+    @cached_property
+    def margins(self) -> tuple[Margin, ...]:
+        """The margins whose groups are the first rows of C."""
+        names = tuple(tuple(part["margin"]) for part in self.parts if "margin" in part)
+        return Held(names).margins_on(self.query.axes) if names else ()
+
+    @property
+    def _equality_rows(self) -> slice:
+        """The rows after those of margins and before those of empty cells."""
+        before = sum(int(np.prod(m.shape)) for m in self.margins)
+        return slice(before, self.rows - (0 if self.empty is None else int(self.empty.sum())))
+
+    @property
+    def tells_total(self) -> bool:
+        """Whether the grand total follows from what is held; empty cells add nothing to it."""
+        possible = np.ones(self.query.shape)
+        if self.empty is not None:
+            possible[self.empty] = 0.0
+        return bool(possible.any()) and self.space.share_exposed(possible) == 1.0
+
+    @property
+    def largest_row(self) -> float:
+        """The largest sum of sizes of coefficients of a row of C; at least 1."""
+        return max(1.0, float(np.max(abs(self.matrix).sum(axis=1), initial=0.0)))
+
+    def asked(self) -> Held:
+        """The expression that means this."""
+        out, rows = Held(tuple(margin.names for margin in self.margins)), self._equality_rows
+        if rows.stop > rows.start:
+            out = out & LinearInvariants(self.matrix[rows], self.labels[rows])
+        return out if self.empty is None else out & StructuralZeros(self.empty)
 
     @property
     def exact(self) -> bool:
@@ -154,24 +215,9 @@ class HeldMatrix:
         return (product(self.matrix, answers.reshape(-1)),)
 
     @property
-    def family(self) -> HeldMargins | None:
-        """None: not margins alone."""
-        return None
-
-    @property
     def apart(self) -> tuple[Margin | None] | None:
         """Nothing is held, or not the groups of a margin."""
         return None if self.rows else (None,)
-
-    def totals_of(self, values: HeldValues, margin: Margin) -> npt.NDArray[np.int64] | None:
-        """None: what rows of any kind say of a margin is not looked for."""
-        del values, margin
-        return None
-
-    def as_matrix(self, query: Query) -> HeldMatrix:
-        """The invariants themselves."""
-        del query
-        return self
 
     def agrees(self, answers: npt.NDArray[np.int64], values: HeldValues) -> bool:
         """Whether answers have the held values; to 1e-9 for a real-valued C."""
@@ -179,6 +225,62 @@ class HeldMatrix:
         if self.exact:
             return np.array_equal(total, values[0])
         return bool(np.allclose(total, values[0], rtol=1e-9, atol=1e-9))
+
+    def real_sums(self, values: npt.NDArray[np.float64]) -> HeldValues:
+        """C·values in float64."""
+        return (np.asarray(self.matrix @ values.reshape(-1)),)
+
+    def long_sums(self, whole: npt.NDArray[np.int64]) -> HeldValues:
+        """C·whole in Python integers, for an integer C: by halves of 31 bits."""
+        matrix, flat = self.matrix.astype(np.int64), whole.reshape(-1)
+        high, low = matrix @ (flat >> 31), matrix @ (flat & (2**31 - 1))
+        return (high.astype(object) * 2**31 + low.astype(object),)
+
+    def totals(self, values: HeldValues) -> list[tuple[Margin, npt.NDArray[Any]]]:
+        """The held margins with their totals, out of the held values."""
+        out, at = [], 0
+        for margin in self.margins:
+            size = int(np.prod(margin.shape))
+            out.append((margin, values[0][at : at + size].reshape(margin.shape)))
+            at += size
+        return out
+
+    def equalities(self, values: HeldValues) -> npt.NDArray[Any]:
+        """The values of linear equalities, out of the held values."""
+        return np.asarray(values[0][self._equality_rows])
+
+    def joined(
+        self, totals: Sequence[npt.NDArray[Any]], equalities: Sequence[npt.NDArray[Any]]
+    ) -> HeldValues:
+        """Held values from the totals of the margins and the values of the equalities."""
+        empty = np.zeros(0 if self.empty is None else int(self.empty.sum()), np.int64)
+        return (np.concatenate([*(t.reshape(-1) for t in totals), *equalities, empty]),)
+
+    def known(self, values: HeldValues, margin: Margin) -> npt.NDArray[np.int64] | None:
+        """The totals of a margin: not read off the values of a matrix."""
+        del values, margin
+        return None
+
+    def check_agreement(self, values: Sequence[npt.ArrayLike]) -> None:
+        """C z = c must have a solution: exactly for whole numbers and few rows, else to 1e-9."""
+        wanted = np.asarray(values[0], np.float64)
+        if self.empty is not None and np.any(wanted[self._equality_rows.stop :]):
+            raise InvariantError("The exact values have someone in a cell known to be empty.")
+        self.space.lift((wanted,))
+        if not self.exact or self.rows > FEW_ROWS or np.any(wanted != np.rint(wanted)):
+            return
+        from flint import fmpz_mat
+
+        # Every combination of rows that vanishes must vanish on the values too.
+        matrix = [[int(v) for v in row] for row in self.matrix.toarray().T]
+        vanishing, number = fmpz_mat(matrix).nullspace()
+        whole = [int(v) for v in wanted]
+        for j in range(number):
+            if sum(int(vanishing[i, j]) * v for i, v in enumerate(whole)):
+                raise InvariantError(
+                    "The exact values contradict each other: no table has them all, because some "
+                    "rows of the invariants follow from others."
+                )
 
     def residual(self, noisy: npt.NDArray[np.int64], exact: HeldValues) -> HeldValues:
         """C·noisy − c."""
@@ -194,7 +296,7 @@ class HeldMatrix:
         if records is None or not self.exact:  # real effects are not compared
             return self.matrix.nnz == 0
         possible = np.ones(records.shape[1], bool)
-        if self.empty is not None and isinstance(self.query, Cells):
+        if self.empty is not None and self.query.is_histogram:
             possible &= ~self.empty.reshape(-1)  # nobody can have a record there
         bound = abs(self.matrix.astype(float)) @ abs(records.astype(float))
         if bound.nnz and float(bound.max()) >= 2.0**62:
@@ -281,12 +383,11 @@ def hold_matrix(held: Held, query: Query) -> HeldMatrix:
 
 def bind(held: Held, query: Query) -> HeldMargins | HeldMatrix:
     """What an expression means on a query; margins alone keep their structure."""
-    if isinstance(query, Margins):
-        return hold_of_workload(held, query)
+    if query.workload is not None:
+        return hold_of_workload(held, query.workload)
     if query.axes is not None and not held.linear and not held.zeros:
-        counts = isinstance(query, Cells)
         margins = held.margins_on(query.axes)
-        return HeldMargins(domain=query.axes, margins=margins, counts=counts)
+        return HeldMargins(domain=query.axes, margins=margins, counts=query.is_histogram)
     return hold_matrix(held, query)
 
 

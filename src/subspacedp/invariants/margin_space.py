@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +12,10 @@ import numpy.typing as npt
 from subspacedp.errors import InvariantError
 from subspacedp.invariants.held import HeldMargins, HeldValues
 from subspacedp.invariants.mixed import Mixed, centred_divmod, lcm
+from subspacedp.invariants.null_space import NullSpace, scaled_question, share
 from subspacedp.parallel import compiled, for_each
 from subspacedp.tables import Domain, Margin, RowPlan, along, margin_sums
 from subspacedp.tables.boxes import Box
-
-if TYPE_CHECKING:
-    from subspacedp.rounding.profiles import GroupProfiles
 
 __all__ = ["MarginNullSpace"]
 
@@ -27,18 +24,8 @@ LiftParts = tuple[npt.NDArray[np.int64], FloatArray]  # whole and fractional par
 MAX_DENSE = 5000
 
 
-def scaled_question(weights: FloatArray) -> FloatArray:
-    """Weights of a question scaled so that nothing over- or underflows."""
-    largest = float(np.abs(weights).max(initial=0.0))
-    if not np.isfinite(largest):
-        raise InvariantError("The weights of a question must be finite numbers.")
-    if largest == 0.0:
-        raise InvariantError("A question needs at least one weight that is not zero.")
-    return weights / largest
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class MarginNullSpace:
+class MarginNullSpace(NullSpace):
     """N = {v : C v = 0} for a family of held margins.
 
     Guarantees
@@ -75,11 +62,6 @@ class MarginNullSpace:
     def rank(self) -> int:
         """The dimension of R: how many independent figures are published exactly."""
         return self.held.rank
-
-    @property
-    def dimension(self) -> int:
-        """The dimension of N: how many independent figures are protected."""
-        return self.domain.size - self.rank
 
     @cached_property
     def _sizes(self) -> dict[Margin, npt.NDArray[np.int64]]:
@@ -140,6 +122,16 @@ class MarginNullSpace:
         for k, a in self.held.expansion.items():
             out += k.spread(a * self.held.of(residual, k) / self._sizes[k])
         return out
+
+    def rounding(self, answers: npt.NDArray[Any]) -> float:
+        """How far C·answers may be off in float64; nothing for integers."""
+        if answers.dtype.kind in "iu":
+            return 0.0
+        return 2.0**-45 * self.held.largest_row * float(np.abs(answers).max(initial=0.0))
+
+    def squared_ones(self) -> float:
+        """|Π_N 1|²: any held margin tells the total, and then nothing is left of it."""
+        return 0.0 if self.rank else float(self.size)
 
     def lift_exact(self, residual: HeldValues) -> Mixed:
         """The z of least norm with C z = r, as exact rationals."""
@@ -295,29 +287,12 @@ class MarginNullSpace:
                 out = np.take(out, member, axis=a)
         return np.array(np.broadcast_to(out, self.shape))
 
-    def imposed(self, values: FloatArray, wanted: HeldValues) -> FloatArray:
-        """`values - lift(C·values - c)`."""
-        residual = tuple(
-            m.sum(values) - np.asarray(c, np.float64)
-            for m, c in zip(self.held.margins, wanted, strict=True)
-        )
-        return np.asarray(values - self.lift(residual, error=math.inf), np.float64)
-
-    def profiles(self, margin: Margin) -> GroupProfiles | None:
-        """What Π_N makes of the groups of a margin, those alike together."""
-        from subspacedp.rounding.profiles import GroupProfiles
-
-        return GroupProfiles(self, margin)
-
     def share_exposed(self, weights: npt.ArrayLike) -> float:
         """|Π_R w|² / |w|²: how much of a linear question the invariants answer."""
         w = scaled_question(self._table(weights))
         norm = float(np.vdot(w, w))
         inside = self.project(w)
-        share = 1.0 - float(np.vdot(inside, inside)) / norm
-        # Rounding error of the sweep, relative; below it the share is 0 or 1.
-        tolerance = 1e-12
-        return 0.0 if share < tolerance else 1.0 if share > 1 - tolerance else share
+        return share(1.0 - float(np.vdot(inside, inside)) / norm)
 
     def contains(self, values: npt.ArrayLike) -> bool:
         """Whether C v = 0: exactly for integers, to 1e-9 of the largest entry for floats."""
@@ -355,9 +330,3 @@ class MarginNullSpace:
                 f"Expected an array of the domain's shape {self.domain.shape}; got {array.shape}."
             )
         return array
-
-    def __repr__(self) -> str:
-        return (
-            f"NullSpace(dimension {self.dimension:,} of {self.domain.size:,}; "
-            f"held exactly: {self.held})"
-        )

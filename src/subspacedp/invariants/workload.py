@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,9 @@ from subspacedp.errors import InvariantError
 from subspacedp.invariants.held import Held, HeldMargins, HeldValues
 from subspacedp.queries import Margins
 from subspacedp.tables import Margin
+
+if TYPE_CHECKING:
+    from subspacedp.invariants.null_space import FreeContrasts
 
 __all__ = ["HeldOfWorkload", "hold_of_workload"]
 
@@ -27,6 +30,13 @@ class HeldOfWorkload(HeldMargins):
     """
 
     query: Margins
+
+    @cached_property
+    def space(self) -> FreeContrasts:
+        """The contrasts that are free, without a table of all cells."""
+        from subspacedp.invariants.workload_space import WorkloadSpace
+
+        return WorkloadSpace(self)
 
     @cached_property
     def sources(self) -> tuple[Margin, ...]:

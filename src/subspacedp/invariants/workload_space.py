@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import InvariantError
 from subspacedp.invariants.held import HeldMargins, HeldValues
-from subspacedp.invariants.margin_space import MarginNullSpace, scaled_question
+from subspacedp.invariants.null_space import FreeContrasts, scaled_question, share
 from subspacedp.invariants.workload import HeldOfWorkload
-from subspacedp.tables import Margin
+from subspacedp.tables import Domain, Margin
 from subspacedp.tables.margin import sum_groups
 
 __all__ = ["WorkloadSpace"]
@@ -23,7 +22,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WorkloadSpace(MarginNullSpace):
+class WorkloadSpace(FreeContrasts):
     """The free contrasts of a workload, in place of a null space of all cells.
 
     Questions are weights of the workload's answers. Nothing here forms an array of all cells.
@@ -32,20 +31,25 @@ class WorkloadSpace(MarginNullSpace):
     held: HeldOfWorkload
 
     @property
+    def domain(self) -> Domain:
+        """The domain, of which no table is formed."""
+        return self.held.domain
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the answers."""
         return self.held.query.shape
 
-    @property
-    def size(self) -> int:
-        """The number of independent figures, free and held."""
-        return self.rank + self.dimension
-
     @cached_property
-    def dimension(self) -> int:
-        """The number of independent figures that what is held leaves open: what noise protects."""
+    def size(self) -> int:
+        """The number of independent figures, of the workload and held."""
         margins = (*self.held.query.margins, *self.held.essential)
-        return HeldMargins(domain=self.domain, margins=margins).rank - self.rank
+        return HeldMargins(domain=self.domain, margins=margins).rank
+
+    @property
+    def rank(self) -> int:
+        """How many independent figures are published exactly."""
+        return self.held.rank
 
     def share_exposed(self, weights: npt.ArrayLike) -> float:
         """|Π_R w|²/|w|² of the question that weights of answers ask of the table.
@@ -60,8 +64,7 @@ class WorkloadSpace(MarginNullSpace):
         if not self.held.margins:
             return 0.0
         inside = self._squared(split, self.held)
-        share = inside / whole if whole > 0 else 1.0
-        return 0.0 if share < 1e-12 else 1.0 if share > 1 - 1e-12 else share
+        return share(inside / whole if whole > 0 else 1.0)
 
     @cached_property
     def _everything(self) -> HeldMargins:
@@ -122,27 +125,14 @@ class WorkloadSpace(MarginNullSpace):
             )
         return array
 
-    def project(self, values: npt.ArrayLike, *, overwrite: bool = False) -> NoReturn:
-        """A table of all cells is never formed here."""
-        del values, overwrite
-        raise InvariantError("The null space of a workload of margins has no table to project.")
-
     def imposed(self, values: FloatArray, wanted: HeldValues) -> FloatArray:
         """The held totals in the place of those that are known of every margin."""
         tables = []
         query = self.held.query
         for margin, table in zip(query.margins, query.split(values), strict=True):
-            exact = self.held.totals_of(wanted, margin)
+            exact = self.held.known(wanted, margin)
             tables.append((table if exact is None else exact).reshape(-1))
         return np.concatenate(tables).astype(np.float64)
-
-    def profiles(self, margin: Margin) -> None:
-        """None: there is no table to project."""
-        del margin
-
-    def basis(self) -> NoReturn:
-        """A table of all cells is never formed here."""
-        raise InvariantError("The null space of a workload of margins has no basis of cells.")
 
     def __repr__(self) -> str:
         return (

@@ -22,15 +22,19 @@ import numpy.typing as npt
 
 from subspacedp.balls import ball, round_up
 from subspacedp.errors import BudgetError, DataError, ReleaseError
-from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, MarginNullSpace, NullSpace
+from subspacedp.invariants import (
+    FreeContrasts,
+    HeldMargins,
+    HeldMatrix,
+    HeldValues,
+    NullSpace,
+    space_of,
+)
 from subspacedp.mechanisms.error_laws import JointNoise, NoiseModel
 from subspacedp.mechanisms.estimates import Accuracy
 from subspacedp.mechanisms.figures import (
     Figures,
-    GroupTotals,
-    cells_apart,
     checked_weights,
-    groups_apart,
     kept_shape,
     level_names,
     margin_names,
@@ -49,8 +53,8 @@ from subspacedp.noise import (
 from subspacedp.privacy import Budget, Neighbours, PureDP
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.problem import Guarantee, Problem, kind_of
-from subspacedp.queries import LocalEntries, Query, Sensitivity
-from subspacedp.rounding import Digits, GroupProfiles, digits_of
+from subspacedp.queries import Query, Sensitivity
+from subspacedp.rounding import Digits, digits_of
 from subspacedp.tables import Domain, Margin
 
 __all__ = ["REAL_LIMIT", "ExpectedError", "Mechanism", "Options", "calibrated_law", "check_moved"]
@@ -189,9 +193,14 @@ class Mechanism(ABC):
         return self.problem.domain
 
     @property
-    def space(self) -> NullSpace:
-        """The null space of the invariants."""
+    def space(self) -> FreeContrasts:
+        """What the invariants leave open."""
         return self.problem.space
+
+    @property
+    def null_space(self) -> NullSpace:
+        """The null space of the invariants, in the shape of the answers; a workload has none."""
+        return space_of(self.held)
 
     def for_problem(self, **changes: Any) -> Self:
         """The same mechanism for a problem that differs in these; nothing is fitted anew."""
@@ -228,12 +237,12 @@ class Mechanism(ABC):
     def digits(self) -> Digits | None:
         """How published digits are made to add up; None for a real-valued release."""
         # Records beyond the bound are in the held values, and shift what is rounded.
-        return digits_of(self.space, self.decimals, coin=1 / 4 if self.capped else 1 / 6)
+        return digits_of(self.held, self.decimals, coin=1 / 4 if self.capped else 1 / 6)
 
     @cached_property
     def noise(self) -> JointNoise:
         """The joint law of release minus truth."""
-        return NoiseModel(law=self.law, unit=float(self.unit), space=self.space, digits=self.digits)
+        return NoiseModel.on(self.held, self.law, float(self.unit), self.digits)
 
     def noise_before_rounding(self) -> JointNoise:
         """The law of release minus truth before digits are rounded, for which there are bounds."""
@@ -262,11 +271,7 @@ class Mechanism(ABC):
             space=self.space,
             from_data_axes=self.query.axes.from_data_axes if self.query.axes else (),
             capped=self.capped,
-            entries=(
-                (self.query.lower, self.query.upper)
-                if isinstance(self.query, LocalEntries)
-                else None
-            ),
+            entries=self.query.entry_range,
         )
 
     # ------------------------------------------------------------------ words for certificates
@@ -294,12 +299,26 @@ class Mechanism(ABC):
     @property
     def exact_rationals(self) -> bool:
         """Whether real values are whole numbers over public denominators until they are written."""
-        return isinstance(self.space, MarginNullSpace)
+        return self.held.family is not None
 
     @property
     def proven_optimality(self) -> Optimality | None:
         """How near the error is to the least possible, where the mechanism itself proves it."""
         return None
+
+    @property
+    def stated_optimality(self) -> Optimality | None:
+        """What certificates say of how near the error is to the least possible."""
+        return self.proven_optimality
+
+    @property
+    def rounds_products(self) -> bool:
+        """Whether places of what is measured are rounded off, so that parts do not add up."""
+        return False
+
+    def without_rounded_products(self) -> Mechanism:
+        """The same on a grid so coarse that no place is rounded off, where that can be."""
+        return self
 
     # ------------------------------------------------------------------ errors
 
@@ -324,21 +343,11 @@ class Mechanism(ABC):
 
     def cell_figures(self) -> Figures:
         """Every answer."""
-        noise = self.noise
-        if isinstance(noise, NoiseModel) and isinstance(noise.space, MarginNullSpace):
-            return self.margin_figures(self.domain.cells)
-        return cells_apart(noise, self.query.shape)
+        return self.noise.cell_figures(self.query.shape)
 
     def margin_figures(self, margin: Margin) -> Figures:
         """The total of every group of a margin."""
-        noise = self.noise
-        if (
-            isinstance(noise, NoiseModel)
-            and isinstance(noise.space, MarginNullSpace)
-            and noise.one_grid
-        ):
-            return GroupTotals(noise, GroupProfiles(noise.space, margin))
-        return groups_apart(noise, margin)
+        return self.noise.figures_of(margin)
 
     def accuracy(self, weights: npt.ArrayLike | None = None) -> Accuracy:
         """Standard errors and margins of error of every answer, or of weighted sums of answers."""
@@ -524,7 +533,7 @@ class Mechanism(ABC):
 
 def _check_empty(answers: npt.NDArray[np.int64], held: HeldMargins | HeldMatrix) -> None:
     """Cells declared empty must be so; how many are not is said, never which."""
-    empty = getattr(held, "empty", None)
+    empty = held.empty
     if empty is not None and np.any(answers[empty]):
         filled = int(np.count_nonzero(answers[empty]))
         raise DataError(

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.mechanisms.figures import EachApart, Figures, GroupTotals
+from subspacedp.mechanisms.figures import Figures
 from subspacedp.tables.frames import frame_from_columns
 
 __all__ = ["Accuracy", "Estimate", "check_level", "normal_margin"]
@@ -89,7 +89,7 @@ class Accuracy:
     @property
     def closed(self) -> bool:
         """Whether many figures share few laws, so that exact margins cost little."""
-        return isinstance(self.figures, GroupTotals)
+        return self.figures.closed
 
     def margin_of_error(
         self, level: float = 0.95, *, simultaneous: bool = False, method: str = "exact"
@@ -129,7 +129,7 @@ class Accuracy:
     def largest_margin_of_error(self, level: float = 0.95, *, simultaneous: bool = False) -> float:
         """The largest `margin_of_error` of all figures, from their kinds; 0 if all are fixed."""
         alpha = 1 - check_level(level)
-        if isinstance(self.figures, EachApart):
+        if self.figures.apart:
             self.figures.classes()  # refuses too many
         number = 0
         laws: set[int] = set()

@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import BudgetError, DataError, ReleaseError
-from subspacedp.invariants import HeldMargins, HeldValues, MarginNullSpace
+from subspacedp.invariants import HeldValues, space_of
 from subspacedp.mechanisms.base import Mechanism, Options
-from subspacedp.mechanisms.error_laws import BasisNoise, JointNoise, NoiseModel
+from subspacedp.mechanisms.error_laws import BasisNoise, JointNoise, MarginNoise
 from subspacedp.mechanisms.gaussian.optimality import reached_by
 from subspacedp.mechanisms.strategies import LARGEST_BASIS, BasisStrategy, MarginStrategy
 from subspacedp.noise import Keystream, ReleaseKeys, RoundedGaussian, add_noise, draw_each
 from subspacedp.problem import Problem
-from subspacedp.queries import Cells, Sensitivity
+from subspacedp.queries import Sensitivity
 
 __all__ = ["Extended", "ExtendedOptions", "basis_from", "dropping"]
 
@@ -61,9 +61,9 @@ class Extended(Mechanism):
     @cached_property
     def on_margins(self) -> MarginStrategy:
         """What is measured when margins are held and no basis is chosen."""
-        if not isinstance(self.space, MarginNullSpace):
+        if self.held.family is None:
             raise ReleaseError("This strategy is for held margins alone.")
-        return MarginStrategy(self.space)
+        return MarginStrategy(self.held.family.cell_space)
 
     @cached_property
     def sensitivity(self) -> Sensitivity:
@@ -83,10 +83,10 @@ class Extended(Mechanism):
         """The joint law of release minus truth."""
         if self.basis is not None:
             return BasisNoise(law=self.law, unit=float(self.unit), strategy=self.basis)
-        return NoiseModel(
+        return MarginNoise(
             law=self.law,
             unit=float(self.unit),
-            space=self.space,
+            space=self.on_margins.space,
             digits=self.digits,
             grids=self.on_margins,
         )
@@ -117,6 +117,20 @@ class Extended(Mechanism):
         """Values are computed in float64."""
         return False
 
+    @property
+    def rounds_products(self) -> bool:
+        """Whether places of the products with the basis are rounded off."""
+        return self.basis is not None and self.basis.drop > 0
+
+    def without_rounded_products(self) -> Mechanism:
+        """With the basis on a coarser grid; sensitivity and noise are those of its integers."""
+        basis = self.basis
+        if basis is None or not basis.drop:
+            return self
+        weights = np.rint(basis.weights / 2.0**basis.drop).astype(np.int64)
+        coarse = replace(basis, weights=weights, bits=basis.bits - basis.drop, drop=0)
+        return replace(self, basis=coarse)
+
     def fitted(self) -> dict[str, Any]:
         """The basis, where there is one."""
         return {} if self.basis is None else {"basis": self.basis.as_dict()}
@@ -141,7 +155,7 @@ class Extended(Mechanism):
         """Those in the basis; what Π_N of rounded cells came from is not told by its projection."""
         if self.basis is None:
             return None
-        return self.basis.coordinates(values - self.space.lift(exact))
+        return self.basis.coordinates(values - self.null_space.lift(exact))
 
     def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[np.int64]:
         """The part of the answers in the null space, as integers, plus noise."""
@@ -196,8 +210,8 @@ class Extended(Mechanism):
             coordinates = noisy * float(self.basis.step)
             inside = (self.basis.back @ coordinates).reshape(self.query.shape)
         else:
-            inside = self.space.project(noisy / self.on_margins.denominators)
-        return (inside + self.space.lift(exact)) * float(self.query.grid)
+            inside = self.null_space.project(noisy / self.on_margins.denominators)
+        return (inside + self.null_space.lift(exact)) * float(self.query.grid)
 
 
 def with_strategy(mechanism: ExtendedT, basis: npt.ArrayLike | None) -> ExtendedT:
@@ -214,7 +228,9 @@ def with_strategy(mechanism: ExtendedT, basis: npt.ArrayLike | None) -> Extended
                 "the projected mechanism."
             )
         return mechanism
-    fine = replace(mechanism, basis=BasisStrategy.from_basis(mechanism.space, MOST_BITS, basis))
+    fine = replace(
+        mechanism, basis=BasisStrategy.from_basis(mechanism.null_space, MOST_BITS, basis)
+    )
     if not math.isfinite(fine.law.scale):  # no float64 holds it
         raise BudgetError(
             "The budget is too small for this mechanism's grid; use the projected mechanism."
@@ -223,7 +239,7 @@ def with_strategy(mechanism: ExtendedT, basis: npt.ArrayLike | None) -> Extended
     if spare == 0:
         return fine
     if MOST_BITS - spare >= LEAST_BITS:
-        coarser = BasisStrategy.from_basis(mechanism.space, MOST_BITS - spare, basis)
+        coarser = BasisStrategy.from_basis(mechanism.null_space, MOST_BITS - spare, basis)
         return replace(mechanism, basis=coarser)
     return dropping(fine, spare)
 
@@ -245,13 +261,13 @@ def dropping(mechanism: ExtendedT, spare: int) -> ExtendedT:
 
 def whole_counts(problem: Problem) -> bool:
     """Whether Π_N of counts can be measured in whole denominators: margins held, Gaussian noise."""
-    margins = isinstance(problem.held, HeldMargins) and isinstance(problem.query, Cells)
+    margins = problem.held.family is not None and problem.query.is_histogram
     return margins and not problem.budget.pure
 
 
 def basis_from(data: Mapping[str, Any], problem: Problem) -> BasisStrategy:
     """A basis on its grid; what is measured must be answers inside N but for the grid."""
-    query, space = problem.query, problem.space
+    query, space = problem.query, space_of(problem.held)
     bits, drop = data["bits"], data.get("drop", 0)
     if type(bits) is not int or not 1 <= bits <= MOST_STATED_BITS:
         raise ReleaseError(

@@ -6,16 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import DomainError, ReleaseError
-from subspacedp.invariants import MarginNullSpace
-from subspacedp.mechanisms.error_laws import JointNoise, NoiseModel, SumLaw
+from subspacedp.mechanisms.error_laws import JointNoise, MarginNoise, SumLaw
 from subspacedp.mechanisms.error_laws.kinds import CellKinds, Kinds, TotalKinds, figure_kinds
-from subspacedp.rounding import DigitPlan, GroupProfiles, corner_counts
+from subspacedp.rounding import GroupProfiles, corner_counts
 from subspacedp.tables import Margin
 
 __all__ = ["EachApart", "Figures", "GroupTotals", "MarginFigures"]
@@ -31,6 +30,8 @@ class Figures(ABC):
     """Linear functionals of the answers, sorted into classes with one error law each."""
 
     shape: tuple[int, ...]
+    closed: ClassVar[bool] = False  # many figures share few laws: exact margins cost little
+    apart: ClassVar[bool] = False  # every figure has a law of its own: they cost much
 
     @property
     def whole(self) -> bool:
@@ -62,6 +63,7 @@ class EachApart(Figures):
     noise: JointNoise
     shape: tuple[int, ...]
     weights: Callable[[int], FloatArray]
+    apart: ClassVar[bool] = True
     known_variance: FloatArray | None = None
 
     def variance(self) -> FloatArray:
@@ -99,7 +101,7 @@ class TotalsApart(EachApart):
     Variances have closed forms all the same: the cell with most stands for all.
     """
 
-    noise: NoiseModel
+    noise: MarginNoise
     profiles: GroupProfiles = field(kw_only=True)
 
     def variance(self) -> FloatArray:
@@ -139,8 +141,9 @@ class MarginFigures(Figures):
 class GroupTotals(MarginFigures):
     """The totals of a margin's groups where margins are held: closed forms, however many cells."""
 
-    noise: NoiseModel
+    noise: MarginNoise
     profiles: GroupProfiles
+    closed: ClassVar[bool] = True
 
     @property
     def margin(self) -> Margin:  # type: ignore[override]
@@ -156,7 +159,7 @@ class GroupTotals(MarginFigures):
             return self.noise.cell_variance()
         squared = self.profiles.squared()
         out = squared * self.noise.each
-        if isinstance(digits, DigitPlan):
+        if digits is not None:
             out += np.where(squared > 0, self._coins * (digits.coin / digits.step**2), 0.0)
         return out
 
@@ -169,10 +172,8 @@ class GroupTotals(MarginFigures):
 
     @cached_property
     def _coins(self) -> Int64Array:
-        digits = self.noise.digits
-        if not isinstance(digits, DigitPlan):
-            return np.zeros(self.shape, np.int64)
-        return corner_counts(digits, self.margin)
+        plan = self.noise.plan
+        return np.zeros(self.shape, np.int64) if plan is None else corner_counts(plan, self.margin)
 
     def classes(self) -> Int64Array:
         """Equal sizes of all containing groups, and equally many coins."""
@@ -195,12 +196,10 @@ class GroupTotals(MarginFigures):
     @cached_property
     def _kinds(self) -> CellKinds | TotalKinds | None:
         """None where no coins are thrown, or for totals that are all held."""
-        digits = self.noise.digits
-        if not isinstance(digits, DigitPlan) or not digits.needed:
+        plan = self.noise.plan
+        if plan is None or not plan.needed or not self.profiles.squared_of_classes.any():
             return None
-        if not self.profiles.squared_of_classes.any():
-            return None
-        return figure_kinds(digits, self.profiles)
+        return figure_kinds(plan, self.profiles)
 
     @cached_property
     def _most_coins(self) -> int:
@@ -239,11 +238,13 @@ def rows_apart(noise: JointNoise, rows: npt.NDArray[Any], shape: tuple[int, ...]
 
 def groups_apart(noise: JointNoise, margin: Margin) -> EachApart:
     """The totals of a margin's groups, each with a law of its own."""
-    weights = _group_weights(margin)
-    if isinstance(noise, NoiseModel) and isinstance(noise.space, MarginNullSpace):
-        profiles = GroupProfiles(noise.space, margin)
-        return TotalsApart(noise, margin.shape, weights, profiles=profiles)
-    return EachApart(noise, margin.shape, weights)
+    return EachApart(noise, margin.shape, _group_weights(margin))
+
+
+def totals_apart(noise: MarginNoise, profiles: GroupProfiles) -> EachApart:
+    """The same where margins are held, with variances in closed form."""
+    margin = profiles.margin
+    return TotalsApart(noise, margin.shape, _group_weights(margin), profiles=profiles)
 
 
 def _group_weights(margin: Margin) -> Callable[[int], FloatArray]:

@@ -62,7 +62,7 @@ class Imposed(Mechanism):
     @cached_property
     def noise(self) -> JointNoise:
         """The joint law of release minus truth, as declared."""
-        return NoiseModel(law=self.declared, unit=float(self.unit), space=self.space)
+        return NoiseModel.on(self.held, self.declared, float(self.unit))
 
     @property
     def measured(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.invariants import HeldMatrix, HeldValues
+from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.noise import Keystream, KnownLaw, ReleaseKeys, add_noise
 from subspacedp.problem import Problem
@@ -69,7 +69,7 @@ class Projected(Mechanism):
         """Answers plus independent integer noise, modulo 2**64."""
         noisy = np.empty(answers.shape, np.int64)
         add_noise(self.law, keys, 0, answers.reshape(-1), noisy.reshape(-1))
-        if isinstance(self.held, HeldMatrix) and self.held.empty is not None:
+        if self.held.empty is not None:
             noisy[self.held.empty] = 0  # publicly known: no noise is needed there
         return noisy
 
@@ -85,7 +85,7 @@ class Projected(Mechanism):
         residual = self.held.residual(noisy, exact)
         digits, grid = self.digits, float(self.query.grid)
         if digits is None:
-            real = self.space.subtract_lift(noisy, residual, overwrite=overwrite)
+            real = self.null_space.subtract_lift(noisy, residual, overwrite=overwrite)
             return real if grid == 1.0 else real * grid
         own = noisy if overwrite else noisy.copy()
         steps = digits.round_in_place(own, residual, coins)

@@ -26,7 +26,6 @@ from subspacedp.mechanisms.knorm.mechanism import KNormOptions
 from subspacedp.mechanisms.marginals import MarginalsOptions
 from subspacedp.mechanisms.projected import ProjectedOptions
 from subspacedp.problem import Problem
-from subspacedp.queries import Margins
 from subspacedp.stated import check_plain, first_difference, shown_text
 
 __all__ = ["MECHANISMS", "OPTIONS", "default_name", "mechanism_from"]
@@ -109,9 +108,10 @@ def mechanism_from(data: Mapping[str, Any], answers: int | None = None) -> Mecha
         if difference is not None:
             raise AlteredError(f"`{difference}` is not what a design of this kind states there.")
         return mechanism
+    except AlteredError as error:
+        raise AlteredError(shown_text(f"The certificate is not usable: {error}")) from None
     except SubspaceDPError as error:
-        altered = AlteredError if isinstance(error, AlteredError) else ReleaseError
-        raise altered(shown_text(f"The certificate is not usable: {error}")) from None
+        raise ReleaseError(shown_text(f"The certificate is not usable: {error}")) from None
     except UNREADABLE as error:
         raise ReleaseError(
             f"The certificate is not usable: its design cannot be read ({type(error).__name__})."
@@ -123,7 +123,7 @@ def _check(mechanism: Mechanism) -> None:
 
     Δ₁, Δ₂ and the law of the noise follow from the integers of the mechanism, and are computed.
     """
-    if isinstance(mechanism.query, Margins) and not mechanism.for_workloads:
+    if mechanism.query.workload is not None and not mechanism.for_workloads:
         raise ReleaseError("what it measures is not what its mechanism measures.")
     if mechanism.decimals is not None and not mechanism.has_digits:
         raise ReleaseError("its mechanism does not publish digits that add up.")

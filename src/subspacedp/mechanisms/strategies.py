@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from subspacedp.errors import InvariantError, ReleaseError
 from subspacedp.invariants.margin_space import MarginNullSpace
-from subspacedp.invariants.matrix.general import GeneralNullSpace
+from subspacedp.invariants.null_space import NullSpace
 from subspacedp.privacy import Neighbours
 from subspacedp.queries import Query, Sensitivity
 from subspacedp.queries.linear import exact_product, matrix_sensitivity, used_columns
@@ -196,7 +196,7 @@ class BasisStrategy:
         An orthonormal basis of what records reach, as columns, where that is less than N.
     """
 
-    space: MarginNullSpace | GeneralNullSpace
+    space: NullSpace
     weights: Int64Array  # (coordinates, answers)
     bits: int
     drop: int = 0
@@ -213,7 +213,7 @@ class BasisStrategy:
     @classmethod
     def from_basis(
         cls,
-        space: MarginNullSpace | GeneralNullSpace,
+        space: NullSpace,
         bits: int,
         basis: npt.ArrayLike | None = None,
     ) -> BasisStrategy:
@@ -240,7 +240,7 @@ class BasisStrategy:
     @classmethod
     def from_rows(
         cls,
-        space: MarginNullSpace | GeneralNullSpace,
+        space: NullSpace,
         rows: FloatArray,
         bits: int,
         reached: FloatArray | None = None,

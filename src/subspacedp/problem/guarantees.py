@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy.typing as npt
 
-from subspacedp.invariants import NullSpace
+from subspacedp.invariants import FreeContrasts
 from subspacedp.privacy import Neighbours
 from subspacedp.privacy.budgets import Budget
 
@@ -71,7 +71,7 @@ class Guarantee:
     kind: Kind
     budget: Budget
     neighbours: Neighbours
-    space: NullSpace
+    space: FreeContrasts
     from_data_axes: tuple[str, ...] = ()
     capped: bool = False
     because: str = "published digits must add up"  # G holds and S does not

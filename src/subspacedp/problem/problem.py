@@ -10,15 +10,14 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from subspacedp.errors import AlteredError, ReleaseError
-from subspacedp.invariants import HeldMargins, HeldMatrix, NullSpace, bind, held_from, space_of
+from subspacedp.invariants import FreeContrasts, HeldMargins, HeldMatrix, bind, held_from
 from subspacedp.privacy import Budget, Neighbours, budget_from, neighbours_from
-from subspacedp.queries import Cells, Query, query_from
+from subspacedp.queries import Query, query_from
 from subspacedp.tables import Axis, Domain
 
 __all__ = ["MAX_DECIMALS", "Problem"]
@@ -57,10 +56,10 @@ class Problem:
             raise ReleaseError("The answers of this query have no axes.")
         return self.query.axes
 
-    @cached_property
-    def space(self) -> NullSpace:
-        """The null space of the invariants."""
-        return space_of(self.held)
+    @property
+    def space(self) -> FreeContrasts:
+        """What the invariants leave open: for all but workloads, their null space."""
+        return self.held.space
 
     def as_dict(self) -> dict[str, Any]:
         """The problem as plain data, but for the query."""
@@ -98,8 +97,8 @@ class Problem:
     def query_in_keys(self) -> dict[str, Any]:
         """The query as it is bound into keys: millions of labels are not spelled out."""
         query = self.query
-        if isinstance(query, Cells) and max(query.shape) > LONG_AXIS:
-            return {"kind": "cells", "axes": [_axis_digest(axis) for axis in query.domain.axes]}
+        if query.is_histogram and query.axes is not None and max(query.shape) > LONG_AXIS:
+            return {"kind": "cells", "axes": [_axis_digest(axis) for axis in query.axes.axes]}
         return query.as_dict()
 
     def __repr__(self) -> str:

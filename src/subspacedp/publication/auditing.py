@@ -9,7 +9,6 @@ from typing import Any
 
 from subspacedp.disclosure import InvariantAudit, audit_invariants, audit_releases
 from subspacedp.disclosure.coverage import weakest
-from subspacedp.disclosure.releases import asked as what_is_held
 from subspacedp.errors import InvariantError, SubspaceDPError
 from subspacedp.invariants import Held, HeldValues, bind
 from subspacedp.io import Source
@@ -167,7 +166,7 @@ def _of_release(release: Release) -> InvariantAudit | MarginsAudit:
         return audit_releases(release, programs=IN_A_REPORT)
     return audit_margins(
         mechanism.domain,
-        what_is_held(mechanism.held),
+        mechanism.held.asked(),
         release.exact,
         [margin.names for margin in mechanism.query.margins],
         neighbours=mechanism.neighbours,

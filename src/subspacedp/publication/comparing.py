@@ -75,7 +75,7 @@ def _without_noise(release: Release, data: Confidential) -> npt.NDArray[Any]:
         return mechanism.without_noise(answers, exact)
     bounded = release.mechanism.query.answers(data.protected)
     residual = release.mechanism.held.residual(bounded, exact)
-    return np.asarray(release.mechanism.space.subtract_lift(bounded, residual))
+    return np.asarray(release.mechanism.null_space.subtract_lift(bounded, residual))
 
 
 def _private(path: Path) -> BinaryIO:

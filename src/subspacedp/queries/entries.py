@@ -66,6 +66,11 @@ class LocalEntries(Query):
         return self.domain
 
     @property
+    def entry_range(self) -> tuple[int, int]:
+        """From `lower` to `upper`."""
+        return self.lower, self.upper
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the entries."""
         return self.domain.shape

@@ -15,12 +15,15 @@ import numpy.typing as npt
 
 from subspacedp.errors import DataError, DomainError
 from subspacedp.privacy.neighbours import Neighbours
+from subspacedp.tables.axis import Level
 from subspacedp.tables.domain import Domain
-from subspacedp.tables.margin import Margin
-from subspacedp.tables.table import Table
+from subspacedp.tables.margin import Margin, along
+from subspacedp.tables.table import MAX_TOTAL, Table
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
+
+    from subspacedp.queries.margins import Margins
 
 LARGEST_DENSE = 1 << 24  # entries of a matrix whose pairs of columns are all compared
 
@@ -89,6 +92,36 @@ class Query(ABC):
         """Whether another query asks the same questions, in the same order."""
         return type(self) is type(other) and self.as_dict() == other.as_dict()
 
+    @property
+    def is_histogram(self) -> bool:
+        """Whether the answers are the cells of a table: a record adds one to one of them."""
+        return False
+
+    @property
+    def entry_range(self) -> tuple[int, int] | None:
+        """The least and the largest entry, where every answer is a person's own."""
+        return None
+
+    @property
+    def workload(self) -> Margins | None:
+        """The margins that are asked for, where no one table has all answers."""
+        return None
+
+    @property
+    def level_names(self) -> set[str]:
+        """The levels that label the answers."""
+        axes = () if self.axes is None else self.axes.axes
+        return {level.name for axis in axes for level in axis.chain}
+
+    def selection(
+        self, chosen: Sequence[tuple[int, Level, Sequence[int]]]
+    ) -> npt.NDArray[np.float64]:
+        """Weights 1 for the answers in chosen groups, by axis and level; 0 elsewhere."""
+        out = np.ones(self.shape)
+        for a, level, groups in chosen:
+            out = out * along(np.isin(level.codes, groups), a, out.ndim)
+        return out
+
     def totals(self, values: npt.NDArray[Any], margin: Margin) -> npt.NDArray[Any]:
         """The totals of a margin's groups, from answers that are cells of a table."""
         return margin.sum(values)
@@ -107,6 +140,22 @@ class Query(ABC):
     def record_kinds(self) -> int | None:
         """How many kinds of records there are, the columns of `contributions`; None if unknown."""
         return None if self.contributions is None else int(self.contributions.shape[1])
+
+    def checked(self, array: npt.NDArray[Any]) -> Int64Array:
+        """Some of the answers as their owner has them, if they are counts."""
+        if array.dtype.kind not in "iuf":
+            raise DataError(f"The counts must be whole numbers; got an array of {array.dtype}.")
+        wrong = ~(array >= 0)
+        if array.dtype.kind == "f":
+            wrong |= array != np.floor(array)
+        number = int(np.count_nonzero(wrong))
+        if number:
+            raise DataError(
+                f"{number:,} of the counts are not whole numbers of at least 0.", cells=number
+            )
+        if float(array.astype(np.float64).sum()) >= MAX_TOTAL:
+            raise DataError("The counts must sum to less than 2**62.")
+        return array.astype(np.int64)
 
     @abstractmethod
     def columns(self) -> dict[str, npt.NDArray[Any]]:
@@ -144,6 +193,11 @@ class Cells(Query):
     def same_as(self, other: Query) -> bool:
         """Whether another query asks for the cells of the same axes, labels and levels."""
         return type(self) is type(other) and self.domain.matches(other.axes)
+
+    @property
+    def is_histogram(self) -> bool:
+        """The histogram itself."""
+        return True
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -352,13 +406,11 @@ def name_list(labels: Any, number: int) -> tuple[str, ...]:
 
 def as_query(thing: Domain | Query) -> Query:
     """A query; a domain means its cells."""
-    if isinstance(thing, Query):
-        return thing
-    if isinstance(thing, Domain):
-        return Cells(thing)
-    raise DomainError(
-        f"The first argument must be a `Domain` or a query; got a {type(thing).__name__}."
-    )
+    if not isinstance(thing, Domain | Query):
+        raise DomainError(
+            f"The first argument must be a `Domain` or a query; got a {type(thing).__name__}."
+        )
+    return Cells(thing) if isinstance(thing, Domain) else thing
 
 
 def matrix_sensitivity(

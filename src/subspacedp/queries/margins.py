@@ -15,10 +15,10 @@ import numpy.typing as npt
 from subspacedp.errors import DataError, DomainError
 from subspacedp.privacy.neighbours import Neighbours
 from subspacedp.queries.linear import Query, Sensitivity
+from subspacedp.tables.axis import Level
 from subspacedp.tables.domain import Domain
 from subspacedp.tables.margin import Margin, along
 from subspacedp.tables.margin_tables import MarginTables
-from subspacedp.tables.rows import margin_sums
 from subspacedp.tables.table import Table
 
 __all__ = ["Margins", "block_name"]
@@ -122,6 +122,21 @@ class Margins(Query):
         return [m.names for m in self.margins] == names
 
     @property
+    def workload(self) -> Margins:
+        """The workload itself."""
+        return self
+
+    @property
+    def record_kinds(self) -> int:
+        """One for every cell of the domain."""
+        return math.prod(self.domain.shape)
+
+    @property
+    def level_names(self) -> set[str]:
+        """The levels of the margins."""
+        return {name for margin in self.margins for name in margin.names}
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """One vector with all answers."""
         return (self.bounds[-1],)
@@ -186,6 +201,14 @@ class Margins(Query):
         out[self.bounds[i] : self.bounds[i + 1]] = spread.reshape(-1)
         return out
 
+    def selection(self, chosen: Sequence[tuple[int, Level, Sequence[int]]]) -> FloatArray:
+        """Weights of the answers of one margin, the smallest that has the levels."""
+        margin = self.domain.margin(*(level.name for _, level, _ in chosen))
+        inside = np.ones(margin.shape)
+        for a, level, groups in chosen:
+            inside = inside * along(np.isin(np.arange(level.groups), groups), a, inside.ndim)
+        return self.indicator(margin, inside)
+
     def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
         """Every record is counted once in every margin; records of one person may meet there."""
         number, m = len(self.margins), neighbours.records
@@ -205,10 +228,7 @@ class Margins(Query):
                 f"The data ({data.domain!r}) are not on the domain the mechanism was designed for "
                 f"({self.domain!r}): axes, labels or levels differ."
             )
-        if isinstance(data, MarginTables):
-            parts = [data.of(margin) for margin in margins]
-        else:
-            parts = list(margin_sums(data.counts, tuple(margins)))
+        parts = data.totals(margins)
         return np.concatenate([np.asarray(p, np.int64).reshape(-1) for p in parts])
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:

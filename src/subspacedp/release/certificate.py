@@ -15,11 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.mechanisms.gaussian.optimal import Optimal
-from subspacedp.mechanisms.gaussian.optimality import moved_alike
 from subspacedp.mechanisms.registry import MECHANISMS
 from subspacedp.noise import QUANTILE_BOUND
-from subspacedp.queries import LocalEntries
 from subspacedp.release.verify import SEEDED
 
 if TYPE_CHECKING:
@@ -141,11 +138,8 @@ def _number_or_none(value: float) -> float | None:
 
 
 def _near_best(release: Release) -> dict[str, Any]:
-    mechanism = release.mechanism
-    if isinstance(mechanism, Optimal) and moved_alike(mechanism):
-        return {"optimality": mechanism.optimality().as_dict()}
-    proven = mechanism.proven_optimality
-    return {} if proven is None else {"optimality": proven.as_dict()}
+    stated = release.mechanism.stated_optimality
+    return {} if stated is None else {"optimality": stated.as_dict()}
 
 
 def _rests_on(release: Release) -> str:
@@ -170,7 +164,7 @@ def _proof(release: Release) -> list[str]:
 
 
 def _proof_of_agents(release: Release) -> list[str]:
-    agents = release.distributed is not None or isinstance(release.mechanism.query, LocalEntries)
+    agents = release.distributed is not None or release.mechanism.query.entry_range is not None
     return ["docs/proofs/agents.md"] if agents else []
 
 

@@ -20,7 +20,7 @@ from subspacedp.mechanisms.registry import OPTIONS, default_name
 from subspacedp.noise import ReleaseKeys
 from subspacedp.privacy import Budget, Neighbours, ReplaceOne
 from subspacedp.problem import MAX_DECIMALS, Guarantee, Problem
-from subspacedp.queries import Margins, Query, as_query
+from subspacedp.queries import Query, as_query
 from subspacedp.release.comparing import Compared, Comparison, choose
 from subspacedp.release.release import Release
 from subspacedp.tables import Domain
@@ -183,7 +183,7 @@ def design(
     array([50., 50.])
     """
     query, asked = as_query(domain), as_held(held)
-    workload = isinstance(query, Margins)
+    workload = query.workload is not None
     if mechanism is None or (workload and mechanism == AUTO):
         mechanism = default_name(workload=workload)
     if not isinstance(budget, Budget) or type(budget) is Budget:
@@ -198,8 +198,10 @@ def design(
     if not isinstance(mechanism, Options) and (
         not isinstance(mechanism, str) or mechanism not in (*OPTIONS, AUTO)
     ):
-        known = ", ".join(f"'{name}'" for name in (*OPTIONS, AUTO))
-        raise ReleaseError(f"`mechanism` must be one of {known}; got {mechanism!r}.")
+        raise ReleaseError(
+            f"`mechanism` must be one of {', '.join(map(repr, (*OPTIONS, AUTO)))}; got "
+            f"{mechanism!r}."
+        )
     if decimals is not None and (
         not isinstance(decimals, int)
         or isinstance(decimals, bool)

@@ -17,7 +17,7 @@ from subspacedp.mechanisms.imposed import Imposed
 from subspacedp.noise import DeclaredNoise
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, Neighbours, PureDP, ReplaceOne
 from subspacedp.problem import Problem
-from subspacedp.queries import Margins, Query, as_query
+from subspacedp.queries import Query, as_query
 from subspacedp.release.designs import Design
 from subspacedp.tables import Domain
 
@@ -68,7 +68,7 @@ def impose_on(
     20.0
     """
     query, relation = as_query(domain), ReplaceOne() if neighbours is None else neighbours
-    if isinstance(query, Margins):
+    if query.workload is not None:
         raise ReleaseError(
             "A wrapped mechanism releases cells or answers; wrap it on the cells of the domain, or "
             "take the marginals mechanism for a workload of margins."

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.invariants import HeldMargins, HeldValues, MarginNullSpace
+from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.release.verify import Check, recover, whole_steps
 from subspacedp.tables import RowPlan
@@ -70,7 +70,7 @@ class KeptTotals:
         self._grid, self._noise = float(mechanism.query.grid), _noise_scale(mechanism)
         self._whole = _Totals(held)
         self._parts: dict[int, _Totals] = {}  # by denominator
-        self._space = MarginNullSpace(held)
+        self._space = held.cell_space
         # For values that float64 carries too coarsely: their sums, and the sums of their sizes.
         self._sum, self._size = np.zeros(_number(held)), np.zeros(_number(held))
         self._coarse = self._decimals is None and not mechanism.measures_counts

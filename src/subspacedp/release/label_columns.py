@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.queries import Margins, Query
+from subspacedp.queries import Query
 from subspacedp.tables import Domain, Margin
 
 __all__ = ["LabelColumns", "write_rows"]
@@ -45,7 +45,7 @@ class LabelColumns:
     def of_query(cls, query: Query) -> LabelColumns:
         """Those of the answers: as `query.columns()` has them."""
         domain = query.axes
-        if isinstance(query, Margins) or domain is None or domain.shape != query.shape:
+        if query.workload is not None or domain is None or domain.shape != query.shape:
             return cls(query.shape, {}, query.columns())
         return cls.of_domain(domain)
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.errors import DomainError
-from subspacedp.queries import Query
-from subspacedp.tables import Domain, along
+from subspacedp.errors import DomainError, ReleaseError
+from subspacedp.queries import Query, as_query
+from subspacedp.tables import Domain, Level
 
 __all__ = ["where"]
 
@@ -21,13 +21,17 @@ def _is_label(thing: object) -> bool:
     return isinstance(thing, (str, int, np.integer)) and not isinstance(thing, bool)
 
 
-def where(domain: Domain, labels: dict[str, Any], query: Query | None = None) -> FloatArray:
+def where(about: Domain | Query, labels: dict[str, Any]) -> FloatArray:
     """Weights 1 for the cells with given labels of axes or levels, 0 elsewhere.
 
     For a workload the weights are those of one of its margins, the smallest that has the levels.
     """
+    query = as_query(about)
+    domain = query.axes
+    if domain is None:
+        raise ReleaseError("The answers of this query have no axes.")
     places = {level.name: (a, level) for a, axis in enumerate(domain.axes) for level in axis.chain}
-    masks = []
+    masks: list[tuple[int, Level, list[int]]] = []
     for name, wanted in labels.items():
         if name not in places:
             known = ", ".join(f"`{lv.name}`" for axis in domain.axes for lv in axis.chain)
@@ -42,14 +46,4 @@ def where(domain: Domain, labels: dict[str, Any], query: Query | None = None) ->
         if unknown:
             raise DomainError(f"`{name}` has no label {unknown[0]!r}.")
         masks.append((a, level, [groups[label] for label in chosen]))
-    margins = None if query is None else query.margins_asked
-    if query is not None and margins is not None and list(margins) != [domain.cells]:
-        margin = domain.margin(*labels)
-        inside = np.ones(margin.shape)
-        for a, level, chosen in masks:
-            inside = inside * along(np.isin(np.arange(level.groups), chosen), a, inside.ndim)
-        return query.indicator(margin, inside)
-    out = np.ones(domain.shape)
-    for a, level, chosen in masks:
-        out = out * along(np.isin(level.codes, chosen), a, out.ndim)
-    return out
+    return query.selection(masks)

@@ -17,7 +17,7 @@ from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.mechanisms.estimates import Accuracy, Estimate
 from subspacedp.mechanisms.figures import checked_weights, kept_shape, level_names
 from subspacedp.problem import Guarantee
-from subspacedp.queries import Margins, Query
+from subspacedp.queries import Query
 from subspacedp.release.provenance import Distributed
 from subspacedp.release.questions import where
 from subspacedp.release.ratios import Ratio, ratio_of
@@ -141,7 +141,7 @@ class Release:
         Figures have one dimension for every level that is named, in the order of the axes.
         """
         margin = self.mechanism.domain.margin(*level_names(names))
-        values: npt.NDArray[Any] | None = self.mechanism.held.totals_of(self.exact, margin)
+        values: npt.NDArray[Any] | None = self.mechanism.held.known(self.exact, margin)
         if values is None:
             values = self.query.totals(np.asarray(self.values), margin)
         elif self.query.grid != 1:  # held totals are whole numbers of its units
@@ -169,7 +169,7 @@ class Release:
         Axes and levels go by name, and several labels as a list:
         `release.where(state="Texas", sex=["F", "M"])`.
         """
-        return where(self.domain, labels, self.query)
+        return where(self.query, labels)
 
     def _estimate(self, accuracy: Accuracy, values: npt.NDArray[Any]) -> Estimate:
         return Estimate(
@@ -209,7 +209,7 @@ class Release:
             raise ReleaseError(
                 "`xarray` is not installed; it comes with subspacedp[frames]."
             ) from None
-        if isinstance(self.mechanism.query, Margins):
+        if self.mechanism.query.workload is not None:
             raise ReleaseError(
                 "Several margins are no one array; take one of them with `margin(...)`."
             )

@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.invariants import HeldMargins, HeldOfWorkload, HeldValues
+from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.registry import mechanism_from
 from subspacedp.problem import Guarantee
-from subspacedp.queries import Cells
 from subspacedp.release.certificate import certificate
 from subspacedp.release.files import CERTIFICATE, read_certificate
 from subspacedp.release.rebuild import held_values
@@ -125,9 +124,8 @@ def stored_release(source: Path, data: dict[str, Any]) -> StreamedRelease:
     mechanism = mechanism_from(data["design"])
     held = mechanism.held
     if (
-        not isinstance(held, HeldMargins)
-        or isinstance(held, HeldOfWorkload)
-        or not isinstance(mechanism.query, Cells)
+        held.family is None
+        or not mechanism.query.is_histogram
         or not mechanism.measures_counts
         or mechanism.capped
     ):

@@ -13,6 +13,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.rounding import DigitPlan
 from subspacedp.rounding.merged import MergedAxis
@@ -32,7 +33,9 @@ def total_squared_error(mechanism: Mechanism) -> float:
     each = float(mechanism.law.variance) * float(mechanism.unit) ** 2
     noise = each * mechanism.space.dimension
     digits = mechanism.digits
-    return noise + (total_rounding_variance(digits) if isinstance(digits, DigitPlan) else 0.0)
+    if not isinstance(digits, DigitPlan | None):
+        raise ReleaseError("Digits of held margins are rounded along merged axes.")
+    return noise + (0.0 if digits is None else total_rounding_variance(digits))
 
 
 def total_rounding_variance(plan: DigitPlan) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.invariants import HeldMargins, HeldMatrix, HeldOfWorkload, HeldValues, Mixed
+from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, Mixed
 from subspacedp.tables.boxes import Box
 
 if TYPE_CHECKING:
@@ -92,13 +92,11 @@ def verify_release(release: Released, *, sha256: str | None = None) -> Verificat
     from subspacedp.release.kept_totals import KeptTotals
     from subspacedp.release.verify_workload import check_workload
 
-    held: Any = release.mechanism.held
-    plain = held if isinstance(held, HeldMargins) and not isinstance(held, HeldOfWorkload) else None
-    consistent = _check_consistent(held, release.exact) if isinstance(held, HeldMargins) else None
-    checks = [consistent] if consistent is not None else []
-    kept = None
-    if plain is not None and consistent is not None and consistent.ok:
-        kept = KeptTotals(release.mechanism, plain, release.exact)
+    held, workload = release.mechanism.held, release.mechanism.query.workload
+    family, kept = held.family, None
+    checks = [] if family is None else [_check_consistent(family, release.exact)]
+    if family is not None and workload is None and checks[0].ok:
+        kept = KeptTotals(release.mechanism, family, release.exact)
     try:
         checks.append(_check_values(release, kept, sha256))
     except ReleaseError as error:
@@ -106,13 +104,12 @@ def verify_release(release: Released, *, sha256: str | None = None) -> Verificat
         kept = None
     if kept is not None:
         checks.append(kept.check())
-    elif plain is None:
+    else:
         whole: Any = release  # only a release in memory holds more than margins of cells
-        checks += (
-            check_workload(whole, held)
-            if isinstance(held, HeldOfWorkload)
-            else [_check_matrix(whole, held)]
-        )
+        if workload is not None and family is not None:
+            checks += check_workload(whole, workload, family)
+        elif family is None:
+            checks.append(_check_matrix(whole, held.as_matrix()))
     return Verification(tuple(checks), SEEDED if release.seeded else "")
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.invariants import HeldOfWorkload
+from subspacedp.invariants import HeldMargins
+from subspacedp.queries import Margins
 from subspacedp.release.verify import Check, whole_steps
-from subspacedp.tables import Margin
 from subspacedp.tables.meets import all_meets, steps_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ __all__ = ["check_workload"]
 KEPT, AGREE = "held totals are kept", "margins agree with each other"
 
 
-def check_workload(release: Release, held: HeldOfWorkload) -> tuple[Check, Check]:
+def check_workload(release: Release, workload: Margins, held: HeldMargins) -> tuple[Check, Check]:
     """Every total that two margins know, in whole steps or to the rounding of float64."""
     decimals = release.mechanism.decimals
     values: npt.NDArray[Any] = release.values
@@ -35,8 +35,8 @@ def check_workload(release: Release, held: HeldOfWorkload) -> tuple[Check, Check
             wrong = f"some values do not have {decimals} decimals"
             return Check(KEPT, False, wrong), Check(AGREE, False, wrong)
         values = steps
-    tables = held.query.split(values)
-    margins = tuple(held.query.margins)
+    tables = workload.split(values)
+    margins = tuple(workload.margins)
     same = _equal if decimals is not None else _near(values, release.mechanism.law.scale)
     how = "in whole numbers" if decimals is not None else "within the rounding of float64"
     finest = steps_of(margins)
@@ -46,7 +46,8 @@ def check_workload(release: Release, held: HeldOfWorkload) -> tuple[Check, Check
     ]  # fmt: skip
     compared = broken = disagreeing = totals = 0
     for meet in family:
-        wanted = _known(meet, held, release.exact, scale)
+        totals_held = held.known(release.exact, meet)
+        wanted = None if totals_held is None else totals_held * scale
         first: npt.NDArray[Any] | None = wanted
         for margin, table in zip(margins, tables, strict=True):
             if not margin.determines(meet):
@@ -61,14 +62,6 @@ def check_workload(release: Release, held: HeldOfWorkload) -> tuple[Check, Check
             else:
                 totals, broken = totals + found.size, broken + wrong_here
     return _result(KEPT, broken, totals, how), _result(AGREE, disagreeing, compared, how)
-
-
-def _known(
-    meet: Margin, held: HeldOfWorkload, exact: tuple[npt.NDArray[Any], ...], scale: int
-) -> npt.NDArray[Any] | None:
-    if not any(h.determines(meet) for h in held.margins):
-        return None
-    return held.of(exact, meet) * scale
 
 
 def _equal(found: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

@@ -30,7 +30,7 @@ def value_columns(release: Release) -> Sequence[PublishedColumn]:
     """The columns of the values files."""
     query = release.mechanism.query
     noun = "cell" if query.axes is not None else "answer"
-    of = "" if isinstance(query, Margins) else f" of the {noun}"
+    of = f" of the {noun}" if query.workload is None else ""
     noise = (
         "noise of mean zero" if release.mechanism.declared is None else "another mechanism's noise"
     )
@@ -51,7 +51,7 @@ def value_columns(release: Release) -> Sequence[PublishedColumn]:
 
 def _of(release: Release) -> str:
     """What the figure is apart from the noise, where that is not plain from the table."""
-    plain = isinstance(release.mechanism.query, Cells | Margins) and not release.mechanism.capped
+    plain = release.mechanism.query.counts_records and not release.mechanism.capped
     return (
         ""
         if plain or release.mechanism.query.axes is None
@@ -83,14 +83,13 @@ def _label_columns(release: Release) -> list[PublishedColumn]:
     domain = release.mechanism.query.axes
     if domain is None:
         return [PublishedColumn(name="question", meaning="the name of the question", type="text")]
-    out, query, used = [], release.mechanism.query, None
-    if isinstance(query, Margins):
-        used = {name for margin in query.margins for name in margin.names}
+    out, query = [], release.mechanism.query
+    if query.workload is not None:
         meaning = "the margin of the row, by its levels; labels of other levels are empty"
         out.append(PublishedColumn(name="margin", meaning=meaning, type="text"))
     for axis in domain.axes:
         for step, level in enumerate(axis.chain):
-            if used is not None and level.name not in used:
+            if level.name not in query.level_names:
                 continue
             kind = "text" if isinstance(level.labels[0], str) else "whole number"
             meaning = (

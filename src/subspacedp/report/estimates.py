@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.mechanisms.estimates import Estimate
-from subspacedp.mechanisms.figures import EachApart, Figures, GroupTotals
+from subspacedp.mechanisms.figures import Figures
 from subspacedp.release import Release
 from subspacedp.tables import Margin
 
@@ -52,9 +52,9 @@ class Estimates:
     def exact(self) -> bool:
         """Whether the intervals come from the law of the noise, not from a normal one."""
         figures = self.family.figures
-        if isinstance(figures, GroupTotals) or self.value.size <= MOST_APART:
+        if figures.closed or self.value.size <= MOST_APART:
             return True
-        return not isinstance(figures, EachApart) and _kinds(figures) <= MOST_APART
+        return not figures.apart and _kinds(figures) <= MOST_APART
 
     @cached_property
     def interval(self) -> tuple[FloatArray, FloatArray]:
@@ -97,8 +97,8 @@ def margin_estimates(release: Release, margin: Margin) -> Estimates:
 def within_reach(release: Release, margin: Margin) -> bool:
     """Whether the standard errors of a margin can be had in about a second."""
     groups, cells = math.prod(margin.shape), release.mechanism.query.size
-    closed = not isinstance(release.mechanism.margin_accuracy(*margin.names).figures, EachApart)
-    return closed or groups * cells <= MOST_WORK
+    apart = release.mechanism.margin_accuracy(*margin.names).figures.apart
+    return not apart or groups * cells <= MOST_WORK
 
 
 def _kinds(figures: Figures) -> int:

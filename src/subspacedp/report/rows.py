@@ -117,8 +117,9 @@ class Rows:
 def table_rows(release: Release, cells: Estimates, most_bytes: int) -> Rows | None:
     """The finest table that fits; None when not even the coarsest does."""
     decimals = release.mechanism.decimals
-    if isinstance(release.mechanism.query, Margins):
-        return _workload_rows(release.mechanism.query, cells, most_bytes, decimals)
+    workload = release.mechanism.query.workload
+    if workload is not None:
+        return _workload_rows(workload, cells, most_bytes, decimals)
     if cells.value.size <= MOST_ROWS:
         columns = release.mechanism.query.columns()
         labels = tuple(label_column(name, column) for name, column in columns.items())

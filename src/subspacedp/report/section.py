@@ -134,8 +134,7 @@ class Section:
     @property
     def workload(self) -> Margins | None:
         """The margins that are published, where no cells are."""
-        query = self.release.mechanism.query
-        return query if isinstance(query, Margins) else None
+        return self.release.mechanism.query.workload
 
     @cached_property
     def margin_errors(self) -> list[MarginError]:

@@ -189,7 +189,7 @@ def _typical(error: str | None, noun: str) -> tuple[str, str]:
 
 def plain_noun(query: Query) -> str:
     """What one number of a release is called in running text."""
-    return "figure" if isinstance(query, Margins) else "cell"
+    return "cell" if query.workload is None else "figure"
 
 
 def _spent(guarantee: Guarantee) -> str:
@@ -250,10 +250,9 @@ def _axes(release: Release) -> str:
     if domain is None:
         return "The answers to a list of questions, one number each."
     parts = []
-    query = release.mechanism.query
-    used = {n for m in query.margins for n in m.names} if isinstance(query, Margins) else None
+    used = release.mechanism.query.level_names
     for axis in domain.axes:
-        if used is not None and not used & {level.name for level in axis.chain}:
+        if not used & {level.name for level in axis.chain}:
             continue
         coarser = ", ".join(f"{level.name} ({level.groups:,})" for level in axis.chain[1:])
         tail = f", grouped by {coarser}" if coarser else ""

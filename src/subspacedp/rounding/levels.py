@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.rounding.margins import DigitPlan, WordSource, differences, round_entries
+from subspacedp.rounding.digits import WordSource
+from subspacedp.rounding.margins import DigitPlan, differences, round_entries
 from subspacedp.rounding.merged import MergedAxis, fewest_merged_axes
 from subspacedp.rounding.profiles import corner_counts
 from subspacedp.tables import Margin

@@ -11,9 +11,9 @@ are, and no coin is thrown for them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.invariants.margin_space import MarginNullSpace
 from subspacedp.invariants.mixed import centred_divmod
 from subspacedp.parallel import compiled
+from subspacedp.rounding.digits import Digits, WordSource
 from subspacedp.rounding.merged import MergedAxis, fewest_merged_axes
 from subspacedp.tables import Margin, along
 
@@ -34,17 +35,8 @@ LIMIT = 2**61
 SLAB = 1 << 20  # words fetched at a time
 
 
-class WordSource(Protocol):
-    """Random access to uniform words."""
-
-    def words(
-        self, start: int, count: int, scratch: npt.NDArray[np.uint64] | None = None
-    ) -> npt.NDArray[np.uint64]:
-        """Words `start` to `start + count - 1`."""
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class DigitPlan:
+class DigitPlan(Digits):
     """How a lifted residual is rounded to multiples of 10**-decimals.
 
     Guarantees
@@ -59,18 +51,11 @@ class DigitPlan:
     """
 
     space: MarginNullSpace
-    decimals: int
-    coin: float = field(default=1 / 6, kw_only=True)
 
     @property
     def held(self) -> HeldMargins:
         """The held margins."""
         return self.space.held
-
-    @property
-    def step(self) -> int:
-        """How many grid steps make one: 10**decimals."""
-        return int(10**self.decimals)
 
     @cached_property
     def needed(self) -> bool:
@@ -227,7 +212,7 @@ class DigitPlan:
             for a, own in enumerate(parts):
                 ends = ends & along(own[m] == 1, a, dimensions)
             fixed |= ends
-        if self.coin > 1 / 6:
+        if not self.of_noise_alone:
             return np.where(fixed, 0.0, self.coin)
         multiple = np.ones(shape, np.int64)
         saturated = np.zeros(shape, bool)

@@ -1,8 +1,8 @@
-"""Digits that add up for a small integer C, with the interface of `DigitPlan`."""
+"""Digits that add up for a small integer C."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from subspacedp.errors import InvariantError
 from subspacedp.invariants import HeldValues
 from subspacedp.invariants.matrix.general import GeneralNullSpace
-from subspacedp.rounding.margins import WordSource
+from subspacedp.rounding.digits import Digits, WordSource
 
 if TYPE_CHECKING:
     from subspacedp.rounding.lattice import LatticeDigits
@@ -21,19 +21,10 @@ __all__ = ["GeneralDigits"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GeneralDigits:
+class GeneralDigits(Digits):
     """Random rounding in a reduced basis of the kernel lattice of C (`lattice.py`)."""
 
     space: GeneralNullSpace
-    decimals: int
-    coin: float = field(
-        default=1 / 6, kw_only=True
-    )  # more than that for a residual that is not made of noise alone
-
-    @property
-    def step(self) -> int:
-        """How many grid steps make one: 10**decimals."""
-        return int(10**self.decimals)
 
     @cached_property
     def lattice(self) -> LatticeDigits:
@@ -68,11 +59,13 @@ class GeneralDigits:
         unit = 1.0 / self.step**2
         if weights is None:
             return (
-                np.asarray(self.lattice.variance(any_noise=self._any)).reshape(self.space.shape)
+                np.asarray(self.lattice.variance(any_noise=not self.of_noise_alone)).reshape(
+                    self.space.shape
+                )
                 * unit
             )
         flat = np.asarray(weights, float).reshape(-1)
-        return float(self.lattice.variance(flat, any_noise=self._any)) * unit
+        return float(self.lattice.variance(flat, any_noise=not self.of_noise_alone)) * unit
 
     def coefficients(
         self, weights: npt.NDArray[Any]
@@ -81,11 +74,7 @@ class GeneralDigits:
         if not self.needed:
             return np.zeros(0), np.zeros(0)
         v = np.asarray(weights, np.float64).reshape(-1) @ self.lattice.basis.astype(np.float64)
-        return v / self.step, self.lattice.coin_variance(any_noise=self._any)
-
-    @property
-    def _any(self) -> bool:
-        return self.coin > 1 / 6
+        return v / self.step, self.lattice.coin_variance(any_noise=not self.of_noise_alone)
 
     def describe(self) -> str:
         """The rounding in words, for certificates."""

@@ -21,8 +21,9 @@ import numpy.typing as npt
 from subspacedp.invariants import HeldValues
 from subspacedp.invariants.mixed import centred_divmod
 from subspacedp.parallel import for_each, pieces, thread_count
+from subspacedp.rounding.digits import WordSource
 from subspacedp.rounding.kernels import round_rows
-from subspacedp.rounding.margins import DigitPlan, WordSource, check_whole, cumulated
+from subspacedp.rounding.margins import DigitPlan, check_whole, cumulated
 from subspacedp.rounding.merged_parts import AxisPart, Stretch, ordered_groups
 from subspacedp.tables import along
 from subspacedp.tables.boxes import Box

@@ -43,9 +43,11 @@ class Domain:
         axes = tuple(self.axes)
         if not axes:
             raise DomainError("A domain needs at least one axis.")
-        wrong = next((a for a in axes if not isinstance(a, Axis)), None)
-        if wrong is not None:
-            raise DomainError(f"A domain is made of `Axis` objects; got a {type(wrong).__name__}.")
+        for axis in axes:
+            if not isinstance(axis, Axis):
+                raise DomainError(
+                    f"A domain is made of `Axis` objects; got a {type(axis).__name__}."
+                )
         seen: dict[str, str] = {}
         for axis in axes:
             for level in axis.chain:

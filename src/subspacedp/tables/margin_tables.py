@@ -78,6 +78,10 @@ class MarginTables:
         source = min(able, key=lambda m: math.prod(m.shape))
         return np.asarray(source.coarsen(self.tables[source], margin), np.int64)
 
+    def totals(self, margins: Sequence[Margin]) -> list[Int64Array]:
+        """The totals of margins, each from the smallest table that determines it."""
+        return [self.of(margin) for margin in margins]
+
     def _check_agreement(self) -> None:
         """Any two tables must have the same totals wherever both know them: at their meet."""
         seen: dict[Margin, Int64Array] = {}

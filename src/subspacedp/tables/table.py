@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy.typing as npt
 from subspacedp.errors import DataError
 from subspacedp.tables.domain import Domain
 from subspacedp.tables.frames import counts_from_frame
+from subspacedp.tables.margin import Margin
+from subspacedp.tables.rows import margin_sums
 
 __all__ = ["MAX_TOTAL", "Table"]
 
@@ -70,6 +73,10 @@ class Table:
         if fill not in (None, 0):
             raise DataError("`fill` must be 0 or None.")
         return cls(counts_from_frame(frame, domain, value, fill=fill), domain)
+
+    def totals(self, margins: Sequence[Margin]) -> list[npt.NDArray[np.int64]]:
+        """The totals of margins, in exact integers."""
+        return list(margin_sums(self.counts, tuple(margins)))
 
     def __repr__(self) -> str:
         return f"Table({repr(self.domain)[len('Domain(') : -1]}, counts hidden)"

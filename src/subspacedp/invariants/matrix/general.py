@@ -12,8 +12,7 @@ import numpy.typing as npt
 from subspacedp.errors import InvariantError
 from subspacedp.invariants.held import HeldValues
 from subspacedp.invariants.linear import HeldMatrix
-from subspacedp.invariants.margin_space import scaled_question
-from subspacedp.tables import Margin
+from subspacedp.invariants.null_space import NullSpace, scaled_question
 
 if TYPE_CHECKING:
     from subspacedp.invariants.matrix.null_space import MatrixNullSpace
@@ -24,7 +23,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GeneralNullSpace:
+class GeneralNullSpace(NullSpace):
     """N = {v : C v = 0} for any C, in the shape of the answers.
 
     Guarantees
@@ -58,32 +57,10 @@ class GeneralNullSpace:
         """The dimension of R: how many independent figures are published exactly."""
         return self.matrix.rank if self.held.rows else 0
 
-    @property
-    def dimension(self) -> int:
-        """The dimension of N: how many independent figures are protected."""
-        return self.size - self.rank
-
     def project(self, values: npt.ArrayLike) -> FloatArray:
         """Π_N v."""
         flat = self._flat(values)
         return (self.matrix.project(flat) if self.held.rows else flat.copy()).reshape(self.shape)
-
-    @property
-    def denominators(self) -> None:
-        """None: released values have no public denominators."""
-        return None
-
-    def imposed(self, values: FloatArray, wanted: HeldValues) -> FloatArray:
-        """`values - lift(C·values - c)`; zeros where nobody can be."""
-        residual = (self.held.matrix @ values.reshape(-1) - wanted[0],)
-        out = np.asarray(values - self.lift(residual, error=self.rounding(values)), np.float64)
-        if self.held.empty is not None:
-            out[self.held.empty] = 0.0
-        return out
-
-    def profiles(self, margin: Margin) -> None:
-        """None: the groups of a margin have no structure here."""
-        del margin
 
     def lift(self, residual: HeldValues, *, error: float = 0.0) -> FloatArray:
         """The z of least norm with C z = r.
@@ -140,6 +117,3 @@ class GeneralNullSpace:
                 f"Expected an array of the shape {self.shape} of the answers; got {array.shape}."
             )
         return array.reshape(-1)
-
-    def __repr__(self) -> str:
-        return f"NullSpace(dimension {self.dimension:,} of {self.size:,}; held: {self.held})"

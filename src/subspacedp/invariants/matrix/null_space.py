@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from subspacedp.errors import InvariantError
 from subspacedp.invariants.matrix.components import Rows, as_csr, used_columns
+from subspacedp.invariants.null_space import share
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -187,10 +188,7 @@ class MatrixNullSpace:
             raise InvariantError("A question needs at least one weight that is not zero.")
         w = w / largest
         inside = self.project(w)
-        share = 1.0 - float(inside @ inside) / float(w @ w)
-        # Rounding error, relative; below it the share is 0 or 1.
-        tolerance = 1e-12
-        return 0.0 if share < tolerance else 1.0 if share > 1 - tolerance else share
+        return share(1.0 - float(inside @ inside) / float(w @ w))
 
     def basis(self) -> FloatArray:
         """An orthonormal basis of N as columns; only for few cells."""

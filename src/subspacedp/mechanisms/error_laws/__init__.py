@@ -1,6 +1,6 @@
 """The law of release − truth: joint noise, kinds of figures, and laws of weighted sums."""
 
-from subspacedp.mechanisms.error_laws.joint import BasisNoise, JointNoise, NoiseModel
+from subspacedp.mechanisms.error_laws.joint import BasisNoise, JointNoise, MarginNoise, NoiseModel
 from subspacedp.mechanisms.error_laws.sums import (
     OnlyVariance,
     Part,
@@ -13,6 +13,7 @@ from subspacedp.mechanisms.error_laws.sums import (
 __all__ = [
     "BasisNoise",
     "JointNoise",
+    "MarginNoise",
     "NoiseModel",
     "OnlyVariance",
     "Part",

@@ -6,13 +6,13 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.invariants import MarginNullSpace, NullSpace
+from subspacedp.invariants import HeldMargins, HeldMatrix, MarginNullSpace, NullSpace
 from subspacedp.mechanisms.error_laws.kinds import CellKinds
 from subspacedp.mechanisms.error_laws.pooling import Pooling
 from subspacedp.mechanisms.error_laws.small_tables import MOST_CELLS, SmallTable
@@ -27,26 +27,18 @@ from subspacedp.mechanisms.error_laws.sums import (
 )
 from subspacedp.mechanisms.strategies import BasisStrategy, MarginStrategy
 from subspacedp.noise.laws import DeclaredNoise, KnownLaw, RoundedGaussian
-from subspacedp.rounding import DigitPlan, Digits, GeneralDigits, corner_counts
+from subspacedp.rounding import DigitPlan, Digits, GroupProfiles, corner_counts
 from subspacedp.tables import Margin
 
-__all__ = ["BasisNoise", "JointNoise", "NoiseModel", "grid_of"]
+if TYPE_CHECKING:
+    from subspacedp.mechanisms.figures import Figures
+
+__all__ = ["BasisNoise", "JointNoise", "MarginNoise", "NoiseModel"]
 
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 UNEQUAL = 0.02  # spread of variances that costs less than a part in 10,000 of the best one
 WORTH_WHILE = 0.005  # of a variance: rounding whose law is simulated
-NOISE_ALONE = 1 / 6  # of a squared step: the variance of a coin where noise alone is rounded
-
-
-def grid_of(digits: Digits | None) -> float | None:
-    """What published and true values are multiples of; None where either can be real.
-
-    Where held values count more records than are protected, the true value is Π_N of the bounded
-    table plus C⁺c: a fraction, although a whole number is published. Coins are then larger.
-    """
-    shifted = isinstance(digits, DigitPlan | GeneralDigits) and digits.coin > NOISE_ALONE
-    return None if digits is None or shifted else 1.0 / digits.step
 
 
 class JointNoise(ABC):
@@ -184,6 +176,18 @@ class JointNoise(ABC):
         """What published and true values are multiples of; None where either can be real."""
         return None
 
+    def figures_of(self, margin: Margin) -> Figures:
+        """The totals of a margin's groups: here each with a law of its own."""
+        from subspacedp.mechanisms.figures import groups_apart
+
+        return groups_apart(self, margin)
+
+    def cell_figures(self, shape: tuple[int, ...]) -> Figures:
+        """Every answer: here each with a law of its own."""
+        from subspacedp.mechanisms.figures import cells_apart
+
+        return cells_apart(self, shape)
+
     def is_fixed(self, weights: FloatArray) -> bool:
         """Whether the invariants fix Σ wᵢ·answerᵢ."""
         return self._fixed(weights, self.inside(weights))
@@ -279,20 +283,40 @@ class NoiseModel(JointNoise):
     unit: float  # of the noise, in units of the published values
     space: NullSpace
     digits: Digits | None = None
-    # For the extended mechanism on margins: each cell's noise is rounded to steps of one over it.
-    grids: MarginStrategy | None = None
+
+    @classmethod
+    def on(
+        cls,
+        held: HeldMargins | HeldMatrix,
+        law: KnownLaw | DeclaredNoise,
+        unit: float,
+        digits: Digits | None = None,
+    ) -> NoiseModel:
+        """The model for invariants: with closed forms where they are margins."""
+        if held.family is not None:
+            space = held.family.cell_space
+            return MarginNoise(law=law, unit=unit, space=space, digits=digits)
+        return cls(law=law, unit=unit, space=held.as_matrix().space, digits=digits)
+
+    @cached_property
+    def known_law(self) -> KnownLaw | None:
+        """The law of the noise; None where only a variance was declared."""
+        return None if isinstance(self.law, DeclaredNoise) else self.law
 
     @property
     def denominators(self) -> npt.NDArray[np.int64] | None:
         """The denominator of every cell, where each has noise in steps of one over it."""
-        return None if self.grids is None else self.grids.denominators
+        return None
+
+    @property
+    def one_grid(self) -> bool:
+        """Whether all noise variables have the same law."""
+        return True
 
     @property
     def each(self) -> float:
         """Var(e₁), in units of the published values squared."""
-        if self.grids is None:
-            return self.law.variance * self.unit**2
-        return self._largest * self.unit**2
+        return self.law.variance * self.unit**2
 
     @property
     def nothing(self) -> float:
@@ -302,19 +326,21 @@ class NoiseModel(JointNoise):
     @property
     def known(self) -> bool:
         """Whether the law is known, and not only its variance."""
-        return not isinstance(self.law, DeclaredNoise)
+        return self.known_law is not None
 
     @property
     def grid(self) -> float | None:
-        """What published and true values are multiples of; None where either can be real."""
-        return grid_of(self.digits)
+        """What published and true values are multiples of; None where either can be real.
+
+        Where held values count more records than are protected, the true value is Π_N of the
+        bounded table plus C⁺c: a fraction, although a whole number is published.
+        """
+        digits = self.digits
+        return None if digits is None or not digits.of_noise_alone else 1.0 / digits.step
 
     def cell_variance(self) -> FloatArray:
         """The variance of every answer, in their shape."""
-        small = self.small
-        if small is None:
-            return self.expected_variance()
-        return self.space.diagonal() * self.each + small.plan.cell_variance_from(self._coins)
+        return self.expected_variance()
 
     def expected_variance(self) -> FloatArray:
         """At least that of every answer: closed forms, with 1/6 or less for every coin."""
@@ -324,26 +350,119 @@ class NoiseModel(JointNoise):
             out += self.digits.variance()
         return out
 
-    def total_variance(self) -> float | None:
+    def inside(self, weights: FloatArray) -> FloatArray:
+        """Π_N w, by a solver that is asked twice."""
+        return self.space.project(self.space.project(weights))
+
+    def coins(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """What each coin of the rounding adds, and a bound on its variance."""
+        return super().coins(weights) if self.digits is None else self.digits.coefficients(weights)
+
+    def parts(self, inside: FloatArray) -> tuple[Part, ...]:
+        """One law for all cells."""
+        law = self.known_law
+        return () if law is None else (part(law, inside * self.unit),)
+
+    def counted(self, weights: FloatArray, counts: FloatArray) -> tuple[Part, ...] | None:
+        """The parts for values of Π_N w and how often each occurs."""
+        law = self.known_law
+        return () if law is None else (Part(law, np.abs(weights) * self.unit, counts),)
+
+    @property
+    def null_space(self) -> NullSpace:
+        """N."""
+        return self.space
+
+    @property
+    def uniform(self) -> bool:
+        """One law for all answers."""
+        return True
+
+    @property
+    def rounded(self) -> Digits | None:
+        """How digits were rounded, where they were at all."""
+        return self.digits if self.digits is not None and self.digits.needed else None
+
+    @property
+    def average(self) -> float:
+        """The variance averaged over the directions of N, without digits."""
+        return self.each
+
+    def log_normal(self, difference: FloatArray) -> float | None:
+        """−|d|²/(2s²) − (dim/2)·log(2πs²)."""
+        variance = self.average
+        if self.rounded is not None:
+            variance += float(np.sum(self.rounded.variance())) / self.space.dimension
+        constant = 0.5 * self.space.dimension * math.log(2 * math.pi * variance)
+        return -float(np.vdot(difference, difference)) / (2 * variance) - constant
+
+    @property
+    def excess(self) -> float:
+        """That of the law of every answer."""
+        return self.law.excess
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class MarginNoise(NoiseModel):
+    """The same where margins are held: closed forms for totals of any margin."""
+
+    space: MarginNullSpace
+    # For the extended mechanism: each cell's noise is rounded to steps of one over its denominator.
+    grids: MarginStrategy | None = None
+
+    @cached_property
+    def plan(self) -> DigitPlan | None:
+        """How digits add up, where they do: along merged axes."""
+        if not isinstance(self.digits, DigitPlan | None):
+            raise ReleaseError("Digits of held margins are rounded along merged axes.")
+        return self.digits
+
+    @property
+    def denominators(self) -> npt.NDArray[np.int64] | None:
+        """The denominator of every cell, where each has noise in steps of one over it."""
+        return None if self.grids is None else self.grids.denominators
+
+    @cached_property
+    def one_grid(self) -> bool:
+        """Whether all noise variables have the same law."""
+        return self.grids is None or self.grids.distinct.size == 1
+
+    @property
+    def each(self) -> float:
+        """Var(e₁), in units of the published values squared; with grids, of the cell with most."""
+        return super().each if self.grids is None else self._largest * self.unit**2
+
+    @cached_property
+    def _largest(self) -> float:
+        """The variance of the cell that has most; rounding to a coarse grid may add or take."""
+        sizes = [1] if self.grids is None else self.grids.distinct.tolist()
+        return max(RoundedGaussian(self.law.scale * d).variance / d**2 for d in sizes)
+
+    def total_variance(self) -> float:
         """Var(e₁) for every dimension of N, and what rounding adds to all kinds of cells."""
-        if not isinstance(self.space, MarginNullSpace):
-            return None
         total = self.each * self.space.dimension
-        if isinstance(self.digits, DigitPlan) and self.digits.needed:
-            total += CellKinds(self.digits).rounding()
+        if self.plan is not None and self.plan.needed:
+            total += CellKinds(self.plan).rounding()
         return total
+
+    def cell_variance(self) -> FloatArray:
+        """The variance of every answer, in their shape."""
+        small = self.small
+        if small is None:
+            return self.expected_variance()
+        return self.space.diagonal() * self.each + small.plan.cell_variance_from(self._coins)
 
     @cached_property
     def small(self) -> SmallTable | None:
         """The table with its coins one by one, where it is small and digits are of noise alone."""
-        plan, law = self.digits, self.law
+        plan, law = self.plan, self.known_law
         if (
-            not isinstance(plan, DigitPlan)
-            or isinstance(law, DeclaredNoise)
-            or self.denominators is not None
+            plan is None
+            or law is None
+            or self.grids is not None
             or self.unit != 1.0
             or self.space.size > MOST_CELLS
-            or plan.coin > NOISE_ALONE
+            or not plan.of_noise_alone
             or not plan.held.margins
             or not plan.needed
         ):
@@ -353,9 +472,9 @@ class NoiseModel(JointNoise):
     @cached_property
     def _coins(self) -> FloatArray:
         """The variance of every coin that is thrown, at most."""
-        if self.digits is None or self.small is None:
+        if self.small is None:
             return np.zeros(0)
-        bound = self.digits.coefficients(np.zeros(self.space.shape))[1]
+        bound = self.small.plan.coefficients(np.zeros(self.space.shape))[1]
         return np.minimum(bound, self.small.coin_variance)
 
     def law_of(self, weights: npt.ArrayLike) -> SumLaw:
@@ -371,23 +490,18 @@ class NoiseModel(JointNoise):
         return Least((self.small.law_of(inside, coefficients), law))
 
     def inside(self, weights: FloatArray) -> FloatArray:
-        """Π_N w."""
-        inside = self.space.project(weights)
-        return inside if isinstance(self.space, MarginNullSpace) else self.space.project(inside)
+        """Π_N w, by group means."""
+        return self.space.project(weights)
 
     def coins(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """What each coin of the rounding adds, and a bound on its variance."""
-        if self.digits is None:
-            return np.zeros(0), np.zeros(0)
-        coefficients, bound = self.digits.coefficients(weights)
+        coefficients, bound = super().coins(weights)
         return coefficients, bound if self.small is None else self._coins
 
     def parts(self, inside: FloatArray) -> tuple[Part, ...]:
         """One law for all cells, or one for every denominator."""
-        if isinstance(self.law, DeclaredNoise):
-            return ()
-        if self.denominators is None:
-            return (part(self.law, inside * self.unit),)
+        if self.denominators is None or not self.known:
+            return super().parts(inside)
         sigma = self.law.scale
         flat, grids = inside.reshape(-1), np.broadcast_to(self.denominators, inside.shape).ravel()
         return tuple(
@@ -396,21 +510,13 @@ class NoiseModel(JointNoise):
         )
 
     @property
-    def null_space(self) -> NullSpace:
-        """N."""
-        return self.space
-
-    @property
     def uniform(self) -> bool:
         """Whether the variance is the same in all directions of N, but for denominators."""
         if self.grids is None:
             return True
-        steps = [RoundedGaussian(self.law.scale * d).variance / d**2 for d in self._denominators]
-        return max(steps) <= (1 + UNEQUAL) * min(steps)
-
-    @property
-    def _denominators(self) -> list[int]:
-        return [1] if self.grids is None else [int(d) for d in self.grids.distinct]
+        sizes = self.grids.distinct.tolist()
+        steps = [RoundedGaussian(self.law.scale * d).variance / d**2 for d in sizes]
+        return bool(max(steps) <= (1 + UNEQUAL) * min(steps))
 
     def variances(self, number: int) -> FloatArray:
         """By denominator."""
@@ -425,11 +531,6 @@ class NoiseModel(JointNoise):
         return np.array(each)[member.reshape(-1)]
 
     @property
-    def rounded(self) -> Digits | None:
-        """How digits were rounded, where they were at all."""
-        return self.digits if self.digits is not None and self.digits.needed else None
-
-    @property
     def average(self) -> float:
         """The variance averaged over the directions of N, without digits."""
         if self.denominators is None:
@@ -439,50 +540,32 @@ class NoiseModel(JointNoise):
 
     def coin_counts(self, margin: Margin) -> tuple[float, float, Int64Array] | None:
         """One kind of coin for all totals."""
-        plan = self.rounded
-        if not isinstance(plan, DigitPlan):
+        plan = self.plan
+        if plan is None or not plan.needed:
             return None
         return 1.0 / plan.step, plan.coin, corner_counts(plan, margin)
 
-    def log_normal(self, difference: FloatArray) -> float | None:
-        """−|d|²/(2s²) − (dim/2)·log(2πs²)."""
-        variance = self.average
-        if self.rounded is not None:
-            variance += float(np.sum(self.rounded.variance())) / self.space.dimension
-        constant = 0.5 * self.space.dimension * math.log(2 * math.pi * variance)
-        return -float(np.vdot(difference, difference)) / (2 * variance) - constant
-
-    @property
-    def excess(self) -> float:
-        """That of the law of every answer."""
-        return self.law.excess
-
     def counted(self, weights: FloatArray, counts: FloatArray) -> tuple[Part, ...] | None:
         """The parts for values of Π_N w and how often each occurs; one grid for all."""
-        law, unit = self.law, self.unit
         if not self.one_grid:
             return None
-        if isinstance(law, DeclaredNoise):
-            return ()
-        if self.grids is not None:
-            d = self._coarsest
-            law, unit = RoundedGaussian(law.scale * d), unit / d
-        return (Part(law, np.abs(weights) * unit, counts),)
+        if self.grids is None or not self.known:
+            return super().counted(weights, counts)
+        d = int(self.grids.distinct[0])
+        law = RoundedGaussian(self.law.scale * d)
+        return (Part(law, np.abs(weights) * (self.unit / d), counts),)
 
-    @cached_property
-    def _largest(self) -> float:
-        """The variance of the cell that has most; rounding to a coarse grid may add or take."""
-        sizes = self._denominators
-        return max(RoundedGaussian(self.law.scale * d).variance / d**2 for d in sizes)
+    def figures_of(self, margin: Margin) -> Figures:
+        """The totals of a margin's groups: classes of them where all noise has one law."""
+        from subspacedp.mechanisms.figures import GroupTotals, totals_apart
 
-    @cached_property
-    def _coarsest(self) -> int:
-        return 1 if self.grids is None else int(self.grids.distinct[0])
+        profiles = GroupProfiles(self.space, margin)
+        return GroupTotals(self, profiles) if self.one_grid else totals_apart(self, profiles)
 
-    @cached_property
-    def one_grid(self) -> bool:
-        """Whether all noise variables have the same law."""
-        return self.grids is None or self.grids.distinct.size == 1
+    def cell_figures(self, shape: tuple[int, ...]) -> Figures:
+        """Every cell, as the margin of all."""
+        del shape
+        return self.figures_of(self.space.domain.cells)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

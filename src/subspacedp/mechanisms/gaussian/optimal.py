@@ -23,13 +23,15 @@ from subspacedp.mechanisms.extended import LARGEST_UNITS, Extended, ExtendedT, d
 from subspacedp.mechanisms.gaussian.ellipsoids import best_covariance, best_covariance_of_pairs
 from subspacedp.mechanisms.gaussian.optimality import (
     DualWeights,
+    Optimality,
     inner_columns,
+    moved_alike,
     reached_by,
     with_nothing,
 )
 from subspacedp.mechanisms.strategies import BasisStrategy
 from subspacedp.problem import Problem
-from subspacedp.queries import Cells, Query
+from subspacedp.queries import Query
 
 __all__ = [
     "Optimal",
@@ -76,6 +78,11 @@ class Optimal(Extended):
     def measured(self) -> str:
         """What gets noise, in words."""
         return correlated_words(self)
+
+    @property
+    def stated_optimality(self) -> Optimality | None:
+        """By the dual weights, where a person can change anything."""
+        return self.optimality() if moved_alike(self) else None
 
     def fitted(self) -> dict[str, Any]:
         """The basis, and the weights that prove a bound."""
@@ -126,7 +133,7 @@ def quick_basis(query: Query) -> bool:
     """Whether the noise of a query's own matrix is optimised in seconds."""
     kinds = query.record_kinds
     few = kinds is not None and query.size <= QUICK_ANSWERS and kinds <= QUICK_COLUMNS
-    return few and not isinstance(query, Cells)
+    return few and not query.is_histogram
 
 
 def correlated_words(mechanism: Extended) -> str:
@@ -153,7 +160,7 @@ class Inside:
 
 def inside(mechanism: Mechanism, importance: FloatArray | None) -> Inside:
     """Q, and the columns of the query in it."""
-    query, space = mechanism.query, mechanism.space
+    query, space = mechanism.query, mechanism.null_space
     if mechanism.budget.pure:
         raise BudgetError(
             f"The {mechanism.name} mechanism adds Gaussian noise: use ApproxDP, ZCDP or "
@@ -209,7 +216,7 @@ def with_free(rows: FloatArray, points: FloatArray) -> FloatArray:
 
 def with_rows(mechanism: ExtendedT, rows: FloatArray, given: Inside) -> ExtendedT:
     """The mechanism that measures these rows, on the finest grid that the noise allows."""
-    space = mechanism.space
+    space = mechanism.null_space
     reached = reached_by(mechanism.query, space) if len(rows) < space.dimension else None
     strategy = BasisStrategy.from_rows(space, rows @ given.rows, BITS, reached)
     fitted = replace(mechanism, basis=strategy)

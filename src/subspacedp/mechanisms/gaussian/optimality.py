@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import BudgetError, ReleaseError
-from subspacedp.invariants import MarginNullSpace, NullSpace
+from subspacedp.invariants import NullSpace
 from subspacedp.mechanisms.gaussian.ellipsoids import trace_bound
 from subspacedp.privacy import Neighbours
-from subspacedp.queries import Cells, Margins, Query
+from subspacedp.queries import Query
 
 if TYPE_CHECKING:
     from subspacedp.mechanisms.base import Mechanism
@@ -163,7 +163,7 @@ def optimality(mechanism: Mechanism) -> Optimality:
         per_cell = mechanism.expected_error().per_cell.reshape(-1)
         error = float(per_cell.sum() if importance is None else per_cell @ importance)
     if dual is not None:
-        columns = inner_columns(mechanism.query, mechanism.space, importance)
+        columns = inner_columns(mechanism.query, mechanism.null_space, importance)
         base = trace_bound(with_nothing(columns, mechanism.neighbours), dual.weights, dual.pairs)
     else:
         base = _singular_bound(mechanism)
@@ -192,10 +192,7 @@ def moved_alike(mechanism: Mechanism) -> int:
     most = relation.per_cell or relation.records
     if relation.persons == 1 or not relation.keeps_total:
         return most
-    if isinstance(query, Margins):
-        cells = math.prod(query.domain.shape)
-    else:
-        cells = query.size if query.record_kinds is None else query.record_kinds
+    cells = query.size if query.record_kinds is None else query.record_kinds
     return max(0, min(most, cells * most - relation.records))
 
 
@@ -245,14 +242,14 @@ def with_nothing(columns: FloatArray, neighbours: Neighbours) -> FloatArray:
 
 def _singular_bound(mechanism: Mechanism) -> float:
     """(Σ singular values)² of the vectors with equal weights; in closed form for cells."""
-    query, space, relation = mechanism.query, mechanism.space, mechanism.neighbours
+    query, space, relation = mechanism.query, mechanism.null_space, mechanism.neighbours
     extra = int(relation.persons == 2 and not relation.keeps_total)
-    if isinstance(query, Cells):
+    if query.is_histogram:
         points, n = query.size + extra, space.dimension
         if relation.persons == 1:
             return n * n / points
         # 2/(points − 1) times Π_N − Π_N 1 1ᵀ Π_N / points: one eigenvalue differs from one.
-        lost = _squared_ones(space) / points
+        lost = space.squared_ones() / points
         roots = n - 1 + math.sqrt(max(1 - lost, 0.0)) if lost > 1e-12 else n
         return 2 / (points - 1) * roots**2
     if query.contributions is None or np.prod(query.contributions.shape) > LARGEST:
@@ -264,14 +261,6 @@ def _singular_bound(mechanism: Mechanism) -> float:
     # Σ over pairs with weight 2/(d(d − 1)) is 2/(d − 1) times the sum over centred columns.
     middle = columns - columns.mean(axis=1, keepdims=True)
     return float(2 * d / (d - 1) * trace_bound(middle, np.ones(d)))
-
-
-def _squared_ones(space: NullSpace) -> float:
-    """|Π_N 1|²: any held margin tells the total, and then nothing is left of it."""
-    if isinstance(space, MarginNullSpace):
-        return 0.0 if space.rank else float(space.size)
-    ones = space.project(np.ones(space.shape))
-    return float(np.vdot(ones, ones))
 
 
 def _rounded(value: float, end: Any) -> float:

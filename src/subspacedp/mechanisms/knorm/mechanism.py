@@ -128,6 +128,10 @@ class KNorm(Extended):
             return self.query.sensitivity(self.neighbours)
         return self.basis.sensitivity(self.query, self.neighbours)
 
+    def without_rounded_products(self) -> Mechanism:
+        """The body is one of the integers as they are."""
+        return self
+
     @cached_property
     def noise(self) -> JointNoise:
         """The law of release minus truth."""
@@ -136,7 +140,7 @@ class KNorm(Extended):
             return KNormNoise(law=law, unit=unit, back=self.basis.back, shape=self.query.shape)
         each = self.law_of_answers
         if each is not None:
-            return NoiseModel(law=each, unit=unit, space=self.space)
+            return NoiseModel.on(self.held, each, unit)
         return GroupedNoise(law=law, groups=HeldGroups.of(self.held))
 
     @property
@@ -310,7 +314,7 @@ class KNorm(Extended):
             return noisy if self.decimals == 0 else noisy.astype(np.float64)
         # The residual is zero unless held values count records that were not measured.
         residual = self.held.residual(noisy, exact)
-        real = self.space.subtract_lift(noisy, residual, overwrite=overwrite)
+        real = self.null_space.subtract_lift(noisy, residual, overwrite=overwrite)
         return real if self.query.grid == 1 else real * float(self.query.grid)
 
 
@@ -461,7 +465,7 @@ def _swaps(basis: BasisStrategy, mechanism: KNorm) -> Swaps | None:
 
 def _basis(mechanism: KNorm, bits: int) -> BasisStrategy:
     """A basis of the null space, or of the part of it that records reach."""
-    query, space = mechanism.query, mechanism.space
+    query, space = mechanism.query, mechanism.null_space
     if isinstance(query, Cells):
         return BasisStrategy.from_basis(space, bits)
     if not inner_columns(query, space).any():
