@@ -192,7 +192,7 @@ def design(
     workload = isinstance(query, Margins)
     if mechanism is None or (workload and mechanism == AUTO):
         mechanism = "marginals" if workload else "projected"
-    if not isinstance(budget, Budget) or type(budget) is Budget:
+    if not isinstance(budget, Budget):
         raise BudgetError(
             f"`budget` must be PureDP, ApproxDP, ZCDP or GaussianDP; got {_a(budget)}."
         )

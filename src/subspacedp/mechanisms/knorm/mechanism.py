@@ -50,7 +50,7 @@ from subspacedp.mechanisms.knorm.joint import GroupedNoise, KNormNoise
 from subspacedp.mechanisms.knorm.law import KNormLaw
 from subspacedp.mechanisms.strategies import BasisStrategy
 from subspacedp.noise import DiscreteLaplace, Keystream, ReleaseKeys
-from subspacedp.privacy import PureDP
+from subspacedp.privacy import Neighbours, PureDP
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.problem import Problem
 from subspacedp.queries import Cells, Query, Sensitivity
@@ -200,6 +200,14 @@ class KNorm(Extended):
             raise ReleaseError(TOO_LITTLE)
         if self.decimals is not None and not isinstance(body, Exchanges):
             raise ReleaseError("Only whole counts whose noise adds up to zero have digits.")
+
+    def protects(self, larger: Neighbours) -> bool:
+        """The body decides, not how long a change is."""
+        try:
+            self.for_problem(neighbours=larger).check_body()
+        except ReleaseError:
+            return False
+        return True
 
     def fitted(self) -> dict[str, Any]:
         """The basis, where there is one; the body, how it holds what a record does, the price."""
