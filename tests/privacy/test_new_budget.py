@@ -81,5 +81,5 @@ def test_an_account_counts_in_it(tmp_path):
         ]
         ledger.reserve("people", spends)
         assert ledger.left("people") == "ε = 0.2"
-        with pytest.raises(LimitError, match="ε = 0.8 to ε = 1.2"):
+        with pytest.raises(LimitError, match=r"ε = 0\.8 to ε = 1\.2"):
             ledger.reserve("people", spends[:1])

@@ -153,6 +153,11 @@ class HeldMatrix:
         product = exact_product if self.exact else real_product
         return (product(self.matrix, answers.reshape(-1)),)
 
+    @property
+    def essential(self) -> tuple[Margin, ...]:
+        """No margin determines what is held."""
+        return ()
+
     def residual(self, noisy: npt.NDArray[np.int64], exact: HeldValues) -> HeldValues:
         """C·noisy − c."""
         return (self.sums(noisy)[0] - exact[0],)

@@ -80,6 +80,11 @@ class Query(ABC):
         """Whether every answer is a number of records."""
         return False
 
+    @property
+    def is_histogram(self) -> bool:
+        """Whether the answers are the cells of a table: a record adds one to one of them."""
+        return False
+
     def totals(self, values: npt.NDArray[Any], margin: Margin) -> npt.NDArray[Any]:
         """The totals of a margin's groups, from answers that are cells of a table."""
         return margin.sum(values)
@@ -125,6 +130,11 @@ class Cells(Query):
     @property
     def counts_records(self) -> bool:
         """Whether every answer is a number of records."""
+        return True
+
+    @property
+    def is_histogram(self) -> bool:
+        """The histogram itself."""
         return True
 
     @property
