@@ -1,9 +1,11 @@
 """A budget of a new kind is one class: Rényi differential privacy at one order, written here."""
 
+import json
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
+import jsonschema
 import pytest
 
 import subspacedp as sdp
@@ -65,6 +67,7 @@ def test_it_designs_plans_releases_and_loads(tmp_path):
     design = sdp.design(DOMAIN, sdp.hold(), RenyiDP(0.4, 4.0))
     assert design.mechanism.law == sdp.design(DOMAIN, sdp.hold(), sdp.ZCDP(0.1)).mechanism.law
     release = design.release(sdp.Table([5, 6, 7], DOMAIN), seed=1)
+    jsonschema.validate(release.certificate(), json.loads(sdp.certificate_schema()))
     release.save(tmp_path / "out")
     assert sdp.load(tmp_path / "out").mechanism.budget == RenyiDP(0.4, 4.0)
     needed = sdp.budget_for(DOMAIN, sdp.hold(), margin_of_error=5.0, like=RenyiDP(1.0, 4.0))

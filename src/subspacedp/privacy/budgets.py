@@ -74,6 +74,17 @@ class Budget(ABC):
         """The budget as plain data."""
         return {"name": self.name, **asdict(self)}
 
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """The JSON Schema of `as_dict`."""
+        names = [field.name for field in fields(cls)]
+        numbers = {name: {"type": "number", "exclusiveMinimum": 0} for name in names}
+        return {
+            "additionalProperties": False,
+            "required": names,
+            "properties": {"name": {"const": cls.name}, **numbers},
+        }
+
     @property
     def gaussian_mu(self) -> float:
         """The largest Δ₂/σ of Gaussian noise within the budget, rounded toward privacy."""
@@ -173,6 +184,13 @@ class ApproxDP(Budget):
         super().__post_init__()
         if self.delta >= 1:
             raise BudgetError(f"`delta` must be below 1; got {self.delta!r}.")
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """With δ below 1."""
+        out = super().schema()
+        out["properties"]["delta"]["exclusiveMaximum"] = 1
+        return out
 
     @property
     def gaussian_mu(self) -> float:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from subspacedp.mechanisms.gaussian.optimal import Optimal
 from subspacedp.mechanisms.gaussian.optimality import moved_alike
 from subspacedp.noise import QUANTILE_BOUND
+from subspacedp.privacy.budgets import BUDGETS
 from subspacedp.queries import LocalEntries
 from subspacedp.release.verify import SEEDED
 
@@ -34,8 +35,11 @@ def values_digest(values: npt.NDArray[Any]) -> str:
 
 
 def certificate_schema() -> str:
-    """The JSON Schema of a certificate, as text."""
-    return (files("subspacedp.release") / "certificate.schema.json").read_text("utf-8")
+    """The JSON Schema of a certificate, as text; each kind of budget says its own part."""
+    text = (files("subspacedp.release") / "certificate.schema.json").read_text("utf-8")
+    schema: dict[str, Any] = json.loads(text)
+    schema["$defs"]["budget"]["oneOf"] = [kind.schema() for kind in BUDGETS.values()]
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
 def certificate_text(data: Any, indent: int = 0) -> str:
