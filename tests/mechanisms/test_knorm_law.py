@@ -28,9 +28,8 @@ from subspacedp.mechanisms.knorm.bodies import (
     enclosing,
     exchanges,
 )
-from subspacedp.mechanisms.knorm.law import KNormLaw
+from subspacedp.mechanisms.knorm.law import KNormLaw, bounded, summed
 from subspacedp.mechanisms.knorm.lazy import Uniform, Words
-from subspacedp.mechanisms.knorm.moments import bounded, summed
 from subspacedp.noise import ReleaseKeys
 
 ONE = Fraction(1)
