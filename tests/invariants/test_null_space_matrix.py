@@ -143,28 +143,28 @@ WAYS = {
     "gradients without G": {
         "gram_solve.SMALL_ROWS": 1,
         "gram_solve.DENSE_ROWS": 1,
-        "gram_iterative.GRAM_WORK": 0,
-        "gram_leverage.EIGENVECTOR_ROWS": 0,
-        "gram_leverage.CHOLESKY_ROWS": 0,
+        "gram_solve.GRAM_WORK": 0,
+        "gram_solve.EIGENVECTOR_ROWS": 0,
+        "gram_solve.CHOLESKY_ROWS": 0,
     },
     "banded": {
         "gram_solve.SMALL_ROWS": 1,
         "gram_solve.DENSE_ROWS": 1,
-        "gram_iterative.FEW": 0,
-        "gram_iterative.DENSE_ROWS": 0,
-        "gram_leverage.EIGENVECTOR_ROWS": 0,
+        "gram_solve.FEW": 0,
+        "gram_solve.FACTORED_ROWS": 0,
+        "gram_solve.EIGENVECTOR_ROWS": 0,
     },
     "dense Cholesky": {
         "gram_solve.SMALL_ROWS": 1,
         "gram_solve.DENSE_ROWS": 1,
-        "gram_iterative.FEW": 0,
-        "gram_iterative.GRAM_ENTRIES": -1,
-        "gram_leverage.EIGENVECTOR_ROWS": 0,
+        "gram_solve.FEW": 0,
+        "gram_solve.GRAM_ENTRIES": -1,
+        "gram_solve.EIGENVECTOR_ROWS": 0,
     },
     "bounds": {
         "gram_solve.SMALL_ROWS": 1,
         "gram_solve.DENSE_ROWS": 1,
-        "gram_leverage.TRACE": -1.0,
+        "gram_solve.TRACE": -1.0,
     },
     "elimination": {"gram_rank.FLINT_WORK": -1},
     "modular": {"gram_rank.FLINT_EXACT": -1},
@@ -252,8 +252,8 @@ def test_large_scattered_rows_agree_with_lsmr(monkeypatch):
     peer = lsmr(space.matrix.astype(float), space.matrix @ v, atol=0, btol=1e-14)[0]
     assert np.abs(lifted - peer).max() < NEAR
     # A bound, and a sharp one: rows hardly overlap.
-    monkeypatch.setattr(SUBSPACE + "gram_leverage.CHOLESKY_ROWS", 0)
-    monkeypatch.setattr(SUBSPACE + "gram_leverage.BAND_WORK", 0)
+    monkeypatch.setattr(SUBSPACE + "gram_solve.CHOLESKY_ROWS", 0)
+    monkeypatch.setattr(SUBSPACE + "gram_solve.INVERSE_WORK", 0)
     assert not space.diagonal_is_exact
     diagonal = space.diagonal()
     assert 0 <= diagonal.sum() - space.dimension < 0.02 * space.rank
@@ -474,8 +474,8 @@ def test_independent_rows_are_never_called_contradictory():
 
 def test_a_component_that_no_way_solves_is_refused(monkeypatch):
     forced(monkeypatch, "gradients")
-    monkeypatch.setattr(SUBSPACE + "gram_iterative.REACHED", -1.0)
-    monkeypatch.setattr(SUBSPACE + "gram_iterative.REFINABLE", -1.0)
+    monkeypatch.setattr(SUBSPACE + "gram_solve.REACHED", -1.0)
+    monkeypatch.setattr(SUBSPACE + "gram_solve.REFINABLE", -1.0)
     space = MatrixNullSpace(windows(20, 5))
     assert space.rank == 16
     assert refused(lambda: space.project(np.arange(20))) == (

@@ -242,7 +242,7 @@ def test_creating_at_the_same_time(address):
     script = (
         "import os, sys; from subspacedp.ledger import open_ledger, LedgerError\n"
         "import sqlalchemy.dialects.sqlite, subspacedp as sdp\n"
-        "from subspacedp.tables import ReplaceOne\n"
+        "from subspacedp.privacy import ReplaceOne\n"
         "read, write = os.pipe()\n"
         "kids = []\n"
         "for k in range(6):\n"

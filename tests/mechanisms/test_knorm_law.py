@@ -13,7 +13,7 @@ from tests.statistical import ALPHA, p_value, sample_size
 
 from subspacedp.balls import ball, certain_compare
 from subspacedp.errors import BudgetError, ReleaseError
-from subspacedp.mechanisms.knorm import counting, draws, lazy, rejection
+from subspacedp.mechanisms.knorm import counting, lazy, rejection
 from subspacedp.mechanisms.knorm.bodies import (
     Box,
     CrossPolytope,
@@ -23,11 +23,13 @@ from subspacedp.mechanisms.knorm.bodies import (
     Polytope,
     SkewCross,
     Swaps,
+    base,
+    deviations,
     enclosing,
+    exchanges,
 )
-from subspacedp.mechanisms.knorm.law import KNormLaw
+from subspacedp.mechanisms.knorm.law import KNormLaw, bounded, summed
 from subspacedp.mechanisms.knorm.lazy import Uniform, Words
-from subspacedp.mechanisms.knorm.moments import bounded, summed
 from subspacedp.noise import ReleaseKeys
 
 ONE = Fraction(1)
@@ -116,7 +118,8 @@ def test_the_closed_form_is_the_sum_of_all_weights_up_to_a_stated_tail(name, rat
 
 @pytest.mark.parametrize("body", [Exchanges(n) for n in (2, 3, 4)] + [Box((ONE,) * 2)], ids=repr)
 def test_shells_are_counted_exactly(body):
-    series, k = counting.series(type(body), body.dimension), body.dimension
+    k = body.dimension
+    series = (counting.cube_series if isinstance(body, Box) else counting.exchange_series)(k)
     found = Counter(body.gauge(z) for z in grid(body, 6))
     for m in range(4):
         stated = sum(h * math.comb(m - j + k - 1, k - 1) for j, h in enumerate(series) if j <= m)
@@ -189,17 +192,17 @@ def test_subsets_and_compositions_are_uniform():
 
 @pytest.mark.parametrize(("n", "m"), [(2, 2), (3, 1), (3, 2), (4, 2)])
 def test_exchanges_are_uniform_on_every_shell(n, m, monkeypatch):
-    monkeypatch.setattr(draws, "_level", lambda *_: m)
-    law = outcomes(lambda words: draws._draw_exchanges(Exchanges(n), ONE, words))
+    monkeypatch.setattr(exchanges, "drawn_level", lambda *_: m)
+    law = outcomes(lambda words: Exchanges(n).draw(ONE, words))
     assert set(law) == {z for z in grid(Exchanges(n), m) if Exchanges(n).gauge(z) == m}
     assert set(law.values()) == {Fraction(1, len(law))}
 
 
 @pytest.mark.parametrize(("n", "moved"), [(2, 1), (3, 1), (3, 2), (4, 2), (4, 3), (5, 4)])
 def test_deviations_are_uniform_in_places_and_signs(n, moved, monkeypatch):
-    monkeypatch.setattr(draws, "one_of", lambda *_: moved)
-    monkeypatch.setattr(draws, "geometric", lambda *_: 0)
-    law = outcomes(lambda words: draws._draw_deviations(Deviations((n,)), ONE, words))
+    monkeypatch.setattr(deviations, "one_of", lambda *_: moved)
+    monkeypatch.setattr(deviations, "geometric", lambda *_: 0)
+    law = outcomes(lambda words: Deviations((n,)).draw(ONE, words))
     assert all(sorted(z)[(n - 1) // 2] == 0 for z in law)
     assert len(law) == counting.median_counts(n)[moved]
     assert set(law.values()) == {Fraction(1, len(law))}
@@ -403,23 +406,23 @@ def test_rounding_without_rejection_is_caught(monkeypatch):
     assert p_value(counts, q) < ALPHA
 
     def careless(body, cover, rate, words):
-        proposal = rejection.proposal(cover, rate, words)
+        proposal = cover.proposal(rate, words)
         return lazy.settle(proposal.reals, lambda: rejection.rounded(proposal.point()))
 
-    monkeypatch.setattr(draws, "attempt", careless)
+    monkeypatch.setattr(base, "attempt", careless)
     counts = counted(body, KNormLaw(body, rate).draw(KEYS, n), keep)
     assert p_value(counts, p) < ALPHA
     assert p_value(counts, q) > ALPHA
 
 
 def test_trials_stay_below_the_stated_bound(monkeypatch):
-    attempt, tried = draws.attempt, []
+    attempt, tried = base.attempt, []
 
     def counting(*args):
         tried.append(1)
         return attempt(*args)
 
-    monkeypatch.setattr(draws, "attempt", counting)
+    monkeypatch.setattr(base, "attempt", counting)
     for name in REJECTED:
         tried.clear()
         law = KNormLaw(REJECTED[name], ONE)
@@ -502,6 +505,6 @@ def test_messages():
         KNormLaw(SkewCross(((1, 0), (0, 1))), Fraction(50))
     assert caught.value.log_trials == pytest.approx(100.0)
     with pytest.raises(ReleaseError, match="no cover"):
-        rejection.proposal(Exchanges(3), ONE, None)
+        Exchanges(3).proposal(ONE, None)
     with pytest.raises(ReleaseError, match="one variance a group"):
         _ = KNormLaw(Box((ONE,)), ONE).group_variances

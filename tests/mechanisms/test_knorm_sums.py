@@ -20,8 +20,8 @@ from subspacedp.mechanisms.knorm.bodies import (
     SkewCross,
 )
 from subspacedp.mechanisms.knorm.bounds import Radial, Stretched, Unimodal
+from subspacedp.mechanisms.knorm.joint import independent_parts, weighted_sum
 from subspacedp.mechanisms.knorm.law import KNormLaw
-from subspacedp.mechanisms.knorm.weighted import independent_parts, weighted_sum
 
 RATES = [Fraction(1, 2), Fraction(2)]
 ALPHAS = [0.5, 0.05, 0.001]
@@ -40,7 +40,7 @@ SMOOTH = {
 def law_of(body, rate, weights):
     law = KNormLaw(body, rate)
     if isinstance(body, CrossPolytope):
-        return WeightedSum(parts=independent_parts(body, rate, weights))
+        return WeightedSum(parts=independent_parts(body.widths, rate, weights))
     variance = float(weights @ law.covariance @ weights)
     return weighted_sum(law, weights, variance)
 

@@ -13,9 +13,8 @@ from subspacedp.inference import replicates
 from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.mechanisms.error_laws.simulated import UNSURE, Simulated, draws_for
 from subspacedp.mechanisms.knorm.bodies import Box, Deviations, Exchanges, Swaps
+from subspacedp.mechanisms.knorm.joint import weighted_sum
 from subspacedp.mechanisms.knorm.law import KNormLaw
-from subspacedp.mechanisms.knorm.simulation import continuous_noise, whole_noise
-from subspacedp.mechanisms.knorm.weighted import weighted_sum
 from subspacedp.noise import ReleaseKeys
 
 
@@ -58,7 +57,7 @@ def centred(z, firsts):
 def test_draws_on_counts_have_the_law(body, rate):
     exact = masses(body, float(rate), {3: 40, 4: 12}[body.entries])
     other = masses(body, 1.1 * float(rate), {3: 40, 4: 12}[body.entries])
-    drawn = whole_noise(body, rate).astype(int)
+    drawn = body.whole_noise(rate).astype(int)
     if isinstance(body, Deviations):  # up to a constant a group, each named by its first entry
         firsts = np.repeat(np.cumsum([0, *body.groups[:-1]]), body.groups)
         drawn = drawn - drawn[:, firsts]
@@ -79,7 +78,7 @@ def test_draws_on_counts_have_the_law(body, rate):
 def test_continuous_draws_have_the_law(name):
     kinds = ((9, 0, 0), (0, 9, 0), (0, 0, 9))
     body = Box((Fraction(3), Fraction(5))) if name == "box" else Swaps(kinds, ((1, 1, 1),))
-    drawn = continuous_noise(body)
+    drawn = body.continuous_noise()
     rng, k = np.random.default_rng(5), body.dimension
     trial = rng.uniform(-1, 1, (400_000, k)) * body.reach
     apart = trial[body.lengths(trial) <= 1] * 1.0

@@ -139,7 +139,9 @@ def test_only_the_pure_budget_buys_laplace_noise():
     with pytest.raises(NotImplementedError):
         _ = PureDP(1.0).gaussian_mu
     with pytest.raises(BudgetError, match="`budget` must be"):
-        design(DOMAIN, None, Budget())
+        design(DOMAIN, None, 1.0)
+    with pytest.raises(TypeError, match="abstract"):
+        Budget()
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.0, "2", True, None])
@@ -155,3 +157,19 @@ def test_bad_numbers_of_records_are_refused(value):
 def test_more_in_a_cell_than_there_are_records_is_refused():
     with pytest.raises(BudgetError, match="`per_cell` must be at most `records`; got 3 > 2"):
         AddRemoveOne(records=2, per_cell=3)
+
+
+@pytest.mark.parametrize("people", [1, 2, 5])
+def test_a_group_costs_what_group_privacy_says(people):
+    assert PureDP(0.3).for_group(people) == PureDP(float(f"{0.3 * people:.10g}"))
+    assert ZCDP(0.1).for_group(people) == ZCDP(float(f"{0.1 * people**2:.10g}"))
+    assert GaussianDP(0.7).for_group(people) == GaussianDP(float(f"{0.7 * people:.10g}"))
+    larger = ApproxDP(0.5, 1e-6).for_group(people)
+    delta = 1e-6 * sum(math.exp(0.5 * i) for i in range(people))
+    assert larger.epsilon == 0.5 * people
+    assert delta * (1 - 1e-14) <= larger.delta <= delta * (1 + 1e-14)
+
+
+def test_a_delta_of_one_is_no_promise_for_a_group():
+    with pytest.raises(BudgetError, match="says nothing about 40 people"):
+        ApproxDP(1.0, 1e-6).for_group(40)

@@ -302,14 +302,14 @@ def covers(
 def _limit(
     epsilon: float | None, delta: float | None, rho: float | None, mu: float | None
 ) -> Budget:
-    from subspacedp.privacy import ZCDP, ApproxDP, GaussianDP, PureDP
+    from subspacedp.privacy import budget_of_fields
 
-    given = [value for value in (epsilon, rho, mu) if value is not None]
-    if len(given) == 1 and (delta is None or epsilon is not None):
-        if epsilon is not None:
-            return PureDP(epsilon) if delta is None else ApproxDP(epsilon, delta)
-        return ZCDP(rho) if rho is not None else GaussianDP(given[0])
-    raise BudgetError("An account has one limit: --epsilon, --epsilon and --delta, --rho, or --mu.")
+    limit = budget_of_fields(epsilon=epsilon, delta=delta, rho=rho, mu=mu)
+    if limit is None:
+        raise BudgetError(
+            "An account has one limit: --epsilon, --epsilon and --delta, --rho, or --mu."
+        )
+    return limit
 
 
 def _budget(data: dict[str, Any]) -> str:

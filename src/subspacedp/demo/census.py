@@ -21,7 +21,7 @@ from subspacedp.demo.figures import (
 )
 from subspacedp.demo.page import Grid, Page, Part, render
 from subspacedp.demo.study import BOXED_RUNS, CensusStudy, HousingStudy
-from subspacedp.demo.style import Figure, altair, signed
+from subspacedp.demo.style import OURS, Figure, altair, signed
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import hold
 from subspacedp.privacy import PureDP
@@ -89,7 +89,7 @@ def census(
         results = {
             "release": _release_summary(mechanism, release, study.table),
             "trend": _trend_summary(study, release),
-            "slopes": {"projected": study.slopes.summary()},
+            "slopes": {OURS.name: study.slopes.summary()},
             "california": _california_summary(study),
             "housing": homes.summary(homes_release),
         }
@@ -207,7 +207,7 @@ def census_page(
 
 
 def _glance(results: Results, release: Release) -> Part:
-    slopes, made = results["slopes"]["projected"], results["release"]
+    slopes, made = results["slopes"][OURS.name], results["release"]
     typical = made["by_size"][0]["expected_root_mean_square"]
     return Part(
         id="glance",
@@ -260,7 +260,7 @@ def _counties(figures: Figures, study: CensusStudy) -> Part:
 
 
 def _slopes(results: Results, figures: Figures, reached: int) -> Part:
-    slopes, trend = results["slopes"]["projected"], results["trend"]
+    slopes, trend = results["slopes"][OURS.name], results["trend"]
     measures = ("negative", "significant", "significant_negative")
     shares = (f"{100 * slopes[measure]:.1f} %" for measure in measures)
     return Part(
@@ -281,7 +281,7 @@ def _slopes(results: Results, figures: Figures, reached: int) -> Part:
                 caption="Slopes over all runs: share negative, and share significant at 0.01",
                 columns=("method", "runs", "negative", "significant", "and negative"),
                 rows=(
-                    ("projected", f"{slopes['runs']:,}", *shares),
+                    (OURS.name, f"{slopes['runs']:,}", *shares),
                     ("official TopDown, Nov. 2020 (the paper)", "1", "77 % (37)", "–", "23 % (11)"),
                 ),
             )

@@ -14,6 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from subspacedp.mechanisms import Projected
 from subspacedp.report.charts import ACCENT, GRID, INK, SECOND, publishing
 
 __all__ = [
@@ -54,7 +55,7 @@ class Look:
     dash: tuple[int, int]
 
 
-OURS = Look(name="projected", colour=ACCENT, shape="circle", dash=(1, 0))
+OURS = Look(name=Projected.name, colour=ACCENT, shape="circle", dash=(1, 0))
 PRACTICE = Look(name="post-processed", colour=SECOND, shape="square", dash=(6, 3))
 TRUTH = Look(name="truth", colour=INK, shape="triangle-up", dash=(2, 2))
 

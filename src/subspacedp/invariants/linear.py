@@ -215,6 +215,11 @@ class HeldMatrix:
         return (product(self.matrix, answers.reshape(-1)),)
 
     @property
+    def essential(self) -> tuple[Margin, ...]:
+        """No margin determines what is held."""
+        return ()
+
+    @property
     def apart(self) -> tuple[Margin | None] | None:
         """Nothing is held, or not the groups of a margin."""
         return None if self.rows else (None,)

@@ -1,4 +1,4 @@
-"""What a ledger holds: accounts and entries, as objects and as plain data."""
+"""What a ledger holds: accounts and entries, as objects, in words and as plain data."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 
 from subspacedp.privacy import Budget, Neighbours
 from subspacedp.privacy.composition import Composed, Spend
+from subspacedp.privacy.numbers import exact_decimal
 
-__all__ = ["Account", "Entry", "State", "totals_data"]
+__all__ = ["Account", "Entry", "State", "left_of", "releases", "told", "totals_data", "uncounted"]
 
 DELTAS = (1e-6, 1e-9)  # at which ε is told
 
@@ -141,3 +142,35 @@ def totals_data(total: Composed) -> dict[str, Any]:
         name = f"epsilon_at_delta_{delta:.0e}".replace("e-0", "e-")
         figures[name] = epsilon if math.isfinite(epsilon) else None
     return figures
+
+
+def told(total: Composed, limit: Budget) -> str:
+    """What is spent, in the figure that a limit is about."""
+    spent = limit.spent(total)
+    return f"{limit.symbol} = {spent:.6g}" if spent is not None else "an amount it cannot count"
+
+
+def left_of(total: Composed, limit: Budget) -> str:
+    """What is left of a limit, in words; rounded down."""
+    rest = limit.left(total)
+    return f"{limit.symbol} = {_down(rest)}{limit.beside}" if rest > 0 else "nothing"
+
+
+def _down(value: float) -> str:
+    """Six digits, cut off."""
+    places = 5 - math.floor(math.log10(value))
+    cut = math.floor(exact_decimal(value) * 10**places) if places >= 0 else math.floor(value)
+    return f"{cut / 10**places:.6g}" if places >= 0 else f"{cut:.6g}"
+
+
+def uncounted(account: str, limit: Budget) -> str:
+    """Why an account cannot count a release."""
+    return (
+        f"The account `{account}` with a limit of {limit} {limit.uncounted}; nothing was changed. "
+        "A limit of (ε, δ) counts all kinds."
+    )
+
+
+def releases(number: int) -> str:
+    """So many releases, in words."""
+    return "this release" if number == 1 else f"these {number} releases"

@@ -22,12 +22,20 @@ from subspacedp.ledger.book import (
 )
 from subspacedp.ledger.clock import now
 from subspacedp.ledger.database import PATIENCE, Database, database_at
-from subspacedp.ledger.entries import Account, Entry, State, totals_data
+from subspacedp.ledger.entries import (
+    Account,
+    Entry,
+    State,
+    left_of,
+    releases,
+    told,
+    totals_data,
+    uncounted,
+)
 from subspacedp.ledger.errors import LedgerError, LimitError
 from subspacedp.ledger.plain import budget_text, neighbours_text, spend_text
 from subspacedp.ledger.reservation import Reservation, invariant_texts
 from subspacedp.ledger.tables import VERSION, tables
-from subspacedp.ledger.words import figure, left_of, releases, told, uncounted
 from subspacedp.privacy import Budget, Neighbours
 from subspacedp.privacy.composition import Composed, Spend, compose
 
@@ -172,7 +180,7 @@ class Ledger:
                     f"The account `{account}` has spent {told(spent, limit)}: its limit cannot "
                     f"be {limit}.",
                     account=account,
-                    spent=figure(spent, limit),
+                    spent=limit.spent(spent),
                 )
             t = tables()
             con.execute(
@@ -312,8 +320,8 @@ class Ledger:
                 "spent.",
                 account=account.name,
                 left=left,
-                spent=figure(before, limit),
-                wanted=figure(after, limit),
+                spent=limit.spent(before),
+                wanted=limit.spent(after),
             )
 
     # -------------------------------------------------------------------------------- looking
@@ -446,7 +454,7 @@ def _check_text(name: str, value: object) -> None:
 
 
 def _check_limit(limit: object) -> None:
-    if not isinstance(limit, Budget) or type(limit) is Budget:
+    if not isinstance(limit, Budget):
         raise LedgerError(
             "`limit` must be PureDP(...), ApproxDP(...), ZCDP(...) or GaussianDP(...)."
         )

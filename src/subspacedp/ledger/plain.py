@@ -5,26 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
-from subspacedp.errors import ReleaseError, SubspaceDPError
+from subspacedp import privacy
+from subspacedp.errors import SubspaceDPError
 from subspacedp.ledger.errors import LedgerError
 from subspacedp.mechanisms.base import Mechanism
-from subspacedp.mechanisms.knorm.mechanism import KNorm
-from subspacedp.privacy import (
-    ZCDP,
-    AddRemoveOne,
-    ApproxDP,
-    Budget,
-    GaussianDP,
-    Neighbours,
-    PureDP,
-    ReplaceOne,
-)
-from subspacedp.privacy.composition import Spend
+from subspacedp.privacy import Budget, Neighbours, Spend
 
 __all__ = [
     "budget_from",
@@ -41,7 +30,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-BUDGETS: dict[str, type[Budget]] = {c.name: c for c in (PureDP, ApproxDP, ZCDP, GaussianDP)}
 
 
 def spend_of(mechanism: Mechanism) -> Spend:
@@ -51,29 +39,15 @@ def spend_of(mechanism: Mechanism) -> Spend:
     total is booked for the larger change only where it is enough for that one too.
     """
     relation = mechanism.neighbours
-    if mechanism.capped and isinstance(relation, ReplaceOne) and relation.keeps_total:
-        loose = replace(relation, exactly=False)
-        if _covers(mechanism, loose):
-            relation = loose
+    loose = relation.loosened()
+    if mechanism.capped and loose != relation and mechanism.protects(loose):
+        relation = loose
     return Spend(
         budget=mechanism.budget,
         neighbours=relation,
         stated=mechanism.only_stated,
         capped=mechanism.capped,
     )
-
-
-def _covers(mechanism: Mechanism, larger: Neighbours) -> bool:
-    """Whether the noise of a design is enough for the changes of a larger relation too."""
-    asked = mechanism.for_problem(neighbours=larger)
-    if isinstance(asked, KNorm):  # a body decides, not how long a change is
-        try:
-            asked.check_body()
-        except ReleaseError:
-            return False
-        return True
-    needed, own = asked.sensitivity, mechanism.sensitivity
-    return needed.l1 <= own.l1 and needed.l2_squared <= own.l2_squared
 
 
 def invariants_of(mechanism: Mechanism) -> dict[str, Any]:
@@ -98,12 +72,7 @@ def budget_text(budget: Budget) -> str:
 
 def budget_from(text: str) -> Budget:
     """The budget that a JSON text says."""
-
-    def read() -> Budget:
-        data = json.loads(text)
-        return BUDGETS[data.pop("name")](**data)
-
-    return readable(read)
+    return readable(lambda: privacy.budget_from(json.loads(text)))
 
 
 def neighbours_text(neighbours: Neighbours) -> str:
@@ -113,7 +82,7 @@ def neighbours_text(neighbours: Neighbours) -> str:
 
 def neighbours_from(text: str) -> Neighbours:
     """The neighbour relation that a JSON text says."""
-    return readable(lambda: _neighbours(json.loads(text)))
+    return readable(lambda: privacy.neighbours_from(json.loads(text)))
 
 
 def spend_text(spend: Spend) -> str:
@@ -134,8 +103,8 @@ def spend_from(text: str) -> Spend:
     def read() -> Spend:
         data = json.loads(text)
         return Spend(
-            budget=budget_from(json.dumps(data["budget"])),
-            neighbours=_neighbours(data["neighbours"]),
+            budget=privacy.budget_from(data["budget"]),
+            neighbours=privacy.neighbours_from(data["neighbours"]),
             stated=data["stated"] is True,
             capped=data["capped"] is True,
         )
@@ -150,16 +119,6 @@ def held_from(text: str) -> dict[str, Any]:
 
 def _text(data: Mapping[str, Any]) -> str:
     return json.dumps(data, sort_keys=True, ensure_ascii=False)
-
-
-def _neighbours(data: Mapping[str, Any]) -> Neighbours:
-    if data["name"] == ReplaceOne.name:
-        return ReplaceOne(
-            records=data["records"], per_cell=data["per_cell"], exactly=data["exactly"]
-        )
-    if data["name"] == AddRemoveOne.name:
-        return AddRemoveOne(records=data["records"], per_cell=data["per_cell"])
-    raise ValueError("unknown relation")
 
 
 def readable(read: Callable[[], T]) -> T:

@@ -206,6 +206,11 @@ class Mechanism(ABC):
         """The same mechanism for a problem that differs in these; nothing is fitted anew."""
         return replace(self, problem=replace(self.problem, **changes))
 
+    def protects(self, larger: Neighbours) -> bool:
+        """Whether the noise is enough for the changes of a larger relation too."""
+        needed, stated = self.for_problem(neighbours=larger).sensitivity, self.sensitivity
+        return needed.l1 <= stated.l1 and needed.l2_squared <= stated.l2_squared
+
     # ------------------------------------------------------------------ facts
 
     @cached_property

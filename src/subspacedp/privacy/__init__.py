@@ -1,6 +1,14 @@
 """Privacy: budgets, neighbours, composition, and the exact Gaussian trade-off."""
 
-from subspacedp.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP, budget_from
+from subspacedp.privacy.budgets import (
+    ZCDP,
+    ApproxDP,
+    Budget,
+    GaussianDP,
+    PureDP,
+    budget_from,
+    budget_of_fields,
+)
 from subspacedp.privacy.composition import Composed, Spend, compose
 from subspacedp.privacy.gaussian import calibrate_gaussian, gaussian_delta, paper_constant
 from subspacedp.privacy.neighbours import AddRemoveOne, Neighbours, ReplaceOne, neighbours_from
@@ -17,6 +25,7 @@ __all__ = [
     "ReplaceOne",
     "Spend",
     "budget_from",
+    "budget_of_fields",
     "calibrate_gaussian",
     "compose",
     "gaussian_delta",

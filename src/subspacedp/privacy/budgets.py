@@ -1,34 +1,137 @@
-"""Privacy budgets: what is promised, as exact numbers."""
+"""Privacy budgets: what is promised, as exact numbers.
+
+A kind of budget is one class. It says which noise it buys, what a group of people or a part of it
+costs, which pair of simple laws dominates a release that spent it, and, as the limit of an account,
+what releases have spent of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from subspacedp.balls import ball, round_down
+from subspacedp.balls import ball, round_down, round_up
 from subspacedp.errors import BudgetError
 from subspacedp.privacy.gaussian import largest_mu
-from subspacedp.privacy.numbers import exact_decimal, positive, shown
+from subspacedp.privacy.numbers import decimal_above, exact_decimal, positive, shown
 
-__all__ = ["ZCDP", "ApproxDP", "Budget", "GaussianDP", "PureDP", "budget_from", "exact_decimal"]
+if TYPE_CHECKING:
+    from subspacedp.privacy.composition import Composed
+
+__all__ = [
+    "ZCDP",
+    "ApproxDP",
+    "Budget",
+    "Dominating",
+    "GaussianDP",
+    "PureDP",
+    "budget_from",
+    "budget_of_fields",
+    "exact_decimal",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dominating:
+    """The pair of laws that dominates a release; one of the three is given.
+
+    `loss` is (ε, δ) of randomised response with a part δ lost, `square` the μ² of N(0, 1) and
+    N(μ, 1), `rho` the ρ of which nothing else is known.
+    """
+
+    loss: tuple[Fraction, Fraction] | None = None
+    square: Fraction = Fraction(0)
+    rho: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True)
-class Budget:
-    """Base of the budgets; says which family of noise they buy."""
+class Budget(ABC):
+    """Base of the budgets. The first field is the amount; the others stay as they are."""
 
-    pure: ClassVar[bool] = False
     name: ClassVar[str] = ""
+    symbol: ClassVar[str] = "ε"  # of the amount
+    pure: ClassVar[bool] = False
+    uncounted: ClassVar[str] = "cannot count it"  # why such an account refuses a release
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            object.__setattr__(self, field.name, positive(field.name, getattr(self, field.name)))
+
+    @property
+    def amount(self) -> float:
+        """The number that is spent: ε, ρ or μ."""
+        return float(getattr(self, fields(self)[0].name))
+
+    def with_amount(self, amount: float) -> Self:
+        """The same kind of budget of another size."""
+        return replace(self, **{fields(self)[0].name: amount})
+
+    def as_dict(self) -> dict[str, float | str]:
+        """The budget as plain data."""
+        return {"name": self.name, **asdict(self)}
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """The JSON Schema of `as_dict`."""
+        names = [field.name for field in fields(cls)]
+        numbers = {name: {"type": "number", "exclusiveMinimum": 0} for name in names}
+        return {
+            "additionalProperties": False,
+            "required": names,
+            "properties": {"name": {"const": cls.name}, **numbers},
+        }
 
     @property
     def gaussian_mu(self) -> float:
         """The largest Δ₂/σ of Gaussian noise within the budget, rounded toward privacy."""
         raise NotImplementedError
 
-    def as_dict(self) -> dict[str, float | str]:
-        """The budget as plain data."""
-        return {"name": self.name, **asdict(self)}
+    def part(self, share: Fraction | int) -> Self:
+        """A share of the amount, rounded down: shares of 1 never cost more than the budget."""
+        return self.with_amount(_part(self.amount, share))
+
+    def for_group(self, people: int) -> Self:
+        """What a change by so many people costs, whatever the mechanism; rounded up."""
+        return self.with_amount(decimal_above(people * exact_decimal(self.amount)))
+
+    @abstractmethod
+    def dominating(self, people: int, *, stated: bool) -> Dominating:
+        """What a release that spent it is dominated by, for a change by so many people.
+
+        Parameters
+        ----------
+        stated
+            True when only what the budget says is known; otherwise it bought the noise of this
+            package, Gaussian noise unless it is pure.
+        """
+
+    @abstractmethod
+    def spent(self, total: Composed) -> float | None:
+        """What releases spent, in the figure of this budget; None if it cannot count them."""
+
+    @abstractmethod
+    def allows(self, total: Composed) -> bool | None:
+        """Whether releases together meet it; None if its accounting cannot tell."""
+
+    def left(self, total: Composed) -> float:
+        """What is left of the amount."""
+        spent = self.spent(total)
+        if spent is None or not math.isfinite(spent):
+            return 0.0
+        return max(0.0, float(exact_decimal(self.amount) - exact_decimal(spent)))
+
+    @property
+    def beside(self) -> str:
+        """What stands beside an amount of this budget, in words."""
+        return ""
+
+    @abstractmethod
+    def meaning(self) -> str:
+        """What the size of the budget means, in one sentence."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +143,30 @@ class PureDP(Budget):
     """
 
     epsilon: float
-    pure: ClassVar[bool] = True
     name: ClassVar[str] = "pure"
+    pure: ClassVar[bool] = True
+    uncounted: ClassVar[str] = "counts ε of pure releases alone"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon))
+    def dominating(self, people: int, *, stated: bool) -> Dominating:
+        """Randomised response of kε."""
+        del stated
+        return Dominating(loss=(people * exact_decimal(self.epsilon), Fraction(0)))
+
+    def spent(self, total: Composed) -> float | None:
+        """Σ ε."""
+        return total.pure
+
+    def allows(self, total: Composed) -> bool | None:
+        """By fractions."""
+        spent = total.exact_pure
+        return None if spent is None else spent <= exact_decimal(self.epsilon)
+
+    def meaning(self) -> str:
+        """The factor e^ε."""
+        return (
+            "One person changes the probability of any outcome by a factor of at most "
+            f"{_factor(self.epsilon)}."
+        )
 
     def __str__(self) -> str:
         return f"ε = {shown(self.epsilon)}"
@@ -59,15 +181,67 @@ class ApproxDP(Budget):
     name: ClassVar[str] = "approximate"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon))
-        object.__setattr__(self, "delta", positive("delta", self.delta))
+        super().__post_init__()
         if self.delta >= 1:
             raise BudgetError(f"`delta` must be below 1; got {self.delta!r}.")
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """With δ below 1."""
+        out = super().schema()
+        out["properties"]["delta"]["exclusiveMaximum"] = 1
+        return out
 
     @property
     def gaussian_mu(self) -> float:
         """The largest Δ₂/σ of Gaussian noise within the budget, rounded toward privacy."""
         return largest_mu(exact_decimal(self.epsilon), exact_decimal(self.delta))
+
+    def part(self, share: Fraction | int) -> Self:
+        """A share of ε and of δ."""
+        return type(self)(_part(self.epsilon, share), _part(self.delta, share))
+
+    def for_group(self, people: int) -> Self:
+        """(kε, δ·Σ e^{iε}), i = 0 … k − 1."""
+        epsilon, delta = self._loss(people)
+        if delta >= 1:
+            raise BudgetError(f"(ε, δ) of one person says nothing about {people} people: δ ≥ 1.")
+        return type(self)(decimal_above(epsilon), decimal_above(delta))
+
+    def dominating(self, people: int, *, stated: bool) -> Dominating:
+        """Gaussian noise, or a randomised response with a part δ lost."""
+        if stated:
+            return Dominating(loss=self._loss(people))
+        return Dominating(square=(people * Fraction(self.gaussian_mu)) ** 2)
+
+    def _loss(self, people: int) -> tuple[Fraction, Fraction]:
+        epsilon, delta = exact_decimal(self.epsilon), exact_decimal(self.delta)
+        if people == 1:
+            return epsilon, delta
+        larger = round_up(
+            lambda: sum(((i * ball(epsilon)).exp() for i in range(people)), ball(0)) * ball(delta)
+        )
+        return people * epsilon, Fraction(min(larger, 1.0))
+
+    def spent(self, total: Composed) -> float | None:
+        """ε at this δ."""
+        return total.epsilon(self.delta)
+
+    def allows(self, total: Composed) -> bool | None:
+        """By ball arithmetic for Gaussian releases, by a δ on the safe side for mixed ones."""
+        return total.meets(self.epsilon, self.delta)
+
+    @property
+    def beside(self) -> str:
+        """The δ."""
+        return f" at δ = {shown(self.delta)}"
+
+    def meaning(self) -> str:
+        """The factor e^ε, and δ."""
+        return (
+            "One person changes the probability of any outcome by a factor of at most "
+            f"{_factor(self.epsilon)}, and by δ beyond that."
+        )
 
     def __str__(self) -> str:
         return f"ε = {shown(self.epsilon)}, δ = {shown(self.delta)}"
@@ -79,14 +253,38 @@ class ZCDP(Budget):
 
     rho: float
     name: ClassVar[str] = "zero-concentrated"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rho", positive("rho", self.rho))
+    symbol: ClassVar[str] = "ρ"
+    uncounted: ClassVar[str] = "cannot count a release of which only (ε, δ) is known"
 
     @property
     def gaussian_mu(self) -> float:
         """√(2ρ), rounded toward privacy."""
         return round_down(lambda: (2 * ball(exact_decimal(self.rho))).sqrt())
+
+    def for_group(self, people: int) -> Self:
+        """k²ρ."""
+        return super().for_group(people**2)
+
+    def dominating(self, people: int, *, stated: bool) -> Dominating:
+        """Gaussian noise of μ² = 2k²ρ, or k²ρ alone."""
+        rho = people**2 * exact_decimal(self.rho)
+        return Dominating(rho=rho) if stated else Dominating(square=2 * rho)
+
+    def spent(self, total: Composed) -> float | None:
+        """Σ ρ."""
+        return total.rho
+
+    def allows(self, total: Composed) -> bool | None:
+        """By fractions."""
+        spent = total.exact_rho
+        return None if spent is None else spent <= exact_decimal(self.rho)
+
+    def meaning(self) -> str:
+        """Rényi divergences."""
+        return (
+            "One person moves the distribution of the outcomes by a Rényi divergence of at most ρ "
+            "times its order."
+        )
 
     def __str__(self) -> str:
         return f"ρ = {shown(self.rho)} (zero-concentrated)"
@@ -98,23 +296,98 @@ class GaussianDP(Budget):
 
     mu: float
     name: ClassVar[str] = "gaussian"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "mu", positive("mu", self.mu))
+    symbol: ClassVar[str] = "μ"
+    uncounted: ClassVar[str] = "counts Gaussian noise alone"
 
     @property
     def gaussian_mu(self) -> float:
         """The μ asked for, rounded toward privacy."""
         return round_down(lambda: ball(exact_decimal(self.mu)))
 
+    def part(self, share: Fraction | int) -> Self:
+        """√share times μ: squares add up."""
+        return type(self)(_root_part(self.mu, share))
+
+    def dominating(self, people: int, *, stated: bool) -> Dominating:
+        """Gaussian noise of kμ, which is what the budget says."""
+        del stated
+        return Dominating(square=(people * exact_decimal(self.mu)) ** 2)
+
+    def spent(self, total: Composed) -> float | None:
+        """√(Σ μ²)."""
+        return total.mu
+
+    def allows(self, total: Composed) -> bool | None:
+        """By fractions."""
+        spent = total.exact_square
+        return None if spent is None else spent <= exact_decimal(self.mu) ** 2
+
+    def left(self, total: Composed) -> float:
+        """√(μ² − Σ μ²)."""
+        if total.exact_square is None:
+            return 0.0
+        return math.sqrt(max(0.0, float(exact_decimal(self.mu) ** 2 - total.exact_square)))
+
+    def meaning(self) -> str:
+        """A test between two normal laws."""
+        return (
+            "Telling from the outcome whether one person's data were changed is at least as hard "
+            "as telling, from one draw, a normal variable with mean 0 from one with mean μ."
+        )
+
     def __str__(self) -> str:
         return f"μ = {shown(self.mu)} (Gaussian)"
 
 
+# A budget of a new kind is its class above and its place in this list.
 BUDGETS: dict[str, type[Budget]] = {c.name: c for c in (PureDP, ApproxDP, ZCDP, GaussianDP)}
 
 
 def budget_from(data: Mapping[str, Any]) -> Budget:
     """The budget that plain data state, with its own checks."""
-    fields = dict(data)
-    return BUDGETS[str(fields.pop("name"))](**fields)
+    given = dict(data)
+    return BUDGETS[str(given.pop("name"))](**given)
+
+
+def budget_of_fields(**given: float | None) -> Budget | None:
+    """The budget whose parameters are those given, None standing for one that is not.
+
+    >>> budget_of_fields(epsilon=0.5, rho=None)
+    PureDP(epsilon=0.5)
+    """
+    stated = {name: value for name, value in given.items() if value is not None}
+    for kind in BUDGETS.values():
+        if {field.name for field in fields(kind)} == set(stated):
+            return kind(**stated)
+    return None
+
+
+def _factor(epsilon: float) -> str:
+    """e^ε in three figures, rounded up: never more private than it is."""
+    if epsilon > 30:
+        return f"e to the power {epsilon:g}"
+    factor = math.exp(epsilon) * (1 + 1e-12)
+    digits = max(0, 2 - math.floor(math.log10(factor)))
+    return f"{math.ceil(factor * 10**digits) / 10**digits:,.{digits}f}"
+
+
+def _part(whole: float, share: Fraction | int) -> float:
+    exact = exact_decimal(whole) * share
+    return _largest(float(exact), lambda number: exact_decimal(number) <= exact)
+
+
+def _root_part(whole: float, share: Fraction | int) -> float:
+    square = exact_decimal(whole) ** 2 * share
+    guess = whole * math.sqrt(share)
+    return _largest(guess, lambda number: exact_decimal(number) ** 2 <= square)
+
+
+def _largest(guess: float, fits: Callable[[float], bool]) -> float:
+    """The largest float near a guess whose decimal fits, decided with fractions."""
+    while fits(up := math.nextafter(guess, math.inf)):
+        guess = up
+    while guess > 0 and not fits(guess):
+        guess = math.nextafter(guess, 0)
+    if guess <= 0:
+        raise BudgetError("The share of the budget is too small for a float64.")
+    return guess

@@ -19,14 +19,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from subspacedp.balls import ball, certain_compare, round_up
 from subspacedp.errors import BudgetError
-from subspacedp.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
+from subspacedp.privacy.budgets import Budget
 from subspacedp.privacy.losses import Losses, concentrated_delta
 from subspacedp.privacy.neighbours import Neighbours
-from subspacedp.privacy.numbers import exact_decimal, positive
+from subspacedp.privacy.numbers import decimal_above, exact_decimal, positive, root_above
 
 if TYPE_CHECKING:
     from flint import arb
@@ -212,7 +212,18 @@ class Composed:
            Gaussian releases, by `delta`, which errs on the safe side, for mixed ones.
         2. Parts of a budget that add up to it are within it.
         """
-        return _ACCOUNTINGS[type(limit)](self, limit)
+        return limit.allows(self)
+
+    def meets(self, epsilon: float, delta: float) -> bool:
+        """Whether the releases together are (ε, δ)-private; True only if they are."""
+        e, d = exact_decimal(epsilon), exact_decimal(delta)
+        if not self.releases:
+            return True
+        if self.exact_square is not None:
+            return certain_compare(self._gaussian_delta(e), d) <= 0
+        if not self.gaussians and not self.concentrated and self._sum_epsilon <= e:
+            return self._sum_delta <= d
+        return Fraction(self.delta(epsilon)) <= d
 
     # ------------------------------------------------------------------------------------------
 
@@ -280,7 +291,7 @@ def compose(
 
     Examples
     --------
-    >>> from subspacedp.tables import ReplaceOne
+    >>> from subspacedp.privacy import GaussianDP, PureDP, ReplaceOne
     >>> spends = [Spend(budget=PureDP(0.1), neighbours=ReplaceOne())] * 3
     >>> compose(spends).pure
     0.3
@@ -294,17 +305,13 @@ def compose(
     gaussians, square, concentrated, rho = 0, Fraction(0), 0, Fraction(0)
     for spend, number in counted.items():
         steps = 1 if relation is None else spend.steps_to(relation)
-        budget = spend.budget
-        if isinstance(budget, PureDP):
-            parts[steps * exact_decimal(budget.epsilon), Fraction(0)] += number
-        elif isinstance(budget, ApproxDP) and spend.stated:
-            parts[_group(budget, steps)] += number
-        elif isinstance(budget, ZCDP) and spend.stated:
-            concentrated += number
-            rho += number * steps**2 * exact_decimal(budget.rho)
-        else:
-            gaussians += number
-            square += number * steps**2 * _mu_squared(budget)
+        pair = spend.budget.dominating(steps, stated=spend.stated)
+        if pair.loss is not None:
+            parts[pair.loss] += number
+        gaussians += number * (pair.square > 0)
+        square += number * pair.square
+        concentrated += number * (pair.rho > 0)
+        rho += number * pair.rho
     return Composed(
         releases=sum(counted.values()),
         parts=tuple((e, d, n) for (e, d), n in sorted(parts.items()) if n),
@@ -327,81 +334,3 @@ def common_relation(spends: Iterable[Spend]) -> Neighbours | None:
         "The releases were spent for several changes of the data "
         f"({'; '.join(map(str, relations))}): name the one to account for as `neighbours`."
     )
-
-
-def _mu_squared(budget: Budget) -> Fraction:
-    """μ² of the Gaussian noise that a budget buys, as its decimals say where they do."""
-    if isinstance(budget, GaussianDP):
-        return exact_decimal(budget.mu) ** 2
-    if isinstance(budget, ZCDP):
-        return 2 * exact_decimal(budget.rho)
-    return Fraction(budget.gaussian_mu) ** 2
-
-
-def _group(budget: ApproxDP, steps: int) -> tuple[Fraction, Fraction]:
-    """(ε, δ) for one change or two: (2ε, (1 + e^ε)δ)."""
-    epsilon, delta = exact_decimal(budget.epsilon), exact_decimal(budget.delta)
-    if steps == 1:
-        return epsilon, delta
-    doubled = round_up(lambda: (1 + ball(epsilon).exp()) * ball(delta))
-    return 2 * epsilon, min(Fraction(1), Fraction(min(doubled, 1.0)))
-
-
-# ----------------------------------------------------------------------------------- accountings
-
-
-def _within_pure(total: Composed, limit: PureDP) -> bool | None:
-    spent = total.exact_pure
-    return None if spent is None else spent <= exact_decimal(limit.epsilon)
-
-
-def _within_approximate(total: Composed, limit: ApproxDP) -> bool | None:
-    epsilon, delta = exact_decimal(limit.epsilon), exact_decimal(limit.delta)
-    if not total.releases:
-        return True
-    if total.exact_square is not None:
-        return certain_compare(total._gaussian_delta(epsilon), delta) <= 0
-    if not total.gaussians and not total.concentrated and total._sum_epsilon <= epsilon:
-        return total._sum_delta <= delta
-    return Fraction(total.delta(limit.epsilon)) <= delta
-
-
-def _within_concentrated(total: Composed, limit: ZCDP) -> bool | None:
-    spent = total.exact_rho
-    return None if spent is None else spent <= exact_decimal(limit.rho)
-
-
-def _within_gaussian(total: Composed, limit: GaussianDP) -> bool | None:
-    spent = total.exact_square
-    return None if spent is None else spent <= exact_decimal(limit.mu) ** 2
-
-
-# A budget of a new kind has to be given its accounting here; there is no default.
-_ACCOUNTINGS: dict[type[Budget], Callable[[Composed, Any], bool | None]] = {
-    PureDP: _within_pure,
-    ApproxDP: _within_approximate,
-    ZCDP: _within_concentrated,
-    GaussianDP: _within_gaussian,
-}
-
-
-def decimal_above(exact: Fraction) -> float:
-    """The least float that, read as a decimal, is not below a fraction.
-
-    >>> decimal_above(Fraction(3, 10))
-    0.3
-    """
-    guess = exact.numerator / exact.denominator
-    while exact_decimal(guess) < exact:
-        guess = math.nextafter(guess, math.inf)
-    return guess
-
-
-def root_above(square: Fraction) -> float:
-    """The least float near √square that, read as a decimal, is not below it."""
-    guess = math.sqrt(square.numerator / square.denominator)
-    while exact_decimal(guess) ** 2 < square:
-        guess = math.nextafter(guess, math.inf)
-    while guess > 0 and exact_decimal(down := math.nextafter(guess, 0)) ** 2 >= square:
-        guess = down
-    return guess

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 from subspacedp.errors import BudgetError
 
@@ -65,6 +65,10 @@ class Neighbours:
         """Whether no neighbouring change can alter the grand total."""
         return False
 
+    def loosened(self) -> Self:
+        """The relation with the same bounds under which the grand total may change too."""
+        return self
+
     def when_capped(self) -> str:
         """The change in words where a person may have more records and only so many count.
 
@@ -109,6 +113,10 @@ class ReplaceOne(Neighbours):
     def keeps_total(self) -> bool:
         """Whether no neighbouring change can alter the grand total."""
         return self.records == 1 if self.exactly is None else self.exactly
+
+    def loosened(self) -> Self:
+        """Without `exactly`."""
+        return replace(self, exactly=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

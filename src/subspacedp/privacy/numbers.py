@@ -9,7 +9,7 @@ import numpy as np
 
 from subspacedp.errors import BudgetError
 
-__all__ = ["exact_decimal", "positive", "shown"]
+__all__ = ["decimal_above", "exact_decimal", "positive", "root_above", "shown"]
 
 
 def exact_decimal(value: float) -> Fraction:
@@ -43,3 +43,25 @@ def shown(value: float) -> str:
     ('1', '0.192', '1.0000004')
     """
     return repr(value).removesuffix(".0")
+
+
+def decimal_above(exact: Fraction) -> float:
+    """The least float that, read as a decimal, is not below a fraction.
+
+    >>> decimal_above(Fraction(3, 10))
+    0.3
+    """
+    guess = exact.numerator / exact.denominator
+    while exact_decimal(guess) < exact:
+        guess = math.nextafter(guess, math.inf)
+    return guess
+
+
+def root_above(square: Fraction) -> float:
+    """The least float near √square that, read as a decimal, is not below it."""
+    guess = math.sqrt(square.numerator / square.denominator)
+    while exact_decimal(guess) ** 2 < square:
+        guess = math.nextafter(guess, math.inf)
+    while guess > 0 and exact_decimal(down := math.nextafter(guess, 0)) ** 2 >= square:
+        guess = down
+    return guess

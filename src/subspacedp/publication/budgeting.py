@@ -7,21 +7,17 @@ largest such decimal.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from subspacedp.errors import BudgetError
 from subspacedp.privacy import (
-    ZCDP,
     AddRemoveOne,
-    ApproxDP,
     Budget,
-    GaussianDP,
     Neighbours,
-    PureDP,
     ReplaceOne,
+    budget_of_fields,
 )
 from subspacedp.privacy.numbers import exact_decimal
 
@@ -51,15 +47,10 @@ def budget_of(privacy: Privacy, share: Fraction | int = 1) -> Budget:
     """
     if not 0 < share <= 1:
         raise BudgetError("A share of a budget must be above 0 and at most 1.")
-    if privacy.epsilon is not None and privacy.delta is not None:
-        return ApproxDP(_part(privacy.epsilon, share), _part(privacy.delta, share))
-    if privacy.epsilon is not None:
-        return PureDP(_part(privacy.epsilon, share))
-    if privacy.rho is not None:
-        return ZCDP(_part(privacy.rho, share))
-    if privacy.mu is None:
+    whole = budget_of_fields(**{name: getattr(privacy, name) for name in privacy.parameters})
+    if whole is None:
         raise BudgetError("A budget needs `epsilon`, `epsilon` and `delta`, `rho`, or `mu`.")
-    return GaussianDP(_root_part(privacy.mu, share))
+    return whole.part(share)
 
 
 def neighbours_of(privacy: Privacy, data: Data) -> Neighbours:
@@ -81,25 +72,3 @@ def total_of(shares: Iterable[float]) -> Fraction:
 def rest_of(shares: Iterable[float]) -> Fraction:
     """What shares leave of 1."""
     return 1 - total_of(shares)
-
-
-def _part(whole: float, share: Fraction | int) -> float:
-    exact = exact_decimal(whole) * share
-    return _largest(float(exact), lambda number: exact_decimal(number) <= exact)
-
-
-def _root_part(whole: float, share: Fraction | int) -> float:
-    square = exact_decimal(whole) ** 2 * share
-    guess = whole * math.sqrt(share)
-    return _largest(guess, lambda number: exact_decimal(number) ** 2 <= square)
-
-
-def _largest(guess: float, fits: Callable[[float], bool]) -> float:
-    """The largest float near a guess whose decimal fits, decided with fractions."""
-    while fits(up := math.nextafter(guess, math.inf)):
-        guess = up
-    while guess > 0 and not fits(guess):
-        guess = math.nextafter(guess, 0)
-    if guess <= 0:
-        raise BudgetError("The share of the budget is too small for a float64.")
-    return guess

@@ -29,6 +29,7 @@ class Privacy(Section):
         oneOf=[{"required": ["epsilon"]}, {"required": ["rho"]}, {"required": ["mu"]}],
         dependentRequired={"delta": ["epsilon"]},
     )
+    parameters: ClassVar[tuple[str, ...]] = ("epsilon", "delta", "rho", "mu")
 
     epsilon: Positive | None = Field(
         default=None, description="ε of (ε, δ)-differential privacy, or of pure where δ is absent."

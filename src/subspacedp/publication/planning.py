@@ -168,12 +168,7 @@ def target_budget(
     whole = budget_of(specification.document.privacy)
     if whole == own:
         return needed
-    grow = {
-        name: getattr(needed, name) / getattr(own, name) * getattr(whole, name)
-        for name in ("epsilon", "rho", "mu")
-        if hasattr(whole, name)
-    }
-    return replace(whole, **grow)
+    return whole.with_amount(needed.amount / own.amount * whole.amount)
 
 
 def _planned(asked: Asked, domain: Domain, *, compare: bool = False) -> PlannedRelease:

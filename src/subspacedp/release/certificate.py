@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from subspacedp.mechanisms.registry import MECHANISMS
 from subspacedp.noise import QUANTILE_BOUND
+from subspacedp.privacy.budgets import BUDGETS
 from subspacedp.release.verify import SEEDED
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def values_digest(values: npt.NDArray[Any]) -> str:
 
 
 def certificate_schema() -> str:
-    """The JSON Schema of a certificate, as text."""
+    """The JSON Schema of a certificate, as text; budgets, laws and mechanisms say their part."""
     text = (files("subspacedp.release") / "certificate.schema.json").read_text("utf-8")
     schema: dict[str, Any] = json.loads(text)
     schema["properties"]["design"]["properties"]["mechanism"] = {"enum": list(MECHANISMS)}
@@ -45,6 +46,7 @@ def certificate_schema() -> str:
         {"required": [*law.states], "properties": {"family": {"const": law.family}, **law.states}}
         for law in laws
     ]
+    schema["$defs"]["budget"]["oneOf"] = [kind.schema() for kind in BUDGETS.values()]
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 

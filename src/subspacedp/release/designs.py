@@ -186,7 +186,7 @@ def design(
     workload = query.workload is not None
     if mechanism is None or (workload and mechanism == AUTO):
         mechanism = default_name(workload=workload)
-    if not isinstance(budget, Budget) or type(budget) is Budget:
+    if not isinstance(budget, Budget):
         raise BudgetError(
             f"`budget` must be PureDP, ApproxDP, ZCDP or GaussianDP; got {_a(budget)}."
         )

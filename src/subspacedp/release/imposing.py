@@ -87,7 +87,7 @@ def impose_on(
             "The mechanism must be a function or an OpenDP measurement; got a "
             f"{type(mechanism).__name__}."
         )
-    if not isinstance(budget, Budget) or type(budget) is Budget:
+    if not isinstance(budget, Budget):
         raise BudgetError("Say what the mechanism guarantees: budget=PureDP(...) or another.")
     if variance is not None and not (
         isinstance(variance, int | float) and math.isfinite(variance) and variance >= 0

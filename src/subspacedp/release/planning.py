@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,13 @@ from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.invariants import Held, LinearInvariants, StructuralZeros
 from subspacedp.mechanisms.estimates import Accuracy, check_level
 from subspacedp.mechanisms.marginals import Marginals, with_budget
-from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
+from subspacedp.privacy import Budget, PureDP
 from subspacedp.queries import Query
 from subspacedp.release.designs import LARGEST_SCALE, Design, design
 from subspacedp.tables import Domain
 
 __all__ = ["budget_for"]
 
-PARAMETER = {PureDP: "epsilon", ApproxDP: "epsilon", ZCDP: "rho", GaussianDP: "mu"}
 LEAST, MOST = 1e-9, 100.0
 DIGITS = 4
 
@@ -79,8 +77,7 @@ def budget_for(
             f"`margin_of_error` must be a positive finite number; got {margin_of_error!r}."
         )
     template: Budget = PureDP(1.0) if like is None else like
-    name = PARAMETER.get(type(template))
-    if name is None:
+    if not isinstance(template, Budget):
         raise BudgetError(
             f"`like` must be PureDP, ApproxDP, ZCDP or GaussianDP; got a {type(template).__name__}."
         )
@@ -103,7 +100,7 @@ def budget_for(
 
     def error(value: float) -> float:
         try:
-            made = made_for(replace(template, **{name: value}))
+            made = made_for(template.with_amount(value))
         except BudgetError as problem:
             scale = problem.evidence.get("scale")
             if not isinstance(scale, float):
@@ -116,7 +113,7 @@ def budget_for(
             raise ReleaseError("The figures in question are fixed by the invariants: no error.")
         return asked.largest_margin_of_error(level, simultaneous=simultaneous)
 
-    return replace(template, **{name: _smallest(error, float(margin_of_error))})
+    return template.with_amount(_smallest(error, float(margin_of_error)))
 
 
 def _smallest(error: Callable[[float], float], target: float) -> float:

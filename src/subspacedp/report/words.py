@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 
 from subspacedp.mechanisms.base import Mechanism
-from subspacedp.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Neighbours, PureDP
+from subspacedp.privacy import Neighbours
 from subspacedp.problem import Guarantee, Kind
 from subspacedp.queries import Cells, ClippedSums, Margins, Query
 from subspacedp.queries.margins import block_name
@@ -17,7 +16,6 @@ from subspacedp.release import Release
 __all__ = [
     "Fact",
     "axes_words",
-    "budget_words",
     "facts",
     "figure_words",
     "kind_words",
@@ -139,45 +137,6 @@ def person_words(neighbours: Neighbours, *, capped: bool = False) -> str:
     return f"Every person with at most {neighbours.records:,} records{cap}"
 
 
-@singledispatch
-def budget_words(budget: Budget) -> str:
-    """What the size of the budget means."""
-    return "Smaller is more private."
-
-
-@budget_words.register
-def _(budget: PureDP) -> str:
-    return (
-        f"One person changes the probability of any outcome by a factor of at most "
-        f"{_factor(budget)}. Smaller is more private."
-    )
-
-
-@budget_words.register
-def _(budget: ApproxDP) -> str:
-    return (
-        f"One person changes the probability of any outcome by a factor of at most "
-        f"{_factor(budget)}, and by δ beyond that. Smaller is more private."
-    )
-
-
-@budget_words.register
-def _(budget: ZCDP) -> str:
-    return (
-        "One person moves the distribution of the outcomes by a Rényi divergence of at most ρ "
-        "times its order. Smaller is more private."
-    )
-
-
-@budget_words.register
-def _(budget: GaussianDP) -> str:
-    return (
-        "Telling from the outcome whether one person's data were changed is at least as hard as "
-        "telling, from one draw, a normal variable with mean 0 from one with mean μ. Smaller is "
-        "more private."
-    )
-
-
 def _typical(error: str | None, noun: str) -> tuple[str, str]:
     if error is None:
         return (
@@ -193,17 +152,8 @@ def plain_noun(query: Query) -> str:
 
 
 def _spent(guarantee: Guarantee) -> str:
-    words = budget_words(guarantee.budget)
+    words = f"{guarantee.budget.meaning()} Smaller is more private."
     return words if guarantee.kind == "plain" else f"For what is not held exact. {words}"
-
-
-def _factor(budget: PureDP | ApproxDP) -> str:
-    """e^ε in three figures, rounded up: never more private than it is."""
-    if budget.epsilon > 30:
-        return f"e to the power {budget.epsilon:g}"
-    factor = math.exp(budget.epsilon) * (1 + 1e-12)
-    digits = max(0, 2 - math.floor(math.log10(factor)))
-    return f"{math.ceil(factor * 10**digits) / 10**digits:,.{digits}f}"
 
 
 def _published(release: Release) -> str:

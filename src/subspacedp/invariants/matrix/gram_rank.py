@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from subspacedp.invariants.matrix.components import Rows, connected, peel, used_columns
 from subspacedp.invariants.matrix.gram import CLEAR, TOLERANCE, dense_gram, triangular
-from subspacedp.invariants.matrix.gram_gradients import conjugate_gradients, norm
+from subspacedp.invariants.matrix.gram_band import conjugate_gradients, norm
 
 __all__ = ["UNKNOWN", "Ranks", "ranks_of"]
 

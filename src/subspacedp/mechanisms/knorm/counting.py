@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from subspacedp.balls import ball
-from subspacedp.mechanisms.knorm.bodies import Body, Exchanges
+from subspacedp.mechanisms.knorm.lazy import Words, geometric, one_of
 
 if TYPE_CHECKING:
     from flint import arb
 
 __all__ = [
+    "cube_series",
+    "drawn_level",
+    "exchange_series",
     "median_counts",
     "median_sums",
     "positive_counts",
-    "series",
     "series_sums",
     "signs_within",
 ]
 
+Series = Callable[[int], tuple[int, ...]]
+
 
 @lru_cache(maxsize=64)
-def series(kind: type[Body], k: int) -> tuple[int, ...]:
-    """h_j with Σ_s (lattice points of s·K) q^s = Σ_j h_j q^j/(1 − q)^(k+1).
+def cube_series(k: int) -> tuple[int, ...]:
+    """h_j with Σ_s (lattice points of s·cube) q^s = Σ_j h_j q^j/(1 − q)^(k+1).
 
-    Cube: Eulerian numbers of type B. Exchanges: squared binomial coefficients.
+    Eulerian numbers of type B.
     """
-    if kind is Exchanges:
-        return tuple(math.comb(k, j) ** 2 for j in range(k + 1))
     row = [1]
     for n in range(1, k + 1):
         wide = [0, *row, 0]
@@ -40,11 +43,25 @@ def series(kind: type[Body], k: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=64)
-def series_sums(kind: type[Body], k: int, rate: Fraction, bits: int) -> tuple[arb, ...]:
+def exchange_series(k: int) -> tuple[int, ...]:
+    """The same for exchanges: squared binomial coefficients."""
+    return tuple(math.comb(k, j) ** 2 for j in range(k + 1))
+
+
+@lru_cache(maxsize=64)
+def series_sums(series: Series, k: int, rate: Fraction, bits: int) -> tuple[arb, ...]:
     """The sums of h_j q^j; `bits` is the current precision."""
     del bits
-    terms = (ball(h) * (-ball(rate) * j).exp() for j, h in enumerate(series(kind, k)))
+    terms = (ball(h) * (-ball(rate) * j).exp() for j, h in enumerate(series(k)))
     return tuple(accumulate(terms))
+
+
+def drawn_level(series: Series, k: int, rate: Fraction, terms: int, words: Words) -> int:
+    """A sum j + G_1 + … + G_terms with P(j) ∝ h_j q^j, whose series is Σ h_j q^j/(1 − q)^terms."""
+    from flint import ctx
+
+    j = one_of(lambda: series_sums(series, k, rate, ctx.prec), words)
+    return j + sum(geometric(rate, words) for _ in range(terms))
 
 
 def positive_counts(n: int, m: int) -> list[int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -10,12 +12,20 @@ import numpy.typing as npt
 
 from subspacedp.invariants.groups import HeldGroups
 from subspacedp.mechanisms.error_laws.joint import JointNoise
-from subspacedp.mechanisms.error_laws.sums import Part, SumLaw, WeightedSum
-from subspacedp.mechanisms.knorm.bodies import CrossPolytope
+from subspacedp.mechanisms.error_laws.simulated import Simulated
+from subspacedp.mechanisms.error_laws.sums import (
+    Least,
+    OnlyVariance,
+    Part,
+    SumLaw,
+    WeightedSum,
+    part,
+)
+from subspacedp.mechanisms.knorm.bounds import Stretched
 from subspacedp.mechanisms.knorm.law import KNormLaw
-from subspacedp.mechanisms.knorm.weighted import independent_parts, weighted_sum
+from subspacedp.noise.laws import DiscreteLaplace
 
-__all__ = ["GroupedNoise", "KNormNoise"]
+__all__ = ["GroupedNoise", "KNormNoise", "independent_parts", "weighted_sum"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -44,7 +54,7 @@ class KNormNoise(JointNoise):
     @property
     def known(self) -> bool:
         """Whether a weighted sum has independent parts."""
-        return isinstance(self.law.body, CrossPolytope)
+        return self.law.body.independent is not None
 
     @cached_property
     def _deviations(self) -> FloatArray:
@@ -79,10 +89,10 @@ class KNormNoise(JointNoise):
 
     def parts(self, inside: FloatArray) -> tuple[Part, ...]:
         """Those of a cross-polytope; none for others."""
-        body = self.law.body
-        if not isinstance(body, CrossPolytope):
+        widths = self.law.body.independent
+        if widths is None:
             return ()
-        return independent_parts(body, self.law.rate, inside / self._deviations)
+        return independent_parts(widths, self.law.rate, inside / self._deviations)
 
     def law_of(self, weights: npt.ArrayLike) -> SumLaw:
         """The law of the error of Σ wᵢ·answerᵢ, or a bound on its tails."""
@@ -153,3 +163,36 @@ class GroupedNoise(JointNoise):
         own = self.groups.space.project(w).reshape(-1)[self.groups.order]
         own[np.abs(own) < 1e-13 * np.abs(own).max()] = 0.0
         return weighted_sum(self.law, own, self.variance(w))
+
+
+def weighted_sum(law: KNormLaw, weights: FloatArray, variance: float) -> SumLaw:
+    """Σ aᵢzᵢ for dependent entries, its variance known: exact, simulated, or a proven bound.
+
+    The noise is at most e^(2·rate·c) times as likely as continuous noise that is rounded, c the
+    norm of half a cell; and noise on groups of counts is independent noise under a condition, or
+    is simulated. The least of these bounds and Chebyshev's is taken (docs/proofs/knorm.md).
+    """
+    bounds: list[SumLaw] = [_rounded(law, weights), OnlyVariance(variance)]
+    near = law.body.conditioned(law.rate, weights)
+    if near is not None:
+        bounds = [near, *bounds]
+        drawn = None if near.method == "exact" else law.body.whole_noise(law.rate)
+        if drawn is not None:
+            bounds = [Simulated.of(drawn @ weights), *bounds]
+    return Least(tuple(bounds))
+
+
+def _rounded(law: KNormLaw, weights: FloatArray) -> Stretched:
+    """By continuous noise."""
+    body, rate = law.body, law.rate
+    factor = math.exp(min(2 * float(rate * body.free_half_cell), 700.0))
+    return Stretched(body.smooth_sum(float(rate), weights), factor, body.rounded_off(weights))
+
+
+def independent_parts(
+    widths: tuple[Fraction, ...], rate: Fraction, weights: FloatArray
+) -> tuple[Part, ...]:
+    """Σ aᵢzᵢ for the independent entries of a cross-polytope's noise, one part a width."""
+    kinds = {w: j for j, w in enumerate(sorted(set(widths)))}
+    member = np.array([kinds[w] for w in widths])
+    return tuple(part(DiscreteLaplace(rate / w), weights[member == j]) for w, j in kinds.items())

@@ -18,23 +18,8 @@ import numpy.typing as npt
 
 from subspacedp.balls import ball
 from subspacedp.errors import BudgetError, ReleaseError
-from subspacedp.mechanisms.knorm.bodies import (
-    MOST_TRIALS,
-    Body,
-    CrossPolytope,
-    Deviations,
-    Exchanges,
-)
-from subspacedp.mechanisms.knorm.draws import draw_one
+from subspacedp.mechanisms.knorm.bodies import MOST_TRIALS, Body
 from subspacedp.mechanisms.knorm.lazy import Words
-from subspacedp.mechanisms.knorm.moments import (
-    bounded,
-    covariance,
-    deviated,
-    exchanged,
-    normaliser,
-    summed,
-)
 from subspacedp.noise.draw import draw
 from subspacedp.noise.laws import FRACTION, DiscreteLaplace
 from subspacedp.noise.words import ReleaseKeys
@@ -42,11 +27,12 @@ from subspacedp.noise.words import ReleaseKeys
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["KNormLaw"]
+__all__ = ["KNormLaw", "bounded", "summed"]
 
 FloatArray = npt.NDArray[np.float64]
 
 STRIDE = 1 << 40  # words that belong to one draw
+MOST_SUMMED = 2e6  # integer vectors
 
 
 @dataclass(frozen=True)
@@ -62,6 +48,7 @@ class KNormLaw:
 
     Examples
     --------
+    >>> from subspacedp.mechanisms.knorm.bodies import Exchanges
     >>> law = KNormLaw(Exchanges(4), Fraction(1))
     >>> noise = law.draw(ReleaseKeys.from_seed(1, b"example"))
     >>> noise.shape, int(noise.sum())
@@ -99,7 +86,7 @@ class KNormLaw:
     @property
     def normaliser(self) -> Callable[[], arb] | None:
         """Σ_z exp(−rate·‖z‖) as a function that computes a ball, where it has a closed form."""
-        return normaliser(self.body, self.rate)
+        return self.body.normaliser(self.rate)
 
     @property
     def closed(self) -> bool:
@@ -121,33 +108,21 @@ class KNormLaw:
     @cached_property
     def covariance(self) -> FloatArray:
         """E[z zᵀ]: exact for a closed form, summed up on coarse grids, else a close upper bound."""
-        for way in (covariance, summed):
-            found = way(self.body, self.rate)
-            if found is not None:
-                return found
-        return bounded(self.body, self.rate)
+        exact = self.body.covariance(self.rate)
+        if exact is None:
+            exact = summed(self.body, self.rate)
+        return bounded(self.body, self.rate) if exact is None else exact
 
     @cached_property
     def variance(self) -> float:
         """The mean variance of an entry."""
-        body = self.body
-        if isinstance(body, Exchanges):  # without its large matrix
-            return exchanged(body.cells, self.rate)
-        if isinstance(body, Deviations):
-            pairs = zip(body.groups, self.group_variances, strict=True)
-            return sum((n - 1) * each for n, each in pairs) / body.entries
-        return float(np.trace(self.covariance)) / self.body.entries
+        mean = self.body.mean_variance(self.rate)
+        return float(np.trace(self.covariance)) / self.body.entries if mean is None else mean
 
     @property
     def group_variances(self) -> list[float]:
         """For cells in groups: s² with covariance s²(I − 11ᵀ/n) in each of them."""
-        body = self.body
-        if isinstance(body, Exchanges):
-            n = body.cells
-            return [exchanged(n, self.rate) * n / (n - 1)]
-        if isinstance(body, Deviations):
-            return [deviated(n, self.rate) for n in body.groups]
-        raise ReleaseError("Only noise on counts in groups has one variance a group.")
+        return self.body.group_variances(self.rate)
 
     @property
     def scale(self) -> float:
@@ -160,14 +135,15 @@ class KNormLaw:
         A draw depends on the keys and its number alone.
         """
         body = self.body
-        if isinstance(body, CrossPolytope) and len(set(body.widths)) == 1:
+        widths = body.independent
+        if widths is not None and len(set(widths)) == 1:
             # Independent entries of one law: tables of thresholds, a million draws a second.
-            law, k = DiscreteLaplace(self.rate / body.widths[0]), body.entries
+            law, k = DiscreteLaplace(self.rate / widths[0]), body.entries
             return draw(law, keys, start * k, count * k).reshape(count, k)
         stream = keys.stream("k-norm")
         out = np.empty((count, body.entries), np.int64)
         for i in range(count):
-            z = draw_one(body, self.rate, Words(stream, (start + i) * STRIDE))
+            z = body.draw(self.rate, Words(stream, (start + i) * STRIDE))
             out[i] = [(v + 2**63) % 2**64 - 2**63 for v in z]
         return out
 
@@ -180,3 +156,27 @@ class KNormLaw:
             "body": self.body.as_dict()["body"],
             "mass": "P(z) proportional to exp(-rate * norm(z)), z any integer vector",
         }
+
+
+def summed(body: Body, rate: Fraction) -> FloatArray | None:
+    """Σ z zᵀ P(z) in floats, where few z matter: beyond the ends there is less than 1e-12."""
+    ends = np.floor(body.reach * ((body.dimension + 40) / float(rate)))
+    if float(np.log(2 * ends + 1).sum()) > math.log(MOST_SUMMED):
+        return None
+    axes = np.meshgrid(*(np.arange(-e, e + 1) for e in ends), indexing="ij")
+    points = np.stack([axis.ravel() for axis in axes], axis=1)
+    weights = np.exp(-float(rate) * body.lengths(points))
+    return np.asarray((points.T * weights) @ points / weights.sum() * (1 + 1e-9))
+
+
+def bounded(body: Body, rate: Fraction) -> FloatArray:
+    """An upper bound, close on fine grids.
+
+    With x the continuous noise and c the norm of half a cell, the law is that of round(x) times a
+    density of at most exp(2·rate·c), and rounding moves x by u with |u|² ≤ k/4.
+    """
+    k = body.dimension
+    smooth = (k + 1) * (k + 2) / float(rate) ** 2 * body.second_moment
+    share = math.sqrt(k * k / 4 / float(np.trace(smooth)))
+    rounded = (1 + share) * smooth + (1 + 1 / share) * k / 4 * np.eye(k)
+    return np.asarray(rounded * math.exp(2 * float(rate * body.half_cell)))

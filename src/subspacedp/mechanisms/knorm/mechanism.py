@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import BudgetError, InvariantError, ReleaseError
-from subspacedp.invariants import HeldMargins, HeldValues
+from subspacedp.invariants import HeldValues
 from subspacedp.invariants.groups import HeldGroups
 from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.mechanisms.changes import changes, measured_columns
@@ -50,10 +50,10 @@ from subspacedp.mechanisms.knorm.joint import GroupedNoise, KNormNoise
 from subspacedp.mechanisms.knorm.law import KNormLaw
 from subspacedp.mechanisms.strategies import BasisStrategy
 from subspacedp.noise import DiscreteLaplace, Keystream, ReleaseKeys
-from subspacedp.privacy import PureDP
+from subspacedp.privacy import Neighbours, PureDP
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.problem import Problem
-from subspacedp.queries import Cells, Query, Sensitivity
+from subspacedp.queries import Query, Sensitivity
 from subspacedp.rounding import Digits
 from subspacedp.stated import stated_fraction
 
@@ -147,9 +147,9 @@ class KNorm(Extended):
     def law_of_answers(self) -> DiscreteLaplace | None:
         """Noise of a cross-polytope is independent."""
         law = self.law
-        if self.basis is not None or not isinstance(law.body, CrossPolytope):
+        if self.basis is not None or law.body.independent is None:
             return None
-        return DiscreteLaplace(law.rate / law.body.widths[0])
+        return DiscreteLaplace(law.rate / law.body.independent[0])
 
     def coordinates(
         self, values: npt.NDArray[np.float64], exact: HeldValues
@@ -193,12 +193,8 @@ class KNorm(Extended):
                 "all coordinates of the answers in a basis of the null space at once, the basis "
                 f"on a grid of 2**-{self.basis.bits}"
             )
-        elif isinstance(self.body.body, Exchanges):
-            what = "all answers at once, with noise that adds up to zero"
-        elif isinstance(self.body.body, Deviations):
-            what = "the differences of answers within every held group, at once"
         else:
-            what = "every answer, independently, before projection onto the null space"
+            what = self.body.body.on_answers
         return f"{what}; {self.price_in_words()}"
 
     def price_in_words(self) -> str:
@@ -225,24 +221,20 @@ class KNorm(Extended):
             # What is rounded off two measurements differs by at most one in every number.
             room = within - (2 * cell_norm(body) if self.basis.drop else 0)
             held = fits and room > 0 and body.holds(moves, room * 2**self.basis.drop)
-        elif isinstance(body, CrossPolytope):
-            # The widths are one, so the norm is the sum of sizes.
-            fits = set(body.widths) == {Fraction(1)} and body.entries == query.size
-            held = fits and within * relation.records >= query.sensitivity(relation).l1
-        elif isinstance(body, Exchanges):
-            # Digits have the total of what is measured, which a bound on records makes another one.
-            fits = isinstance(query, Cells) and body.cells == query.size
-            fits = fits and (self.decimals is None or not self.capped)
-            held = fits and self.space.rank == 1 and relation.keeps_total and within >= 1
-            held = held and HeldGroups.of(self.held).sizes == (body.cells,)
         else:
-            fits = isinstance(query, Cells) and isinstance(body, Deviations)
-            held = fits and HeldGroups.of(self.held).sizes == getattr(body, "groups", ())
-            held = held and within >= relation.persons
+            held = body.protects(self.problem, within)
         if not held:
             raise ReleaseError(TOO_LITTLE)
-        if self.decimals is not None and not isinstance(body, Exchanges):
+        if self.decimals is not None and not body.adds_up:
             raise ReleaseError("Only whole counts whose noise adds up to zero have digits.")
+
+    def protects(self, larger: Neighbours) -> bool:
+        """The body decides, not how long a change is."""
+        try:
+            self.for_problem(neighbours=larger).check_body()
+        except ReleaseError:
+            return False
+        return True
 
     def fitted(self) -> dict[str, Any]:
         """The basis, where there is one; the body, how it holds what a record does, the price."""
@@ -283,21 +275,15 @@ class KNorm(Extended):
         """Answers, their differences in groups, or coordinates in the basis."""
         if self.basis is not None:
             return self.basis.integers(answers)
-        if isinstance(self.law.body, CrossPolytope | Exchanges):
-            return answers
-        return HeldGroups.of(self.held).differences(answers)
+        return self.law.body.measured(answers, self.held)
 
     def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[np.int64]:
         """Answers, their differences in groups, or coordinates in the basis, plus one draw."""
-        law = self.law
-        noise = law.draw(keys)[0]
+        body, noise = self.law.body, self.law.draw(keys)[0]
         if self.basis is not None:
             return np.asarray(self.basis.integers(answers) + noise)
-        if isinstance(law.body, CrossPolytope):
-            return np.asarray(answers + noise.reshape(answers.shape))
-        groups = HeldGroups.of(self.held)
-        noisy = answers + groups.placed(noise)
-        return noisy if isinstance(law.body, Exchanges) else groups.differences(noisy)
+        placed = body.placed(noise, self.held).reshape(answers.shape)
+        return body.measured(answers + placed, self.held)
 
     def reconstruct(
         self,
@@ -376,7 +362,7 @@ def _with(mechanism: KNorm, fitted: Fit) -> KNorm:
 def _chosen(mechanism: KNorm, *, exact: bool) -> KNorm:
     """What is measured, and the body, for one record or for several without a bound a cell."""
     grouped = _grouped(mechanism)
-    if grouped is not None and isinstance(grouped.body, Exchanges) and not mechanism.capped:
+    if grouped is not None and grouped.body.adds_up and not mechanism.capped:
         return _with(mechanism, grouped)
     if mechanism.decimals is not None:
         raise ReleaseError(
@@ -385,8 +371,11 @@ def _chosen(mechanism: KNorm, *, exact: bool) -> KNorm:
         )
     if grouped is not None and grouped.own:
         return _with(mechanism, grouped)
-    cells = isinstance(mechanism.query, Cells)
-    if cells and mechanism.space.rank == 0 and mechanism.neighbours.persons == 1:
+    if (
+        mechanism.query.is_histogram
+        and mechanism.space.rank == 0
+        and mechanism.neighbours.persons == 1
+    ):
         return _with(mechanism, Fit(body=_cross(mechanism), own=True))
     small = mechanism.space.dimension <= MOST_DIMENSIONS
     if grouped is not None and not small and not exact:
@@ -466,7 +455,7 @@ def _swaps(basis: BasisStrategy, mechanism: KNorm) -> Swaps | None:
 def _basis(mechanism: KNorm, bits: int) -> BasisStrategy:
     """A basis of the null space, or of the part of it that records reach."""
     query, space = mechanism.query, mechanism.null_space
-    if isinstance(query, Cells):
+    if query.is_histogram:
         return BasisStrategy.from_basis(space, bits)
     if not inner_columns(query, space).any():
         raise InvariantError(
@@ -536,13 +525,12 @@ def _best(first: KNorm, *others: KNorm | None) -> KNorm:
 def _grouped(mechanism: KNorm) -> Fit | None:
     """The body of counts whose held totals are those of disjoint groups; None for others."""
     held, relation = mechanism.held, mechanism.neighbours
-    if not isinstance(mechanism.query, Cells) or not isinstance(held, HeldMargins):
+    if not mechanism.query.is_histogram or len(held.essential) != 1:
         return None
-    if len(held.essential) != 1:
-        return None
-    if held.rank == 1 and relation.keeps_total:
+    sizes = HeldGroups.of(held).sizes
+    if len(sizes) == 1 and relation.keeps_total:
         return Fit(body=Exchanges(mechanism.query.size), own=True)
-    body = Deviations(HeldGroups.of(held).sizes)
+    body = Deviations(sizes)
     if relation.persons == 1:
         return Fit(body=body, own=True)
     # Π(e_i − e_j) has a norm of at most 2. The hull of these holds every Π e_i, the mean of such
@@ -583,9 +571,7 @@ class KNormOptions(Options):
     def quick_for(cls, query: Query) -> bool:
         """A body around what records do is fitted in about a second for small queries."""
         answers, columns = (
-            (QUICK_CELLS, QUICK_CELLS)
-            if isinstance(query, Cells)
-            else (QUICK_ANSWERS, QUICK_COLUMNS)
+            (QUICK_CELLS, QUICK_CELLS) if query.is_histogram else (QUICK_ANSWERS, QUICK_COLUMNS)
         )
         kinds = query.record_kinds
         return kinds is not None and query.size <= answers and kinds <= columns

@@ -1,40 +1,44 @@
 """Many draws of k-norm noise at once, in floats: for the law of weighted sums, not for releases.
 
-Each body is drawn by the same steps as in `draws.py`, or, on fine grids, as continuous noise.
+Each body is drawn by the same steps as by its `draw`, or, on fine grids, as continuous noise.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import lru_cache, singledispatch
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.mechanisms.error_laws.simulated import draws_for, public_generator
-from subspacedp.mechanisms.knorm.bodies import Body, Box, Deviations, Exchanges, Swaps
-from subspacedp.mechanisms.knorm.counting import median_sums, series_sums
+from subspacedp.mechanisms.knorm.counting import exchange_series, median_sums, series_sums
 
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["continuous_noise", "whole_noise"]
+__all__ = ["box_noise", "deviation_noise", "exchange_noise", "swap_noise"]
 
 FloatArray = npt.NDArray[np.float64]
 BITS = 256  # of sums whose ratios become floats
 
 
 @lru_cache(maxsize=4)
-def whole_noise(body: Exchanges | Deviations, rate: Fraction) -> FloatArray | None:
-    """Draws of the discrete law on counts, one a row; None for too many cells."""
-    number = draws_for(body.entries)
+def exchange_noise(n: int, rate: Fraction) -> FloatArray | None:
+    """Draws of the discrete law of exchanges, one a row; None for too many cells."""
+    number = draws_for(n)
+    return None if number is None else _exchanges(n, rate, number, public_generator())
+
+
+@lru_cache(maxsize=4)
+def deviation_noise(groups: tuple[int, ...], rate: Fraction) -> FloatArray | None:
+    """Draws of the discrete law of deviations, one a row; None for too many cells."""
+    number = draws_for(sum(groups))
     if number is None:
         return None
     rng = public_generator()
-    if isinstance(body, Exchanges):
-        return _exchanges(body.cells, rate, number, rng)
-    return np.concatenate([_group(n, rate, number, rng) for n in body.groups], axis=1)
+    return np.concatenate([_group(n, rate, number, rng) for n in groups], axis=1)
 
 
 def _exchanges(n: int, rate: Fraction, number: int, rng: np.random.Generator) -> FloatArray:
@@ -43,7 +47,7 @@ def _exchanges(n: int, rate: Fraction, number: int, rng: np.random.Generator) ->
     from scipy.special import gammaln
 
     with ctx.workprec(BITS + 4 * n):
-        levels = _chances(series_sums(Exchanges, n - 1, rate, ctx.prec))
+        levels = _chances(series_sums(exchange_series, n - 1, rate, ctx.prec))
     norm = np.searchsorted(levels, rng.random(number), side="right")
     norm = norm + rng.negative_binomial(n - 1, -np.expm1(-float(rate)), number)
     sizes, which = np.unique(norm, return_inverse=True)
@@ -93,31 +97,23 @@ def _group(n: int, rate: Fraction, number: int, rng: np.random.Generator) -> Flo
     return size
 
 
-@singledispatch
-def continuous_noise(body: Body) -> FloatArray | None:
-    """Draws of the density exp(−‖x‖), one a row; None where no way is known here."""
-    return None
-
-
-@continuous_noise.register(Box)
 @lru_cache(maxsize=4)
-def _box(body: Box) -> FloatArray | None:
-    k = body.entries
+def box_noise(widths: tuple[Fraction, ...]) -> FloatArray | None:
+    """Draws of the density exp(−‖x‖) of a box, one a row; None for too many entries."""
+    k = len(widths)
     number = draws_for(k)
     if number is None:
         return None
     rng = public_generator()
-    inside = rng.uniform(-1.0, 1.0, (number, k)) * np.array([float(w) for w in body.widths])
+    inside = rng.uniform(-1.0, 1.0, (number, k)) * np.array([float(w) for w in widths])
     return np.asarray(inside * rng.gamma(k + 1, size=(number, 1)))
 
 
-@continuous_noise.register(Swaps)
 @lru_cache(maxsize=4)
-def _swaps(body: Swaps) -> FloatArray | None:
-    """Exchanges of the kinds of records, and Laplace noise in the directions apart."""
+def swap_noise(n: int, more: int) -> FloatArray | None:
+    """Exchanges of n kinds of records, and Laplace noise in `more` directions apart."""
     from scipy.special import gammaln
 
-    n, more = len(body.kinds), len(body.apart)
     number = draws_for(n + more)
     if number is None:
         return None
@@ -131,8 +127,7 @@ def _swaps(body: Swaps) -> FloatArray | None:
     above, below = np.where(up, shares, 0.0), np.where(up, 0.0, shares)
     moved = above / above.sum(axis=1, keepdims=True) - below / below.sum(axis=1, keepdims=True)
     moved *= rng.gamma(n - 1, size=(number, 1))
-    both = np.hstack([moved, rng.laplace(size=(number, more))])
-    return np.asarray(both @ body.columns.T)
+    return np.hstack([moved, rng.laplace(size=(number, more))])
 
 
 def _chances(sums: tuple[arb, ...]) -> FloatArray:

@@ -9,21 +9,24 @@ likely; and the total of some cells of exchanges has an exact law.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.balls import ball, round_down
 from subspacedp.mechanisms.error_laws.sums import FLOAT_ERROR, SMALLEST, SumLaw, WeightedSum, part
-from subspacedp.mechanisms.knorm.bodies import Body, Deviations, Exchanges
 from subspacedp.mechanisms.knorm.bounds import Stretched
-from subspacedp.mechanisms.knorm.moments import normaliser
 from subspacedp.noise.laws import DiscreteLaplace
 
-__all__ = ["conditioned"]
+__all__ = ["TotalLaw", "above", "chance_of", "given"]
+
+if TYPE_CHECKING:
+    from flint import arb
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -31,45 +34,22 @@ MOST_POINTS = 1 << 18
 NEGLECTED = 1e-16
 
 
-def conditioned(body: Exchanges | Deviations, rate: Fraction, weights: FloatArray) -> SumLaw:
-    """Σ aᵢzᵢ for weights group after group."""
-    if isinstance(body, Exchanges):
-        far = _given(DiscreteLaplace(rate / 2), weights - weights.mean(), _chance(body, rate))
-        size = float(np.abs(weights).max())
-        kinds, counts = np.unique(np.round(weights / size, 11), return_counts=True)
-        above = _above(body.cells, int(counts.min()), rate) if kinds.size == 2 else None
-        if above is None:
-            return far
-        return TotalLaw(step=float(kinds[1] - kinds[0]) * size, above=above, far=far)
-    chance, at, kept = 1.0, 0, []
-    for n in body.groups:
-        own = weights[at : at + n]
-        if own.any():
-            chance *= _chance(Deviations((n,)), rate)
-            kept.append(own - own.mean())
-        at += n
-    return _given(DiscreteLaplace(rate), np.concatenate(kept), chance)
-
-
-def _given(law: DiscreteLaplace, weights: FloatArray, chance: float) -> Stretched:
+def given(law: DiscreteLaplace, weights: FloatArray, chance: float) -> Stretched:
+    """Σ aᵢzᵢ of independent noise, under a condition of at least that probability."""
     return Stretched(WeightedSum(parts=(part(law, weights),)), 1 / chance)
 
 
-@lru_cache(maxsize=256)
-def _chance(body: Body, rate: Fraction) -> float:
-    """The probability of the condition, rounded down."""
-    total, each = normaliser(body, rate), rate / 2 if isinstance(body, Exchanges) else rate
-    if total is None:
-        raise ValueError("only noise on groups of counts is noise under a condition")
-    # Σ_y e^(−r|y|) = coth(r/2) for every cell.
-    return round_down(lambda: total() * (ball(each) / 2).tanh() ** body.entries)
+def chance_of(total: Callable[[], arb], each: Fraction, cells: int) -> float:
+    """The probability of the condition, rounded down: Σ_y e^(−r|y|) = coth(r/2) for every cell."""
+    return round_down(lambda: total() * (ball(each) / 2).tanh() ** cells)
 
 
 @lru_cache(maxsize=256)
-def _above(n: int, m: int, rate: Fraction) -> FloatArray | None:
+def above(n: int, m: int, rate: Fraction, chance: float) -> FloatArray | None:
     """At least P(T ≥ j), j = 0, 1, …, for the total T of m of n cells; None if it spreads too far.
 
-    P(T = s) = P(L_m = s)·P(L_{n−m} = s)/P(L_n = 0), L_m a sum of m discrete Laplace variables.
+    P(T = s) = P(L_m = s)·P(L_{n−m} = s)/P(L_n = 0), L_m a sum of m discrete Laplace variables and
+    `chance` at most P(L_n = 0).
     """
     from scipy.fft import irfft, next_fast_len
 
@@ -82,7 +62,6 @@ def _above(n: int, m: int, rate: Fraction) -> FloatArray | None:
     angles = np.arange(size // 2 + 1) * (2 * np.pi / size)
     turn = -np.log1p(2 * law.variance * np.sin(angles / 2) ** 2)
     few, many = (irfft(np.exp(j * turn), size)[: size // 2] for j in (m, n - m))
-    chance = _chance(Exchanges(n), rate)
     mass = np.maximum(few, 0.0) * np.maximum(many, 0.0) / chance
     error = FLOAT_ERROR + 1e-15 * size * float(max(few[0], many[0])) / chance
     return np.cumsum(mass[::-1])[::-1] + error

@@ -21,16 +21,33 @@ import numpy.typing as npt
 
 from subspacedp.balls import ball
 from subspacedp.errors import ReleaseError
+from subspacedp.invariants import HeldMargins, HeldMatrix
+from subspacedp.mechanisms.error_laws.simulated import Simulated
+from subspacedp.mechanisms.error_laws.sums import Least, SumLaw
+from subspacedp.mechanisms.knorm.bounds import Unimodal
+from subspacedp.mechanisms.knorm.lazy import Words
+from subspacedp.mechanisms.knorm.rejection import Proposal, attempt
+from subspacedp.problem import Problem
 
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["HALF", "Body", "FloatArray", "ObjectArray", "Row", "check_widths", "log_product"]
+__all__ = [
+    "HALF",
+    "NEAR_ONE",
+    "Body",
+    "FloatArray",
+    "ObjectArray",
+    "Row",
+    "check_widths",
+    "log_product",
+]
 
 FloatArray = npt.NDArray[np.float64]
 ObjectArray = npt.NDArray[np.object_]
 Row = tuple[int, ...]
 HALF = Fraction(1, 2)
+NEAR_ONE = 1 + 1e-9  # floats that state a variance
 NEAR = 1e-9  # sums of positive floats are right to far better than this part
 
 
@@ -47,6 +64,8 @@ class Body(ABC):
     degree: ClassVar[int] = 1
     closed_form: ClassVar[bool] = False  # whether the discrete law is drawn without rejection
     positive_sums: ClassVar[bool] = False  # whether `lengths` adds up positive numbers alone
+    on_answers: ClassVar[str] = ""  # what is measured where there is no basis, in words
+    adds_up: ClassVar[bool] = False  # whether noise adds up to zero, so that the total stays
 
     @property
     @abstractmethod
@@ -114,6 +133,102 @@ class Body(ABC):
             return 0.0
         cells = self.half_cell + self.cover.half_cell
         return self.cover.log_volume - self.log_volume + float(rate * cells)
+
+    @property
+    def independent(self) -> tuple[Fraction, ...] | None:
+        """The widths of entries that are independent of each other; None for other bodies."""
+        return None
+
+    # ------------------------------------------------- the law P(z) ∝ exp(−rate·‖z‖) over integers
+
+    def draw(self, rate: Fraction, words: Words) -> Row:
+        """One draw, by rounding and rejection."""
+        while True:
+            z = attempt(self, self.cover, rate, words)
+            if z is not None:
+                return z
+
+    def proposal(self, rate: Fraction, words: Words) -> Proposal:
+        """Continuous noise of the body, with its level."""
+        del rate, words
+        raise ReleaseError(f"A {type(self).__name__} is no cover to draw from.")
+
+    def normaliser(self, rate: Fraction) -> Callable[[], arb] | None:
+        """The sum of all weights as a function that computes a ball; None without a closed form."""
+        del rate
+        return None
+
+    def covariance(self, rate: Fraction) -> FloatArray | None:
+        """E[z zᵀ]; None without a closed form."""
+        del rate
+        return None
+
+    def group_variances(self, rate: Fraction) -> list[float]:
+        """For cells in groups: s² with covariance s²(I − 11ᵀ/n) in each of them."""
+        del rate
+        raise ReleaseError("Only noise on counts in groups has one variance a group.")
+
+    def mean_variance(self, rate: Fraction) -> float | None:
+        """The mean variance of an entry; None where it is that of a covariance matrix."""
+        del rate
+        return None
+
+    # --------------------------------------------------------- weighted sums of noise, in floats
+
+    @property
+    def free_half_cell(self) -> Fraction:
+        """The norm of half a cell, without entries that others fix."""
+        return self.half_cell
+
+    def rounded_off(self, weights: FloatArray) -> float:
+        """By how much rounding may move a weighted sum."""
+        return float(np.abs(weights).sum()) / 2
+
+    def smooth_sum(self, rate: float, weights: FloatArray) -> SumLaw:
+        """Σ aᵢxᵢ for x with density ∝ exp(−rate·‖x‖): log-concave, as are its marginals."""
+        bound = self.unimodal(rate, float(weights @ self.second_moment @ weights))
+        drawn = self.continuous_noise()
+        if drawn is None:
+            return bound
+        return Least((Simulated.of(drawn @ weights * (NEAR_ONE / rate)), bound))
+
+    def unimodal(self, rate: float, squared: float) -> Unimodal:
+        """By the variance of a log-concave variable, `squared` its moment for U in the body."""
+        k = self.dimension
+        return Unimodal((k + 1) * (k + 2) / rate**2 * squared * NEAR_ONE)
+
+    def continuous_noise(self) -> FloatArray | None:
+        """Draws of the density exp(−‖x‖), one a row; None where no way is known here."""
+        return None
+
+    def conditioned(self, rate: Fraction, weights: FloatArray) -> SumLaw | None:
+        """The law of Σ aᵢzᵢ where noise is independent noise under a condition."""
+        del rate, weights
+        return None
+
+    def whole_noise(self, rate: Fraction) -> FloatArray | None:
+        """Draws of the discrete law in floats, one a row; None where they are not needed."""
+        del rate
+        return None
+
+    # -------------------------------------------------------------------- noise without a basis
+
+    def protects(self, problem: Problem, within: Fraction) -> bool:
+        """Whether `within` times the body holds what a record does to the answers themselves."""
+        del problem, within
+        return False
+
+    def measured(
+        self, answers: npt.NDArray[Any], held: HeldMargins | HeldMatrix
+    ) -> npt.NDArray[Any]:
+        """The integers that get noise."""
+        del held
+        return answers
+
+    def placed(self, noise: npt.NDArray[Any], held: HeldMargins | HeldMatrix) -> npt.NDArray[Any]:
+        """A draw in the order of the answers."""
+        del held
+        return noise
 
     def spread(self) -> float:
         """E|U|² for U uniform in the body; k-norm noise has (k + 1)(k + 2)/ε² times it."""

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from subspacedp.balls import ball
 from subspacedp.mechanisms.knorm.bodies.base import (
     HALF,
     Body,
     FloatArray,
+    Row,
     check_widths,
     log_product,
 )
+from subspacedp.mechanisms.knorm.counting import cube_series, drawn_level, series_sums
+from subspacedp.mechanisms.knorm.lazy import START_BITS, Uniform, Words
+from subspacedp.mechanisms.knorm.rejection import Proposal, exponential_total
+from subspacedp.mechanisms.knorm.simulation import box_noise
+
+if TYPE_CHECKING:
+    from flint import arb
 
 __all__ = ["Box"]
 
@@ -77,6 +86,63 @@ class Box(Body):
     def reach(self) -> FloatArray:
         """The widths."""
         return np.array([float(w) for w in self.widths])
+
+    def draw(self, rate: Fraction, words: Words) -> Row:
+        """A cube: q^‖z‖ = (1 − q) Σ_{s ≥ ‖z‖} q^s, so s first, then z uniform in s·cube."""
+        if not self.cube:
+            return super().draw(rate, words)
+        k = self.entries
+        s = drawn_level(cube_series, k, rate / self.widths[0], k + 1, words)
+        return tuple(words.below(2 * s + 1) - s for _ in range(k))
+
+    def proposal(self, rate: Fraction, words: Words) -> Proposal:
+        """Exponential sizes."""
+        k = self.entries
+        first = [Uniform(words) for _ in range(k + 1)]
+        second = [Uniform(words) for _ in range(k)]
+
+        def level() -> arb:
+            return exponential_total(first) / ball(rate)
+
+        def point() -> list[arb]:
+            at = level()
+            pairs = zip(second, self.widths, strict=True)
+            return [at * ball(w) * (2 * u.ball() - 1) for u, w in pairs]
+
+        return Proposal([*first, *second], level, point)
+
+    def normaliser(self, rate: Fraction) -> Callable[[], arb] | None:
+        """Of a cube."""
+        k, each = self.entries, rate / self.widths[0]
+
+        def value() -> arb:
+            from flint import ctx
+
+            return series_sums(cube_series, k, each, ctx.prec)[-1] / (1 - (-ball(each)).exp()) ** k
+
+        return value if self.cube else None
+
+    def covariance(self, rate: Fraction) -> FloatArray | None:
+        """A cube: E[s(s + 1)]/3, s = j + a sum of k + 1 geometric variables."""
+        if not self.cube:
+            return None
+        from flint import ctx
+
+        k, each = self.entries, rate / self.widths[0]
+        with ctx.workprec(START_BITS + 8 * k):
+            q = (-ball(each)).exp()
+            sums = series_sums(cube_series, k, each, ctx.prec)
+            steps = [b - a for a, b in zip((ball(0), *sums[:-1]), sums, strict=True)]
+            mean = sum((j * p for j, p in enumerate(steps)), ball(0)) / sums[-1]
+            square = sum((j * j * p for j, p in enumerate(steps)), ball(0)) / sums[-1]
+            more = (k + 1) * q / (1 - q)
+            spread = square - mean**2 + more / (1 - q)
+            value = float((spread + (mean + more) ** 2 + mean + more) / 3)
+        return value * np.eye(k)
+
+    def continuous_noise(self) -> FloatArray | None:
+        """Uniform in a box, times a gamma variable."""
+        return box_noise(self.widths)
 
     def as_dict(self) -> dict[str, Any]:
         """The widths."""

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from subspacedp.balls import ball
 from subspacedp.mechanisms.knorm.bodies.base import (
     HALF,
     Body,
     FloatArray,
+    Row,
     check_widths,
     log_product,
 )
+from subspacedp.mechanisms.knorm.lazy import Uniform, Words, geometric
+from subspacedp.mechanisms.knorm.rejection import Proposal, exponential_total
+from subspacedp.noise.laws import DiscreteLaplace
+from subspacedp.problem import Problem
+
+if TYPE_CHECKING:
+    from flint import arb
 
 __all__ = ["CrossPolytope"]
 
@@ -34,6 +43,7 @@ class CrossPolytope(Body):
 
     closed_form: ClassVar[bool] = True
     positive_sums: ClassVar[bool] = True
+    on_answers: ClassVar[str] = "every answer, independently, before projection onto the null space"
 
     def __post_init__(self) -> None:
         check_widths(self.widths)
@@ -71,6 +81,48 @@ class CrossPolytope(Body):
     def reach(self) -> FloatArray:
         """The widths."""
         return np.array([float(w) for w in self.widths])
+
+    @property
+    def independent(self) -> tuple[Fraction, ...]:
+        """Two-sided geometric entries."""
+        return self.widths
+
+    def draw(self, rate: Fraction, words: Words) -> Row:
+        """Independent two-sided geometric entries."""
+        return tuple(geometric(rate / w, words) - geometric(rate / w, words) for w in self.widths)
+
+    def proposal(self, rate: Fraction, words: Words) -> Proposal:
+        """Exponential sizes."""
+        k = self.entries
+        reals = [Uniform(words) for _ in range(k + 1)]
+        signs = [words.below(2) * 2 - 1 for _ in range(k)]
+
+        def point() -> list[arb]:
+            triples = zip(reals[:k], self.widths, signs, strict=True)
+            return [u.exponential() * ball(sign * w / rate) for u, w, sign in triples]
+
+        return Proposal(reals, lambda: exponential_total(reals) / ball(rate), point)
+
+    def normaliser(self, rate: Fraction) -> Callable[[], arb]:
+        """Π coth(rate/2w)."""
+
+        def value() -> arb:
+            out = ball(1)
+            for w in self.widths:
+                out *= 1 / (ball(rate / w) / 2).tanh()
+            return out
+
+        return value
+
+    def covariance(self, rate: Fraction) -> FloatArray:
+        """That of each entry on the diagonal."""
+        return np.diag([DiscreteLaplace(rate / w).variance for w in self.widths])
+
+    def protects(self, problem: Problem, within: Fraction) -> bool:
+        """By Δ₁: the widths are one, so the norm is the sum of sizes."""
+        query, relation = problem.query, problem.neighbours
+        fits = set(self.widths) == {Fraction(1)} and self.entries == query.size
+        return fits and within * relation.records >= query.sensitivity(relation).l1
 
     def as_dict(self) -> dict[str, Any]:
         """The widths."""

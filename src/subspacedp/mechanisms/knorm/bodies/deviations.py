@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
+from subspacedp.balls import ball
 from subspacedp.errors import ReleaseError
-from subspacedp.mechanisms.knorm.bodies.base import Body, FloatArray
+from subspacedp.invariants import HeldMargins, HeldMatrix
+from subspacedp.invariants.groups import HeldGroups
+from subspacedp.mechanisms.error_laws.sums import SumLaw
+from subspacedp.mechanisms.knorm.bodies.base import Body, FloatArray, Row
+from subspacedp.mechanisms.knorm.counting import median_sums, signs_within
+from subspacedp.mechanisms.knorm.lazy import START_BITS, Words, geometric, one_of
+from subspacedp.mechanisms.knorm.simulation import deviation_noise
+from subspacedp.mechanisms.knorm.totals import chance_of, given
+from subspacedp.noise.laws import DiscreteLaplace
+from subspacedp.problem import Problem
+
+if TYPE_CHECKING:
+    from flint import arb
 
 __all__ = ["Deviations"]
 
@@ -31,6 +47,7 @@ class Deviations(Body):
     groups: tuple[int, ...]
 
     closed_form: ClassVar[bool] = True
+    on_answers: ClassVar[str] = "the differences of answers within every held group, at once"
 
     def __post_init__(self) -> None:
         if not self.groups or min(self.groups) < 1 or max(self.groups) < 2:
@@ -108,6 +125,143 @@ class Deviations(Body):
         """One record moves a cell by one."""
         return np.ones(self.entries)
 
+    def draw(self, rate: Fraction, words: Words) -> Row:
+        """In each group entries with lower median 0: how many are not, their signs and sizes."""
+        from flint import ctx
+
+        out: list[int] = []
+        for n in self.groups:
+            moved = one_of(lambda n=n: median_sums(n, rate, ctx.prec), words)  # type: ignore[misc]  # not inferred with a default
+            h = (n + 1) // 2
+            least = max(0, moved - n + h)
+            sums, count = [0], math.comb(moved, least)
+            for a in range(least, min(moved, h - 1) + 1):
+                sums.append(sums[-1] + count)
+                count = count * (moved - a) // (a + 1)
+            pick = words.below(sums[-1])
+            negative = least + bisect_right(sums, pick) - 1
+            places = words.subset(moved, n)
+            signs = set(words.subset(negative, moved))
+            z = [0] * n
+            for i, place in enumerate(places):
+                size = 1 + geometric(rate, words)
+                z[place] = -size if i in signs else size
+            out += z
+        return tuple(out)
+
+    def normaliser(self, rate: Fraction) -> Callable[[], arb]:
+        """The product over groups."""
+
+        def value() -> arb:
+            from flint import ctx
+
+            out = ball(1)
+            for n in self.groups:
+                out *= median_sums(n, rate, ctx.prec)[-1]
+            return out
+
+        return value
+
+    def covariance(self, rate: Fraction) -> FloatArray:
+        """Of the part without the groups' means; groups are independent."""
+        out = np.zeros((self.entries, self.entries))
+        at = 0
+        for n in self.groups:
+            block = slice(at, at + n)
+            out[block, block] = deviated(n, rate) * (np.eye(n) - 1.0 / n)
+            at += n
+        return out
+
+    def group_variances(self, rate: Fraction) -> list[float]:
+        """Of each group on its own."""
+        return [deviated(n, rate) for n in self.groups]
+
+    def mean_variance(self, rate: Fraction) -> float:
+        """Without the matrix."""
+        pairs = zip(self.groups, self.group_variances(rate), strict=True)
+        return sum((n - 1) * each for n, each in pairs) / self.entries
+
+    def protects(self, problem: Problem, within: Fraction) -> bool:
+        """Where these are the groups whose totals are held."""
+        fits = problem.query.is_histogram and within >= problem.neighbours.persons
+        return fits and HeldGroups.of(problem.held).sizes == self.groups
+
+    def measured(
+        self, answers: npt.NDArray[Any], held: HeldMargins | HeldMatrix
+    ) -> npt.NDArray[Any]:
+        """Counts minus that of their group's first cell."""
+        return HeldGroups.of(held).differences(answers)
+
+    def placed(self, noise: npt.NDArray[Any], held: HeldMargins | HeldMatrix) -> npt.NDArray[Any]:
+        """Group after group."""
+        return HeldGroups.of(held).placed(noise)
+
+    @property
+    def free_half_cell(self) -> Fraction:
+        """Half a unit in all cells but one a group, which is fixed by the others."""
+        return Fraction(self.dimension, 2)
+
+    def smooth_sum(self, rate: float, weights: FloatArray) -> SumLaw:
+        """In each group a multiple of I − 11ᵀ/n."""
+        k = self.dimension
+        parts = np.split(weights, np.cumsum(self.groups)[:-1])
+        pairs = zip(parts, self.spreads, strict=True)
+        squared = math.fsum(s * float(np.square(w - w.mean()).sum()) for w, s in pairs)
+        return self.unimodal(rate, squared / ((k + 1) * (k + 2)))
+
+    def conditioned(self, rate: Fraction, weights: FloatArray) -> SumLaw:
+        """Discrete Laplace noise, given that the lower median of every group is zero."""
+        chance, at, kept = 1.0, 0, []
+        for n in self.groups:
+            inside = weights[at : at + n]
+            if inside.any():
+                chance *= _chance(n, rate)
+                kept.append(inside - inside.mean())
+            at += n
+        return given(DiscreteLaplace(rate), np.concatenate(kept), chance)
+
+    def whole_noise(self, rate: Fraction) -> FloatArray | None:
+        """Many draws in floats."""
+        return deviation_noise(self.groups, rate)
+
     def as_dict(self) -> dict[str, Any]:
         """The sizes of the groups."""
         return {"body": "deviations", "groups": list(self.groups)}
+
+
+@lru_cache(maxsize=256)
+def deviated(n: int, rate: Fraction) -> float:
+    """E|z − mean|²/(n − 1) in one group: |z − mean|² = Σ z² − (Σ z)²/n, sizes independent.
+
+    Given T entries other than 0, A of them negative, with sizes of mean μ and variance v,
+    E Σ z² = T(v + μ²) and E(Σ z)² = T·v + E(T − 2A)²·μ².
+    """
+    from flint import ctx
+
+    if n == 1:
+        return 0.0
+    h = (n + 1) // 2
+    with ctx.workprec(START_BITS + 4 * n):
+        q = (-ball(rate)).exp()
+        mean, spread = 1 / (1 - q), q / (1 - q) ** 2
+        sums = median_sums(n, rate, ctx.prec)
+        # E(T − 2A)² by C(T, A)·A(T − A) = T(T − 1)·C(T − 2, A − 1).
+        all_signs, inner = signs_within(n, h - 1, n - h), [0, 0, *signs_within(n, h - 2, n - h - 1)]
+        total, before = ball(0), ball(0)
+        for t, level in enumerate(sums):
+            chance, before = (level - before) / sums[-1], level
+            tilt = t * t - ball(Fraction(4 * t * (t - 1) * inner[t], all_signs[t]))
+            total += chance * (t * (spread + mean**2) - (t * spread + tilt * mean**2) / n)
+        return float(total / (n - 1))
+
+
+@lru_cache(maxsize=256)
+def _chance(n: int, rate: Fraction) -> float:
+    """Of a lower median of zero."""
+
+    def total() -> arb:
+        from flint import ctx
+
+        return median_sums(n, rate, ctx.prec)[-1]
+
+    return chance_of(total, rate, n)

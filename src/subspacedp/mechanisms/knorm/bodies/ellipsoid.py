@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +14,11 @@ import numpy.typing as npt
 
 from subspacedp.balls import ball, round_up
 from subspacedp.errors import ReleaseError
-from subspacedp.mechanisms.knorm.bodies.base import Body, FloatArray, ObjectArray, Row
+from subspacedp.mechanisms.error_laws.sums import SumLaw
+from subspacedp.mechanisms.knorm.bodies.base import NEAR_ONE, Body, FloatArray, ObjectArray, Row
+from subspacedp.mechanisms.knorm.bounds import Radial
+from subspacedp.mechanisms.knorm.lazy import Uniform, Words
+from subspacedp.mechanisms.knorm.rejection import Proposal, exponential_total
 
 __all__ = ["Ellipsoid"]
 
@@ -93,7 +97,47 @@ class Ellipsoid(Body):
         """The lengths of the rows of √s·F⁻¹."""
         return np.asarray(np.sqrt(np.square(self.shape).sum(axis=1)))
 
+    def proposal(self, rate: Fraction, words: Words) -> Proposal:
+        """√s·F⁻¹·(radius·direction): radius a sum of k exponentials, the level one more of them."""
+        from flint import arb, arb_mat, ctx
+
+        k = self.entries
+        radii = [Uniform(words) for _ in range(k + 1)]
+        polar = [(Uniform(words), Uniform(words)) for _ in range((k + 1) // 2)]
+
+        def point() -> list[arb]:
+            normal: list[arb] = []
+            for u, v in polar:  # Box and Muller
+                size = (2 * u.exponential()).sqrt()
+                sine, cosine = (2 * v.ball()).sin_cos_pi()
+                normal += [size * cosine, size * sine]
+            normal = normal[:k]
+            length = sum((x * x for x in normal), arb(0)).sqrt()
+            scale = exponential_total(radii[:k]) / ball(rate) / length
+            if not scale.is_finite():
+                return [scale] * k
+            turned = _inverse(self, ctx.prec) * arb_mat([[x * scale] for x in normal])
+            return [x for (x,) in turned.tolist()]
+
+        reals = [*radii, *(real for pair in polar for real in pair)]
+        return Proposal(reals, lambda: exponential_total(radii) / ball(rate), point)
+
+    def smooth_sum(self, rate: float, weights: FloatArray) -> SumLaw:
+        """One entry of a ball's noise."""
+        reach = float(np.linalg.norm(weights @ self.shape))
+        return Radial(self.dimension, reach * NEAR_ONE / rate)
+
     def as_dict(self) -> dict[str, Any]:
         """F and s."""
         rows = [[str(x) for x in row] for row in self.factor]
         return {"body": "ellipsoid", "factor": rows, "squared": str(self.squared)}
+
+
+@lru_cache(maxsize=8)
+def _inverse(body: Ellipsoid, bits: int) -> Any:
+    """√s·F⁻¹; `bits` is the current precision."""
+    from flint import arb_mat
+
+    del bits
+    rows = arb_mat([[ball(x) for x in row] for row in body.factor])
+    return rows.inv() * ball(body.squared).sqrt()

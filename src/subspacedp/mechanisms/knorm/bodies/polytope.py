@@ -14,10 +14,12 @@ import numpy.typing as npt
 
 from subspacedp.balls import ball
 from subspacedp.errors import ReleaseError
-from subspacedp.mechanisms.knorm.bodies.base import Body, FloatArray, Row
+from subspacedp.mechanisms.error_laws.sums import SumLaw
+from subspacedp.mechanisms.knorm.bodies.base import NEAR_ONE, Body, FloatArray, Row
 from subspacedp.mechanisms.knorm.bodies.enclosing import enclosing
 from subspacedp.mechanisms.knorm.bodies.hulls import Cones, cones, facets_of, most_facets
 from subspacedp.mechanisms.knorm.bodies.points import dot, spanning
+from subspacedp.mechanisms.knorm.exponentials import exponential_sum
 
 if TYPE_CHECKING:
     from flint import arb
@@ -156,6 +158,15 @@ class Polytope(Body):
         for row in self._floats:
             np.maximum(out, np.abs(points @ row), out=out)
         return out
+
+    def smooth_sum(self, rate: float, weights: FloatArray) -> SumLaw:
+        """A mixture over the simplices."""
+        parts, scale = self.cones, NEAR_ONE / rate
+        return exponential_sum(
+            parts.volumes / parts.volume,
+            parts.rest @ weights * scale,
+            parts.apart @ weights * scale,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """The facets, the corners and the cover."""

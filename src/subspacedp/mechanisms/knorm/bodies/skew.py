@@ -6,14 +6,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from typing import Any, cast
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.balls import ball
 from subspacedp.errors import ReleaseError
-from subspacedp.mechanisms.knorm.bodies.base import Body, FloatArray, ObjectArray, Row
+from subspacedp.mechanisms.error_laws.sums import SumLaw
+from subspacedp.mechanisms.knorm.bodies.base import NEAR_ONE, Body, FloatArray, ObjectArray, Row
+from subspacedp.mechanisms.knorm.exponentials import exponential_sum
+from subspacedp.mechanisms.knorm.lazy import Uniform, Words
+from subspacedp.mechanisms.knorm.rejection import Proposal, exponential_total
+
+if TYPE_CHECKING:
+    from flint import arb
 
 __all__ = ["SkewCross"]
 
@@ -109,7 +117,39 @@ class SkewCross(Body):
         """The largest entries of the corners."""
         return np.asarray(np.abs(self.columns).max(axis=1))
 
+    def proposal(self, rate: Fraction, words: Words) -> Proposal:
+        """The corners times signed exponentials."""
+        from flint import arb_mat
+
+        k = self.entries
+        reals = [Uniform(words) for _ in range(k + 1)]
+        signs = [words.below(2) * 2 - 1 for _ in range(k)]
+
+        def point() -> list[arb]:
+            scale = ball(self.factor / rate)
+            shares = [
+                [u.exponential() * sign * scale] for u, sign in zip(reals, signs, strict=False)
+            ]
+            if not all(share.is_finite() for (share,) in shares):
+                return [share for (share,) in shares]
+            return [x for (x,) in (_columns(self) * arb_mat(shares)).tolist()]
+
+        return Proposal(reals, lambda: exponential_total(reals) / ball(rate), point)
+
+    def smooth_sum(self, rate: float, weights: FloatArray) -> SumLaw:
+        """Independent Laplace noise on the corners."""
+        slopes = weights @ self.columns / rate * NEAR_ONE
+        return exponential_sum(np.ones(1), np.zeros((1, 0)), slopes)
+
     def as_dict(self) -> dict[str, Any]:
         """The corners and the factor."""
         rows = [[str(x) for x in row] for row in self.corners]
         return {"body": "skew cross-polytope", "corners": rows, "factor": str(self.factor)}
+
+
+@lru_cache(maxsize=8)
+def _columns(body: SkewCross) -> Any:
+    from flint import arb_mat, fmpz
+
+    rows = zip(*body.corners, strict=True)
+    return arb_mat([[fmpz(x) for x in row] for row in rows])

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.balls import ball
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.knorm.bodies.base import Body, FloatArray, ObjectArray, Row
 from subspacedp.mechanisms.knorm.bodies.exchanges import Exchanges
+from subspacedp.mechanisms.knorm.lazy import Uniform, Words
+from subspacedp.mechanisms.knorm.rejection import Proposal, exponential_total
+from subspacedp.mechanisms.knorm.simulation import swap_noise
 
 __all__ = ["Swaps"]
 
@@ -131,6 +137,42 @@ class Swaps(Body):
         moved = np.ptp(self.columns[:, :n], axis=1)
         return np.asarray(np.maximum(moved, np.abs(self.columns[:, n:]).max(axis=1, initial=0.0)))
 
+    def proposal(self, rate: Fraction, words: Words) -> Proposal:
+        """Exchanges of real size: which kinds gain, and how the radius is shared on either side.
+
+        In exchanges of n kinds, a of them gain with probability ∝ C(n, a)·C(n − 2, a − 1). Gains
+        and losses are uniform among all that add up to the radius, a sum of n − 1 exponentials.
+        """
+        from flint import arb, arb_mat
+
+        n, k = len(self.kinds), self.entries
+        sums = list(accumulate(math.comb(n, a) * math.comb(n - 2, a - 1) for a in range(1, n)))
+        gain = set(words.subset(1 + bisect_right(sums, words.below(sums[-1])), n))
+        shares = [Uniform(words) for _ in range(n)]
+        radii = [Uniform(words) for _ in range(k + 1)]
+        signs = [words.below(2) * 2 - 1 for _ in self.apart]
+
+        def point() -> list[arb]:
+            each = [share.exponential() for share in shares]
+            up = sum((x for i, x in enumerate(each) if i in gain), arb(0))
+            down = sum((x for i, x in enumerate(each) if i not in gain), arb(0))
+            radius = exponential_total(radii[: n - 1]) / ball(rate)
+            sizes = [
+                radius * x / up if i in gain else -radius * x / down for i, x in enumerate(each)
+            ]
+            far = zip(radii[n - 1 : k], signs, strict=True)
+            sizes += [real.exponential() / ball(rate) * sign for real, sign in far]
+            if not all(size.is_finite() for size in sizes):
+                return [radius / arb(0)] * k
+            return [x for (x,) in (_kinds(self) * arb_mat([[x] for x in sizes])).tolist()]
+
+        return Proposal([*shares, *radii], lambda: exponential_total(radii) / ball(rate), point)
+
+    def continuous_noise(self) -> FloatArray | None:
+        """Exchanges of the kinds of records, and Laplace noise in the directions apart."""
+        drawn = swap_noise(len(self.kinds), len(self.apart))
+        return None if drawn is None else np.asarray(drawn @ self.columns.T)
+
     def as_dict(self) -> dict[str, Any]:
         """The kinds and those apart."""
         return {
@@ -138,3 +180,11 @@ class Swaps(Body):
             "kinds": [[str(x) for x in row] for row in self.kinds],
             "apart": [[str(x) for x in row] for row in self.apart],
         }
+
+
+@lru_cache(maxsize=8)
+def _kinds(body: Swaps) -> Any:
+    from flint import arb_mat, fmpz
+
+    rows = zip(*body.kinds, *body.apart, strict=True)
+    return arb_mat([[fmpz(x) for x in row] for row in rows])
