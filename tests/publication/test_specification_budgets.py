@@ -11,8 +11,7 @@ import subspacedp as sdp
 from subspacedp.errors import BudgetError
 from subspacedp.privacy.budgets import exact_decimal
 from subspacedp.publication.budgeting import budget_of, neighbours_of, rest_of, total_of
-from subspacedp.publication.data_section import Data
-from subspacedp.publication.document import Privacy
+from subspacedp.publication.document import Data, Privacy
 from subspacedp.publication.specification import read_specification
 
 shares = st.lists(st.integers(1, 10**6), min_size=1, max_size=6)

@@ -307,6 +307,11 @@ class Mechanism(ABC):
         """How near the error is to that of the best Gaussian noise, with a proof."""
         return optimality(self)
 
+    def gap_in_words(self, bound: float = 0.0) -> str:
+        """How near the error is to the least possible, also by a bound that another proved."""
+        own = self.optimality()
+        return str(replace(own, bound=max(own.bound, bound)))
+
     def cell_figures(self) -> Figures:
         """Every answer."""
         noise = self.noise
@@ -374,6 +379,16 @@ class Mechanism(ABC):
 
         With `overwrite` it may take the memory of `noisy`, whose content is then lost.
         """
+
+    def without_noise(
+        self, answers: npt.NDArray[np.int64], exact: HeldValues
+    ) -> npt.NDArray[np.float64]:
+        """What would be released without noise and rounding: confidential, as the answers are.
+
+        answers + C⁺(c − C·answers): the answers, moved to agree with held totals that count more.
+        """
+        residual = self.held.residual(answers, exact)
+        return np.asarray(self.space.subtract_lift(answers, residual))
 
     def nothing(self) -> npt.NDArray[np.int64]:
         """What `check` returns of an empty table: zeros."""

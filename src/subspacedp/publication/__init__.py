@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from subspacedp.publication.problems import SpecificationError
     from subspacedp.publication.running import Publication, run
     from subspacedp.publication.schema import specification_schema
-    from subspacedp.publication.specification import Specification, read_specification
-    from subspacedp.publication.table_specification import TableSpecification
+    from subspacedp.publication.specification import (
+        Specification,
+        TableSpecification,
+        read_specification,
+    )
 
 __all__ = [
     "CodeList",
@@ -43,8 +46,7 @@ _HOME = {
     "problems": ["SpecificationError"],
     "running": ["Publication", "run"],
     "schema": ["specification_schema"],
-    "specification": ["Specification", "read_specification"],
-    "table_specification": ["TableSpecification"],
+    "specification": ["Specification", "TableSpecification", "read_specification"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

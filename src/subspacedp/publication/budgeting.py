@@ -26,8 +26,7 @@ from subspacedp.privacy import (
 from subspacedp.privacy.numbers import exact_decimal
 
 if TYPE_CHECKING:
-    from subspacedp.publication.data_section import Data
-    from subspacedp.publication.document import Privacy
+    from subspacedp.publication.document import Data, Privacy
 
 __all__ = ["budget_of", "neighbours_of", "rest_of", "total_of"]
 

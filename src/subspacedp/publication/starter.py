@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from subspacedp.io.inspect import is_total, prefix_of
-from subspacedp.publication.addresses import source_problem
+from subspacedp.io.sources import source_problem
 from subspacedp.publication.problems import SpecificationError
 from subspacedp.publication.reading import plain_scalar
 from subspacedp.tables.domain import RESERVED

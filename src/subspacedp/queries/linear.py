@@ -80,6 +80,11 @@ class Query(ABC):
         """Whether every answer is a number of records."""
         return False
 
+    @property
+    def workload(self) -> tuple[Margin, ...]:
+        """The margins that the answers are, one after another; none for answers of other kinds."""
+        return ()
+
     def totals(self, values: npt.NDArray[Any], margin: Margin) -> npt.NDArray[Any]:
         """The totals of a margin's groups, from answers that are cells of a table."""
         return margin.sum(values)

@@ -110,6 +110,11 @@ class Margins(Query):
         return True
 
     @property
+    def workload(self) -> tuple[Margin, ...]:
+        """The margins, one after another."""
+        return tuple(self.margins)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """One vector with all answers."""
         return (self.bounds[-1],)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from subspacedp.errors import DataError
 from subspacedp.tables.domain import Domain
 from subspacedp.tables.frames import counts_from_frame
+from subspacedp.tables.margin import Margin
 
 __all__ = ["MAX_TOTAL", "Table"]
 
@@ -70,6 +71,10 @@ class Table:
         if fill not in (None, 0):
             raise DataError("`fill` must be 0 or None.")
         return cls(counts_from_frame(frame, domain, value, fill=fill), domain)
+
+    def of(self, margin: Margin) -> npt.NDArray[np.int64]:
+        """The totals of a margin of its domain, in the margin's shape."""
+        return np.asarray(margin.sum(self.counts), np.int64)
 
     def __repr__(self) -> str:
         return f"Table({repr(self.domain)[len('Domain(') : -1]}, counts hidden)"

@@ -227,8 +227,9 @@ class Marginals(Mechanism):
         """By what share the goal may exceed that of the best split of the budget."""
         return max(self.strategy.goal / self.strategy.bound - 1.0, 0.0)
 
-    def gap_in_words(self) -> str:
+    def gap_in_words(self, bound: float = 0.0) -> str:
         """How near the split is to the best one over these levels and interactions."""
+        del bound  # of noise for the cells alone
         percent = math.ceil(max(100 * self.gap(), 0.01) * 100) / 100
         if self.budget.pure:
             return f"at most {1 + self.gap():.3g} times that of the best split over these tables"
