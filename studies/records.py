@@ -184,8 +184,7 @@ def tabulated(
     `full`, of everything, with how many `records` there are and how many were `dropped`.
     """
     from subspacedp.publication import read_specification
-    from subspacedp.publication.releases import releases_of
-    from subspacedp.publication.tabulating import open_data, tabulate_release
+    from subspacedp.publication.releases import open_data, releases_of, tabulate_release
 
     path = folder / f"{unit}-{records}-{per_cell}.yaml"
     path.write_text(case.specification(f'"{case.source()}"', unit, records, per_cell), "utf-8")

@@ -105,7 +105,7 @@ def test_what_does_not_fit_is_refused_before_data_are_opened(monkeypatch, tmp_pa
     def opened(*_arguments, **_options):
         raise AssertionError("data were opened")
 
-    monkeypatch.setattr("subspacedp.publication.tabulating.open_source", opened)
+    monkeypatch.setattr("subspacedp.publication.releases.open_source", opened)
     monkeypatch.setattr(resources, "available_memory", lambda: 3_000_000_000)
     asked = spec(hold=[["b"]], decimals=0)
     for dry_run in (True, False):

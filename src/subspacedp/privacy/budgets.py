@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import asdict, dataclass, fields, replace
+from fractions import Fraction
+from typing import Any, ClassVar, Self
 
 from subspacedp.balls import ball, round_down
 from subspacedp.errors import BudgetError
 from subspacedp.privacy.gaussian import largest_mu
-from subspacedp.privacy.numbers import exact_decimal, positive, shown
+from subspacedp.privacy.numbers import decimal_part, exact_decimal, positive, shown
 
-__all__ = ["ZCDP", "ApproxDP", "Budget", "GaussianDP", "PureDP", "budget_from", "exact_decimal"]
+__all__ = [
+    "ZCDP",
+    "ApproxDP",
+    "Budget",
+    "GaussianDP",
+    "PureDP",
+    "budget_from",
+    "budget_with",
+    "exact_decimal",
+]
 
 
 @dataclass(frozen=True)
@@ -20,11 +30,31 @@ class Budget:
 
     pure: ClassVar[bool] = False
     name: ClassVar[str] = ""
+    adds_up_in: ClassVar[int] = 1  # the power in which parameters add up under composition
 
     @property
     def gaussian_mu(self) -> float:
         """The largest Δ₂/σ of Gaussian noise within the budget, rounded toward privacy."""
         raise NotImplementedError
+
+    def part(self, share: Fraction | int) -> Self:
+        """The part of the budget that a share buys: s·ε and s·δ, s·ρ, or √s·μ.
+
+        Guarantees
+        ----------
+        1. For shares that add up to at most 1, the ε, δ and ρ of the parts, and the squares of
+           their μ, add up to at most those of the whole, as decimals are read and without rounding.
+        2. A share of 1 is the budget as written.
+
+        Examples
+        --------
+        >>> PureDP(0.3).part(Fraction(1, 10))
+        PureDP(epsilon=0.03)
+        """
+        if not 0 < share <= 1:
+            raise BudgetError("A share of a budget must be above 0 and at most 1.")
+        stated = asdict(self).items()
+        return replace(self, **{n: decimal_part(x, share, self.adds_up_in) for n, x in stated})
 
     def as_dict(self) -> dict[str, float | str]:
         """The budget as plain data."""
@@ -98,6 +128,7 @@ class GaussianDP(Budget):
 
     mu: float
     name: ClassVar[str] = "gaussian"
+    adds_up_in: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mu", positive("mu", self.mu))
@@ -116,5 +147,17 @@ BUDGETS: dict[str, type[Budget]] = {c.name: c for c in (PureDP, ApproxDP, ZCDP, 
 
 def budget_from(data: Mapping[str, Any]) -> Budget:
     """The budget that plain data state, with its own checks."""
-    fields = dict(data)
-    return BUDGETS[str(fields.pop("name"))](**fields)
+    stated = dict(data)
+    return BUDGETS[str(stated.pop("name"))](**stated)
+
+
+def budget_with(parameters: Mapping[str, float]) -> Budget:
+    """The budget that has exactly these parameters.
+
+    >>> budget_with({"epsilon": 1.0, "delta": 1e-6})
+    ApproxDP(epsilon=1.0, delta=1e-06)
+    """
+    for kind in BUDGETS.values():
+        if {field.name for field in fields(kind)} == set(parameters):
+            return kind(**parameters)
+    raise BudgetError("A budget needs `epsilon`, `epsilon` and `delta`, `rho`, or `mu`.")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from subspacedp.publication.auditing import audit
-    from subspacedp.publication.budgeting import budget_of, neighbours_of
     from subspacedp.publication.code_lists import CodeList, read_code_list
     from subspacedp.publication.planning import Plan, plan
     from subspacedp.publication.problems import SpecificationError
@@ -29,8 +28,6 @@ __all__ = [
     "SpecificationError",
     "TableSpecification",
     "audit",
-    "budget_of",
-    "neighbours_of",
     "plan",
     "read_code_list",
     "read_specification",
@@ -40,7 +37,6 @@ __all__ = [
 
 _HOME = {
     "auditing": ["audit"],
-    "budgeting": ["budget_of", "neighbours_of"],
     "code_lists": ["CodeList", "read_code_list"],
     "planning": ["Plan", "plan"],
     "problems": ["SpecificationError"],

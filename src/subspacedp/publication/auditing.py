@@ -25,9 +25,14 @@ from subspacedp.publication.accounts import (
     values_on,
 )
 from subspacedp.publication.margin_audits import MarginsAudit, audit_margins
-from subspacedp.publication.releases import ReleaseSpecification, public_domain, releases_of
+from subspacedp.publication.releases import (
+    ReleaseSpecification,
+    found_labels,
+    open_data,
+    public_domain,
+    releases_of,
+)
 from subspacedp.publication.specification import Specification, read_specification
-from subspacedp.publication.tabulating import found_labels, open_data
 from subspacedp.release import Release
 from subspacedp.tables import Domain
 

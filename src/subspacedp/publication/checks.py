@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from subspacedp.errors import BudgetError, DomainError
 from subspacedp.mechanisms import MECHANISMS
-from subspacedp.publication.budgeting import total_of
+from subspacedp.privacy.numbers import exact_total
 from subspacedp.publication.code_lists import axis_of
 from subspacedp.publication.document import AxisEntry, Document
 from subspacedp.publication.problems import Place, Problem, nearest
@@ -74,7 +74,7 @@ def document_problems(document: Document) -> Iterator[Problem]:
 def table_problems(specification: Specification) -> Iterator[Problem]:
     """What the tables of a specification, whose axes are known, say against each other."""
     shares = (table.entry.share for table in specification.tables)
-    total = total_of(share for share in shares if share is not None)
+    total = exact_total(share for share in shares if share is not None)
     if total > 1:
         yield Problem(("tables",), f"has shares that add up to {_decimal(total)}, more than 1")
     yield from _folders(specification)
@@ -231,7 +231,7 @@ def _sums(table: TableSpecification) -> Iterator[Problem]:
     for name in table.sums:
         if not FOLDER_NAME.fullmatch(name):
             yield Problem((*at, name), "must be a name of letters, digits, `_`, `-` and `.`")
-    total = total_of(entry.share for entry in table.sums.values())
+    total = exact_total(entry.share for entry in table.sums.values())
     if total >= 1:
         yield Problem(
             at, f"has shares that add up to {_decimal(total)}, which leaves nothing for the counts"

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.publication.tabulating import Confidential
+from subspacedp.publication.releases import Confidential
 from subspacedp.release import Release
 from subspacedp.release.label_columns import LabelColumns, write_rows
 

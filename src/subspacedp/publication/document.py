@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from subspacedp.io import bin_labels
 from subspacedp.io.sources import HAS_PASSWORD, has_password, source_problem
 from subspacedp.mechanisms import OPTIONS
+from subspacedp.privacy import AddRemoveOne, Budget, Neighbours, ReplaceOne
+from subspacedp.privacy.budgets import budget_with
 from subspacedp.problem import MAX_DECIMALS
 from subspacedp.publication.fields import (
     BeforeValidator,
@@ -457,6 +459,18 @@ class Privacy(Section):
         if self.exactly is not None and self.neighbours != "replace-one":
             raise said("is for `neighbours: replace-one`", "exactly")
         return self
+
+    @property
+    def budget(self) -> Budget:
+        """The whole budget."""
+        stated = {name: getattr(self, name) for name in ("epsilon", "delta", "rho", "mu")}
+        return budget_with({name: value for name, value in stated.items() if value is not None})
+
+    def protected(self, data: Data) -> Neighbours:
+        """The change of the data that is protected."""
+        if self.neighbours == "replace-one":
+            return ReplaceOne(records=data.records, per_cell=data.per_cell, exactly=self.exactly)
+        return AddRemoveOne(records=data.records, per_cell=data.per_cell)
 
 
 class Ledger(Section):

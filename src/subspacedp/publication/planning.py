@@ -14,7 +14,6 @@ from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.mechanisms import OPTIONS
 from subspacedp.mechanisms.estimates import Accuracy, normal_margin
 from subspacedp.privacy import Budget
-from subspacedp.publication.budgeting import budget_of
 from subspacedp.publication.problems import SpecificationError
 from subspacedp.publication.releases import ReleaseSpecification, public_domain, releases_of
 from subspacedp.publication.specification import Specification, read_specification
@@ -159,7 +158,7 @@ def target_budget(
         like=own,
         **wanted.options(taken.name if taken.for_workloads else None),
     )
-    whole = budget_of(specification.document.privacy)
+    whole = specification.document.privacy.budget
     if whole == own:
         return needed
     grow = {

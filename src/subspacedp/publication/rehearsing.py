@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.noise import ReleaseKeys
 from subspacedp.noise.words import KEY_BYTES
-from subspacedp.publication.releases import ReleaseSpecification
+from subspacedp.publication.releases import Confidential, ReleaseSpecification
 from subspacedp.publication.specification import Specification
-from subspacedp.publication.tabulating import Confidential
 from subspacedp.publication.writing import write_draw, write_rest
 from subspacedp.release.designs import Design
 from subspacedp.release.files import load

@@ -13,9 +13,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
 from subspacedp.errors import DataError, ReleaseError, SubspaceDPError
 from subspacedp.invariants import Held, HeldValues, bind
-from subspacedp.io import AxisColumn, ClippedValue, Source, Tabulated, tabulate, tabulate_margins
+from subspacedp.io import (
+    AxisColumn,
+    ClippedValue,
+    Source,
+    Tabulated,
+    labels_from_data,
+    open_source,
+    tabulate,
+    tabulate_margins,
+)
 from subspacedp.mechanisms.base import Options
 from subspacedp.mechanisms.estimates import Accuracy
 from subspacedp.mechanisms.marginals import MarginalsOptions
@@ -28,14 +40,19 @@ from subspacedp.tables import Domain, Label, MarginTables, Table
 __all__ = [
     "MOST_CELLS",
     "CellsRelease",
-    "Counted",
+    "Confidential",
     "MarginsRelease",
+    "Progress",
     "ReleaseSpecification",
     "SumsRelease",
+    "found_labels",
+    "open_data",
     "public_domain",
     "releases_of",
+    "tabulate_release",
 ]
 
+Int64Array = npt.NDArray[np.int64]
 Progress = Callable[[str], None]
 MOST_CELLS = 2 * 10**8  # figures of one release: 1.6 GB of float64, and several such are needed
 MAX_JOINT_CELLS = 10**7  # beyond, `auto` stays with noise on the cells, whose errors have few kinds
@@ -53,6 +70,32 @@ class Counted:
 
     def __repr__(self) -> str:
         return "Counted(hidden)"
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Confidential:
+    """The data of one release, checked; nothing of them is shown.
+
+    Parameters
+    ----------
+    answers, full
+        What is measured, and what held values come from, as `Mechanism.check` returns them.
+    dropped, records
+        How many records the bound left out, and how many there are.
+    """
+
+    answers: Int64Array
+    full: Int64Array
+    dropped: int
+    records: int
+
+    @property
+    def pair(self) -> tuple[Int64Array, Int64Array]:
+        """What a release is made from."""
+        return self.answers, self.full
+
+    def __repr__(self) -> str:
+        return "Confidential(hidden)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -464,3 +507,32 @@ def public_domain(
     if set(known) != set(table.from_data):
         return None
     return table.domain(known)
+
+
+def open_data(specification: Specification) -> Source:
+    """Open the source of a specification."""
+    data = specification.data
+    return open_source(data.address, base=specification.folder, table=data.table)
+
+
+def found_labels(
+    specification: Specification, source: Source, progress: Progress
+) -> dict[str, Sequence[Label]]:
+    """The labels of axes with `labels: from-data`; they are not protected."""
+    axes = {axis for table in specification.tables for axis in table.from_data}
+    out: dict[str, Sequence[Label]] = {}
+    for axis in sorted(axes):
+        progress(f"reading the labels of `{axis}` off the data")
+        out[axis] = labels_from_data(source, specification.column(axis))
+    return out
+
+
+def tabulate_release(
+    wanted: ReleaseSpecification, design: Design, source: Source, progress: Progress
+) -> Confidential:
+    """Have what one release needs counted, and refuse what cannot be released."""
+    counted = wanted.count(design.mechanism.domain, source, progress)
+    answers, full = design.check(counted.protected, everything=counted.everything)
+    return Confidential(
+        answers=answers, full=full, dropped=counted.dropped, records=counted.records
+    )

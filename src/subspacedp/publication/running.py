@@ -20,15 +20,17 @@ from subspacedp.ledger import Reservation, State
 from subspacedp.publication.comparing import write_comparison
 from subspacedp.publication.paying import PayingAccount, paying_account
 from subspacedp.publication.rehearsing import rehearse, rehearse_draw
-from subspacedp.publication.releases import ReleaseSpecification, public_domain, releases_of
-from subspacedp.publication.resources import check_publication_memory, check_publication_room
-from subspacedp.publication.specification import Specification, read_specification
-from subspacedp.publication.tabulating import (
+from subspacedp.publication.releases import (
     Confidential,
+    ReleaseSpecification,
     found_labels,
     open_data,
+    public_domain,
+    releases_of,
     tabulate_release,
 )
+from subspacedp.publication.resources import check_publication_memory, check_publication_room
+from subspacedp.publication.specification import Specification, read_specification
 from subspacedp.publication.unfinished import HeldPlace, Plan, hold_place, sweep
 from subspacedp.publication.writing import write_draw, write_rest
 from subspacedp.release import Design, Release, read_private_key

@@ -20,8 +20,7 @@ from subspacedp.invariants import Held
 from subspacedp.io import ClippedValue
 from subspacedp.io.sources import is_path
 from subspacedp.privacy import Budget, Neighbours
-from subspacedp.privacy.numbers import exact_decimal
-from subspacedp.publication.budgeting import budget_of, neighbours_of, rest_of
+from subspacedp.privacy.numbers import exact_decimal, exact_total
 from subspacedp.publication.checks import document_problems, table_problems
 from subspacedp.publication.code_lists import axis_of
 from subspacedp.publication.document import AxisEntry, Document, Sum, TableEntry, TablePublish
@@ -207,7 +206,7 @@ class Specification:
     @cached_property
     def neighbours(self) -> Neighbours:
         """The change of the data that is protected."""
-        return neighbours_of(self.document.privacy, self.document.data)
+        return self.document.privacy.protected(self.document.data)
 
     @cached_property
     def tables(self) -> tuple[TableSpecification, ...]:
@@ -400,11 +399,11 @@ class TableSpecification:
         if of is not None and of not in self.sums:
             raise SpecificationError(f"The table `{self.name}` has no sum `{of}`.")
         part = (
-            rest_of(entry.share for entry in self.sums.values())
+            1 - exact_total(entry.share for entry in self.sums.values())
             if of is None
             else exact_decimal(self.sums[of].share)
         )
-        return budget_of(self.specification.document.privacy, self.share * part)
+        return self.specification.document.privacy.budget.part(self.share * part)
 
     def clipped_value(self, of: str) -> ClippedValue:
         """The value that one of the sums adds up, and its public range."""
