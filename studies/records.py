@@ -190,7 +190,7 @@ def tabulated(
     path.write_text(case.specification(f'"{case.source()}"', unit, records, per_cell), "utf-8")
     specification = read_specification(path)
     (wanted,) = releases_of(specification)
-    mechanism = wanted.mechanism(wanted.table.domain())
+    mechanism = wanted.design(wanted.table.domain())
     with open_data(specification) as source:
         return mechanism, tabulate_release(wanted, mechanism, source, lambda sentence: None)
 

@@ -57,7 +57,7 @@ def planned_mechanism(specification: Specification, table: str | None) -> Design
             "A plan is public, so it cannot have labels that are read off the data; list them."
         )
     name = wanted.table.mechanism
-    return wanted.mechanism(domain, name="projected" if name == "auto" else name)
+    return wanted.design(domain, "projected" if name == "auto" else name)
 
 
 def counted_by(specification: Specification) -> str | None:

@@ -38,7 +38,7 @@ def decimal_part(whole: float, share: Fraction | int, power: int) -> float:
     (0.03, 0.7071067811865475)
     """
     most = exact_decimal(whole) ** power * share
-    part = whole * float(share) ** (1 / power)  # decided with fractions from here
+    part = whole * math.pow(share, 1 / power)  # decided with fractions from here
     while exact_decimal(up := math.nextafter(part, math.inf)) ** power <= most:
         part = up
     while part > 0 and exact_decimal(part) ** power > most:

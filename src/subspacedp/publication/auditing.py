@@ -209,7 +209,7 @@ def _structure(wanted: ReleaseSpecification) -> InvariantAudit | MarginsAudit:
 def _audited(
     wanted: ReleaseSpecification, domain: Domain, values: HeldValues | None, tell: Progress
 ) -> InvariantAudit | MarginsAudit:
-    mechanism = wanted.mechanism(domain).mechanism
+    mechanism = wanted.design(domain).mechanism
 
     def progress(done: int, most: int) -> None:
         tell(f"{done} of at most {most} linear programs")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from subspacedp.errors import ReleaseError, SubspaceDPError
-from subspacedp.mechanisms import OPTIONS
+from subspacedp.mechanisms import OPTIONS, Projected
 from subspacedp.mechanisms.estimates import Accuracy, normal_margin
 from subspacedp.privacy import Budget
 from subspacedp.publication.problems import SpecificationError
@@ -148,7 +148,7 @@ def target_budget(
         )
     wanted.check_size(domain)
     own = wanted.budget
-    taken = wanted.mechanism(domain).mechanism  # another budget does not change what it is for
+    taken = wanted.design(domain).mechanism  # another budget does not change what it is for
     needed = budget_for(
         wanted.query(domain),
         wanted.held,
@@ -172,7 +172,7 @@ def target_budget(
 def _planned(
     wanted: ReleaseSpecification, domain: Domain, *, compare: bool = False
 ) -> PlannedRelease:
-    planned = wanted.mechanism(domain)
+    planned = wanted.design(domain)
     others, refused = _others(wanted, domain, planned, every=compare)
     errors = {name: one.mechanism.total_error() for name, one in others.items()} | refused
     return PlannedRelease(
@@ -189,11 +189,12 @@ def _lines(wanted: ReleaseSpecification, domain: Domain, planned: Design) -> lis
     alone = _cells_alone(wanted, domain) if planned.mechanism.for_workloads else None
     lines = []
     if wanted.cells:
-        lines.append(_line("every cell", planned.accuracy(), alone and alone.accuracy()))
+        beside = None if alone is None else alone.accuracy()
+        lines.append(_line("every cell", planned.accuracy(), beside))
     for names in dict.fromkeys([*wanted.table.hold, *wanted.margins]):
         words = " × ".join(names) or "grand total"
         held = " (held)" if names in wanted.held.margins else ""
-        beside = alone and alone.margin_accuracy(*names)
+        beside = None if alone is None else alone.margin_accuracy(*names)
         lines.append(_line(f"{words}{held}", planned.margin_accuracy(*names), beside))
     return lines
 
@@ -203,7 +204,7 @@ def _cells_alone(wanted: ReleaseSpecification, domain: Domain) -> Design | None:
     if domain.size > FEW_CELLS:
         return None
     try:
-        return design(domain, wanted.held, wanted.budget, **wanted.options("projected"))
+        return design(domain, wanted.held, wanted.budget, **wanted.options(Projected.name))
     except SubspaceDPError:
         return None
 
@@ -285,7 +286,7 @@ def _others(
             continue
         if name == own or every or kind.fitted_at_once:
             try:
-                designs[name] = wanted.mechanism(domain, name=name)
+                designs[name] = wanted.design(domain, name)
             except SubspaceDPError as error:
                 refused[name] = str(error)
     return designs, refused

@@ -10,14 +10,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import DataError, ReleaseError, SubspaceDPError
-from subspacedp.invariants import Held, HeldValues, bind
+from subspacedp.invariants import Held, HeldValues
 from subspacedp.io import (
     AxisColumn,
     ClippedValue,
@@ -28,14 +27,15 @@ from subspacedp.io import (
     tabulate,
     tabulate_margins,
 )
+from subspacedp.mechanisms import Projected
 from subspacedp.mechanisms.base import Options
 from subspacedp.mechanisms.estimates import Accuracy
-from subspacedp.mechanisms.marginals import MarginalsOptions
+from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
 from subspacedp.privacy import Budget
 from subspacedp.publication.specification import Specification, TableSpecification
 from subspacedp.queries import Cells, Margins, Query
 from subspacedp.release import Design, design
-from subspacedp.tables import Domain, Label, MarginTables, Table
+from subspacedp.tables import Domain, Label
 
 __all__ = [
     "MOST_CELLS",
@@ -56,7 +56,7 @@ Int64Array = npt.NDArray[np.int64]
 Progress = Callable[[str], None]
 MOST_CELLS = 2 * 10**8  # figures of one release: 1.6 GB of float64, and several such are needed
 MAX_JOINT_CELLS = 10**7  # beyond, `auto` stays with noise on the cells, whose errors have few kinds
-AUTO, MARGINALS = "auto", "marginals"
+AUTO = "auto"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,6 +67,11 @@ class Counted:
     everything: Any  # None where nothing was bounded
     dropped: int
     records: int
+
+    @property
+    def whole(self) -> Any:
+        """The data of all records."""
+        return self.protected if self.everything is None else self.everything
 
     def __repr__(self) -> str:
         return "Counted(hidden)"
@@ -176,8 +181,10 @@ class ReleaseSpecification(ABC):
         """What is asked of the data."""
 
     @abstractmethod
-    def count(self, domain: Domain, source: Source, progress: Progress) -> Counted:
-        """Have its data counted where they lie."""
+    def count(
+        self, domain: Domain, source: Source, progress: Progress, *, held_alone: bool = False
+    ) -> Counted:
+        """Have its data counted where they lie; if possible, only what is held."""
 
     def options(self, name: str | None = None) -> dict[str, Any]:
         """The arguments of `design` beyond the budget, for this or another mechanism."""
@@ -192,17 +199,10 @@ class ReleaseSpecification(ABC):
         """What a mechanism's name stands for here."""
         return name
 
-    def mechanism(
-        self, domain: Domain, *, name: str | None = None, budget: Budget | None = None
-    ) -> Design:
+    def design(self, domain: Domain, name: str | None = None) -> Design:
         """The mechanism that the specification asks for, or another one for comparison."""
         self.check_size(domain)
-        return design(
-            self.query(domain),
-            self.held,
-            self.budget if budget is None else budget,
-            **self.options(name),
-        )
+        return design(self.query(domain), self.held, self.budget, **self.options(name))
 
     def check_files(self, domain: Domain) -> None:
         """Refuse held margins for which no file can be written: without cells nothing has them."""
@@ -227,9 +227,11 @@ class ReleaseSpecification(ABC):
 
     def held_values(self, domain: Domain, source: Source, progress: Progress) -> HeldValues:
         """The held values of the data, and nothing else of them. Confidential."""
-        counted = self.count(domain, source, progress)
-        whole = counted.protected if counted.everything is None else counted.everything
-        return bind(self.held, Cells(domain)).sums(whole.counts)
+        held = self.held.margins_on(domain)
+        if not held:
+            return ()
+        counted = self.count(domain, source, progress, held_alone=True)
+        return tuple(counted.whole.of(margin) for margin in held)
 
     def _columns(self, domain: Domain) -> list[AxisColumn]:
         return [
@@ -279,12 +281,15 @@ class CellsRelease(ReleaseSpecification):
         """What is asked of the data."""
         return Cells(domain)
 
-    def count(self, domain: Domain, source: Source, progress: Progress) -> Counted:
+    def count(
+        self, domain: Domain, source: Source, progress: Progress, *, held_alone: bool = False
+    ) -> Counted:
         """Have the table counted where its records lie."""
+        del held_alone  # what is held follows from the table
         return self._counted(self._tabulated(domain, source, progress))
 
     def _mechanism(self, name: str) -> str | Options:
-        if name != MARGINALS:
+        if name != Marginals.name:
             return name
         return MarginalsOptions(
             margins=[*self.margins] or None,
@@ -292,14 +297,11 @@ class CellsRelease(ReleaseSpecification):
             cells_at_most=self.table.publish.cells_at_most,
         )
 
-    def mechanism(
-        self, domain: Domain, *, name: str | None = None, budget: Budget | None = None
-    ) -> Design:
+    def design(self, domain: Domain, name: str | None = None) -> Design:
         """The mechanism that the specification asks for, or another one for comparison."""
-        designed = partial(super().mechanism, domain, budget=budget)
+        cells = super().design(domain, name)
         if (name or self.mechanism_name) != AUTO or not self._for_tables:
-            return designed(name=name)
-        cells = designed(name=AUTO)
+            return cells
         if domain.size > MAX_JOINT_CELLS:
             words = (
                 f"Noise for the margins too is not looked at for more than {MAX_JOINT_CELLS:,} "
@@ -307,7 +309,7 @@ class CellsRelease(ReleaseSpecification):
             )
             return replace(cells, why=f"{cells.why} {words}".strip())
         try:
-            joint = designed(name=MARGINALS)
+            joint = super().design(domain, Marginals.name)
         except SubspaceDPError as error:
             return replace(
                 cells, why=f"{cells.why} Noise for the margins too cannot be had: {error}"
@@ -373,35 +375,17 @@ class MarginsRelease(ReleaseSpecification):
         """What is asked of the data."""
         return Margins(domain, self.margins, self.table.publish.weights)
 
-    def count(self, domain: Domain, source: Source, progress: Progress) -> Counted:
-        """Have the margins counted one by one; of a table that was counted before, its cells."""
-        return self._margins(domain, self.margins, source, progress)
-
-    def held_values(self, domain: Domain, source: Source, progress: Progress) -> HeldValues:
-        """The held values of the data, and nothing else of them. Confidential."""
-        held = self.held.margins_on(domain)
-        if not held:
-            return ()
-        counted = self._margins(domain, self.held.margins, source, progress)
-        whole: Table | MarginTables = (
-            counted.protected if counted.everything is None else counted.everything
-        )
-        return tuple(whole.of(margin) for margin in held)
-
-    def _margins(
-        self,
-        domain: Domain,
-        names: Sequence[Sequence[str]],
-        source: Source,
-        progress: Progress,
+    def count(
+        self, domain: Domain, source: Source, progress: Progress, *, held_alone: bool = False
     ) -> Counted:
+        """Have the margins counted one by one; of a table that was counted before, its cells."""
         data = self.specification.data
         if data.counted:
             return self._counted(self._tabulated(domain, source, progress))
         found = tabulate_margins(
             source,
             self._columns(domain),
-            Margins(domain, names),
+            Margins(domain, self.held.margins if held_alone else self.margins),
             self.held,
             progress=progress,
             **data.bound,
@@ -462,14 +446,17 @@ class SumsRelease(ReleaseSpecification):
     @property
     def mechanism_name(self) -> str:
         """Sums have no choice."""
-        return "projected"
+        return Projected.name
 
     def query(self, domain: Domain) -> Query:
         """What is asked of the data."""
         return self.table.clipped_value(self.sum).sums(domain)
 
-    def count(self, domain: Domain, source: Source, progress: Progress) -> Counted:
+    def count(
+        self, domain: Domain, source: Source, progress: Progress, *, held_alone: bool = False
+    ) -> Counted:
         """Have the values added up where they lie."""
+        del held_alone  # nothing is
         found = self._tabulated(domain, source, progress, self.table.clipped_value(self.sum))
         counted = self._counted(found)
         bounded = self.specification.data.bounded

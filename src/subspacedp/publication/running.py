@@ -423,7 +423,7 @@ def _read_data(job: _Job) -> _Data:
     for one in job.wanted:
         domain = public_domain(one.table)
         if domain is not None:
-            mechanisms[one.name] = one.mechanism(domain)
+            mechanisms[one.name] = one.design(domain)
     check_publication_memory(job.wanted, {name: m.mechanism for name, m in mechanisms.items()})
     answers: dict[str, Confidential] = {}
     with open_data(job.specification) as source:
@@ -434,7 +434,7 @@ def _read_data(job: _Job) -> _Data:
                 raise InvariantError(f"The labels of table `{one.table.name}` are not known.")
             one.check_files(domain)
             if one.name not in mechanisms:
-                mechanisms[one.name] = one.mechanism(domain)
+                mechanisms[one.name] = one.design(domain)
                 check_publication_memory([one], {one.name: mechanisms[one.name].mechanism})
             answers[one.name] = tabulate_release(one, mechanisms[one.name], source, job.tell)
     ordered = {one.name: mechanisms[one.name] for one in job.wanted}
@@ -449,7 +449,7 @@ def _mechanisms_of(job: _Job, releases: Mapping[str, Release]) -> dict[str, Desi
         domain = public_domain(one.table, known)
         if domain is None:
             raise ReleaseError(f"The release `{one.name}` does not have the axes asked for.")
-        mechanisms[one.name] = one.mechanism(domain)
+        mechanisms[one.name] = one.design(domain)
     return mechanisms
 
 
