@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -21,10 +21,9 @@ from subspacedp.ledger import (
     open_ledger,
     spend_of,
 )
-from subspacedp.mechanisms.base import Mechanism
 from subspacedp.publication.releases import ReleaseSpecification
 from subspacedp.publication.specification import Specification
-from subspacedp.release import Release, verify_folder
+from subspacedp.release import Design, Release, verify_folder
 
 __all__ = ["PayingAccount", "paying_account", "settle"]
 
@@ -38,7 +37,7 @@ class PayingAccount:
     unit: str
     note: str
 
-    def check(self, designs: Sequence[Mechanism], replaces: int | None) -> None:
+    def check(self, designs: Iterable[Design], replaces: int | None) -> None:
         """Refuse what `reserve` would refuse now; spends nothing."""
         for entry in self.ledger.invariants(self.name):
             if entry.get("unit", self.unit) != self.unit:
@@ -51,18 +50,19 @@ class PayingAccount:
             numbers = {entry.number for entry in self.ledger.history(self.name)}
             if replaces not in numbers:
                 raise LedgerError(f"The account `{self.name}` has no entry {replaces} to replace.")
-        self.ledger.check(self.name, [spend_of(mechanism) for mechanism in designs])
+        self.ledger.check(self.name, [spend_of(design.mechanism) for design in designs])
 
     def reserve(
-        self, designs: Sequence[Mechanism], release_ids: Sequence[str], replaces: int | None
+        self, designs: Iterable[Design], release_ids: Sequence[str], replaces: int | None
     ) -> Reservation:
         """Pay for releases whose ids are settled, so that they find the entry again."""
+        mechanisms = [design.mechanism for design in designs]
         return self.ledger.reserve(
             self.name,
-            [spend_of(mechanism) for mechanism in designs],
+            [spend_of(mechanism) for mechanism in mechanisms],
             note=self.note,
             replaces=replaces,
-            held=[{**invariants_of(mechanism), "unit": self.unit} for mechanism in designs],
+            held=[{**invariants_of(mechanism), "unit": self.unit} for mechanism in mechanisms],
             release_ids=release_ids,
         )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.publication.releases import ReleaseSpecification
+from subspacedp.release import Design
 from subspacedp.release.folders import check_room
 
 __all__ = ["available_memory", "check_publication_memory", "check_publication_room"]
@@ -22,7 +23,7 @@ SOME = 10_000  # labels that are looked at for their length
 
 
 def check_publication_memory(
-    wanted: Sequence[ReleaseSpecification], designs: Mapping[str, Mechanism]
+    wanted: Sequence[ReleaseSpecification], designs: Mapping[str, Design]
 ) -> None:
     """Refuse a publication that would not fit into memory; ask before data are opened.
 
@@ -31,7 +32,7 @@ def check_publication_memory(
     known = [one for one in wanted if one.name in designs]
     if not known:
         return
-    sizes = {one.name: designs[one.name].query.size for one in known}
+    sizes = {one.name: designs[one.name].mechanism.query.size for one in known}
     kept = sum(
         sizes[one.name] * (KEPT + EVERYTHING * one.specification.data.bounded) for one in known
     )
@@ -90,16 +91,18 @@ def _numbers(path: Path, field: str) -> list[int]:
 
 def check_publication_room(
     wanted: Sequence[ReleaseSpecification],
-    designs: Mapping[str, Mechanism],
+    designs: Mapping[str, Design],
     target: Path,
     comparison: Path | None,
 ) -> None:
     """Refuse a publication that would not fit where it is to be written."""
-    needed = {target: FIXED_FILES + sum(_published(one, designs[one.name]) for one in wanted)}
+    needed = {
+        target: FIXED_FILES + sum(_published(one, designs[one.name].mechanism) for one in wanted)
+    }
     if comparison is not None:
         needed[comparison] = sum(
-            mechanism.query.size * (_labels(mechanism) + 6 * NUMBER)
-            for mechanism in designs.values()
+            design.mechanism.query.size * (_labels(design.mechanism) + 6 * NUMBER)
+            for design in designs.values()
         )
     check_room(needed)
 

@@ -213,20 +213,20 @@ class _Data:
 def _publish(job: _Job, place: HeldPlace, comparison: HeldPlace | None) -> Publication:
     """Read, check, rehearse, pay, draw; then the rest."""
     data = _read_data(job)
-    designs = {name: mechanism.mechanism for name, mechanism in data.mechanisms.items()}
+    designs = data.mechanisms
     free_place(job.target)  # much may have happened while the data were read
     check_publication_room(job.wanted, designs, job.target, job.compare)
     plan, paid = _begun(job, place, data.contexts)
     if plan is None and job.account is not None:
-        job.account.check(list(designs.values()), job.replaces)
+        job.account.check(designs.values(), job.replaces)
     job.tell("rehearsing the publication")
     with _writing(job.target):
-        rehearse(job.specification, job.wanted, data.mechanisms, place.folder, key=job.key)
-    for name, mechanism in data.mechanisms.items():
-        rehearse_draw(mechanism, data.answers[name])
+        rehearse(job.specification, job.wanted, designs, place.folder, key=job.key)
+    for name, design in designs.items():
+        rehearse_draw(design, data.answers[name])
     if job.dry_run:
         return Publication(
-            releases={}, mechanisms=data.mechanisms, folder=None, confidential_notes=data.notes
+            releases={}, mechanisms=designs, folder=None, confidential_notes=data.notes
         )
     with _writing(job.target):
         if plan is None:
@@ -234,9 +234,9 @@ def _publish(job: _Job, place: HeldPlace, comparison: HeldPlace | None) -> Publi
             plan = Plan.of(data.contexts, job.payer, job.seed)
             place.begin(plan)
     if job.account is not None and paid is None:
-        paid = _pay(job, job.account, place, plan, data.mechanisms)
+        paid = _pay(job, job.account, place, plan, designs)
     releases = _draw(job, place, plan, data)
-    return _complete(job, place, comparison, releases, paid, data.mechanisms, data)
+    return _complete(job, place, comparison, releases, paid, designs, data)
 
 
 def _begun(
@@ -284,7 +284,7 @@ def _pay(
     job.tell(f"paying from account {account.name}")
     place.keep = True
     try:
-        paid = account.reserve([m.mechanism for m in mechanisms.values()], plan.ids, job.replaces)
+        paid = account.reserve(mechanisms.values(), plan.ids, job.replaces)
         place.entry = paid.number
         paid.drawing()
     except BaseException:
@@ -424,7 +424,7 @@ def _read_data(job: _Job) -> _Data:
         domain = public_domain(one.table)
         if domain is not None:
             mechanisms[one.name] = one.design(domain)
-    check_publication_memory(job.wanted, {name: m.mechanism for name, m in mechanisms.items()})
+    check_publication_memory(job.wanted, mechanisms)
     answers: dict[str, Confidential] = {}
     with open_data(job.specification) as source:
         labels = found_labels(job.specification, source, job.tell)
@@ -435,7 +435,7 @@ def _read_data(job: _Job) -> _Data:
             one.check_files(domain)
             if one.name not in mechanisms:
                 mechanisms[one.name] = one.design(domain)
-                check_publication_memory([one], {one.name: mechanisms[one.name].mechanism})
+                check_publication_memory([one], mechanisms)
             answers[one.name] = tabulate_release(one, mechanisms[one.name], source, job.tell)
     ordered = {one.name: mechanisms[one.name] for one in job.wanted}
     return _Data(mechanisms=ordered, answers=answers)
