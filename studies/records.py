@@ -180,27 +180,24 @@ def tabulated(
 ) -> tuple[Design, Any]:
     """The mechanism for one bound, and the tables it would release.
 
-    The specification is written to the folder; the tables are `protected`, within the bound, and
-    `everything`, with how many `records` there are and how many were `dropped`.
+    The specification is written to the folder; the tables are `answers`, within the bound, and
+    `full`, of everything, with how many `records` there are and how many were `dropped`.
     """
     from subspacedp.publication import read_specification
-    from subspacedp.publication.releases import asked_releases
-    from subspacedp.publication.tabulating import open_data, tabulate_release
+    from subspacedp.publication.releases import open_data, releases_of, tabulate_release
 
     path = folder / f"{unit}-{records}-{per_cell}.yaml"
     path.write_text(case.specification(f'"{case.source()}"', unit, records, per_cell), "utf-8")
     specification = read_specification(path)
-    (asked,) = asked_releases(specification)
-    mechanism = asked.mechanism(asked.table.domain())
+    (wanted,) = releases_of(specification)
+    mechanism = wanted.design(wanted.table.domain())
     with open_data(specification) as source:
-        return mechanism, tabulate_release(
-            asked, mechanism.mechanism.domain, source, lambda sentence: None
-        )
+        return mechanism, tabulate_release(wanted, mechanism, source, lambda sentence: None)
 
 
 def _trial(case: Case, folder: Path, unit: str, records: int, per_cell: int) -> Trial:
     mechanism, found = tabulated(case, folder, unit, records, per_cell)
-    all_counts, bounded = found.everything.counts, found.protected.counts
+    all_counts, bounded = found.full, found.answers
     space = mechanism.mechanism.null_space
 
     def size(table: Any) -> float:

@@ -12,7 +12,7 @@ from subspacedp.ledger import LedgerError, Reservation, State, certificate_diges
 from subspacedp.privacy import ReplaceOne
 from subspacedp.privacy.composition import Spend
 from subspacedp.publication import run
-from subspacedp.publication.settling import settle
+from subspacedp.publication.paying import settle
 
 TENTH = Spend(budget=sdp.PureDP(0.1), neighbours=ReplaceOne())
 

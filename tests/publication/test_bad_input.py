@@ -413,7 +413,7 @@ def test_room_is_estimated_for_all_files(world):
     spec = read_specification(world.spec(data=data, axes=axes, hold=[["sex"]], publish=publish))
     wanted = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("subspacedp.publication.room.check_room", wanted.append)
+        patch.setattr("subspacedp.publication.resources.check_room", wanted.append)
         made = run(spec, compare=world.folder / "private")
     for folder, needed in wanted[0].items():
         written = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())

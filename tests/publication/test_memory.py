@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from subspacedp.errors import ReleaseError
-from subspacedp.publication import memory, plan, run
+from subspacedp.publication import plan, resources, run
 
 LIMIT = 2 << 30
 LABELS = 464  # 10⁸ cells: 0.8 GB for one array of them
@@ -105,8 +105,8 @@ def test_what_does_not_fit_is_refused_before_data_are_opened(monkeypatch, tmp_pa
     def opened(*_arguments, **_options):
         raise AssertionError("data were opened")
 
-    monkeypatch.setattr("subspacedp.publication.tabulating.open_source", opened)
-    monkeypatch.setattr(memory, "available_memory", lambda: 3_000_000_000)
+    monkeypatch.setattr("subspacedp.publication.releases.open_source", opened)
+    monkeypatch.setattr(resources, "available_memory", lambda: 3_000_000_000)
     asked = spec(hold=[["b"]], decimals=0)
     for dry_run in (True, False):
         with pytest.raises(ReleaseError) as caught:
@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_refused_before_data_are_opened(monkeypatch, tmp_pa
         for part in ("99,897,344 figures", "GB of memory", "3.0 GB are available", "stream"):
             assert part in sentence
         assert caught.value.evidence["needed"] > 3_000_000_000
-    monkeypatch.setattr(memory, "available_memory", lambda: 30_000_000_000)
+    monkeypatch.setattr(resources, "available_memory", lambda: 30_000_000_000)
     with pytest.raises(AssertionError, match="data were opened"):
         run(asked, out=tmp_path / "out")
 
@@ -124,14 +124,14 @@ def test_available_memory_is_the_least_of_what_binds(tmp_path, monkeypatch):
     (tmp_path / "memory.max").write_text("5000000000\n", "ascii")
     (tmp_path / "memory.current").write_text("3000000000\n", "ascii")
     (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 1000000000\n", "ascii")
-    group = memory._control_group(tmp_path)
+    group = resources._control_group(tmp_path)
     assert group == [3_000_000_000]
     (tmp_path / "memory.max").write_text("max\n", "ascii")
-    assert memory._control_group(tmp_path) == []
-    monkeypatch.setattr(memory, "_machine", lambda: [7_000])
-    monkeypatch.setattr(memory, "_control_group", lambda: [5_000])
-    monkeypatch.setattr(memory, "_limit", lambda: [])
-    assert memory.available_memory() == 5_000
-    monkeypatch.setattr(memory, "_control_group", list)
-    monkeypatch.setattr(memory, "_machine", list)
-    assert memory.available_memory() is None
+    assert resources._control_group(tmp_path) == []
+    monkeypatch.setattr(resources, "_machine", lambda: [7_000])
+    monkeypatch.setattr(resources, "_control_group", lambda: [5_000])
+    monkeypatch.setattr(resources, "_limit", lambda: [])
+    assert resources.available_memory() == 5_000
+    monkeypatch.setattr(resources, "_control_group", list)
+    monkeypatch.setattr(resources, "_machine", list)
+    assert resources.available_memory() is None

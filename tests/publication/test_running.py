@@ -20,7 +20,7 @@ from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.noise import ReleaseKeys
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.publication import plan, read_specification, run
-from subspacedp.publication.releases import asked_releases
+from subspacedp.publication.releases import releases_of
 from subspacedp.release import Release, verify_folder, write_digests
 
 STATES = np.array([0, 0, 0, 1, 1])
@@ -186,7 +186,7 @@ def test_several_tables_and_sums_in_folders_of_their_own(world):
 )
 def test_budgets_of_all_releases_add_up_to_at_most_the_whole(world, privacy):
     spent = dict.fromkeys(privacy, Fraction(0))
-    for asked in asked_releases(read_specification(several(world, privacy=privacy))):
+    for asked in releases_of(read_specification(several(world, privacy=privacy))):
         budget = asked.budget.as_dict()
         for name in privacy:
             power = 2 if name == "mu" else 1

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import subspacedp as sdp
 from subspacedp.publication import SpecificationError, read_code_list, read_specification
 from subspacedp.publication.reading import load_yaml
-from subspacedp.publication.releases import asked_releases
+from subspacedp.publication.releases import releases_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -134,7 +134,7 @@ def test_weights_beside_cells_are_those_of_the_cells_first(read):
     assert table.mechanism == "marginals"
     assert not table.margins_alone
     assert table.publish.weights == (1.0, 2.5, 4.0)
-    (release,) = asked_releases(read(LEVELS))
+    (release,) = releases_of(read(LEVELS))
     options = release.options()["mechanism"]
     assert options.margins == [("state", "sex"), ("state",)]
     assert options.weights == (1.0, 2.5, 4.0)
@@ -146,8 +146,8 @@ def test_weights_beside_cells_are_those_of_the_cells_first(read):
 )
 def test_the_error_of_the_cells_can_be_limited(read, cells, most):
     text = LEVELS.replace(", weights: [1, 2.5, 4]", f", cells: {cells}")
-    (release,) = asked_releases(read(text))
-    assert not release.margins_alone
+    (release,) = releases_of(read(text))
+    assert release.cells
     assert release.options()["mechanism"].cells_at_most == (
         None if most is None else pytest.approx(most, rel=1e-15)
     )

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subspacedp.io import look, open_source
+from subspacedp.io.sources import source_problem
 from subspacedp.publication import SpecificationError, plan, read_specification
-from subspacedp.publication.addresses import source_problem
 from subspacedp.publication.reading import load_yaml
 from subspacedp.publication.starter import quoted, starter
 

@@ -90,7 +90,7 @@ def plan(
             f"Every part will be {made.numbers:,} masked sums, as the {made.mechanism.name} "
             "mechanism measures sums over all cells: parts show values only when all are there."
         )
-    ignored = left_out(asked)
+    ignored = left_out(asked, table)
     if ignored:
         names = ", ".join(f"`{name}`" for name in ignored)
         print(f"Not carried out by agents: {names}; in particular no account is charged.")

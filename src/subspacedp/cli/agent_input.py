@@ -36,45 +36,44 @@ def planned_mechanism(specification: Specification, table: str | None) -> Design
     """The mechanism of a specification's counts; the exact one where it leaves the choice open."""
     from subspacedp.mechanisms import default_name
     from subspacedp.publication import SpecificationError
-    from subspacedp.publication.releases import asked_releases, bounded, public_domain
+    from subspacedp.publication.releases import public_domain, releases_of
 
-    counts = [asked for asked in asked_releases(specification) if asked.sum is None]
-    chosen = [asked for asked in counts if table in (None, asked.table.name)]
+    counts = [wanted for wanted in releases_of(specification) if wanted.counts]
+    chosen = [wanted for wanted in counts if table in (None, wanted.table.name)]
     if not chosen:
         raise SpecificationError(f"The specification has no table `{table}`.")
     if len(chosen) > 1:
-        names = ", ".join(f"`{asked.table.name}`" for asked in chosen)
+        names = ", ".join(f"`{wanted.table.name}`" for wanted in chosen)
         raise SpecificationError(f"The specification has several tables: say --table, of {names}.")
-    asked = chosen[0]
-    if bounded(specification):
+    wanted = chosen[0]
+    if specification.data.bounded:
         raise SpecificationError(
             "Agents cannot bound a person's records together, as records may lie in several parts: "
             "leave out `data.unit`, or set it to `row`, and state the most records of a person in "
             "`privacy`."
         )
-    domain = public_domain(asked.table)
+    domain = public_domain(wanted.table)
     if domain is None:
         raise SpecificationError(
             "A plan is public, so it cannot have labels that are read off the data; list them."
         )
-    name = asked.table.mechanism
-    return asked.mechanism(domain, name=default_name() if name == "auto" else name)
+    name = wanted.table.mechanism
+    return wanted.design(domain, default_name() if name == "auto" else name)
 
 
 def counted_by(specification: Specification) -> str | None:
     """The column of counts that a specification names, if it names one."""
-    counts = specification.document.data.counts
-    return None if counts is None else counts.value
+    return specification.data.count
 
 
-def left_out(specification: Specification) -> list[str]:
-    """Sections of a specification that a plan does not carry out."""
-    document = specification.document
+def left_out(specification: Specification, name: str | None) -> list[str]:
+    """Sections of a specification that a plan for one of its tables does not carry out."""
+    document, table = specification.document, specification.table(name)
     found = {
         "budget": document.budget is not None,
-        "sums": bool(document.sums),
-        "publish.margins": bool(document.publish.margins),
-        "publish.non_negative": bool(document.publish.non_negative),
+        "sums": bool(table.sums),
+        "publish.margins": bool(table.margins),
+        "publish.non_negative": table.publish.non_negative,
         "publish.sign": document.publish.sign is not None,
     }
     return [name for name, given in found.items() if given]

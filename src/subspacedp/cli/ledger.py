@@ -218,7 +218,7 @@ def settle(
 ) -> None:
     """Note a publication that came out while the ledger could not be reached."""
     from subspacedp.ledger import open_ledger
-    from subspacedp.publication.settling import settle as settle_entry
+    from subspacedp.publication.paying import settle as settle_entry
 
     with open_ledger(ledger) as opened:
         _tell(opened, settle_entry(opened, entry, folder), as_json, "committed")

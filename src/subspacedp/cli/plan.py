@@ -67,10 +67,9 @@ def _print(console: Console, release: PlannedRelease) -> None:
     def indented(thing: Any) -> None:
         console.print(Padding(thing, (0, 0, 0, 2)))
 
-    mechanism, workload = release.design.mechanism, release.workload
+    mechanism, number = release.design.mechanism, release.margins
     what = f"{mechanism.query.size:,} cells"
-    if workload is not None:
-        number = len(workload.margins)
+    if number:
         what = f"{number:,} margin{'s' if number > 1 else ''}, {mechanism.query.size:,} figures"
     console.print(
         f"\n[bold]{escape(release.name)}[/]: {what}, {escape(str(mechanism.budget))}, "

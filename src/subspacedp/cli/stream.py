@@ -59,7 +59,6 @@ def release(
 
     asked = read_specification(specification)
     mechanism = _mechanism(asked, table)
-    section = asked.document.data.counts
     source = asked.source if counts is None else counts
     target = asked.table(table).folder if out is None else out
     try:
@@ -69,7 +68,7 @@ def release(
                 source,
                 target,
                 store=store,
-                column=column or (section.value if section and counts is None else None),
+                column=column or (asked.data.count if counts is None else None),
                 resume=resume,
                 progress=tell,
             )
@@ -121,7 +120,7 @@ def _mechanism(asked: Specification, name: str | None) -> Design:
     from subspacedp.release import design
 
     table = asked.table(name)
-    if asked.document.data.counts is None:
+    if not asked.data.counted:
         raise SpecificationError(
             "A table larger than memory has been counted before: name it in `data.counts`."
         )

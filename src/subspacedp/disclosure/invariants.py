@@ -34,7 +34,7 @@ from subspacedp.disclosure.ranges import (
 )
 from subspacedp.disclosure.values import AnyHeld, Given, given, joined
 from subspacedp.errors import BudgetError, InvariantError
-from subspacedp.invariants import space_of
+from subspacedp.invariants import Held, HeldValues, space_of
 from subspacedp.privacy import Budget, Neighbours
 from subspacedp.problem import Kind
 from subspacedp.tables import Domain
@@ -73,6 +73,26 @@ class InvariantAudit:
     loss: Loss | None
     linkage: Linkage | None
     capped: bool = False
+
+    @property
+    def domain(self) -> Domain:
+        """The axes."""
+        return self.whole.domain
+
+    @property
+    def joint_domain(self) -> Domain:
+        """The axes on which it is audited together with others."""
+        return self.whole.domain
+
+    @property
+    def held(self) -> Held:
+        """What is held."""
+        return self.whole.asked
+
+    @property
+    def values(self) -> HeldValues | None:
+        """The held values; None for the structure alone."""
+        return self.whole.values
 
     @property
     def cells(self) -> int:

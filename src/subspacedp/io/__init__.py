@@ -3,7 +3,7 @@
 from subspacedp.io.coding import AxisColumn, bin_labels
 from subspacedp.io.engine import Kind, Source
 from subspacedp.io.inspect import Column, look
-from subspacedp.io.labels import Codes, labels_from_data, read_codes
+from subspacedp.io.labels import labels_from_data
 from subspacedp.io.margin_tables import TabulatedMargins, tabulate_margins
 from subspacedp.io.sources import open_source
 from subspacedp.io.tabulate import Tabulated, tabulate
@@ -12,7 +12,6 @@ from subspacedp.io.values import ClippedValue
 __all__ = [
     "AxisColumn",
     "ClippedValue",
-    "Codes",
     "Column",
     "Kind",
     "Source",
@@ -22,7 +21,6 @@ __all__ = [
     "labels_from_data",
     "look",
     "open_source",
-    "read_codes",
     "tabulate",
     "tabulate_margins",
 ]

@@ -11,15 +11,15 @@ import hmac
 from typing import Any
 
 from subspacedp.errors import DataError
-from subspacedp.io.engine import Kind, Source, need
+from subspacedp.io.engine import Kind, Source, need, rows_have
 from subspacedp.privacy import ReplaceOne
 
-__all__ = ["check_bounds", "choice_key", "left_out"]
+__all__ = ["checked_bounds", "choice_key", "left_out", "no_unit", "unit_of"]
 
 _PURPOSE = b"subspacedp contributions v1"
 
 
-def choice_key(key: bytes | str) -> str:
+def choice_key(key: bytes | str | None) -> str:
     """The key of the choice, as hexadecimal text that may stand in an engine's log.
 
     It is derived from the caller's key by HMAC-SHA-256, so that a log of statements says nothing
@@ -31,10 +31,27 @@ def choice_key(key: bytes | str) -> str:
     return hmac.new(secret, _PURPOSE, hashlib.sha256).hexdigest()[:32]
 
 
-def check_bounds(records: int, per_cell: int | None) -> tuple[int, int]:
-    """The bounds by the rules of the neighbour relations, and the default of `per_cell`."""
+def checked_bounds(
+    unit: str | None, records: int, per_cell: int | None, key: bytes | str | None
+) -> tuple[int, int, str]:
+    """The bounds by the rules of the neighbour relations, and the key of the choice."""
     ReplaceOne(records=records, per_cell=per_cell)
-    return records, records if per_cell is None else per_cell
+    if unit is None and records != 1:
+        raise DataError("Without `unit` every row is a person of its own, so `records` must be 1.")
+    if unit is not None and key is None:
+        raise DataError("`key` is needed with `unit`: it decides which records stay.")
+    most = records if per_cell is None else per_cell
+    return records, most, "" if unit is None else choice_key(key)
+
+
+def no_unit(lost: int, unit: str | None) -> DataError:
+    """The sentence for rows that do not say whose they are."""
+    return DataError(
+        f"{rows_have(lost)} no value of `{unit}`, so it is not known whose they are; with "
+        "`without_unit: leave-out` they stay out.",
+        column=unit,
+        rows=lost,
+    )
 
 
 def unit_of(source: Source, name: str, rows: Any) -> Any:

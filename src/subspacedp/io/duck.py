@@ -86,6 +86,27 @@ class DuckSource(Source):
             raise
         super().__init__(str(path), kinds, headed=scan is not None and scan.fields > 0)
 
+    @classmethod
+    def at(
+        cls,
+        address: str,
+        table: str | None,
+        *,
+        base: Path | None,
+        memory: str | None,
+        scratch: Path | None,
+    ) -> Source:
+        """Open an address; the arguments are those of `open_source`."""
+        path = Path(address).expanduser()
+        if base is not None:
+            path = base / path
+        return cls(path, table=table, memory=memory, scratch=scratch)
+
+    @classmethod
+    def needs_table(cls, address: str) -> bool:
+        """Whether it is a database, and no file of one table."""
+        return _is_database(Path(address))
+
     def _attach(self, path: Path, table: str) -> str:
         without_values(
             lambda: self._con.execute(f"ATTACH {sql_text(path)} AS subspacedp_file (READ_ONLY)"),

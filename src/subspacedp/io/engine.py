@@ -12,6 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -72,12 +73,33 @@ class Source(ABC):
 
     kind: ClassVar[str]
     dialect: ClassVar[str]
+    schemes: ClassVar[tuple[str, ...]] = ()  # how its addresses start; none for paths of files
+    owner: ClassVar[str] = ""  # what holds its tables, in words
 
     def __init__(self, address: str, kinds: Mapping[str, Kind], *, headed: bool = False) -> None:
         self.address = address
         self.headed = headed
         self.kinds = dict(kinds)
         self._lists: dict[Sequence[Label], str] = {}
+
+    @classmethod
+    @abstractmethod
+    def at(
+        cls,
+        address: str,
+        table: str | None,
+        *,
+        base: Path | None,
+        memory: str | None,
+        scratch: Path | None,
+    ) -> Source:
+        """Open an address; the arguments are those of `open_source`."""
+
+    @classmethod
+    def needs_table(cls, address: str) -> bool:
+        """Whether an address is of several tables, one of which has to be named."""
+        del address
+        return True
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -18,9 +18,9 @@ import numpy.typing as npt
 from subspacedp.errors import DataError, without_values
 from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, as_held
 from subspacedp.invariants.workload import hold_of_workload
-from subspacedp.io.bounding import check_bounds, choice_key, left_out, unit_of
+from subspacedp.io.bounding import checked_bounds, left_out, no_unit, unit_of
 from subspacedp.io.coding import AxisColumn, domain_of, key_of, problem_sentence, sum_of, with_cells
-from subspacedp.io.engine import Source, need, read_whole, rows_have
+from subspacedp.io.engine import Source, need, read_whole
 from subspacedp.queries import Margins
 from subspacedp.tables import Domain, Margin, MarginTables
 
@@ -111,11 +111,7 @@ def tabulate_margins(
         raise DataError("The axes that are read are not those of the workload.")
     if any(entry.columns is not None for entry in axes):
         raise DataError("Margins are counted from records: no axis can be spread over `columns`.")
-    m, k = check_bounds(records, per_cell)
-    if unit is None and m != 1:
-        raise DataError("Without `unit` every row is a person of its own, so `records` must be 1.")
-    if unit is not None and key is None:
-        raise DataError("`key` is needed with `unit`: it decides which records stay.")
+    bounds = checked_bounds(unit, records, per_cell, key)
     domain = workload.domain
     wanted = (*workload.margins, *hold_of_workload(as_held(held), workload).margins)
     counting = _Counting(source, axes, domain, _blocks(domain, wanted), tell)
@@ -124,7 +120,7 @@ def tabulate_margins(
     if unit is None:
         return TabulatedMargins(everything=everything, bounded=everything, dropped=0)
     tell("choosing which records stay")
-    late = counting.late(rows, (m, k), choice_key(key or ""))
+    late = counting.late(rows, bounds)
     gone = counting.tables(late, "n")
     dropped = int(gone.of(domain.margin()).sum())
     bounded = everything
@@ -226,14 +222,9 @@ class _Counting:
             raise problem
         lost = int(columns["lost"].sum())
         if lost:
-            raise DataError(
-                f"{rows_have(lost)} no value of `{unit}`, so it is not known whose they are; with "
-                "`without_unit: leave-out` they stay out.",
-                column=unit,
-                rows=lost,
-            )
+            raise no_unit(lost, unit)
 
-    def late(self, rows: Any, bounds: tuple[int, int], key: str) -> Any:
+    def late(self, rows: Any, bounds: tuple[int, int, str]) -> Any:
         """What the bound leaves out, as codes with the number of records `n`.
 
         A cell goes by the text of its codes: its number may leave 64 bits.
@@ -244,9 +235,8 @@ class _Counting:
             rows[f"code{i}"].cast("string").lpad(PLACES, "0") for i in range(len(self.axes))
         )
         named = rows.select(u=rows.u, cell=name)
-        gone = left_out(
-            self.source, named, records=bounds[0], per_cell=bounds[1], key=key, valued=False
-        )
+        m, k, key = bounds
+        gone = left_out(self.source, named, records=m, per_cell=k, key=key, valued=False)
         codes = {
             f"code{i}": gone.cell.substr(i * PLACES, PLACES).cast("int64")
             for i in range(len(self.axes))

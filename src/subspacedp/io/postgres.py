@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from subspacedp.errors import DataError, without_values
@@ -51,6 +52,8 @@ class PostgresSource(Source):
 
     kind = "postgres"
     dialect = "postgres"
+    schemes = ("postgres://", "postgresql://")
+    owner = "a PostgreSQL database"
 
     def __init__(self, address: str, table: str) -> None:
         psycopg = need("psycopg", "postgres")
@@ -72,6 +75,20 @@ class PostgresSource(Source):
             self.close()
             raise
         super().__init__(f"{public} {table}", kinds)
+
+    @classmethod
+    def at(
+        cls,
+        address: str,
+        table: str | None,
+        *,
+        base: Path | None,
+        memory: str | None,
+        scratch: Path | None,
+    ) -> Source:
+        """Open an address; the arguments are those of `open_source`."""
+        del base, memory, scratch
+        return cls(address, str(table))
 
     def _describe(self, table: str) -> dict[str, Kind]:
         quoted = ".".join(_name(part) for part in name_parts(table))

@@ -1,13 +1,24 @@
-"""From an address to a source: which engine reads it."""
+"""From an address to a source: which engine reads it, and what may not stand in an address."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from urllib.parse import unquote
 
 from subspacedp.errors import DataError
+from subspacedp.io.duck import DuckSource
 from subspacedp.io.engine import Source
+from subspacedp.io.postgres import PostgresSource
+from subspacedp.io.spark import SparkSource
 
-__all__ = ["Source", "open_source"]
+__all__ = ["READERS", "has_password", "is_path", "open_source", "source_problem"]
+
+READERS: tuple[type[Source], ...] = (PostgresSource, SparkSource, DuckSource)
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+# In an address; a specification is passed around, and is no place for one.
+PASSWORD = re.compile(r"\w+://[^/@]*:[^@]*@|[?&;\s](\w*password|pwd)\s*=", re.IGNORECASE)
+HAS_PASSWORD = "has a password in it; leave it to the environment of the database"  # noqa: S105
 
 
 def open_source(
@@ -49,29 +60,60 @@ def open_source(
     3. No message and no `repr` shows a password.
     """
     text = str(address)
-    if text.startswith(("postgres://", "postgresql://")):
-        from subspacedp.io.postgres import PostgresSource
-
-        return PostgresSource(text, _needed(table, "a PostgreSQL database"))
-    if text.startswith("spark:"):
-        from subspacedp.io.spark import SparkSource
-
-        return SparkSource(text, _needed(table, "Spark"), base=base)
-    scheme, found, _ = text.partition("://")
-    if found:
+    reader = _reader_of(text)
+    if reader is None:
+        scheme = text.partition("://")[0]
         raise DataError(
-            f"An address starting with `{scheme}://` is of no known kind; known are files, "
-            "postgresql:// and spark:."
+            f"An address starting with `{scheme}://` is of no known kind; known are "
+            f"{_known('files')}."
         )
-    from subspacedp.io.duck import DuckSource
-
-    path = Path(text).expanduser()
-    if base is not None:
-        path = base / path
-    return DuckSource(path, table=table, memory=memory, scratch=scratch)
+    if reader.schemes and not table:
+        raise DataError(f"A source in {reader.owner} needs the name of a `table`.")
+    return reader.at(text, table, base=base, memory=memory, scratch=scratch)
 
 
-def _needed(table: str | None, owner: str) -> str:
-    if not table:
-        raise DataError(f"A source in {owner} needs the name of a `table`.")
-    return table
+def source_problem(address: str, table: str | None) -> str | None:
+    """What is wrong with the path or address of data; None when nothing is."""
+    if has_password(address):  # which must not be repeated
+        return HAS_PASSWORD
+    reader = _reader_of(address)
+    if reader is None:
+        return f"is an address of no known kind; known are {_known('paths')}"
+    if table is None and reader.needs_table(address):
+        return "needs `table` beside it for a database"
+    return None
+
+
+def is_path(address: str) -> bool:
+    """Whether it is the path of files, and no address."""
+    reader = _reader_of(address)
+    return reader is not None and not reader.schemes
+
+
+def has_password(address: str) -> bool:
+    """Whether there is one, be its name, its colon or its sign written in percents.
+
+    >>> has_password("postgresql://me@host/db?p%61ssword=x"), has_password("postgresql://me@host")
+    (True, False)
+    """
+    while not PASSWORD.search(address):
+        plain = unquote(address)
+        if plain == address:
+            return False
+        address = plain
+    return True
+
+
+def _reader_of(address: str) -> type[Source] | None:
+    """The engine that an address is for: the one of paths where it has no scheme."""
+    for reader in READERS:
+        if address.casefold().startswith(reader.schemes):
+            return reader
+    if SCHEME.match(address):
+        return None
+    return next(reader for reader in READERS if not reader.schemes)
+
+
+def _known(paths: str) -> str:
+    *others, last = (paths, *(reader.schemes[-1] for reader in READERS if reader.schemes))
+    return f"{', '.join(others)} and {last}"

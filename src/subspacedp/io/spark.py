@@ -41,6 +41,8 @@ class SparkSource(Source):
 
     kind = "spark"
     dialect = "pyspark"
+    schemes = ("spark:",)
+    owner = "Spark"
 
     def __init__(self, address: str, table: str, *, base: Path | None = None) -> None:
         if is_csv(table):
@@ -67,6 +69,20 @@ class SparkSource(Source):
             self.close()
             raise
         super().__init__(f"{address} {table}", kinds)
+
+    @classmethod
+    def at(
+        cls,
+        address: str,
+        table: str | None,
+        *,
+        base: Path | None,
+        memory: str | None,
+        scratch: Path | None,
+    ) -> Source:
+        """Open an address; the arguments are those of `open_source`."""
+        del memory, scratch
+        return cls(address, str(table), base=base)
 
     def _open(self, table: str, base: Path | None) -> Any:
         if not table.lower().endswith(".parquet") and "/" not in table:

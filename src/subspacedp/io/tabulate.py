@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import DataError, without_values
-from subspacedp.io.bounding import check_bounds, choice_key, left_out, unit_of
+from subspacedp.io.bounding import checked_bounds, left_out, no_unit, unit_of
 from subspacedp.io.coding import (
     AxisColumn,
     domain_of,
@@ -140,18 +140,13 @@ def tabulate(
         return Tabulated(
             everything=table, bounded=table, sums=None, sums_everything=None, dropped=0
         )
-    m, k = check_bounds(records, per_cell)
-    if unit is None and m != 1:
-        raise DataError("Without `unit` every row is a person of its own, so `records` must be 1.")
-    if unit is not None and key is None:
-        raise DataError("`key` is needed with `unit`: it decides which records stay.")
+    bounds = checked_bounds(unit, records, per_cell, key)
     if value is not None:
         value.sums(domain)
     if unit is None:
         statement = _rows_are_persons(source, axes, domain, value)
     else:
-        secret = choice_key(key or "")
-        statement = _persons(source, axes, domain, value, unit, (m, k), secret, without_unit)
+        statement = _persons(source, axes, domain, value, unit, bounds, without_unit)
     tell(f"counting in {source.kind}")
     batches = source.batches(statement)
     tell("filling the table")
@@ -193,8 +188,7 @@ def _persons(
     domain: Domain,
     value: ClippedValue | None,
     unit: str,
-    bounds: tuple[int, int],
-    key: str,
+    bounds: tuple[int, int, str],
     without_unit: bool,
 ) -> Any:
     """All records by cell, and below them what the bound leaves out, in one statement."""
@@ -221,7 +215,7 @@ def _persons(
     if value is None:
         found = found.mutate(units=nothing, bad=nothing)
     found = found.mutate(part=ibis.literal(_ALL, "int64"))[list(_COLUMNS)]
-    m, k = bounds
+    m, k, key = bounds
     gone = left_out(source, rows, records=m, per_cell=k, key=key, valued=value is not None)
     gone = gone.mutate(part=ibis.literal(_LEFT_OUT, "int64"), bad=nothing, lost=nothing)
     return found.union(gone[list(_COLUMNS)])
@@ -279,12 +273,7 @@ def _check(
         raise problem
     lost = int(columns["lost"].sum())
     if lost:
-        raise DataError(
-            f"{rows_have(lost)} no value of `{unit}`, so it is not known whose they are; with "
-            "`without_unit: leave-out` they stay out.",
-            column=unit,
-            rows=lost,
-        )
+        raise no_unit(lost, unit)
     bad = int(columns["bad"].sum())
     if bad and value is not None:
         raise DataError(

@@ -47,7 +47,7 @@ __all__ = ["Ledger", "open_ledger"]
 EXPORT = "subspacedp ledger 1"  # what an export looks like, which seals did not change
 
 
-def open_ledger(address: str | PathLike[str], *, patience: float = PATIENCE) -> Ledger:
+def open_ledger(address: Ledger | str | PathLike[str], *, patience: float = PATIENCE) -> Ledger:
     """A ledger by its address: a path, `sqlite:///path`, or `postgresql://user@host/database`.
 
     Nothing is made or written before the first account is created. `sqlite:///path?mode=ro` opens
@@ -56,7 +56,8 @@ def open_ledger(address: str | PathLike[str], *, patience: float = PATIENCE) -> 
     Parameters
     ----------
     address
-        Where the ledger is. A password is better kept in PGPASSWORD or a password file.
+        Where the ledger is. A password is better kept in PGPASSWORD or a password file. A ledger
+        that is open already stays as it is.
     patience
         Seconds to wait for another process that holds the ledger.
 
@@ -75,7 +76,7 @@ def open_ledger(address: str | PathLike[str], *, patience: float = PATIENCE) -> 
     (0.3, 'ε = 0.7')
     >>> folder.cleanup()
     """
-    return Ledger(database_at(address, patience))
+    return address if isinstance(address, Ledger) else Ledger(database_at(address, patience))
 
 
 class Ledger:

@@ -158,6 +158,11 @@ class Mechanism(ABC):
     # ------------------------------------------------------------------ what is asked
 
     @property
+    def measured_beside(self) -> tuple[tuple[str, ...], ...]:
+        """The levels of tables that are measured and not published: the data must tell them."""
+        return ()
+
+    @property
     def query(self) -> Query:
         """What is asked."""
         return self.problem.query
@@ -346,6 +351,11 @@ class Mechanism(ABC):
         """How near the error is to that of the best Gaussian noise, with a proof."""
         return optimality(self)
 
+    def gap_in_words(self, bound: float = 0.0) -> str:
+        """How near the error is to the least possible, also by a bound that another proved."""
+        own = self.optimality()
+        return str(replace(own, bound=max(own.bound, bound)))
+
     def cell_figures(self) -> Figures:
         """Every answer."""
         return self.noise.cell_figures(self.query.shape)
@@ -438,6 +448,16 @@ class Mechanism(ABC):
 
         With `overwrite` it may take the memory of `noisy`, whose content is then lost.
         """
+
+    def without_noise(
+        self, answers: npt.NDArray[np.int64], exact: HeldValues
+    ) -> npt.NDArray[np.float64]:
+        """What would be released without noise and rounding: confidential, as the answers are.
+
+        answers + C⁺(c − C·answers): the answers, moved to agree with held totals that count more.
+        """
+        residual = self.held.residual(answers, exact)
+        return np.asarray(self.null_space.subtract_lift(answers, residual))
 
     def nothing(self) -> npt.NDArray[np.int64]:
         """What `check` returns of an empty table: zeros."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from subspacedp.balls import ball, round_down, round_up
 from subspacedp.errors import BudgetError
 from subspacedp.privacy.gaussian import largest_mu
-from subspacedp.privacy.numbers import decimal_above, exact_decimal, positive, shown
+from subspacedp.privacy.numbers import decimal_above, decimal_part, exact_decimal, positive, shown
 
 if TYPE_CHECKING:
     from subspacedp.privacy.composition import Composed
@@ -55,6 +55,7 @@ class Budget(ABC):
     name: ClassVar[str] = ""
     symbol: ClassVar[str] = "ε"  # of the amount
     pure: ClassVar[bool] = False
+    adds_up_in: ClassVar[int] = 1  # the power in which parameters add up under composition
     uncounted: ClassVar[str] = "cannot count it"  # why such an account refuses a release
 
     def __post_init__(self) -> None:
@@ -91,8 +92,23 @@ class Budget(ABC):
         raise NotImplementedError
 
     def part(self, share: Fraction | int) -> Self:
-        """A share of the amount, rounded down: shares of 1 never cost more than the budget."""
-        return self.with_amount(_part(self.amount, share))
+        """The part of the budget that a share buys: s·ε and s·δ, s·ρ, or √s·μ.
+
+        Guarantees
+        ----------
+        1. For shares that add up to at most 1, the ε, δ and ρ of the parts, and the squares of
+           their μ, add up to at most those of the whole, as decimals are read and without rounding.
+        2. A share of 1 is the budget as written.
+
+        Examples
+        --------
+        >>> PureDP(0.3).part(Fraction(1, 10))
+        PureDP(epsilon=0.03)
+        """
+        if not 0 < share <= 1:
+            raise BudgetError("A share of a budget must be above 0 and at most 1.")
+        stated = asdict(self).items()
+        return replace(self, **{n: decimal_part(x, share, self.adds_up_in) for n, x in stated})
 
     def for_group(self, people: int) -> Self:
         """What a change by so many people costs, whatever the mechanism; rounded up."""
@@ -197,10 +213,6 @@ class ApproxDP(Budget):
         """The largest Δ₂/σ of Gaussian noise within the budget, rounded toward privacy."""
         return largest_mu(exact_decimal(self.epsilon), exact_decimal(self.delta))
 
-    def part(self, share: Fraction | int) -> Self:
-        """A share of ε and of δ."""
-        return type(self)(_part(self.epsilon, share), _part(self.delta, share))
-
     def for_group(self, people: int) -> Self:
         """(kε, δ·Σ e^{iε}), i = 0 … k − 1."""
         epsilon, delta = self._loss(people)
@@ -297,16 +309,13 @@ class GaussianDP(Budget):
     mu: float
     name: ClassVar[str] = "gaussian"
     symbol: ClassVar[str] = "μ"
+    adds_up_in: ClassVar[int] = 2
     uncounted: ClassVar[str] = "counts Gaussian noise alone"
 
     @property
     def gaussian_mu(self) -> float:
         """The μ asked for, rounded toward privacy."""
         return round_down(lambda: ball(exact_decimal(self.mu)))
-
-    def part(self, share: Fraction | int) -> Self:
-        """√share times μ: squares add up."""
-        return type(self)(_root_part(self.mu, share))
 
     def dominating(self, people: int, *, stated: bool) -> Dominating:
         """Gaussian noise of kμ, which is what the budget says."""
@@ -369,25 +378,3 @@ def _factor(epsilon: float) -> str:
     factor = math.exp(epsilon) * (1 + 1e-12)
     digits = max(0, 2 - math.floor(math.log10(factor)))
     return f"{math.ceil(factor * 10**digits) / 10**digits:,.{digits}f}"
-
-
-def _part(whole: float, share: Fraction | int) -> float:
-    exact = exact_decimal(whole) * share
-    return _largest(float(exact), lambda number: exact_decimal(number) <= exact)
-
-
-def _root_part(whole: float, share: Fraction | int) -> float:
-    square = exact_decimal(whole) ** 2 * share
-    guess = whole * math.sqrt(share)
-    return _largest(guess, lambda number: exact_decimal(number) ** 2 <= square)
-
-
-def _largest(guess: float, fits: Callable[[float], bool]) -> float:
-    """The largest float near a guess whose decimal fits, decided with fractions."""
-    while fits(up := math.nextafter(guess, math.inf)):
-        guess = up
-    while guess > 0 and not fits(guess):
-        guess = math.nextafter(guess, 0)
-    if guess <= 0:
-        raise BudgetError("The share of the budget is too small for a float64.")
-    return guess

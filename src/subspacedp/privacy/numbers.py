@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from fractions import Fraction
 
 import numpy as np
 
 from subspacedp.errors import BudgetError
 
-__all__ = ["decimal_above", "exact_decimal", "positive", "root_above", "shown"]
+__all__ = [
+    "decimal_above",
+    "decimal_part",
+    "exact_decimal",
+    "exact_total",
+    "positive",
+    "root_above",
+    "shown",
+]
 
 
 def exact_decimal(value: float) -> Fraction:
@@ -19,6 +28,32 @@ def exact_decimal(value: float) -> Fraction:
     Fraction(24, 125)
     """
     return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
+
+
+def exact_total(values: Iterable[float]) -> Fraction:
+    """The sum of numbers as they were written.
+
+    >>> exact_total([0.1, 0.2, 0.7])
+    Fraction(1, 1)
+    """
+    return sum((exact_decimal(value) for value in values), Fraction(0))
+
+
+def decimal_part(whole: float, share: Fraction | int, power: int) -> float:
+    """The largest float, as the decimal it prints, whose power is at most a share of the whole's.
+
+    >>> decimal_part(0.3, Fraction(1, 10), 1), decimal_part(1.0, Fraction(1, 2), 2)
+    (0.03, 0.7071067811865475)
+    """
+    most = exact_decimal(whole) ** power * share
+    part = whole * math.pow(share, 1 / power)  # decided with fractions from here
+    while exact_decimal(up := math.nextafter(part, math.inf)) ** power <= most:
+        part = up
+    while part > 0 and exact_decimal(part) ** power > most:
+        part = math.nextafter(part, 0)
+    if part <= 0:
+        raise BudgetError("The share of the budget is too small for a float64.")
+    return part
 
 
 def positive(name: str, value: object) -> float:

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from subspacedp.publication.auditing import audit
-    from subspacedp.publication.budgeting import budget_of, neighbours_of
     from subspacedp.publication.code_lists import CodeList, read_code_list
     from subspacedp.publication.planning import Plan, plan
     from subspacedp.publication.problems import SpecificationError
     from subspacedp.publication.running import Publication, run
     from subspacedp.publication.schema import specification_schema
-    from subspacedp.publication.specification import Specification, read_specification
-    from subspacedp.publication.table_specification import TableSpecification
+    from subspacedp.publication.specification import (
+        Specification,
+        TableSpecification,
+        read_specification,
+    )
 
 __all__ = [
     "CodeList",
@@ -26,8 +28,6 @@ __all__ = [
     "SpecificationError",
     "TableSpecification",
     "audit",
-    "budget_of",
-    "neighbours_of",
     "plan",
     "read_code_list",
     "read_specification",
@@ -37,14 +37,12 @@ __all__ = [
 
 _HOME = {
     "auditing": ["audit"],
-    "budgeting": ["budget_of", "neighbours_of"],
     "code_lists": ["CodeList", "read_code_list"],
     "planning": ["Plan", "plan"],
     "problems": ["SpecificationError"],
     "running": ["Publication", "run"],
     "schema": ["specification_schema"],
-    "specification": ["Specification", "read_specification"],
-    "table_specification": ["TableSpecification"],
+    "specification": ["Specification", "TableSpecification", "read_specification"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

@@ -18,7 +18,7 @@ from subspacedp.errors import DomainError, InvariantError
 from subspacedp.invariants import Held, HeldValues
 from subspacedp.ledger import Ledger, open_ledger
 from subspacedp.problem import Kind
-from subspacedp.queries import Cells, Margins, Query
+from subspacedp.queries import Query
 from subspacedp.release import rebuild_invariants
 from subspacedp.tables import Axis, Domain
 
@@ -168,7 +168,7 @@ def held_together(ledger: Ledger | str | PathLike[str], account: str) -> HeldTog
 
     None where it has paid for no release of counts.
     """
-    opened = ledger if isinstance(ledger, Ledger) else open_ledger(ledger)
+    opened = open_ledger(ledger)
     neighbours = opened.account(account).neighbours
     domains: list[Domain] = []
     helds: list[Held] = []
@@ -191,7 +191,7 @@ def held_together(ledger: Ledger | str | PathLike[str], account: str) -> HeldTog
         domains.append(domain)
         helds.append(held)
         kinds.append(kind_of_parts([given(domain, held)], neighbours, decimals))
-        if isinstance(query, Margins) and decimals is not None:
+        if query.workload is not None and decimals is not None:
             kinds.append("G")  # digits of margins are rounded on axes that are not here
         rounded = rounded or decimals is not None
         capped = capped or bool(entry.get("capped", False))
@@ -210,12 +210,11 @@ def held_together(ledger: Ledger | str | PathLike[str], account: str) -> HeldTog
 
 def _counted_on(query: Query, held: Held) -> Domain | None:
     """The domain whose cells say all that a release of counts holds; None for other releases."""
-    if isinstance(query, Cells):
-        return query.domain
-    if not isinstance(query, Margins):
-        return None
-    own = shared_domain(query.domain, held) or Domain(query.domain.axes[:1])
-    return own if own.size <= LARGEST_UNION else None
+    domain = query.axes if query.counts_records else None
+    if domain is None or query.workload is None:
+        return domain
+    named = shared_domain(domain, held) or Domain(domain.axes[:1])
+    return named if named.size <= LARGEST_UNION else None
 
 
 def account_covers(
@@ -240,7 +239,7 @@ def account_covers(
     1. The invariants of every count release of the account are stacked, whatever axes it has; where
        they cannot be brought onto one domain, there is an error and no answer.
     """
-    opened = ledger if isinstance(ledger, Ledger) else open_ledger(ledger)
+    opened = open_ledger(ledger)
     together = held_together(opened, account)
     if together is None:
         some = bool(opened.invariants(account))

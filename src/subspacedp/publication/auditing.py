@@ -10,10 +10,9 @@ from typing import Any
 from subspacedp.disclosure import InvariantAudit, audit_invariants, audit_releases
 from subspacedp.disclosure.coverage import weakest
 from subspacedp.errors import InvariantError, SubspaceDPError
-from subspacedp.invariants import Held, HeldValues, bind
-from subspacedp.io import Source
+from subspacedp.invariants import Held, HeldValues
 from subspacedp.ledger import open_ledger
-from subspacedp.mechanisms.marginals import Marginals
+from subspacedp.mechanisms.base import Mechanism
 from subspacedp.privacy import Neighbours
 from subspacedp.problem import Kind
 from subspacedp.publication.accounts import (
@@ -21,17 +20,20 @@ from subspacedp.publication.accounts import (
     held_together,
     holds,
     named_domain,
-    shared_domain,
     union_domain,
     values_on,
 )
-from subspacedp.publication.margin_audits import LARGEST_NAMED, MarginsAudit, audit_margins
-from subspacedp.publication.releases import Asked, asked_releases, bounded, public_domain
-from subspacedp.publication.specification import Specification, as_specification
-from subspacedp.publication.tabulating import found_labels, open_data, tabulate_release
-from subspacedp.queries import Cells, Margins
+from subspacedp.publication.margin_audits import MarginsAudit, audit_margins
+from subspacedp.publication.releases import (
+    ReleaseSpecification,
+    found_labels,
+    open_data,
+    public_domain,
+    releases_of,
+)
+from subspacedp.publication.specification import Specification, read_specification
 from subspacedp.release import Release
-from subspacedp.tables import Domain, MarginTables
+from subspacedp.tables import Domain
 
 __all__ = ["TOGETHER", "WITH_ACCOUNT", "audit", "given_away"]
 
@@ -88,38 +90,36 @@ def audit(
        published, and so is what the audit says.
     """
     tell = progress or (lambda sentence: None)
-    asked_for = as_specification(specification)
-    counts = [asked for asked in asked_releases(asked_for) if asked.sum is None]
+    read = read_specification(specification)
+    counts = [wanted for wanted in releases_of(read) if wanted.counts]
     if structure:
-        found = [_structure(asked) for asked in counts]
+        audits = [_structure(wanted) for wanted in counts]
     else:
-        found = []
-        with open_data(asked_for) as source:
-            labels = found_labels(asked_for, source, tell)
-            for asked in counts:
-                domain = public_domain(asked.table, labels)
+        audits = []
+        with open_data(read) as source:
+            labels = found_labels(read, source, tell)
+            for wanted in counts:
+                domain = public_domain(wanted.table, labels)
                 if domain is None:
-                    raise InvariantError(f"The labels of table `{asked.table.name}` are not known.")
-                values = _held_values(asked, domain, source, tell)
-                tell(f"auditing {asked.name}")
-                found.append(_audited(asked, domain, values, tell))
-    out = {asked.name: one for asked, one in zip(counts, found, strict=True)}
-    parts = [
-        part
-        for name, one in out.items()
-        if (part := _part_of(name, one)) is not None and holds(part.held)
-    ]
+                    raise InvariantError(
+                        f"The labels of table `{wanted.table.name}` are not known."
+                    )
+                values = wanted.held_values(domain, source, tell)
+                tell(f"auditing {wanted.name}")
+                audits.append(_audited(wanted, domain, values, tell))
+    out = {wanted.name: one for wanted, one in zip(counts, audits, strict=True)}
+    parts = [part for name, one in out.items() for part in _part_of(name, one) if holds(part.held)]
     for group in _groups(parts, LARGEST_JOINT):
         tell("auditing tables together")
-        joint = _joint(group, asked_for.neighbours, capped=bounded(asked_for), tell=tell)
+        joint = _joint(group, read.neighbours, capped=read.data.bounded, tell=tell)
         if joint is not None:
             all_of_them = len(group) == len(parts) and TOGETHER not in out
             names = " and ".join(part.name for part in group)
             out[TOGETHER if all_of_them else f"{TOGETHER}: {names}"] = joint
-    before = _held_before(asked_for, tell) if parts else None
+    before = _held_before(read, tell) if parts else None
     if before is not None:
         tell("auditing together with what the account holds")
-        joint = _with_account(parts, before, asked_for)
+        joint = _with_account(parts, before, read)
         if joint is not None:
             out[WITH_ACCOUNT] = joint
     return out
@@ -132,13 +132,13 @@ def given_away(releases: Mapping[str, Release]) -> dict[str, str]:
     with the first of them.
     """
     holding = {name: one for name, one in releases.items() if one.mechanism.space.rank}
-    found = {name: _of_release(one) for name, one in holding.items()}
-    out = {name: str(one) for name, one in found.items()}
+    audits = {name: _of_release(one) for name, one in holding.items()}
+    out = {name: str(one) for name, one in audits.items()}
     parts = [
         part
-        for name, one in found.items()
-        if isinstance(holding[name].mechanism.query, Cells | Margins)
-        and (part := _part_of(name, one)) is not None
+        for name, one in audits.items()
+        if holding[name].mechanism.query.counts_records
+        for part in _part_of(name, one)
     ]
     for group in _groups(parts, LARGEST_IN_A_REPORT):
         names = [part.name for part in group]
@@ -162,97 +162,72 @@ def given_away(releases: Mapping[str, Release]) -> dict[str, str]:
 
 def _of_release(release: Release) -> InvariantAudit | MarginsAudit:
     mechanism = release.mechanism
-    if not isinstance(mechanism.query, Margins):
+    if mechanism.query.workload is None:
         return audit_releases(release, programs=IN_A_REPORT)
+    return _of_margins(mechanism, mechanism.held.asked(), release.exact, programs=IN_A_REPORT)
+
+
+def _of_margins(
+    mechanism: Mechanism, held: Held, values: HeldValues | None, **options: Any
+) -> MarginsAudit:
     return audit_margins(
         mechanism.domain,
-        mechanism.held.asked(),
-        release.exact,
-        [margin.names for margin in mechanism.query.margins],
+        held,
+        values,
+        [margin.names for margin in mechanism.query.margins_asked or ()],
         neighbours=mechanism.neighbours,
         kind=mechanism.guarantee.kind,
         budget=mechanism.budget,
         capped=mechanism.capped,
-        programs=IN_A_REPORT,
+        **options,
     )
 
 
-def _part_of(name: str, audit: InvariantAudit | MarginsAudit) -> _Part | None:
-    """What an audit is about, for one of several together; None if that is too large."""
-    if isinstance(audit, InvariantAudit):
-        whole = audit.whole
-        return _Part(
-            name=name, domain=whole.domain, held=whole.asked, values=whole.values, kind=audit.kind
-        )
-    domain = shared_domain(audit.domain, audit.held)
-    if domain is None or domain.size > LARGEST_NAMED:
-        return None
+def _part_of(name: str, audit: InvariantAudit | MarginsAudit) -> list[_Part]:
+    """What an audit is about, for one of several together; nothing if that is too large."""
+    domain = audit.joint_domain
+    if domain is None:
+        return []
     values = audit.values
     if values is not None:
         values = values_on(domain, audit.domain, audit.held, values)
-    return _Part(name=name, domain=domain, held=audit.held, values=values, kind=audit.kind)
+    return [_Part(name=name, domain=domain, held=audit.held, values=values, kind=audit.kind)]
 
 
-def _held_values(asked: Asked, domain: Domain, source: Source, tell: Progress) -> HeldValues:
-    """The held values of the data, and nothing else of them."""
-    held = asked.table.held()
-    if asked.margins_alone and not held.margins:
-        return ()
-    made = tabulate_release(asked, domain, source, tell, held_alone=True)
-    whole = made.protected if made.everything is None else made.everything
-    if isinstance(whole, MarginTables):
-        return tuple(whole.of(margin) for margin in held.margins_on(domain))
-    return bind(held, Cells(domain)).sums(whole.counts)
-
-
-def _structure(asked: Asked) -> InvariantAudit | MarginsAudit:
-    domain = public_domain(asked.table)
+def _structure(wanted: ReleaseSpecification) -> InvariantAudit | MarginsAudit:
+    domain = public_domain(wanted.table)
     if domain is None:
         raise InvariantError(
-            f"The labels of table `{asked.table.name}` are read off the data, so nothing can be "
+            f"The labels of table `{wanted.table.name}` are read off the data, so nothing can be "
             "said before."
         )
-    return _audited(asked, domain, None, lambda sentence: None)
+    return _audited(wanted, domain, None, lambda sentence: None)
 
 
 def _audited(
-    asked: Asked, domain: Domain, values: HeldValues | None, tell: Progress
+    wanted: ReleaseSpecification, domain: Domain, values: HeldValues | None, tell: Progress
 ) -> InvariantAudit | MarginsAudit:
-    specification = asked.table.specification
+    mechanism = wanted.design(domain).mechanism
 
     def progress(done: int, most: int) -> None:
         tell(f"{done} of at most {most} linear programs")
 
-    if asked.margins_alone:
-        return audit_margins(
-            domain,
-            asked.table.held(),
-            values,
-            asked.margins,
-            neighbours=specification.neighbours,
-            kind=asked.mechanism(domain).guarantee.kind,
-            budget=asked.budget,
-            capped=bounded(specification),
-            progress=progress,
-        )
-    mechanism = asked.mechanism(domain)
-    joint = isinstance(mechanism, Marginals)
-    found = audit_invariants(
+    if mechanism.query.workload is not None:
+        return _of_margins(mechanism, wanted.held, values, progress=progress)
+    audit = audit_invariants(
         domain,
-        asked.table.held(),
+        wanted.held,
         values,
-        neighbours=specification.neighbours,
-        budget=asked.budget,
-        decimals=asked.table.publish.decimals,
-        capped=bounded(specification),
-        on_counts=not joint,
+        neighbours=mechanism.neighbours,
+        budget=mechanism.budget,
+        decimals=mechanism.decimals,
+        capped=mechanism.capped,
+        on_counts=mechanism.measures_counts,
         progress=progress,
     )
-    if not joint:
-        return found
     kind = mechanism.guarantee.kind  # least squares may use the held totals
-    loss = None if found.loss is None else replace(found.loss, kind=kind)
-    return replace(found, kind=kind, loss=loss)
+    loss = None if audit.loss is None else replace(audit.loss, kind=kind)
+    return replace(audit, kind=kind, loss=loss)
 
 
 def _groups(parts: Sequence[_Part], most: int) -> list[list[_Part]]:
@@ -332,12 +307,11 @@ def _named(union: Domain, parts: Sequence[_Part]) -> Domain | None:
 
 def _held_before(specification: Specification, tell: Progress) -> HeldTogether | None:
     """What earlier releases of the account hold; None if nothing can be said of them."""
-    paying = specification.document.budget
-    if paying is None:
+    paying, place = specification.document.budget, specification.ledger
+    if paying is None or place is None:
         return None
-    address = paying.ledger
     try:
-        with open_ledger(address if "://" in address else specification.folder / address) as opened:
+        with open_ledger(place) as opened:
             return held_together(opened, paying.account)
     except SubspaceDPError:
         tell("what the account holds already cannot be audited together")
@@ -357,5 +331,5 @@ def _with_account(
     return _joint(
         [*parts, *earlier],
         specification.neighbours,
-        capped=bounded(specification) or before.capped,
+        capped=specification.data.bounded or before.capped,
     )

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from subspacedp.errors import BudgetError, DomainError
 from subspacedp.mechanisms import MECHANISMS, default_name
-from subspacedp.publication.axis_section import AxisEntry
-from subspacedp.publication.budgeting import total_of
-from subspacedp.publication.data_section import ROW
-from subspacedp.publication.document import Document
-from subspacedp.publication.noise_checks import no_such, place_of, workload_problems
-from subspacedp.publication.problems import Place, Problem
-from subspacedp.publication.table_specification import ONLY, TableSpecification, axis_of
+from subspacedp.privacy.numbers import exact_total
+from subspacedp.publication.code_lists import axis_of
+from subspacedp.publication.document import AxisEntry, Document
+from subspacedp.publication.problems import Place, Problem, nearest
+from subspacedp.queries.margins import COLUMN, MOST_AXES
 from subspacedp.release.files import margin_stem
 from subspacedp.release.folder_checks import NAMES
 from subspacedp.tables import Label
 from subspacedp.tables.domain import RESERVED
 
 if TYPE_CHECKING:
-    from subspacedp.publication.specification import Specification
+    from subspacedp.publication.specification import Specification, TableSpecification
 
-__all__ = ["cross_problems"]
+__all__ = ["document_problems", "table_problems"]
 
-COUNTS = "counts"  # the folder of the counts where sums stand beside them
 # Columns of further files, beside those of every release.
 COLUMNS = {
     **dict.fromkeys(("lower", "upper"), "margins"),
@@ -44,25 +42,21 @@ COLUMNS = {
         "comparisons",
     ),
 }
+FOR_MARGINS = ("auto", *(name for name, kind in MECHANISMS.items() if kind.for_workloads))
 WHOLE_NUMBERS = ("auto", *(name for name, kind in MECHANISMS.items() if kind.with_digits))
 LONGEST = 200  # bytes of a name: file systems take 255, endings included
 NOT_IN_FILES = re.compile(r"[/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 FOLDER_NAME = re.compile(r"\w[\w.-]*")
 
 
-def cross_problems(specification: Specification) -> Iterator[Problem]:
-    """What the sections of a specification say against each other."""
-    document = specification.document
+def document_problems(document: Document) -> Iterator[Problem]:
+    """What the sections of a specification say against each other, all tables aside."""
     yield from _names(document)
     yield from _data(document)
     for name, entry in document.axes.items():
         yield from _groups(name, entry)
-    if document.tables is None:
-        yield from _table(specification, ONLY, ())
-        yield from _folders(specification)
-        return
-    known = True
-    for name, table in document.tables.items():
+    tables = document.tables or {}
+    for name, table in tables.items():
         place: Place = ("tables", name)
         if not FOLDER_NAME.fullmatch(name):
             yield Problem(
@@ -70,17 +64,22 @@ def cross_problems(specification: Specification) -> Iterator[Problem]:
             )
         for i, axis in enumerate(table.axes):
             if axis not in document.axes:
-                yield Problem((*place, "axes", i), no_such("axis", axis, document.axes))
-                known = False
+                yield Problem((*place, "axes", i), _no_such("axis", axis, document.axes))
             elif axis in table.axes[:i]:
                 yield Problem((*place, "axes", i), f"names the axis `{axis}` a second time")
-        if table.share is None and len(document.tables) > 1:
+        if table.share is None and len(tables) > 1:
             yield Problem(place, "needs a `share` of the budget")
-    if known:
-        yield from _shares(specification)
-        yield from _folders(specification)
-        for name in document.tables:
-            yield from _table(specification, name, ("tables", name))
+
+
+def table_problems(specification: Specification) -> Iterator[Problem]:
+    """What the tables of a specification, whose axes are known, say against each other."""
+    shares = (table.entry.share for table in specification.tables)
+    total = exact_total(share for share in shares if share is not None)
+    if total > 1:
+        yield Problem(("tables",), f"has shares that add up to {_decimal(total)}, more than 1")
+    yield from _folders(specification)
+    for table in specification.tables:
+        yield from _table(table)
 
 
 def _names(document: Document) -> Iterator[Problem]:
@@ -112,7 +111,7 @@ def _names(document: Document) -> Iterator[Problem]:
 
 
 def _data(document: Document) -> Iterator[Problem]:
-    counts, unit = document.data.counts, document.data.unit
+    counts, person = document.data.counts, document.data.person
     wide = [name for name, entry in document.axes.items() if entry.columns is not None]
     for name in wide:
         if counts is None:
@@ -129,15 +128,15 @@ def _data(document: Document) -> Iterator[Problem]:
         )
     if counts is not None and not wide and counts.value is None:
         yield Problem(("data", "counts"), "needs `value`, the column with the counts")
-    if document.privacy.exactly and unit not in (None, ROW) and document.data.records > 1:
+    if document.privacy.exactly and person is not None and document.data.records > 1:
         yield Problem(
             ("privacy", "exactly"),
-            f"cannot be true with `unit: {unit}` and several `records`: those who have fewer stay "
-            "as they are; leave it out",
+            f"cannot be true with `unit: {person}` and several `records`: those who have fewer "
+            "stay as they are; leave it out",
         )
     for name, entry in document.axes.items():
-        if unit not in (None, ROW) and (entry.column or name) == unit:
-            yield Problem(("axes", name), f"cannot be the column `{unit}` that names the person")
+        if person is not None and (entry.column or name) == person:
+            yield Problem(("axes", name), f"cannot be the column `{person}` that names the person")
         if entry.columns is not None:
             columns = list(entry.columns.values())
             twice = next((column for column in columns if columns.count(column) > 1), None)
@@ -147,17 +146,16 @@ def _data(document: Document) -> Iterator[Problem]:
 
 def _groups(name: str, entry: AxisEntry) -> Iterator[Problem]:
     """Every label that stands in the file is in one group of every level."""
-    if not isinstance(entry.levels, Mapping) or entry.inline is None:
-        return
     place: Place = ("axes", name, "levels")
-    fine = True
-    for level, members in entry.levels.items():
+    labels = entry.inline or ()
+    fine = bool(entry.groups)
+    for level, members in entry.groups.items():
         seen: dict[Label, Label] = {}
         for group, inside in members.items():
             for label in inside:
-                if label not in entry.inline:
+                if label not in labels:
                     yield Problem(
-                        (*place, level, group), no_such("label", label, map(str, entry.inline))
+                        (*place, level, group), _no_such("label", label, map(str, labels))
                     )
                 elif label in seen:
                     yield Problem(
@@ -165,10 +163,10 @@ def _groups(name: str, entry: AxisEntry) -> Iterator[Problem]:
                         f"has the label {label!r}, which `{seen[label]}` has already",
                     )
                 seen.setdefault(label, group)
-        left = [label for label in entry.inline if label not in seen]
+        left = [label for label in labels if label not in seen]
         if left:
             yield Problem((*place, level), f"has no group for the label {left[0]!r}")
-        fine = fine and not left and set(seen) <= set(entry.inline)
+        fine = fine and not left and set(seen) <= set(labels)
     if fine:
         try:
             axis_of(name, entry, Path())
@@ -176,25 +174,12 @@ def _groups(name: str, entry: AxisEntry) -> Iterator[Problem]:
             yield Problem(place, f"cannot be used, as {_inner(error)}")
 
 
-def _shares(specification: Specification) -> Iterator[Problem]:
-    tables = specification.document.tables or {}
-    total = total_of(table.share for table in tables.values() if table.share is not None)
-    if total > 1:
-        yield Problem(("tables",), f"has shares that add up to {_decimal(total)}, more than 1")
-
-
 def _folders(specification: Specification) -> Iterator[Problem]:
     """Every release has a folder of its own, and none is named like a file beside them."""
-    alone = specification.document.tables is None
     wanted: list[tuple[str, Place]] = []
     for table in specification.tables:
-        place: Place = () if alone else ("tables", table.name)
-        if not alone or table.sums:
-            wanted.append((COUNTS if alone else table.name, place))
-        wanted += [
-            (name if alone else f"{table.name}-{name}", (*place, "sums", name))
-            for name in table.sums
-        ]
+        wanted.append((table.release_folder(), table.place))
+        wanted += [(table.release_folder(n), (*table.place, "sums", n)) for n in table.sums]
     reserved = {name.casefold() for name in NAMES}
     taken: dict[str, str] = {}
     for name, at in wanted:
@@ -212,45 +197,42 @@ def _folders(specification: Specification) -> Iterator[Problem]:
             yield Problem(at, f"would have a folder with a name of more than {LONGEST} bytes")
 
 
-def _table(specification: Specification, name: str, place: Place) -> Iterator[Problem]:
-    table = specification.table(name)
-    axis_of_level = {
-        level: axis for axis, entry in table.axes.items() for level in (axis, *entry.level_names)
-    }
+def _table(table: TableSpecification) -> Iterator[Problem]:
     for i, margin in enumerate(table.hold):
-        at: Place = (*place, "hold", i)
-        yield from _margin(at, margin, axis_of_level)
+        at: Place = (*table.place, "hold", i)
+        yield from _margin(at, margin, table)
         if set(margin) == set(table.axes):
             yield Problem(at, "holds every cell, so that nothing is left to protect")
+    published: Place = (*table.place, "publish", "margins")
     for i, margin in enumerate(table.margins):
-        yield from _margin((*place, "publish", "margins", i), margin, axis_of_level)
-    yield from _margin_files((*place, "publish", "margins"), table.margins)
-    if table.margins_alone:  # which are then files too
-        yield from _margin_files((*place, "hold"), tuple(dict.fromkeys(table.hold)))
-    yield from workload_problems(specification, name)
+        yield from _margin((*published, i), margin, table)
+    yield from _margin_files(published, table.margins)
+    if table.margins_alone:  # those that are held are then files too
+        yield from _margin_files((*table.place, "hold"), tuple(dict.fromkeys(table.hold)))
+        yield from _margins_alone(table)
+    else:
+        yield from _beside_cells(table)
     real = table.mechanism not in WHOLE_NUMBERS and not table.margins_alone
     if real and table.publish.decimals is not None:
         yield Problem(
-            place_of(specification, name, "publish", "decimals"),
+            table.place_of("publish", "decimals"),
             f"needs `mechanism: {default_name()}`; the {table.mechanism} one gives real values "
             "(null)",
         )
     if table.sums:
-        yield from _sums(specification, table, place)
+        yield from _sums(table)
     else:
         yield from _budget(table, None)
 
 
-def _sums(
-    specification: Specification, table: TableSpecification, place: Place
-) -> Iterator[Problem]:
-    at: Place = (*place, "sums")
-    if specification.document.data.counts is not None:
+def _sums(table: TableSpecification) -> Iterator[Problem]:
+    at: Place = (*table.place, "sums")
+    if table.specification.data.counted:
         yield Problem(at, "needs records; `data.counts` has none")
     for name in table.sums:
         if not FOLDER_NAME.fullmatch(name):
             yield Problem((*at, name), "must be a name of letters, digits, `_`, `-` and `.`")
-    total = total_of(entry.share for entry in table.sums.values())
+    total = exact_total(entry.share for entry in table.sums.values())
     if total >= 1:
         yield Problem(
             at, f"has shares that add up to {_decimal(total)}, which leaves nothing for the counts"
@@ -267,15 +249,14 @@ def _budget(table: TableSpecification, of: str | None) -> Iterator[Problem]:
         yield Problem(("privacy",), f"cannot be used, as {_inner(error)}")
 
 
-def _margin(
-    place: Place, margin: Sequence[str], axis_of_level: Mapping[str, str]
-) -> Iterator[Problem]:
+def _margin(place: Place, margin: Sequence[str], table: TableSpecification) -> Iterator[Problem]:
     used: dict[str, str] = {}
+    levels = table.levels
     for name in margin:
-        if name not in axis_of_level:
-            yield Problem(place, no_such("axis or level", name, axis_of_level))
+        if name not in levels:
+            yield Problem(place, _no_such("axis or level", name, levels))
             continue
-        axis = axis_of_level[name]
+        axis, _ = levels[name]
         if axis in used:
             yield Problem(
                 place,
@@ -310,6 +291,93 @@ def _margin_files(place: Place, margins: Sequence[Sequence[str]]) -> Iterator[Pr
                 "list; leave it out, or give an axis or level another name",
             )
         taken.setdefault(stem.casefold(), i)
+
+
+def _margins_alone(table: TableSpecification) -> Iterator[Problem]:
+    """What is wrong with a table of which margins are published and no cells."""
+    at, weights = table.place_of, table.publish.weights
+    if not table.margins:
+        yield Problem(
+            at("publish", "cells"),
+            "needs `margins` beside it, then all that is published",
+        )
+        return
+    if weights is not None and len(weights) != len(table.margins):
+        yield Problem(
+            at("publish", "weights"),
+            f"must be {len(table.margins)} numbers, one for each of the margins; got "
+            f"{len(weights)}",
+        )
+    if table.sums:
+        yield Problem(
+            at("sums"), "cannot stand beside `cells: false`; sums need the cells of their table"
+        )
+    if table.publish.non_negative:
+        yield Problem(at("publish", "non_negative"), "needs the cells; leave out `cells: false`")
+    if table.mechanism not in FOR_MARGINS:
+        yield Problem(
+            at("mechanism"),
+            f"must be {', '.join(f'`{m}`' for m in FOR_MARGINS)} with `cells: false`; got "
+            f"`{table.mechanism}`",
+        )
+    if len(table.axes) > MOST_AXES:
+        yield Problem(("axes",), f"has {len(table.axes)} axes, and margins alone take {MOST_AXES}")
+    for axis, entry in table.axes.items():
+        if COLUMN in (axis, *entry.level_names):
+            yield Problem(
+                ("axes", axis), f"may not have the name `{COLUMN}`, a column of releases of margins"
+            )
+    yield from _margins(table, at("publish", "margins"))
+
+
+def _beside_cells(table: TableSpecification) -> Iterator[Problem]:
+    """What is said to count where cells are published: weights, or a limit for the cells."""
+    weights, cells = table.place_of("publish", "weights"), table.place_of("publish", "cells")
+    given, limit = table.publish.weights, table.publish.cells_at_most
+    for at, given_here in ((weights, given is not None), (cells, limit is not None)):
+        if given_here and table.mechanism not in FOR_MARGINS:
+            yield Problem(at, "is for `mechanism: marginals` or `auto`")
+        elif given_here and not table.margins:
+            yield Problem(at, "needs `margins` beside it, which the noise is designed for too")
+    number = len(table.margins) + 1
+    if given is not None and len(given) != number:
+        yield Problem(
+            weights,
+            f"must be {number} numbers, one for the cells and one for each of the margins; got "
+            f"{len(given)}",
+        )
+    if given is not None and limit is not None:
+        yield Problem(weights, "cannot stand beside a limit for the cells; leave one of them out")
+    if limit is not None and limit <= 1:
+        yield Problem(cells, f"must allow more than 0 %; got '{table.publish.cells}'")
+
+
+def _margins(table: TableSpecification, at: Place) -> Iterator[Problem]:
+    """No margin twice, in whatever order it is written; not all of them held."""
+    if any(name not in table.levels for m in (*table.margins, *table.hold) for name in m):
+        return  # is told of the margin itself
+    seen: dict[frozenset[str], int] = {}
+    for i, margin in enumerate(table.margins):
+        first = seen.setdefault(frozenset(margin), i)
+        if first != i:
+            yield Problem((*at, i), f"is the same margin as item {first + 1}")
+    if all(any(_determines(table, held, m) for held in table.hold) for m in table.margins):
+        yield Problem(at, "is fixed entirely by what is held, so that nothing is left to protect")
+
+
+def _determines(table: TableSpecification, fine: Sequence[str], coarse: Sequence[str]) -> bool:
+    """Whether the totals of one margin follow from those of another."""
+    known = dict(table.levels[level] for level in fine)
+    wanted = (table.levels[level] for level in coarse)
+    return all(known.get(axis, math.inf) <= step for axis, step in wanted)
+
+
+def _no_such(kind: str, name: object, known: Any) -> str:
+    """A phrase for a name that is none, with the nearest one that is."""
+    near = nearest(str(name), known)
+    hint = f"; did you mean `{near}`?" if near else ""
+    article = "an" if kind.startswith("a") else "a"
+    return f"names `{name}`, which is not {article} {kind} here{hint}"
 
 
 def _inner(error: Exception) -> str:

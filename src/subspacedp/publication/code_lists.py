@@ -1,4 +1,4 @@
-"""Code lists: public files of labels and their groups."""
+"""The labels and groups of an axis, as a specification or a public code list has them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from subspacedp.publication.problems import SpecificationError
+from subspacedp.publication.document import AxisEntry
+from subspacedp.publication.problems import SpecificationError, nearest
 from subspacedp.publication.reading import read_text
-from subspacedp.publication.spelling import nearest
+from subspacedp.tables import Axis
 
-__all__ = ["CodeList", "read_code_list"]
+__all__ = ["CodeList", "axis_of", "read_code_list"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,20 @@ class CodeList:
 
     labels: tuple[str, ...]
     levels: Mapping[str, tuple[str, ...]]
+
+
+def axis_of(name: str, entry: AxisEntry, folder: Path) -> Axis:
+    """The axis that an entry describes; reads its code list."""
+    if entry.code_list is not None:
+        codes = read_code_list(folder / entry.code_list, name, entry.level_names)
+        return Axis(name, codes.labels, levels=codes.levels)
+    labels = entry.inline or ()
+    levels, groups = {}, {}
+    for level, members in entry.groups.items():
+        group_of = {label: group for group, inside in members.items() for label in inside}
+        levels[level] = [group_of[label] for label in labels]
+        groups[level] = list(members)
+    return Axis(name, labels, levels=levels, groups=groups)
 
 
 def read_code_list(path: Path, axis: str, levels: Sequence[str] = ()) -> CodeList:

@@ -10,8 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.mechanisms.marginals import Marginals
-from subspacedp.publication.tabulating import Confidential
+from subspacedp.publication.releases import Confidential
 from subspacedp.release import Release
 from subspacedp.release.label_columns import LabelColumns, write_rows
 
@@ -43,14 +42,18 @@ def write_comparison(
 
 def _numbers(release: Release, data: Confidential) -> dict[str, npt.NDArray[Any]]:
     """The confidential figures, the released ones, and how far these are off."""
-    query, grid = release.mechanism.query, float(release.mechanism.query.grid)
-    bounded = query.answers(data.protected)
-    without_noise = bounded.ravel() * grid
+    mechanism, grid = release.mechanism, float(release.mechanism.query.grid)
+
+    def figures(answers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        # Totals of held margins that no figure shows come after those of the query.
+        return answers.reshape(-1)[: mechanism.query.size] * grid
+
+    without_noise = figures(data.answers)
     columns: dict[str, npt.NDArray[Any]] = {"confidential": without_noise}
-    if data.everything is not None:
-        columns["all_records"] = query.answers(data.everything).ravel() * grid
-        if release.mechanism.space.rank:
-            without_noise = _without_noise(release, data).ravel() * grid
+    if mechanism.capped:
+        columns["all_records"] = figures(data.full)
+        if mechanism.space.rank:
+            without_noise = figures(mechanism.without_noise(data.answers, release.exact))
             columns["without_noise"] = without_noise
     error = release.values.ravel() - without_noise
     stderr = release.stderr().ravel()
@@ -62,20 +65,6 @@ def _numbers(release: Release, data: Confidential) -> dict[str, npt.NDArray[Any]
             error, stderr, out=np.zeros(error.shape), where=stderr > 0
         ),
     }
-
-
-def _without_noise(release: Release, data: Confidential) -> npt.NDArray[Any]:
-    """What would have been released without noise, where held totals count more records.
-
-    bounded + C⁺(c − C·bounded), the bounded table moved to agree with the held totals.
-    """
-    mechanism, exact = release.mechanism, release.exact
-    if isinstance(mechanism, Marginals):
-        answers, _ = mechanism.check(data.protected, everything=data.everything)
-        return mechanism.without_noise(answers, exact)
-    bounded = release.mechanism.query.answers(data.protected)
-    residual = release.mechanism.held.residual(bounded, exact)
-    return np.asarray(release.mechanism.null_space.subtract_lift(bounded, residual))
 
 
 def _private(path: Path) -> BinaryIO:

@@ -1,25 +1,422 @@
-"""All keys of a specification, and the sections of its budget."""
+"""All keys of a specification: what each may hold, and what its section says against itself."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from subspacedp.publication.addresses import ledger_problem
-from subspacedp.publication.axis_section import AxisEntry
-from subspacedp.publication.data_section import Data
+from subspacedp.errors import BudgetError
+from subspacedp.io import bin_labels
+from subspacedp.io.sources import HAS_PASSWORD, has_password, source_problem
+from subspacedp.mechanisms import OPTIONS
+from subspacedp.privacy import AddRemoveOne, Budget, Neighbours, ReplaceOne
+from subspacedp.privacy.budgets import budget_of_fields
+from subspacedp.problem import MAX_DECIMALS
 from subspacedp.publication.fields import (
+    BeforeValidator,
     Field,
+    Labels,
+    Levels,
     Margins,
+    Number,
+    Persons,
     Positive,
     Section,
+    Share,
+    Strict,
     Text,
+    Value,
+    Weights,
+    WithJsonSchema,
     model_validator,
     rule,
     said,
 )
-from subspacedp.publication.table_sections import MechanismName, Publish, Sum, TableEntry, replaced
+from subspacedp.publication.problems import nearest, shown
+from subspacedp.tables import Label
 
-__all__ = ["Document", "Ledger", "Privacy"]
+__all__ = [
+    "ROW",
+    "AxisEntry",
+    "Counts",
+    "Data",
+    "Document",
+    "Ledger",
+    "Privacy",
+    "Publish",
+    "Sum",
+    "TableEntry",
+    "TablePublish",
+]
+
+FROM_DATA = "from-data"  # labels that are read off the data
+ROW = "row"  # every row is another person
+AT_MOST = re.compile(r"^at most \+?(\d+(\.\d+)?) ?%$")  # of `cells`
+if TYPE_CHECKING:
+    MechanismName = str
+else:
+    MechanismName = Literal[("auto", *OPTIONS)]
+
+
+class Counts(Section):
+    """A table that was counted before: one row a cell, or several cells side by side in a row."""
+
+    source: Text = Field(
+        description="Path of the counted table, relative to this file, or an address such as "
+        "postgresql://host/database. Confidential."
+    )
+    value: Text | None = Field(
+        default=None,
+        description="The column with the counts; none where an axis lists `columns`.",
+    )
+    table: Text | None = Field(default=None, description="The table within a database.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Counts:
+        _check_source(self.source, self.table)
+        return self
+
+
+class Data(Section):
+    """The confidential data: records of persons, or a table that was counted before."""
+
+    model_config = rule(
+        oneOf=[{"required": ["source", "unit"]}, {"required": ["counts"]}],
+        dependentRequired={"unit": ["source"], "table": ["source"], "key": ["source"]},
+    )
+
+    source: Text | None = Field(
+        default=None,
+        description="Path of the records, relative to this file, or an address such as "
+        "postgresql://host/database or spark:local[2] with `table`. Confidential.",
+    )
+    unit: Text | None = Field(
+        default=None,
+        description="Whose privacy is protected: the column that says which person a record is "
+        "of, or the word `row` where every row is another person.",
+    )
+    records: Persons = Field(
+        default=1,
+        description="The most records that one person has in a table. With `unit` a column, "
+        "further records are left out; with `counts` it is a claim about the data.",
+    )
+    per_cell: Persons | None = Field(
+        default=None,
+        description="The most of these records that fall in one cell; all of them, if not given.",
+    )
+    table: Text | None = Field(default=None, description="The table within a database.")
+    key: Text | None = Field(
+        default=None,
+        description="Any text; decides which records stay of a person who has more than `records`. "
+        "It need not be secret, and must not be chosen in view of the data.",
+    )
+    without_unit: Literal["refuse", "leave-out"] | None = Field(
+        default=None,
+        description="What to do with records that do not say which person they are of: `refuse`, "
+        "if not given; `leave-out` of everything, held totals included.",
+    )
+    counts: Counts | None = Field(
+        default=None, description="A table that was counted before, instead of records."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Data:
+        if self.counts is not None:
+            for name in ("source", "unit", "table", "key", "without_unit"):
+                if getattr(self, name) is not None:
+                    raise said("is for records and cannot stand beside `counts`", name)
+        elif self.source is None:
+            raise said("needs `source` and `unit`, or `counts`")
+        elif self.unit is None:
+            raise said("needs `unit`: a column that names the person, or `row`")
+        else:
+            _check_source(self.source, self.table)
+        if self.unit == ROW and self.records > 1:
+            raise said("must be 1 with `unit: row`, where every row is another person", "records")
+        for name in ("key", "without_unit"):
+            if self.unit == ROW and getattr(self, name) is not None:
+                raise said("needs a column as `unit`", name)
+        if self.per_cell is not None and self.per_cell > self.records:
+            raise said(
+                f"must be at most `records`; got {self.per_cell} > {self.records}", "per_cell"
+            )
+        return self
+
+    @property
+    def where(self) -> str:
+        """The path or address of the data."""
+        return self.counts.source if self.counts else self.source or ""
+
+    @property
+    def person(self) -> str | None:
+        """The column that names the person; None where every row is one, and for counts."""
+        return None if self.unit == ROW else self.unit
+
+
+def _check_source(source: str, table: str | None) -> None:
+    problem = source_problem(source, table)
+    if problem is not None:
+        raise said(problem, "source")
+
+
+class AxisEntry(Section):
+    """One direction of the tables: where its labels come from and how they group."""
+
+    model_config = rule(
+        oneOf=[{"required": ["labels"]}, {"required": ["bins"]}, {"required": ["columns"]}],
+        dependentSchemas={"columns": {"properties": {"column": False}}},
+    )
+
+    column: Text | None = Field(
+        default=None, description="The column of the data; the axis' own name, if not given."
+    )
+    labels: Labels | None = Field(
+        default=None,
+        description="All labels: a list; the path of a public code list (csv), whose column named "
+        "like the axis, or else the first, has the labels; or the word `from-data`, which reads "
+        "them off the confidential data and protects them not at all.",
+    )
+    levels: Levels | None = Field(
+        default=None,
+        description="Coarser levels, finest first: columns of the code list, or for every level "
+        "its groups and the labels in them.",
+    )
+    bins: Annotated[tuple[Number, ...], Strict(False)] | None = Field(
+        default=None,
+        description="Increasing edges for a column of numbers: [0, 5, 18] makes `0-4`, `5-17` and "
+        "`18+`.",
+    )
+    columns: dict[Value, Text] | None = Field(
+        default=None,
+        description="For a wide table of counts: every label and the column with its counts.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> AxisEntry:
+        given = [name for name in ("labels", "bins", "columns") if getattr(self, name) is not None]
+        if not given:
+            raise said("needs `labels`, `bins` or `columns`")
+        if len(given) > 1:
+            raise said(f"cannot stand beside `{given[0]}`", given[1])
+        if self.columns is not None:
+            if self.column is not None:
+                raise said("cannot stand beside `columns`", "column")
+            if not self.columns:
+                raise said("must not be empty", "columns")
+        if self.bins is not None:
+            _check_bins(self.bins)
+        self._check_labels()
+        self._check_levels()
+        return self
+
+    def _check_labels(self) -> None:
+        text = self.labels if isinstance(self.labels, str) else None
+        if text is not None and text != FROM_DATA and not text.casefold().endswith(".csv"):
+            near = f"; did you mean `{FROM_DATA}`?" if nearest(text, [FROM_DATA]) else ""
+            raise said(
+                "must be a list in brackets, the path of a code list that ends in `.csv`, or "
+                f"`{FROM_DATA}`{near}",
+                "labels",
+            )
+        inline = self.inline or ()
+        at = "columns" if self.columns is not None else "labels"
+        if len({isinstance(label, str) for label in inline}) > 1:
+            raise said("must be all text or all whole numbers; put the numbers in quotes", at)
+        seen: set[Label] = set()
+        for label in inline:
+            if label in seen:
+                raise said(f"has the label {label!r} more than once", at)
+            seen.add(label)
+
+    def _check_levels(self) -> None:
+        if self.levels is None:
+            return
+        if self.from_data:
+            raise said("needs labels that are known; `from-data` has none", "levels")
+        if self.code_list is not None and isinstance(self.levels, Mapping):
+            raise said("must be a list of columns of the code list", "levels")
+        if self.code_list is None and not isinstance(self.levels, Mapping):
+            raise said("must give every level its groups, as the labels are listed here", "levels")
+        names = list(self.levels)
+        repeated = next((name for name in names if names.count(name) > 1), None)
+        if repeated is not None:
+            raise said(f"has the level `{repeated}` more than once", "levels")
+
+    @property
+    def code_list(self) -> str | None:
+        """The path of the code list, where there is one."""
+        return self.labels if isinstance(self.labels, str) and not self.from_data else None
+
+    @property
+    def from_data(self) -> bool:
+        """Whether the labels are read off the confidential data."""
+        return self.labels == FROM_DATA
+
+    @property
+    def inline(self) -> tuple[Label, ...] | None:
+        """The labels that stand in the specification itself."""
+        if self.columns is not None:
+            return tuple(self.columns)
+        if self.bins is not None:
+            return bin_labels(self.bins)
+        return self.labels if isinstance(self.labels, tuple) else None
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        """The names of the coarser levels, finest first."""
+        return tuple(self.levels or ())
+
+    @property
+    def groups(self) -> Mapping[str, Mapping[Label, tuple[Label, ...]]]:
+        """By level: the groups and the labels in them; none where a code list has them."""
+        return self.levels if isinstance(self.levels, Mapping) else {}
+
+
+def _check_bins(edges: Sequence[float]) -> None:
+    if len(edges) < 2:
+        raise said("needs at least two edges", "bins")
+    for a, b in pairwise(edges):
+        if b <= a:
+            raise said(f"must increase; got {b:g} after {a:g}", "bins")
+    if max(abs(edge) for edge in edges) >= 2**53:
+        raise said("must be below 2**53 in size", "bins")
+
+
+def _cells(value: object) -> object:
+    allowed = isinstance(value, bool) or (isinstance(value, str) and AT_MOST.search(value))
+    if not allowed:
+        raise said(f"must be true, false or a limit such as `at most +5 %`; got {shown(value)}")
+    return value
+
+
+class TablePublish(Section):
+    """In which form a table is written."""
+
+    decimals: Annotated[
+        Annotated[int, Field(ge=0, le=MAX_DECIMALS)] | None,
+        WithJsonSchema({"type": ["integer", "null"], "minimum": 0, "maximum": MAX_DECIMALS}),
+    ] = Field(
+        default=None,
+        description="Digits after the point that add up exactly, 0 for whole numbers; null for "
+        "real values.",
+    )
+    cells: Annotated[
+        bool | str,
+        BeforeValidator(_cells),
+        WithJsonSchema(
+            {"anyOf": [{"type": "boolean"}, {"type": "string", "pattern": AT_MOST.pattern}]}
+        ),
+    ] = Field(
+        default=True,
+        description="Whether the cells are published. With false, noise is designed for exactly "
+        "the `margins`, and a table of all cells is never built, so it may have any size. With "
+        "`at most +5 %`, noise is designed for the margins too as long as the mean squared error "
+        "of the cells grows by no more than that.",
+    )
+    margins: Margins = Field(
+        default=(),
+        description="Further margins to publish beside the cells; with `cells: false`, all that is "
+        "published. Noise is designed for all of them, unless `mechanism` says otherwise.",
+    )
+    weights: Weights | None = Field(
+        default=None,
+        description="What the squared error of each margin counts for when the noise is shared "
+        "out, one number a margin, the cells first where they are published; if not given, every "
+        "table's error counts in multiples of the least it could have.",
+    )
+    non_negative: bool = Field(
+        default=False,
+        description="Whether to publish, beside the unbiased values, the nearest table without "
+        "negative ones, which is biased.",
+    )
+
+    @property
+    def cells_at_most(self) -> float | None:
+        """What the squared error of the cells may be, in multiples of the least; None: no limit."""
+        limit = AT_MOST.search(str(self.cells))
+        return None if limit is None else 1 + float(limit[1]) / 100
+
+
+class Publish(TablePublish):
+    """What is written, where, and in which form."""
+
+    to: Text | None = Field(
+        default=None,
+        description="Folder of the release, relative to this file; `release` if not given. With "
+        "`tables`, each table has a folder of its own in it.",
+    )
+    sign: Text | None = Field(
+        default=None, description="Path of the private key (pem) that signs the release."
+    )
+
+
+class Sum(Section):
+    """Sums of a value over the records of each cell; each value clipped to a public range."""
+
+    column: Text | None = Field(
+        default=None, description="The column with the value; the sum's own name, if not given."
+    )
+    lower: Number = Field(description="Values below are moved up to it. Public.")
+    upper: Number = Field(description="Values above are moved down to it. Public.")
+    unit: Positive = Field(default=1.0, description="Values are rounded to multiples of it.")
+    share: Share = Field(
+        description="The part of the table's budget for these sums; the counts keep the rest."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Sum:
+        if self.lower >= self.upper:
+            raise said(f"must be below `upper`; got {self.lower:g} >= {self.upper:g}", "lower")
+        most = max(abs(self.lower), abs(self.upper)) / self.unit
+        if not 0.5 < most < 2**31 - 1:
+            raise said(f"must cut the range into 1 to 2**31 units; got {most:.3g} of them", "unit")
+        return self
+
+
+def replaced(data: dict[str, Any]) -> None:
+    """Refuse what earlier versions had for noise at several levels, and say what to write now."""
+    now = (
+        "write `mechanism: marginals` (or leave it out), and under `publish: margins` the tables "
+        "of the levels that count, such as [state, sex]"
+    )
+    if data.get("mechanism") == "hierarchical":
+        raise said(f"may no longer be `hierarchical`; {now}", "mechanism")
+    if "levels" in data:
+        raise said(f"is no longer a key here; {now}", "levels")
+    if "importance" in data:
+        raise said(f"is now `weights` under `publish`, one number a table; {now}", "importance")
+
+
+class TableEntry(Section):
+    """One of several tables that share the data and the budget."""
+
+    axes: Annotated[tuple[Text, ...], Strict(False), Field(min_length=1)] = Field(
+        description="The axes of this table, of those that `axes` defines."
+    )
+    hold: Margins = Field(default=(), description="Margins that are published exactly.")
+    share: Share | None = Field(
+        default=None,
+        description="The part of the budget for this table; all shares together are at most 1.",
+    )
+    mechanism: MechanismName | None = Field(
+        default=None, description="As above, for this table alone."
+    )
+    publish: TablePublish | None = Field(
+        default=None, description="As above, for this table alone; other keys stay as above."
+    )
+    sums: dict[Text, Sum] = Field(
+        default_factory=dict, description="Clipped sums of a value beside the counts."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _replaced(cls, data: Any) -> Any:
+        """Keys and names of earlier versions, with what to write now."""
+        if isinstance(data, dict):
+            replaced(data)
+        return data
 
 
 class Privacy(Section):
@@ -65,6 +462,20 @@ class Privacy(Section):
             raise said("is for `neighbours: replace-one`", "exactly")
         return self
 
+    @property
+    def budget(self) -> Budget:
+        """The whole budget."""
+        budget = budget_of_fields(**{name: getattr(self, name) for name in self.parameters})
+        if budget is None:
+            raise BudgetError("A budget needs `epsilon`, `epsilon` and `delta`, `rho`, or `mu`.")
+        return budget
+
+    def protected(self, data: Data) -> Neighbours:
+        """The change of the data that is protected."""
+        if self.neighbours == "replace-one":
+            return ReplaceOne(records=data.records, per_cell=data.per_cell, exactly=self.exactly)
+        return AddRemoveOne(records=data.records, per_cell=data.per_cell)
+
 
 class Ledger(Section):
     """The account that the budget is taken from."""
@@ -74,9 +485,8 @@ class Ledger(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Ledger:
-        problem = ledger_problem(self.ledger)
-        if problem is not None:
-            raise said(problem, "ledger")
+        if has_password(self.ledger):
+            raise said(HAS_PASSWORD, "ledger")
         return self
 
 
@@ -134,6 +544,16 @@ class Document(Section):
     budget: Ledger | None = Field(
         default=None, description="The account that the budget is taken from."
     )
+
+    @property
+    def share(self) -> float | None:
+        """The part of the budget for a file's only table: all of it."""
+        return None
+
+    @property
+    def axes_known(self) -> bool:
+        """Whether every axis of a table is one that `axes` defines."""
+        return all(set(table.axes) <= set(self.axes) for table in (self.tables or {}).values())
 
     @model_validator(mode="before")
     @classmethod

@@ -20,10 +20,10 @@ from subspacedp.disclosure.values import given
 from subspacedp.invariants import Held, HeldMargins, HeldValues
 from subspacedp.privacy import Budget, Neighbours
 from subspacedp.problem import Kind
-from subspacedp.publication.accounts import named_domain, values_on
+from subspacedp.publication.accounts import named_domain, shared_domain, values_on
 from subspacedp.tables import Domain, Margin
 
-__all__ = ["LARGEST_NAMED", "MarginsAudit", "audit_margins"]
+__all__ = ["MarginsAudit", "audit_margins"]
 
 LARGEST_NAMED = 10**6  # cells by the axes that held margins name
 LARGEST_MARGIN = 10**6  # cells of a published margin that is looked at by itself
@@ -56,6 +56,12 @@ class MarginsAudit:
     small_count: int
     small: tuple[SmallTotal, ...]
     left: tuple[str, ...]  # what was not looked at
+
+    @property
+    def joint_domain(self) -> Domain | None:
+        """The axes on which it is audited together with others; None if these are too many."""
+        domain = shared_domain(self.domain, self.held)
+        return None if domain is None or domain.size > LARGEST_NAMED else domain
 
     @property
     def pinned(self) -> int:

@@ -1,14 +1,17 @@
-"""The account that pays for a publication, and the entry that has paid."""
+"""The account that pays for a publication, the entry that has paid, and settling it afterwards."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from subspacedp.errors import ReleaseError
 from subspacedp.ledger import (
+    Entry,
     Ledger,
     LedgerError,
     Reservation,
@@ -18,13 +21,11 @@ from subspacedp.ledger import (
     open_ledger,
     spend_of,
 )
-from subspacedp.mechanisms.base import Mechanism
+from subspacedp.publication.releases import ReleaseSpecification
 from subspacedp.publication.specification import Specification
+from subspacedp.release import Design, Release, verify_folder
 
-if TYPE_CHECKING:
-    from subspacedp.publication.releases import Asked
-
-__all__ = ["PayingAccount", "paying_account"]
+__all__ = ["PayingAccount", "paying_account", "settle"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,7 @@ class PayingAccount:
     unit: str
     note: str
 
-    def check(self, designs: Sequence[Mechanism], replaces: int | None) -> None:
+    def check(self, designs: Iterable[Design], replaces: int | None) -> None:
         """Refuse what `reserve` would refuse now; spends nothing."""
         for entry in self.ledger.invariants(self.name):
             if entry.get("unit", self.unit) != self.unit:
@@ -49,18 +50,19 @@ class PayingAccount:
             numbers = {entry.number for entry in self.ledger.history(self.name)}
             if replaces not in numbers:
                 raise LedgerError(f"The account `{self.name}` has no entry {replaces} to replace.")
-        self.ledger.check(self.name, [spend_of(mechanism) for mechanism in designs])
+        self.ledger.check(self.name, [spend_of(design.mechanism) for design in designs])
 
     def reserve(
-        self, designs: Sequence[Mechanism], release_ids: Sequence[str], replaces: int | None
+        self, designs: Iterable[Design], release_ids: Sequence[str], replaces: int | None
     ) -> Reservation:
         """Pay for releases whose ids are settled, so that they find the entry again."""
+        mechanisms = [design.mechanism for design in designs]
         return self.ledger.reserve(
             self.name,
-            [spend_of(mechanism) for mechanism in designs],
+            [spend_of(mechanism) for mechanism in mechanisms],
             note=self.note,
             replaces=replaces,
-            held=[{**invariants_of(mechanism), "unit": self.unit} for mechanism in designs],
+            held=[{**invariants_of(mechanism), "unit": self.unit} for mechanism in mechanisms],
             release_ids=release_ids,
         )
 
@@ -79,13 +81,17 @@ class PayingAccount:
         return True
 
     def commit(
-        self, paid: Reservation, asked: Sequence[Asked], release_ids: Sequence[str], target: Path
+        self,
+        paid: Reservation,
+        wanted: Sequence[ReleaseSpecification],
+        release_ids: Sequence[str],
+        target: Path,
     ) -> None:
         """Say in the ledger that the files are in place; once."""
         sentence = ""
         try:
             if paid.state is not State.COMMITTED:
-                digests = [certificate_digest(target / one.folder) for one in asked]
+                digests = [certificate_digest(target / one.folder) for one in wanted]
                 paid.commit(release_ids, target.absolute(), digests)
         except LedgerError as error:
             sentence = str(error)
@@ -98,24 +104,97 @@ class PayingAccount:
 
 def paying_account(specification: Specification, seed: int | None) -> PayingAccount | None:
     """The account that pays, found before any data are opened."""
-    paying = specification.document.budget
-    if paying is None:
+    paying, place = specification.document.budget, specification.ledger
+    if paying is None or place is None:
         return None
     if seed is not None:
         raise ReleaseError(
             "A release from a chosen seed is not private, and no account can pay for it; leave out "
             "`seed` or `budget`."
         )
-    address = paying.ledger
-    if address.startswith("sqlite:") and not address.startswith("sqlite:////"):
+    if paying.ledger.startswith("sqlite:") and not paying.ledger.startswith("sqlite:////"):
         raise ReleaseError(
             "`budget.ledger` is a path relative to the specification, or a server's address; give "
             "the path of an SQLite file without `sqlite:`."
         )
-    ledger = open_ledger(address if "://" in address else specification.folder / address)
+    ledger = open_ledger(place)
     return PayingAccount(
         ledger=ledger,
         name=ledger.account(paying.account).name,
-        unit=specification.document.data.unit or "counts",
+        unit=specification.data.unit,
         note=specification.document.title or "",
     )
+
+
+def settle(ledger: Ledger | str | PathLike[str], number: int, folder: str | PathLike[str]) -> Entry:
+    """Commit an entry whose releases are in a folder already.
+
+    Parameters
+    ----------
+    ledger
+        The ledger that paid.
+    number
+        The entry; its noise was drawn, and it was never committed.
+    folder
+        The publication that it paid for.
+
+    Guarantees
+    ----------
+    1. Every check of the folder holds, and its releases are those that the entry paid for: as many,
+       each with the spend and the invariants that were reserved.
+    2. No budget is taken or given back.
+    """
+    opened = open_ledger(ledger)
+    reservation, source = opened.reservation(number), Path(folder)
+    entry = reservation.entry
+    checked = verify_folder(source)
+    if not checked.ok:
+        raise ReleaseError(f"`{source}` does not pass `subspacedp verify`; nothing was settled.")
+    paths = [source] if (source / "certificate.json").exists() else sorted(
+        path.parent for path in source.glob("*/certificate.json")
+    )  # fmt: skip
+    waiting = [(path, Release.load(path)) for path in paths]
+    if len(waiting) != len(entry.spends):
+        raise LedgerError(
+            f"Entry {number} has paid for {len(entry.spends)} releases, and `{source}` has "
+            f"{len(waiting)}; nothing was settled."
+        )
+    order: list[tuple[Path, Release]] = []
+    for spend, text in zip(entry.spends, entry.invariants, strict=True):
+        held = None if text is None else json.loads(text)
+        found = next(
+            (
+                one
+                for one in waiting
+                if spend_of(one[1].mechanism) == spend and _holds(one[1], held)
+            ),
+            None,
+        )
+        if found is None:
+            raise LedgerError(
+                f"`{source}` is not what entry {number} has paid for: a budget, a neighbour "
+                "relation or what is held differs. Nothing was settled."
+            )
+        waiting.remove(found)
+        order.append(found)
+    for other in opened.history(entry.account):
+        known = set(other.release_ids) & {release.release_id for _, release in order}
+        if other.number != number and known:
+            raise LedgerError(
+                f"Entry {other.number} has paid for release `{min(map(str, known))}` in "
+                f"`{source}`; nothing was settled."
+            )
+    reservation.commit(
+        [release.release_id for _, release in order],
+        source.absolute(),
+        [certificate_digest(path) for path, _ in order],
+    )
+    return reservation.entry
+
+
+def _holds(release: Release, held: dict[str, Any] | None) -> bool:
+    """Whether a release holds what was said when it was reserved, where that was said."""
+    if held is None:
+        return True
+    fresh = json.loads(json.dumps(invariants_of(release.mechanism)))
+    return all(held.get(name) == value for name, value in fresh.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
@@ -13,13 +13,10 @@ import numpy as np
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.mechanisms import OPTIONS, default_name
 from subspacedp.mechanisms.estimates import Accuracy, normal_margin
-from subspacedp.mechanisms.marginals import Marginals
 from subspacedp.privacy import Budget
-from subspacedp.publication.budgeting import budget_of
 from subspacedp.publication.problems import SpecificationError
-from subspacedp.publication.releases import Asked, asked_releases, public_domain
-from subspacedp.publication.specification import Specification, as_specification
-from subspacedp.queries import Margins
+from subspacedp.publication.releases import ReleaseSpecification, public_domain, releases_of
+from subspacedp.publication.specification import Specification, read_specification
 from subspacedp.release import Design, budget_for, design
 from subspacedp.tables import Domain
 
@@ -67,13 +64,12 @@ class PlannedRelease:
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data."""
-        mechanism = self.design.mechanism
-        workload = self.workload
+        mechanism, margins = self.design.mechanism, self.margins
         return {
             "name": self.name,
             "mechanism": mechanism.name,
             "cells": mechanism.query.size,
-            **({"margins": len(workload.margins)} if workload is not None else {}),
+            **({"margins": margins} if margins else {}),
             "held": str(mechanism.held),
             "budget": mechanism.budget.as_dict(),
             "guarantee": self.design.guarantee.kind,
@@ -85,10 +81,10 @@ class PlannedRelease:
         }
 
     @property
-    def workload(self) -> Margins | None:
-        """The margins that noise is designed for, where no cells are published."""
-        query = self.design.mechanism.query
-        return query if isinstance(query, Margins) else None
+    def margins(self) -> int:
+        """How many margins noise is designed for, where no cells are published."""
+        workload = self.design.mechanism.query.workload
+        return 0 if workload is None else len(workload.margins)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -118,14 +114,13 @@ def plan(
 
     With `compare` every mechanism is designed, also those that have to be optimised.
     """
-    asked_for = as_specification(specification)
     releases, waiting = [], []
-    for asked in asked_releases(asked_for):
-        domain = public_domain(asked.table)
+    for wanted in releases_of(read_specification(specification)):
+        domain = public_domain(wanted.table)
         if domain is None:
-            waiting.append(asked.name)
+            waiting.append(wanted.name)
         else:
-            releases.append(_planned(asked, domain, compare=compare))
+            releases.append(_planned(wanted, domain, compare=compare))
     return Plan(releases=releases, waiting=waiting)
 
 
@@ -142,97 +137,89 @@ def target_budget(
     With several tables, or sums beside the counts, the other shares grow in proportion, so the
     answer is the budget of the whole specification.
     """
-    for asked in asked_releases(specification):
-        if asked.sum is None and table in (None, asked.table.name):
+    for wanted in releases_of(specification):
+        if wanted.counts and table in (None, wanted.table.name):
             break
     else:
         raise SpecificationError(f"The specification has no table `{table}`.")
-    domain = public_domain(asked.table)
+    domain = public_domain(wanted.table)
     if domain is None:
         raise ReleaseError(
             "The labels of this table are read off the data, so nothing can be said before."
         )
-    asked.check_size(domain)
-    own = asked.budget
-    taken = asked.mechanism(domain)  # by what it is for, which another budget does not change
-    chosen = taken.mechanism.name if isinstance(taken.mechanism, Marginals) else None
+    wanted.check_size(domain)
+    own = wanted.budget
+    taken = wanted.design(domain).mechanism  # another budget does not change what it is for
     needed = budget_for(
-        asked.query(domain),
-        asked.table.held(),
+        wanted.query(domain),
+        wanted.held,
         margin_of_error=margin_of_error,
         level=level,
         margin=margin,
         like=own,
-        **asked.options(chosen),
+        **wanted.options(taken.name if taken.for_workloads else None),
     )
-    whole = budget_of(specification.document.privacy)
+    whole = specification.document.privacy.budget
     if whole == own:
         return needed
     return whole.with_amount(needed.amount / own.amount * whole.amount)
 
 
-def _planned(asked: Asked, domain: Domain, *, compare: bool = False) -> PlannedRelease:
-    asked.check_files(domain)
-    planned = asked.mechanism(domain)
-    joint = planned.mechanism if isinstance(planned.mechanism, Marginals) else None
-    # Other mechanisms are for the cells; noise for several tables is compared table by table.
-    others = {}
-    if asked.sum is None and joint is None:
-        others = _others(asked, domain, planned, every=compare)
+def _planned(
+    wanted: ReleaseSpecification, domain: Domain, *, compare: bool = False
+) -> PlannedRelease:
+    planned = wanted.design(domain)
+    others, refused = _others(wanted, domain, planned, every=compare)
+    errors = {name: one.mechanism.total_error() for name, one in others.items()} | refused
     return PlannedRelease(
-        name=asked.name,
+        name=wanted.name,
         design=planned,
-        lines=_lines(asked, domain, planned),
-        compared={
-            name: found.mechanism.total_error() if isinstance(found, Design) else found
-            for name, found in others.items()
-        },
-        near=_near(planned, others.values()) if joint is None else joint.gap_in_words(),
+        lines=_lines(wanted, domain, planned),
+        compared={name: errors[name] for name in OPTIONS if name in errors},
+        near=_near(planned, others.values()),
     )
 
 
-def _lines(asked: Asked, domain: Domain, planned: Design) -> list[ErrorLine]:
+def _lines(wanted: ReleaseSpecification, domain: Domain, planned: Design) -> list[ErrorLine]:
     """Every cell where cells are published, and every margin."""
-    joint = isinstance(planned.mechanism, Marginals)
-    cells = _cells_alone(asked, domain) if joint else None
-    lines = [] if asked.margins_alone else [_line("every cell", planned.accuracy())]
-    if lines and cells is not None:
-        stderr = np.asarray(cells.accuracy().stderr, np.float64).reshape(-1)
-        lines = [replace(lines[0], cells_alone=_ends(stderr[stderr > 0]))]
-    held = set(asked.table.hold) if asked.sum is None else set()
-    for names in dict.fromkeys([*asked.table.hold, *asked.margins]):
+    alone = _cells_alone(wanted, domain) if planned.mechanism.for_workloads else None
+    lines = []
+    if wanted.cells:
+        beside = None if alone is None else alone.accuracy()
+        lines.append(_line("every cell", planned.accuracy(), beside))
+    for names in dict.fromkeys([*wanted.table.hold, *wanted.margins]):
         words = " × ".join(names) or "grand total"
-        label = f"{words} (held)" if names in held else words
-        line = _line(label, planned.margin_accuracy(*names))
-        if cells is not None:
-            stderr = np.asarray(cells.margin_accuracy(*names).stderr, np.float64).reshape(-1)
-            line = replace(line, cells_alone=_ends(stderr[stderr > 0]))
-        lines.append(line)
+        held = " (held)" if names in wanted.held.margins else ""
+        beside = None if alone is None else alone.margin_accuracy(*names)
+        lines.append(_line(f"{words}{held}", planned.margin_accuracy(*names), beside))
     return lines
 
 
-def _cells_alone(asked: Asked, domain: Domain) -> Design | None:
+def _cells_alone(wanted: ReleaseSpecification, domain: Domain) -> Design | None:
     """Noise on every cell with the same budget, where the cells could be had too."""
     if domain.size > FEW_CELLS:
         return None
     try:
-        return design(domain, asked.table.held(), asked.budget, **asked.options(default_name()))
+        return design(domain, wanted.held, wanted.budget, **wanted.options(default_name()))
     except SubspaceDPError:
         return None
 
 
-def _near(mechanism: Design, others: Iterable[Design | str]) -> str:
-    """The sentence about the best Gaussian noise, by the best bound; empty where none is known."""
+def _near(planned: Design, others: Iterable[Design]) -> str:
+    """The sentence about the least possible error, by the best bound; empty where none is known."""
     try:
-        own = mechanism.optimality()
-        bounds = [m.optimality().bound for m in others if isinstance(m, Design)]
+        bound = max((one.optimality().bound for one in others), default=0.0)
+        return planned.mechanism.gap_in_words(bound)
     except SubspaceDPError:
         return ""
-    return str(replace(own, bound=max([own.bound, *bounds])))
 
 
-def _line(what: str, accuracy: Accuracy) -> ErrorLine:
-    """The error of a family from its kinds of figures, of which there are far fewer."""
+def _line(what: str, accuracy: Accuracy, beside: Accuracy | None) -> ErrorLine:
+    """The error of a family from its kinds of figures, of which there are far fewer.
+
+    `beside` is that of noise on the cells alone.
+    """
+    cells_alone = None if beside is None else _ends(beside.stderr)
     number = fixed = 0
     least, most = math.inf, 0.0
     laws: set[int] = set()
@@ -249,7 +236,12 @@ def _line(what: str, accuracy: Accuracy) -> ErrorLine:
             laws.update(np.unique(kinds.law[loose])[: EXACT_UP_TO + 1].tolist())
     if most == 0.0:
         return ErrorLine(
-            what=what, figures=number, fixed=fixed, stderr=(0.0, 0.0), margin_of_error=(0.0, 0.0)
+            what=what,
+            figures=number,
+            fixed=fixed,
+            stderr=(0.0, 0.0),
+            margin_of_error=(0.0, 0.0),
+            cells_alone=cells_alone,
         )
     stderr = (math.sqrt(least), math.sqrt(most))
     margins = tuple(normal_margin(error, LEVEL) for error in stderr)
@@ -262,24 +254,36 @@ def _line(what: str, accuracy: Accuracy) -> ErrorLine:
         fixed=fixed,
         stderr=stderr,
         margin_of_error=(margins[0], margins[1]),
+        cells_alone=cells_alone,
     )
 
 
-def _ends(values: Any) -> tuple[float, float]:
-    return (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
+def _ends(stderr: Any) -> tuple[float, float]:
+    """The smallest and the largest standard error of figures that are not exact."""
+    loose = np.asarray(stderr, np.float64).reshape(-1)
+    loose = loose[loose > 0]
+    return (float(loose.min()), float(loose.max())) if loose.size else (0.0, 0.0)
 
 
-def _others(asked: Asked, domain: Domain, taken: Design, *, every: bool) -> dict[str, Design | str]:
-    """By name: the mechanisms for cells that need no optimisation and the one taken, or all."""
-    out: dict[str, Design | str] = {}
+def _others(
+    wanted: ReleaseSpecification, domain: Domain, taken: Design, *, every: bool
+) -> tuple[dict[str, Design], dict[str, str]]:
+    """Mechanisms for cells: those that need no optimisation and the one taken, or all.
+
+    By name, and by name why others are not for this. Noise for several tables is compared table by
+    table instead, and sums have no choice.
+    """
+    designs: dict[str, Design] = {}
+    refused: dict[str, str] = {}
     own = taken.mechanism.name
     for name, options in OPTIONS.items():
         kind = options.mechanism
-        left_out = kind.only_stated or not (every or kind.fitted_at_once)
-        if kind.for_workloads or (name != own and left_out):
+        if not wanted.counts or taken.mechanism.for_workloads or kind.for_workloads:
             continue
-        try:
-            out[name] = asked.mechanism(domain, name=name)
-        except SubspaceDPError as error:
-            out[name] = str(error)
-    return out
+        left_out = kind.only_stated or not (every or kind.fitted_at_once)
+        if name == own or not left_out:
+            try:
+                designs[name] = wanted.design(domain, name)
+            except SubspaceDPError as error:
+                refused[name] = str(error)
+    return designs, refused

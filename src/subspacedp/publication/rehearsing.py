@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.noise import ReleaseKeys
 from subspacedp.noise.words import KEY_BYTES
-from subspacedp.publication.releases import Asked
+from subspacedp.publication.releases import Confidential, ReleaseSpecification
 from subspacedp.publication.specification import Specification
-from subspacedp.publication.tabulating import Confidential
 from subspacedp.publication.writing import write_draw, write_rest
 from subspacedp.release.designs import Design
 from subspacedp.release.files import load
@@ -33,8 +32,8 @@ MAX_REHEARSED_FIGURES = 2_000_000  # writing more takes as long again as the rel
 
 def rehearse(
     specification: Specification,
-    asked: Sequence[Asked],
-    mechanisms: Mapping[str, Design],
+    wanted: Sequence[ReleaseSpecification],
+    designs: Mapping[str, Design],
     home: Path,
     *,
     key: Ed25519PrivateKey | None,
@@ -43,25 +42,21 @@ def rehearse(
 
     Large tables are spared it: what fails after their draw is on disk costs time and no budget.
     """
-    if sum(mechanism.mechanism.query.size for mechanism in mechanisms.values()) > (
-        MAX_REHEARSED_FIGURES
-    ):
+    if sum(one.mechanism.query.size for one in designs.values()) > MAX_REHEARSED_FIGURES:
         return
     folder = home / REHEARSAL
     folder.mkdir(0o700)
     try:
+        nothing = {name: design.mechanism.nothing() for name, design in designs.items()}
         stand_in = {
-            one.name: mechanisms[one.name].release_with(
-                _public_keys(mechanisms[one.name]),
-                mechanisms[one.name].mechanism.nothing(),
-                mechanisms[one.name].mechanism.nothing(),
-                seeded=True,
+            name: design.release_with(
+                _public_keys(design), nothing[name], nothing[name], seeded=True
             )
-            for one in asked
+            for name, design in designs.items()
         }
-        write_draw(asked, stand_in, folder)
-        stand_in = {one.name: load(folder / one.folder) for one in asked}
-        write_rest(specification, asked, stand_in, folder, key=key, progress=lambda _: None)
+        write_draw(wanted, stand_in, folder)
+        stand_in = {one.name: load(folder / one.folder) for one in wanted}
+        write_rest(specification, wanted, stand_in, folder, key=key, progress=lambda _: None)
     except (SubspaceDPError, OSError, MemoryError):
         raise
     except Exception as error:
@@ -74,15 +69,14 @@ def rehearse(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def rehearse_draw(mechanism: Design, data: Confidential) -> None:
+def rehearse_draw(design: Design, data: Confidential) -> None:
     """Measure and reconstruct the data with the noise of a public key, and forget the result.
 
     What the size of the counts would stop after payment stops here. Nothing is written.
     """
-    answers, full = mechanism.check(data.protected, everything=data.everything)
     failed = ""
     try:
-        mechanism.release_with(_public_keys(mechanism), answers, full, seeded=True)
+        design.release_with(_public_keys(design), *data.pair, seeded=True)
     except (SubspaceDPError, MemoryError):
         raise
     except Exception as error:
@@ -93,6 +87,6 @@ def rehearse_draw(mechanism: Design, data: Confidential) -> None:
         )
 
 
-def _public_keys(mechanism: Design) -> ReleaseKeys:
+def _public_keys(design: Design) -> ReleaseKeys:
     """A key that everybody knows."""
-    return ReleaseKeys(bytes(KEY_BYTES), "0" * 32, mechanism.mechanism.context)
+    return ReleaseKeys(bytes(KEY_BYTES), "0" * 32, design.mechanism.context)

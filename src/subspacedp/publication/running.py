@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any
 from subspacedp.errors import InvariantError, ReleaseError, SubspaceDPError
 from subspacedp.ledger import Reservation, State
 from subspacedp.publication.comparing import write_comparison
-from subspacedp.publication.memory import check_publication_memory
 from subspacedp.publication.paying import PayingAccount, paying_account
 from subspacedp.publication.rehearsing import rehearse, rehearse_draw
-from subspacedp.publication.releases import Asked, asked_releases, public_domain
-from subspacedp.publication.room import check_publication_room
-from subspacedp.publication.specification import Specification, as_specification
-from subspacedp.publication.table_specification import RELEASE
-from subspacedp.publication.tabulating import (
+from subspacedp.publication.releases import (
     Confidential,
+    ReleaseSpecification,
     found_labels,
     open_data,
+    public_domain,
+    releases_of,
     tabulate_release,
 )
+from subspacedp.publication.resources import check_publication_memory, check_publication_room
+from subspacedp.publication.specification import Specification, read_specification
 from subspacedp.publication.unfinished import HeldPlace, Plan, hold_place, sweep
 from subspacedp.publication.writing import write_draw, write_rest
 from subspacedp.release import Design, Release, read_private_key
@@ -130,18 +130,17 @@ def run(
        release without another payment and without other noise. Only the data must be the same
        until the draw is on disk.
     """
-    asked_for = as_specification(specification)
+    read = read_specification(specification)
     if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
         raise ReleaseError(f"`seed` must be a whole number; got a {type(seed).__name__}.")
-    signing = asked_for.document.publish.sign
-    named = asked_for.document.publish.to or RELEASE
+    signing = read.document.publish.sign
     job = _Job(
-        specification=asked_for,
-        asked=asked_releases(asked_for),
-        account=paying_account(asked_for, seed),
-        target=asked_for.folder / named if out is None else Path(out),
+        specification=read,
+        wanted=releases_of(read),
+        account=paying_account(read, seed),
+        target=read.target if out is None else Path(out),
         compare=None if compare is None else Path(compare),
-        key=None if signing is None else read_private_key(asked_for.folder / signing),
+        key=None if signing is None else read_private_key(read.folder / signing),
         replaces=replaces,
         seed=seed,
         dry_run=dry_run,
@@ -175,7 +174,7 @@ class _Job:
     """What one call of `run` was asked to do; nothing confidential."""
 
     specification: Specification
-    asked: tuple[Asked, ...]
+    wanted: tuple[ReleaseSpecification, ...]
     account: PayingAccount | None
     target: Path
     compare: Path | None
@@ -193,10 +192,10 @@ class _Job:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class _Data:
-    """The mechanisms and the confidential tables of all releases."""
+    """The mechanisms and the confidential answers of all releases."""
 
     mechanisms: dict[str, Design]
-    tables: dict[str, Confidential]
+    answers: dict[str, Confidential]
 
     @property
     def contexts(self) -> dict[str, bytes]:
@@ -206,31 +205,28 @@ class _Data:
     def notes(self) -> tuple[str, ...]:
         return tuple(
             note
-            for name, table in self.tables.items()
-            for note in _bound_note(name, table, self.mechanisms)
+            for name, answers in self.answers.items()
+            for note in _bound_note(name, answers, self.mechanisms)
         )
 
 
 def _publish(job: _Job, place: HeldPlace, comparison: HeldPlace | None) -> Publication:
     """Read, check, rehearse, pay, draw; then the rest."""
     data = _read_data(job)
-    designs = {name: mechanism.mechanism for name, mechanism in data.mechanisms.items()}
-    for one in job.asked:
-        table = data.tables[one.name]
-        data.mechanisms[one.name].check(table.protected, everything=table.everything)
+    designs = data.mechanisms
     free_place(job.target)  # much may have happened while the data were read
-    check_publication_room(job.asked, designs, job.target, job.compare)
+    check_publication_room(job.wanted, designs, job.target, job.compare)
     plan, paid = _begun(job, place, data.contexts)
     if plan is None and job.account is not None:
-        job.account.check(list(designs.values()), job.replaces)
+        job.account.check(designs.values(), job.replaces)
     job.tell("rehearsing the publication")
     with _writing(job.target):
-        rehearse(job.specification, job.asked, data.mechanisms, place.folder, key=job.key)
-    for one in job.asked:
-        rehearse_draw(data.mechanisms[one.name], data.tables[one.name])
+        rehearse(job.specification, job.wanted, designs, place.folder, key=job.key)
+    for name, design in designs.items():
+        rehearse_draw(design, data.answers[name])
     if job.dry_run:
         return Publication(
-            releases={}, mechanisms=data.mechanisms, folder=None, confidential_notes=data.notes
+            releases={}, mechanisms=designs, folder=None, confidential_notes=data.notes
         )
     with _writing(job.target):
         if plan is None:
@@ -238,9 +234,9 @@ def _publish(job: _Job, place: HeldPlace, comparison: HeldPlace | None) -> Publi
             plan = Plan.of(data.contexts, job.payer, job.seed)
             place.begin(plan)
     if job.account is not None and paid is None:
-        paid = _pay(job, job.account, place, plan, data.mechanisms)
+        paid = _pay(job, job.account, place, plan, designs)
     releases = _draw(job, place, plan, data)
-    return _complete(job, place, comparison, releases, paid, data.mechanisms, data)
+    return _complete(job, place, comparison, releases, paid, designs, data)
 
 
 def _begun(
@@ -288,7 +284,7 @@ def _pay(
     job.tell(f"paying from account {account.name}")
     place.keep = True
     try:
-        paid = account.reserve([m.mechanism for m in mechanisms.values()], plan.ids, job.replaces)
+        paid = account.reserve(mechanisms.values(), plan.ids, job.replaces)
         place.entry = paid.number
         paid.drawing()
     except BaseException:
@@ -300,22 +296,17 @@ def _pay(
 def _draw(job: _Job, place: HeldPlace, plan: Plan, data: _Data) -> dict[str, Release]:
     """Draw all releases and put them on disk."""
     place.keep = True
-    answers = {
-        one.name: data.mechanisms[one.name].check(
-            data.tables[one.name].protected, everything=data.tables[one.name].everything
-        )
-        for one in job.asked
-    }
+    answers = {name: one.pair for name, one in data.answers.items()}
     with _writing(job.target):
         keys = place.keys(plan, answers, job.seed)
     releases: dict[str, Release] = {}
-    for one, own_keys in zip(job.asked, keys, strict=True):
+    for one, own_keys in zip(job.wanted, keys, strict=True):
         job.tell(f"adding noise to {one.name}")
         releases[one.name] = data.mechanisms[one.name].release_with(
-            own_keys, *answers.pop(one.name), seeded=job.seed is not None
+            own_keys, *answers[one.name], seeded=job.seed is not None
         )
     with _writing(job.target):
-        write_draw(job.asked, releases, place.drawing())
+        write_draw(job.wanted, releases, place.drawing())
         place.keep_draw()
     return releases
 
@@ -327,9 +318,9 @@ def _finish(job: _Job, place: HeldPlace, comparison: HeldPlace | None) -> Public
         raise InvariantError(f"There is no draw in `{place.folder}`.")
     if plan.account != job.payer:
         raise _other_begun(place, f"paid from account `{plan.account}`")
-    if set(plan.contexts) != {one.name for one in job.asked}:
+    if set(plan.contexts) != {one.name for one in job.wanted}:
         raise _other_begun(place, "of other tables")
-    releases = {one.name: load(drawn / one.folder) for one in job.asked}
+    releases = {one.name: load(drawn / one.folder) for one in job.wanted}
     mechanisms = _mechanisms_of(job, releases)
     if not plan.is_of(_contexts(mechanisms)):
         raise _other_begun(place, "of other releases")
@@ -360,11 +351,11 @@ def _complete(
     if drawn is None:
         raise InvariantError(f"There is no draw in `{place.folder}`.")
     with _writing(job.target):
-        write_rest(job.specification, job.asked, releases, drawn, key=job.key, progress=job.tell)
+        write_rest(job.specification, job.wanted, releases, drawn, key=job.key, progress=job.tell)
         place.put_in_place(drawn, PUBLIC)
     if job.account is not None and paid is not None:
-        ids = [releases[one.name].release_id for one in job.asked]
-        job.account.commit(paid, job.asked, ids, job.target)
+        ids = [releases[one.name].release_id for one in job.wanted]
+        job.account.commit(paid, job.wanted, ids, job.target)
     if comparison is not None and data is not None:
         _compare(job, comparison, releases, data)
     return Publication(
@@ -386,7 +377,7 @@ def _published_before(job: _Job) -> Publication | None:
     if job.account is None and job.compare is None:
         return None
     try:
-        releases = {one.name: load(job.target / one.folder) for one in job.asked}
+        releases = {one.name: load(job.target / one.folder) for one in job.wanted}
         mechanisms = _mechanisms_of(job, releases)
     except (SubspaceDPError, OSError):
         return None
@@ -402,7 +393,7 @@ def _published_before(job: _Job) -> Publication | None:
         return Publication(releases={}, mechanisms=mechanisms, folder=None)
     job.tell(f"`{job.target}` is published already, and stays as it is")
     if job.account is not None and paid is not None:
-        job.account.commit(paid, job.asked, ids, job.target)
+        job.account.commit(paid, job.wanted, ids, job.target)
     if job.compare is not None:
         with hold_place(job.compare) as comparison:
             _compare(job, comparison, releases, _read_data(job))
@@ -416,7 +407,7 @@ def _compare(
     folder = comparison.folder / COMPARISON
     try:
         folder.mkdir(PRIVATE)
-        write_comparison(releases, data.tables, folder)
+        write_comparison(releases, data.answers, folder)
         comparison.put_in_place(folder, PRIVATE)
     except (OSError, ReleaseError) as error:
         reason = getattr(error, "strerror", None) or str(error).rstrip(".")
@@ -427,37 +418,38 @@ def _compare(
 
 
 def _read_data(job: _Job) -> _Data:
-    """The designs and the confidential tables, with whatever public labels already refuse first."""
+    """The designs and the confidential answers, with what public labels already refuse first."""
     mechanisms: dict[str, Design] = {}
-    for one in job.asked:
+    for one in job.wanted:
         domain = public_domain(one.table)
         if domain is not None:
-            mechanisms[one.name] = one.mechanism(domain)
-    check_publication_memory(job.asked, {name: m.mechanism for name, m in mechanisms.items()})
-    tables: dict[str, Confidential] = {}
+            mechanisms[one.name] = one.design(domain)
+    check_publication_memory(job.wanted, mechanisms)
+    answers: dict[str, Confidential] = {}
     with open_data(job.specification) as source:
         labels = found_labels(job.specification, source, job.tell)
-        for one in job.asked:
+        for one in job.wanted:
             domain = public_domain(one.table, labels)
             if domain is None:
                 raise InvariantError(f"The labels of table `{one.table.name}` are not known.")
             one.check_files(domain)
             if one.name not in mechanisms:
-                mechanisms[one.name] = one.mechanism(domain)
-                check_publication_memory([one], {one.name: mechanisms[one.name].mechanism})
-            tables[one.name] = tabulate_release(one, domain, source, job.tell)
-    return _Data(mechanisms={one.name: mechanisms[one.name] for one in job.asked}, tables=tables)
+                mechanisms[one.name] = one.design(domain)
+                check_publication_memory([one], mechanisms)
+            answers[one.name] = tabulate_release(one, mechanisms[one.name], source, job.tell)
+    ordered = {one.name: mechanisms[one.name] for one in job.wanted}
+    return _Data(mechanisms=ordered, answers=answers)
 
 
 def _mechanisms_of(job: _Job, releases: Mapping[str, Release]) -> dict[str, Design]:
     """What the specification asks for, where labels that were read off the data are published."""
     mechanisms = {}
-    for one in job.asked:
+    for one in job.wanted:
         known = {axis.name: axis.labels for axis in releases[one.name].mechanism.domain.axes}
         domain = public_domain(one.table, known)
         if domain is None:
             raise ReleaseError(f"The release `{one.name}` does not have the axes asked for.")
-        mechanisms[one.name] = one.mechanism(domain)
+        mechanisms[one.name] = one.design(domain)
     return mechanisms
 
 

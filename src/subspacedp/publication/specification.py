@@ -1,49 +1,67 @@
-"""The specification of a publication, read and checked.
+"""The specification of a publication, read, checked and normalised once.
 
 Nothing here touches confidential data: a specification is read, checked and turned into domains,
-held margins, budgets and neighbours before any data are opened.
+held margins, budgets and neighbours before any data are opened. What may be written in several ways
+(one table or several, records or counts, keys of a table or of all) has one form from here on.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from subspacedp.privacy import Neighbours
-from subspacedp.publication.budgeting import neighbours_of
-from subspacedp.publication.checks import cross_problems
-from subspacedp.publication.document import Document
-from subspacedp.publication.problems import Loaded, SpecificationError, failure, missing_extra
+from subspacedp.errors import DomainError
+from subspacedp.invariants import Held
+from subspacedp.io import ClippedValue
+from subspacedp.io.sources import is_path
+from subspacedp.privacy import Budget, Neighbours
+from subspacedp.privacy.numbers import exact_decimal, exact_total
+from subspacedp.publication.checks import document_problems, table_problems
+from subspacedp.publication.code_lists import axis_of
+from subspacedp.publication.document import AxisEntry, Document, Sum, TableEntry, TablePublish
+from subspacedp.publication.problems import (
+    Loaded,
+    Place,
+    SpecificationError,
+    failure,
+    missing_extra,
+    nearest,
+)
 from subspacedp.publication.reading import load_yaml, read_text
-from subspacedp.publication.schema import home_of, known_keys
-from subspacedp.publication.spelling import nearest
-from subspacedp.publication.table_specification import ONLY, TableSpecification
 from subspacedp.publication.validation import problems_of, scan
+from subspacedp.queries import ClippedSums
+from subspacedp.tables import Axis, Domain, Label
 
 try:
     from pydantic import ValidationError
 except ImportError:
     raise missing_extra() from None
 
-__all__ = ["Specification", "as_specification", "read_specification"]
+__all__ = ["DataSpecification", "Specification", "TableSpecification", "read_specification"]
 
-ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.]+://|spark:")
+ONLY = "table"  # the name of the table of a specification without `tables`
+COUNTS = "counts"  # the folder of the counts where sums stand beside them
+RELEASE = "release"  # the folder of a publication, if none is named
+KEY = "subspacedp"  # decides which records stay where the specification names no key
 
 
 def read_specification(
-    source: str | Path | Mapping[str, Any], *, folder: str | Path | None = None
+    source: Specification | str | PathLike[str] | Mapping[str, Any],
+    *,
+    folder: str | Path | None = None,
 ) -> Specification:
     """Read and check a specification.
 
     Parameters
     ----------
     source
-        The path of a YAML file, or its content as a mapping.
+        The path of a YAML file, or its content as a mapping; one that is read already stays as it
+        is.
     folder
         What the paths in it are relative to: by default the folder of the file, or the current
         one for a mapping.
@@ -62,9 +80,31 @@ def read_specification(
     >>> table.domain(), table.held(), table.budget()
     (Domain(sex: 2, age: 3; 6 cells), hold('sex'), PureDP(epsilon=0.192))
     """
+    if isinstance(source, Specification):
+        return source
+    path, loaded = _loaded(source)
+    problems = scan(loaded, may_be_empty=["decimals"])
+    try:
+        document = Document.model_validate(dict(loaded.data))
+    except ValidationError as error:
+        problems += problems_of(error.errors(include_url=False), loaded)
+    if problems:
+        raise failure(problems, loaded)
+    home = folder if folder is not None else path.parent if path else "."
+    made = Specification(document=document, folder=Path(home), path=path, loaded=loaded)
+    problems = list(document_problems(document))
+    if document.axes_known:
+        problems += table_problems(made)
+    if problems:
+        raise failure(problems, loaded)
+    return made
+
+
+def _loaded(source: Any) -> tuple[Path | None, Loaded]:
+    """Plain data, and the file they are from, if there is one."""
     if isinstance(source, Mapping):
         path, loaded = None, Loaded(data=source)
-    elif isinstance(source, str | Path):
+    elif isinstance(source, str | PathLike):
         path = Path(source)
         loaded = load_yaml(read_text(path, "specification"))
     else:
@@ -75,19 +115,68 @@ def read_specification(
         raise SpecificationError("The specification is empty.")
     if not isinstance(loaded.data, Mapping):
         raise SpecificationError("The specification must be keys with values, such as `data:`.")
-    problems = scan(loaded, may_be_empty=["decimals"])
-    try:
-        document = Document.model_validate(dict(loaded.data))
-    except ValidationError as error:
-        problems += problems_of(error.errors(include_url=False), loaded, known_keys, home_of)
-    if problems:
-        raise failure(problems, loaded)
-    home = folder if folder is not None else path.parent if path else "."
-    made = Specification(document=document, folder=Path(home), path=path, loaded=loaded)
-    problems = list(cross_problems(made))
-    if problems:
-        raise failure(problems, loaded)
-    return made
+    return path, loaded
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSpecification:
+    """Where the confidential data are, and how persons are counted in them.
+
+    Parameters
+    ----------
+    address, table
+        The path or address as it was written; the table within a database.
+    counted
+        Whether it is a table that was counted before, and no records of persons.
+    count
+        The column with the counts of such a table; None where an axis lies in `columns`.
+    unit
+        Whose privacy is protected: the column that names a person, `row`, or `counts`.
+    bound
+        How the records of a person are bounded, as `tabulate` takes it; empty where every row is
+        another person, and for counts.
+    """
+
+    address: str
+    table: str | None
+    counted: bool
+    count: str | None
+    unit: str
+    bound: Mapping[str, Any]
+
+    @property
+    def bounded(self) -> bool:
+        """Whether records of a person are bounded when they are tabulated."""
+        return bool(self.bound)
+
+    @classmethod
+    def of(cls, document: Document) -> DataSpecification:
+        """From the section `data`, in whichever form it is."""
+        data, counts = document.data, document.data.counts
+        if counts is not None:
+            return cls(
+                address=counts.source,
+                table=counts.table,
+                counted=True,
+                count=counts.value,
+                unit=COUNTS,
+                bound={},
+            )
+        bound = {
+            "unit": data.person,
+            "records": data.records,
+            "per_cell": data.per_cell,
+            "key": data.key or KEY,
+            "without_unit": data.without_unit == "leave-out",
+        }
+        return cls(
+            address=data.where,
+            table=data.table,
+            counted=False,
+            count=None,
+            unit=str(data.unit),
+            bound={} if data.person is None else bound,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -97,7 +186,7 @@ class Specification:
     Parameters
     ----------
     document
-        The keys of the file with their values.
+        The keys of the file with their values, as they were written.
     folder
         What paths are relative to.
     path
@@ -109,15 +198,30 @@ class Specification:
     path: Path | None = None
     loaded: Loaded = field(default_factory=lambda: Loaded(data=None))
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the tables; `table` for the one of a specification without `tables`."""
-        return tuple(self.document.tables) if self.document.tables is not None else (ONLY,)
+    @cached_property
+    def data(self) -> DataSpecification:
+        """Where the confidential data are, and how persons are counted in them."""
+        return DataSpecification.of(self.document)
+
+    @cached_property
+    def neighbours(self) -> Neighbours:
+        """The change of the data that is protected."""
+        return self.document.privacy.protected(self.document.data)
 
     @cached_property
     def tables(self) -> tuple[TableSpecification, ...]:
-        """All tables, in order."""
-        return tuple(TableSpecification(specification=self, name=name) for name in self.names)
+        """All tables, in order; the one of a specification without `tables` is called `table`."""
+        if self.document.tables is None:
+            return (TableSpecification.of(self, ONLY, self.document),)
+        return tuple(
+            TableSpecification.of(self, name, entry, "tables", name)
+            for name, entry in self.document.tables.items()
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the tables."""
+        return tuple(table.name for table in self.tables)
 
     def table(self, name: str | None = None) -> TableSpecification:
         """The table of that name; without a name, the only one."""
@@ -132,22 +236,27 @@ class Specification:
         raise SpecificationError(f"The specification has no table `{name}`{hint}")
 
     @property
+    def target(self) -> Path:
+        """The folder of the publication."""
+        return self.folder / (self.document.publish.to or RELEASE)
+
+    @property
     def source(self) -> Path | str:
         """Where the confidential data are: a path, or an address."""
-        return self.resolve(self.document.data.where)
+        address = self.data.address
+        return self.folder / Path(address).expanduser() if is_path(address) else address
 
-    def resolve(self, text: str) -> Path | str:
-        """A path relative to the specification's folder, or an address as it stands."""
-        return text if ADDRESS.match(text) else self.folder / Path(text).expanduser()
+    @property
+    def ledger(self) -> Path | str | None:
+        """Where the ledger is that pays: a path, or an address; None where none does."""
+        paying = self.document.budget
+        if paying is None:
+            return None
+        return paying.ledger if "://" in paying.ledger else self.folder / paying.ledger
 
     def column(self, axis: str) -> str:
         """The column of the data that an axis is read from."""
         return self.document.axes[axis].column or axis
-
-    @property
-    def neighbours(self) -> Neighbours:
-        """The change of the data that is protected."""
-        return neighbours_of(self.document.privacy, self.document.data)
 
     def as_dict(self) -> dict[str, Any]:
         """The keys that were given, as plain data; `read_specification` takes it back."""
@@ -158,10 +267,176 @@ class Specification:
         return f"Specification({name}tables: {', '.join(self.names)})"
 
 
-def as_specification(thing: Any) -> Specification:
-    """A specification from a path, a mapping, or itself."""
-    if isinstance(thing, Specification):
-        return thing
-    if isinstance(thing, (str, PathLike)):
-        return read_specification(Path(thing))
-    return read_specification(thing)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TableSpecification:
+    """One table of a specification, and the library objects that it asks for.
+
+    Parameters
+    ----------
+    specification, name
+        Where it is from, and what it is called.
+    entry, place
+        The section with its keys, and where that stands in the file.
+    axes, hold, sums, mechanism, publish
+        Its keys, those of the whole file where it has none of its own.
+    share
+        The part of the whole budget for this table, its sums included.
+    """
+
+    specification: Specification
+    name: str
+    entry: Document | TableEntry
+    place: Place
+    axes: Mapping[str, AxisEntry]
+    hold: tuple[tuple[str, ...], ...]
+    sums: Mapping[str, Sum]
+    mechanism: str
+    publish: TablePublish
+    share: Fraction
+
+    @classmethod
+    def of(
+        cls, specification: Specification, name: str, entry: Document | TableEntry, *place: str
+    ) -> TableSpecification:
+        """The table of a section; keys that are not given there are those of the file."""
+        document = specification.document
+        given = entry.publish or document.publish
+        return cls(
+            specification=specification,
+            name=name,
+            entry=entry,
+            place=place,
+            axes={axis: document.axes[axis] for axis in entry.axes},
+            hold=entry.hold,
+            sums=entry.sums,
+            mechanism=entry.mechanism or document.mechanism,
+            publish=document.publish.model_copy(
+                update={key: getattr(given, key) for key in given.model_fields_set}
+            ),
+            share=Fraction(1) if entry.share is None else exact_decimal(entry.share),
+        )
+
+    def place_of(self, *path: str) -> Place:
+        """Where a key stands in the file: with the table, or above for all."""
+        section: Any = self.entry
+        for key in path:
+            if key not in section.model_fields_set:
+                return path
+            section = getattr(section, key)
+        return (*self.place, *path)
+
+    @property
+    def margins_alone(self) -> bool:
+        """Whether noise is designed for the margins, and no table of cells is built."""
+        return self.publish.cells is False
+
+    @property
+    def margins(self) -> tuple[tuple[str, ...], ...]:
+        """The further margins that are published."""
+        return self.publish.margins
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the release."""
+        whole = self.specification.target
+        return whole / self.name if self.place else whole
+
+    def release_folder(self, of: str | None = None) -> str:
+        """The folder of the counts, or of one of the sums, below that of the publication.
+
+        It is empty for the only release of a publication.
+        """
+        if self.place:
+            return self.name if of is None else f"{self.name}-{of}"
+        return of or (COUNTS if self.sums else "")
+
+    @property
+    def from_data(self) -> tuple[str, ...]:
+        """The axes whose labels are read off the confidential data."""
+        return tuple(name for name, axis in self.axes.items() if axis.from_data)
+
+    @cached_property
+    def levels(self) -> dict[str, tuple[str, int]]:
+        """By the name of every level: its axis, and how many steps it is above the labels."""
+        return {
+            level: (axis, step)
+            for axis, entry in self.axes.items()
+            for step, level in enumerate((axis, *entry.level_names))
+        }
+
+    def domain(self, labels: Mapping[str, Sequence[Label]] | None = None) -> Domain:
+        """The public shape of the table.
+
+        Parameters
+        ----------
+        labels
+            For every axis with `labels: from-data`, and for no other, the labels found.
+        """
+        found = dict(labels or {})
+        unknown = next((name for name in found if name not in self.from_data), None)
+        if unknown is not None:
+            raise SpecificationError(
+                f"Labels are passed for `{unknown}`, which is no axis with `labels: from-data`."
+            )
+        return Domain([self._axis(name, axis, found) for name, axis in self.axes.items()])
+
+    def held(self) -> Held:
+        """What is held exact."""
+        return Held(tuple(dict.fromkeys(self.hold)))
+
+    def neighbours(self) -> Neighbours:
+        """The change of the data that is protected."""
+        return self.specification.neighbours
+
+    def budget(self, of: str | None = None) -> Budget:
+        """The budget of the table's counts, or of one of its sums.
+
+        Guarantees
+        ----------
+        1. The budgets of the counts and the sums of all tables add up to at most the budget of the
+           specification.
+        """
+        if of is not None and of not in self.sums:
+            raise SpecificationError(f"The table `{self.name}` has no sum `{of}`.")
+        part = (
+            1 - exact_total(entry.share for entry in self.sums.values())
+            if of is None
+            else exact_decimal(self.sums[of].share)
+        )
+        return self.specification.document.privacy.budget.part(self.share * part)
+
+    def clipped_value(self, of: str) -> ClippedValue:
+        """The value that one of the sums adds up, and its public range."""
+        entry = self.sums[of]
+        return ClippedValue(
+            column=entry.column or of, lower=entry.lower, upper=entry.upper, unit=entry.unit
+        )
+
+    def sum_queries(self, domain: Domain) -> dict[str, ClippedSums]:
+        """The clipped sums as queries on the domain, by name."""
+        return {name: self.clipped_value(name).sums(domain) for name in self.sums}
+
+    def _axis(self, name: str, entry: AxisEntry, found: Mapping[str, Sequence[Label]]) -> Axis:
+        if entry.from_data:
+            if name not in found:
+                raise SpecificationError(
+                    f"The labels of axis `{name}` are to be read from the data; pass them."
+                )
+            labels = list(found[name])
+            if len(set(labels)) < len(labels):
+                # Which one is repeated stays with the data.
+                raise SpecificationError(f"The labels found for axis `{name}` are not distinct.")
+            return Axis(name, labels, from_data=True)
+        loaded = self.specification.loaded
+        try:
+            return axis_of(name, entry, self.specification.folder)
+        except DomainError as error:
+            at = loaded.where(("axes", name, "levels" if entry.levels else "labels"))
+            raise SpecificationError(f"{at}: {error}") from None
+        except SpecificationError as error:
+            raise SpecificationError(
+                f"{loaded.where(('axes', name, 'labels'))}: {error}", **error.evidence
+            ) from None
+
+    def __repr__(self) -> str:
+        return f"TableSpecification({self.name!r}, axes: {', '.join(self.axes)})"

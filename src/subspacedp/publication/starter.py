@@ -12,15 +12,14 @@ import textwrap
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
 
-from subspacedp.io.inspect import is_total, prefix_of
-from subspacedp.publication.addresses import source_problem
+from subspacedp.io.inspect import Column, is_total, prefix_of
+from subspacedp.io.sources import source_problem
 from subspacedp.publication.problems import SpecificationError
 from subspacedp.publication.reading import plain_scalar
 from subspacedp.tables.domain import RESERVED
 
-__all__ = ["ColumnLike", "starter"]
+__all__ = ["starter"]
 
 WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 MOST_LABELS = 50  # a column with more distinct values is hardly an axis without a code list
@@ -36,42 +35,6 @@ CODE_WORDS = {"code", "fips", "geoid", "id", "zip"}  # at the end of a name: no 
 AGE_WORDS = {"age", "alter", "edad", "eta", "idade", "leeftijd"}
 COUNT_WORDS = {"count", "counts", "n", "pop", "population", "freq", "frequency", "total", "persons"}
 PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
-
-
-class ColumnLike(Protocol):
-    """What was seen of a column."""
-
-    @property
-    def name(self) -> str:
-        """The column's name."""
-
-    @property
-    def kind(self) -> str:
-        """One of text, whole, real, date, bool."""
-
-    @property
-    def distinct(self) -> int | None:
-        """The number of distinct values; None for too many to count."""
-
-    @property
-    def nulls(self) -> float:
-        """The part of the rows that have no value."""
-
-    @property
-    def sample(self) -> tuple[Any, ...] | None:
-        """The distinct values where they are few."""
-
-    @property
-    def negative(self) -> bool:
-        """Whether a column of whole numbers has one below zero."""
-
-    @property
-    def per_value(self) -> float | None:
-        """How many rows a value has on average, for text and whole numbers."""
-
-    @property
-    def adds_up(self) -> bool:
-        """Whether it is the sum of the columns that have its prefix."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,13 +62,13 @@ class _Proposal:
 class _Counts:
     """The columns that hold the counts: one, or the side of a wide table."""
 
-    used: list[ColumnLike] = field(default_factory=list)
+    used: list[Column] = field(default_factory=list)
     wide: bool = False
-    left: list[ColumnLike] = field(default_factory=list)  # counts of the same people
+    left: list[Column] = field(default_factory=list)  # counts of the same people
     comments: list[str] = field(default_factory=list)
 
 
-def starter(columns: Sequence[ColumnLike], source: str, table: str | None = None) -> str:
+def starter(columns: Sequence[Column], source: str, table: str | None = None) -> str:
     """A commented specification for a file with these columns, ready to be edited.
 
     Parameters
@@ -148,8 +111,8 @@ def starter(columns: Sequence[ColumnLike], source: str, table: str | None = None
     )
 
 
-def _usable(columns: Sequence[ColumnLike]) -> tuple[list[ColumnLike], list[str]]:
-    usable: list[ColumnLike] = []
+def _usable(columns: Sequence[Column]) -> tuple[list[Column], list[str]]:
+    usable: list[Column] = []
     skipped: list[str] = []
     for column in columns:
         name = column.name
@@ -175,9 +138,9 @@ def _heading(skipped: list[str]) -> list[str]:
 
 
 def _data(
-    units: list[ColumnLike],
+    units: list[Column],
     counts: _Counts,
-    persons: list[ColumnLike],
+    persons: list[Column],
     place: tuple[str, str | None],
 ) -> list[str]:
     source, named = place
@@ -223,7 +186,7 @@ def _data(
     return [*lines, "  records: 1", ""]
 
 
-def _maybe_sentence(persons: list[ColumnLike]) -> list[str]:
+def _maybe_sentence(persons: list[Column]) -> list[str]:
     if not persons:
         return []
     names = ", ".join(f"`{quoted(column.name)}`" for column in persons[:MOST_NAMED])
@@ -251,7 +214,7 @@ def _axes(axes: list[_Proposal]) -> list[str]:
     return [*lines, ""]
 
 
-def _rest(axes: list[_Proposal], values: list[ColumnLike], key: str | None) -> list[str]:
+def _rest(axes: list[_Proposal], values: list[Column], key: str | None) -> list[str]:
     sure = [axis.name for axis in axes if axis.sure]
     first = quoted(key if key in sure and key is not None else sure[0])
     lines = [
@@ -296,7 +259,7 @@ def _rest(axes: list[_Proposal], values: list[ColumnLike], key: str | None) -> l
 
 
 def _other_axes(
-    columns: list[ColumnLike], taken: set[str], key: ColumnLike | None, *, code_lists: bool
+    columns: list[Column], taken: set[str], key: Column | None, *, code_lists: bool
 ) -> list[_Proposal]:
     """The axes that are read from one column each.
 
@@ -319,7 +282,7 @@ def _other_axes(
     return found
 
 
-def _axis(column: ColumnLike, taken: set[str], *, code_lists: bool) -> _Proposal | None:
+def _axis(column: Column, taken: set[str], *, code_lists: bool) -> _Proposal | None:
     """The axis that a column looks like, or None."""
     if _has_word(column.name, AGE_WORDS) and column.kind in {"whole", "real"}:
         return _entry(
@@ -338,7 +301,7 @@ def _axis(column: ColumnLike, taken: set[str], *, code_lists: bool) -> _Proposal
     return _code_list(column, taken, sure=sure) if column.kind == "text" else None
 
 
-def _labels(column: ColumnLike) -> list[str | int]:
+def _labels(column: Column) -> list[str | int]:
     """The labels to propose; none where there are too many, or of a kind that is no label."""
     if column.kind == "bool":
         return ["false", "true"]
@@ -358,11 +321,11 @@ def _labels(column: ColumnLike) -> list[str | int]:
     return sorted(set(found)) if len(set(found)) <= MOST_LABELS else []
 
 
-def _countable(column: ColumnLike) -> bool:
+def _countable(column: Column) -> bool:
     return column.distinct is not None and 0 < column.distinct <= MOST_LABELS
 
 
-def _code_list(column: ColumnLike, taken: set[str], *, sure: bool) -> _Proposal:
+def _code_list(column: Column, taken: set[str], *, sure: bool) -> _Proposal:
     made = _entry(
         column,
         taken,
@@ -376,7 +339,7 @@ def _code_list(column: ColumnLike, taken: set[str], *, sure: bool) -> _Proposal:
     return replace(made, sure=sure)
 
 
-def _any_axis(column: ColumnLike, taken: set[str]) -> _Proposal:
+def _any_axis(column: Column, taken: set[str]) -> _Proposal:
     if column.kind in {"real", "whole"}:
         return _entry(column, taken, ["Nothing looks like an axis: choose one."], "bins: [0, 1]", 2)
     return _code_list(column, taken, sure=True)
@@ -396,7 +359,7 @@ def _wide_axis(counts: _Counts, taken: set[str]) -> _Proposal:
 
 
 def _entry(
-    column: ColumnLike, taken: set[str], comments: list[str], inside: str, labels: int
+    column: Column, taken: set[str], comments: list[str], inside: str, labels: int
 ) -> _Proposal:
     name = column.name
     if name in RESERVED:
@@ -414,7 +377,7 @@ def _entry(
 # --------------------------------------------------------------------------------------- guesses
 
 
-def _is_id(column: ColumnLike) -> bool:
+def _is_id(column: Column) -> bool:
     return (
         column.kind in {"text", "whole"}
         and column.distinct is None
@@ -424,7 +387,7 @@ def _is_id(column: ColumnLike) -> bool:
     )
 
 
-def _maybe_persons(columns: list[ColumnLike]) -> list[ColumnLike]:
+def _maybe_persons(columns: list[Column]) -> list[Column]:
     """Text with many values that are repeated, that with the most values first."""
     found = [
         (c.per_value, c)
@@ -434,7 +397,7 @@ def _maybe_persons(columns: list[ColumnLike]) -> list[ColumnLike]:
     return [column for _, column in sorted(found, key=lambda pair: pair[0])]
 
 
-def _key(columns: list[ColumnLike]) -> ColumnLike | None:
+def _key(columns: list[Column]) -> Column | None:
     """The column of a table of counts that is another one in every row, such as a county's code."""
     unique = [
         c for c in columns if c.kind in {"text", "whole"} and c.per_value == 1 and not c.nulls
@@ -445,10 +408,10 @@ def _key(columns: list[ColumnLike]) -> ColumnLike | None:
     return next(iter([*named, *text, *first]), None)
 
 
-def _counted(columns: list[ColumnLike]) -> _Counts:
+def _counted(columns: list[Column]) -> _Counts:
     """The columns that hold counts: the side of a wide table, or one column of a long one."""
     whole = [c for c in columns if _may_count(c)]
-    families: dict[str, list[ColumnLike]] = {}
+    families: dict[str, list[Column]] = {}
     for column in whole:
         families.setdefault(prefix_of(column.name), []).append(column)
     families.pop("", None)
@@ -462,7 +425,7 @@ def _counted(columns: list[ColumnLike]) -> _Counts:
     return _Counts(used=named[:1])
 
 
-def _side(family: list[ColumnLike], others: list[ColumnLike]) -> _Counts:
+def _side(family: list[Column], others: list[Column]) -> _Counts:
     """The columns of a wide table without those in which people would be counted twice."""
     totals = [c for c in family if is_total(c.name)]
     sums = [c for c in family if c.adds_up and c not in totals][:1]
@@ -486,7 +449,7 @@ def _side(family: list[ColumnLike], others: list[ColumnLike]) -> _Counts:
     return _Counts(used=used, wide=True, left=[*totals, *sums, *others], comments=comments)
 
 
-def _may_count(column: ColumnLike) -> bool:
+def _may_count(column: Column) -> bool:
     return (
         column.kind == "whole"
         and not column.negative
@@ -495,7 +458,7 @@ def _may_count(column: ColumnLike) -> bool:
     )
 
 
-def _is_code(column: ColumnLike) -> bool:
+def _is_code(column: Column) -> bool:
     parts = re.findall(r"[a-z]+", column.name.casefold())
     return bool(parts) and (parts[-1] in CODE_WORDS or column.name.lower().endswith("geoid"))
 

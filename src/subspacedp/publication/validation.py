@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from subspacedp.publication.problems import Loaded, Place, Problem, shown
-from subspacedp.publication.spelling import nearest
+from subspacedp.publication.problems import Loaded, Place, Problem, nearest, shown
+from subspacedp.publication.schema import home_of, known_keys
 
 __all__ = ["problems_of", "scan"]
 
@@ -36,23 +36,8 @@ def scan(loaded: Loaded, may_be_empty: Iterable[str]) -> list[Problem]:
     return problems
 
 
-def problems_of(
-    errors: Iterable[Mapping[str, Any]],
-    loaded: Loaded,
-    known: Callable[[Place], Sequence[str]],
-    elsewhere: Callable[[str], str | None],
-) -> list[Problem]:
-    """Our problems for pydantic's errors.
-
-    Parameters
-    ----------
-    errors
-        What `ValidationError.errors()` lists.
-    known
-        The keys that may stand at a place.
-    elsewhere
-        Where else a key belongs, in words.
-    """
+def problems_of(errors: Iterable[Mapping[str, Any]], loaded: Loaded) -> list[Problem]:
+    """Our problems for pydantic's errors, which `ValidationError.errors()` lists."""
     problems: list[Problem] = []
     meant: set[Place] = set()  # keys that are missing because they are misspelt
     for error in errors:
@@ -61,10 +46,10 @@ def problems_of(
         if kind == "too_short" and error["input"]:
             continue  # pydantic counts the items that are right; those that are not are told
         if kind == "extra_forbidden":
-            near = nearest(str(path[-1]), known(path[:-1]))
+            near = nearest(str(path[-1]), known_keys(path[:-1]))
             if near:
                 meant.add((*path[:-1], near))
-            problems.append(_unknown(path, near, elsewhere(str(path[-1])), known(path[:-1])))
+            problems.append(_unknown(path, near))
         elif kind == "said":
             problems.append(Problem((*path, *context["at"]), context["what"]))
         else:
@@ -74,12 +59,13 @@ def problems_of(
     return [p for p in problems if p.rank != 2 or p.path not in meant]
 
 
-def _unknown(path: Place, near: str | None, home: str | None, known: Sequence[str]) -> Problem:
+def _unknown(path: Place, near: str | None) -> Problem:
     if near:
         return Problem(path, f"is not a known key; did you mean `{near}`?", rank=0)
+    home = home_of(str(path[-1]))
     if home:
         return Problem(path, f"is not a known key here; {home}", rank=0)
-    listed = ", ".join(f"`{key}`" for key in known)
+    listed = ", ".join(f"`{key}`" for key in known_keys(path[:-1]))
     return Problem(path, f"is not a known key; known here are {listed}", rank=0)
 
 

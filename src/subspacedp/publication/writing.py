@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,10 @@ import numpy as np
 
 from subspacedp.errors import ReleaseError
 from subspacedp.inference import biased_non_negative
-from subspacedp.invariants import HeldMargins
 from subspacedp.publication.auditing import given_away
-from subspacedp.publication.readme import readme
-from subspacedp.publication.releases import Asked, bounded
+from subspacedp.publication.releases import Progress, ReleaseSpecification
 from subspacedp.publication.specification import Specification
-from subspacedp.queries import Margins
+from subspacedp.queries.margins import COLUMN
 from subspacedp.release import Release, sign_folder, write_files, write_margins
 from subspacedp.release.files import BIASED, CERTIFICATE, CSV, PARQUET, margin_stem
 from subspacedp.release.label_columns import LabelColumns, write_rows
@@ -28,16 +27,18 @@ from subspacedp.report.words import axes_words, figure_words
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-__all__ = ["BIASED", "publication_report", "write_draw", "write_rest"]
+__all__ = ["write_draw", "write_rest"]
 
 DICTIONARY = "dictionary.csv"
 NONE_FOUND = "No table without negative values was found that keeps the held figures."
-Progress = Callable[[str], None]
+WIDTH = 79  # of README.txt
 
 
-def write_draw(asked: Sequence[Asked], releases: Mapping[str, Release], folder: Path) -> None:
+def write_draw(
+    wanted: Sequence[ReleaseSpecification], releases: Mapping[str, Release], folder: Path
+) -> None:
     """Write what was drawn, values and certificates: all else follows from it."""
-    for one in asked:
+    for one in wanted:
         home = folder / one.folder
         home.mkdir(exist_ok=True)
         write_files(releases[one.name], home)
@@ -45,7 +46,7 @@ def write_draw(asked: Sequence[Asked], releases: Mapping[str, Release], folder: 
 
 def write_rest(
     specification: Specification,
-    asked: Sequence[Asked],
+    wanted: Sequence[ReleaseSpecification],
     releases: Mapping[str, Release],
     folder: Path,
     *,
@@ -56,13 +57,13 @@ def write_rest(
 
     It can be repeated: whatever else an earlier attempt has left in the folder is removed first.
     """
-    _remove_rest(asked, folder)
+    _remove_rest(wanted, folder)
     files: list[PublishedFile] = []
-    for one in asked:
+    for one in wanted:
         progress(f"writing {one.name}")
         files += _write_release(one, releases[one.name], folder / one.folder)
     progress("writing the report")
-    notes = _notes(specification, asked, releases, files, signed=key is not None)
+    notes = _notes(specification, wanted, releases, files, signed=key is not None)
     files += [
         PublishedFile(name="README.txt", holds="How to read these files, in plain text."),
         PublishedFile(name=DICTIONARY, holds="Every column of every file, with its meaning."),
@@ -74,9 +75,9 @@ def write_rest(
         if key is None
         else PublishedFile(name=SIGNATURE, holds="An Ed25519 signature of all files.")
     )
-    _write_dictionary(files, releases, folder / DICTIONARY)
+    _write_dictionary(files, wanted, releases, folder / DICTIONARY)
     (folder / "README.txt").write_text(
-        readme(_title(specification), releases, files, signed=key is not None), "utf-8"
+        _readme(_title(specification), releases, files, signed=key is not None), "utf-8"
     )
     described = [_with_digest(file, folder) for file in files]
     page = write_report(dict(releases), title=_title(specification), notes=notes, files=described)
@@ -87,8 +88,8 @@ def write_rest(
         sign_folder(folder, key)
 
 
-def _remove_rest(asked: Sequence[Asked], folder: Path) -> None:
-    drawn = {folder / one.folder / name for one in asked for name in (PARQUET, CSV, CERTIFICATE)}
+def _remove_rest(wanted: Sequence[ReleaseSpecification], folder: Path) -> None:
+    drawn = {folder / one.folder / name for one in wanted for name in (PARQUET, CSV, CERTIFICATE)}
     for path in sorted(folder.rglob("*"), reverse=True):  # what is in a folder before the folder
         if path.is_dir() and not path.is_symlink():
             if not any(path in kept.parents for kept in drawn):
@@ -97,28 +98,22 @@ def _remove_rest(asked: Sequence[Asked], folder: Path) -> None:
             path.unlink()
 
 
-def publication_report(
-    releases: Mapping[str, Release], *, title: str, files: Sequence[PublishedFile] = ()
-) -> str:
-    """A report of releases alone, without their specification."""
-    return write_report(dict(releases), title=title, files=files)
-
-
-def _write_release(asked: Asked, release: Release, folder: Path) -> list[PublishedFile]:
-    prefix = _prefix(asked)
-    what = asked.name if asked.folder else "every cell"
-    if asked.margins_alone:
-        what = f"all margins{f' of {asked.name}' if asked.folder else ''}, one after another"
+def _write_release(
+    wanted: ReleaseSpecification, release: Release, folder: Path
+) -> list[PublishedFile]:
+    prefix = wanted.prefix
     out = [
-        PublishedFile(name=f"{prefix}values.csv", holds=f"Values and standard errors of {what}."),
+        PublishedFile(
+            name=f"{prefix}values.csv", holds=f"Values and standard errors of {wanted.what}."
+        ),
         PublishedFile(name=f"{prefix}values.parquet", holds="The same, for programs."),
         PublishedFile(
             name=f"{prefix}certificate.json",
             holds="The promise, its terms, what is held exactly, and the law of the noise.",
         ),
     ]
-    held = {margin_stem(names) for names in asked.held_margins}
-    for stem in write_margins(release, [*asked.margins, *asked.held_margins], folder):
+    held = {margin_stem(names) for names in wanted.held_margins}
+    for stem in write_margins(release, [*wanted.margins, *wanted.held_margins], folder):
         exact = stem.rpartition("/")[2] in held
         out += [
             PublishedFile(
@@ -129,14 +124,14 @@ def _write_release(asked: Asked, release: Release, folder: Path) -> list[Publish
             ),
             PublishedFile(name=f"{prefix}{stem}.parquet", holds="The same, for programs."),
         ]
-    if asked.table.publish.non_negative and asked.sum is None:
+    if wanted.non_negative:
         try:
             out.append(_write_biased(release, folder, prefix))
         except ReleaseError:
             # The noise decided that there is none; refusing now would invite another try.
             (folder / f"{BIASED}.txt").write_text(NONE_FOUND, "utf-8")
             out.append(PublishedFile(name=f"{prefix}{BIASED}.txt", holds=NONE_FOUND))
-    if asked.folder:  # so that it can be verified by itself
+    if wanted.folder:  # so that it can be verified by itself
         write_digests(folder)
         out.append(
             PublishedFile(
@@ -144,11 +139,6 @@ def _write_release(asked: Asked, release: Release, folder: Path) -> list[Publish
             )
         )
     return out
-
-
-def _prefix(asked: Asked) -> str:
-    """Before the names of a release's files."""
-    return f"{asked.folder}/" if asked.folder else ""
 
 
 def _write_biased(release: Release, folder: Path, prefix: str) -> PublishedFile:
@@ -175,25 +165,23 @@ def _write_biased(release: Release, folder: Path, prefix: str) -> PublishedFile:
 
 
 def _write_dictionary(
-    files: Sequence[PublishedFile], releases: Mapping[str, Release], path: Path
+    files: Sequence[PublishedFile],
+    wanted: Sequence[ReleaseSpecification],
+    releases: Mapping[str, Release],
+    path: Path,
 ) -> None:
     """One row a column: where it occurs, what it means, its type."""
     rows: list[tuple[str, str, str]] = []
-    for release in releases.values():
-        query = release.mechanism.query
-        used = None
-        if isinstance(query, Margins):
-            held = release.mechanism.held
-            exact = held.margins if isinstance(held, HeldMargins) else ()
-            used = {name for margin in (*query.margins, *exact) for name in margin.names}
-            rows.append(("margin", "the margin that the row is of, by its levels", "text"))
-        for axis in release.mechanism.domain.axes:
+    for one in wanted:
+        if not one.cells:
+            rows.append((COLUMN, "the margin that the row is of, by its levels", "text"))
+        shown = {name for names in (*one.margins, *one.table.hold) for name in names}
+        for axis in releases[one.name].mechanism.domain.axes:
             for level in axis.chain:
-                if used is not None and level.name not in used:
-                    continue
-                kind = "whole number" if np.asarray(level.labels).dtype.kind == "i" else "text"
-                of = "label" if level.name == axis.name else f"group of `{axis.name}`"
-                rows.append((level.name, f"{of}; {level.groups} of them", kind))
+                if one.cells or level.name in shown:
+                    kind = "whole number" if np.asarray(level.labels).dtype.kind == "i" else "text"
+                    of = "label" if level.name == axis.name else f"group of `{axis.name}`"
+                    rows.append((level.name, f"{of}; {level.groups} of them", kind))
     for name, release in releases.items():
         where = f"in {name}: " if len(releases) > 1 else ""
         meaning = (
@@ -239,7 +227,7 @@ def _title(specification: Specification) -> str:
 
 def _notes(
     specification: Specification,
-    asked: Sequence[Asked],
+    wanted: Sequence[ReleaseSpecification],
     releases: Mapping[str, Release],
     files: Sequence[PublishedFile],
     *,
@@ -254,12 +242,12 @@ def _notes(
         budget=budget if len(budget) > 1 else (),
         contributions={
             one.name: _contributions(specification, releases[one.name])
-            for one in asked
-            if bounded(specification)
+            for one in wanted
+            if specification.data.bounded
         },
-        non_negative=[one.name for one in asked if f"{_prefix(one)}{BIASED}.csv" in written],
+        non_negative=[one.name for one in wanted if f"{one.prefix}{BIASED}.csv" in written],
         signature="All files are signed; `subspacedp verify` checks them." if signed else "",
-        margins={one.name: [list(m) for m in one.margins] for one in asked if one.margins},
+        margins={one.name: [list(m) for m in one.margins] for one in wanted if one.margins},
     )
 
 
@@ -278,4 +266,86 @@ def _contributions(specification: Specification, release: Release) -> str:
         f"{text} Figures that are held exact count all records, and the other figures are moved "
         f"to agree with them{'' if release.mechanism.for_workloads else alike}: the more records "
         "the bound left out, the farther."
+    )
+
+
+def _readme(
+    title: str,
+    releases: Mapping[str, Release],
+    files: Sequence[PublishedFile],
+    *,
+    signed: bool,
+) -> str:
+    """The text of `README.txt`: what a data user needs."""
+    parts = [title, "=" * min(WIDTH, len(title)), ""]
+    if any(release.seeded for release in releases.values()):
+        parts += ["NOT FOR PUBLICATION: made from a chosen seed.", ""]
+    for name, release in releases.items():
+        mechanism = release.mechanism
+        if len(releases) > 1:
+            parts += [name, "-" * len(name), ""]
+        parts += [
+            _wrapped(
+                f"{mechanism.query.size:,} figures, each the {figure_words(mechanism)}. Published "
+                f"exactly: {mechanism.held}."
+            ),
+            "",
+            _wrapped(" ".join(release.guarantee.sentences())),
+            "",
+        ]
+        parts += [_wrapped(f"- {line}", "  ") for line in release.guarantee.not_protected()]
+        parts.append("")
+    parts += [
+        "How to use the figures",
+        "----------------------",
+        "",
+        _wrapped(
+            "`value` is the figure described above plus random noise of mean zero: it may be "
+            "negative, and it is unbiased for that figure. Use it as it is in sums, differences, "
+            "averages and regressions; do not move negative values to zero first."
+        ),
+        "",
+        _wrapped(
+            "`stderr` is the standard error of the noise alone. value ± 1.96 stderr is a rough "
+            "95 % interval; `lower` and `upper`, where given, are exact ones. A `stderr` of 0 "
+            "means that the figure is published exactly. Errors of different cells are "
+            "correlated where totals are held, so the error of a sum you form yourself is not "
+            "the root of summed squares: the margins are given for that, and "
+            "subspacedp.Release.load(folder).estimate(weights) answers for any other sum."
+        ),
+        "",
+        *_on_biased(files),
+        _wrapped(
+            "Labels are written as they are. One that starts with =, +, - or @ may be taken for a "
+            "formula by a spreadsheet: import the columns of labels as text."
+        ),
+        "",
+        "Files",
+        "-----",
+        "",
+        *(_wrapped(f"{file.name}: {file.holds}", "    ") for file in files),
+        _wrapped("report.html: all of this with pictures; it needs no network.", "    "),
+        "",
+        _wrapped(
+            "Check the files with: subspacedp verify FOLDER"
+            + (" (add --key PUBLIC.pem to check who signed them)" if signed else "")
+        ),
+        "",
+    ]
+    return "\n".join(parts)
+
+
+def _on_biased(files: Sequence[PublishedFile]) -> list[str]:
+    if not any(file.name.endswith(f"{BIASED}.csv") for file in files):
+        return []
+    text = (
+        f"The figures without negative values in {BIASED}.csv are biased, and they are real "
+        "numbers, not rounded, also where `value` is a whole number."
+    )
+    return [_wrapped(text), ""]
+
+
+def _wrapped(text: str, hanging: str = "") -> str:
+    return textwrap.fill(
+        text, WIDTH, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False
     )

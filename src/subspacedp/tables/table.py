@@ -78,6 +78,10 @@ class Table:
         """The totals of margins, in exact integers."""
         return list(margin_sums(self.counts, tuple(margins)))
 
+    def of(self, margin: Margin) -> npt.NDArray[np.int64]:
+        """The totals of a margin of its domain, in the margin's shape."""
+        return np.asarray(margin.sum(self.counts), np.int64)
+
     def __repr__(self) -> str:
         return f"Table({repr(self.domain)[len('Domain(') : -1]}, counts hidden)"
 

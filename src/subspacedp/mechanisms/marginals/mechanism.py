@@ -306,8 +306,9 @@ class Marginals(Mechanism):
         goal, bound = self.strategy.proved(self.problem)
         return max(goal / bound - 1.0, 0.0) if goal is not None and bound else math.inf
 
-    def gap_in_words(self) -> str:
+    def gap_in_words(self, bound: float = 0.0) -> str:
         """How near the split is to the best one over these levels and interactions."""
+        del bound  # of noise for the cells alone
         if self.empty_cells is not None:
             return "that of a split of the budget chosen as if no cell were known to be empty"
         gap = self.gap()
