@@ -125,6 +125,7 @@ def test_each_of_several_tables_has_its_folder(folder):
 
 INTERRUPTED = """\
 import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 from subspacedp.distributed import passes
 
 def press(*a):

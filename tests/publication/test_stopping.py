@@ -311,9 +311,9 @@ def test_twenty_losses_of_power(ledger, tmp_path, how):
 # ------------------------------------------------------------------------------- one place, one run
 
 
-def started(path, *options, **more):
+def started(path, *options, command=COMMAND, **more):
     return subprocess.Popen(
-        [sys.executable, "-c", COMMAND, "release", str(path), *map(str, options)],
+        [sys.executable, "-c", command, "release", str(path), *map(str, options)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more,
     )  # fmt: skip
 
@@ -448,13 +448,24 @@ def test_modes_are_those_of_a_publication_whatever_the_umask(office):
 # ------------------------------------------------------------------------------ signals and output
 
 
-@pytest.mark.parametrize(
-    "number",
-    [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.soak), signal.SIGINT],
-)
+# A job in the background ignores Ctrl-C; and it rehearses until it is stopped.
+SLOW = """\
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
+from subspacedp.publication import running
+running.rehearse = lambda *a, **k: time.sleep(60)
+from subspacedp.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_tidies_up_and_says_what_was_spent(office, number):
     folder, specification = office
-    process = started(as_file(folder, specification()), "--out", folder / "r")
+    path = as_file(folder, specification())
+    process = started(path, "--out", folder / "r", command=SLOW)
     words = ""
     with process:
         for line in process.stderr:
