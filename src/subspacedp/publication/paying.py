@@ -98,7 +98,8 @@ class PayingAccount:
         if sentence:
             raise LedgerError(
                 f"`{target}` is published, and entry {paid.number} has paid for it, but the ledger "
-                f"could not note that: {sentence} The same command notes it, at no cost."
+                f"could not note that: {sentence} The same command notes it, at no cost; so does "
+                f"`subspacedp ledger settle LEDGER {paid.number} FOLDER`."
             )
 
 
