@@ -81,7 +81,8 @@ def plan(
     ] = None,
     table: Annotated[str | None, typer.Option(help="For --target-error: the table.")] = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Design with every mechanism, and compare their errors.")
+        bool,
+        typer.Option("--compare", help="Design with every mechanism, and compare their errors."),
     ] = False,
     as_json: Json = False,
 ) -> None:
