@@ -19,6 +19,7 @@ from subspacedp.mechanisms.gaussian.optimality import Optimality
 from subspacedp.mechanisms.registry import OPTIONS, default_name
 from subspacedp.noise import ReleaseKeys
 from subspacedp.privacy import Budget, Neighbours, ReplaceOne
+from subspacedp.privacy.budgets import kinds_of_budgets
 from subspacedp.problem import MAX_DECIMALS, Guarantee, Problem
 from subspacedp.queries import Query, as_query
 from subspacedp.release.comparing import Compared, Comparison, choose
@@ -187,9 +188,7 @@ def design(
     if mechanism is None or (workload and mechanism == AUTO):
         mechanism = default_name(workload=workload)
     if not isinstance(budget, Budget):
-        raise BudgetError(
-            f"`budget` must be PureDP, ApproxDP, ZCDP or GaussianDP; got {_a(budget)}."
-        )
+        raise BudgetError(f"`budget` must be {kinds_of_budgets()}; got {_a(budget)}.")
     relation = ReplaceOne() if neighbours is None else neighbours
     if not isinstance(relation, Neighbours) or type(relation) is Neighbours:
         raise BudgetError(
