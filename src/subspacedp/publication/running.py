@@ -298,10 +298,10 @@ def _draw(job: _Job, place: HeldPlace, plan: Plan, data: _Data) -> dict[str, Rel
     with _writing(job.target):
         keys = place.keys(plan, answers, job.seed)
     releases: dict[str, Release] = {}
-    for one, own_keys in zip(job.wanted, keys, strict=True):
+    for one, release_keys in zip(job.wanted, keys, strict=True):
         job.tell(f"adding noise to {one.name}")
         releases[one.name] = data.designs[one.name].release_with(
-            own_keys, *answers[one.name], seeded=job.seed is not None
+            release_keys, *answers[one.name], seeded=job.seed is not None
         )
     with _writing(job.target):
         write_draw(job.wanted, releases, place.drawing())

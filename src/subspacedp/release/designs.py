@@ -183,7 +183,7 @@ def design(
     >>> release.values.sum(axis=1)
     array([50., 50.])
     """
-    query, asked = as_query(domain), as_held(held)
+    query, invariants = as_query(domain), as_held(held)
     workload = query.workload is not None
     if mechanism is None or (workload and mechanism == AUTO):
         mechanism = default_name(workload=workload)
@@ -217,7 +217,7 @@ def design(
     if mechanism == AUTO:
         return _compared(
             query,
-            asked,
+            invariants,
             budget,
             [
                 options()
@@ -237,7 +237,7 @@ def design(
         )
     problem = Problem(
         query=query,
-        held=bind(asked, query),
+        held=bind(invariants, query),
         budget=budget,
         neighbours=relation,
         decimals=decimals,
@@ -301,30 +301,30 @@ def compare(
     """
     if "mechanism" in arguments:
         raise ReleaseError("A comparison is of all mechanisms; leave out `mechanism`.")
-    given = {own.mechanism.name: own for own in options}
-    asked = [
+    given = {chosen.mechanism.name: chosen for chosen in options}
+    candidates = [
         given.get(name, kind())
         for name, kind in OPTIONS.items()
         if not kind.mechanism.for_workloads and (name in given or not kind.mechanism.only_stated)
     ]
-    return _compared(as_query(domain), as_held(held), budget, asked, **arguments)
+    return _compared(as_query(domain), as_held(held), budget, candidates, **arguments)
 
 
 def _compared(
     query: Query, held: Held, budget: Budget, options: Sequence[Options], **arguments: Any
 ) -> Comparison:
     """Every mechanism that applies; those not looked at are named."""
-    weights = (own.importance_of(query) for own in options)
+    weights = (candidate.importance_of(query) for candidate in options)
     importance = next((w for w in weights if w is not None), None)
     entries = []
-    for own in options:
-        name = own.mechanism.name
+    for candidate in options:
+        name = candidate.mechanism.name
         try:
-            designed = design(query, held, budget, mechanism=own, **arguments)
+            designed = design(query, held, budget, mechanism=candidate, **arguments)
             entries.append(Compared(name, designed, None, importance))
         except SubspaceDPError as error:
             entries.append(Compared(name, None, error, importance))
-    names = {own.mechanism.name for own in options}
+    names = {candidate.mechanism.name for candidate in options}
     left_out = [
         name
         for name, kind in OPTIONS.items()
