@@ -20,7 +20,7 @@ def run() -> Iterator[Ratio]:
     numpy, ours, use, help_ = best_times(
         lambda: python("import numpy"),
         lambda: python("import subspacedp"),
-        lambda: python("import subspacedp; subspacedp.mechanism, subspacedp.Table"),
+        lambda: python("import subspacedp; subspacedp.design, subspacedp.Table"),
         lambda: subprocess.run(  # noqa: S603 - our own command
             [command, "--help"], check=True, stdout=subprocess.DEVNULL
         ),

@@ -130,6 +130,123 @@ def test_relative_links_lead_somewhere(page):
             assert (page.parent / target).exists(), target
 
 
+def python_files():
+    folders = ("src", "tests", "studies", "bench", "website", "supply")
+    return [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+
+
+FILE = re.compile(r"`((?:\w+/)*\w+\.py)(?:::([\w.]+))?`")
+FOLDER = re.compile(r"`((?:\w+/)+)`")
+DEFINED = re.compile(r"((?:`[\w.]+`(?:, | and ))*`[\w.]+`) in `((?:\w+/)*\w+\.py)`")
+PLACES = (ROOT, ROOT / "src" / "subspacedp", ROOT / "tests")
+NAMES = {path.name for path in python_files()}
+# What a reader has on disk, beside what is in the repository.
+MADE = {"build/studies/", "demo-release/", "margins/", "release/", "walk/"}
+
+
+def stale(text, beside=()):
+    """What a text names of the code that is not there: files, folders, and names in a file."""
+    places = (*PLACES, *beside)
+    for path, function in FILE.findall(text):
+        homes = [place / path for place in places if (place / path).is_file()]
+        if not homes and ("/" in path or beside or path not in NAMES):
+            yield path
+        elif homes and function and not defines(homes[0], function):
+            yield f"{path}::{function}"
+    for folder in FOLDER.findall(text):
+        if folder not in MADE and not any((place / folder).is_dir() for place in places):
+            yield folder
+    for names, path in DEFINED.findall(text):
+        home = next((place / path for place in places if (place / path).is_file()), None)
+        for name in re.findall(r"`([\w.]+)`", names):
+            if home is not None and not name.endswith(".py") and not defines(home, name):
+                yield f"{name} in {path}"
+
+
+def defines(path, name):
+    """Whether a file defines a name, or the last part of one with dots."""
+    last = re.escape(name.split(".")[-1])
+    form = rf"^\s*(class|def) {last}\b|^\s*{last}\b.*="
+    return re.search(form, path.read_text("utf-8"), re.M) is not None
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=name_of)
+def test_code_that_pages_name_is_there(page):
+    if page.parent.name != "adr":  # a decision tells how it was
+        assert not list(stale(page.read_text("utf-8")))
+
+
+def test_code_that_docstrings_name_is_there():
+    for path in (ROOT / "src").rglob("*.py"):
+        assert not list(stale(path.read_text("utf-8"), beside=(path.parent,))), path
+        for note in re.findall(r"docs/[\w/-]+\.md", path.read_text("utf-8")):
+            assert (ROOT / note).is_file(), f"{path}: {note}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`calibrated_law` in `release/design.py`",
+        "`exact_decimal` in `privacy/budgets.py`",  # imported there, defined elsewhere
+        "`noise/draw.py::drawn`",
+        "`ellipsoids.py`",
+        "`subspace/`",
+    ],
+)
+def test_a_page_that_names_what_is_gone_fails(text):
+    assert list(stale(text))
+
+
+def rows_of_notation():
+    for line in (ROOT / "docs" / "notation.md").read_text("utf-8").splitlines():
+        columns = [column.strip() for column in line.split("|")]
+        modules = re.findall(r"`([a-z_.]+)`", columns[-2]) if len(columns) == 7 else []
+        if modules:
+            yield re.findall(r"`([A-Za-z_][\w.]*)`", columns[1]), modules
+
+
+def test_notation_says_where_names_are():
+    rows = list(rows_of_notation())
+    assert len(rows) > 60
+    for names, modules in rows:
+        files = [ROOT / "src" / "subspacedp" / module.replace(".", "/") for module in modules]
+        homes = [p / "__init__.py" if p.is_dir() else p.with_suffix(".py") for p in files]
+        assert all(home.is_file() for home in homes), modules
+        texts = [home.read_text("utf-8") for home in homes]
+        for name in names:
+            last = re.escape(name.split(".")[-1])
+            assert any(re.search(rf"\b{last}\b", text) for text in texts), (name, modules)
+
+
+def test_the_stations_of_one_number_are_those_of_a_run(tmp_path, monkeypatch, capsys):
+    """A release enters the functions that `docs/architecture.md` names, in that order."""
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    stations = [(path, name) for path, name in FILE.findall(page) if name]
+    assert len(stations) > 30
+    for _, title, body in BLOCK.findall(page):
+        Path(title).write_text(body, "utf-8")
+    homes = {str(ROOT / "src" / "subspacedp" / path): path for path, _ in stations}
+    visited = []
+
+    def enter(frame, event, _):
+        path = homes.get(frame.f_code.co_filename)
+        if path is not None and event == "call":
+            visited.append((path, frame.f_code.co_qualname))
+
+    before = sys.getprofile()
+    sys.setprofile(enter)
+    try:
+        run_here("subspacedp release walk.yaml", ROOT / "docs" / "architecture.md", monkeypatch)
+    finally:
+        sys.setprofile(before)
+    rest = iter(visited)
+    for station in stations:
+        assert station in rest, station  # which moves on to it: the order counts
+    backwards = iter(visited)
+    assert not all(station in backwards for station in reversed(stations))
+
+
 def test_every_mechanism_names_proofs_that_exist():
     for mechanism in MECHANISMS.values():
         assert mechanism.proofs

@@ -17,7 +17,7 @@ from website.svg import BLUE, GREY, INK, ORANGE, PALE_BLUE, PALE_GREY, PALE_ORAN
 WAY = {
     "tabulate": "subspacedp.io.tabulate",
     "Table": "subspacedp.tables.Table",
-    "measure": "subspacedp.mechanisms.Mechanism.measure",
+    "measure": "subspacedp.mechanisms.Mechanism.add_noise",
     "reconstruct": "subspacedp.mechanisms.Mechanism.reconstruct",
     "Release": "subspacedp.release.Release",
     "inference": "subspacedp.inference",

@@ -20,6 +20,7 @@ from subspacedp import distributed
 from subspacedp.distributed import commit, passes, progress, resume, stores, streaming
 from subspacedp.errors import DataError
 from subspacedp.noise import ReleaseKeys
+from subspacedp.release import verify_folder
 
 ROOT = Path(__file__).parents[2]
 CELLS = 5_000
@@ -81,7 +82,7 @@ def test_killed_while_it_commits_and_resumed(tmp_path, source, memory, moment):
     assert start(source, folder, "npy", moment).wait(120) == -signal.SIGKILL
     assert not folder.exists()
     assert same(go_on(source, folder), memory)
-    assert distributed.verify_stream(folder).ok
+    assert verify_folder(folder).ok
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "table.npy"]
 
 
@@ -108,7 +109,7 @@ def test_killed_again_and_again_at_random_moments(tmp_path, source, memory):
     assert kills >= 2
     made = distributed.load_stream(folder) if folder.exists() else go_on(source, folder)
     assert same(made, memory)
-    assert distributed.verify_stream(folder).ok
+    assert verify_folder(folder).ok
 
 
 @pytest.mark.parametrize("store", ["npy", "parquet", "zarr"])
@@ -216,7 +217,7 @@ def test_a_twin_without_tags_would_release_a_mixture(tmp_path, source, memory, m
     changed_in_place(source, keep_time=True)
     monkeypatch.setattr(resume.BlockTags, "fits", lambda *a: True)
     made = go_on(source, tmp_path / "out")
-    assert not distributed.verify_stream(tmp_path / "out").ok or not same(made, memory)
+    assert not verify_folder(tmp_path / "out").ok or not same(made, memory)
 
 
 def test_a_source_that_changes_while_it_is_read_is_refused(tmp_path, source):

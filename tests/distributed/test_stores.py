@@ -11,6 +11,7 @@ from tests.distributed.streams import COUNTS, DOMAIN, mechanism, same
 import subspacedp as sdp
 from subspacedp import distributed
 from subspacedp.distributed.stores import open_source, open_store
+from subspacedp.release import verify_folder
 from subspacedp.tables.boxes import blocks
 
 CELLS = 9_900
@@ -67,7 +68,7 @@ def test_every_source_to_every_store(tmp_path, write, store):
         made, write(tmp_path), tmp_path / "out", store=store, seed=7, block_cells=CELLS
     )
     assert same(streamed, memory)
-    assert distributed.verify_stream(tmp_path / "out").ok
+    assert verify_folder(tmp_path / "out").ok
     if store == "parquet":
         rows = streamed.values().to_table()["value"].to_numpy()
         assert np.array_equal(rows, memory.values.ravel())
@@ -221,7 +222,7 @@ def test_values_cut_short_after_the_release_are_found(tmp_path, store):
     largest = max(files, key=lambda p: p.stat().st_size)
     with largest.open("r+b") as opened:
         opened.truncate(largest.stat().st_size // 2)
-    assert not distributed.verify_stream(tmp_path / "out").ok
+    assert not verify_folder(tmp_path / "out").ok
 
 
 def test_names_in_the_order_of_their_numbers_are_taken(tmp_path):
@@ -270,7 +271,7 @@ def test_a_further_parquet_file_is_found(tmp_path):
     )
     files = sorted((tmp_path / "out" / "values").iterdir())
     files[-1].with_name("part-99999999.parquet").write_bytes(files[-1].read_bytes())
-    found = distributed.verify_stream(tmp_path / "out")
+    found = verify_folder(tmp_path / "out")
     assert not found.ok
     assert any("files for" in check.detail for check in found.checks)
 

@@ -14,6 +14,7 @@ from subspacedp import distributed
 from subspacedp.distributed import blocks as block_module
 from subspacedp.distributed import passes, streaming
 from subspacedp.noise import ReleaseKeys
+from subspacedp.release import verify_folder
 
 HELD = {
     "pairs": PAIRS,
@@ -186,14 +187,14 @@ def test_altered_values_and_certificates_are_found(tmp_path):
     values = np.load(tmp_path / "out" / "values.npy", mmap_mode="r+")
     values[0, 0, 0] += 1
     values.flush()
-    failed = {c.name for c in distributed.verify_stream(tmp_path / "out").checks if not c.ok}
+    failed = {c.name for c in verify_folder(tmp_path / "out").checks if not c.ok}
     assert failed == {"digests", "files belong together", "values", "held totals are kept"}
     values[0, 0, 0] -= 1
     values.flush()
     path = tmp_path / "out" / "certificate.json"
     text = path.read_text("utf-8")
     path.write_text(text.replace('"epsilon": 0.5', '"epsilon": 0.4'), "utf-8")
-    failed = {c.name for c in distributed.verify_stream(tmp_path / "out").checks if not c.ok}
+    failed = {c.name for c in verify_folder(tmp_path / "out").checks if not c.ok}
     assert failed == {"digests", "the certificate follows from its design"}
 
 

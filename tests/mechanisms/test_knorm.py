@@ -20,7 +20,6 @@ from subspacedp.inference import test_value as test_value_
 from subspacedp.inference.table_laws import Shifted
 from subspacedp.invariants.groups import HeldGroups
 from subspacedp.ledger import spend_of
-from subspacedp.mechanisms.changes import changes
 from subspacedp.mechanisms.knorm.bodies import (
     CrossPolytope,
     Ellipsoid,
@@ -31,6 +30,7 @@ from subspacedp.mechanisms.knorm.bodies import (
     enclosing,
 )
 from subspacedp.mechanisms.knorm.bodies.points import dot
+from subspacedp.mechanisms.knorm.changes import changes
 from subspacedp.mechanisms.knorm.law import KNormLaw
 from subspacedp.mechanisms.knorm.mechanism import _smaller_spread
 from subspacedp.mechanisms.registry import mechanism_from

@@ -498,7 +498,7 @@ def test_a_dry_run_reads_the_data_and_neither_draws_nor_writes(world, monkeypatc
     made = run(world.spec(), dry_run=True, compare=world.folder / "private", progress=said.append)
     assert made.folder is None
     assert dict(made.releases) == {}
-    assert list(made.mechanisms) == ["table"]
+    assert list(made.designs) == ["table"]
     assert "dry run" in repr(made)
     assert world.listing() == before
     assert said

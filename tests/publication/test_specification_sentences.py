@@ -11,7 +11,7 @@ from tests.publication.test_specification import EXAMPLES, LONG, RECORDS
 from subspacedp.errors import SubspaceDPError
 from subspacedp.mechanisms import OPTIONS
 from subspacedp.publication import SpecificationError, read_specification
-from subspacedp.publication.problems import nearest, shown
+from subspacedp.publication.faults import nearest, shown
 from subspacedp.publication.reading import load_yaml
 from subspacedp.publication.schema import known_keys
 

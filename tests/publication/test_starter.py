@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subspacedp.io import look, open_source
-from subspacedp.io.sources import source_problem
+from subspacedp.io.sources import source_fault
 from subspacedp.publication import SpecificationError, plan, read_specification
 from subspacedp.publication.reading import load_yaml
 from subspacedp.publication.starter import quoted, starter
@@ -168,7 +168,7 @@ def test_a_password_is_left_out():
         "postgresql://host/db?PassWord=secret",
         "postgresql://host/db?pwd=secret",
     ]:
-        assert source_problem(address, "persons").startswith("has a password in it")
+        assert source_fault(address, "persons").startswith("has a password in it")
         text = starter(PERSONS, address)
         assert "secret" not in text
         assert read(text).document.data.table == "persons"

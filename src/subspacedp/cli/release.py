@@ -44,11 +44,10 @@ def run(
         warn.print(f"[bold yellow]For you alone:[/] {escape(note)}", soft_wrap=True)
     if made.folder is None:
         if as_json:
-            print(json.dumps({"dry_run": True, "releases": list(made.mechanisms)}))
+            print(json.dumps({"dry_run": True, "releases": list(made.designs)}))
             return 0
         console.print(
-            "The data fit the specification: "
-            f"{', '.join(escape(name) for name in made.mechanisms)}."
+            f"The data fit the specification: {', '.join(escape(name) for name in made.designs)}."
         )
         console.print("Nothing was written, and no budget was spent.")
         return 0

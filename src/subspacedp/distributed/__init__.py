@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from subspacedp.distributed.plan import AgentPlan, make_plan
     from subspacedp.distributed.progress import Progress
     from subspacedp.distributed.secret import Secret, make_secret, read_secret
-    from subspacedp.distributed.streamed import StreamedRelease, load_stream, verify_stream
     from subspacedp.distributed.streaming import stream_release
+    from subspacedp.release.stored import StreamedRelease, load_stream
 
 __all__ = [
     "AgentPlan",
@@ -39,7 +39,6 @@ __all__ = [
     "read_share",
     "release_dask",
     "stream_release",
-    "verify_stream",
 ]
 
 _HOME = {
@@ -52,9 +51,9 @@ _HOME = {
     "distributed.parts": ["Part"],
     "distributed.plan": ["AgentPlan", "make_plan"],
     "distributed.progress": ["Progress"],
-    "distributed.streamed": ["StreamedRelease", "load_stream", "verify_stream"],
     "distributed.streaming": ["stream_release"],
     "distributed.secret": ["Secret", "make_secret", "read_secret"],
+    "release.stored": ["StreamedRelease", "load_stream"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

@@ -30,7 +30,6 @@ from subspacedp.distributed.dask_tasks import (
     values_of,
 )
 from subspacedp.distributed.stores import NPY, NpyFile, check_kind
-from subspacedp.distributed.streamed import StreamedRelease, load_stream
 from subspacedp.distributed.streaming import release_keys
 from subspacedp.errors import DataError, ReleaseError
 from subspacedp.invariants import HeldValues
@@ -41,6 +40,7 @@ from subspacedp.release import Release, new_folder, write_digests
 from subspacedp.release.certificate import certificate_text
 from subspacedp.release.designs import Design, package_version
 from subspacedp.release.files import CERTIFICATE
+from subspacedp.release.stored import StreamedRelease, load_stream
 from subspacedp.release.stored_values import READ
 from subspacedp.tables.boxes import Box, blocks
 

@@ -21,7 +21,6 @@ from subspacedp.distributed.passes import SecondPass, first_pass, source_changed
 from subspacedp.distributed.progress import SECOND_PASS, Reporter, Tell
 from subspacedp.distributed.resume import Workspace
 from subspacedp.distributed.stores import NpySource, Source, Store, open_source, open_store, writing
-from subspacedp.distributed.streamed import StreamedRelease, load_stream
 from subspacedp.distributed.zarr_store import ZarrSource
 from subspacedp.errors import DataError, ReleaseError
 from subspacedp.mechanisms.base import Mechanism
@@ -31,6 +30,7 @@ from subspacedp.release.certificate import certificate_text
 from subspacedp.release.designs import Design, package_version
 from subspacedp.release.durable import sync_folder
 from subspacedp.release.folders import check_room
+from subspacedp.release.stored import StreamedRelease, load_stream
 from subspacedp.tables.boxes import Box, blocks
 
 __all__ = ["release_keys", "stream_release"]

@@ -1,7 +1,7 @@
 """How a column becomes places on an axis, as expressions that the engine evaluates.
 
 A row's place on an axis is its code, and a row's cell is Σ code · stride, the cell's number in the
-table. A row without a place has a negative code, and its cell is −Σ problem · 4^axis: one integer
+table. A row without a place has a negative code, and its cell is −Σ fault · 4^axis: one integer
 tells which columns of how many rows are wrong, and none of their values.
 """
 
@@ -18,16 +18,16 @@ from subspacedp.errors import DataError, DomainError
 from subspacedp.io.engine import Kind, Source, need, rows_have
 from subspacedp.tables import Axis, Domain, Label
 
-__all__ = ["AxisColumn", "Problem", "bin_labels", "problem_sentence", "whole_number"]
+__all__ = ["AxisColumn", "RowFault", "bin_labels", "error_of_rows", "whole_number"]
 
 # Measured on DuckDB, 10⁷ rows: 254 labels take 2.2 s as a CASE and 0.1 s as a join.
 _CASE_UP_TO = 16
-_MAX_AXES = 30  # 4^30 problems fit 64 bits
+_MAX_AXES = 30  # 4^30 faults fit 64 bits
 _WHOLE = r"^(-?[0-9]{1,18})(\.0*)?$"  # a table with gaps is often written as 12.0
 _REAL = r"^[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})([eE][+-]?[0-9]{1,2})?$"
 
 
-class Problem(IntEnum):
+class RowFault(IntEnum):
     """Why a row has no place on an axis."""
 
     UNKNOWN = 1
@@ -164,21 +164,21 @@ def _binned(entry: AxisColumn, kind: Kind, column: Any) -> Any:
     if kind not in (Kind.WHOLE, Kind.REAL, Kind.TEXT):
         raise DataError(f"Column `{entry.name}` has `bins` and must hold numbers.")
     edges = entry.bins or ()
-    number, problems = real_number(column, kind)
+    number, faults = real_number(column, kind)
     if kind is Kind.WHOLE and all(float(e).is_integer() for e in edges):
         number, edges = column, tuple(int(e) for e in edges)
     steps = [(number < edge, code) for code, edge in enumerate(edges[1:])]
     return ibis.cases(
-        *((when, -int(problem)) for when, problem in problems),
-        (number < edges[0], -int(Problem.UNKNOWN)),
+        *((when, -int(fault)) for when, fault in faults),
+        (number < edges[0], -int(RowFault.UNKNOWN)),
         *steps,
         else_=len(edges) - 1,
     ).cast("int64")
 
 
-def real_number(column: Any, kind: Kind) -> tuple[Any, list[tuple[Any, Problem]]]:
+def real_number(column: Any, kind: Kind) -> tuple[Any, list[tuple[Any, RowFault]]]:
     """A column as float64, and the conditions under which it is no finite number."""
-    missing = (column.isnull(), Problem.MISSING)
+    missing = (column.isnull(), RowFault.MISSING)
     if kind is Kind.WHOLE:
         return column.cast("float64"), [missing]
     if kind is Kind.TEXT:
@@ -186,10 +186,10 @@ def real_number(column: Any, kind: Kind) -> tuple[Any, list[tuple[Any, Problem]]
         read = text.re_search(_REAL)
         # An engine must not try the cast before the test: every engine evaluates CASE in order.
         number = read.ifelse(text, None).try_cast("float64")
-        return number, [missing, (~read, Problem.UNREADABLE)]
+        return number, [missing, (~read, RowFault.UNREADABLE)]
     # NaN is how many programs write a missing number; engines sort it above all others.
     infinite = column.abs() > 1.7976931348623157e308
-    return column, [missing, (column.isnan(), Problem.MISSING), (infinite, Problem.UNREADABLE)]
+    return column, [missing, (column.isnan(), RowFault.MISSING), (infinite, RowFault.UNREADABLE)]
 
 
 def whole_number(column: Any, kind: Kind) -> Any:
@@ -266,42 +266,42 @@ def _code(source: Source, entry: AxisColumn, rows: Any, i: int) -> Any:
     missing = key.isnull()
     if kind is Kind.REAL:
         missing = missing | key.isnan()
-    problems = [(missing, -int(Problem.MISSING))]
+    faults = [(missing, -int(RowFault.MISSING))]
     if len(labels) > _CASE_UP_TO and not _is_run(labels):
-        problems.append((rows[f"c{i}"].isnull(), -int(Problem.UNKNOWN)))
-        return ibis.cases(*problems, else_=rows[f"c{i}"]).cast("int64")
-    value, unknown = _canonical(entry, kind, key), -int(Problem.UNKNOWN)
+        faults.append((rows[f"c{i}"].isnull(), -int(RowFault.UNKNOWN)))
+        return ibis.cases(*faults, else_=rows[f"c{i}"]).cast("int64")
+    value, unknown = _canonical(entry, kind, key), -int(RowFault.UNKNOWN)
     if isinstance(labels, range) and labels.step == 1:
         inside = (value >= labels.start) & (value < labels.stop)
-        return ibis.cases(*problems, (inside, value - labels.start), else_=unknown).cast("int64")
+        return ibis.cases(*faults, (inside, value - labels.start), else_=unknown).cast("int64")
     places = [(value == label, code) for code, label in enumerate(labels)]
-    return ibis.cases(*problems, *places, else_=unknown).cast("int64")
+    return ibis.cases(*faults, *places, else_=unknown).cast("int64")
 
 
-def problem_sentence(entries: Sequence[AxisColumn], cells: Mapping[int, int]) -> DataError | None:
+def error_of_rows(entries: Sequence[AxisColumn], cells: Mapping[int, int]) -> DataError | None:
     """What is wrong with how many rows, from the rows of every cell; None when nothing is."""
-    found: dict[tuple[int, Problem], int] = {}
+    counts: dict[tuple[int, RowFault], int] = {}
     for cell, rows in cells.items():
         rest = -cell
         for i in range(len(entries) if cell < 0 else 0):
-            rest, problem = divmod(rest, 4)
-            if problem:
-                place = (i, Problem(problem))
-                found[place] = found.get(place, 0) + rows
-    if not found:
+            rest, fault = divmod(rest, 4)
+            if fault:
+                place = (i, RowFault(fault))
+                counts[place] = counts.get(place, 0) + rows
+    if not counts:
         return None
     parts = [
-        f"{rows_have(rows)} {_what(entries[i], problem)}"
-        for (i, problem), rows in sorted(found.items())
+        f"{rows_have(rows)} {_what(entries[i], fault)}"
+        for (i, fault), rows in sorted(counts.items())
     ]
-    (first, _), rows = min(found.items())
+    (first, _), rows = min(counts.items())
     return DataError("; ".join(parts) + ".", column=entries[first].name, rows=rows)
 
 
-def _what(entry: AxisColumn, problem: Problem) -> str:
-    if problem is Problem.MISSING:
+def _what(entry: AxisColumn, fault: RowFault) -> str:
+    if fault is RowFault.MISSING:
         return f"no value of `{entry.name}`"
-    if problem is Problem.UNREADABLE:
+    if fault is RowFault.UNREADABLE:
         return f"a value of `{entry.name}` that is not a finite number"
     if entry.bins is not None:
         return f"a value of `{entry.name}` below its first bin"

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from subspacedp.errors import DataError, DomainError, without_values
 from subspacedp.io.coding import (
     AxisColumn,
+    error_of_rows,
     key_of,
-    problem_sentence,
     strides_of,
     whole_number,
     with_cells,
@@ -111,9 +111,9 @@ def _filled(
             out[cell[cell >= 0] + i * stride] = n[cell >= 0]
     if not some:
         raise DataError("The source has no rows.")
-    problem = problem_sentence([entry for entry in axes if entry.columns is None], broken)
-    if problem is not None:
-        raise problem
+    error = error_of_rows([entry for entry in axes if entry.columns is None], broken)
+    if error is not None:
+        raise error
     for name, number in zip(names, bad, strict=True):
         if number:
             raise DataError(

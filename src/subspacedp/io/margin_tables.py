@@ -19,7 +19,7 @@ from subspacedp.errors import DataError, without_values
 from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, as_held
 from subspacedp.invariants.workload import hold_of_workload
 from subspacedp.io.bounding import checked_bounds, left_out, no_unit, unit_of
-from subspacedp.io.coding import AxisColumn, domain_of, key_of, problem_sentence, sum_of, with_cells
+from subspacedp.io.coding import AxisColumn, domain_of, error_of_rows, key_of, sum_of, with_cells
 from subspacedp.io.engine import Source, need, read_whole
 from subspacedp.queries import Margins
 from subspacedp.tables import Domain, Margin, MarginTables
@@ -217,9 +217,9 @@ class _Counting:
         cells = dict(zip(columns["bad"].tolist(), columns["n"].tolist(), strict=True))
         if not cells:
             raise DataError("The source has no rows.")
-        problem = problem_sentence(self.axes, {c: n for c, n in cells.items() if c < 0})
-        if problem is not None:
-            raise problem
+        error = error_of_rows(self.axes, {c: n for c, n in cells.items() if c < 0})
+        if error is not None:
+            raise error
         lost = int(columns["lost"].sum())
         if lost:
             raise no_unit(lost, unit)

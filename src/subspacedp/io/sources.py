@@ -12,7 +12,7 @@ from subspacedp.io.engine import Source
 from subspacedp.io.postgres import PostgresSource
 from subspacedp.io.spark import SparkSource
 
-__all__ = ["READERS", "has_password", "is_path", "open_source", "source_problem"]
+__all__ = ["READERS", "has_password", "is_path", "open_source", "source_fault"]
 
 READERS: tuple[type[Source], ...] = (PostgresSource, SparkSource, DuckSource)
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -72,7 +72,7 @@ def open_source(
     return reader.at(text, table, base=base, memory=memory, scratch=scratch)
 
 
-def source_problem(address: str, table: str | None) -> str | None:
+def source_fault(address: str, table: str | None) -> str | None:
     """What is wrong with the path or address of data; None when nothing is."""
     if has_password(address):  # which must not be repeated
         return HAS_PASSWORD

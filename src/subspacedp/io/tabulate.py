@@ -14,8 +14,8 @@ from subspacedp.io.bounding import checked_bounds, left_out, no_unit, unit_of
 from subspacedp.io.coding import (
     AxisColumn,
     domain_of,
+    error_of_rows,
     key_of,
-    problem_sentence,
     strides_of,
     with_cells,
 )
@@ -268,9 +268,9 @@ def _check(
 ) -> None:
     here = columns["part"] == _ALL
     cells = zip(columns["cell"][here].tolist(), columns["n"][here].tolist(), strict=True)
-    problem = problem_sentence(axes, {cell: n for cell, n in cells if cell < 0})
-    if problem is not None:
-        raise problem
+    error = error_of_rows(axes, {cell: n for cell, n in cells if cell < 0})
+    if error is not None:
+        raise error
     lost = int(columns["lost"].sum())
     if lost:
         raise no_unit(lost, unit)

@@ -55,9 +55,9 @@ class ClippedValue:
         kind = source.column(self.column, "the value to sum")
         if kind not in (Kind.WHOLE, Kind.REAL, Kind.TEXT):
             raise DataError(f"Column `{self.column}` must hold numbers.", column=self.column)
-        number, problems = real_number(rows[self.column], kind)
-        bad = problems[0][0]
-        for condition, _ in problems[1:]:
+        number, faults = real_number(rows[self.column], kind)
+        bad = faults[0][0]
+        for condition, _ in faults[1:]:
             bad = bad | condition
         lower, upper = (ibis.literal(float(end), "float64") for end in (self.lower, self.upper))
         clipped = ibis.cases(

@@ -37,6 +37,7 @@ from subspacedp.ledger.plain import budget_text, neighbours_text, spend_text
 from subspacedp.ledger.reservation import Reservation, invariant_texts
 from subspacedp.ledger.tables import VERSION, tables
 from subspacedp.privacy import Budget, Neighbours
+from subspacedp.privacy.budgets import kinds_of_budgets
 from subspacedp.privacy.composition import Composed, Spend, compose
 
 if TYPE_CHECKING:
@@ -456,9 +457,7 @@ def _check_text(name: str, value: object) -> None:
 
 def _check_limit(limit: object) -> None:
     if not isinstance(limit, Budget):
-        raise LedgerError(
-            "`limit` must be PureDP(...), ApproxDP(...), ZCDP(...) or GaussianDP(...)."
-        )
+        raise LedgerError(f"`limit` must be {kinds_of_budgets()}; got a {type(limit).__name__}.")
 
 
 def _inner(error: Exception) -> str:

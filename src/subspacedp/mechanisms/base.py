@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,6 @@ from subspacedp.mechanisms.figures import (
     rows_apart,
 )
 from subspacedp.mechanisms.gaussian.optimality import Optimality, optimality
-from subspacedp.mechanisms.knorm.law import KNormLaw
 from subspacedp.noise import (
     DeclaredNoise,
     DiscreteLaplace,
@@ -56,6 +55,9 @@ from subspacedp.problem import Guarantee, Problem, kind_of
 from subspacedp.queries import Query, Sensitivity
 from subspacedp.rounding import Digits, digits_of
 from subspacedp.tables import Domain, Margin
+
+if TYPE_CHECKING:
+    from subspacedp.mechanisms.knorm.law import KNormLaw
 
 __all__ = ["REAL_LIMIT", "ExpectedError", "Mechanism", "Options", "calibrated_law", "check_moved"]
 

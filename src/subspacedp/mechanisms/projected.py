@@ -87,8 +87,8 @@ class Projected(Mechanism):
         if digits is None:
             real = self.null_space.subtract_lift(noisy, residual, overwrite=overwrite)
             return real if grid == 1.0 else real * grid
-        own = noisy if overwrite else noisy.copy()
-        steps = digits.round_in_place(own, residual, coins)
+        workspace = noisy if overwrite else noisy.copy()
+        steps = digits.round_in_place(workspace, residual, coins)
         return steps if digits.decimals == 0 else steps / digits.step
 
 

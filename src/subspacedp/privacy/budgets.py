@@ -31,7 +31,7 @@ __all__ = [
     "PureDP",
     "budget_from",
     "budget_of_fields",
-    "exact_decimal",
+    "kinds_of_budgets",
 ]
 
 
@@ -369,6 +369,12 @@ def budget_of_fields(**given: float | None) -> Budget | None:
         if {field.name for field in fields(kind)} == set(stated):
             return kind(**stated)
     return None
+
+
+def kinds_of_budgets() -> str:
+    """All kinds, for sentences: "PureDP, ApproxDP, ZCDP or GaussianDP"."""
+    *others, last = (kind.__name__ for kind in BUDGETS.values())
+    return f"{', '.join(others)} or {last}"
 
 
 def _factor(epsilon: float) -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from subspacedp.publication.auditing import audit
     from subspacedp.publication.code_lists import CodeList, read_code_list
+    from subspacedp.publication.faults import SpecificationError
     from subspacedp.publication.planning import Plan, plan
-    from subspacedp.publication.problems import SpecificationError
     from subspacedp.publication.running import Publication, run
     from subspacedp.publication.schema import specification_schema
     from subspacedp.publication.specification import (
@@ -39,7 +39,7 @@ _HOME = {
     "auditing": ["audit"],
     "code_lists": ["CodeList", "read_code_list"],
     "planning": ["Plan", "plan"],
-    "problems": ["SpecificationError"],
+    "faults": ["SpecificationError"],
     "running": ["Publication", "run"],
     "schema": ["specification_schema"],
     "specification": ["Specification", "TableSpecification", "read_specification"],

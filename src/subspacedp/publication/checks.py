@@ -14,7 +14,7 @@ from subspacedp.mechanisms import MECHANISMS, default_name
 from subspacedp.privacy.numbers import exact_total
 from subspacedp.publication.code_lists import axis_of
 from subspacedp.publication.document import AxisEntry, Document
-from subspacedp.publication.problems import Place, Problem, nearest
+from subspacedp.publication.faults import Fault, Place, nearest
 from subspacedp.queries.margins import COLUMN, MOST_AXES
 from subspacedp.release.files import margin_stem
 from subspacedp.release.folder_checks import NAMES
@@ -24,7 +24,7 @@ from subspacedp.tables.domain import RESERVED
 if TYPE_CHECKING:
     from subspacedp.publication.specification import Specification, TableSpecification
 
-__all__ = ["document_problems", "table_problems"]
+__all__ = ["document_faults", "table_faults"]
 
 # Columns of further files, beside those of every release.
 COLUMNS = {
@@ -49,7 +49,7 @@ NOT_IN_FILES = re.compile(r"[/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 FOLDER_NAME = re.compile(r"\w[\w.-]*")
 
 
-def document_problems(document: Document) -> Iterator[Problem]:
+def document_faults(document: Document) -> Iterator[Fault]:
     """What the sections of a specification say against each other, all tables aside."""
     yield from _names(document)
     yield from _data(document)
@@ -59,92 +59,90 @@ def document_problems(document: Document) -> Iterator[Problem]:
     for name, table in tables.items():
         place: Place = ("tables", name)
         if not FOLDER_NAME.fullmatch(name):
-            yield Problem(
+            yield Fault(
                 place, "must be a name of letters, digits, `_`, `-` and `.`, as a folder has it"
             )
         for i, axis in enumerate(table.axes):
             if axis not in document.axes:
-                yield Problem((*place, "axes", i), _no_such("axis", axis, document.axes))
+                yield Fault((*place, "axes", i), _no_such("axis", axis, document.axes))
             elif axis in table.axes[:i]:
-                yield Problem((*place, "axes", i), f"names the axis `{axis}` a second time")
+                yield Fault((*place, "axes", i), f"names the axis `{axis}` a second time")
         if table.share is None and len(tables) > 1:
-            yield Problem(place, "needs a `share` of the budget")
+            yield Fault(place, "needs a `share` of the budget")
 
 
-def table_problems(specification: Specification) -> Iterator[Problem]:
+def table_faults(specification: Specification) -> Iterator[Fault]:
     """What the tables of a specification, whose axes are known, say against each other."""
     shares = (table.entry.share for table in specification.tables)
     total = exact_total(share for share in shares if share is not None)
     if total > 1:
-        yield Problem(("tables",), f"has shares that add up to {_decimal(total)}, more than 1")
+        yield Fault(("tables",), f"has shares that add up to {_decimal(total)}, more than 1")
     yield from _folders(specification)
     for table in specification.tables:
         yield from _table(table)
 
 
-def _names(document: Document) -> Iterator[Problem]:
+def _names(document: Document) -> Iterator[Fault]:
     """Names of axes and levels are unique in the file, and not those of published columns."""
     seen: dict[str, str] = {}
     for axis, entry in document.axes.items():
         place: Place = ("axes", axis)
         levels: Place = (*place, "levels")
         if axis in RESERVED:
-            yield Problem(place, f"may not be named `{axis}`, which is a column of every release")
+            yield Fault(place, f"may not be named `{axis}`, which is a column of every release")
         if axis in COLUMNS:
-            yield Problem(place, f"may not be named `{axis}`, which is a column of {COLUMNS[axis]}")
+            yield Fault(place, f"may not be named `{axis}`, which is a column of {COLUMNS[axis]}")
         if axis in seen:
-            yield Problem(place, f"has the name of a level of axis `{seen[axis]}`")
+            yield Fault(place, f"has the name of a level of axis `{seen[axis]}`")
         if axis in entry.level_names:
-            yield Problem(levels, f"has a level that is named like the axis, `{axis}`")
+            yield Fault(levels, f"has a level that is named like the axis, `{axis}`")
         for level in entry.level_names:
             if level in RESERVED:
-                yield Problem(
+                yield Fault(
                     levels, f"may not have a level `{level}`, which is a column of every release"
                 )
             if level in COLUMNS:
-                yield Problem(
-                    levels, f"may not have a level `{level}`, a column of {COLUMNS[level]}"
-                )
+                yield Fault(levels, f"may not have a level `{level}`, a column of {COLUMNS[level]}")
             if level in seen:
-                yield Problem(levels, f"has the level `{level}`, a name of axis `{seen[level]}`")
+                yield Fault(levels, f"has the level `{level}`, a name of axis `{seen[level]}`")
         seen.update(dict.fromkeys((axis, *entry.level_names), axis))
 
 
-def _data(document: Document) -> Iterator[Problem]:
+def _data(document: Document) -> Iterator[Fault]:
     counts, person = document.data.counts, document.data.person
     wide = [name for name, entry in document.axes.items() if entry.columns is not None]
     for name in wide:
         if counts is None:
-            yield Problem(
+            yield Fault(
                 ("axes", name, "columns"), "is for a wide table of counts; give `data.counts`"
             )
     if len(wide) > 1:
-        yield Problem(
+        yield Fault(
             ("axes", wide[1], "columns"), f"can be given for one axis only; `{wide[0]}` has it"
         )
     if counts is not None and wide and counts.value is not None:
-        yield Problem(
+        yield Fault(
             ("data", "counts", "value"), f"cannot stand beside the columns of axis `{wide[0]}`"
         )
     if counts is not None and not wide and counts.value is None:
-        yield Problem(("data", "counts"), "needs `value`, the column with the counts")
+        yield Fault(("data", "counts"), "needs `value`, the column with the counts")
     if document.privacy.exactly and person is not None and document.data.records > 1:
-        yield Problem(
+        yield Fault(
             ("privacy", "exactly"),
             f"cannot be true with `unit: {person}` and several `records`: those who have fewer "
             "stay as they are; leave it out",
         )
     for name, entry in document.axes.items():
         if person is not None and (entry.column or name) == person:
-            yield Problem(("axes", name), f"cannot be the column `{person}` that names the person")
+            yield Fault(("axes", name), f"cannot be the column `{person}` that names the person")
         if entry.columns is not None:
             columns = list(entry.columns.values())
             twice = next((column for column in columns if columns.count(column) > 1), None)
             if twice is not None:
-                yield Problem(("axes", name, "columns"), f"has the column `{twice}` twice")
+                yield Fault(("axes", name, "columns"), f"has the column `{twice}` twice")
 
 
-def _groups(name: str, entry: AxisEntry) -> Iterator[Problem]:
+def _groups(name: str, entry: AxisEntry) -> Iterator[Fault]:
     """Every label that stands in the file is in one group of every level."""
     place: Place = ("axes", name, "levels")
     labels = entry.inline or ()
@@ -154,27 +152,25 @@ def _groups(name: str, entry: AxisEntry) -> Iterator[Problem]:
         for group, inside in members.items():
             for label in inside:
                 if label not in labels:
-                    yield Problem(
-                        (*place, level, group), _no_such("label", label, map(str, labels))
-                    )
+                    yield Fault((*place, level, group), _no_such("label", label, map(str, labels)))
                 elif label in seen:
-                    yield Problem(
+                    yield Fault(
                         (*place, level, group),
                         f"has the label {label!r}, which `{seen[label]}` has already",
                     )
                 seen.setdefault(label, group)
         left = [label for label in labels if label not in seen]
         if left:
-            yield Problem((*place, level), f"has no group for the label {left[0]!r}")
+            yield Fault((*place, level), f"has no group for the label {left[0]!r}")
         fine = fine and not left and set(seen) <= set(labels)
     if fine:
         try:
             axis_of(name, entry, Path())
         except DomainError as error:
-            yield Problem(place, f"cannot be used, as {_inner(error)}")
+            yield Fault(place, f"cannot be used, as {_inner(error)}")
 
 
-def _folders(specification: Specification) -> Iterator[Problem]:
+def _folders(specification: Specification) -> Iterator[Fault]:
     """Every release has a folder of its own, and none is named like a file beside them."""
     wanted: list[tuple[str, Place]] = []
     for table in specification.tables:
@@ -185,24 +181,24 @@ def _folders(specification: Specification) -> Iterator[Problem]:
     for name, at in wanted:
         other = taken.get(name.casefold())
         if name.casefold() in reserved:
-            yield Problem(
+            yield Fault(
                 at, f"may not be named `{name}`, like a file of a release; give it another name"
             )
         elif other is not None:
-            yield Problem(
+            yield Fault(
                 at, f"would be written to the same folder as `{other}`; give it another name"
             )
         taken[name.casefold()] = name
         if len(name.encode()) > LONGEST:
-            yield Problem(at, f"would have a folder with a name of more than {LONGEST} bytes")
+            yield Fault(at, f"would have a folder with a name of more than {LONGEST} bytes")
 
 
-def _table(table: TableSpecification) -> Iterator[Problem]:
+def _table(table: TableSpecification) -> Iterator[Fault]:
     for i, margin in enumerate(table.hold):
         at: Place = (*table.place, "hold", i)
         yield from _margin(at, margin, table)
         if set(margin) == set(table.axes):
-            yield Problem(at, "holds every cell, so that nothing is left to protect")
+            yield Fault(at, "holds every cell, so that nothing is left to protect")
     published: Place = (*table.place, "publish", "margins")
     for i, margin in enumerate(table.margins):
         yield from _margin((*published, i), margin, table)
@@ -214,7 +210,7 @@ def _table(table: TableSpecification) -> Iterator[Problem]:
         yield from _beside_cells(table)
     real = table.mechanism not in WHOLE_NUMBERS and not table.margins_alone
     if real and table.publish.decimals is not None:
-        yield Problem(
+        yield Fault(
             table.place_of("publish", "decimals"),
             f"needs `mechanism: {default_name()}`; the {table.mechanism} one gives real values "
             "(null)",
@@ -225,16 +221,16 @@ def _table(table: TableSpecification) -> Iterator[Problem]:
         yield from _budget(table, None)
 
 
-def _sums(table: TableSpecification) -> Iterator[Problem]:
+def _sums(table: TableSpecification) -> Iterator[Fault]:
     at: Place = (*table.place, "sums")
     if table.specification.data.counted:
-        yield Problem(at, "needs records; `data.counts` has none")
+        yield Fault(at, "needs records; `data.counts` has none")
     for name in table.sums:
         if not FOLDER_NAME.fullmatch(name):
-            yield Problem((*at, name), "must be a name of letters, digits, `_`, `-` and `.`")
+            yield Fault((*at, name), "must be a name of letters, digits, `_`, `-` and `.`")
     total = exact_total(entry.share for entry in table.sums.values())
     if total >= 1:
-        yield Problem(
+        yield Fault(
             at, f"has shares that add up to {_decimal(total)}, which leaves nothing for the counts"
         )
         return
@@ -242,23 +238,23 @@ def _sums(table: TableSpecification) -> Iterator[Problem]:
         yield from _budget(table, part)
 
 
-def _budget(table: TableSpecification, of: str | None) -> Iterator[Problem]:
+def _budget(table: TableSpecification, of: str | None) -> Iterator[Fault]:
     try:
         table.budget(of)
     except BudgetError as error:
-        yield Problem(("privacy",), f"cannot be used, as {_inner(error)}")
+        yield Fault(("privacy",), f"cannot be used, as {_inner(error)}")
 
 
-def _margin(place: Place, margin: Sequence[str], table: TableSpecification) -> Iterator[Problem]:
+def _margin(place: Place, margin: Sequence[str], table: TableSpecification) -> Iterator[Fault]:
     used: dict[str, str] = {}
     levels = table.levels
     for name in margin:
         if name not in levels:
-            yield Problem(place, _no_such("axis or level", name, levels))
+            yield Fault(place, _no_such("axis or level", name, levels))
             continue
         axis, _ = levels[name]
         if axis in used:
-            yield Problem(
+            yield Fault(
                 place,
                 f"names `{name}` twice"
                 if used[axis] == name
@@ -267,25 +263,25 @@ def _margin(place: Place, margin: Sequence[str], table: TableSpecification) -> I
         used[axis] = name
 
 
-def _margin_files(place: Place, margins: Sequence[Sequence[str]]) -> Iterator[Problem]:
+def _margin_files(place: Place, margins: Sequence[Sequence[str]]) -> Iterator[Fault]:
     """Every published margin has a file of its own within the folder of the release."""
     taken: dict[str, int] = {}
     for i, margin in enumerate(margins):
         stem = margin_stem(margin)
         if NOT_IN_FILES.search(stem) or stem.startswith("."):
-            yield Problem(
+            yield Fault(
                 (*place, i),
                 "cannot name a file, as it has `/`, `\\`, a control character or a `.` in front; "
                 "give the axis or level another name",
             )
         elif len(stem.encode()) > LONGEST:
-            yield Problem(
+            yield Fault(
                 (*place, i),
                 f"would have a file with a name of more than {LONGEST} bytes; give its axes or "
                 "levels shorter names",
             )
         elif stem.casefold() in taken:
-            yield Problem(
+            yield Fault(
                 (*place, i),
                 f"would be written to the same file as margin {taken[stem.casefold()] + 1} of the "
                 "list; leave it out, or give an axis or level another name",
@@ -293,66 +289,66 @@ def _margin_files(place: Place, margins: Sequence[Sequence[str]]) -> Iterator[Pr
         taken.setdefault(stem.casefold(), i)
 
 
-def _margins_alone(table: TableSpecification) -> Iterator[Problem]:
+def _margins_alone(table: TableSpecification) -> Iterator[Fault]:
     """What is wrong with a table of which margins are published and no cells."""
     at, weights = table.place_of, table.publish.weights
     if not table.margins:
-        yield Problem(
+        yield Fault(
             at("publish", "cells"),
             "needs `margins` beside it, then all that is published",
         )
         return
     if weights is not None and len(weights) != len(table.margins):
-        yield Problem(
+        yield Fault(
             at("publish", "weights"),
             f"must be {len(table.margins)} numbers, one for each of the margins; got "
             f"{len(weights)}",
         )
     if table.sums:
-        yield Problem(
+        yield Fault(
             at("sums"), "cannot stand beside `cells: false`; sums need the cells of their table"
         )
     if table.publish.non_negative:
-        yield Problem(at("publish", "non_negative"), "needs the cells; leave out `cells: false`")
+        yield Fault(at("publish", "non_negative"), "needs the cells; leave out `cells: false`")
     if table.mechanism not in FOR_MARGINS:
-        yield Problem(
+        yield Fault(
             at("mechanism"),
             f"must be {', '.join(f'`{m}`' for m in FOR_MARGINS)} with `cells: false`; got "
             f"`{table.mechanism}`",
         )
     if len(table.axes) > MOST_AXES:
-        yield Problem(("axes",), f"has {len(table.axes)} axes, and margins alone take {MOST_AXES}")
+        yield Fault(("axes",), f"has {len(table.axes)} axes, and margins alone take {MOST_AXES}")
     for axis, entry in table.axes.items():
         if COLUMN in (axis, *entry.level_names):
-            yield Problem(
+            yield Fault(
                 ("axes", axis), f"may not have the name `{COLUMN}`, a column of releases of margins"
             )
     yield from _margins(table, at("publish", "margins"))
 
 
-def _beside_cells(table: TableSpecification) -> Iterator[Problem]:
+def _beside_cells(table: TableSpecification) -> Iterator[Fault]:
     """What is said to count where cells are published: weights, or a limit for the cells."""
     weights, cells = table.place_of("publish", "weights"), table.place_of("publish", "cells")
     given, limit = table.publish.weights, table.publish.cells_at_most
     for at, given_here in ((weights, given is not None), (cells, limit is not None)):
         if given_here and table.mechanism not in FOR_MARGINS:
-            yield Problem(at, "is for `mechanism: marginals` or `auto`")
+            yield Fault(at, "is for `mechanism: marginals` or `auto`")
         elif given_here and not table.margins:
-            yield Problem(at, "needs `margins` beside it, which the noise is designed for too")
+            yield Fault(at, "needs `margins` beside it, which the noise is designed for too")
     number = len(table.margins) + 1
     if given is not None and len(given) != number:
-        yield Problem(
+        yield Fault(
             weights,
             f"must be {number} numbers, one for the cells and one for each of the margins; got "
             f"{len(given)}",
         )
     if given is not None and limit is not None:
-        yield Problem(weights, "cannot stand beside a limit for the cells; leave one of them out")
+        yield Fault(weights, "cannot stand beside a limit for the cells; leave one of them out")
     if limit is not None and limit <= 1:
-        yield Problem(cells, f"must allow more than 0 %; got '{table.publish.cells}'")
+        yield Fault(cells, f"must allow more than 0 %; got '{table.publish.cells}'")
 
 
-def _margins(table: TableSpecification, at: Place) -> Iterator[Problem]:
+def _margins(table: TableSpecification, at: Place) -> Iterator[Fault]:
     """No margin twice, in whatever order it is written; not all of them held."""
     if any(name not in table.levels for m in (*table.margins, *table.hold) for name in m):
         return  # is told of the margin itself
@@ -360,9 +356,9 @@ def _margins(table: TableSpecification, at: Place) -> Iterator[Problem]:
     for i, margin in enumerate(table.margins):
         first = seen.setdefault(frozenset(margin), i)
         if first != i:
-            yield Problem((*at, i), f"is the same margin as item {first + 1}")
+            yield Fault((*at, i), f"is the same margin as item {first + 1}")
     if all(any(_determines(table, held, m) for held in table.hold) for m in table.margins):
-        yield Problem(at, "is fixed entirely by what is held, so that nothing is left to protect")
+        yield Fault(at, "is fixed entirely by what is held, so that nothing is left to protect")
 
 
 def _determines(table: TableSpecification, fine: Sequence[str], coarse: Sequence[str]) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from subspacedp.publication.document import AxisEntry
-from subspacedp.publication.problems import SpecificationError, nearest
+from subspacedp.publication.faults import SpecificationError, nearest
 from subspacedp.publication.reading import read_text
 from subspacedp.tables import Axis
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from subspacedp.errors import BudgetError
 from subspacedp.io import bin_labels
-from subspacedp.io.sources import HAS_PASSWORD, has_password, source_problem
+from subspacedp.io.sources import HAS_PASSWORD, has_password, source_fault
 from subspacedp.mechanisms import OPTIONS
 from subspacedp.privacy import AddRemoveOne, Budget, Neighbours, ReplaceOne
 from subspacedp.privacy.budgets import budget_of_fields
 from subspacedp.problem import MAX_DECIMALS
+from subspacedp.publication.faults import nearest, shown
 from subspacedp.publication.fields import (
     BeforeValidator,
     Field,
@@ -34,7 +35,6 @@ from subspacedp.publication.fields import (
     rule,
     said,
 )
-from subspacedp.publication.problems import nearest, shown
 from subspacedp.tables import Label
 
 __all__ = [
@@ -156,7 +156,7 @@ class Data(Section):
 
 
 def _check_source(source: str, table: str | None) -> None:
-    problem = source_problem(source, table)
+    problem = source_fault(source, table)
     if problem is not None:
         raise said(problem, "source")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from subspacedp.publication.problems import missing_extra
+from subspacedp.publication.faults import missing_extra
 
 try:
     from pydantic import (

@@ -14,7 +14,7 @@ from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.mechanisms import OPTIONS, default_name
 from subspacedp.mechanisms.estimates import Accuracy, normal_margin
 from subspacedp.privacy import Budget
-from subspacedp.publication.problems import SpecificationError
+from subspacedp.publication.faults import SpecificationError
 from subspacedp.publication.releases import ReleaseSpecification, public_domain, releases_of
 from subspacedp.publication.specification import Specification, read_specification
 from subspacedp.release import Design, budget_for, design

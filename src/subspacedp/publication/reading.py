@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from subspacedp.privacy.numbers import exact_decimal
-from subspacedp.publication.problems import (
+from subspacedp.publication.faults import (
+    Fault,
     Loaded,
     Place,
-    Problem,
     SpecificationError,
     failure,
     missing_extra,
@@ -75,8 +75,8 @@ def load_yaml(text: str) -> Loaded:
             "The specification has a character that YAML does not allow; save it as plain text."
         ) from None
     loaded = Loaded(data=data, lines=builder.lines, texts=builder.texts)
-    if builder.problems:
-        raise failure(builder.problems, loaded)
+    if builder.faults:
+        raise failure(builder.faults, loaded)
     return loaded
 
 
@@ -87,7 +87,7 @@ class _Builder:
         self.events = events
         self.lines: dict[Place, int] = {}
         self.texts: dict[Place, str] = {}
-        self.problems: list[Problem] = []
+        self.faults: list[Fault] = []
 
     def document(self) -> Any:
         kind = ""
@@ -100,7 +100,7 @@ class _Builder:
                 value = self.value(event, ())
                 data = value if documents == 1 else data
         if documents > 1:
-            self.problems.append(Problem((), "must be one YAML document; remove the line `---`"))
+            self.faults.append(Fault((), "must be one YAML document; remove the line `---`"))
         return data
 
     def value(self, event: Any, path: Place) -> Any:
@@ -108,7 +108,7 @@ class _Builder:
         self.lines.setdefault(path, event.start_mark.line + 1)
         if len(path) > DEEPEST:
             raise failure(
-                [Problem(path[:3], "is nested too deeply")], Loaded(data=None, lines=self.lines)
+                [Fault(path[:3], "is nested too deeply")], Loaded(data=None, lines=self.lines)
             )
         if kind == "AliasEvent" or event.anchor is not None:
             self.wrong(path, "uses `&` or `*`, which a specification does not know; write it out")
@@ -136,7 +136,7 @@ class _Builder:
             line = event.start_mark.line + 1
             if type(event).__name__ != "ScalarEvent" or event.tag is not None:
                 raise failure(
-                    [Problem(path, f"has a key (line {line}) that is not a plain word")],
+                    [Fault(path, f"has a key (line {line}) that is not a plain word")],
                     Loaded(data=None, lines=self.lines),
                 )
             key, trap = _meaning(event)
@@ -171,7 +171,7 @@ class _Builder:
         return value
 
     def wrong(self, path: Place, what: str) -> None:
-        self.problems.append(Problem(path, what, rank=0))
+        self.faults.append(Fault(path, what, rank=0))
 
 
 def _meaning(event: Any) -> tuple[Any, bool]:

@@ -56,8 +56,8 @@ class Publication:
     ----------
     releases
         By name; empty after a dry run.
-    mechanisms
-        The mechanism of every release, by name.
+    designs
+        The design of every release, by name.
     folder
         Where the public files are; None after a dry run.
     confidential_notes
@@ -65,7 +65,7 @@ class Publication:
     """
 
     releases: Mapping[str, Release]
-    mechanisms: Mapping[str, Design]
+    designs: Mapping[str, Design]
     folder: Path | None
     confidential_notes: tuple[str, ...] = ()
 
@@ -81,7 +81,7 @@ class Publication:
 
     def __repr__(self) -> str:
         where = f"in {str(self.folder)!r}" if self.folder else "dry run"
-        return f"Publication({', '.join(self.mechanisms)}; {where})"
+        return f"Publication({', '.join(self.designs)}; {where})"
 
 
 def run(
@@ -192,28 +192,28 @@ class _Job:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class _Data:
-    """The mechanisms and the confidential answers of all releases."""
+    """The designs and the confidential answers of all releases."""
 
-    mechanisms: dict[str, Design]
+    designs: dict[str, Design]
     answers: dict[str, Confidential]
 
     @property
     def contexts(self) -> dict[str, bytes]:
-        return _contexts(self.mechanisms)
+        return _contexts(self.designs)
 
     @property
     def notes(self) -> tuple[str, ...]:
         return tuple(
             note
             for name, answers in self.answers.items()
-            for note in _bound_note(name, answers, self.mechanisms)
+            for note in _bound_note(name, answers, self.designs)
         )
 
 
 def _publish(job: _Job, place: HeldPlace, comparison: HeldPlace | None) -> Publication:
     """Read, check, rehearse, pay, draw; then the rest."""
     data = _read_data(job)
-    designs = data.mechanisms
+    designs = data.designs
     free_place(job.target)  # much may have happened while the data were read
     check_publication_room(job.wanted, designs, job.target, job.compare)
     plan, paid = _begun(job, place, data.contexts)
@@ -225,9 +225,7 @@ def _publish(job: _Job, place: HeldPlace, comparison: HeldPlace | None) -> Publi
     for name, design in designs.items():
         rehearse_draw(design, data.answers[name])
     if job.dry_run:
-        return Publication(
-            releases={}, mechanisms=designs, folder=None, confidential_notes=data.notes
-        )
+        return Publication(releases={}, designs=designs, folder=None, confidential_notes=data.notes)
     with _writing(job.target):
         if plan is None:
             place.clear()
@@ -279,12 +277,12 @@ def _pay(
     account: PayingAccount,
     place: HeldPlace,
     plan: Plan,
-    mechanisms: Mapping[str, Design],
+    designs: Mapping[str, Design],
 ) -> Reservation:
     job.tell(f"paying from account {account.name}")
     place.keep = True
     try:
-        paid = account.reserve(mechanisms.values(), plan.ids, job.replaces)
+        paid = account.reserve(designs.values(), plan.ids, job.replaces)
         place.entry = paid.number
         paid.drawing()
     except BaseException:
@@ -300,10 +298,10 @@ def _draw(job: _Job, place: HeldPlace, plan: Plan, data: _Data) -> dict[str, Rel
     with _writing(job.target):
         keys = place.keys(plan, answers, job.seed)
     releases: dict[str, Release] = {}
-    for one, own_keys in zip(job.wanted, keys, strict=True):
+    for one, release_keys in zip(job.wanted, keys, strict=True):
         job.tell(f"adding noise to {one.name}")
-        releases[one.name] = data.mechanisms[one.name].release_with(
-            own_keys, *answers[one.name], seeded=job.seed is not None
+        releases[one.name] = data.designs[one.name].release_with(
+            release_keys, *answers[one.name], seeded=job.seed is not None
         )
     with _writing(job.target):
         write_draw(job.wanted, releases, place.drawing())
@@ -321,8 +319,8 @@ def _finish(job: _Job, place: HeldPlace, comparison: HeldPlace | None) -> Public
     if set(plan.contexts) != {one.name for one in job.wanted}:
         raise _other_begun(place, "of other tables")
     releases = {one.name: load(drawn / one.folder) for one in job.wanted}
-    mechanisms = _mechanisms_of(job, releases)
-    if not plan.is_of(_contexts(mechanisms)):
+    designs = _designs_of(job, releases)
+    if not plan.is_of(_contexts(designs)):
         raise _other_begun(place, "of other releases")
     paid = None
     if job.account is not None:
@@ -331,10 +329,10 @@ def _finish(job: _Job, place: HeldPlace, comparison: HeldPlace | None) -> Public
             raise _other_begun(place, f"that account `{plan.account}` has not paid for")
         place.entry = paid.number
     if job.dry_run:
-        return Publication(releases={}, mechanisms=mechanisms, folder=None)
+        return Publication(releases={}, designs=designs, folder=None)
     job.tell("finishing what was drawn before")
     data = None if comparison is None else _read_data(job)
-    return _complete(job, place, comparison, releases, paid, mechanisms, data)
+    return _complete(job, place, comparison, releases, paid, designs, data)
 
 
 def _complete(
@@ -343,7 +341,7 @@ def _complete(
     comparison: HeldPlace | None,
     releases: dict[str, Release],
     paid: Reservation | None,
-    mechanisms: Mapping[str, Design],
+    designs: Mapping[str, Design],
     data: _Data | None,
 ) -> Publication:
     """All that follows from a draw on disk."""
@@ -360,7 +358,7 @@ def _complete(
         _compare(job, comparison, releases, data)
     return Publication(
         releases=releases,
-        mechanisms=mechanisms,
+        designs=designs,
         folder=job.target,
         confidential_notes=() if data is None else data.notes,
     )
@@ -378,11 +376,11 @@ def _published_before(job: _Job) -> Publication | None:
         return None
     try:
         releases = {one.name: load(job.target / one.folder) for one in job.wanted}
-        mechanisms = _mechanisms_of(job, releases)
+        designs = _designs_of(job, releases)
     except (SubspaceDPError, OSError):
         return None
     contexts = {name: release.mechanism.context for name, release in releases.items()}
-    if contexts != _contexts(mechanisms):
+    if contexts != _contexts(designs):
         return None
     ids = [release.release_id for release in releases.values()]
     paid = None if job.account is None else job.account.entry_for(ids)
@@ -390,14 +388,14 @@ def _published_before(job: _Job) -> Publication | None:
     if (job.account is not None and paid is None) or (not waiting and job.compare is None):
         return None
     if job.dry_run:
-        return Publication(releases={}, mechanisms=mechanisms, folder=None)
+        return Publication(releases={}, designs=designs, folder=None)
     job.tell(f"`{job.target}` is published already, and stays as it is")
     if job.account is not None and paid is not None:
         job.account.commit(paid, job.wanted, ids, job.target)
     if job.compare is not None:
         with hold_place(job.compare) as comparison:
             _compare(job, comparison, releases, _read_data(job))
-    return Publication(releases=releases, mechanisms=mechanisms, folder=job.target)
+    return Publication(releases=releases, designs=designs, folder=job.target)
 
 
 def _compare(
@@ -419,12 +417,12 @@ def _compare(
 
 def _read_data(job: _Job) -> _Data:
     """The designs and the confidential answers, with what public labels already refuse first."""
-    mechanisms: dict[str, Design] = {}
+    designs: dict[str, Design] = {}
     for one in job.wanted:
         domain = public_domain(one.table)
         if domain is not None:
-            mechanisms[one.name] = one.design(domain)
-    check_publication_memory(job.wanted, mechanisms)
+            designs[one.name] = one.design(domain)
+    check_publication_memory(job.wanted, designs)
     answers: dict[str, Confidential] = {}
     with open_data(job.specification) as source:
         labels = found_labels(job.specification, source, job.tell)
@@ -433,28 +431,28 @@ def _read_data(job: _Job) -> _Data:
             if domain is None:
                 raise InvariantError(f"The labels of table `{one.table.name}` are not known.")
             one.check_files(domain)
-            if one.name not in mechanisms:
-                mechanisms[one.name] = one.design(domain)
-                check_publication_memory([one], mechanisms)
-            answers[one.name] = tabulate_release(one, mechanisms[one.name], source, job.tell)
-    ordered = {one.name: mechanisms[one.name] for one in job.wanted}
-    return _Data(mechanisms=ordered, answers=answers)
+            if one.name not in designs:
+                designs[one.name] = one.design(domain)
+                check_publication_memory([one], designs)
+            answers[one.name] = tabulate_release(one, designs[one.name], source, job.tell)
+    ordered = {one.name: designs[one.name] for one in job.wanted}
+    return _Data(designs=ordered, answers=answers)
 
 
-def _mechanisms_of(job: _Job, releases: Mapping[str, Release]) -> dict[str, Design]:
+def _designs_of(job: _Job, releases: Mapping[str, Release]) -> dict[str, Design]:
     """What the specification asks for, where labels that were read off the data are published."""
-    mechanisms = {}
+    designs = {}
     for one in job.wanted:
         known = {axis.name: axis.labels for axis in releases[one.name].mechanism.domain.axes}
         domain = public_domain(one.table, known)
         if domain is None:
             raise ReleaseError(f"The release `{one.name}` does not have the axes asked for.")
-        mechanisms[one.name] = one.design(domain)
-    return mechanisms
+        designs[one.name] = one.design(domain)
+    return designs
 
 
-def _contexts(mechanisms: Mapping[str, Design]) -> dict[str, bytes]:
-    return {name: mechanism.mechanism.context for name, mechanism in mechanisms.items()}
+def _contexts(designs: Mapping[str, Design]) -> dict[str, bytes]:
+    return {name: design.mechanism.context for name, design in designs.items()}
 
 
 def _other_begun(place: HeldPlace, whose: str) -> ReleaseError:
@@ -520,9 +518,9 @@ def _check_apart(comparison: Path, target: Path) -> None:
         )
 
 
-def _bound_note(name: str, data: Confidential, mechanisms: Mapping[str, Design]) -> Iterator[str]:
+def _bound_note(name: str, data: Confidential, designs: Mapping[str, Design]) -> Iterator[str]:
     """A warning when the bound leaves out so much that held totals distort the rest."""
-    if not data.dropped or not mechanisms[name].mechanism.space.rank:
+    if not data.dropped or not designs[name].mechanism.space.rank:
         return
     share = data.dropped / max(1, data.records)
     if share >= MUCH:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from subspacedp.publication.document import Document
-from subspacedp.publication.problems import Place, missing_extra
+from subspacedp.publication.faults import Place, missing_extra
 
 try:
     from pydantic.json_schema import GenerateJsonSchema

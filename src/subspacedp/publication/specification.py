@@ -21,10 +21,10 @@ from subspacedp.io import ClippedValue
 from subspacedp.io.sources import is_path
 from subspacedp.privacy import Budget, Neighbours
 from subspacedp.privacy.numbers import exact_decimal, exact_total
-from subspacedp.publication.checks import document_problems, table_problems
+from subspacedp.publication.checks import document_faults, table_faults
 from subspacedp.publication.code_lists import axis_of
 from subspacedp.publication.document import AxisEntry, Document, Sum, TableEntry, TablePublish
-from subspacedp.publication.problems import (
+from subspacedp.publication.faults import (
     Loaded,
     Place,
     SpecificationError,
@@ -33,7 +33,7 @@ from subspacedp.publication.problems import (
     nearest,
 )
 from subspacedp.publication.reading import load_yaml, read_text
-from subspacedp.publication.validation import problems_of, scan
+from subspacedp.publication.validation import faults_of, scan
 from subspacedp.queries import ClippedSums
 from subspacedp.tables import Axis, Domain, Label
 
@@ -83,20 +83,20 @@ def read_specification(
     if isinstance(source, Specification):
         return source
     path, loaded = _loaded(source)
-    problems = scan(loaded, may_be_empty=["decimals"])
+    faults = scan(loaded, may_be_empty=["decimals"])
     try:
         document = Document.model_validate(dict(loaded.data))
     except ValidationError as error:
-        problems += problems_of(error.errors(include_url=False), loaded)
-    if problems:
-        raise failure(problems, loaded)
+        faults += faults_of(error.errors(include_url=False), loaded)
+    if faults:
+        raise failure(faults, loaded)
     home = folder if folder is not None else path.parent if path else "."
     made = Specification(document=document, folder=Path(home), path=path, loaded=loaded)
-    problems = list(document_problems(document))
+    faults = list(document_faults(document))
     if document.axes_known:
-        problems += table_problems(made)
-    if problems:
-        raise failure(problems, loaded)
+        faults += table_faults(made)
+    if faults:
+        raise failure(faults, loaded)
     return made
 
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from subspacedp.io.inspect import Column, is_total, prefix_of
-from subspacedp.io.sources import source_problem
-from subspacedp.publication.problems import SpecificationError
+from subspacedp.io.sources import source_fault
+from subspacedp.publication.faults import SpecificationError
 from subspacedp.publication.reading import plain_scalar
 from subspacedp.tables.domain import RESERVED
 
@@ -147,7 +147,7 @@ def _data(
     readable = _readable(source)
     where = quoted(readable)
     table = []
-    if source_problem(readable, None):
+    if source_fault(readable, None):
         table = [f"table: {quoted(named or 'persons')}  # the table within the database"]
     lines = ["data:"]
     if counts.used:
@@ -511,7 +511,7 @@ def _readable(source: str) -> str:
     """The source without a password; a placeholder where a specification would refuse it."""
     source = re.sub(r"(://[^/@\s:]*):[^@\s]*@", r"\1@", source)
     source = re.sub(r"(?i)([?&;\s])(\w*password|pwd)=[^&;\s]*", r"\1", source)
-    return "data.csv" if not source or source_problem(source, "table") else source
+    return "data.csv" if not source or source_fault(source, "table") else source
 
 
 def _wrapped(start: str, pieces: list[str], end: str) -> list[str]:

@@ -7,21 +7,21 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from subspacedp.publication.problems import Loaded, Place, Problem, nearest, shown
+from subspacedp.publication.faults import Fault, Loaded, Place, nearest, shown
 from subspacedp.publication.schema import home_of, known_keys
 
-__all__ = ["problems_of", "scan"]
+__all__ = ["faults_of", "scan"]
 
 
-def scan(loaded: Loaded, may_be_empty: Iterable[str]) -> list[Problem]:
+def scan(loaded: Loaded, may_be_empty: Iterable[str]) -> list[Fault]:
     """Values that are nothing, and keys that are neither text nor whole numbers."""
-    allowed, problems = set(may_be_empty), []
+    allowed, faults = set(may_be_empty), []
 
     def visit(value: Any, path: Place) -> None:
         if isinstance(value, Mapping):
             for key, item in value.items():
                 if not isinstance(key, str | int) or isinstance(key, bool):
-                    problems.append(Problem(path, f"has the key {shown(key)}; put it in quotes"))
+                    faults.append(Fault(path, f"has the key {shown(key)}; put it in quotes"))
                 else:
                     visit(item, (*path, key))
         elif isinstance(value, list | tuple):
@@ -30,15 +30,15 @@ def scan(loaded: Loaded, may_be_empty: Iterable[str]) -> list[Problem]:
         elif value is None and (not path or path[-1] not in allowed):
             text = loaded.texts.get(path)
             hint = f"put `{text}` in quotes" if text else "give it a value or leave it out"
-            problems.append(Problem(path, f"is empty; {hint}"))
+            faults.append(Fault(path, f"is empty; {hint}"))
 
     visit(loaded.data, ())
-    return problems
+    return faults
 
 
-def problems_of(errors: Iterable[Mapping[str, Any]], loaded: Loaded) -> list[Problem]:
-    """Our problems for pydantic's errors, which `ValidationError.errors()` lists."""
-    problems: list[Problem] = []
+def faults_of(errors: Iterable[Mapping[str, Any]], loaded: Loaded) -> list[Fault]:
+    """Our faults for pydantic's errors, which `ValidationError.errors()` lists."""
+    faults: list[Fault] = []
     meant: set[Place] = set()  # keys that are missing because they are misspelt
     for error in errors:
         path = _path(error["loc"], loaded.data)
@@ -49,24 +49,24 @@ def problems_of(errors: Iterable[Mapping[str, Any]], loaded: Loaded) -> list[Pro
             near = nearest(str(path[-1]), known_keys(path[:-1]))
             if near:
                 meant.add((*path[:-1], near))
-            problems.append(_unknown(path, near))
+            faults.append(_unknown(path, near))
         elif kind == "said":
-            problems.append(Problem((*path, *context["at"]), context["what"]))
+            faults.append(Fault((*path, *context["at"]), context["what"]))
         else:
             text = loaded.texts.get(path, shown(error["input"]).strip("'"))
             what = _phrase(kind, context, error["input"], text)
-            problems.append(Problem(path, what, rank=2 if kind == "missing" else 1))
-    return [p for p in problems if p.rank != 2 or p.path not in meant]
+            faults.append(Fault(path, what, rank=2 if kind == "missing" else 1))
+    return [p for p in faults if p.rank != 2 or p.path not in meant]
 
 
-def _unknown(path: Place, near: str | None) -> Problem:
+def _unknown(path: Place, near: str | None) -> Fault:
     if near:
-        return Problem(path, f"is not a known key; did you mean `{near}`?", rank=0)
+        return Fault(path, f"is not a known key; did you mean `{near}`?", rank=0)
     home = home_of(str(path[-1]))
     if home:
-        return Problem(path, f"is not a known key here; {home}", rank=0)
+        return Fault(path, f"is not a known key here; {home}", rank=0)
     listed = ", ".join(f"`{key}`" for key in known_keys(path[:-1]))
-    return Problem(path, f"is not a known key; known here are {listed}", rank=0)
+    return Fault(path, f"is not a known key; known here are {listed}", rank=0)
 
 
 def _path(loc: Sequence[str | int], data: Any) -> Place:

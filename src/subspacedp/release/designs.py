@@ -19,6 +19,7 @@ from subspacedp.mechanisms.gaussian.optimality import Optimality
 from subspacedp.mechanisms.registry import OPTIONS, default_name
 from subspacedp.noise import ReleaseKeys
 from subspacedp.privacy import Budget, Neighbours, ReplaceOne
+from subspacedp.privacy.budgets import kinds_of_budgets
 from subspacedp.problem import MAX_DECIMALS, Guarantee, Problem
 from subspacedp.queries import Query, as_query
 from subspacedp.release.comparing import Compared, Comparison, choose
@@ -182,14 +183,12 @@ def design(
     >>> release.values.sum(axis=1)
     array([50., 50.])
     """
-    query, asked = as_query(domain), as_held(held)
+    query, invariants = as_query(domain), as_held(held)
     workload = query.workload is not None
     if mechanism is None or (workload and mechanism == AUTO):
         mechanism = default_name(workload=workload)
     if not isinstance(budget, Budget):
-        raise BudgetError(
-            f"`budget` must be PureDP, ApproxDP, ZCDP or GaussianDP; got {_a(budget)}."
-        )
+        raise BudgetError(f"`budget` must be {kinds_of_budgets()}; got {_a(budget)}.")
     relation = ReplaceOne() if neighbours is None else neighbours
     if not isinstance(relation, Neighbours) or type(relation) is Neighbours:
         raise BudgetError(
@@ -218,7 +217,7 @@ def design(
     if mechanism == AUTO:
         return _compared(
             query,
-            asked,
+            invariants,
             budget,
             [
                 options()
@@ -238,7 +237,7 @@ def design(
         )
     problem = Problem(
         query=query,
-        held=bind(asked, query),
+        held=bind(invariants, query),
         budget=budget,
         neighbours=relation,
         decimals=decimals,
@@ -302,30 +301,30 @@ def compare(
     """
     if "mechanism" in arguments:
         raise ReleaseError("A comparison is of all mechanisms; leave out `mechanism`.")
-    given = {own.mechanism.name: own for own in options}
-    asked = [
+    given = {chosen.mechanism.name: chosen for chosen in options}
+    candidates = [
         given.get(name, kind())
         for name, kind in OPTIONS.items()
         if not kind.mechanism.for_workloads and (name in given or not kind.mechanism.only_stated)
     ]
-    return _compared(as_query(domain), as_held(held), budget, asked, **arguments)
+    return _compared(as_query(domain), as_held(held), budget, candidates, **arguments)
 
 
 def _compared(
     query: Query, held: Held, budget: Budget, options: Sequence[Options], **arguments: Any
 ) -> Comparison:
     """Every mechanism that applies; those not looked at are named."""
-    weights = (own.importance_of(query) for own in options)
+    weights = (candidate.importance_of(query) for candidate in options)
     importance = next((w for w in weights if w is not None), None)
     entries = []
-    for own in options:
-        name = own.mechanism.name
+    for candidate in options:
+        name = candidate.mechanism.name
         try:
-            designed = design(query, held, budget, mechanism=own, **arguments)
+            designed = design(query, held, budget, mechanism=candidate, **arguments)
             entries.append(Compared(name, designed, None, importance))
         except SubspaceDPError as error:
             entries.append(Compared(name, None, error, importance))
-    names = {own.mechanism.name for own in options}
+    names = {candidate.mechanism.name for candidate in options}
     left_out = [
         name
         for name, kind in OPTIONS.items()

@@ -14,6 +14,7 @@ from subspacedp.invariants import Held, LinearInvariants, StructuralZeros
 from subspacedp.mechanisms.estimates import Accuracy, check_level
 from subspacedp.mechanisms.marginals import Marginals, with_budget
 from subspacedp.privacy import Budget, PureDP
+from subspacedp.privacy.budgets import kinds_of_budgets
 from subspacedp.queries import Query
 from subspacedp.release.designs import LARGEST_SCALE, Design, design
 from subspacedp.tables import Domain
@@ -78,9 +79,7 @@ def budget_for(
         )
     template: Budget = PureDP(1.0) if like is None else like
     if not isinstance(template, Budget):
-        raise BudgetError(
-            f"`like` must be PureDP, ApproxDP, ZCDP or GaussianDP; got a {type(template).__name__}."
-        )
+        raise BudgetError(f"`like` must be {kinds_of_budgets()}; got a {type(template).__name__}.")
     if isinstance(margin, str):
         margin = (margin,)
     if "budget" in options:

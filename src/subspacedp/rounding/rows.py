@@ -1,6 +1,6 @@
 """Driver of the compiled rounding: tables for the kernel, slabs of words, threads, boxes.
 
-The rounding of `digits.py` in one sweep: whole parts of the correction pass through as integers;
+The rounding of `margins.py` in one sweep: whole parts of the correction pass through as integers;
 what is left, remainders of at most half a group, is cumulated and rounded entry by entry, and only
 the last slice along every outer axis is remembered for differencing. An entry of the cumulative
 table is a closed form of the residual and its coin is the word of its number, so any box of cells

@@ -22,7 +22,6 @@ from subspacedp.errors import BudgetError, InvariantError, ReleaseError
 from subspacedp.invariants import HeldValues
 from subspacedp.invariants.groups import HeldGroups
 from subspacedp.mechanisms.base import Mechanism, Options
-from subspacedp.mechanisms.changes import changes, measured_columns
 from subspacedp.mechanisms.error_laws import JointNoise, NoiseModel
 from subspacedp.mechanisms.extended import (
     LARGEST_UNITS,
@@ -46,6 +45,7 @@ from subspacedp.mechanisms.knorm.bodies import (
     least_spread,
     scaled,
 )
+from subspacedp.mechanisms.knorm.changes import changes, measured_columns
 from subspacedp.mechanisms.knorm.joint import GroupedNoise, KNormNoise
 from subspacedp.mechanisms.knorm.law import KNormLaw
 from subspacedp.mechanisms.strategies import BasisStrategy

@@ -11,9 +11,9 @@ from typing import Any
 from subspacedp.errors import SubspaceDPError
 
 __all__ = [
+    "Fault",
     "Loaded",
     "Place",
-    "Problem",
     "SpecificationError",
     "failure",
     "missing_extra",
@@ -37,7 +37,7 @@ def missing_extra() -> SpecificationError:
 
 
 @dataclass(frozen=True)
-class Problem:
+class Fault:
     """One thing that is wrong: the place, and a phrase that follows the place's name."""
 
     path: Place
@@ -67,10 +67,10 @@ class Loaded:
         return f"{name} (line {line})" if line else name
 
 
-def failure(problems: Sequence[Problem], loaded: Loaded) -> SpecificationError:
-    """The error that tells the most useful problem, and how many others there are."""
-    first = min(problems, key=lambda p: (p.rank, loaded.line(p.path) or 0))
-    others = len({problem.path for problem in problems}) - 1
+def failure(faults: Sequence[Fault], loaded: Loaded) -> SpecificationError:
+    """The error that tells the most useful fault, and how many others there are."""
+    first = min(faults, key=lambda p: (p.rank, loaded.line(p.path) or 0))
+    others = len({fault.path for fault in faults}) - 1
     more = f" (and {others} more problem{'s' if others > 1 else ''})" if others else ""
     end = f"?{more}" if first.what.endswith("?") else f"{more}."
     return SpecificationError(
