@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.invariants import HeldMargins, HeldMatrix
+from subspacedp.invariants import bind
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.marginals.mechanism import Marginals
 from subspacedp.mechanisms.projected import Projected
@@ -37,18 +37,9 @@ def compare_tables(mechanism: Marginals) -> TableComparison | None:
     problem, domain = mechanism.problem, mechanism.interactions.domain
     if math.prod(domain.shape) > MAX_CELLS:
         return None
-    alone = Projected(
-        replace(
-            problem,
-            query=Cells(domain),
-            held=(
-                mechanism.held
-                if isinstance(mechanism.held, HeldMatrix)
-                else HeldMargins(domain=domain, margins=mechanism.held.margins, counts=True)
-            ),
-            decimals=None,
-        )
-    )
+    cells = Cells(domain)
+    held = bind(mechanism.held.asked(), cells)
+    alone = Projected(replace(problem, query=cells, held=held, decimals=None))
     margins = mechanism.interactions.workload
     return TableComparison(
         names=tuple(" × ".join(m.names) or "total" for m in margins),

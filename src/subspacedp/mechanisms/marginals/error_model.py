@@ -18,18 +18,14 @@ from subspacedp.mechanisms.error_laws.pooling import Pooling
 from subspacedp.mechanisms.error_laws.sums import Part, Rounding, SumLaw, WeightedSum
 from subspacedp.mechanisms.figures import EachApart, Figures, MarginFigures
 from subspacedp.mechanisms.marginals.axis_steps import AxisSteps
+from subspacedp.mechanisms.marginals.cell_rounding import CellRounding
 from subspacedp.mechanisms.marginals.empty_cells import EmptyCells
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions, Published
-from subspacedp.mechanisms.marginals.measurement import (
-    ByLevel,
-    Measurement,
-    TableMeasurement,
-)
+from subspacedp.mechanisms.marginals.measurement import ByLevel, Measurement
 from subspacedp.mechanisms.marginals.prefix_rounding import COIN_VARIANCE, PrefixRounding
 from subspacedp.mechanisms.marginals.smoother import Smoother
 from subspacedp.mechanisms.marginals.tree import Tree
 from subspacedp.queries import Margins
-from subspacedp.rounding.levels import LevelDigits
 from subspacedp.tables import Margin
 
 __all__ = [
@@ -77,7 +73,7 @@ class MarginalsNoise(JointNoise):
     workload: Margins
     measurement: Measurement
     cells: bool = False  # released is the table of cells, the first margin of the workload
-    rounding: PrefixRounding | LevelDigits | None = None
+    rounding: PrefixRounding | CellRounding | None = None
     bounded: bool = False  # held totals count all records: what is true of bounded ones is real
     empty: EmptyCells | None = None
 
@@ -170,10 +166,6 @@ class MarginalsNoise(JointNoise):
         """How many roundings enter each total of a margin."""
         if self.rounding is None:
             return np.zeros(margin.shape, np.int64)
-        if isinstance(self.rounding, PrefixRounding):
-            where = self.interactions.locate(margin)
-            table = self.rounding.draws(where.level, where.steps)
-            return self.interactions.from_nodes(table, where.level)
         return np.broadcast_to(self.rounding.coin_counts(margin), margin.shape)
 
     def _noise_variance(self, where: Published, groups: Sequence[Int64Array]) -> FloatArray:
@@ -279,10 +271,7 @@ class MarginalsNoise(JointNoise):
 
     def tables_of(self, values: FloatArray) -> list[FloatArray]:
         """Answers as the tables of `published`, nodes of the tree first; cells are the first."""
-        array = np.asarray(values, np.float64)
-        split = [array] if self.cells else self.workload.split(array)
-        pairs = zip(self.interactions.published, split, strict=False)
-        return [self.interactions.to_nodes(table, where.level) for where, table in pairs]
+        return [table for _, table in self.interactions.tables_of(values)]
 
     def answers_of(self, tables: list[FloatArray]) -> FloatArray:
         """The inverse of `tables_of`."""
@@ -296,22 +285,13 @@ class MarginalsNoise(JointNoise):
     def inside(self, weights: FloatArray) -> FloatArray:
         """The weights of the noise variables, times their standard deviations."""
         own = weights if self.empty is None else self.empty.adjoint(np.asarray(weights, float))
-        return self.measurement.noise_vector(self._on_measured(self._tables(own)))
+        tables = [pair for pair in self.interactions.tables_of(own) if np.any(pair[1])]
+        return self.measurement.noise_vector(self._on_measured(tables))
 
     @property
     def nothing(self) -> float:
         """Less exact where a system of equations is solved for empty cells."""
         return 1e-20 if self.empty is None else NO_VARIANCE
-
-    def _tables(self, weights: FloatArray) -> list[tuple[Published, FloatArray]]:
-        inter = self.interactions
-        asked = np.asarray(weights, np.float64)
-        split = [asked] if self.cells else self.workload.split(asked)
-        return [
-            (where, inter.to_nodes(table, where.level))
-            for where, table in zip(inter.published, split, strict=False)
-            if np.any(table)
-        ]
 
     def _on_measured(
         self, tables: list[tuple[Published, FloatArray]]
@@ -338,12 +318,8 @@ class MarginalsNoise(JointNoise):
     def coins(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """What each rounding adds, and a bound on its variance."""
         if self.rounding is None:
-            return np.zeros(0), np.zeros(0)
-        if isinstance(self.rounding, LevelDigits):
-            return self.rounding.coefficients(weights)
-        asked = [(w.level, w.steps, table) for w, table in self._tables(weights)]
-        found = self.rounding.coefficients(asked)
-        return found, np.full(found.size, COIN_VARIANCE)
+            return super().coins(weights)
+        return self.rounding.coefficients(weights)
 
     def law_from(
         self,
@@ -368,19 +344,17 @@ class MarginalsNoise(JointNoise):
             return WeightedSum(parts=())
         step = 1.0 if self.rounding is None else 1.0 / self.rounding.step
         coins = np.full(int(alike.draws[kind]), step)
-        if isinstance(measurement, TableMeasurement):
-            where = self.interactions.locate(margin)
-            first = np.unravel_index(int(np.argmax(alike.kind == kind)), margin.shape)
-            if measurement.closed_form:
-                node, groups = self.interactions.node_of([int(p) for p in first], where.level)
-                parts = measurement.parts_of_total(where, node, groups)
-            else:
-                place = tuple(int(p) for p in first)
-                parts = self.parts(self.inside(self.indicator(margin, place)))
-            return self.law_from(parts, coins, self.grid, float(alike.variance[kind]))
-        squared = noise / measurement.least_drawn() ** 2
-        grid = self.grid if coins.size else None
-        return NormalAndBounded(math.sqrt(noise), squared, Rounding.of(coins), grid)
+        squared = measurement.squared_weights(noise)
+        if squared is not None:
+            grid = self.grid if coins.size else None
+            return NormalAndBounded(math.sqrt(noise), squared, Rounding.of(coins), grid)
+        where = self.interactions.locate(margin)
+        first = np.unravel_index(int(np.argmax(alike.kind == kind)), margin.shape)
+        place = tuple(int(p) for p in first)
+        parts = measurement.parts_of_total(where, *self.interactions.node_of(place, where.level))
+        if parts is None:
+            parts = self.parts(self.inside(self.indicator(margin, place)))
+        return self.law_from(parts, coins, self.grid, float(alike.variance[kind]))
 
     def indicator(self, margin: Margin, place: tuple[int, ...]) -> FloatArray:
         """Weights of the answers whose weighted sum is one total of a margin."""

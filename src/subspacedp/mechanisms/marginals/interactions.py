@@ -152,6 +152,22 @@ class Interactions:
             return np.asarray(table[0])
         return np.asarray(np.moveaxis(self.tree.scatter(table, level), 0, self.place))
 
+    def tables_of(
+        self, answers: npt.NDArray[Any]
+    ) -> list[tuple[Published, npt.NDArray[np.float64]]]:
+        """Answers table by table, nodes of the tree first.
+
+        They are those of the whole workload, or of its first tables alone.
+        """
+        flat, at, out = np.asarray(answers, np.float64).reshape(-1), 0, []
+        for margin, where in zip(self.workload, self.published, strict=True):
+            if at == flat.size:
+                break
+            block = flat[at : at + math.prod(margin.shape)]
+            out.append((where, self.to_nodes(block.reshape(margin.shape), where.level)))
+            at += block.size
+        return out
+
     def node_of(self, place: Sequence[int], level: int) -> tuple[int, tuple[int, ...]]:
         """A place in a margin's shape as a node of the tree and groups of the other axes."""
         if self.place is None:

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +19,8 @@ from subspacedp.mechanisms.marginals.interactions import Interaction, Interactio
 from subspacedp.mechanisms.marginals.plan import TableErrors
 from subspacedp.mechanisms.marginals.smoother import Smoother
 from subspacedp.noise import KnownLaw, ReleaseKeys, RoundedGaussian, add_noise
+from subspacedp.privacy import Neighbours
+from subspacedp.queries import Sensitivity
 
 __all__ = ["ContrastMeasurement", "Measurement", "TableMeasurement", "table_information"]
 
@@ -55,16 +58,26 @@ class Measurement(ABC):
 
     @property
     @abstractmethod
+    def widest(self) -> KnownLaw:
+        """The law of the largest scale, in units of the answers."""
+
+    @abstractmethod
+    def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
+        """Of all that is measured together, in units of the answers, without the scales."""
+
+    @property
+    @abstractmethod
+    def float_quantile(self) -> bool:
+        """Whether some draws rest on a float64 quantile."""
+
+    @property
+    @abstractmethod
     def excess(self) -> float:
         """The largest excess kurtosis of a noise variable; 0 where none is known to be positive."""
 
     @abstractmethod
     def largest_drawn(self) -> float:
         """The largest scale in the units that are drawn."""
-
-    @abstractmethod
-    def least_drawn(self) -> float:
-        """The smallest scale in the units that are drawn."""
 
     @abstractmethod
     def largest_total(self) -> float:
@@ -85,6 +98,21 @@ class Measurement(ABC):
     @abstractmethod
     def parts(self, vector: FloatArray) -> tuple[Part, ...]:
         """Independent noise by its laws, from a vector of `noise_vector`."""
+
+    def squared_weights(self, variance: float) -> float | None:
+        """A bound on Σ wᵢ² of a weighted sum of drawn numbers, from the variance of the sum.
+
+        Only where it is enough for the law of the sum: None where laws must be looked at.
+        """
+        del variance
+        return None
+
+    def parts_of_total(
+        self, where: Published, node: int, groups: tuple[int, ...]
+    ) -> tuple[Part, ...] | None:
+        """The noise in one total of a margin; None where only `noise_vector` tells it."""
+        del where, node, groups
+        return None
 
     @abstractmethod
     def drawn(self, vector: FloatArray) -> FloatArray:
@@ -189,12 +217,31 @@ class ContrastMeasurement(Measurement):
             for own, level in self.pieces
         )
 
-    def least_drawn(self) -> float:
-        """The smallest scale in the units that are drawn."""
-        return self._least_drawn
+    @property
+    def widest(self) -> KnownLaw:
+        """Rounded Gaussian noise."""
+        return RoundedGaussian(self.scales()[1])
+
+    def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
+        """That of the contrasts, added up over interactions and levels."""
+        inter, n = self.interactions, neighbours
+        squared = math.fsum(2.0 * float(inter.shares(own.steps).max()) for own, _ in self.pieces)
+        l1 = sum(2 ** len(inter.kept(own.steps)) for own, _ in self.pieces) * n.persons
+        safe = Fraction(squared) * (1 + Fraction(1, 2**40)) * n.persons
+        return Sensitivity(Fraction(l1 * n.records), safe * n.records**2)
+
+    @property
+    def float_quantile(self) -> bool:
+        """Contrasts are drawn on a fine grid."""
+        return True
+
+    def squared_weights(self, variance: float) -> float:
+        """Contrasts are drawn in fine steps: sums are normal up to what rounding to these adds."""
+        return variance / self._least_drawn**2
 
     @cached_property
     def _least_drawn(self) -> float:
+        """The smallest scale in the units that are drawn."""
         least = math.inf
         for own, level in self.pieces:
             scales = np.sqrt(self.interactions.shares(own.steps)) * self._units(own, level)
@@ -354,9 +401,20 @@ class TableMeasurement(Measurement):
         """The same."""
         return self.scales()[1]
 
-    def least_drawn(self) -> float:
-        """The same."""
-        return self.scales()[0]
+    @property
+    def widest(self) -> KnownLaw:
+        """Among those of the tables."""
+        return max(self.laws, key=lambda law: law.scale)
+
+    def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
+        """Every record is counted once in every table."""
+        number, m = len(self.tables) * neighbours.persons, neighbours.records
+        return Sensitivity(Fraction(number * m), Fraction(number * m**2))
+
+    @property
+    def float_quantile(self) -> bool:
+        """That of any table."""
+        return any(law.float_quantile for law in self.laws)
 
     def largest_total(self) -> float:
         """Totals are measured as they are."""
@@ -446,13 +504,15 @@ class TableMeasurement(Measurement):
 
     def parts_of_total(
         self, where: Published, node: int, groups: tuple[int, ...]
-    ) -> tuple[Part, ...]:
+    ) -> tuple[Part, ...] | None:
         """The noise in one total of a margin, without a vector of all that is measured.
 
         The weights of one total are a product over the axes, and so are those of every
         interaction's contrasts; least squares acts on the tree alone. So on every axis groups with
         equal factors are counted, and only their combinations are formed.
         """
+        if not self.closed_form:
+            return None
         inter = self.interactions
         one = np.zeros(inter.tree.nodes(where.level))
         one[node] = 1.0

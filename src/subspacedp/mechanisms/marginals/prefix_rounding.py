@@ -17,14 +17,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.mechanisms.marginals.estimate import Estimate
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.tree import Tree
+from subspacedp.rounding.digits import WordSource
 from subspacedp.rounding.levels import cumulate
+from subspacedp.tables import Margin
 
 __all__ = ["PrefixRounding"]
 
@@ -32,15 +35,6 @@ Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
 COIN_VARIANCE = 0.25  # of a squared step: the largest variance of a rounding up or down
-
-
-class WordSource(Protocol):
-    """Random access to uniform words."""
-
-    def words(
-        self, start: int, count: int, scratch: npt.NDArray[np.uint64] | None = None
-    ) -> npt.NDArray[np.uint64]:
-        """Words `start` to `start + count - 1`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -138,6 +132,23 @@ class PrefixRounding:
         return out
 
     # ------------------------------------------------------------------------ rounding
+
+    def published(self, estimate: Estimate, coins: WordSource) -> Int64Array:
+        """Every table of the workload in steps, one after another."""
+        inter = self.interactions
+        real: dict[tuple[int, ...], FloatArray] = {}
+        exact: dict[tuple[int, ...], Int64Array] = {}
+        for own in inter.all.values():
+            level = self.exact_level(own)
+            if level is not None:
+                exact[own.steps] = estimate.exact(own, level)
+            if level is None or level > own.finest:
+                real[own.steps] = estimate.finest(own)
+        totals = self.round(real, exact, coins)
+        tables = (
+            inter.from_nodes(self.table(totals, p.level, p.steps), p.level) for p in inter.published
+        )
+        return np.concatenate([table.reshape(-1) for table in tables])
 
     def round(
         self,
@@ -241,18 +252,26 @@ class PrefixRounding:
             grid = grid + before
         return np.asarray(self._restored(grid, steps), np.int64)
 
-    def coefficients(self, weights: Sequence[tuple[int, Sequence[int], FloatArray]]) -> FloatArray:
-        """What each rounding adds to a weighted sum, in units of the answers.
+    def coin_counts(self, margin: Margin) -> Int64Array:
+        """How many roundings enter every group's total of a margin."""
+        where = self.interactions.locate(margin)
+        return self.interactions.from_nodes(self.draws(where.level, where.steps), where.level)
 
-        `weights` has level, steps and weights for some tables, nodes of the tree first. Roundings
-        stand in one order, whichever tables have weights: those of two sums can be multiplied.
+    def coefficients(self, weights: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+        """What each rounding adds to a weighted sum of answers, and a bound on its variance.
+
+        Roundings stand in one order, whichever tables have weights: those of two sums can be
+        multiplied.
         """
         inter = self.interactions
         collected: dict[tuple[int, ...], FloatArray] = {}
         for own in inter.all.values():
             sizes = [len(self._inner(a, s)) for a, s in enumerate(own.steps)]
             collected[own.steps] = np.zeros((inter.tree.nodes(own.finest), *sizes))
-        for level, steps, table in weights:
+        for where, table in inter.tables_of(weights):
+            level, steps = where.level, where.steps
+            if not np.any(table):
+                continue
             grid = self._ordered(table, steps).astype(np.float64)
             for a in range(grid.ndim):  # the adjoint of differences
                 ahead = np.zeros_like(grid)
@@ -267,7 +286,8 @@ class PrefixRounding:
             values[self._drawn(inter.all[own])].reshape(-1) / self.step
             for own, values in collected.items()
         ]
-        return np.concatenate(parts) if parts else np.zeros(0)
+        adds = np.concatenate(parts) if parts else np.zeros(0)
+        return adds, np.full(adds.size, COIN_VARIANCE)
 
     def describe(self) -> str:
         """The rounding in words, for certificates."""
