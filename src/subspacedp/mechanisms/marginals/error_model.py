@@ -140,11 +140,11 @@ class MarginalsNoise(JointNoise):
             (_alike, self._noise_variance) if closed else (_same_orbit, self._noise_of_firsts)
         )
         groups = [sort(axis, s) for axis, s in zip(inter.axes, where.steps, strict=True)]
-        noise = variance(where, [_firsts(own) for own in groups])
+        noise = variance(where, [_firsts(classes) for classes in groups])
         numbers = np.arange(1, noise.size + 1, dtype=np.int32).reshape(noise.shape)
-        for a, own in enumerate((inter.tree.orbits.of_node[where.level], *groups)):
-            if numbers.shape[a] > 1 or len(own) > 1:
-                numbers = np.take(numbers, own, axis=a)
+        for a, classes in enumerate((inter.tree.orbits.of_node[where.level], *groups)):
+            if numbers.shape[a] > 1 or len(classes) > 1:
+                numbers = np.take(numbers, classes, axis=a)
         kind = inter.from_nodes(numbers, where.level)  # 0: groups without labels
         draws = self.draws(margin)
         most = int(draws.max(initial=0)) + 1
@@ -176,11 +176,11 @@ class MarginalsNoise(JointNoise):
         inter = self.interactions
         number = len(inter.tree.orbits.number[where.level])
         out = np.zeros((number, *(len(g) for g in groups)))
-        for own in inter.inside(where.steps):
-            if own in self._measured:
-                term = self.measurement.smoother(own).variances[where.level]
+        for interaction in inter.inside(where.steps):
+            if interaction in self._measured:
+                term = self.measurement.smoother(interaction).variances[where.level]
                 for a, axis in enumerate(inter.axes):
-                    fine, step = where.steps[a], own.steps[a]
+                    fine, step = where.steps[a], interaction.steps[a]
                     factor = axis.path(fine, step)[groups[a]]
                     if step != axis.top:
                         factor = factor * axis.share(step)[axis.axis.parents(fine, step)[groups[a]]]
@@ -222,11 +222,13 @@ class MarginalsNoise(JointNoise):
         """Contrasts of nodes that are measured, less those that are exact."""
         inter, out = self.interactions, 0
         del answers
-        for own in self.measurement.errors.measured:
-            smoother = self.measurement.smoother(own)
-            exact = 0 if own.held is None else inter.tree.nodes(own.held)
+        for interaction in self.measurement.errors.measured:
+            smoother = self.measurement.smoother(interaction)
+            exact = 0 if interaction.held is None else inter.tree.nodes(interaction.held)
             exact = max(exact, 1 if smoother.total_known else 0)
-            out += inter.dimension(own.steps) * (inter.tree.nodes(own.finest) - exact)
+            out += inter.dimension(interaction.steps) * (
+                inter.tree.nodes(interaction.finest) - exact
+            )
         return out
 
     def log_normal(self, difference: FloatArray) -> float:
@@ -243,10 +245,10 @@ class MarginalsNoise(JointNoise):
             widened = float(self.cell_variance().sum() / noise.sum())
         inter, tables = self.interactions, self.tables_of(difference / math.sqrt(widened))
         logs = [
-            self.measurement.smoother(own).log_density(
-                inter.contrasts_from(tables, own), inter.shares(own.steps)
+            self.measurement.smoother(interaction).log_density(
+                inter.contrasts_from(tables, interaction), inter.shares(interaction.steps)
             )
-            for own in self.measurement.errors.measured
+            for interaction in self.measurement.errors.measured
         ]
         return math.fsum(logs) - 0.5 * self.dimension(difference.size) * math.log(widened)
 
@@ -284,8 +286,10 @@ class MarginalsNoise(JointNoise):
 
     def inside(self, weights: FloatArray) -> FloatArray:
         """The weights of the noise variables, times their standard deviations."""
-        own = weights if self.empty is None else self.empty.adjoint(np.asarray(weights, float))
-        tables = [pair for pair in self.interactions.tables_of(own) if np.any(pair[1])]
+        on_estimate = (
+            weights if self.empty is None else self.empty.adjoint(np.asarray(weights, float))
+        )
+        tables = [pair for pair in self.interactions.tables_of(on_estimate) if np.any(pair[1])]
         return self.measurement.noise_vector(self._on_measured(tables))
 
     @property
@@ -299,16 +303,18 @@ class MarginalsNoise(JointNoise):
         """Weights of what is measured, by the adjoints of spreading and of least squares."""
         inter = self.interactions
         out: dict[tuple[int, ...], ByLevel] = {}
-        for own in self.measurement.errors.measured:
-            asked: ByLevel = {}
+        for interaction in self.measurement.errors.measured:
+            by_level: ByLevel = {}
             for where, table in tables:
-                if not _determines(where.steps, own.steps):
+                if not _determines(where.steps, interaction.steps):
                     continue
-                gathered = inter.gather(table, where.steps, own.steps)
-                known = asked.get(where.level)
-                asked[where.level] = gathered if known is None else known + gathered
-            if asked:
-                out[own.steps] = self.measurement.smoother(own).noise_weights(asked)
+                gathered = inter.gather(table, where.steps, interaction.steps)
+                known = by_level.get(where.level)
+                by_level[where.level] = gathered if known is None else known + gathered
+            if by_level:
+                out[interaction.steps] = self.measurement.smoother(interaction).noise_weights(
+                    by_level
+                )
         return out
 
     def parts(self, inside: FloatArray) -> tuple[Part, ...]:
@@ -370,11 +376,13 @@ def noise_variance(
 ) -> FloatArray:
     """Σ over the interactions with noise of path² · ∏(1 − 1/k)² · V of the node."""
     out = np.zeros((inter.tree.nodes(where.level), *inter.shape(where.steps)))
-    for own in inter.inside(where.steps):
-        if own.steps in smoothers:
-            variances = smoothers[own.steps].variances[where.level]
+    for interaction in inter.inside(where.steps):
+        if interaction.steps in smoothers:
+            variances = smoothers[interaction.steps].variances[where.level]
             node = inter.tree.orbits.spread(variances, where.level)
-            each = inter.spread((inter.shares(own.steps) ** 2)[None], own.steps, where.steps, 2)
+            each = inter.spread(
+                (inter.shares(interaction.steps) ** 2)[None], interaction.steps, where.steps, 2
+            )
             out += node.reshape(-1, *(1,) * (each.ndim - 1)) * each
     return out
 
@@ -426,17 +434,17 @@ class AllTotals(Figures):
 
     def variance(self) -> FloatArray:
         """In closed form."""
-        return np.concatenate([own.variance().reshape(-1) for own in self._margins])
+        return np.concatenate([totals.variance().reshape(-1) for totals in self._margins])
 
     @cached_property
     def _starts(self) -> list[int]:
-        sizes = [int(own.classes().max(initial=0)) + 1 for own in self._margins]
+        sizes = [int(totals.classes().max(initial=0)) + 1 for totals in self._margins]
         return [0, *np.cumsum(sizes).tolist()]
 
     def classes(self) -> Int64Array:
         """The classes of every margin, counted on."""
         pairs = zip(self._margins, self._starts, strict=False)
-        return np.concatenate([own.classes().reshape(-1) + start for own, start in pairs])
+        return np.concatenate([totals.classes().reshape(-1) + start for totals, start in pairs])
 
     def law(self, number: int) -> SumLaw:
         """By margin."""
@@ -474,8 +482,8 @@ def _alike(axis: AxisSteps, step: int) -> Int64Array:
     rows = [
         axis.siblings(coarse)[axis.axis.parents(step, coarse)] for coarse in axis.coarser(step)[:-1]
     ]
-    found = np.unique(np.array(rows, np.int64), axis=1, return_inverse=True)[1]
-    return np.asarray(found.reshape(-1), np.int64)
+    classes = np.unique(np.array(rows, np.int64), axis=1, return_inverse=True)[1]
+    return np.asarray(classes.reshape(-1), np.int64)
 
 
 def _firsts(classes: Int64Array) -> Int64Array:

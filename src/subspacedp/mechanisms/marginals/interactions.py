@@ -232,7 +232,7 @@ class Interactions:
 
     def inside(self, steps: Sequence[int]) -> list[Interaction]:
         """The same, those without contrasts left out."""
-        return [self.all[own] for own in self.below(steps) if own in self.all]
+        return [self.all[tau] for tau in self.below(steps) if tau in self.all]
 
     @cached_property
     def measured(self) -> tuple[Interaction, ...]:
@@ -345,11 +345,11 @@ class Interactions:
     ) -> FloatArray:
         """A table from the contrasts, at its level, of all interactions it contains."""
         out = np.zeros((self.tree.nodes(level), *self.shape(steps)))
-        for own in self.inside(steps):
-            out += self.spread(contrasts[own.steps], own.steps, steps)
+        for interaction in self.inside(steps):
+            out += self.spread(contrasts[interaction.steps], interaction.steps, steps)
         return out
 
-    def source(self, own: Interaction, number: int) -> int:
+    def source(self, interaction: Interaction, number: int) -> int:
         """The smallest of the first so many published tables that has an interaction at its finest.
 
         Every interaction occurs in some published table at its finest level.
@@ -357,23 +357,25 @@ class Interactions:
         able = [
             t
             for t, table in enumerate(self.published[:number])
-            if table.level == own.finest and _determines(table.steps, own.steps)
+            if table.level == interaction.finest and _determines(table.steps, interaction.steps)
         ]
         return min(able, key=lambda t: math.prod(self.shape(self.published[t].steps)))
 
-    def contrasts_from(self, tables: Sequence[FloatArray], own: Interaction) -> FloatArray:
+    def contrasts_from(self, tables: Sequence[FloatArray], interaction: Interaction) -> FloatArray:
         """The contrasts of an interaction at its finest level, from published tables."""
-        t = self.source(own, len(tables))
-        return self.contrasts(self.sum_up(tables[t], self.published[t].steps, own.steps), own.steps)
+        t = self.source(interaction, len(tables))
+        return self.contrasts(
+            self.sum_up(tables[t], self.published[t].steps, interaction.steps), interaction.steps
+        )
 
     def weights_to(
-        self, tables: Sequence[FloatArray], own: Interaction, weights: FloatArray
+        self, tables: Sequence[FloatArray], interaction: Interaction, weights: FloatArray
     ) -> None:
         """The adjoint of `contrasts_from`: adds weights of contrasts to those of the tables."""
-        t = self.source(own, len(tables))
-        spread = self.contrasts(weights, own.steps)
+        t = self.source(interaction, len(tables))
+        spread = self.contrasts(weights, interaction.steps)
         for a, axis in enumerate(self.axes):
-            spread = axis.spread(spread, self.published[t].steps[a], own.steps[a], a + 1)
+            spread = axis.spread(spread, self.published[t].steps[a], interaction.steps[a], a + 1)
         tables[t] += spread
 
     def cost(self, steps: Sequence[int], to: Sequence[int]) -> float:

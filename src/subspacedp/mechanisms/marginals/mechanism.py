@@ -316,8 +316,8 @@ class Marginals(Mechanism):
             # The largest is at least any mean, and this one is near it.
             ratio = (each / each.max()) ** SHARP
             error, scaled = float(each.max()), scaled * ratio / ratio.sum()
-        found = LowerBound(self.measurement.errors, scaled, self.neighbours.persons == 2)
-        bound = found.best(given=self.strategy.constrained)
+        lower = LowerBound(self.measurement.errors, scaled, self.neighbours.persons == 2)
+        bound = lower.best(given=self.strategy.constrained)
         return Optimality(
             error=error,
             bound=bound * (alike / self.budget.gaussian_mu) ** 2 * (1 - 1e-9),
@@ -427,10 +427,10 @@ class Marginals(Mechanism):
         """What would be released without noise and rounding: confidential, as the answers are."""
         inter, of = self.interactions, self._totals(answers)
         measured: dict[tuple[int, ...], ByLevel] = {}
-        for own in self.measurement.errors.measured:
-            for level, _ in self.measurement.errors.places(own):
-                totals = inter.to_nodes(of(inter.margin(level, own.steps)), level)
-                by_level = measured.setdefault(own.steps, {})
-                by_level[level] = inter.contrasts(totals, own.steps)
+        for interaction in self.measurement.errors.measured:
+            for level, _ in self.measurement.errors.places(interaction):
+                totals = inter.to_nodes(of(inter.margin(level, interaction.steps)), level)
+                by_level = measured.setdefault(interaction.steps, {})
+                by_level[level] = inter.contrasts(totals, interaction.steps)
         total = of(inter.domain.margin()).reshape(()) if self._total_measured else None
         return self._real(self._estimate(measured, exact, total))

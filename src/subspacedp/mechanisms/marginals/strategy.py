@@ -187,7 +187,7 @@ class MarginalsStrategy:
             if data["tables"] is not None:
                 raise ReleaseError("what it measures cannot be read.")
             shares = np.asarray(data["shares"], np.float64)
-        made = cls(
+        strategy = cls(
             workload=workload,
             interactions=inter,
             shares=shares,
@@ -197,9 +197,9 @@ class MarginalsStrategy:
             goal=data["goal"],
             bound=data["bound"],
         )
-        made.check(problem)
-        made.check_goal(problem)
-        return made
+        strategy.check(problem)
+        strategy.check_goal(problem)
+        return strategy
 
     def check_goal(self, problem: Problem) -> None:
         """Refuse a goal that the shares do not reach, and a bound that nothing proves."""
@@ -230,10 +230,10 @@ class MarginalsStrategy:
             return None, None
         parts = np.asarray(self.shares, np.float64) / UNITS
         precision = parts**2 if problem.budget.pure else parts
-        told = table_information(errors, self.tables) @ precision
+        slot_precision = table_information(errors, self.tables) @ precision
         scale = _table_scale(problem)
         return (
-            Goal(errors, objective, weights).of(told) * scale,
+            Goal(errors, objective, weights).of(slot_precision) * scale,
             bound_of_tables(self._all_tables(problem), objective, weights) * scale,
         )
 
@@ -256,7 +256,7 @@ class MarginalsStrategy:
             # The budget is 10⁻¹² above this; a tenth of that is for the rounding of shares.
             if not spent <= squared_budget(problem.budget, problem.neighbours) * (1 + 1e-13):
                 raise ReleaseError("its noise is too small for the budget.")
-            told = shares
+            slot_precision = shares
         else:
             units = [int(u) for u in self.shares]
             published = {*self.interactions.published, *self.interactions.measured_beside}
@@ -267,9 +267,10 @@ class MarginalsStrategy:
                 or not set(self.tables) <= published
             ):
                 raise ReleaseError("its shares do not add up to the budget.")
-            told = TableMeasurement(errors, self.tables, table_laws(problem, units)).shares
-        for share, (own, level, _) in zip(told, errors.slots, strict=True):
-            if level == own.finest and not share > 0:
+            laws = table_laws(problem, units)
+            slot_precision = TableMeasurement(errors, self.tables, laws).shares
+        for share, (interaction, level, _) in zip(slot_precision, errors.slots, strict=True):
+            if level == interaction.finest and not share > 0:
                 raise ReleaseError("what is measured does not tell all that is released.")
 
     def for_budget(self, problem: Problem, budget: Budget) -> MarginalsStrategy:
@@ -456,14 +457,14 @@ def fit_marginals(
                 "Contrasts get Gaussian noise: use ApproxDP, ZCDP or GaussianDP, or measure tables."
             )
         errors = errors_of(problem, inter, contrasts=True)
-        found = best_contrasts(errors, problem.neighbours, goal, counted)
+        best = best_contrasts(errors, problem.neighbours, goal, counted)
         unit = squared_budget(problem.budget, problem.neighbours)
         return _with_goal(
             problem,
             MarginalsStrategy(
                 workload=workload,
                 interactions=inter,
-                shares=found.shares * unit,
+                shares=best.shares * unit,
                 tables=None,
                 constrained=constrained(problem, inter),
                 objective=goal,
