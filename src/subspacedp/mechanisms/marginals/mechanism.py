@@ -120,6 +120,11 @@ class Marginals(Mechanism):
         """The workload taken apart."""
         return self.strategy.interactions
 
+    @property
+    def designed_for(self) -> tuple[Margin, ...]:
+        """Those of the workload."""
+        return self.interactions.workload
+
     # ------------------------------------------------------------------------ facts
 
     @cached_property
