@@ -21,7 +21,7 @@ FloatArray = npt.NDArray[np.float64]
 class CellRounding(LevelDigits):
     """`LevelDigits` of an estimate: the table of cells, the first of its workload."""
 
-    def published(self, estimate: Estimate, coins: WordSource) -> Int64Array:
+    def round_estimate(self, estimate: Estimate, coins: WordSource) -> Int64Array:
         """The cells in steps, with the held totals."""
         return self.round(*self._in_parts(estimate), coins)
 

@@ -417,7 +417,7 @@ class Marginals(Mechanism):
         estimate = self._estimate(self.measurement.contrasts(noisy), exact, total)
         if self.digits is None:
             return self._real(estimate)
-        steps = self.digits.published(estimate, coins)
+        steps = self.digits.round_estimate(estimate, coins)
         return np.asarray(steps if self.decimals == 0 else steps / self.digits.step)
 
     def _real(self, estimate: Estimate) -> FloatArray:

@@ -133,7 +133,7 @@ class PrefixRounding:
 
     # ------------------------------------------------------------------------ rounding
 
-    def published(self, estimate: Estimate, coins: WordSource) -> Int64Array:
+    def round_estimate(self, estimate: Estimate, coins: WordSource) -> Int64Array:
         """Every table of the workload in steps, one after another."""
         inter = self.interactions
         real: dict[tuple[int, ...], FloatArray] = {}
