@@ -246,6 +246,19 @@ class HeldMargins:
         return tuple(m.exact_sum(whole) for m in self.margins)
 
     @property
+    def beyond_answers(self) -> tuple[Margin, ...]:
+        """The held margins that do not follow from the answers: every one follows from cells."""
+        return ()
+
+    def split(self, answers: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+        """The tables that all totals are sums of: the cells."""
+        return [answers]
+
+    def of_sources(self, tables: list[npt.NDArray[Any]], margin: Margin) -> npt.NDArray[np.int64]:
+        """The totals of a margin, from the tables of `split`."""
+        return np.asarray(margin.sum(tables[0]), np.int64)
+
+    @property
     def exact(self) -> bool:
         """Held values are integers."""
         return True

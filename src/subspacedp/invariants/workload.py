@@ -39,14 +39,15 @@ class HeldOfWorkload(HeldMargins):
         return WorkloadSpace(self)
 
     @cached_property
+    def beyond_answers(self) -> tuple[Margin, ...]:
+        """The held margins that do not follow from the workload."""
+        published = self.query.margins
+        return tuple(h for h in self.essential if not any(m.determines(h) for m in published))
+
+    @property
     def sources(self) -> tuple[Margin, ...]:
         """The margins whose exact totals a release needs, without repetition."""
-        asked = tuple(self.query.margins)
-        others = (
-            h for h in self.essential
-            if not any(m.determines(h) for m in asked)
-        )  # fmt: skip
-        return (*asked, *others)
+        return (*self.query.margins, *self.beyond_answers)
 
     def split(self, answers: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
         """The totals of `sources`, each in its margin's shape."""

@@ -165,6 +165,11 @@ class Mechanism(ABC):
         return ()
 
     @property
+    def designed_for(self) -> tuple[Margin, ...]:
+        """The tables that noise was designed for, where it weighs several against each other."""
+        return ()
+
+    @property
     def query(self) -> Query:
         """What is asked."""
         return self.problem.query

@@ -91,6 +91,10 @@ class Budget(ABC):
         """The largest Δ₂/σ of Gaussian noise within the budget, rounded toward privacy."""
         raise NotImplementedError
 
+    def variance(self, l1: int, l2_squared: int) -> float:
+        """Of the real noise that it buys for Δ₁ and Δ₂²: (Δ₂/μ)², normal."""
+        return float(l2_squared / self.gaussian_mu**2)
+
     def part(self, share: Fraction | int) -> Self:
         """The part of the budget that a share buys: s·ε and s·δ, s·ρ, or √s·μ.
 
@@ -162,6 +166,11 @@ class PureDP(Budget):
     name: ClassVar[str] = "pure"
     pure: ClassVar[bool] = True
     uncounted: ClassVar[str] = "counts ε of pure releases alone"
+
+    def variance(self, l1: int, l2_squared: int) -> float:
+        """Of the real noise that it buys for Δ₁ and Δ₂²: 2(Δ₁/ε)², Laplace."""
+        del l2_squared
+        return 2.0 * (l1 / float(exact_decimal(self.epsilon))) ** 2
 
     def dominating(self, people: int, *, stated: bool) -> Dominating:
         """Randomised response of kε."""

@@ -78,6 +78,18 @@ class Query(ABC):
     def answers(self, data: Any) -> Int64Array:
         """The confidential answers as integers, in units of the grid."""
 
+    def answers_and_totals(self, data: Any, margins: Sequence[Margin]) -> Int64Array:
+        """The answers, and after them the totals of margins that do not follow from them.
+
+        Every margin follows from a table of cells, so here there are none.
+        """
+        del margins
+        return self.answers(data)
+
+    def largest_total(self, answers: Int64Array) -> int:
+        """No total of a table is above this: the sum of all its answers."""
+        return int(np.abs(answers).sum(dtype=np.float64))
+
     @property
     def counts_records(self) -> bool:
         """Whether every answer is a number of records."""

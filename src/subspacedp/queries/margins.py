@@ -219,6 +219,14 @@ class Margins(Query):
         """All totals of a table, or of tables of margins that determine them."""
         return self.vector(data, self.margins)
 
+    def answers_and_totals(self, data: Any, margins: Sequence[Margin]) -> Int64Array:
+        """The totals of the workload, and after them those of further margins."""
+        return self.vector(data, (*self.margins, *margins))
+
+    def largest_total(self, answers: Int64Array) -> int:
+        """Answers are totals."""
+        return int(answers.max(initial=0))
+
     def vector(self, data: Any, margins: Sequence[Margin]) -> Int64Array:
         """The totals of any margins, one after another, in exact integers."""
         if not isinstance(data, Table | MarginTables):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from subspacedp.errors import DomainError, ReleaseError
-from subspacedp.mechanisms.marginals import Marginals, compare_tables
+from subspacedp.mechanisms.marginals import compare_tables
 from subspacedp.queries import ClippedSums, Margins
 from subspacedp.release import Release, Verification
 from subspacedp.release.certificate import certificate_text
@@ -152,7 +152,7 @@ class Section:
     def table_chart(self) -> Chart | None:
         """The error of every table that noise was designed for."""
         mechanism = self.release.mechanism
-        if not isinstance(mechanism, Marginals) or len(mechanism.interactions.workload) > MOST_BARS:
+        if len(mechanism.designed_for) > MOST_BARS:
             return None
         errors = compare_tables(mechanism)
         return None if errors is None else tables_chart(errors)

@@ -150,11 +150,9 @@ def test_coefficients_say_what_each_draw_adds(case, decimals):
     never = np.full(1 << 12, 2**64 - 1, np.uint64)
     rng = np.random.default_rng(3)
     weights = [rng.normal(size=m.shape) for m in inter.workload]
-    asked = [
-        (p.level, p.steps, inter.to_nodes(w, p.level))
-        for p, w in zip(inter.published, weights, strict=True)
-    ]
-    stated = rounding.coefficients(asked)
+    stated, bound = rounding.coefficients(np.concatenate([w.reshape(-1) for w in weights]))
+    assert bound.shape == stated.shape
+    assert np.all(bound == 1 / 4)
     words = Words(never)
     rounding.round(real, exact, words)
     base = rounded(rounding, real, exact, never)
@@ -176,14 +174,11 @@ def test_coefficients_say_what_each_draw_adds(case, decimals):
 def test_draws_count_what_enters_a_cell(case):
     rounding = setting(case)[0]
     inter = rounding.interactions
-    for p, margin in zip(inter.published, inter.workload, strict=True):
-        stated = inter.from_nodes(rounding.draws(p.level, p.steps), p.level)
-        for place in np.ndindex(margin.shape):
-            one = np.zeros(margin.shape)
-            one[place] = 1
-            found = rounding.coefficients([(p.level, p.steps, inter.to_nodes(one, p.level))])
-            assert stated[place] == np.count_nonzero(found)
-            assert np.all(np.isin(found, [-1, 0, 1]))
+    stated = np.concatenate([rounding.coin_counts(m).reshape(-1) for m in inter.workload])
+    for number, one in zip(stated, np.eye(stated.size), strict=True):
+        adds, _ = rounding.coefficients(one)
+        assert number == np.count_nonzero(adds)
+        assert np.all(np.isin(adds, [-1, 0, 1]))
 
 
 def test_large_totals_lose_nothing():

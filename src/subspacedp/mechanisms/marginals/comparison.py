@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.invariants import HeldMargins, HeldMatrix
+from subspacedp.invariants import bind
 from subspacedp.mechanisms.base import Mechanism
-from subspacedp.mechanisms.marginals.mechanism import Marginals
 from subspacedp.mechanisms.projected import Projected
 from subspacedp.queries import Cells
 from subspacedp.tables import Margin
@@ -32,24 +31,17 @@ class TableComparison:
     cells_alone: FloatArray
 
 
-def compare_tables(mechanism: Marginals) -> TableComparison | None:
-    """Every table of the workload, with the same budget; None where no table of cells exists."""
-    problem, domain = mechanism.problem, mechanism.interactions.domain
-    if math.prod(domain.shape) > MAX_CELLS:
+def compare_tables(mechanism: Mechanism) -> TableComparison | None:
+    """Every table that noise was designed for, with the same budget.
+
+    None where that was not for several tables, or where no table of cells exists.
+    """
+    problem, margins = mechanism.problem, mechanism.designed_for
+    if not margins or math.prod(mechanism.domain.shape) > MAX_CELLS:
         return None
-    alone = Projected(
-        replace(
-            problem,
-            query=Cells(domain),
-            held=(
-                mechanism.held
-                if isinstance(mechanism.held, HeldMatrix)
-                else HeldMargins(domain=domain, margins=mechanism.held.margins, counts=True)
-            ),
-            decimals=None,
-        )
-    )
-    margins = mechanism.interactions.workload
+    cells = Cells(mechanism.domain)
+    held = bind(mechanism.held.asked(), cells)
+    alone = Projected(replace(problem, query=cells, held=held, decimals=None))
     return TableComparison(
         names=tuple(" × ".join(m.names) or "total" for m in margins),
         figures=tuple(math.prod(m.shape) for m in margins),

@@ -103,8 +103,8 @@ class EmptyCells:
     def variance_taken_off(self, margin: Margin) -> FloatArray:
         """By how much the variance of every total of a margin is smaller."""
         out = np.zeros(margin.shape)
-        for own, gain in zip(self._columns, self._gain, strict=True):
-            out += margin.sum(own.reshape(self.mask.shape)) * margin.sum(
+        for column, gain in zip(self._columns, self._gain, strict=True):
+            out += margin.sum(column.reshape(self.mask.shape)) * margin.sum(
                 gain.reshape(self.mask.shape)
             )
         return out

@@ -18,18 +18,14 @@ from subspacedp.mechanisms.error_laws.pooling import Pooling
 from subspacedp.mechanisms.error_laws.sums import Part, Rounding, SumLaw, WeightedSum
 from subspacedp.mechanisms.figures import EachApart, Figures, MarginFigures
 from subspacedp.mechanisms.marginals.axis_steps import AxisSteps
+from subspacedp.mechanisms.marginals.cell_rounding import CellRounding
 from subspacedp.mechanisms.marginals.empty_cells import EmptyCells
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions, Published
-from subspacedp.mechanisms.marginals.measurement import (
-    ByLevel,
-    Measurement,
-    TableMeasurement,
-)
+from subspacedp.mechanisms.marginals.measurement import ByLevel, Measurement
 from subspacedp.mechanisms.marginals.prefix_rounding import COIN_VARIANCE, PrefixRounding
 from subspacedp.mechanisms.marginals.smoother import Smoother
 from subspacedp.mechanisms.marginals.tree import Tree
 from subspacedp.queries import Margins
-from subspacedp.rounding.levels import LevelDigits
 from subspacedp.tables import Margin
 
 __all__ = [
@@ -77,7 +73,7 @@ class MarginalsNoise(JointNoise):
     workload: Margins
     measurement: Measurement
     cells: bool = False  # released is the table of cells, the first margin of the workload
-    rounding: PrefixRounding | LevelDigits | None = None
+    rounding: PrefixRounding | CellRounding | None = None
     bounded: bool = False  # held totals count all records: what is true of bounded ones is real
     empty: EmptyCells | None = None
 
@@ -144,11 +140,11 @@ class MarginalsNoise(JointNoise):
             (_alike, self._noise_variance) if closed else (_same_orbit, self._noise_of_firsts)
         )
         groups = [sort(axis, s) for axis, s in zip(inter.axes, where.steps, strict=True)]
-        noise = variance(where, [_firsts(own) for own in groups])
+        noise = variance(where, [_firsts(classes) for classes in groups])
         numbers = np.arange(1, noise.size + 1, dtype=np.int32).reshape(noise.shape)
-        for a, own in enumerate((inter.tree.orbits.of_node[where.level], *groups)):
-            if numbers.shape[a] > 1 or len(own) > 1:
-                numbers = np.take(numbers, own, axis=a)
+        for a, classes in enumerate((inter.tree.orbits.of_node[where.level], *groups)):
+            if numbers.shape[a] > 1 or len(classes) > 1:
+                numbers = np.take(numbers, classes, axis=a)
         kind = inter.from_nodes(numbers, where.level)  # 0: groups without labels
         draws = self.draws(margin)
         most = int(draws.max(initial=0)) + 1
@@ -170,10 +166,6 @@ class MarginalsNoise(JointNoise):
         """How many roundings enter each total of a margin."""
         if self.rounding is None:
             return np.zeros(margin.shape, np.int64)
-        if isinstance(self.rounding, PrefixRounding):
-            where = self.interactions.locate(margin)
-            table = self.rounding.draws(where.level, where.steps)
-            return self.interactions.from_nodes(table, where.level)
         return np.broadcast_to(self.rounding.coin_counts(margin), margin.shape)
 
     def _noise_variance(self, where: Published, groups: Sequence[Int64Array]) -> FloatArray:
@@ -184,11 +176,11 @@ class MarginalsNoise(JointNoise):
         inter = self.interactions
         number = len(inter.tree.orbits.number[where.level])
         out = np.zeros((number, *(len(g) for g in groups)))
-        for own in inter.inside(where.steps):
-            if own in self._measured:
-                term = self.measurement.smoother(own).variances[where.level]
+        for interaction in inter.inside(where.steps):
+            if interaction in self._measured:
+                term = self.measurement.smoother(interaction).variances[where.level]
                 for a, axis in enumerate(inter.axes):
-                    fine, step = where.steps[a], own.steps[a]
+                    fine, step = where.steps[a], interaction.steps[a]
                     factor = axis.path(fine, step)[groups[a]]
                     if step != axis.top:
                         factor = factor * axis.share(step)[axis.axis.parents(fine, step)[groups[a]]]
@@ -230,11 +222,13 @@ class MarginalsNoise(JointNoise):
         """Contrasts of nodes that are measured, less those that are exact."""
         inter, out = self.interactions, 0
         del answers
-        for own in self.measurement.errors.measured:
-            smoother = self.measurement.smoother(own)
-            exact = 0 if own.held is None else inter.tree.nodes(own.held)
+        for interaction in self.measurement.errors.measured:
+            smoother = self.measurement.smoother(interaction)
+            exact = 0 if interaction.held is None else inter.tree.nodes(interaction.held)
             exact = max(exact, 1 if smoother.total_known else 0)
-            out += inter.dimension(own.steps) * (inter.tree.nodes(own.finest) - exact)
+            out += inter.dimension(interaction.steps) * (
+                inter.tree.nodes(interaction.finest) - exact
+            )
         return out
 
     def log_normal(self, difference: FloatArray) -> float:
@@ -251,10 +245,10 @@ class MarginalsNoise(JointNoise):
             widened = float(self.cell_variance().sum() / noise.sum())
         inter, tables = self.interactions, self.tables_of(difference / math.sqrt(widened))
         logs = [
-            self.measurement.smoother(own).log_density(
-                inter.contrasts_from(tables, own), inter.shares(own.steps)
+            self.measurement.smoother(interaction).log_density(
+                inter.contrasts_from(tables, interaction), inter.shares(interaction.steps)
             )
-            for own in self.measurement.errors.measured
+            for interaction in self.measurement.errors.measured
         ]
         return math.fsum(logs) - 0.5 * self.dimension(difference.size) * math.log(widened)
 
@@ -279,10 +273,7 @@ class MarginalsNoise(JointNoise):
 
     def tables_of(self, values: FloatArray) -> list[FloatArray]:
         """Answers as the tables of `published`, nodes of the tree first; cells are the first."""
-        array = np.asarray(values, np.float64)
-        split = [array] if self.cells else self.workload.split(array)
-        pairs = zip(self.interactions.published, split, strict=False)
-        return [self.interactions.to_nodes(table, where.level) for where, table in pairs]
+        return [table for _, table in self.interactions.tables_of(values)]
 
     def answers_of(self, tables: list[FloatArray]) -> FloatArray:
         """The inverse of `tables_of`."""
@@ -295,23 +286,16 @@ class MarginalsNoise(JointNoise):
 
     def inside(self, weights: FloatArray) -> FloatArray:
         """The weights of the noise variables, times their standard deviations."""
-        own = weights if self.empty is None else self.empty.adjoint(np.asarray(weights, float))
-        return self.measurement.noise_vector(self._on_measured(self._tables(own)))
+        on_estimate = (
+            weights if self.empty is None else self.empty.adjoint(np.asarray(weights, float))
+        )
+        tables = [pair for pair in self.interactions.tables_of(on_estimate) if np.any(pair[1])]
+        return self.measurement.noise_vector(self._on_measured(tables))
 
     @property
     def nothing(self) -> float:
         """Less exact where a system of equations is solved for empty cells."""
         return 1e-20 if self.empty is None else NO_VARIANCE
-
-    def _tables(self, weights: FloatArray) -> list[tuple[Published, FloatArray]]:
-        inter = self.interactions
-        asked = np.asarray(weights, np.float64)
-        split = [asked] if self.cells else self.workload.split(asked)
-        return [
-            (where, inter.to_nodes(table, where.level))
-            for where, table in zip(inter.published, split, strict=False)
-            if np.any(table)
-        ]
 
     def _on_measured(
         self, tables: list[tuple[Published, FloatArray]]
@@ -319,16 +303,18 @@ class MarginalsNoise(JointNoise):
         """Weights of what is measured, by the adjoints of spreading and of least squares."""
         inter = self.interactions
         out: dict[tuple[int, ...], ByLevel] = {}
-        for own in self.measurement.errors.measured:
-            asked: ByLevel = {}
+        for interaction in self.measurement.errors.measured:
+            by_level: ByLevel = {}
             for where, table in tables:
-                if not _determines(where.steps, own.steps):
+                if not _determines(where.steps, interaction.steps):
                     continue
-                gathered = inter.gather(table, where.steps, own.steps)
-                known = asked.get(where.level)
-                asked[where.level] = gathered if known is None else known + gathered
-            if asked:
-                out[own.steps] = self.measurement.smoother(own).noise_weights(asked)
+                gathered = inter.gather(table, where.steps, interaction.steps)
+                known = by_level.get(where.level)
+                by_level[where.level] = gathered if known is None else known + gathered
+            if by_level:
+                out[interaction.steps] = self.measurement.smoother(interaction).noise_weights(
+                    by_level
+                )
         return out
 
     def parts(self, inside: FloatArray) -> tuple[Part, ...]:
@@ -338,12 +324,8 @@ class MarginalsNoise(JointNoise):
     def coins(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """What each rounding adds, and a bound on its variance."""
         if self.rounding is None:
-            return np.zeros(0), np.zeros(0)
-        if isinstance(self.rounding, LevelDigits):
-            return self.rounding.coefficients(weights)
-        asked = [(w.level, w.steps, table) for w, table in self._tables(weights)]
-        found = self.rounding.coefficients(asked)
-        return found, np.full(found.size, COIN_VARIANCE)
+            return super().coins(weights)
+        return self.rounding.coefficients(weights)
 
     def law_from(
         self,
@@ -368,19 +350,17 @@ class MarginalsNoise(JointNoise):
             return WeightedSum(parts=())
         step = 1.0 if self.rounding is None else 1.0 / self.rounding.step
         coins = np.full(int(alike.draws[kind]), step)
-        if isinstance(measurement, TableMeasurement):
-            where = self.interactions.locate(margin)
-            first = np.unravel_index(int(np.argmax(alike.kind == kind)), margin.shape)
-            if measurement.closed_form:
-                node, groups = self.interactions.node_of([int(p) for p in first], where.level)
-                parts = measurement.parts_of_total(where, node, groups)
-            else:
-                place = tuple(int(p) for p in first)
-                parts = self.parts(self.inside(self.indicator(margin, place)))
-            return self.law_from(parts, coins, self.grid, float(alike.variance[kind]))
-        squared = noise / measurement.least_drawn() ** 2
-        grid = self.grid if coins.size else None
-        return NormalAndBounded(math.sqrt(noise), squared, Rounding.of(coins), grid)
+        squared = measurement.squared_weights(noise)
+        if squared is not None:
+            grid = self.grid if coins.size else None
+            return NormalAndBounded(math.sqrt(noise), squared, Rounding.of(coins), grid)
+        where = self.interactions.locate(margin)
+        first = np.unravel_index(int(np.argmax(alike.kind == kind)), margin.shape)
+        place = tuple(int(p) for p in first)
+        parts = measurement.parts_of_total(where, *self.interactions.node_of(place, where.level))
+        if parts is None:
+            parts = self.parts(self.inside(self.indicator(margin, place)))
+        return self.law_from(parts, coins, self.grid, float(alike.variance[kind]))
 
     def indicator(self, margin: Margin, place: tuple[int, ...]) -> FloatArray:
         """Weights of the answers whose weighted sum is one total of a margin."""
@@ -396,11 +376,13 @@ def noise_variance(
 ) -> FloatArray:
     """Σ over the interactions with noise of path² · ∏(1 − 1/k)² · V of the node."""
     out = np.zeros((inter.tree.nodes(where.level), *inter.shape(where.steps)))
-    for own in inter.inside(where.steps):
-        if own.steps in smoothers:
-            variances = smoothers[own.steps].variances[where.level]
+    for interaction in inter.inside(where.steps):
+        if interaction.steps in smoothers:
+            variances = smoothers[interaction.steps].variances[where.level]
             node = inter.tree.orbits.spread(variances, where.level)
-            each = inter.spread((inter.shares(own.steps) ** 2)[None], own.steps, where.steps, 2)
+            each = inter.spread(
+                (inter.shares(interaction.steps) ** 2)[None], interaction.steps, where.steps, 2
+            )
             out += node.reshape(-1, *(1,) * (each.ndim - 1)) * each
     return out
 
@@ -452,17 +434,17 @@ class AllTotals(Figures):
 
     def variance(self) -> FloatArray:
         """In closed form."""
-        return np.concatenate([own.variance().reshape(-1) for own in self._margins])
+        return np.concatenate([totals.variance().reshape(-1) for totals in self._margins])
 
     @cached_property
     def _starts(self) -> list[int]:
-        sizes = [int(own.classes().max(initial=0)) + 1 for own in self._margins]
+        sizes = [int(totals.classes().max(initial=0)) + 1 for totals in self._margins]
         return [0, *np.cumsum(sizes).tolist()]
 
     def classes(self) -> Int64Array:
         """The classes of every margin, counted on."""
         pairs = zip(self._margins, self._starts, strict=False)
-        return np.concatenate([own.classes().reshape(-1) + start for own, start in pairs])
+        return np.concatenate([totals.classes().reshape(-1) + start for totals, start in pairs])
 
     def law(self, number: int) -> SumLaw:
         """By margin."""
@@ -500,8 +482,8 @@ def _alike(axis: AxisSteps, step: int) -> Int64Array:
     rows = [
         axis.siblings(coarse)[axis.axis.parents(step, coarse)] for coarse in axis.coarser(step)[:-1]
     ]
-    found = np.unique(np.array(rows, np.int64), axis=1, return_inverse=True)[1]
-    return np.asarray(found.reshape(-1), np.int64)
+    classes = np.unique(np.array(rows, np.int64), axis=1, return_inverse=True)[1]
+    return np.asarray(classes.reshape(-1), np.int64)
 
 
 def _firsts(classes: Int64Array) -> Int64Array:

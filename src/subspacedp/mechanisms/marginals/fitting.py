@@ -98,12 +98,12 @@ def alone(errors: TableErrors) -> FloatArray:
     at_level: dict[tuple[tuple[int, ...], int], float] = {}
     for t, table in enumerate(inter.published):
         roots = 0.0
-        for i, own in enumerate(errors.measured):
+        for i, interaction in enumerate(errors.measured):
             if errors.mixing[t, i] == 0:
                 continue
-            key = (own.steps, table.level)
+            key = (interaction.steps, table.level)
             if key not in at_level:
-                at_level[key] = errors.level_alone(own, table.level)
+                at_level[key] = errors.level_alone(interaction, table.level)
             roots += math.sqrt(errors.mixing[t, i] * at_level[key])
         out[t] = roots**2
     return out
@@ -119,14 +119,14 @@ def best_contrasts(
     rows = spending.first_rows()
     if not errors.slots or not np.any(rows > 0) or not np.any(scaled > 0):
         raise BudgetError(NOTHING_MEASURED)
-    found = best_shares(
+    best = best_shares(
         lambda shares: goal(scaled, shares),
         rows,
         np.ones(len(errors.slots)),
         spending.sticking_out,
         possible=spending.possible(),
     )
-    return _trimmed(found, errors, spending)
+    return _trimmed(best, errors, spending)
 
 
 def bound_of_contrasts(
@@ -151,13 +151,13 @@ def bound_of_tables(errors: TableErrors, objective: Objective, weights: FloatArr
     return _relaxed(errors, Goal(errors, objective, weights), tables_of(errors))[1].bound
 
 
-def _trimmed(found: BestShares, errors: TableErrors, spending: Spending) -> BestShares:
+def _trimmed(best: BestShares, errors: TableErrors, spending: Spending) -> BestShares:
     """Without shares that buy nothing; the finest level of every interaction stays."""
-    shares = found.shares.copy()
-    needed = np.array([level == own.finest for own, level, _ in errors.slots])
+    shares = best.shares.copy()
+    needed = np.array([level == interaction.finest for interaction, level, _ in errors.slots])
     shares[(shares < 100 * FLOOR) & ~needed] = 0.0
     shares /= spending.sticking_out(shares)[1]
-    return BestShares(shares, found.error, found.bound)
+    return BestShares(shares, best.error, best.bound)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +194,7 @@ def best_tables(
     best, least = relaxed.shares, math.inf
     rng = np.random.default_rng(0)
     # One table that tells all others, with all of ε: they are sums of its noisy totals.
-    needed = np.array([level == own.finest for own, level, _ in errors.slots])
+    needed = np.array([level == interaction.finest for interaction, level, _ in errors.slots])
     for t in np.flatnonzero(np.all(matrix[needed] > 0, axis=0)):
         single = np.eye(len(tables))[t]
         error = of_precision(single)[0]
@@ -260,7 +260,7 @@ def _search(
         whole = float(e.sum())
         return math.log(f) + 2 * math.log(whole), 2 * e / whole - 2 * e * e * g / f
 
-    found = minimize(
+    solution = minimize(
         value,
         np.log(start / start.sum()),
         jac=True,
@@ -268,6 +268,6 @@ def _search(
         bounds=[(-14.0, 4.0)] * len(start),
         options={"maxiter": 500, "ftol": 1e-11},
     )
-    e = np.exp(found.x)
+    e = np.exp(solution.x)
     e = e / e.sum()
     return np.asarray(e, np.float64), float(of_precision(e * e)[0])

@@ -152,6 +152,22 @@ class Interactions:
             return np.asarray(table[0])
         return np.asarray(np.moveaxis(self.tree.scatter(table, level), 0, self.place))
 
+    def tables_of(
+        self, answers: npt.NDArray[Any]
+    ) -> list[tuple[Published, npt.NDArray[np.float64]]]:
+        """Answers table by table, nodes of the tree first.
+
+        They are those of the whole workload, or of its first tables alone.
+        """
+        flat, at, out = np.asarray(answers, np.float64).reshape(-1), 0, []
+        for margin, where in zip(self.workload, self.published, strict=True):
+            if at == flat.size:
+                break
+            block = flat[at : at + math.prod(margin.shape)]
+            out.append((where, self.to_nodes(block.reshape(margin.shape), where.level)))
+            at += block.size
+        return out
+
     def node_of(self, place: Sequence[int], level: int) -> tuple[int, tuple[int, ...]]:
         """A place in a margin's shape as a node of the tree and groups of the other axes."""
         if self.place is None:
@@ -216,7 +232,7 @@ class Interactions:
 
     def inside(self, steps: Sequence[int]) -> list[Interaction]:
         """The same, those without contrasts left out."""
-        return [self.all[own] for own in self.below(steps) if own in self.all]
+        return [self.all[tau] for tau in self.below(steps) if tau in self.all]
 
     @cached_property
     def measured(self) -> tuple[Interaction, ...]:
@@ -329,11 +345,11 @@ class Interactions:
     ) -> FloatArray:
         """A table from the contrasts, at its level, of all interactions it contains."""
         out = np.zeros((self.tree.nodes(level), *self.shape(steps)))
-        for own in self.inside(steps):
-            out += self.spread(contrasts[own.steps], own.steps, steps)
+        for interaction in self.inside(steps):
+            out += self.spread(contrasts[interaction.steps], interaction.steps, steps)
         return out
 
-    def source(self, own: Interaction, number: int) -> int:
+    def source(self, interaction: Interaction, number: int) -> int:
         """The smallest of the first so many published tables that has an interaction at its finest.
 
         Every interaction occurs in some published table at its finest level.
@@ -341,23 +357,25 @@ class Interactions:
         able = [
             t
             for t, table in enumerate(self.published[:number])
-            if table.level == own.finest and _determines(table.steps, own.steps)
+            if table.level == interaction.finest and _determines(table.steps, interaction.steps)
         ]
         return min(able, key=lambda t: math.prod(self.shape(self.published[t].steps)))
 
-    def contrasts_from(self, tables: Sequence[FloatArray], own: Interaction) -> FloatArray:
+    def contrasts_from(self, tables: Sequence[FloatArray], interaction: Interaction) -> FloatArray:
         """The contrasts of an interaction at its finest level, from published tables."""
-        t = self.source(own, len(tables))
-        return self.contrasts(self.sum_up(tables[t], self.published[t].steps, own.steps), own.steps)
+        t = self.source(interaction, len(tables))
+        return self.contrasts(
+            self.sum_up(tables[t], self.published[t].steps, interaction.steps), interaction.steps
+        )
 
     def weights_to(
-        self, tables: Sequence[FloatArray], own: Interaction, weights: FloatArray
+        self, tables: Sequence[FloatArray], interaction: Interaction, weights: FloatArray
     ) -> None:
         """The adjoint of `contrasts_from`: adds weights of contrasts to those of the tables."""
-        t = self.source(own, len(tables))
-        spread = self.contrasts(weights, own.steps)
+        t = self.source(interaction, len(tables))
+        spread = self.contrasts(weights, interaction.steps)
         for a, axis in enumerate(self.axes):
-            spread = axis.spread(spread, self.published[t].steps[a], own.steps[a], a + 1)
+            spread = axis.spread(spread, self.published[t].steps[a], interaction.steps[a], a + 1)
         tables[t] += spread
 
     def cost(self, steps: Sequence[int], to: Sequence[int]) -> float:

@@ -115,10 +115,10 @@ class LowerBound:
         inter = self.interactions
         out: dict[tuple[tuple[float, ...], int | None, tuple[int, ...]], float] = {}
         below = [set(inter.below(table.steps)) for table in inter.published]
-        for own in self.errors.measured:
+        for interaction in self.errors.measured:
             kappa = np.zeros(len(inter.tree))
             for table, weight, known in zip(inter.published, self.weights, below, strict=True):
-                if own.steps not in known:
+                if interaction.steps not in known:
                     continue
                 cells = inter.tree.nodes(table.level) * math.prod(inter.shape(table.steps))
                 size = math.prod(
@@ -127,8 +127,8 @@ class LowerBound:
                 )
                 kappa[table.level] += weight / cells * size
             if np.any(kappa > 0):
-                key = (tuple(kappa.tolist()), own.held, self._kept(own.steps))
-                out[key] = out.get(key, 0.0) + inter.dimension(own.steps)
+                key = (tuple(kappa.tolist()), interaction.held, self._kept(interaction.steps))
+                out[key] = out.get(key, 0.0) + inter.dimension(interaction.steps)
         return out
 
     def _kept(self, steps: tuple[int, ...]) -> tuple[int, ...]:

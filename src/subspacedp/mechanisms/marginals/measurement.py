@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +19,8 @@ from subspacedp.mechanisms.marginals.interactions import Interaction, Interactio
 from subspacedp.mechanisms.marginals.plan import TableErrors
 from subspacedp.mechanisms.marginals.smoother import Smoother
 from subspacedp.noise import KnownLaw, ReleaseKeys, RoundedGaussian, add_noise
+from subspacedp.privacy import Neighbours
+from subspacedp.queries import Sensitivity
 
 __all__ = ["ContrastMeasurement", "Measurement", "TableMeasurement", "table_information"]
 
@@ -55,16 +58,26 @@ class Measurement(ABC):
 
     @property
     @abstractmethod
+    def widest(self) -> KnownLaw:
+        """The law of the largest scale, in units of the answers."""
+
+    @abstractmethod
+    def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
+        """Of all that is measured together, in units of the answers, without the scales."""
+
+    @property
+    @abstractmethod
+    def float_quantile(self) -> bool:
+        """Whether some draws rest on a float64 quantile."""
+
+    @property
+    @abstractmethod
     def excess(self) -> float:
         """The largest excess kurtosis of a noise variable; 0 where none is known to be positive."""
 
     @abstractmethod
     def largest_drawn(self) -> float:
         """The largest scale in the units that are drawn."""
-
-    @abstractmethod
-    def least_drawn(self) -> float:
-        """The smallest scale in the units that are drawn."""
 
     @abstractmethod
     def largest_total(self) -> float:
@@ -86,6 +99,21 @@ class Measurement(ABC):
     def parts(self, vector: FloatArray) -> tuple[Part, ...]:
         """Independent noise by its laws, from a vector of `noise_vector`."""
 
+    def squared_weights(self, variance: float) -> float | None:
+        """A bound on Σ wᵢ² of a weighted sum of drawn numbers, from the variance of the sum.
+
+        Only where it is enough for the law of the sum: None where laws must be looked at.
+        """
+        del variance
+        return None
+
+    def parts_of_total(
+        self, where: Published, node: int, groups: tuple[int, ...]
+    ) -> tuple[Part, ...] | None:
+        """The noise in one total of a margin; None where only `noise_vector` tells it."""
+        del where, node, groups
+        return None
+
     @abstractmethod
     def drawn(self, vector: FloatArray) -> FloatArray:
         """Numbers of standard deviations in the units that are drawn."""
@@ -93,12 +121,13 @@ class Measurement(ABC):
     @cached_property
     def _smoothers(self) -> dict[tuple[int, ...], Smoother]:
         return {
-            own.steps: self.errors.smoother(own, self.shares) for own in self.errors.measured
-        }  # fmt: skip
+            interaction.steps: self.errors.smoother(interaction, self.shares)
+            for interaction in self.errors.measured
+        }
 
-    def smoother(self, own: Interaction) -> Smoother:
+    def smoother(self, interaction: Interaction) -> Smoother:
         """Least squares for one interaction."""
-        return self._smoothers[own.steps]
+        return self._smoothers[interaction.steps]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -129,21 +158,21 @@ class ContrastMeasurement(Measurement):
     def pieces(self) -> tuple[tuple[Interaction, int], ...]:
         """Interactions and levels that are measured, in the order of the integers."""
         return tuple(
-            (own, level)
-            for own in self.errors.measured
-            for level, where in self.errors.places(own)
+            (interaction, level)
+            for interaction in self.errors.measured
+            for level, where in self.errors.places(interaction)
             if np.any(self.budget_shares[where] > 0)
         )
 
-    def _size(self, own: Interaction, level: int) -> int:
+    def _size(self, interaction: Interaction, level: int) -> int:
         inter = self.interactions
-        return inter.tree.nodes(level) * math.prod(inter.shape(own.steps))
+        return inter.tree.nodes(level) * math.prod(inter.shape(interaction.steps))
 
-    def _sigma(self, own: Interaction, level: int) -> list[tuple[FloatArray, float]]:
+    def _sigma(self, interaction: Interaction, level: int) -> list[tuple[FloatArray, float]]:
         """By region the standard deviation of the noise on every group: (per group, share)."""
         inter = self.interactions
-        root = np.sqrt(inter.shares(own.steps))
-        where = dict(self.errors.places(own))[level]
+        root = np.sqrt(inter.shares(interaction.steps))
+        where = dict(self.errors.places(interaction))[level]
         return [
             (root * (1 + 1e-14) / math.sqrt(b) if b > 0 else np.zeros_like(root), float(b))
             for b in self.budget_shares[where]
@@ -153,52 +182,84 @@ class ContrastMeasurement(Measurement):
     def _fine(self) -> dict[tuple[tuple[int, ...], int], int]:
         """Contrasts are measured in steps of one over this and ∏k: noise spreads over many."""
         out = {}
-        for own, level in self.pieces:
-            units = self.interactions.denominators(own.steps)
+        for interaction, level in self.pieces:
+            units = self.interactions.denominators(interaction.steps)
             least = min(
-                float((s * units)[s > 0].min()) for s, b in self._sigma(own, level) if b > 0
+                float((s * units)[s > 0].min()) for s, b in self._sigma(interaction, level) if b > 0
             )
-            out[own.steps, level] = 1 << max(0, math.ceil(math.log2(FINE / least)))
+            out[interaction.steps, level] = 1 << max(0, math.ceil(math.log2(FINE / least)))
         return out
 
-    def _units(self, own: Interaction, level: int) -> FloatArray:
+    def _units(self, interaction: Interaction, level: int) -> FloatArray:
         """How many steps of what is measured make one, for every group."""
-        return self.interactions.denominators(own.steps) * self._fine[own.steps, level]
+        return (
+            self.interactions.denominators(interaction.steps) * self._fine[interaction.steps, level]
+        )
 
-    def _drawn(self, own: Interaction, level: int) -> FloatArray:
+    def _drawn(self, interaction: Interaction, level: int) -> FloatArray:
         """Scales of the noise in the units that are drawn: regions first, then groups."""
-        units = self._units(own, level)
-        return np.stack([s * units * (1 + 1e-14) for s, _ in self._sigma(own, level)])
+        units = self._units(interaction, level)
+        return np.stack([s * units * (1 + 1e-14) for s, _ in self._sigma(interaction, level)])
 
     def scales(self) -> tuple[float, float, int]:
         """Over all groups with contrasts."""
-        found = np.concatenate(
-            [s[s > 0].reshape(-1) for own, lv in self.pieces for s, _ in self._sigma(own, lv)]
+        scales = np.concatenate(
+            [
+                s[s > 0].reshape(-1)
+                for interaction, lv in self.pieces
+                for s, _ in self._sigma(interaction, lv)
+            ]
         )
-        return float(found.min()), float(found.max()), len(np.unique(found))
+        return float(scales.min()), float(scales.max()), len(np.unique(scales))
 
     def largest_drawn(self) -> float:
         """Over all pieces."""
-        return max(float(self._drawn(own, level).max()) for own, level in self.pieces)
+        return max(
+            float(self._drawn(interaction, level).max()) for interaction, level in self.pieces
+        )
 
     def largest_total(self) -> float:
         """Contrasts times their denominators must stay below 2**62."""
         inter = self.interactions
         return 2.0**62 / max(
-            2.0 ** len(inter.kept(own.steps)) * float(self._units(own, level).max())
-            for own, level in self.pieces
+            2.0 ** len(inter.kept(interaction.steps)) * float(self._units(interaction, level).max())
+            for interaction, level in self.pieces
         )
 
-    def least_drawn(self) -> float:
-        """The smallest scale in the units that are drawn."""
-        return self._least_drawn
+    @property
+    def widest(self) -> KnownLaw:
+        """Rounded Gaussian noise."""
+        return RoundedGaussian(self.scales()[1])
+
+    def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
+        """That of the contrasts, added up over interactions and levels."""
+        inter, n = self.interactions, neighbours
+        steps = [interaction.steps for interaction, _ in self.pieces]
+        squared = math.fsum(2.0 * float(inter.shares(s).max()) for s in steps)
+        l1 = sum(2 ** len(inter.kept(s)) for s in steps) * n.persons
+        safe = Fraction(squared) * (1 + Fraction(1, 2**40)) * n.persons
+        return Sensitivity(Fraction(l1 * n.records), safe * n.records**2)
+
+    @property
+    def float_quantile(self) -> bool:
+        """Contrasts are drawn on a fine grid."""
+        return True
+
+    def squared_weights(self, variance: float) -> float:
+        """Contrasts are drawn in fine steps: sums are normal up to what rounding to these adds."""
+        return variance / self._least_drawn**2
 
     @cached_property
     def _least_drawn(self) -> float:
+        """The smallest scale in the units that are drawn."""
         least = math.inf
-        for own, level in self.pieces:
-            scales = np.sqrt(self.interactions.shares(own.steps)) * self._units(own, level)
-            largest_share = float(self.budget_shares[dict(self.errors.places(own))[level]].max())
+        for interaction, level in self.pieces:
+            scales = np.sqrt(self.interactions.shares(interaction.steps)) * self._units(
+                interaction, level
+            )
+            largest_share = float(
+                self.budget_shares[dict(self.errors.places(interaction))[level]].max()
+            )
             least = min(least, float(scales[scales > 0].min()) / math.sqrt(largest_share))
         return least
 
@@ -206,12 +267,12 @@ class ContrastMeasurement(Measurement):
         """Contrasts as integers, plus noise."""
         inter = self.interactions
         out, at = [], 0
-        for own, level in self.pieces:
-            fine = self._fine[own.steps, level]
-            exact = inter.whole_contrasts(totals(level, own.steps), own.steps, fine)
+        for interaction, level in self.pieces:
+            fine = self._fine[interaction.steps, level]
+            exact = inter.whole_contrasts(totals(level, interaction.steps), interaction.steps, fine)
             # What gets no noise, because its region has no share, is not measured: zeros.
             noisy = np.zeros(exact.size, np.int64)
-            for scale, start, places in self._runs(own, level):
+            for scale, start, places in self._runs(interaction, level):
                 piece = exact.reshape(-1)[places].copy()
                 add_noise(RoundedGaussian(scale), keys, at + start, piece, piece)
                 noisy[places] = piece
@@ -219,19 +280,19 @@ class ContrastMeasurement(Measurement):
             at += noisy.size
         return np.concatenate(out) if out else np.zeros(0, np.int64)
 
-    def _runs(self, own: Interaction, level: int) -> list[tuple[float, int, Any]]:
+    def _runs(self, interaction: Interaction, level: int) -> list[tuple[float, int, Any]]:
         """Scales of a piece, the first random word of each, and the places that have it.
 
         Words are numbered on from one scale to the next. Groups without contrasts, and regions
         without a share, have no scale and no place.
         """
-        drawn = self._drawn(own, level)
-        shape = self.interactions.shape(own.steps)
+        drawn = self._drawn(interaction, level)
+        shape = self.interactions.shape(interaction.steps)
         flat = np.broadcast_to(drawn, (len(drawn), *shape)).reshape(len(drawn), -1)
         distinct = np.unique(flat[flat > 0])
         if len(distinct) == 1 and np.all(flat > 0):
             return [(float(distinct[0]), 0, slice(None))]
-        region = self._regions(own, level)
+        region = self._regions(level)
         out, start = [], 0
         for scale in distinct:
             places = np.flatnonzero((flat == scale)[region].reshape(-1))
@@ -239,8 +300,8 @@ class ContrastMeasurement(Measurement):
             start += len(places)
         return out
 
-    def _regions(self, own: Interaction, level: int) -> Int64Array:
-        del own
+    def _regions(self, level: int) -> Int64Array:
+        """The region of every node of a level."""
         regions, orbits = self.errors.regions, self.interactions.tree.orbits
         if not regions.apart(level):
             return np.zeros(self.interactions.tree.nodes(level), np.int64)
@@ -251,11 +312,15 @@ class ContrastMeasurement(Measurement):
         inter = self.interactions
         out: dict[tuple[int, ...], ByLevel] = {}
         at = 0
-        for own, level in self.pieces:
-            size = self._size(own, level)
-            table = noisy[at : at + size].reshape(inter.tree.nodes(level), *inter.shape(own.steps))
-            units = np.maximum(self._units(own, level), 1.0)
-            out.setdefault(own.steps, {})[level] = inter.contrasts(table / units, own.steps)
+        for interaction, level in self.pieces:
+            size = self._size(interaction, level)
+            table = noisy[at : at + size].reshape(
+                inter.tree.nodes(level), *inter.shape(interaction.steps)
+            )
+            units = np.maximum(self._units(interaction, level), 1.0)
+            out.setdefault(interaction.steps, {})[level] = inter.contrasts(
+                table / units, interaction.steps
+            )
             at += size
         return out
 
@@ -263,46 +328,49 @@ class ContrastMeasurement(Measurement):
         """Weights on contrasts, projected, times the standard deviation of every group's noise."""
         inter = self.interactions
         out = []
-        for own, level in self.pieces:
-            asked = weights.get(own.steps, {}).get(level)
-            if asked is None:
-                out.append(np.zeros(self._size(own, level)))
+        for interaction, level in self.pieces:
+            on_contrasts = weights.get(interaction.steps, {}).get(level)
+            if on_contrasts is None:
+                out.append(np.zeros(self._size(interaction, level)))
                 continue
-            inner = inter.contrasts(asked, own.steps)
-            deviation = self._deviations(own, level)[self._regions(own, level)]
+            inner = inter.contrasts(on_contrasts, interaction.steps)
+            deviation = self._deviations(interaction, level)[self._regions(level)]
             out.append((inner * deviation).reshape(-1))
         return np.concatenate(out) if out else np.zeros(0)
 
     def drawn(self, vector: FloatArray) -> FloatArray:
         """Times the standard deviation of every number."""
         out, at = np.zeros_like(vector), 0
-        for own, level in self.pieces:
-            each = (self._deviations(own, level) * self._units(own, level))[
-                self._regions(own, level)
+        for interaction, level in self.pieces:
+            each = (self._deviations(interaction, level) * self._units(interaction, level))[
+                self._regions(level)
             ]
-            size = self._size(own, level)
-            shape = (self.interactions.tree.nodes(level), *self.interactions.shape(own.steps))
+            size = self._size(interaction, level)
+            shape = (
+                self.interactions.tree.nodes(level),
+                *self.interactions.shape(interaction.steps),
+            )
             out[at : at + size] = vector[at : at + size] * np.broadcast_to(each, shape).reshape(-1)
             at += size
         return out
 
-    def _deviations(self, own: Interaction, level: int) -> FloatArray:
+    def _deviations(self, interaction: Interaction, level: int) -> FloatArray:
         """Regions first: the standard deviation of the rounded noise on every group."""
-        drawn = self._drawn(own, level)
-        units = np.maximum(self._units(own, level), 1.0)
+        drawn = self._drawn(interaction, level)
+        units = np.maximum(self._units(interaction, level), 1.0)
         return np.where(drawn > 0, np.sqrt(drawn**2 + 1 / 12) / units, 0.0)
 
     def parts(self, vector: FloatArray) -> tuple[Part, ...]:
         """One law for every scale."""
         out: list[Part] = []
         at = 0
-        for own, level in self.pieces:
-            size = self._size(own, level)
+        for interaction, level in self.pieces:
+            size = self._size(interaction, level)
             piece = vector[at : at + size]
             at += size
             if not piece.any():
                 continue
-            for scale, _, places in self._runs(own, level):
+            for scale, _, places in self._runs(interaction, level):
                 law = RoundedGaussian(scale)
                 out.append(part(law, piece[places] / math.sqrt(law.variance)))
         return tuple(out)
@@ -354,9 +422,20 @@ class TableMeasurement(Measurement):
         """The same."""
         return self.scales()[1]
 
-    def least_drawn(self) -> float:
-        """The same."""
-        return self.scales()[0]
+    @property
+    def widest(self) -> KnownLaw:
+        """Among those of the tables."""
+        return max(self.laws, key=lambda law: law.scale)
+
+    def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
+        """Every record is counted once in every table."""
+        number, m = len(self.tables) * neighbours.persons, neighbours.records
+        return Sensitivity(Fraction(number * m), Fraction(number * m**2))
+
+    @property
+    def float_quantile(self) -> bool:
+        """That of any table."""
+        return any(law.float_quantile for law in self.laws)
 
     def largest_total(self) -> float:
         """Totals are measured as they are."""
@@ -388,11 +467,11 @@ class TableMeasurement(Measurement):
             at += noisy.size
         return np.concatenate(out) if out else np.zeros(0, np.int64)
 
-    def _mixing(self, own: Interaction, level: int) -> list[tuple[int, float]]:
+    def _mixing(self, interaction: Interaction, level: int) -> list[tuple[int, float]]:
         """Tables that tell an interaction at a level, and what each counts for."""
         slot = next(
             j for j, (other, lv, _) in enumerate(self.errors.slots)
-            if other.steps == own.steps and lv == level
+            if other.steps == interaction.steps and lv == level
         )  # fmt: skip
         weights = self.information[slot] / self._variances
         whole = float(weights.sum())
@@ -400,12 +479,15 @@ class TableMeasurement(Measurement):
 
     def _levels(self) -> list[tuple[Interaction, int]]:
         return [
-            (own, level) for own, level, _ in self.errors.slots if self._mixing_exists(own, level)
+            (interaction, level)
+            for interaction, level, _ in self.errors.slots
+            if self._mixing_exists(interaction, level)
         ]
 
-    def _mixing_exists(self, own: Interaction, level: int) -> bool:
+    def _mixing_exists(self, interaction: Interaction, level: int) -> bool:
         return any(
-            t.level == level and all(s <= u for s, u in zip(t.steps, own.steps, strict=True))
+            t.level == level
+            and all(s <= u for s, u in zip(t.steps, interaction.steps, strict=True))
             for t in self.tables
         )
 
@@ -418,24 +500,24 @@ class TableMeasurement(Measurement):
             tables.append(noisy[at : at + size].reshape(self._shape(table)).astype(np.float64))
             at += size
         out: dict[tuple[int, ...], ByLevel] = {}
-        for own, level in self._levels():
-            mean = np.zeros((inter.tree.nodes(level), *inter.shape(own.steps)))
-            for t, weight in self._mixing(own, level):
-                mean += weight * inter.sum_up(tables[t], self.tables[t].steps, own.steps)
-            out.setdefault(own.steps, {})[level] = inter.contrasts(mean, own.steps)
+        for interaction, level in self._levels():
+            mean = np.zeros((inter.tree.nodes(level), *inter.shape(interaction.steps)))
+            for t, weight in self._mixing(interaction, level):
+                mean += weight * inter.sum_up(tables[t], self.tables[t].steps, interaction.steps)
+            out.setdefault(interaction.steps, {})[level] = inter.contrasts(mean, interaction.steps)
         return out
 
     def noise_vector(self, weights: Mapping[tuple[int, ...], ByLevel]) -> FloatArray:
         """Weights on the totals of the tables, times the standard deviations of their noise."""
         inter = self.interactions
         out = [np.zeros(self._shape(table)) for table in self.tables]
-        for own, level in self._levels():
-            asked = weights.get(own.steps, {}).get(level)
-            if asked is None:
+        for interaction, level in self._levels():
+            on_contrasts = weights.get(interaction.steps, {}).get(level)
+            if on_contrasts is None:
                 continue
-            inner = inter.contrasts(asked, own.steps)
-            for t, weight in self._mixing(own, level):
-                out[t] += weight * _repeated(inter, inner, own.steps, self.tables[t].steps)
+            inner = inter.contrasts(on_contrasts, interaction.steps)
+            for t, weight in self._mixing(interaction, level):
+                out[t] += weight * _repeated(inter, inner, interaction.steps, self.tables[t].steps)
         deviations = np.sqrt(self._variances)
         return np.concatenate(
             [
@@ -446,40 +528,42 @@ class TableMeasurement(Measurement):
 
     def parts_of_total(
         self, where: Published, node: int, groups: tuple[int, ...]
-    ) -> tuple[Part, ...]:
+    ) -> tuple[Part, ...] | None:
         """The noise in one total of a margin, without a vector of all that is measured.
 
         The weights of one total are a product over the axes, and so are those of every
         interaction's contrasts; least squares acts on the tree alone. So on every axis groups with
         equal factors are counted, and only their combinations are formed.
         """
+        if not self.closed_form:
+            return None
         inter = self.interactions
         one = np.zeros(inter.tree.nodes(where.level))
         one[node] = 1.0
         tree = {
-            own.steps: self.smoother(own).noise_weights({where.level: one})
-            for own in self.errors.measured
-            if all(s <= t for s, t in zip(where.steps, own.steps, strict=True))
+            interaction.steps: self.smoother(interaction).noise_weights({where.level: one})
+            for interaction in self.errors.measured
+            if all(s <= t for s, t in zip(where.steps, interaction.steps, strict=True))
         }
         out = []
         for t, (table, law) in enumerate(zip(self.tables, self.laws, strict=True)):
-            told = [
-                (own.steps, weight)
-                for own, level in self._levels()
-                if level == table.level and level in tree.get(own.steps, {})
-                for which, weight in self._mixing(own, level)
+            terms = [
+                (interaction.steps, weight)
+                for interaction, level in self._levels()
+                if level == table.level and level in tree.get(interaction.steps, {})
+                for which, weight in self._mixing(interaction, level)
                 if which == t
             ]
-            if not told:
+            if not terms:
                 continue
-            rows = np.stack([weight * tree[steps][table.level] for steps, weight in told])
+            rows = np.stack([weight * tree[steps][table.level] for steps, weight in terms])
             values, counts = _counted(rows, np.ones(rows.shape[1], bool))
             for a, (axis, step) in enumerate(zip(inter.axes, table.steps, strict=True)):
                 factors = np.stack(
-                    [_factor(axis, where.steps[a], groups[a], own[a], step) for own, _ in told]
+                    [_factor(axis, where.steps[a], groups[a], tau[a], step) for tau, _ in terms]
                 )
                 distinct, number = _counted(factors, axis.axis.step(step).sizes > 0)
-                values = (values[:, :, None] * distinct[:, None, :]).reshape(len(told), -1)
+                values = (values[:, :, None] * distinct[:, None, :]).reshape(len(terms), -1)
                 counts = np.multiply.outer(counts, number).reshape(-1)
             weights = values.sum(axis=0)
             if weights.any():
@@ -512,16 +596,16 @@ def table_information(errors: TableErrors, tables: tuple[Published, ...]) -> Flo
     """
     inter = errors.interactions
     out = np.zeros((len(errors.slots), len(tables)))
-    for j, (own, level, _) in enumerate(errors.slots):
-        share = float(inter.shares(own.steps).max())
+    for j, (interaction, level, _) in enumerate(errors.slots):
+        share = float(inter.shares(interaction.steps).max())
         for t, table in enumerate(tables):
             if table.level != level or any(
-                s > u for s, u in zip(table.steps, own.steps, strict=True)
+                s > u for s, u in zip(table.steps, interaction.steps, strict=True)
             ):
                 continue
             number = math.prod(
                 axis.axis.step(s).nonempty / axis.axis.step(u).nonempty
-                for axis, s, u in zip(inter.axes, table.steps, own.steps, strict=True)
+                for axis, s, u in zip(inter.axes, table.steps, interaction.steps, strict=True)
             )
             out[j, t] = share / number
     return out

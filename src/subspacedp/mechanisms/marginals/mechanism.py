@@ -18,16 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.invariants import (
-    HeldMargins,
-    HeldMatrix,
-    HeldOfWorkload,
-    HeldValues,
-    MarginNullSpace,
-)
+from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.mechanisms.base import REAL_LIMIT, Mechanism
 from subspacedp.mechanisms.figures import Figures
 from subspacedp.mechanisms.gaussian.optimality import Optimality, moved_alike
+from subspacedp.mechanisms.marginals.cell_rounding import CellRounding
 from subspacedp.mechanisms.marginals.empty_cells import EmptyCells
 from subspacedp.mechanisms.marginals.error_model import (
     AllTotals,
@@ -35,15 +30,11 @@ from subspacedp.mechanisms.marginals.error_model import (
     TotalsOfMargin,
     totals_apart,
 )
+from subspacedp.mechanisms.marginals.estimate import Estimate
 from subspacedp.mechanisms.marginals.fitting import SHARP, Goal
-from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
+from subspacedp.mechanisms.marginals.interactions import Interactions
 from subspacedp.mechanisms.marginals.lower_bound import LowerBound
-from subspacedp.mechanisms.marginals.measurement import (
-    ByLevel,
-    ContrastMeasurement,
-    Measurement,
-    TableMeasurement,
-)
+from subspacedp.mechanisms.marginals.measurement import ByLevel, Measurement
 from subspacedp.mechanisms.marginals.nesting import nesting_cost
 from subspacedp.mechanisms.marginals.prefix_rounding import PrefixRounding
 from subspacedp.mechanisms.marginals.strategy import (
@@ -52,10 +43,9 @@ from subspacedp.mechanisms.marginals.strategy import (
     held_margins,
     total_known,
 )
-from subspacedp.noise import Keystream, ReleaseKeys, RoundedGaussian
+from subspacedp.noise import Keystream, ReleaseKeys
 from subspacedp.problem import Problem
-from subspacedp.queries import Cells, Margins, Sensitivity
-from subspacedp.rounding.levels import LevelDigits
+from subspacedp.queries import Sensitivity
 from subspacedp.tables import Margin
 
 __all__ = ["Marginals"]
@@ -93,19 +83,22 @@ class Marginals(Mechanism):
         """The margins among what is held."""
         return held_margins(self.problem)
 
-    def _held_totals(self, exact: HeldValues) -> HeldValues:
-        """The held values of the margins; those of empty cells, all zero, come last."""
-        if isinstance(self.held, HeldMargins):
-            return exact
-        shapes = self.held_margins.value_shapes
-        ends = np.cumsum([math.prod(shape) for shape in shapes])
-        pieces = np.split(exact[0], ends)
-        return tuple(piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=False))
+    def _estimate(
+        self, measured: Mapping[tuple[int, ...], ByLevel], exact: HeldValues, total: Any
+    ) -> Estimate:
+        """Least squares; of the held values those of margins, cells known to be empty left out."""
+        return Estimate(
+            measurement=self.measurement,
+            measured=measured,
+            held=self.held_margins,
+            held_totals=tuple(totals for _, totals in self.held.totals(exact)),
+            grand_total=int(total) if self._total_measured else None,
+        )
 
     @cached_property
     def empty_cells(self) -> EmptyCells | None:
         """The cells known to be empty; None where there are none."""
-        mask = self.held.empty if isinstance(self.held, HeldMatrix) else None
+        mask = self.held.empty
         if mask is None or not np.any(mask):
             return None
 
@@ -118,15 +111,19 @@ class Marginals(Mechanism):
 
     def _of_noise(self, drawn: FloatArray) -> FloatArray:
         """What noise alone makes of the table, before empty cells are imposed."""
-        nothing = tuple(np.zeros(shape, np.int64) for shape in self.held_margins.value_shapes)
-        total = 0.0 if self._total_measured else None
         measured = self.measurement.contrasts(drawn)  # type: ignore[arg-type]
-        return self._table(self._combined(measured, nothing, total), nothing, 0)
+        nothing = tuple(np.zeros(shape, np.int64) for shape in self.held.value_shapes)
+        return self._estimate(measured, nothing, 0).table(0)
 
     @property
     def interactions(self) -> Interactions:
         """The workload taken apart."""
         return self.strategy.interactions
+
+    @property
+    def designed_for(self) -> tuple[Margin, ...]:
+        """Those of the workload."""
+        return self.interactions.workload
 
     # ------------------------------------------------------------------------ facts
 
@@ -138,25 +135,13 @@ class Marginals(Mechanism):
     @cached_property
     def law(self) -> ManyScales:
         """One scale for every interaction and level, or for every table."""
-        measurement = self.measurement
-        least, most, number = measurement.scales()
-        if isinstance(measurement, TableMeasurement):
-            widest = max(measurement.laws, key=lambda law: law.scale)
-            return ManyScales(widest, least, number)
-        return ManyScales(RoundedGaussian(most), least, number)
+        least, _, number = self.measurement.scales()
+        return ManyScales(self.measurement.widest, least, number)
 
     @cached_property
     def sensitivity(self) -> Sensitivity:
         """Of all that is measured together, in units of the answers, without the scales."""
-        n, measurement = self.neighbours, self.measurement
-        if not isinstance(measurement, ContrastMeasurement):
-            number = len(self.strategy.tables or ()) * n.persons
-            return Sensitivity(Fraction(number * n.records), Fraction(number * n.records**2))
-        inter, pieces = self.interactions, measurement.pieces
-        squared = math.fsum(2.0 * float(inter.shares(own.steps).max()) for own, _ in pieces)
-        l1 = sum(2 ** len(inter.kept(own.steps)) for own, _ in pieces) * n.persons
-        safe = Fraction(squared) * (1 + Fraction(1, 2**40)) * n.persons
-        return Sensitivity(Fraction(l1 * n.records), safe * n.records**2)
+        return self.measurement.sensitivity(self.neighbours)
 
     @property
     def unit(self) -> Fraction:
@@ -168,10 +153,11 @@ class Marginals(Mechanism):
         """How published digits are made to add up; None for a real-valued release."""
         if self.decimals is None:
             return None
-        if isinstance(self.space, MarginNullSpace) and isinstance(self.query, Cells):
+        if self.query.is_histogram:
             place = self.interactions.place or 0
             steps = tuple(range(self.domain.axes[place].depth))
-            return LevelDigits(self.space, self.decimals, place, steps, coin=1 / 4)
+            space = self.held_margins.cell_space
+            return CellRounding(space, self.decimals, place, steps, coin=1 / 4)
         return PrefixRounding(
             interactions=self.interactions,
             decimals=self.decimals,
@@ -189,7 +175,7 @@ class Marginals(Mechanism):
         return MarginalsNoise(
             workload=self.strategy.workload,
             measurement=self.measurement,
-            cells=isinstance(self.query, Cells),
+            cells=self.query.is_histogram,
             rounding=self.digits,
             bounded=self.capped,
             empty=self.empty_cells,
@@ -202,7 +188,7 @@ class Marginals(Mechanism):
     @property
     def conditional(self) -> str:
         """Why real values too are protected only given what is held; empty where they are not."""
-        if isinstance(self.held, HeldMatrix):
+        if self.held.family is None:
             return "cells known to be empty enter the least squares beside the held totals"
         even = self.interactions.orthogonal
         return "" if even else "totals of unequal groups of a second axis are split equally"
@@ -228,10 +214,7 @@ class Marginals(Mechanism):
     @property
     def uses_quantile(self) -> bool:
         """Contrasts are drawn on a fine grid, where draws rest on a float64 quantile."""
-        measurement = self.measurement
-        if isinstance(measurement, TableMeasurement):
-            return any(law.float_quantile for law in measurement.laws)
-        return True
+        return self.measurement.float_quantile
 
     @property
     def exact_rationals(self) -> bool:
@@ -325,7 +308,7 @@ class Marginals(Mechanism):
 
         For the cells of a table alone their squared error is compared, as for other mechanisms.
         """
-        if not isinstance(self.query, Margins) or self.budget.pure:
+        if self.query.workload is None or self.budget.pure:
             return super().optimality()
         alike = moved_alike(self)
         if not alike:
@@ -338,8 +321,8 @@ class Marginals(Mechanism):
             # The largest is at least any mean, and this one is near it.
             ratio = (each / each.max()) ** SHARP
             error, scaled = float(each.max()), scaled * ratio / ratio.sum()
-        found = LowerBound(self.measurement.errors, scaled, self.neighbours.persons == 2)
-        bound = found.best(given=self.strategy.constrained)
+        lower = LowerBound(self.measurement.errors, scaled, self.neighbours.persons == 2)
+        bound = lower.best(given=self.strategy.constrained)
         return Optimality(
             error=error,
             bound=bound * (alike / self.budget.gaussian_mu) ** 2 * (1 - 1e-9),
@@ -355,41 +338,39 @@ class Marginals(Mechanism):
 
     def answers(self, data: Any) -> Int64Array:
         """The table of cells, or the totals of the workload and of held margins beyond it."""
-        held = self.held
-        if isinstance(held, HeldOfWorkload):
-            return held.query.vector(data, (*held.sources, *self.interactions.beside))
-        return self.query.answers(data)
+        return self.query.answers_and_totals(data, self._told_beside)
+
+    @property
+    def _told_beside(self) -> tuple[Margin, ...]:
+        """The margins that are held or measured and do not follow from the answers."""
+        return (*self.held_margins.beyond_answers, *self.interactions.beside)
 
     def _totals(self, answers: Int64Array) -> Callable[[Margin], Int64Array]:
         """The exact totals of any margin that is measured, from the answers."""
-        held = self.held
-        if isinstance(held, HeldOfWorkload):
-            tables, beside = held.split(answers), self.interactions.beside
-            number = sum(table.size for table in tables)
-            further = dict(zip(beside, np.split(answers[number:], len(beside) or 1), strict=False))
+        held, beside = self.held_margins, self.interactions.beside
+        tables = held.split(answers)
+        number = sum(table.size for table in tables)
+        blocks = np.split(answers.reshape(-1)[number:], len(beside) or 1)
+        further = dict(zip(beside, blocks, strict=False))
 
-            def of(margin: Margin) -> Int64Array:
-                for own, values in further.items():
-                    if own.determines(margin):
-                        return np.asarray(own.coarsen(values.reshape(own.shape), margin), np.int64)
-                return held.of_sources(tables, margin)
+        def of(margin: Margin) -> Int64Array:
+            for finer, values in further.items():
+                if finer.determines(margin):
+                    return np.asarray(finer.coarsen(values.reshape(finer.shape), margin), np.int64)
+            return held.of_sources(tables, margin)
 
-            return of
-        return lambda margin: np.asarray(margin.sum(answers), np.int64)
+        return of
 
     def nothing(self) -> Int64Array:
         """What `check` returns of an empty table: zeros."""
-        held = self.held
-        if isinstance(held, HeldOfWorkload):
-            margins = (*held.sources, *self.interactions.beside)
-            return np.zeros(sum(math.prod(m.shape) for m in margins), np.int64)
-        return super().nothing()
+        zeros, beside = super().nothing(), self._told_beside
+        further = np.zeros(sum(math.prod(m.shape) for m in beside), np.int64)
+        return np.concatenate([zeros, further]) if beside else zeros
 
     def check_size(self, answers: Int64Array) -> None:
         """Refuse totals that float64 could not carry through the sums over contrasts."""
         super().check_size(answers)
-        whole = self.held.query.bounds if isinstance(self.held, HeldOfWorkload) else None
-        most = int(answers.max(initial=0)) if whole else int(np.abs(answers).sum(dtype=np.float64))
+        most = self.query.largest_total(answers)
         if most >= REAL_LIMIT:
             raise ReleaseError("The totals are too large: margins take totals below 2**43.")
         if most >= self.measurement.largest_total():
@@ -432,136 +413,29 @@ class Marginals(Mechanism):
     ) -> npt.NDArray[Any]:
         """Every margin of the workload from the measurement and the held totals."""
         del overwrite
-        inter = self.interactions
-        exact = self._held_totals(exact)
-        total = float(noisy[-1]) if self._total_measured else None
-        estimates = self._estimates(noisy, exact, total)
-        rounding = self.digits
-        if isinstance(rounding, PrefixRounding):
-            steps = self._rounded(rounding, estimates, exact, noisy, coins)
-            tables = [
-                inter.from_nodes(rounding.table(steps, p.level, p.steps), p.level)
-                for p in inter.published
-            ]
-            whole = np.concatenate([t.reshape(-1) for t in tables])
-            return whole if rounding.decimals == 0 else whole / rounding.step
-        if isinstance(rounding, LevelDigits):
-            near, rest = self._in_parts(self._table(estimates, exact, 0), exact, rounding)
-            whole = rounding.round(near, rest, coins)
-            return whole if rounding.decimals == 0 else whole / rounding.step
-        return self._real(estimates, exact)
+        total = noisy[-1] if self._total_measured else None
+        estimate = self._estimate(self.measurement.contrasts(noisy), exact, total)
+        if self.digits is None:
+            return self._real(estimate)
+        steps = self.digits.round_estimate(estimate, coins)
+        return np.asarray(steps if self.decimals == 0 else steps / self.digits.step)
 
-    def _real(self, estimates: Mapping[tuple[int, ...], ByLevel], exact: HeldValues) -> FloatArray:
+    def _real(self, estimate: Estimate) -> FloatArray:
         """The answers, real-valued."""
-        if isinstance(self.query, Cells):
-            cells = self._table(estimates, exact, 0)
+        if self.query.is_histogram:
+            cells = estimate.table(0)
             return cells if self.empty_cells is None else self.empty_cells.impose(cells)
         number = len(self.interactions.published)
-        return np.concatenate([self._table(estimates, exact, t).reshape(-1) for t in range(number)])
-
-    def _in_parts(
-        self, cells: FloatArray, exact: HeldValues, rounding: LevelDigits
-    ) -> tuple[Int64Array, FloatArray]:
-        """Whole numbers and what is left of cells, whose sums keep the held totals.
-
-        Of large counts float64 loses the sums of what is left. These are known: the held totals
-        less the sums of whole numbers, and the difference, of rounding error, is spread evenly.
-        """
-        near = np.rint(cells)
-        whole, rest = near.astype(np.int64), cells - near
-        off = tuple(
-            margin.sum(rest) - (totals - margin.sum(whole))
-            for margin, totals in zip(self.held_margins.margins, exact, strict=True)
-        )
-        return whole, rest - rounding.space.lift(off, error=1.0) if off else rest
-
-    def _table(
-        self, estimates: Mapping[tuple[int, ...], ByLevel], exact: HeldValues, number: int
-    ) -> FloatArray:
-        """A table of the workload, real-valued, in its margin's shape."""
-        inter = self.interactions
-        margin, where = inter.workload[number], inter.published[number]
-        if any(h.determines(margin) for h in self.held_margins.margins):
-            return self.held_margins.of(exact, margin).astype(np.float64)
-        by_interaction = {s: e[where.level] for s, e in estimates.items() if where.level in e}
-        table = inter.table_from(by_interaction, where.level, where.steps)
-        return inter.from_nodes(table, where.level)
+        return np.concatenate([estimate.table(t).reshape(-1) for t in range(number)])
 
     def without_noise(self, answers: Int64Array, exact: HeldValues) -> FloatArray:
         """What would be released without noise and rounding: confidential, as the answers are."""
         inter, of = self.interactions, self._totals(answers)
-        exact = self._held_totals(exact)
         measured: dict[tuple[int, ...], ByLevel] = {}
-        for own in self.measurement.errors.measured:
-            for level, _ in self.measurement.errors.places(own):
-                totals = inter.to_nodes(of(inter.margin(level, own.steps)), level)
-                by_level = measured.setdefault(own.steps, {})
-                by_level[level] = inter.contrasts(totals, own.steps)
-        total = None
-        if self._total_measured:
-            total = float(of(inter.domain.margin()).reshape(()))
-        return self._real(self._combined(measured, exact, total), exact)
-
-    def _exact(self, exact: HeldValues, own: Interaction, level: int) -> FloatArray:
-        """The contrasts of an interaction at a level that is held."""
-        inter = self.interactions
-        totals = self.held_margins.of(exact, inter.margin(level, own.steps))
-        return inter.contrasts(inter.to_nodes(totals, level), own.steps)
-
-    def _estimates(
-        self, noisy: Int64Array, exact: HeldValues, total: float | None
-    ) -> dict[tuple[int, ...], ByLevel]:
-        """For every interaction its contrasts at every level from its finest one on."""
-        return self._combined(self.measurement.contrasts(noisy), exact, total)
-
-    def _combined(
-        self,
-        measured: Mapping[tuple[int, ...], ByLevel],
-        exact: HeldValues,
-        total: float | None,
-    ) -> dict[tuple[int, ...], ByLevel]:
-        """Least squares for every interaction; what is held is taken from the held totals."""
-        inter, tree = self.interactions, self.interactions.tree
-        out: dict[tuple[int, ...], ByLevel] = {}
-        for own in inter.all.values():
-            known = None
-            if own.held is not None:
-                known = self._exact(exact, own, own.held)
-            root = None
-            if total is not None and not inter.kept(own.steps):
-                root = np.full((1, *(1,) * len(inter.axes)), total)
-            if own.steps in measured:
-                smoother = self.measurement.smoother(own)
-                out[own.steps] = smoother.estimate(measured[own.steps], known, root)
-            elif known is not None and own.held is not None:
-                out[own.steps] = {
-                    level: tree.climb(known, own.held, level)
-                    for level in range(own.finest, len(tree))
-                }
-            elif root is not None:
-                out[own.steps] = {tree.root: root}
-        return out
-
-    def _rounded(
-        self,
-        rounding: PrefixRounding,
-        estimates: Mapping[tuple[int, ...], ByLevel],
-        exact: HeldValues,
-        noisy: Int64Array,
-        coins: Keystream,
-    ) -> dict[tuple[int, ...], Int64Array]:
-        inter = self.interactions
-        real: dict[tuple[int, ...], FloatArray] = {}
-        known: dict[tuple[int, ...], Int64Array] = {}
-        for own in inter.all.values():
-            level = rounding.exact_level(own)
-            if level is not None:
-                if own.held is not None:
-                    totals = self.held_margins.of(exact, inter.margin(level, own.steps))
-                    known[own.steps] = np.asarray(inter.to_nodes(totals, level), np.int64)
-                else:
-                    known[own.steps] = noisy[-1:].reshape(1, *(1,) * len(inter.axes))
-            if level is None or level > own.finest:
-                here = {s: e[own.finest] for s, e in estimates.items() if own.finest in e}
-                real[own.steps] = inter.table_from(here, own.finest, own.steps)
-        return rounding.round(real, known, coins)
+        for interaction in self.measurement.errors.measured:
+            for level, _ in self.measurement.errors.places(interaction):
+                totals = inter.to_nodes(of(inter.margin(level, interaction.steps)), level)
+                by_level = measured.setdefault(interaction.steps, {})
+                by_level[level] = inter.contrasts(totals, interaction.steps)
+        total = of(inter.domain.margin()).reshape(()) if self._total_measured else None
+        return self._real(self._estimate(measured, exact, total))

@@ -43,7 +43,7 @@ def nesting_cost(problem: Problem, axis: AxisSteps, *, contrasts: bool) -> float
     domain = Domain([axis.axis])
     margins = tuple(Margin((axis.axis,), (step,)) for step in axis.steps[:-1])
     workload = Margins(domain, [list(m.names) for m in margins])
-    own = replace(
+    one_axis = replace(
         problem,
         query=workload,
         held=bind(Held(), workload),
@@ -51,16 +51,18 @@ def nesting_cost(problem: Problem, axis: AxisSteps, *, contrasts: bool) -> float
         capped=False,
     )
     tree = errors_of(
-        own, Interactions(domain=domain, workload=margins, held=()), contrasts=contrasts
+        one_axis, Interactions(domain=domain, workload=margins, held=()), contrasts=contrasts
     )
     counted = 1.0 / (alone(tree) * np.array([m.shape[0] for m in margins]))
     nested = errors_of(
-        own,
+        one_axis,
         Interactions(domain=domain, workload=margins, held=(), with_tree=False),
         contrasts=contrasts,
     )
-    found = [_error(own, errors, counted, contrasts=contrasts) for errors in (nested, tree)]
-    return max(found[0] / found[1], 1.0)
+    by_nesting, by_tree = (
+        _error(one_axis, errors, counted, contrasts=contrasts) for errors in (nested, tree)
+    )
+    return max(by_nesting / by_tree, 1.0)
 
 
 def _error(problem: Problem, errors: TableErrors, counted: FloatArray, *, contrasts: bool) -> float:

@@ -77,18 +77,19 @@ class MarginalsOptions(Options):
             raise ReleaseError(f"`cells_at_most` must be a number above 1; got {most!r}.")
         plain = replace(self, cells_at_most=None)
         least = _cell_error(replace(plain, margins=[]).fit(problem))
-        found = plain.fit(problem)
-        number = len(found.strategy.workload.margins)
+        best = plain.fit(problem)
+        number = len(best.strategy.workload.margins)
         counted = (1.0,) * (number - 1)
 
         def tried(weight: float) -> tuple[Marginals, float]:
             """The best for a weight of the cells, and what they lose of what they may lose."""
-            own = replace(plain, weights=(weight, *counted), objective="balanced").fit(problem)
-            return own, (_cell_error(own) / least - 1.0) / (most - 1.0)
+            weighted = replace(plain, weights=(weight, *counted), objective="balanced")
+            candidate = weighted.fit(problem)
+            return candidate, (_cell_error(candidate) / least - 1.0) / (most - 1.0)
 
-        beyond = (_cell_error(found) / least - 1.0) / (most - 1.0)
+        beyond = (_cell_error(best) / least - 1.0) / (most - 1.0)
         if beyond <= 1.0:
-            return found
+            return best
         # Beyond the least, errors fall about as a power of the weight: a secant of logarithms.
         low, above = 0.0, math.log(beyond)
         high, below = 0.0, math.inf
@@ -99,7 +100,7 @@ class MarginalsOptions(Options):
                     f"No split of the budget keeps the error of the cells within {most:g} times "
                     "the least possible."
                 )
-            found, beyond = tried(math.exp(high))
+            best, beyond = tried(math.exp(high))
             below = math.log(max(beyond, LEAST_BEYOND))
             if below > 0.0:
                 low, above = high, below
@@ -109,15 +110,15 @@ class MarginalsOptions(Options):
                 break
             part = min(max(above / (above - below), 0.05), 0.95)
             middle = low + part * (high - low)
-            own, beyond = tried(math.exp(middle))
+            candidate, beyond = tried(math.exp(middle))
             here = math.log(max(beyond, LEAST_BEYOND))
             if here <= 0.0:
-                found, high, below, lost = own, middle, here, here
+                best, high, below, lost = candidate, middle, here, here
                 above /= 2.0  # the other end is half as far: neither stays for ever
             else:
                 low, above = middle, here
                 below /= 2.0
-        return found
+        return best
 
 
 def _cell_error(mechanism: Marginals) -> float:

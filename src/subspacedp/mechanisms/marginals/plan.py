@@ -83,10 +83,10 @@ class TableErrors:
     def slots(self) -> tuple[tuple[Interaction, int, int], ...]:
         """Interaction, level and region of every share."""
         out: list[tuple[Interaction, int, int]] = []
-        for own in self.measured:
-            for level in range(own.finest, self._last(own) + 1):
+        for interaction in self.measured:
+            for level in range(interaction.finest, self._last(interaction) + 1):
                 count = self.regions.number if self.regions.apart(level) else 1
-                out.extend((own, level, region) for region in range(count))
+                out.extend((interaction, level, region) for region in range(count))
         return tuple(out)
 
     @cached_property
@@ -98,12 +98,12 @@ class TableErrors:
             if not (self.total_known and not self.interactions.kept(i.steps) and i.finest == root)
         )  # fmt: skip
 
-    def _last(self, own: Interaction) -> int:
+    def _last(self, interaction: Interaction) -> int:
         """The coarsest level worth measuring."""
         root = self.interactions.tree.root
-        if self.constrained and own.held is not None:
-            return own.held - 1
-        if self.total_known and not self.interactions.kept(own.steps):
+        if self.constrained and interaction.held is not None:
+            return interaction.held - 1
+        if self.total_known and not self.interactions.kept(interaction.steps):
             return root - 1
         return root
 
@@ -112,46 +112,46 @@ class TableErrors:
         """For every interaction its levels and where their shares are."""
         out: dict[tuple[int, ...], list[tuple[int, slice]]] = {}
         at = 0
-        for own in self.measured:
+        for interaction in self.measured:
             rows = []
-            for level in range(own.finest, self._last(own) + 1):
+            for level in range(interaction.finest, self._last(interaction) + 1):
                 count = self.regions.number if self.regions.apart(level) else 1
                 rows.append((level, slice(at, at + count)))
                 at += count
-            out[own.steps] = rows
+            out[interaction.steps] = rows
         return out
 
-    def places(self, own: Interaction) -> list[tuple[int, slice]]:
+    def places(self, interaction: Interaction) -> list[tuple[int, slice]]:
         """The levels at which an interaction can be measured, and where their shares are."""
-        return self._places[own.steps]
+        return self._places[interaction.steps]
 
-    def precision(self, own: Interaction, shares: FloatArray) -> list[FloatArray]:
+    def precision(self, interaction: Interaction, shares: FloatArray) -> list[FloatArray]:
         """For every level of the tree the share that each orbit's measurement has."""
         orbits = self.interactions.tree.orbits
         out = [np.zeros_like(number) for number in orbits.number]
-        for level, where in self._places[own.steps]:
+        for level, where in self._places[interaction.steps]:
             out[level] = shares[where][self.regions.of_orbits(level)]
         return out
 
-    def smoother(self, own: Interaction, shares: FloatArray) -> Smoother:
+    def smoother(self, interaction: Interaction, shares: FloatArray) -> Smoother:
         """Least squares for one interaction."""
-        root_known = self.total_known and not self.interactions.kept(own.steps)
+        root_known = self.total_known and not self.interactions.kept(interaction.steps)
         return Smoother(
             tree=self.interactions.tree,
-            precision=self.precision(own, shares),
-            finest=own.finest,
-            held=own.held,
+            precision=self.precision(interaction, shares),
+            finest=interaction.finest,
+            held=interaction.held,
             constrained=self.constrained,
             total_known=root_known,
         )
 
-    def level_alone(self, own: Interaction, level: int) -> float:
+    def level_alone(self, interaction: Interaction, level: int) -> float:
         """Σ of the variances at a level that alone is measured, with unit precision."""
         orbits = self.interactions.tree.orbits
         precision = [np.zeros_like(number) for number in orbits.number]
         precision[level] = np.ones_like(orbits.number[level])
         smoother = replace(
-            self.smoother(own, np.ones(len(self.slots))), precision=precision, finest=level
+            self.smoother(interaction, np.ones(len(self.slots))), precision=precision, finest=level
         )
         return float(orbits.number[level] @ smoother.variances[level])
 
@@ -163,9 +163,9 @@ class TableErrors:
         for t, table in enumerate(inter.published):
             nodes = inter.tree.nodes(table.level)
             cells = nodes * float(np.prod(inter.shape(table.steps), dtype=np.float64))
-            for i, own in enumerate(self.measured):
-                if own.steps in self._below[t]:
-                    out[t, i] = inter.cost(own.steps, table.steps) / cells
+            for i, interaction in enumerate(self.measured):
+                if interaction.steps in self._below[t]:
+                    out[t, i] = inter.cost(interaction.steps, table.steps) / cells
         return out
 
     @cached_property
@@ -190,8 +190,8 @@ class TableErrors:
         errors += self.mixing[:, one] @ (1.0 / shares[slot])
         if weights is not None:
             slopes[slot] = (weights @ self.mixing[:, one]) / shares[slot] ** 2
-        for i, own in self._on_tree:
-            smoother = self.smoother(own, shares)
+        for i, interaction in self._on_tree:
+            smoother = self.smoother(interaction, shares)
             sums = np.array(
                 [float(n @ v) if len(v) else 0.0
                  for n, v in zip(number, smoother.variances, strict=True)]
@@ -199,10 +199,10 @@ class TableErrors:
             errors += self.mixing[:, i] * sums[levels]
             if weights is not None:
                 each = np.bincount(levels, weights * self.mixing[:, i], minlength=len(inter.tree))
-                found = smoother.slopes([w * n for w, n in zip(each, number, strict=True)])
-                for level, where in self._places[own.steps]:
+                by_orbit = smoother.slopes([w * n for w, n in zip(each, number, strict=True)])
+                for level, where in self._places[interaction.steps]:
                     slopes[where] = np.bincount(
-                        self.regions.of_orbits(level), found[level],
+                        self.regions.of_orbits(level), by_orbit[level],
                         minlength=where.stop - where.start,
                     )  # fmt: skip
         return errors, slopes
@@ -212,9 +212,10 @@ class TableErrors:
         """Interactions that only the root has, and their slots: one measurement, variance 1/b."""
         root = self.interactions.tree.root
         one = [
-            (i, self._places[own.steps][0][1].start) for i, own in enumerate(self.measured)
-            if own.finest == root
-        ]  # fmt: skip
+            (i, self._places[interaction.steps][0][1].start)
+            for i, interaction in enumerate(self.measured)
+            if interaction.finest == root
+        ]
         pairs = np.array(one, np.int64).reshape(-1, 2)
         return pairs[:, 0], pairs[:, 1]
 
@@ -222,7 +223,11 @@ class TableErrors:
     def _on_tree(self) -> list[tuple[int, Interaction]]:
         """The other interactions, with their numbers."""
         root = self.interactions.tree.root
-        return [(i, own) for i, own in enumerate(self.measured) if own.finest != root]
+        return [
+            (i, interaction)
+            for i, interaction in enumerate(self.measured)
+            if interaction.finest != root
+        ]
 
     def spent(self) -> FloatArray:
         """What a record of each region spends of every share: one row a region."""

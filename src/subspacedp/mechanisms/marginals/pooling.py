@@ -75,9 +75,9 @@ class TreePooling(Pooling):
     def best(self) -> bool:
         """Whether the informations are those of the releases."""
         return not any(
-            noise.measurement.smoother(own).projected
+            noise.measurement.smoother(interaction).projected
             for noise in self.noises
-            for own in noise.measurement.errors.measured
+            for interaction in noise.measurement.errors.measured
         )
 
     @cached_property
@@ -86,20 +86,23 @@ class TreePooling(Pooling):
         total = [
             math.fsum(
                 math.fsum(float(n @ np.broadcast_to(p, n.shape)) / t for n, p, t in levels)
-                for levels in (self._relative(own, r) for own in self._measured)
+                for levels in (self._relative(interaction, r) for interaction in self._measured)
             )
             for r in range(len(self.noises))
         ]
         whole = math.fsum(total)
         return tuple(t / whole if whole > 0 else 1 / len(total) for t in total)
 
-    def _relative(self, own: Interaction, r: int) -> list[tuple[FloatArray, FloatArray, float]]:
+    def _relative(
+        self, interaction: Interaction, r: int
+    ) -> list[tuple[FloatArray, FloatArray, float]]:
         """For every level in use the nodes, the precisions of a release, and the sum of all."""
         number = self.interactions.tree.orbits.number
-        pooled, alone = self._smoothers[own.steps].precision, self._precision(own, r)
+        pooled = self._smoothers[interaction.steps].precision
+        alone = self._precision(interaction, r)
         return [
             (number[level], alone[level], whole)
-            for level in range(own.finest, len(number))
+            for level in range(interaction.finest, len(number))
             if (whole := float(number[level] @ pooled[level])) > 0
         ]
 
@@ -108,44 +111,48 @@ class TreePooling(Pooling):
     @cached_property
     def _measured(self) -> tuple[Interaction, ...]:
         """The interactions that every release measured with noise."""
-        each = [{own.steps for own in n.measurement.errors.measured} for n in self.noises]
+        each = [{i.steps for i in n.measurement.errors.measured} for n in self.noises]
         first = self.noises[0].measurement.errors.measured
-        return tuple(own for own in first if all(own.steps in steps for steps in each))
+        return tuple(i for i in first if all(i.steps in steps for steps in each))
 
-    def _precision(self, own: Interaction, r: int) -> list[FloatArray]:
+    def _precision(self, interaction: Interaction, r: int) -> list[FloatArray]:
         number = self.interactions.tree.orbits.number
-        smoother = self.noises[r].measurement.smoother(own)
+        smoother = self.noises[r].measurement.smoother(interaction)
         pairs = zip(smoother.precision, number, strict=True)
         return [np.broadcast_to(p, n.shape) for p, n in pairs]
 
     @cached_property
     def _smoothers(self) -> dict[tuple[int, ...], Smoother]:
         out = {}
-        for own in self._measured:
-            each = [self._precision(own, r) for r in range(len(self.noises))]
-            out[own.steps] = Smoother(
+        for interaction in self._measured:
+            each = [self._precision(interaction, r) for r in range(len(self.noises))]
+            out[interaction.steps] = Smoother(
                 tree=self.interactions.tree,
                 precision=[np.sum(levels, axis=0) for levels in zip(*each, strict=True)],
-                finest=own.finest,
-                held=own.held,
-                constrained=own.held is not None,
-                total_known=any(n.measurement.smoother(own).total_known for n in self.noises),
+                finest=interaction.finest,
+                held=interaction.held,
+                constrained=interaction.held is not None,
+                total_known=any(
+                    n.measurement.smoother(interaction).total_known for n in self.noises
+                ),
             )
         return out
 
-    def _weights(self, own: Interaction, r: int, level: int) -> FloatArray:
+    def _weights(self, interaction: Interaction, r: int, level: int) -> FloatArray:
         """τ_r[l]/Σ τ[l] for every node."""
-        whole = self._smoothers[own.steps].precision[level]
-        alone = self._precision(own, r)[level]
+        whole = self._smoothers[interaction.steps].precision[level]
+        alone = self._precision(interaction, r)[level]
         share = np.divide(alone, whole, out=np.zeros_like(whole), where=whole > 0)
         nodes = self.interactions.tree.orbits.spread(share, level)
         return np.asarray(nodes).reshape(-1, *(1,) * len(self.interactions.axes))
 
-    def _levels(self, own: Interaction) -> list[int]:
+    def _levels(self, interaction: Interaction) -> list[int]:
         """Those that some release measured, up to where totals are exact."""
-        smoother = self._smoothers[own.steps]
+        smoother = self._smoothers[interaction.steps]
         precision = smoother.precision
-        return [lv for lv in range(own.finest, smoother.top + 1) if np.any(precision[lv] > 0)]
+        return [
+            lv for lv in range(interaction.finest, smoother.top + 1) if np.any(precision[lv] > 0)
+        ]
 
     # ------------------------------------------------------------------------ estimates
 
@@ -159,26 +166,29 @@ class TreePooling(Pooling):
         inter, tree = self.interactions, self.interactions.tree
         tables = [n.tables_of(v) for n, v in zip(self.noises, values, strict=True)]
         estimates: dict[tuple[int, ...], dict[int, FloatArray]] = {}
-        for own in inter.all.values():
-            each = [inter.contrasts_from(t, own) for t in tables]
-            known = None if own.held is None else self._held(held, exact, own)
-            root = None if inter.kept(own.steps) else self._root(each, own)
-            if own.steps in self._smoothers:
+        for interaction in inter.all.values():
+            each = [inter.contrasts_from(t, interaction) for t in tables]
+            known = None if interaction.held is None else self._held(held, exact, interaction)
+            root = None if inter.kept(interaction.steps) else self._root(each, interaction)
+            if interaction.steps in self._smoothers:
                 measured = {}
-                for level in self._levels(own):
+                for level in self._levels(interaction):
                     means = [
-                        self._weights(own, r, level) * tree.climb(x, own.finest, level)
+                        self._weights(interaction, r, level)
+                        * tree.climb(x, interaction.finest, level)
                         for r, x in enumerate(each)
                     ]
                     measured[level] = np.sum(means, axis=0)
-                smoother = self._smoothers[own.steps]
-                estimates[own.steps] = smoother.estimate(measured, known, root)
+                smoother = self._smoothers[interaction.steps]
+                estimates[interaction.steps] = smoother.estimate(measured, known, root)
                 continue
-            if known is not None and own.held is not None:
-                levels = range(own.finest, len(tree))
-                estimates[own.steps] = {lv: tree.climb(known, own.held, lv) for lv in levels}
+            if known is not None and interaction.held is not None:
+                levels = range(interaction.finest, len(tree))
+                estimates[interaction.steps] = {
+                    lv: tree.climb(known, interaction.held, lv) for lv in levels
+                }
             elif root is not None:
-                estimates[own.steps] = {tree.root: root}
+                estimates[interaction.steps] = {tree.root: root}
         out = []
         for t in range(len(tables[0])):
             where = inter.published[t]
@@ -187,21 +197,21 @@ class TreePooling(Pooling):
         return impose_bound(held, self.noises[0].answers_of(out), exact)
 
     def _held(
-        self, held: HeldMargins | HeldMatrix, exact: HeldValues, own: Interaction
+        self, held: HeldMargins | HeldMatrix, exact: HeldValues, interaction: Interaction
     ) -> FloatArray | None:
         """The contrasts of an interaction at the level that is held."""
         inter = self.interactions
-        if held.family is None or own.held is None:
+        if held.family is None or interaction.held is None:
             return None
-        totals = held.family.of(exact, inter.margin(own.held, own.steps))
-        return inter.contrasts(inter.to_nodes(totals, own.held), own.steps)
+        totals = held.family.of(exact, inter.margin(interaction.held, interaction.steps))
+        return inter.contrasts(inter.to_nodes(totals, interaction.held), interaction.steps)
 
-    def _root(self, each: Sequence[FloatArray], own: Interaction) -> FloatArray | None:
+    def _root(self, each: Sequence[FloatArray], interaction: Interaction) -> FloatArray | None:
         """The grand total, where a release has it without noise."""
         tree = self.interactions.tree
         for x, noise in zip(each, self.noises, strict=True):
             if noise.measurement.errors.total_known:
-                return tree.climb(x, own.finest, tree.root)
+                return tree.climb(x, interaction.finest, tree.root)
         return None
 
     def under(self, weights: FloatArray) -> list[FloatArray]:
@@ -210,21 +220,23 @@ class TreePooling(Pooling):
         first = self.noises[0]
         tables = first.tables_of(weights)
         out = [[np.zeros_like(t) for t in tables] for _ in self.noises]
-        for own in self._measured:
-            asked: dict[int, FloatArray] = {}
+        for interaction in self._measured:
+            by_level: dict[int, FloatArray] = {}
             for where, table in zip(inter.published, tables, strict=False):
-                if own.steps in set(inter.below(where.steps)):
-                    gathered = inter.gather(table, where.steps, own.steps)
-                    asked[where.level] = asked.get(where.level, 0.0) + gathered
-            if not asked:
+                if interaction.steps in set(inter.below(where.steps)):
+                    gathered = inter.gather(table, where.steps, interaction.steps)
+                    by_level[where.level] = by_level.get(where.level, 0.0) + gathered
+            if not by_level:
                 continue
-            measured = self._smoothers[own.steps].noise_weights(asked)
+            measured = self._smoothers[interaction.steps].noise_weights(by_level)
             for r, target in enumerate(out):
                 finest = sum(
-                    tree.descend(self._weights(own, r, level) * w, level, own.finest)
+                    tree.descend(
+                        self._weights(interaction, r, level) * w, level, interaction.finest
+                    )
                     for level, w in measured.items()
                 )
-                inter.weights_to(target, own, np.asarray(finest))
+                inter.weights_to(target, interaction, np.asarray(finest))
         return [first.answers_of(t) for t in out]
 
     def figure_variance(

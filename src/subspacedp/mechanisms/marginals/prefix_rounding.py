@@ -17,14 +17,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.mechanisms.marginals.estimate import Estimate
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.tree import Tree
+from subspacedp.rounding.digits import WordSource
 from subspacedp.rounding.levels import cumulate
+from subspacedp.tables import Margin
 
 __all__ = ["PrefixRounding"]
 
@@ -32,15 +35,6 @@ Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
 COIN_VARIANCE = 0.25  # of a squared step: the largest variance of a rounding up or down
-
-
-class WordSource(Protocol):
-    """Random access to uniform words."""
-
-    def words(
-        self, start: int, count: int, scratch: npt.NDArray[np.uint64] | None = None
-    ) -> npt.NDArray[np.uint64]:
-        """Words `start` to `start + count - 1`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -74,11 +68,11 @@ class PrefixRounding:
         """The other axes in an order in which the groups of one parent are neighbours."""
         return tuple(Tree(axis.axis, axis.steps) for axis in self.interactions.axes)
 
-    def exact_level(self, own: Interaction) -> int | None:
+    def exact_level(self, interaction: Interaction) -> int | None:
         """The finest level of the tree at which cumulative totals are whole numbers already."""
-        if own.held is not None:
-            return own.held
-        known = self.total_known and not self.interactions.kept(own.steps)
+        if interaction.held is not None:
+            return interaction.held
+        known = self.total_known and not self.interactions.kept(interaction.steps)
         return self.interactions.tree.root if known else None
 
     # -------------------------------------------------------- where cumulative totals stand
@@ -109,12 +103,12 @@ class PrefixRounding:
     def _places(self, level: int, steps: Sequence[int]) -> Iterator[tuple[Interaction, Any, Any]]:
         """For every interaction in a table: rows of its totals, and places in the table."""
         inter = self.interactions
-        for own in inter.inside(steps):
-            ends = [self._ends(a, s, fine)
-                    for a, (s, fine) in enumerate(zip(own.steps, steps, strict=True))]  # fmt: skip
+        for interaction in inter.inside(steps):
+            pairs = enumerate(zip(interaction.steps, steps, strict=True))
+            ends = [self._ends(a, s, fine) for a, (s, fine) in pairs]
             yield (
-                own,
-                self._rows(level, own.finest),
+                interaction,
+                self._rows(level, interaction.finest),
                 np.ix_(np.arange(inter.tree.nodes(level)), *ends),
             )
 
@@ -139,6 +133,23 @@ class PrefixRounding:
 
     # ------------------------------------------------------------------------ rounding
 
+    def round_estimate(self, estimate: Estimate, coins: WordSource) -> Int64Array:
+        """Every table of the workload in steps, one after another."""
+        inter = self.interactions
+        real: dict[tuple[int, ...], FloatArray] = {}
+        exact: dict[tuple[int, ...], Int64Array] = {}
+        for interaction in inter.all.values():
+            level = self.exact_level(interaction)
+            if level is not None:
+                exact[interaction.steps] = estimate.exact(interaction, level)
+            if level is None or level > interaction.finest:
+                real[interaction.steps] = estimate.finest(interaction)
+        totals = self.round(real, exact, coins)
+        tables = (
+            inter.from_nodes(self.table(totals, p.level, p.steps), p.level) for p in inter.published
+        )
+        return np.concatenate([table.reshape(-1) for table in tables])
+
     def round(
         self,
         real: Mapping[tuple[int, ...], FloatArray],
@@ -158,34 +169,38 @@ class PrefixRounding:
         """
         out: dict[tuple[int, ...], Int64Array] = {}
         at = 0
-        for own in self.interactions.all.values():
-            level = self.exact_level(own)
-            if level is not None and level <= own.finest:
-                table = self.interactions.tree.climb(exact[own.steps], level, own.finest)
-                out[own.steps] = self._cumulated(table, own) * self.step
+        for interaction in self.interactions.all.values():
+            level = self.exact_level(interaction)
+            if level is not None and level <= interaction.finest:
+                table = self.interactions.tree.climb(
+                    exact[interaction.steps], level, interaction.finest
+                )
+                out[interaction.steps] = self._cumulated(table, interaction) * self.step
                 continue
-            whole, left = self._real_totals(real[own.steps], own)
+            whole, left = self._real_totals(real[interaction.steps], interaction)
             fraction = left - np.floor(left)
             draws = words.words(at, whole.size).reshape(whole.shape)
             at += whole.size
             up = draws < _thresholds(fraction)
             rounded = whole + np.floor(left).astype(np.int64) + up
             if level is not None:
-                known = self._cumulated(exact[own.steps], own) * self.step
-                rounded[self._rows(level, own.finest)] = known
-            out[own.steps] = rounded
+                known = self._cumulated(exact[interaction.steps], interaction) * self.step
+                rounded[self._rows(level, interaction.finest)] = known
+            out[interaction.steps] = rounded
         return out
 
-    def _cumulated(self, table: Int64Array, own: Interaction) -> Int64Array:
+    def _cumulated(self, table: Int64Array, interaction: Interaction) -> Int64Array:
         """Exact cumulative totals of one interaction from a table of integers."""
-        sums = np.cumsum(self._ordered(table, own.steps), axis=0)
+        sums = np.cumsum(self._ordered(table, interaction.steps), axis=0)
         for a in range(1, sums.ndim):
             np.cumsum(sums, axis=a, out=sums)
-        return np.asarray(self._picked(sums, own), np.int64)
+        return np.asarray(self._picked(sums, interaction), np.int64)
 
-    def _real_totals(self, table: FloatArray, own: Interaction) -> tuple[Int64Array, FloatArray]:
+    def _real_totals(
+        self, table: FloatArray, interaction: Interaction
+    ) -> tuple[Int64Array, FloatArray]:
         """Cumulative totals in steps, as whole numbers and what is left of them."""
-        entry = np.ascontiguousarray(self._ordered(table * float(self.step), own.steps))
+        entry = np.ascontiguousarray(self._ordered(table * float(self.step), interaction.steps))
         near = np.rint(entry)
         entry -= near
         sums = near.astype(np.int64)
@@ -193,10 +208,11 @@ class PrefixRounding:
             np.cumsum(sums, axis=a, out=sums)
             turns, entry = cumulate(entry, a)
             sums += turns
-        return self._picked(sums, own), np.asarray(self._picked(entry, own), np.float64)
+        left = np.asarray(self._picked(entry, interaction), np.float64)
+        return self._picked(sums, interaction), left
 
-    def _picked(self, sums: npt.NDArray[Any], own: Interaction) -> npt.NDArray[Any]:
-        inner = [self._inner(a, s) for a, s in enumerate(own.steps)]
+    def _picked(self, sums: npt.NDArray[Any], interaction: Interaction) -> npt.NDArray[Any]:
+        inner = [self._inner(a, s) for a, s in enumerate(interaction.steps)]
         return np.asarray(sums[np.ix_(np.arange(len(sums)), *inner)])
 
     def table(
@@ -204,8 +220,8 @@ class PrefixRounding:
     ) -> Int64Array:
         """A table from rounded cumulative totals, in steps, nodes of the tree first."""
         grid = np.zeros(self._grid(level, steps), np.int64)
-        for own, rows, places in self._places(level, steps):
-            grid[places] = totals[own.steps][rows]
+        for interaction, rows, places in self._places(level, steps):
+            grid[places] = totals[interaction.steps][rows]
         for a in range(grid.ndim):
             grid = np.diff(grid, axis=a, prepend=0)
         return np.asarray(self._restored(grid, steps), np.int64)
@@ -216,21 +232,21 @@ class PrefixRounding:
 
     # ------------------------------------------------------------------------ what it adds
 
-    def _drawn(self, own: Interaction) -> npt.NDArray[np.bool_]:
+    def _drawn(self, interaction: Interaction) -> npt.NDArray[np.bool_]:
         """Which rows of an interaction's cumulative totals are rounded at all."""
-        out = np.ones(self.interactions.tree.nodes(own.finest), bool)
-        level = self.exact_level(own)
+        out = np.ones(self.interactions.tree.nodes(interaction.finest), bool)
+        level = self.exact_level(interaction)
         if level is not None:
-            out[self._rows(max(level, own.finest), own.finest)] = False
-            if level <= own.finest:
+            out[self._rows(max(level, interaction.finest), interaction.finest)] = False
+            if level <= interaction.finest:
                 out[:] = False
         return out
 
     def draws(self, level: int, steps: Sequence[int]) -> Int64Array:
         """How many roundings enter each cell of a table."""
         grid = np.zeros(self._grid(level, steps), np.int64)
-        for own, rows, places in self._places(level, steps):
-            drawn = self._drawn(own)[rows]
+        for interaction, rows, places in self._places(level, steps):
+            drawn = self._drawn(interaction)[rows]
             grid[places] = drawn.reshape(-1, *(1,) * (grid.ndim - 1))
         for a in range(grid.ndim):
             before = np.zeros_like(grid)
@@ -241,18 +257,26 @@ class PrefixRounding:
             grid = grid + before
         return np.asarray(self._restored(grid, steps), np.int64)
 
-    def coefficients(self, weights: Sequence[tuple[int, Sequence[int], FloatArray]]) -> FloatArray:
-        """What each rounding adds to a weighted sum, in units of the answers.
+    def coin_counts(self, margin: Margin) -> Int64Array:
+        """How many roundings enter every group's total of a margin."""
+        where = self.interactions.locate(margin)
+        return self.interactions.from_nodes(self.draws(where.level, where.steps), where.level)
 
-        `weights` has level, steps and weights for some tables, nodes of the tree first. Roundings
-        stand in one order, whichever tables have weights: those of two sums can be multiplied.
+    def coefficients(self, weights: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+        """What each rounding adds to a weighted sum of answers, and a bound on its variance.
+
+        Roundings stand in one order, whichever tables have weights: those of two sums can be
+        multiplied.
         """
         inter = self.interactions
         collected: dict[tuple[int, ...], FloatArray] = {}
-        for own in inter.all.values():
-            sizes = [len(self._inner(a, s)) for a, s in enumerate(own.steps)]
-            collected[own.steps] = np.zeros((inter.tree.nodes(own.finest), *sizes))
-        for level, steps, table in weights:
+        for interaction in inter.all.values():
+            sizes = [len(self._inner(a, s)) for a, s in enumerate(interaction.steps)]
+            collected[interaction.steps] = np.zeros((inter.tree.nodes(interaction.finest), *sizes))
+        for where, table in inter.tables_of(weights):
+            level, steps = where.level, where.steps
+            if not np.any(table):
+                continue
             grid = self._ordered(table, steps).astype(np.float64)
             for a in range(grid.ndim):  # the adjoint of differences
                 ahead = np.zeros_like(grid)
@@ -261,13 +285,14 @@ class PrefixRounding:
                 moved[a], kept[a] = slice(1, None), slice(None, -1)
                 ahead[tuple(kept)] = grid[tuple(moved)]
                 grid = grid - ahead
-            for own, rows, places in self._places(level, steps):
-                collected[own.steps][rows] += grid[places]
+            for interaction, rows, places in self._places(level, steps):
+                collected[interaction.steps][rows] += grid[places]
         parts = [
-            values[self._drawn(inter.all[own])].reshape(-1) / self.step
-            for own, values in collected.items()
+            values[self._drawn(inter.all[tau])].reshape(-1) / self.step
+            for tau, values in collected.items()
         ]
-        return np.concatenate(parts) if parts else np.zeros(0)
+        adds = np.concatenate(parts) if parts else np.zeros(0)
+        return adds, np.full(adds.size, COIN_VARIANCE)
 
     def describe(self) -> str:
         """The rounding in words, for certificates."""

@@ -139,7 +139,7 @@ def _minimise(
         spent, weights = _smooth(rows, b, sharpness)
         return np.log(f) + np.log(spent), b * (weights @ rows / spent - g / f)
 
-    found = minimize(
+    solution = minimize(
         value,
         x,
         jac=True,
@@ -147,8 +147,8 @@ def _minimise(
         bounds=[(np.log(FLOOR) - 4.0, 30.0)] * len(x),
         options={"maxiter": 300, "maxcor": 30, "ftol": 1e-10, "gtol": 1e-6},
     )
-    spent = float((rows @ np.exp(found.x)).max())
-    return np.asarray(found.x - np.log(spent), np.float64)
+    spent = float((rows @ np.exp(solution.x)).max())
+    return np.asarray(solution.x - np.log(spent), np.float64)
 
 
 def _smooth(rows: FloatArray, b: FloatArray, sharpness: float) -> tuple[float, FloatArray]:
@@ -166,13 +166,13 @@ def _least_price(rows: FloatArray, g: FloatArray) -> tuple[float, FloatArray]:
     from scipy.optimize import linprog
 
     scale = float(g.max())
-    found = linprog(
+    solution = linprog(
         np.ones(len(rows)), A_ub=-rows.T, b_ub=-g / scale, bounds=(0, None), method="highs"
     )
-    if found.status != 0 or found.x is None:
+    if solution.status != 0 or solution.x is None:
         return math.inf, np.ones(len(g))
     # The solver's weights, made feasible exactly: no share may have more slope than it costs.
-    weights = np.maximum(found.x, 0.0) + EVEN * float(np.sum(found.x)) / len(rows)
+    weights = np.maximum(solution.x, 0.0) + EVEN * float(np.sum(solution.x)) / len(rows)
     cost = weights @ rows
     worst = float(np.max(np.where(g > 0, g / np.maximum(cost, 1e-300), 0.0)))
     whole = float(weights.sum())

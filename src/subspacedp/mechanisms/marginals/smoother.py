@@ -85,36 +85,36 @@ class Smoother:
         """For every level s, the children's sum, and a, with the node's own measurement."""
         orbits = self.orbits
         below: list[FloatArray] = [np.empty(0)] * len(self.tree)
-        own: list[FloatArray] = [np.empty(0)] * len(self.tree)
+        subtree: list[FloatArray] = [np.empty(0)] * len(self.tree)
         f = self.finest
-        own[f] = 1.0 / np.broadcast_to(self.precision[f], orbits.number[f].shape)
+        subtree[f] = 1.0 / np.broadcast_to(self.precision[f], orbits.number[f].shape)
         for level in range(f + 1, self.top + 1):
             below[level] = np.bincount(
                 orbits.parent[level - 1],
-                orbits.siblings[level - 1] * own[level - 1],
+                orbits.siblings[level - 1] * subtree[level - 1],
                 minlength=len(orbits.number[level]),
             ).astype(np.float64)
-            own[level] = below[level] / (1.0 + self.precision[level] * below[level])
-        return below, own
+            subtree[level] = below[level] / (1.0 + self.precision[level] * below[level])
+        return below, subtree
 
     @cached_property
     def shares(self) -> list[FloatArray]:
         """r: for every orbit below the top its share of what its parent is off."""
-        below, own = self._up
+        below, subtree = self._up
         out: list[FloatArray] = [np.empty(0)] * len(self.tree)
         for level in range(self.finest, self.top):
-            out[level] = own[level] / below[level + 1][self.orbits.parent[level]]
+            out[level] = subtree[level] / below[level + 1][self.orbits.parent[level]]
         return out
 
     @cached_property
     def _free(self) -> list[FloatArray]:
         """V of every orbit before any projection; zeros at the top if that is exact."""
-        below, own = self._up
+        below, subtree = self._up
         out: list[FloatArray] = [np.empty(0)] * len(self.tree)
-        out[self.top] = np.zeros_like(own[self.top]) if self._exact_top else own[self.top]
+        out[self.top] = np.zeros_like(subtree[self.top]) if self._exact_top else subtree[self.top]
         for level in range(self.top - 1, self.finest - 1, -1):
             up = self.orbits.parent[level]
-            r, a, s = self.shares[level], own[level], below[level + 1][up]
+            r, a, s = self.shares[level], subtree[level], below[level + 1][up]
             # a(1 − r) as a(s − a)/s: an only child has s = a, and exactly its parent's variance.
             out[level] = a * ((s - a) / s) + r * r * out[level + 1][up]
         return out
@@ -173,7 +173,7 @@ class Smoother:
         `weights` has one array an orbit for every level; those of levels not estimated are ignored.
         """
         orbits, top, f = self.orbits, self.top, self.finest
-        below, own = self._up
+        below, subtree = self._up
         zeros = [np.zeros_like(n) for n in orbits.number]
         v_bar = [w.copy() for w in zeros]
         path_bar = [w.copy() for w in zeros]
@@ -190,7 +190,7 @@ class Smoother:
         a_bar, s_bar = [w.copy() for w in zeros], [w.copy() for w in zeros]
         for level in range(f, top):
             up, size = orbits.parent[level], len(orbits.number[level + 1])
-            r, a, s = self.shares[level], own[level], below[level + 1][up]
+            r, a, s = self.shares[level], subtree[level], below[level + 1][up]
             above = self._free[level + 1][up]
             r_bar = v_bar[level] * (2 * r * above - a)
             if self.projected and self.held is not None and level < self.held:
@@ -206,11 +206,11 @@ class Smoother:
         for level in range(top, f, -1):
             s = below[level]
             damp = 1.0 + self.precision[level] * s
-            out[level] = own[level] ** 2 * a_bar[level]
+            out[level] = subtree[level] ** 2 * a_bar[level]
             s_bar[level] += a_bar[level] / (damp * damp)
             up = orbits.parent[level - 1]
             a_bar[level - 1] += orbits.siblings[level - 1] * s_bar[level][up]
-        out[f] = own[f] ** 2 * a_bar[f]
+        out[f] = subtree[f] ** 2 * a_bar[f]
         return out
 
     # ------------------------------------------------------------------------ densities
@@ -294,14 +294,16 @@ class Smoother:
             raise ReleaseError("Nothing is held.")
         pairs = zip(self.precision, orbits.number, strict=True)
         precision = [np.broadcast_to(p, n.shape) for p, n in pairs]
-        own = precision[held].astype(np.float64)
+        information = precision[held].astype(np.float64)
         for level in range(self.finest, held):
             up = orbits.ancestors(level, held)
             each = orbits.number[level] / orbits.number[held][up]
-            own = own + np.bincount(
-                up, each * precision[level] * self._by_leaves[level] ** 2, minlength=len(own)
+            information = information + np.bincount(
+                up,
+                each * precision[level] * self._by_leaves[level] ** 2,
+                minlength=len(information),
             )
-        precision[held] = own
+        precision[held] = information
         return Smoother(
             tree=self.tree, precision=precision, finest=held, total_known=self.total_known
         )
@@ -347,38 +349,41 @@ class Smoother:
             The grand total, where `total_known`.
         """
         f, top, tree = self.finest, self.top, self.tree
-        own: dict[int, FloatArray] = {f: measured[f]}
+        estimates: dict[int, FloatArray] = {f: measured[f]}
         sums: dict[int, FloatArray] = {}
         for level in range(f + 1, top + 1):
-            sums[level] = tree.up(level, own[level - 1])
-            own[level] = sums[level]
+            sums[level] = tree.up(level, estimates[level - 1])
+            estimates[level] = sums[level]
             if level in measured:
                 gain = _rows(self._gains[level], sums[level])
-                own[level] = sums[level] + gain * (measured[level] - sums[level])
+                estimates[level] = sums[level] + gain * (measured[level] - sums[level])
         if self._exact_top:
             known = exact if self.constrained and self.held is not None else root
             if known is None:
                 raise ReleaseError("The exact totals that an estimate starts from are missing.")
-            own[top] = known
-        return self._down(own, sums, exact)
+            estimates[top] = known
+        return self._down(estimates, sums, exact)
 
     def _down(
-        self, own: dict[int, FloatArray], sums: dict[int, FloatArray], exact: FloatArray | None
+        self,
+        estimates: dict[int, FloatArray],
+        sums: dict[int, FloatArray],
+        exact: FloatArray | None,
     ) -> dict[int, FloatArray]:
         tree = self.tree
         for level in range(self.top - 1, self.finest - 1, -1):
-            over = tree.down(level + 1, own[level + 1] - sums[level + 1])
-            own[level] = own[level] + _rows(self._node_shares[level], over) * over
+            over = tree.down(level + 1, estimates[level + 1] - sums[level + 1])
+            estimates[level] = estimates[level] + _rows(self._node_shares[level], over) * over
         if self.held is not None and exact is not None:
             if self.projected:
-                off = exact - own[self.held]
+                off = exact - estimates[self.held]
                 for level in range(self.finest, self.held):
                     over = tree.descend(off, self.held, level)
                     part = self.orbits.spread(self._by_leaves[level], level)
-                    own[level] = own[level] + _rows(part, over) * over
+                    estimates[level] = estimates[level] + _rows(part, over) * over
             for level in range(self.held, len(tree)):
-                own[level] = tree.climb(exact, self.held, level)
-        return own
+                estimates[level] = tree.climb(exact, self.held, level)
+        return estimates
 
     @cached_property
     def _node_shares(self) -> list[FloatArray]:
@@ -406,23 +411,23 @@ class Smoother:
                     part = self.orbits.spread(self._by_leaves[level], level)
                     moved = _rows(part, final[level]) * weights[level]
                     final[self.held] -= tree.climb(moved, level, self.held)
-        own = {level: nothing(level) for level in range(f, top + 1)}
+        on_estimates = {level: nothing(level) for level in range(f, top + 1)}
         sums = {level: nothing(level) for level in range(f, top + 1)}
         for level in range(f, top):
-            own[level] += final[level]
+            on_estimates[level] += final[level]
             above = tree.up(level + 1, _rows(self._node_shares[level], final[level]) * final[level])
             final[level + 1] += above
             sums[level + 1] -= above
         if not self._exact_top:
-            own[top] += final[top]
+            on_estimates[top] += final[top]
         out = {}
         for level in range(top, f, -1):
-            gain = _rows(self._gains[level], own[level])
-            sums[level] += (1.0 - gain) * own[level]
+            gain = _rows(self._gains[level], on_estimates[level])
+            sums[level] += (1.0 - gain) * on_estimates[level]
             if np.any(self.precision[level]):
-                out[level] = gain * own[level]
-            own[level - 1] += tree.down(level, sums[level])
-        out[f] = own[f]
+                out[level] = gain * on_estimates[level]
+            on_estimates[level - 1] += tree.down(level, sums[level])
+        out[f] = on_estimates[f]
         return out
 
 

@@ -107,8 +107,9 @@ class Replacements:
     @cached_property
     def _member(self) -> Int64Array:
         """The number of the interaction of every slot."""
-        number = {own.steps: i for i, own in enumerate(self.errors.measured)}
-        return np.array([number[own.steps] for own, _, _ in self.errors.slots], np.int64)
+        number = {interaction.steps: i for i, interaction in enumerate(self.errors.measured)}
+        slots = self.errors.slots
+        return np.array([number[interaction.steps] for interaction, _, _ in slots], np.int64)
 
     @cached_property
     def _levels(self) -> Int64Array:
@@ -143,13 +144,13 @@ class Replacements:
             return [(0, 0)] if np.any(np.bincount(parent, number) > 1) else []
         up = orbits.ancestors(regions.level, level - 1)
         under = [np.flatnonzero(up == child).tolist() for child in range(len(parent))]
-        found = {
+        pairs = {
             (min(r, t), max(r, t))
             for i, j in product(range(len(parent)), repeat=2)
             if parent[i] == parent[j] and (i != j or number[i] > 1)
             for r, t in product(under[i], under[j])
         }
-        return sorted(found)
+        return sorted(pairs)
 
     def _of_pair(self, regions: tuple[int, int]) -> FloatArray:
         """What two records of some regions spend on average of every share."""
@@ -174,15 +175,15 @@ class Replacements:
         most = float((self._spent @ shares).max()) if self.single else 0.0
         count = len(self.errors.measured)
         for regions, common in self._meetings:
-            own = shares * self._of_pair(regions)
-            apart = 2.0 * float(own[self._levels < common].sum())
-            inside = np.where(self._levels >= common, own, 0.0)
+            weighted = shares * self._of_pair(regions)
+            apart = 2.0 * float(weighted[self._levels < common].sum())
+            inside = np.where(self._levels >= common, weighted, 0.0)
             merged = np.bincount(self._member, inside, minlength=count).astype(np.float64)
             if self.pairs.listable:
-                found = self.pairs.spent(merged)
-                most = max(most, apart + float(found.max()))
-                take = min(FIRST_ROWS, found.size)
-                chosen = np.argpartition(found, -take)[-take:]
+                spent = self.pairs.spent(merged)
+                most = max(most, apart + float(spent.max()))
+                take = min(FIRST_ROWS, spent.size)
+                chosen = np.argpartition(spent, -take)[-take:]
                 each = self.pairs.rows(chosen.astype(np.int64))
                 rows.extend(self._row(regions, common, c) for c in each)
             else:
@@ -206,7 +207,7 @@ class AxisPairs:
     @cached_property
     def axes(self) -> list[int]:
         """The axes on which some interaction has contrasts."""
-        return sorted({a for own in self.measured for a in self.interactions.kept(own.steps)})
+        return sorted({a for i in self.measured for a in self.interactions.kept(i.steps)})
 
     @cached_property
     def _steps(self) -> list[list[int]]:
@@ -214,7 +215,7 @@ class AxisPairs:
         out = []
         for a in self.axes:
             top = self.interactions.axes[a].top
-            out.append([top, *sorted({own.steps[a] for own in self.measured} - {top})])
+            out.append([top, *sorted({i.steps[a] for i in self.measured} - {top})])
         return out
 
     @cached_property
@@ -243,8 +244,11 @@ class AxisPairs:
     def _places(self) -> Int64Array:
         """The column of every interaction on every axis."""
         rows = [
-            [steps.index(own.steps[a]) for a, steps in zip(self.axes, self._steps, strict=True)]
-            for own in self.measured
+            [
+                steps.index(interaction.steps[a])
+                for a, steps in zip(self.axes, self._steps, strict=True)
+            ]
+            for interaction in self.measured
         ]
         return np.array(rows, np.int64).reshape(len(self.measured), len(self.axes))
 
@@ -292,8 +296,8 @@ class AxisPairs:
         """2(1 − ∏ x) by interaction, one row a kind of pair given by its flat number."""
         numbers = np.unravel_index(kinds, self.shape) if self.shape else ()
         out = np.ones((len(kinds), len(self.measured)))
-        for i, (x, own) in enumerate(zip(self.products, numbers, strict=True)):
-            out *= x[own][:, self._places[:, i]]
+        for i, (x, at) in enumerate(zip(self.products, numbers, strict=True)):
+            out *= x[at][:, self._places[:, i]]
         return 2.0 * (1.0 - out)
 
     @cached_property

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.balls import ball, round_up
 from subspacedp.errors import BudgetError, ReleaseError
-from subspacedp.invariants import HeldMargins, HeldMatrix
+from subspacedp.invariants import HeldMargins
+from subspacedp.mechanisms.base import calibrated_law
 from subspacedp.mechanisms.marginals.fitting import (
     WORTH,
     Goal,
@@ -33,11 +33,10 @@ from subspacedp.mechanisms.marginals.measurement import (
 from subspacedp.mechanisms.marginals.plan import Regions, TableErrors
 from subspacedp.mechanisms.marginals.shares import GAP
 from subspacedp.mechanisms.marginals.spending import spending_of
-from subspacedp.noise import DiscreteLaplace, KnownLaw, RoundedGaussian
-from subspacedp.privacy import Budget, Neighbours, PureDP
-from subspacedp.privacy.numbers import exact_decimal
+from subspacedp.noise import KnownLaw
+from subspacedp.privacy import Budget, Neighbours
 from subspacedp.problem import Problem
-from subspacedp.queries import Cells, Margins
+from subspacedp.queries import Margins, Sensitivity
 from subspacedp.tables import Margin
 
 __all__ = [
@@ -188,7 +187,7 @@ class MarginalsStrategy:
             if data["tables"] is not None:
                 raise ReleaseError("what it measures cannot be read.")
             shares = np.asarray(data["shares"], np.float64)
-        made = cls(
+        strategy = cls(
             workload=workload,
             interactions=inter,
             shares=shares,
@@ -198,9 +197,9 @@ class MarginalsStrategy:
             goal=data["goal"],
             bound=data["bound"],
         )
-        made.check(problem)
-        made.check_goal(problem)
-        return made
+        strategy.check(problem)
+        strategy.check_goal(problem)
+        return strategy
 
     def check_goal(self, problem: Problem) -> None:
         """Refuse a goal that the shares do not reach, and a bound that nothing proves."""
@@ -231,10 +230,10 @@ class MarginalsStrategy:
             return None, None
         parts = np.asarray(self.shares, np.float64) / UNITS
         precision = parts**2 if problem.budget.pure else parts
-        told = table_information(errors, self.tables) @ precision
+        slot_precision = table_information(errors, self.tables) @ precision
         scale = _table_scale(problem)
         return (
-            Goal(errors, objective, weights).of(told) * scale,
+            Goal(errors, objective, weights).of(slot_precision) * scale,
             bound_of_tables(self._all_tables(problem), objective, weights) * scale,
         )
 
@@ -257,7 +256,7 @@ class MarginalsStrategy:
             # The budget is 10⁻¹² above this; a tenth of that is for the rounding of shares.
             if not spent <= squared_budget(problem.budget, problem.neighbours) * (1 + 1e-13):
                 raise ReleaseError("its noise is too small for the budget.")
-            told = shares
+            slot_precision = shares
         else:
             units = [int(u) for u in self.shares]
             published = {*self.interactions.published, *self.interactions.measured_beside}
@@ -268,9 +267,10 @@ class MarginalsStrategy:
                 or not set(self.tables) <= published
             ):
                 raise ReleaseError("its shares do not add up to the budget.")
-            told = TableMeasurement(errors, self.tables, table_laws(problem, units)).shares
-        for share, (own, level, _) in zip(told, errors.slots, strict=True):
-            if level == own.finest and not share > 0:
+            laws = table_laws(problem, units)
+            slot_precision = TableMeasurement(errors, self.tables, laws).shares
+        for share, (interaction, level, _) in zip(slot_precision, errors.slots, strict=True):
+            if level == interaction.finest and not share > 0:
                 raise ReleaseError("what is measured does not tell all that is released.")
 
     def for_budget(self, problem: Problem, budget: Budget) -> MarginalsStrategy:
@@ -307,7 +307,7 @@ def constrained(problem: Problem, interactions: Interactions) -> bool:
         return False  # the held totals are then not those of the table that is measured
     return (
         problem.decimals is not None
-        or isinstance(problem.held, HeldMatrix)  # cells known to be empty enter it too
+        or problem.held.family is None  # cells known to be empty enter it too
         or problem.held.fixed_by(problem.neighbours)
         or not interactions.orthogonal
     )
@@ -347,9 +347,9 @@ def with_joint_table(problem: Problem, interactions: Interactions) -> Interactio
 def held_margins(problem: Problem) -> HeldMargins:
     """The margins among what is held; beside them cells may be known to be empty."""
     held = problem.held
-    if isinstance(held, HeldMargins):
-        return held
-    if not isinstance(problem.query, Cells) or any("linear" in part for part in held.parts):
+    if held.family is not None:
+        return held.family
+    if not problem.query.is_histogram or any("linear" in part for part in held.as_list()):
         raise ReleaseError(
             "The marginals mechanism holds margins and empty cells of a table, hold(...) and "
             "zeros(...) with &; other linear invariants take mechanism='projected'."
@@ -361,9 +361,7 @@ def held_margins(problem: Problem) -> HeldMargins:
             "leave out one of them, or write mechanism='projected'."
         )
     domain = problem.domain
-    names = [part["margin"] for part in held.parts if "margin" in part]
-    margins = tuple(domain.margin(*each) for each in names)
-    return HeldMargins(domain=domain, margins=margins, counts=True)
+    return HeldMargins(domain=domain, margins=held.margins, counts=True)
 
 
 def workload_for(
@@ -377,15 +375,15 @@ def workload_for(
     that are named, or the table at every level of its axes where none are.
     """
     query = problem.query
-    if isinstance(query, Margins):
+    if query.workload is not None:
         if margins is not None or weights is not None:
             raise ReleaseError("A workload has its margins and weights: Margins(domain, [...]).")
-        return query
-    if not isinstance(query, Cells):
+        return query.workload
+    if not query.is_histogram:
         raise ReleaseError(
             "The marginals mechanism is for the cells of a table, or for Margins(domain, [...])."
         )
-    domain = query.domain
+    domain = problem.domain
     cells = domain.cells
     if margins is None:
         named = []
@@ -401,11 +399,11 @@ def workload_for(
 
 def _check_workload(problem: Problem, workload: Margins) -> None:
     """A certificate's workload is the query's, or begins with its cells."""
-    query = problem.query
-    same = isinstance(query, Margins) and (
-        list(query.margins) == list(workload.margins) and query.weights == workload.weights
+    stated = problem.query.workload
+    same = stated is not None and (
+        list(stated.margins) == list(workload.margins) and stated.weights == workload.weights
     )
-    cells = isinstance(query, Cells) and workload.margins[0] == problem.domain.cells
+    cells = problem.query.is_histogram and workload.margins[0] == problem.domain.cells
     if not same and not cells:
         raise ReleaseError("its workload is not that of the query.")
 
@@ -427,18 +425,11 @@ def table_laws(problem: Problem, units: list[int]) -> tuple[KnownLaw, ...]:
     A replaced record moves one total of a table down and one up: Δ₁ = 2, Δ₂² = 2, and times the
     records of a person; an added one moves one: Δ₁ = Δ₂ = 1.
     """
-    n, budget = problem.neighbours, problem.budget
-    shares = [Fraction(u, UNITS) for u in units]
-    if isinstance(budget, PureDP):
-        epsilon = exact_decimal(budget.epsilon)
-        return tuple(DiscreteLaplace(epsilon * s / (n.persons * n.records)) for s in shares)
-    mu = budget.gaussian_mu
-    squared = [Fraction(n.persons * n.records**2) / s for s in shares]
-    return tuple(RoundedGaussian(_ratio_up(s, mu)) for s in squared)
-
-
-def _ratio_up(squared: Fraction, mu: float) -> float:
-    return round_up(lambda: ball(squared).sqrt() / ball(mu))
+    n, shares = problem.neighbours, [Fraction(u, UNITS) for u in units]
+    l1, l2_squared = n.persons * n.records, n.persons * n.records**2
+    return tuple(
+        calibrated_law(problem.budget, Sensitivity(l1 / s, l2_squared / s)) for s in shares
+    )
 
 
 def fit_marginals(
@@ -466,14 +457,14 @@ def fit_marginals(
                 "Contrasts get Gaussian noise: use ApproxDP, ZCDP or GaussianDP, or measure tables."
             )
         errors = errors_of(problem, inter, contrasts=True)
-        found = best_contrasts(errors, problem.neighbours, goal, counted)
+        best = best_contrasts(errors, problem.neighbours, goal, counted)
         unit = squared_budget(problem.budget, problem.neighbours)
         return _with_goal(
             problem,
             MarginalsStrategy(
                 workload=workload,
                 interactions=inter,
-                shares=found.shares * unit,
+                shares=best.shares * unit,
                 tables=None,
                 constrained=constrained(problem, inter),
                 objective=goal,
@@ -510,10 +501,8 @@ def _with_goal(problem: Problem, strategy: MarginalsStrategy) -> MarginalsStrate
 
 def _table_scale(problem: Problem) -> float:
     """The variance of noise on a total for the whole budget, before it is whole numbers."""
-    n, budget = problem.neighbours, problem.budget
-    if isinstance(budget, PureDP):
-        return 2.0 * (n.persons * n.records / float(exact_decimal(budget.epsilon))) ** 2
-    return float(n.persons * n.records**2 / budget.gaussian_mu**2)
+    n = problem.neighbours
+    return problem.budget.variance(n.persons * n.records, n.persons * n.records**2)
 
 
 def whole_parts(shares: FloatArray) -> tuple[int, ...]:

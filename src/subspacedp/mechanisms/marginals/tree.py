@@ -118,8 +118,8 @@ class Tree:
 
     def ancestors(self, fine: int, coarse: int) -> Int64Array:
         """For every node of a fine level the number of its ancestor at a coarse one."""
-        found = np.searchsorted(self.starts[coarse], self.starts[fine], side="right") - 1
-        return np.asarray(found, np.int64)
+        above = np.searchsorted(self.starts[coarse], self.starts[fine], side="right") - 1
+        return np.asarray(above, np.int64)
 
     def gather(self, table: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
         """Rows of a table over the axis' groups of a level, in the order of the nodes."""
@@ -183,12 +183,12 @@ class Orbits:
 
     @cached_property
     def _first(self) -> tuple[Int64Array, ...]:
-        return tuple(np.unique(own, return_index=True)[1] for own in self.of_node)
+        return tuple(np.unique(orbits, return_index=True)[1] for orbits in self.of_node)
 
     @cached_property
     def number(self) -> tuple[FloatArray, ...]:
         """How many nodes each orbit has."""
-        return tuple(np.bincount(own).astype(np.float64) for own in self.of_node)
+        return tuple(np.bincount(orbits).astype(np.float64) for orbits in self.of_node)
 
     @cached_property
     def parent(self) -> tuple[Int64Array, ...]:
@@ -211,7 +211,7 @@ class Orbits:
     def leaves(self) -> tuple[FloatArray, ...]:
         """How many labels of the axis a node of each orbit has."""
         pairs = zip(self.tree.leaves, self._first, strict=True)
-        return tuple(own[first].astype(np.float64) for own, first in pairs)
+        return tuple(leaves[first].astype(np.float64) for leaves, first in pairs)
 
     def ancestors(self, fine: int, coarse: int) -> Int64Array:
         """For every orbit of a fine level that of its ancestor at a coarse one."""

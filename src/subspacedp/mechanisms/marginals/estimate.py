@@ -1,0 +1,97 @@
+"""What least squares makes of a measurement: contrasts of every interaction, and tables of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.invariants import HeldMargins, HeldValues
+from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
+from subspacedp.mechanisms.marginals.measurement import ByLevel, Measurement
+
+__all__ = ["Estimate"]
+
+Int64Array = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Estimate:
+    """Real-valued tables that agree with each other and with the held totals.
+
+    Parameters
+    ----------
+    measured
+        The contrasts that were measured, by interaction and level.
+    held, held_totals
+        The held margins, and the exact totals of each.
+    grand_total
+        Where it is known because no neighbouring change alters it.
+    """
+
+    measurement: Measurement
+    measured: Mapping[tuple[int, ...], ByLevel]
+    held: HeldMargins
+    held_totals: HeldValues
+    grand_total: int | None
+
+    @property
+    def interactions(self) -> Interactions:
+        """The workload taken apart."""
+        return self.measurement.interactions
+
+    @cached_property
+    def contrasts(self) -> dict[tuple[int, ...], ByLevel]:
+        """Of every interaction at every level from its finest one on, by least squares.
+
+        What is held is taken from the held totals.
+        """
+        inter, tree = self.interactions, self.interactions.tree
+        out: dict[tuple[int, ...], ByLevel] = {}
+        for interaction in inter.all.values():
+            steps, held = interaction.steps, interaction.held
+            known = None if held is None else self._held_contrasts(interaction, held)
+            root = None
+            if self.grand_total is not None and not inter.kept(steps):
+                root = np.full((1, *(1,) * len(inter.axes)), float(self.grand_total))
+            if steps in self.measured:
+                smoother = self.measurement.smoother(interaction)
+                out[steps] = smoother.estimate(self.measured[steps], known, root)
+            elif known is not None and held is not None:
+                levels = range(interaction.finest, len(tree))
+                out[steps] = {level: tree.climb(known, held, level) for level in levels}
+            elif root is not None:
+                out[steps] = {tree.root: root}
+        return out
+
+    def _held_contrasts(self, interaction: Interaction, level: int) -> FloatArray:
+        """The contrasts of an interaction at a level that is held."""
+        return self.interactions.contrasts(self.exact(interaction, level), interaction.steps)
+
+    def exact(self, interaction: Interaction, level: int) -> Int64Array:
+        """The totals of an interaction's margin where they are known, nodes of the tree first."""
+        inter = self.interactions
+        if interaction.held is None:
+            return np.full((1, *(1,) * len(inter.axes)), self.grand_total, np.int64)
+        totals = self.held.of(self.held_totals, inter.margin(level, interaction.steps))
+        return np.asarray(inter.to_nodes(totals, level), np.int64)
+
+    def finest(self, interaction: Interaction) -> FloatArray:
+        """The totals of an interaction's margin at its finest level, nodes of the tree first."""
+        return self._totals(interaction.finest, interaction.steps)
+
+    def table(self, number: int) -> FloatArray:
+        """A table of the workload in its margin's shape."""
+        inter = self.interactions
+        margin, where = inter.workload[number], inter.published[number]
+        if any(h.determines(margin) for h in self.held.margins):
+            return self.held.of(self.held_totals, margin).astype(np.float64)
+        return inter.from_nodes(self._totals(where.level, where.steps), where.level)
+
+    def _totals(self, level: int, steps: tuple[int, ...]) -> FloatArray:
+        at_level = {s: e[level] for s, e in self.contrasts.items() if level in e}
+        return self.interactions.table_from(at_level, level, steps)
