@@ -169,9 +169,9 @@ class Marginals(Mechanism):
         if self.decimals is None:
             return None
         if isinstance(self.space, MarginNullSpace) and isinstance(self.query, Cells):
-            place = self.interactions.place or 0
-            steps = tuple(range(self.domain.axes[place].depth))
-            return LevelDigits(self.space, self.decimals, place, steps, coin=1 / 4)
+            margins = self.interactions.workload
+            counts = tuple(float(w) for w in self._goal.scaled())
+            return LevelDigits(self.space, self.decimals, margins, counts, coin=1 / 4)
         return PrefixRounding(
             interactions=self.interactions,
             decimals=self.decimals,
@@ -330,8 +330,7 @@ class Marginals(Mechanism):
         alike = moved_alike(self)
         if not alike:
             raise ReleaseError("No person can change anything here, so no error is needed at all.")
-        goal = Goal(self.measurement.errors, self.strategy.objective, self._table_weights)
-        scaled, margins = goal.scaled(), self.interactions.workload
+        scaled, margins = self._goal.scaled(), self.interactions.workload
         each = np.array([float(self.noise.margin_variance(m).mean()) for m in margins]) * scaled
         error = float(each.sum())
         if self.strategy.objective == "largest":
@@ -348,8 +347,10 @@ class Marginals(Mechanism):
         )
 
     @property
-    def _table_weights(self) -> FloatArray:
-        return np.asarray(self.strategy.workload.weights, np.float64)
+    def _goal(self) -> Goal:
+        """What the errors of the published tables count for."""
+        weights = np.asarray(self.strategy.workload.weights, np.float64)
+        return Goal(self.measurement.errors, self.strategy.objective, weights)
 
     # ------------------------------------------------------------------------ data
 
