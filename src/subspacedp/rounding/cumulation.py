@@ -72,10 +72,7 @@ class Cumulation:
         ]
         candidates.append({members: self._held_chain(members) for members in fewest})
         coins = [self._counted(chains) for chains in candidates]
-        least = min(coins)
-        return next(
-            own for own, c in zip(candidates, coins, strict=True) if c <= least * (1 + SAME)
-        )
+        return candidates[_first_of_least(coins)]
 
     def coins(self, chains: dict[Steps, Chain]) -> FloatArray:
         """The mean number of coins in a total of each published margin.
@@ -83,15 +80,10 @@ class Cumulation:
         Inclusion and exclusion over the held margins, as in the expansion of their projection:
         ends of two of them are ends of their meet.
         """
-        by_level = [self._borders(members, chain) for members, chain in chains.items()]
-        out = np.prod([borders[-1] for borders in by_level], axis=0)
-        for margin, factor in self.held.expansion.items():
-            ends = [
-                borders[chain.index(tuple(margin.steps[b] for b in members))]
-                for borders, (members, chain) in zip(by_level, chains.items(), strict=True)
-            ]
-            out = out - factor * np.prod(ends, axis=0)
-        return np.asarray(out / self._groups)
+        borders = [self._borders(members, chain) for members, chain in chains.items()]
+        corners = np.prod(borders, axis=0)
+        factors = np.array([1, *(-a for a in self.held.expansion.values())], np.float64)
+        return np.asarray(factors @ corners / self._groups)
 
     def _counted(self, chains: dict[Steps, Chain]) -> float:
         return float(self.coins(chains) @ np.asarray(self.importance, np.float64))
@@ -139,10 +131,9 @@ class Cumulation:
         while wanted := [s for s in dict.fromkeys(wanted) if _fits(s, chain)]:
             longer = [tuple(sorted({*chain, s}, reverse=True)) for s in wanted]
             counted = [self._counted({members: own, **others}) for own in longer]
-            least = min(counted)
-            if least > coins * (1 + SAME):
+            first = _first_of_least(counted)
+            if counted[first] > coins + SAME * abs(coins):
                 break
-            first = next(i for i, c in enumerate(counted) if c <= least * (1 + SAME))
             chain, coins = longer[first], counted[first]
         return chain
 
@@ -152,21 +143,23 @@ class Cumulation:
     # ------------------------------------------------------------------------ borders
 
     def _borders(self, members: Steps, chain: Chain) -> FloatArray:
-        """For every level of a chain, and labels at last: how often groups begin or end with it.
+        """How often groups begin or end: all in all, and where runs of a held margin or meet end.
 
-        (levels + 1, published), summed over the groups of a margin on these axes: `axis_borders`
-        without a list of groups.
+        (1 + terms of the expansion, published), summed over the groups of a margin on these axes:
+        `axis_borders` without a list of groups.
         """
         key = (members, chain)
         if key not in self._known_borders:
-            self._known_borders[key] = self._count_borders(members, chain)
+            levels = (chain.index(tuple(k.steps[b] for b in members)) for k in self.held.expansion)
+            self._known_borders[key] = self._by_level(members, chain)[[-1, *levels]]
         return self._known_borders[key]
 
     @cached_property
     def _known_borders(self) -> dict[tuple[Steps, Chain], FloatArray]:
         return {}
 
-    def _count_borders(self, members: Steps, chain: Chain) -> FloatArray:
+    def _by_level(self, members: Steps, chain: Chain) -> FloatArray:
+        """Borders where a loop over runs of a level, or of a coarser one, steps; labels last."""
         axes = self.held.domain.axes
         levels = (tuple(axes[b].depth - 1 for b in members), *chain, (0,) * len(members))
         loops = [self._loops(b, {own[i] for own in levels}) for i, b in enumerate(members)]
@@ -251,6 +244,11 @@ def _partitions(axes: int) -> Iterator[list[Steps]]:
         yield [*classes, (axes - 1,)]
         for i, members in enumerate(classes):
             yield [*classes[:i], (*members, axes - 1), *classes[i + 1 :]]
+
+
+def _first_of_least(coins: list[float]) -> int:
+    least = min(coins)
+    return next(i for i, c in enumerate(coins) if c <= least + SAME * abs(least))
 
 
 def _fits(steps: Steps, chain: Chain) -> bool:
