@@ -28,6 +28,7 @@ DOMAIN = sdp.Domain(
     ]
 )
 MARGINS = sdp.hold("state", "sex") & sdp.hold("county")
+PUBLISHED = (DOMAIN.cells, DOMAIN.margin("sex"))
 EQUALITIES = sdp.LinearInvariants([[1, 1, 1, 0, 0, 0], [0, 0, 2, 1, 1, 3]])
 
 
@@ -47,8 +48,8 @@ def margins(kind, *more, decimals=0):
 ROUNDINGS = {
     "margins": lambda: margins(DigitPlan),
     "margins, two decimals": lambda: margins(DigitPlan, decimals=2),
-    "levels": lambda: margins(LevelDigits, 0, (0, 1, 2)),
-    "levels, the whole correction": lambda: margins(OfCorrection, 0, (0, 1, 2)),
+    "levels": lambda: margins(LevelDigits, PUBLISHED, (1.0, 1.0)),
+    "levels, the whole correction": lambda: margins(OfCorrection, PUBLISHED, (1.0, 1.0)),
     "a matrix": lambda: digits_of(
         bind(as_held(EQUALITIES), sdp.LinearQuery(np.eye(6))), 0, coin=ANY
     ),
@@ -167,7 +168,7 @@ TWINS = {
 @pytest.mark.parametrize("name", ["margins", "levels, the whole correction", "a matrix"])
 def test_a_rounding_that_breaks_one_promise_fails(name, broken):
     digits = ROUNDINGS[name]()
-    more = (digits.place, digits.steps) if isinstance(digits, LevelDigits) else ()
+    more = (digits.published, digits.importance) if isinstance(digits, LevelDigits) else ()
     twin = type("Twin", (type(digits),), TWINS[broken])
     with pytest.raises(AssertionError):
         check_digits(twin(digits.space, digits.decimals, *more, coin=ANY))

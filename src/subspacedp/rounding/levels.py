@@ -2,8 +2,8 @@
 
 `DigitPlan` rounds a lifted residual, of which the cumulative sums are known group by group. Here
 any real correction z is rounded whose held sums are whole numbers: its cumulative table is
-computed, not interpolated, and everything else is as there. Labels are ordered so that the groups
-of every level are runs, so a total of any level is off by at most a few coins.
+computed, not interpolated, and everything else is as there. Axes are merged and ordered so that
+published totals are off by few coins.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.rounding.cumulation import Cumulation
 from subspacedp.rounding.digits import WordSource
 from subspacedp.rounding.margins import DigitPlan, differences, round_entries
-from subspacedp.rounding.merged import MergedAxis, fewest_merged_axes
+from subspacedp.rounding.merged import MergedAxis, in_order
 from subspacedp.rounding.profiles import corner_counts
 from subspacedp.tables import Margin
 
@@ -47,10 +48,10 @@ class LevelDigits(DigitPlan):
 
     Parameters
     ----------
-    place
-        Which axis has the levels.
-    steps
-        The levels whose groups shall be runs, by their place in the chain of the axis.
+    published
+        The margins whose totals shall collect few coins.
+    importance
+        What a coin in every total of each of them counts for.
 
     Guarantees
     ----------
@@ -61,8 +62,8 @@ class LevelDigits(DigitPlan):
        function is never negative, 1/4 for any (docs/proofs/marginals.md).
     """
 
-    place: int
-    steps: tuple[int, ...]
+    published: tuple[Margin, ...]
+    importance: tuple[float, ...]
 
     @property
     def needed(self) -> bool:
@@ -71,23 +72,10 @@ class LevelDigits(DigitPlan):
 
     @cached_property
     def axes(self) -> tuple[MergedAxis, ...]:
-        """As few merged axes as the held margins allow, each with as many levels in runs."""
-        return tuple(
-            self._with_levels(axis) if self.place in axis.members else axis
-            for axis in fewest_merged_axes(self.held.domain, self.held.essential)
-        )
-
-    def _with_levels(self, axis: MergedAxis) -> MergedAxis:
-        """The same axis, ordered by every level that fits into the chain of its held ones."""
-        chain, axes = list(axis.chain), self.held.domain.axes
-        summed = [tuple(s if b == self.place else axes[b].depth - 1 for b in axis.members)
-                  for s in self.steps]  # fmt: skip
-        apart = [tuple(s if b == self.place else 0 for b in axis.members) for s in self.steps]
-        for extra in (*summed, *apart):
-            if all(_nested(extra, known) for known in chain):
-                chain.append(extra)
-        ordered = sorted(set(chain), reverse=True)
-        return _LevelAxis(axis.domain, axis.members, tuple(ordered))
+        """Merged axes, and an order on each, with few coins in what is published."""
+        chains = Cumulation(self.held, self.published, self.importance).best()
+        domain = self.held.domain
+        return in_order([_LevelAxis(domain, members, chain) for members, chain in chains.items()])
 
     def describe(self) -> str:
         """The rounding in words, for certificates."""
@@ -194,9 +182,3 @@ def cumulate(values: FloatArray, axis: int) -> tuple[Int64Array, FloatArray]:
         above += np.cumsum(turns, axis=-1).astype(np.int64)
         out[..., RUN:] += np.repeat(above, RUN, axis=-1)[..., : number - RUN]
     return np.moveaxis(out, -1, axis), np.moveaxis(sums, -1, axis)
-
-
-def _nested(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Whether one of two families of groups is at least as fine as the other on every axis."""
-    pairs = list(zip(one, other, strict=True))
-    return all(a <= b for a, b in pairs) or all(a >= b for a, b in pairs)

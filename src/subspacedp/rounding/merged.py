@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from subspacedp.tables import Domain, Margin
 
-__all__ = ["MergedAxis", "Run", "fewest_merged_axes"]
+__all__ = ["MergedAxis", "Run", "chain_of", "fewest_classes", "fewest_merged_axes", "in_order"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -95,18 +95,23 @@ class MergedAxis:
 
 
 def fewest_merged_axes(domain: Domain, margins: Sequence[Margin]) -> tuple[MergedAxis, ...]:
-    """Partition the axes into as few mergeable classes as possible.
+    """Partition the axes into as few mergeable classes as possible."""
+    best = fewest_classes(len(domain.axes), margins)
+    merged = [MergedAxis(domain, members, chain_of(members, margins) or ()) for members in best]
+    return in_order(merged)
+
+
+def in_order(merged: Sequence[MergedAxis]) -> tuple[MergedAxis, ...]:
+    """Merged axes in the order of the table that is cumulated.
 
     The class with the table's last axis comes last, so that kernels walk memory in order, and the
     others by length, longest first, which keeps the slices that differencing remembers small.
     """
-    best = _partition(len(domain.axes), margins)
-    merged = [MergedAxis(domain, members, _chain(members, margins) or ()) for members in best]
-    last = len(domain.axes) - 1
+    last = max(b for axis in merged for b in axis.members)
     return tuple(sorted(merged, key=lambda axis: (last in axis.members, -len(axis), axis.members)))
 
 
-def _chain(
+def chain_of(
     members: tuple[int, ...], margins: Sequence[Margin]
 ) -> tuple[tuple[int, ...], ...] | None:
     """The levels in use on some axes, coarsest first, or None when they are no chain."""
@@ -117,7 +122,8 @@ def _chain(
     return tuple(used)
 
 
-def _partition(axes: int, margins: Sequence[Margin]) -> list[tuple[int, ...]]:
+def fewest_classes(axes: int, margins: Sequence[Margin]) -> list[tuple[int, ...]]:
+    """The axes in as few mergeable classes as possible."""
     best: list[tuple[int, ...]] = [(a,) for a in range(axes)]
 
     def extend(classes: list[tuple[int, ...]], axis: int) -> None:
@@ -128,7 +134,7 @@ def _partition(axes: int, margins: Sequence[Margin]) -> list[tuple[int, ...]]:
             best = list(classes)
             return
         for i, members in enumerate(classes):
-            if _chain((*members, axis), margins) is not None:
+            if chain_of((*members, axis), margins) is not None:
                 extend([*classes[:i], (*members, axis), *classes[i + 1 :]], axis + 1)
         extend([*classes, (axis,)], axis + 1)
 

@@ -154,10 +154,9 @@ class Marginals(Mechanism):
         if self.decimals is None:
             return None
         if self.query.is_histogram:
-            place = self.interactions.place or 0
-            steps = tuple(range(self.domain.axes[place].depth))
-            space = self.held_margins.cell_space
-            return CellRounding(space, self.decimals, place, steps, coin=1 / 4)
+            margins, space = self.interactions.workload, self.held_margins.cell_space
+            counts = tuple(float(w) for w in self._goal.scaled())
+            return CellRounding(space, self.decimals, margins, counts, coin=1 / 4)
         return PrefixRounding(
             interactions=self.interactions,
             decimals=self.decimals,
@@ -313,8 +312,7 @@ class Marginals(Mechanism):
         alike = moved_alike(self)
         if not alike:
             raise ReleaseError("No person can change anything here, so no error is needed at all.")
-        goal = Goal(self.measurement.errors, self.strategy.objective, self._table_weights)
-        scaled, margins = goal.scaled(), self.interactions.workload
+        scaled, margins = self._goal.scaled(), self.interactions.workload
         each = np.array([float(self.noise.margin_variance(m).mean()) for m in margins]) * scaled
         error = float(each.sum())
         if self.strategy.objective == "largest":
@@ -331,8 +329,10 @@ class Marginals(Mechanism):
         )
 
     @property
-    def _table_weights(self) -> FloatArray:
-        return np.asarray(self.strategy.workload.weights, np.float64)
+    def _goal(self) -> Goal:
+        """What the errors of the published tables count for."""
+        weights = np.asarray(self.strategy.workload.weights, np.float64)
+        return Goal(self.measurement.errors, self.strategy.objective, weights)
 
     # ------------------------------------------------------------------------ data
 
