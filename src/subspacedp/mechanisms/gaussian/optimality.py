@@ -155,6 +155,9 @@ def optimality(mechanism: Mechanism) -> Optimality:
     proven = mechanism.proven_optimality
     if proven is not None:
         return proven
+    alike = moved_alike(mechanism)
+    if not alike:
+        raise ReleaseError("No person can change anything here, so no error is needed at all.")
     dual: DualWeights | None = getattr(mechanism, "dual", None)
     importance = None if dual is None else dual.importance
     if dual is None:
@@ -169,9 +172,6 @@ def optimality(mechanism: Mechanism) -> Optimality:
         base = _singular_bound(mechanism)
     if not base > 0:
         raise ReleaseError("The weights of this design prove no bound.")
-    alike = moved_alike(mechanism)
-    if not alike:
-        raise ReleaseError("No person can change anything here, so no error is needed at all.")
     scale = alike * float(mechanism.query.grid) / mechanism.budget.gaussian_mu
     return Optimality(
         error=error,
