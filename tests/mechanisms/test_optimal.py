@@ -449,3 +449,30 @@ def test_a_release_where_nobody_can_change_anything_states_no_bound():
     made = optimal(sdp.LinearQuery([[1, 0], [0, 1]]), neighbours=relation)
     release = made.release(sdp.Table([4, 4], domain), seed=1)
     assert "lower_bound" not in json.dumps(release.certificate())
+
+
+@pytest.mark.parametrize("mechanism", ["projected", "optimal", "correlated", "marginals"])
+@pytest.mark.parametrize("relation", [sdp.ReplaceOne(), sdp.ReplaceOne(exactly=False)], ids=str)
+@pytest.mark.parametrize("empty", [1, 3])
+def test_records_in_cells_known_to_be_empty_prove_no_bound(empty, relation, mechanism):
+    """Nobody is replaced by a person who cannot exist: the bound is at most the least error.
+
+    That of the cells alone, where labels that nobody can have are left out: all changes are the
+    same there, and with the total known s²(I − J/n), s² = 2/μ², is best.
+    """
+    live, mask = 2, np.arange(2 + empty) >= 2
+    whole = sdp.Domain([sdp.Axis("a", range(live + empty))])
+    made = sdp.design(
+        whole, sdp.zeros(mask), sdp.GaussianDP(1.0), neighbours=relation, mechanism=mechanism
+    )
+    least = 2 * (live - 1) if relation.keeps_total else 8 / 3  # the simplex of three points
+    assert 0 < made.optimality().bound <= least * (1 + 1e-9)
+
+
+def test_exactly_so_many_records_have_no_place_in_empty_cells():
+    """Three records in three possible cells, at most one in each: nothing can move."""
+    relation = sdp.ReplaceOne(records=3, per_cell=1, exactly=True)
+    domain = sdp.Domain([sdp.Axis("a", range(4))])
+    zeros = sdp.zeros([False, False, False, True])
+    assert moved_alike(sdp.design(domain, None, GAUSS, neighbours=relation).mechanism) == 1
+    assert moved_alike(sdp.design(domain, zeros, GAUSS, neighbours=relation).mechanism) == 0

@@ -239,6 +239,8 @@ class ApproxDP(Budget):
         epsilon, delta = exact_decimal(self.epsilon), exact_decimal(self.delta)
         if people == 1:
             return epsilon, delta
+        if (people - 1) * epsilon > 750:  # e^750 times the least float64 is above 1
+            return people * epsilon, Fraction(1)
         larger = round_up(
             lambda: sum(((i * ball(epsilon)).exp() for i in range(people)), ball(0)) * ball(delta)
         )
@@ -344,7 +346,7 @@ class GaussianDP(Budget):
         """√(μ² − Σ μ²)."""
         if total.exact_square is None:
             return 0.0
-        return math.sqrt(max(0.0, float(exact_decimal(self.mu) ** 2 - total.exact_square)))
+        return math.sqrt(max(Fraction(0), exact_decimal(self.mu) ** 2 - total.exact_square))
 
     def meaning(self) -> str:
         """A test between two normal laws."""

@@ -166,9 +166,9 @@ class Composed:
         if not self.gaussians and not self.concentrated and exact >= self._sum_epsilon:
             return min(decimal_above(self._sum_delta), 1.0)
         found = [losses.delta(number) for losses in self._losses]
-        if self.exact_rho is not None:
-            found.append(concentrated_delta(float(self.exact_rho), number))
-        return min(*found, 1.0)
+        if self.rho is not None and math.isfinite(self.rho):
+            found.append(concentrated_delta(self.rho, number))
+        return min([1.0, *found])  # in this order, as nothing is below what is not a number
 
     def epsilon(self, delta: float) -> float:
         """An ε with which the releases together are (ε, δ)-private; infinite if there is none."""
@@ -252,9 +252,11 @@ class Composed:
         mu = root_above(self.square)
         if not self.concentrated:
             return (Losses(self.parts, mu),)
-        rho, out = float(decimal_above(self.stated_rho)), []
+        rho, out = decimal_above(self.stated_rho), []
         for c in CONVERSIONS:
             epsilon = rho + c * math.sqrt(rho)
+            if math.isinf(epsilon):
+                break  # nothing is promised
             pair = (Fraction(epsilon), Fraction(concentrated_delta(rho, epsilon)), 1)
             out.append(Losses((*self.parts, pair), mu))
         return tuple(out)

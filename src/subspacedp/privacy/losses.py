@@ -93,7 +93,7 @@ def _binomial_on_grid(
     log_choose = gammaln(number + 1.0) - gammaln(j + 1.0) - gammaln(number - j + 1.0)
     log_mass = log_choose - (number - j) * e - number * math.log1p(math.exp(-e))
     slack = 1e-15 * (number + 10) * (1 + e + math.log(number + 1))
-    mass = np.exp(log_mass + slack)
+    mass = np.exp(np.minimum(log_mass + slack, 0.0))
     ratio = epsilon / step
     places = [(2 * int(i) - number) * ratio for i in j]
     floors = np.array([math.floor(place) for place in places])

@@ -46,8 +46,8 @@ def decimal_part(whole: float, share: Fraction | int, power: int) -> float:
     (0.03, 0.7071067811865475)
     """
     most = exact_decimal(whole) ** power * share
-    part = whole * math.pow(share, 1 / power)  # decided with fractions from here
-    while exact_decimal(up := math.nextafter(part, math.inf)) ** power <= most:
+    part = min(_nearest(most if power == 1 else _root(most)), whole)  # from here with fractions
+    while (up := math.nextafter(part, math.inf)) <= whole and exact_decimal(up) ** power <= most:
         part = up
     while part > 0 and exact_decimal(part) ** power > most:
         part = math.nextafter(part, 0)
@@ -81,22 +81,39 @@ def shown(value: float) -> str:
 
 
 def decimal_above(exact: Fraction) -> float:
-    """The least float that, read as a decimal, is not below a fraction.
+    """The least float that, read as a decimal, is not below a fraction; infinite if none is.
 
     >>> decimal_above(Fraction(3, 10))
     0.3
     """
-    guess = exact.numerator / exact.denominator
-    while exact_decimal(guess) < exact:
+    guess = _nearest(exact)
+    while guess < math.inf and exact_decimal(guess) < exact:
         guess = math.nextafter(guess, math.inf)
     return guess
 
 
 def root_above(square: Fraction) -> float:
     """The least float near √square that, read as a decimal, is not below it."""
-    guess = math.sqrt(square.numerator / square.denominator)
-    while exact_decimal(guess) ** 2 < square:
+    guess = _nearest(_root(square))
+    while guess < math.inf and exact_decimal(guess) ** 2 < square:
         guess = math.nextafter(guess, math.inf)
+    if math.isinf(guess):
+        return guess
     while guess > 0 and exact_decimal(down := math.nextafter(guess, 0)) ** 2 >= square:
         guess = down
     return guess
+
+
+def _nearest(exact: Fraction) -> float:
+    """The float nearest to a positive fraction; infinite beyond the largest."""
+    try:
+        return exact.numerator / exact.denominator
+    except OverflowError:
+        return math.inf
+
+
+def _root(square: Fraction) -> Fraction:
+    """√square to more than 100 bits, whatever its size: floats of tiny squares have few."""
+    size = square.numerator.bit_length() - square.denominator.bit_length()
+    shift = max(0, 128 - size // 2)
+    return Fraction(math.isqrt((square.numerator << 2 * shift) // square.denominator), 1 << shift)

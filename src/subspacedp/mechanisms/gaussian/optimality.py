@@ -155,6 +155,9 @@ def optimality(mechanism: Mechanism) -> Optimality:
     proven = mechanism.proven_optimality
     if proven is not None:
         return proven
+    alike = moved_alike(mechanism)
+    if not alike:
+        raise ReleaseError("No person can change anything here, so no error is needed at all.")
     dual: DualWeights | None = getattr(mechanism, "dual", None)
     importance = None if dual is None else dual.importance
     if dual is None:
@@ -164,14 +167,11 @@ def optimality(mechanism: Mechanism) -> Optimality:
         error = float(per_cell.sum() if importance is None else per_cell @ importance)
     if dual is not None:
         columns = inner_columns(mechanism.query, mechanism.null_space, importance)
-        base = trace_bound(with_nothing(columns, mechanism.neighbours), dual.weights, dual.pairs)
+        base = _dual_bound(mechanism, columns, dual)
     else:
         base = _singular_bound(mechanism)
     if not base > 0:
         raise ReleaseError("The weights of this design prove no bound.")
-    alike = moved_alike(mechanism)
-    if not alike:
-        raise ReleaseError("No person can change anything here, so no error is needed at all.")
     scale = alike * float(mechanism.query.grid) / mechanism.budget.gaussian_mu
     return Optimality(
         error=error,
@@ -193,7 +193,19 @@ def moved_alike(mechanism: Mechanism) -> int:
     if relation.persons == 1 or not relation.keeps_total:
         return most
     cells = query.size if query.record_kinds is None else query.record_kinds
+    cells -= len(impossible_kinds(mechanism))
     return max(0, min(most, cells * most - relation.records))
+
+
+def impossible_kinds(mechanism: Mechanism) -> npt.NDArray[np.int64]:
+    """The kinds of records that nobody can have: they add to a cell known to be empty.
+
+    Changes of such records are not neighbouring, so they must not prove a lower bound.
+    """
+    query, empty = mechanism.query, mechanism.held.empty
+    if empty is None or query.contributions is None:
+        return np.empty(0, np.int64)
+    return np.unique(query.contributions[np.flatnonzero(empty.reshape(-1))].indices)
 
 
 def inner_columns(
@@ -245,17 +257,43 @@ def _singular_bound(mechanism: Mechanism) -> float:
     query, space, relation = mechanism.query, mechanism.null_space, mechanism.neighbours
     extra = int(relation.persons == 2 and not relation.keeps_total)
     if query.is_histogram:
-        points, n = query.size + extra, space.dimension
+        points, n = query.size - len(impossible_kinds(mechanism)) + extra, space.dimension
         if relation.persons == 1:
             return n * n / points
+        if points < 2:
+            return 0.0
         # 2/(points − 1) times Π_N − Π_N 1 1ᵀ Π_N / points: one eigenvalue differs from one.
         lost = space.squared_ones() / points
         roots = n - 1 + math.sqrt(max(1 - lost, 0.0)) if lost > 1e-12 else n
         return 2 / (points - 1) * roots**2
     if query.contributions is None or np.prod(query.contributions.shape) > LARGEST:
         raise ReleaseError("No lower bound is known for the error of a query of this kind.")
-    columns = with_nothing(inner_columns(query, space), relation)
+    columns = inner_columns(query, space)
+    return _equal_weights(np.delete(columns, impossible_kinds(mechanism), axis=1), relation)
+
+
+def _dual_bound(mechanism: Mechanism, columns: FloatArray, dual: DualWeights) -> float:
+    """By the weights of a design; those of records that nobody can have prove nothing."""
+    relation, gone = mechanism.neighbours, impossible_kinds(mechanism)
+    every = with_nothing(columns, relation)
+    known = np.ones(every.shape[1], bool)
+    known[gone] = False
+    if not relation.keeps_total:
+        known |= ~every.any(axis=0)  # moves what is not held as no record does
+    used = known if dual.pairs is None else known[dual.pairs].all(axis=1)
+    weights = np.where(used, dual.weights, 0.0)
+    if np.array_equal(weights, dual.weights):
+        return trace_bound(every, weights, dual.pairs)
+    equal = _equal_weights(np.delete(columns, gone, axis=1), relation)
+    return max(equal, trace_bound(every, weights, dual.pairs)) if weights.any() else equal
+
+
+def _equal_weights(records: FloatArray, relation: Neighbours) -> float:
+    """(Σ singular values)² of what records add, or of its differences, with equal weights."""
+    columns = with_nothing(records, relation)
     d = columns.shape[1]
+    if d < relation.persons:
+        return 0.0
     if relation.persons == 1:
         return trace_bound(columns, np.ones(d))
     # Σ over pairs with weight 2/(d(d − 1)) is 2/(d − 1) times the sum over centred columns.
