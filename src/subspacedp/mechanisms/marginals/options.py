@@ -43,7 +43,8 @@ class MarginalsOptions(Options):
         default "sum" where weights differ, else "balanced".
     cells_at_most
         For the cells of a table: what the mean squared error of the cells may be at most, in
-        multiples of the least they could have with the whole budget; for example 1.05.
+        multiples of the least they could have with the whole budget; for example 1.05. With
+        digits it may stay below: at some weight their rounding needs fewer coins all at once.
     measured
         "contrasts" of interactions (Gaussian budgets, the default for them) or whole "tables".
     """
