@@ -105,7 +105,7 @@ class Optimality:
     The bound need not be reached: a large gap may be that of the noise or that of the bound.
 
     >>> str(Optimality(error=1.005, bound=1.0, how="dual weights"))
-    'within 0.51 % of the best possible Gaussian noise for these answers'
+    'within 0.51 % of the best possible Gaussian noise with this guarantee'
     >>> str(Optimality(error=3.745, bound=1.0, how="a regular tree inside the levels"))[:28]
     'at most 3.75 times the error'
     """
@@ -136,7 +136,7 @@ class Optimality:
 
     def __str__(self) -> str:
         weighted = ", by importance" if self.weighted else ""
-        best = f"the best possible Gaussian noise for these answers{weighted}"
+        best = f"the best possible Gaussian noise with this guarantee{weighted}"
         if self.gap < LARGE_GAP:
             percent = math.ceil(1e4 * self.gap + 1e-6) / 100
             return f"within {percent:.2f} % of {best}"
