@@ -431,6 +431,18 @@ def test_no_alteration_of_two_thousand_passes(world, tmp_path):
     assert not missed, "\n".join([f"seed {seed}", *missed])
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"), [("signed publication", "signature.json"), ("publication", "digests.json")]
+)
+def test_other_ends_of_lines_do_not_pass(world, tmp_path, kind, name):
+    folder = tmp_path / "r"
+    shutil.copytree(world(kind), folder)
+    original = (folder / name).read_bytes()
+    for altered in (original.replace(b"\n", b"\r", 1), original.replace(b"\n", b"\r\n")):
+        (folder / name).write_bytes(altered)
+        assert not verify_folder(folder).ok
+
+
 # ------------------------------------------------------------------------------------------ twins
 
 

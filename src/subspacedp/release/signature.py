@@ -60,8 +60,8 @@ def write_digests(folder: Path) -> None:
     Whoever can alter a file can alter this one too: it finds accidents, and a signature finds more.
     """
     text = _digests_text(_digests(folder, DIGESTS))
-    with (folder / DIGESTS).open("w", encoding="utf-8") as file:
-        file.write(text)
+    with (folder / DIGESTS).open("wb") as file:
+        file.write(text.encode())
         file.flush()
         os.fsync(file.fileno())
 
@@ -69,7 +69,7 @@ def write_digests(folder: Path) -> None:
 def check_digests(folder: Path) -> Check:
     """Whether every file is as `digests.json` has it, and no other file is there."""
     try:
-        text = (folder / DIGESTS).read_text("utf-8")
+        text = _text(folder / DIGESTS)
         stated = _stated_files(json_of(text, DIGESTS))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Check("digests", False, f"{DIGESTS} cannot be read")
@@ -78,6 +78,11 @@ def check_digests(folder: Path) -> Check:
     if not wrong and text != _digests_text(stated):
         wrong = f"{DIGESTS} has more, or other words, than digests"
     return Check("digests", not wrong, wrong or f"{len(stated)} files are as {DIGESTS} has them")
+
+
+def _text(path: Path) -> str:
+    """What a file says, byte for byte: ends of lines are not made alike."""
+    return path.read_bytes().decode("utf-8")
 
 
 def _stated_files(data: Any) -> dict[str, str]:
@@ -106,7 +111,7 @@ def sign_folder(folder: Path, key: Ed25519PrivateKey) -> None:
     digests = _digests(folder, SIGNATURE)
     public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
     text = _signature_text(public, digests, key.sign(_message(digests)))
-    (folder / SIGNATURE).write_text(text, "utf-8")
+    (folder / SIGNATURE).write_bytes(text.encode())
 
 
 def _signature_text(public: bytes, files: Mapping[str, str], signature: bytes) -> str:
@@ -127,7 +132,7 @@ def check_signature(folder: Path, public_key: str | PathLike[str] | None = None)
 
     wanted = None if public_key is None else _read_public_key(public_key)
     try:
-        text = (folder / SIGNATURE).read_text("utf-8")
+        text = _text(folder / SIGNATURE)
         data = json_of(text, SIGNATURE)
         files = _stated_files(data)
         signer = base64.b64decode(data["public_key"], validate=True)
