@@ -28,7 +28,7 @@ from subspacedp.release.designs import Design
 
 NAMES = tuple(MECHANISMS)
 MOST_CELLS = 9  # all neighbours of two records a person are some thousands
-TRIES = 60
+TRIES = 400
 
 
 class Case(NamedTuple):
@@ -267,7 +267,7 @@ def random_case(rng, name, kind) -> Case:
 @cache
 def random_design(seed, name, kind) -> Case | None:
     """The first of some tries that is not refused; None if all are."""
-    rng = np.random.default_rng([seed, NAMES.index(name), list(QUERIES).index(kind)])
+    rng = np.random.default_rng([seed, list(REFUSED).index(name), list(QUERIES).index(kind)])
     for _ in range(TRIES):
         try:
             return random_case(rng, name, kind)
