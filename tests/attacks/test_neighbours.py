@@ -30,7 +30,8 @@ from subspacedp.mechanisms import MECHANISMS
 from subspacedp.mechanisms.knorm.bodies.base import Body
 from subspacedp.mechanisms.marginals.measurement import ContrastMeasurement, TableMeasurement
 from subspacedp.noise import ReleaseKeys
-from subspacedp.privacy import Budget, Neighbours
+from subspacedp.privacy import Neighbours
+from subspacedp.privacy.budgets import BUDGETS as KINDS
 from subspacedp.queries import Cells, Query
 
 QUICK, SOAK = range(3), range(3, 33)
@@ -59,7 +60,7 @@ def test_the_registry_of_what_is_attacked_is_complete():
     designs = [case.mechanism for pair in PAIRS for case in cases(*pair, range(9))]
     assert {d.name for d in designs} == set(MECHANISMS) == set(NAMES)
     assert {type(d.query) for d in designs} == subclasses(Query) == set(QUERIES)
-    assert {type(d.budget) for d in designs} == subclasses(Budget) == set(BUDGETS)
+    assert {type(d.budget) for d in designs} == set(KINDS.values()) == set(BUDGETS)
     assert {type(d.neighbours) for d in designs} == subclasses(Neighbours) == set(RELATIONS)
     for name in NAMES:  # every relation for every mechanism, and all budgets it takes
         ours = [d for d in designs if d.name == name]

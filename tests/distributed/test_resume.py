@@ -281,7 +281,8 @@ def test_a_store_that_was_cut_short_or_altered_is_refused(tmp_path, source, stor
     with pytest.raises(sdp.SubspaceDPError, match="truncated") as told:
         go_on(source, tmp_path / "out", store)
     assert "\n" not in str(told.value)
-    assert (left / "journal").read_bytes() == journal
+    # Blocks that were under way beside the broken one may have been finished.
+    assert (left / "journal").read_bytes().startswith(journal)
     assert not (tmp_path / "out").exists()
 
 

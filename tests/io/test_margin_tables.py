@@ -192,6 +192,6 @@ def test_every_engine_counts_and_bounds_margins_alike(engine, tmp_path, request)
 def test_invariants_that_are_not_margins_are_refused(records):
     with open_source(records) as source, pytest.raises(InvariantError) as caught:
         tabulate_margins(source, AXES, QUERY, LinearInvariants(np.ones((1, DOMAIN.size))))
-    assert str(caught.value) == (
-        "A workload of margins can hold margins alone: hold(...), combined with &."
+    assert str(caught.value).startswith(
+        "A workload of margins can hold margins alone: hold(...), combined with &;"
     )

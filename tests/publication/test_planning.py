@@ -163,7 +163,9 @@ def test_the_target_is_reached_and_not_with_less(privacy, margin, decimals):
     assert largest(asked | {"privacy": scaled(budget, 0.8)}, margin) > 21.5
 
 
-@pytest.mark.parametrize("privacy", [{"rho": 0.05}, {"epsilon": 0.4}])
+@pytest.mark.parametrize(
+    "privacy", [{"rho": 0.05}, pytest.param({"epsilon": 0.4}, marks=pytest.mark.soak)]
+)
 def test_the_target_is_that_of_the_mechanism_that_is_taken(privacy):
     """Noise for the margins too, which `auto` takes for the Gaussian budget, has other errors."""
     asked = spec(privacy=privacy)

@@ -17,7 +17,7 @@ from studies.records import (
     tabulated,
     trials,
 )
-from subspacedp import ReplaceOne
+from subspacedp import ReplaceOne, Table
 
 
 def rows(path):
@@ -70,9 +70,10 @@ def test_the_error_of_a_release_is_as_computed(tried, tmp_path):
     case, found = tried
     mechanism, data = tabulated(case, tmp_path, *case.bounds[0])
     truth, squares = _all_records(case), []
-    assert np.array_equal(data.everything.counts, truth)
+    assert np.array_equal(data.full, truth)
+    within, everything = (Table(counts, mechanism.mechanism.domain) for counts in data.pair)
     for seed in range(200):
-        release = mechanism.release(data.protected, everything=data.everything, seed=seed)
+        release = mechanism.release(within, everything=everything, seed=seed)
         squares.append(np.mean((release.values - truth) ** 2))
     assert math.sqrt(np.mean(squares)) == pytest.approx(found[0].error, rel=0.05)
     assert found[0].error != pytest.approx(found[0].noise, rel=0.2)  # noise is not all of it

@@ -57,6 +57,7 @@ Progress = Callable[[str], None]
 MOST_CELLS = 2 * 10**8  # figures of one release: 1.6 GB of float64, and several such are needed
 MAX_JOINT_CELLS = 10**7  # beyond, `auto` stays with noise on the cells, whose errors have few kinds
 AUTO = "auto"
+WORTH_WHILE = 1.01  # times less squared error: what noise for all tables must gain to be taken
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -345,7 +346,7 @@ class CellsRelease(ReleaseSpecification):
             ]
             gain = sums[0] / sums[1]
             what, how = "the weighted sum of squared errors is", "times smaller"
-        if gain <= 1:
+        if gain <= WORTH_WHILE:
             words = "Noise for the margins too would not be better over all tables."
             return replace(cells, why=f"{cells.why} {words}")
         than = f"than with the {cells.mechanism.name} mechanism"
