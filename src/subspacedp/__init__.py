@@ -172,11 +172,15 @@ def __getattr__(name: str) -> Any:
     if name in ("datasets", "distributed", "inference"):
         return import_module(f"subspacedp.{name}")
     if name in _OPTIONS:
-        value = getattr(import_module("subspacedp.mechanisms"), f"{name}Options")
+        from subspacedp import mechanisms
+
+        value = getattr(mechanisms, f"{name}Options")
         globals()[name] = value
         return value
     if name == "load":
-        value = import_module("subspacedp.release").Release.load
+        from subspacedp.release import Release
+
+        value = Release.load
         globals()[name] = value
         return value
     module = _MODULE_OF.get(name)
