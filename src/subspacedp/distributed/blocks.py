@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.distributed.cell_noise import CellNoise
 from subspacedp.errors import DataError, ReleaseError
 from subspacedp.invariants import HeldMargins, HeldValues, MarginNullSpace
 from subspacedp.mechanisms import default_name
 from subspacedp.mechanisms.base import Mechanism
+from subspacedp.noise.cell_noise import CellNoise
 from subspacedp.parallel import compiled
 from subspacedp.release.designs import Design
 from subspacedp.rounding import DigitPlan

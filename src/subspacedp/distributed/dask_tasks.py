@@ -19,10 +19,10 @@ from subspacedp.distributed.blocks import (
     split_totals,
     whole_counts,
 )
-from subspacedp.distributed.cell_noise import CellNoise
 from subspacedp.errors import DataError
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import Keystream, ReleaseKeys
+from subspacedp.noise.cell_noise import CellNoise
 from subspacedp.tables.boxes import Box
 
 __all__ = [

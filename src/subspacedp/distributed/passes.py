@@ -22,13 +22,13 @@ from subspacedp.distributed.blocks import (
     noise_totals,
     split_totals,
 )
-from subspacedp.distributed.cell_noise import CellNoise
 from subspacedp.distributed.progress import Reporter
 from subspacedp.distributed.resume import BlockTags, Workspace
 from subspacedp.distributed.stores import Source, Store, writing
 from subspacedp.errors import DataError, ReleaseError
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import ReleaseKeys
+from subspacedp.noise.cell_noise import CellNoise
 from subspacedp.parallel import thread_count
 from subspacedp.tables.boxes import Box
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.distributed.cell_noise import noise_at, words_at
 from subspacedp.distributed.regions import (
     LocalDigits,
     Region,
@@ -22,6 +21,7 @@ from subspacedp.invariants import HeldMargins, HeldMatrix
 from subspacedp.invariants.mixed import centred_divmod
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import ReleaseKeys
+from subspacedp.noise.cell_noise import noise_at, words_at
 from subspacedp.parallel import compiled
 from subspacedp.rounding import DigitPlan
 from subspacedp.tables import RowPlan
