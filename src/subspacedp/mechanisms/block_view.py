@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["BlockView", "CountFacts", "OnePiece", "add_totals"]
 
 Int64Array = npt.NDArray[np.int64]
-PIECE = 1 << 20  # cells looked at together: they stay in a core's cache from one step to the next
+PIECE = 1 << 16  # cells looked at together: they stay in a core's cache from one step to the next
 
 
 @dataclass(frozen=True)
@@ -153,6 +153,11 @@ class BlockView(ABC):
         """C·counts of a piece, added to `totals`, whose memory it may take."""
         return add_totals(self._margins, box, counts, totals)
 
+    def add_totals(self, totals: Any, other: Any) -> Any:
+        """Two results of `held_totals` as one."""
+        totals += other
+        return totals
+
     def exact(self, totals: Any) -> HeldValues:
         """The held values c, from the totals of all pieces."""
         return split_totals(self._margins, totals)
@@ -174,7 +179,7 @@ class BlockView(ABC):
         """
 
     def add(self, total: Any, other: Any) -> Any:
-        """Two results of `first`, or of `held_totals`, as one: the same in any order."""
+        """Two results of `first` as one: the same in any order."""
         total += other
         return total
 

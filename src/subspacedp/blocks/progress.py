@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Progress", "Reporter", "Tell"]
-
-SECOND_PASS = 3.0  # its cost in first passes, until it has been measured
+__all__ = ["Progress", "Reporter"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class Progress:
     done, total
         Cells of this stage.
     elapsed, left
-        Seconds since the start, and until the end of all stages as far as can be told.
+        Seconds since the start, and until the end of this stage and what follows it, where known.
     """
 
     stage: str
@@ -41,44 +40,36 @@ class Progress:
         return f"{share}, {self.time_left}" if self.time_left else share
 
 
-Tell = Callable[[Progress], None]
-
-
 class Reporter:
-    """Counts cells and passes them on as `Progress`."""
+    """Counts cells and passes them on as `Progress`; several threads may count."""
 
-    def __init__(self, tell: Tell | None, cells: int) -> None:
-        self._tell, self._cells = tell, cells
+    def __init__(self, progress: Callable[[Progress], None] | None, cells: int) -> None:
+        self._progress, self._cells = progress, cells
         self._begun = self._since = time.monotonic()
-        self._stage, self._after, self._done, self._own = "", 0.0, 0, 0
+        self._stage, self._after, self._done = "", 0.0, 0
+        self._lock = threading.Lock()
 
     def begin(self, stage: str, *, after: float = 0.0) -> None:
         """Start a stage; `after` is the cost of what follows it, in stages like this one."""
-        self._stage, self._after, self._done, self._own = stage, after, 0, 0
-        self._since = time.monotonic()
-        self._report()
+        with self._lock:
+            self._stage, self._after, self._done = stage, after, 0
+            self._since = time.monotonic()
+            self._report()
 
-    def add(self, cells: int, *, again: bool = False) -> None:
-        """So many more cells are done; `again` where an earlier run had done them already.
-
-        The time left is told by what this run does, from the last such cells on.
-        """
-        self._done += cells
-        if again:
-            self._own, self._since = 0, time.monotonic()
-        else:
-            self._own += cells
-        self._report()
+    def add(self, cells: int) -> None:
+        """So many more cells are done."""
+        with self._lock:
+            self._done += cells
+            self._report()
 
     def _report(self) -> None:
-        if self._tell is None:
+        if self._progress is None:
             return
-        now = time.monotonic()
-        left = None
-        if self._own:
-            each = (now - self._since) / self._own
+        now, left = time.monotonic(), None
+        if self._done:
+            each = (now - self._since) / self._done
             left = each * (self._cells - self._done + self._after * self._cells)
-        self._tell(Progress(self._stage, self._done, self._cells, now - self._begun, left))
+        self._progress(Progress(self._stage, self._done, self._cells, now - self._begun, left))
 
 
 def _duration(seconds: float) -> str:
