@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from subspacedp import noise as sampling
-from subspacedp.distributed import cell_noise
+from subspacedp.noise import cell_noise
 from subspacedp.mechanisms.knorm.law import KNormLaw
 from subspacedp.noise import Keystream, ReleaseKeys
 

@@ -83,7 +83,7 @@ def test_chunks_have_the_laws_and_words_of_memory():
 
 def test_a_block_with_the_words_of_another_is_caught(tmp_path):
     """The twin: every block counts its words from zero."""
-    from subspacedp.distributed import cell_noise
+    from subspacedp.noise import cell_noise
 
     (case,) = streamable(1)
 

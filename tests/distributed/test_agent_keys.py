@@ -25,7 +25,7 @@ from subspacedp.distributed import (
     read_secret,
     read_share,
 )
-from subspacedp.distributed.cell_noise import noise_at, words_at
+from subspacedp.noise.cell_noise import noise_at, words_at
 from subspacedp.distributed.dealer import deal_with
 from subspacedp.errors import ReleaseError
 from subspacedp.noise import DiscreteLaplace, Keystream, ReleaseKeys, RoundedGaussian, draw

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.strategies import domains, examples, families, using
 
 import subspacedp as sdp
-from subspacedp.distributed.cell_noise import CellNoise
+from subspacedp.noise.cell_noise import CellNoise
 from subspacedp.invariants import null_space
 from subspacedp.noise import DiscreteLaplace, ReleaseKeys, RoundedGaussian, draw
 from subspacedp.release.total_error import total_rounding_variance

@@ -632,12 +632,15 @@ def margin_totals(
 ) -> tuple[Int64Array, ...]:
     """The totals of margins of a table that is read in blocks. Confidential."""
     shape, plan = domain.shape, RowPlan(tuple(margins))
-    totals = np.zeros(int(plan.starts[-1]), np.int64)
+    totals, facts = np.zeros(int(plan.starts[-1]), np.int64), CountFacts()
+    if counts.shape not in (shape, (math.prod(shape),)):
+        raise DataError(f"The counts must have the domain's shape {shape}; got {counts.shape}.")
     for box in blocks(shape, AT_ONCE):
         part = np.empty(box.size, np.int64)
         counts.read(box, shape, part)
-        CountFacts.of(part).check_counts()
+        facts += CountFacts.of(part)
         RowPlan(tuple(margins), box).add_sums(part, totals)
+    facts.check_counts()
     return tuple(part.copy() for part in plan.split(totals))
 
 

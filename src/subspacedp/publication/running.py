@@ -44,7 +44,7 @@ from subspacedp.publication.writing import write_rest
 from subspacedp.release import Design, Release, read_private_key
 from subspacedp.release.drawing import draw_to
 from subspacedp.release.files import load
-from subspacedp.release.folders import free_place
+from subspacedp.release.folders import check_room, free_place
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -508,6 +508,7 @@ def _read_data(
                 designs[one.name] = one.design(domain)
                 job.check({one.name: designs[one.name]})
             making = job.making(designs)[one.name]
+            check_room({place.folder / one.name: making.scratch})
             answers[one.name] = tabulate_release(
                 one,
                 designs[one.name],

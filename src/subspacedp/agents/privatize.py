@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.distributed.dealer import DealtShare
-from subspacedp.distributed.masked import contribution, mask
-from subspacedp.distributed.parts import Part
-from subspacedp.distributed.plan import AgentPlan
-from subspacedp.distributed.record import Record, fingerprint
-from subspacedp.distributed.secret import Secret
-from subspacedp.distributed.share import Form, Share, rounding_of_sums
-from subspacedp.distributed.totals import totals
+from subspacedp.agents.dealer import DealtShare
+from subspacedp.agents.masked import contribution, mask
+from subspacedp.agents.parts import Part
+from subspacedp.agents.plan import AgentPlan
+from subspacedp.agents.record import Record, fingerprint
+from subspacedp.agents.secret import Secret
+from subspacedp.agents.share import Form, Share, rounding_of_sums
+from subspacedp.agents.totals import totals
 from subspacedp.errors import DataError, ReleaseError, without_values
 from subspacedp.release.provenance import Trust
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.distributed.files import encode, read_numbers, write_new
+from subspacedp.agents.files import encode, read_numbers, write_new
 from subspacedp.errors import ReleaseError
 from subspacedp.release.provenance import Trust
 

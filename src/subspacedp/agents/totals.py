@@ -8,20 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.distributed.cell_noise import noise_at, words_at
-from subspacedp.distributed.regions import (
+from subspacedp.agents.regions import (
     LocalDigits,
     Region,
     connected_cells,
     regions_of,
     separating,
 )
-from subspacedp.distributed.share import Form, Share
+from subspacedp.agents.share import Form, Share
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix
 from subspacedp.invariants.mixed import centred_divmod
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import ReleaseKeys
+from subspacedp.noise.cell_noise import noise_at, words_at
 from subspacedp.parallel import compiled
 from subspacedp.rounding import DigitPlan
 from subspacedp.tables import RowPlan
@@ -47,7 +47,7 @@ def totals(mechanism: Mechanism, keys: ReleaseKeys, cells: Int64Array) -> Totals
     ----------
     1. What the projected mechanism adds to these cells, exactly, when it releases the whole table
        with the same keys (docs/proofs/agents.md). Others have no noise of a cell that could be
-       handed out: `subspacedp.distributed.masked`.
+       handed out: `subspacedp.agents.masked`.
     2. Noise is computed for connected cells alone, but for the cases that the note names.
     """
     if mechanism.held.family is not None:

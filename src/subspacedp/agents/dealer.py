@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.distributed.files import encode, read_numbers
-from subspacedp.distributed.masked import mask
-from subspacedp.distributed.plan import AgentPlan
-from subspacedp.distributed.record import record_beside
-from subspacedp.distributed.secret import Secret
-from subspacedp.distributed.share import Form, Share
-from subspacedp.distributed.totals import totals
+from subspacedp.agents.files import encode, read_numbers
+from subspacedp.agents.masked import mask
+from subspacedp.agents.plan import AgentPlan
+from subspacedp.agents.record import record_beside
+from subspacedp.agents.secret import Secret
+from subspacedp.agents.share import Form, Share
+from subspacedp.agents.totals import totals
 from subspacedp.errors import ReleaseError
 from subspacedp.noise import ReleaseKeys
 from subspacedp.release import new_folder

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.distributed.plan import AgentPlan
+from subspacedp.agents.plan import AgentPlan
 from subspacedp.errors import DataError
 from subspacedp.tables import MAX_TOTAL, Axis
 

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.distributed.masked import reconstructed
-from subspacedp.distributed.parts import Part
-from subspacedp.distributed.plan import AgentPlan
-from subspacedp.distributed.share import rounding_of_sums
+from subspacedp.agents.masked import reconstructed
+from subspacedp.agents.parts import Part
+from subspacedp.agents.plan import AgentPlan
+from subspacedp.agents.share import rounding_of_sums
 from subspacedp.errors import AlteredError, ReleaseError
 from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.release import Release
-from subspacedp.release.designs import package_version
 from subspacedp.release.provenance import Distributed
+from subspacedp.release.release import package_version
 from subspacedp.release.verify import recover, whole_steps
 from subspacedp.tables import MAX_TOTAL
 

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.distributed.files import check_private, replace_file
-from subspacedp.distributed.plan import AgentPlan
+from subspacedp.agents.files import check_private, replace_file
+from subspacedp.agents.plan import AgentPlan
 from subspacedp.errors import ReleaseError
 
 __all__ = ["Record", "fingerprint", "record_beside"]

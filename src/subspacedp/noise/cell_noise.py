@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.noise import NoiseLaw, ReleaseKeys, draw
-from subspacedp.noise.draw import BLOCK, REFINEMENT_STRIDE, lookup_of
+from subspacedp.noise.draw import BLOCK, REFINEMENT_STRIDE, draw, lookup_of
+from subspacedp.noise.laws import NoiseLaw
 from subspacedp.noise.thresholds import Lookup, ThresholdTable, refine
-from subspacedp.noise.words import KeySource, Keystream
+from subspacedp.noise.words import KeySource, Keystream, ReleaseKeys
 from subspacedp.parallel import compiled
 
 __all__ = ["CellNoise", "noise_at", "words_at"]

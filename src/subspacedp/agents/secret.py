@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-from subspacedp.distributed.files import check_private, write_new
-from subspacedp.distributed.plan import AgentPlan
+from subspacedp.agents.files import check_private, write_new
+from subspacedp.agents.plan import AgentPlan
 from subspacedp.errors import ReleaseError
 from subspacedp.noise import ReleaseKeys
 

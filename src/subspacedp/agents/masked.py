@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.distributed.plan import AgentPlan
+from subspacedp.agents.plan import AgentPlan
 from subspacedp.errors import AlteredError, ReleaseError
 from subspacedp.invariants import HeldValues
 from subspacedp.noise import Keystream, ReleaseKeys

@@ -14,8 +14,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from subspacedp.distributed.files import write_new
-from subspacedp.distributed.partition import Partition
+from subspacedp.agents.files import write_new
+from subspacedp.agents.partition import Partition
 from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.registry import mechanism_from

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.distributed.part_rule import PartRule, cells_of_product, codes_of
+from subspacedp.agents.part_rule import PartRule, cells_of_product, codes_of
 from subspacedp.errors import DomainError
 from subspacedp.tables import Domain, Label, Level
 
