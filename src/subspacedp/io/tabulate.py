@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from subspacedp.errors import DataError, without_values
 from subspacedp.io.bounding import checked_bounds, left_out, no_unit, unit_of
+from subspacedp.io.cell_tables import CellTable
 from subspacedp.io.coding import (
     AxisColumn,
     domain_of,
@@ -20,7 +21,6 @@ from subspacedp.io.coding import (
     strides_of,
     with_cells,
 )
-from subspacedp.io.cell_tables import CellTable
 from subspacedp.io.counts import check_counts, tabulate_counts
 from subspacedp.io.engine import Source, need, read_whole, rows_have
 from subspacedp.io.values import ClippedValue

@@ -210,6 +210,11 @@ class OnePiece(BlockView):
         return self.mechanism.nothing().shape
 
     @property
+    def purposes(self) -> tuple[str, ...]:
+        """No other machine does it."""
+        return ()
+
+    @property
     def bytes_per_cell(self) -> int:
         """Answers, measurement, and what is made of them."""
         return 64

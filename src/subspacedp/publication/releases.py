@@ -269,7 +269,7 @@ class ReleaseSpecification(ABC):
         if source is None:
             raise InvariantError("The data were not opened.")
         if data.counted:
-            table = self._tabulated(domain, source, progress).everything
+            table = self._counted(self._tabulated(domain, source, progress)).protected
             return tuple(table.of(margin) for margin in held)
         margins = Margins(domain, self.held.margins)
         counted = tabulate_margins(
@@ -528,9 +528,7 @@ class SumsRelease(ReleaseSpecification):
             raise InvariantError("Sums need records.")
         tabulated = self._tabulated(domain, source, progress, self.table.clipped_value(self.sum))
         everything = tabulated.sums_everything if self.specification.data.bounded else None
-        return replace(
-            self._counted(tabulated), protected=tabulated.sums, everything=everything
-        )
+        return replace(self._counted(tabulated), protected=tabulated.sums, everything=everything)
 
 
 def _squared_error(accuracy: Accuracy) -> float:
@@ -576,9 +574,10 @@ def found_labels(
     """The labels of axes with `labels: from-data`; they are not protected."""
     axes = {axis for table in specification.tables for axis in table.from_data}
     out: dict[str, Sequence[Label]] = {}
-    for axis in sorted(axes) if source is not None else ():
-        progress(f"reading the labels of `{axis}` off the data")
-        out[axis] = labels_from_data(source, specification.column(axis))
+    if source is not None:
+        for axis in sorted(axes):
+            progress(f"reading the labels of `{axis}` off the data")
+            out[axis] = labels_from_data(source, specification.column(axis))
     return out
 
 
@@ -607,7 +606,9 @@ def tabulate_release(
     if isinstance(counted.protected, Table | MarginTables | np.ndarray):
         answers, full = design.check(counted.protected, everything=counted.everything)
         counts: BlockSource = ArraySource(answers)
-        everything = None if counted.everything is None else ArraySource(full)
+        everything: BlockSource | None = None
+        if counted.everything is not None:
+            everything = ArraySource(full)
     else:
         counts = open_blocks(counted.protected)
         everything = None if counted.everything is None else open_blocks(counted.everything)

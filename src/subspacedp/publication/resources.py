@@ -163,7 +163,9 @@ def _published(wanted: ReleaseSpecification, mechanism: Mechanism, *, labelled: 
     """Values, twice where they have labels; margins twice, held figures, values not negative."""
     labels, cells = _labels(mechanism), mechanism.query.size
     margins = (*wanted.margins, *wanted.held_margins)
-    rows = [(cells if labelled else 0, 2)] + [(math.prod(mechanism.domain.margin(*m).shape), 4) for m in margins]
+    rows = [(cells if labelled else 0, 2)] + [
+        (math.prod(mechanism.domain.margin(*m).shape), 4) for m in margins
+    ]
     if wanted.non_negative:
         rows.append((cells, 2))
     tables = sum(number * (2 * labels + columns * (NUMBER + 8)) for number, columns in rows)

@@ -207,9 +207,7 @@ class _Job:
     def making(self, designs: Mapping[str, Design]) -> dict[str, Making]:
         """How those releases are made whose designs are known."""
         known = (one for one in self.wanted if one.name in designs)
-        return {
-            one.name: making_of(one, designs[one.name].mechanism, self.memory) for one in known
-        }
+        return {one.name: making_of(one, designs[one.name].mechanism, self.memory) for one in known}
 
     def check(self, designs: Mapping[str, Design]) -> None:
         """Refuse what cannot be made or compared at its size; before data are opened."""
@@ -274,9 +272,7 @@ def _publish_data(
         job.account.check(designs.values(), job.replaces)
     job.tell("rehearsing the publication")
     with _writing(job.target):
-        rehearse(
-            job.specification, job.wanted, designs, data.surveys, place.folder, key=job.key
-        )
+        rehearse(job.specification, job.wanted, designs, data.surveys, place.folder, key=job.key)
     for name, design in designs.items():
         rehearse_draw(design, data.answers[name])
     if job.dry_run:
@@ -483,9 +479,7 @@ def _compare(
         ) from None
 
 
-def _read_data(
-    job: _Job, place: HeldPlace, tag_keys: Mapping[str, bytes] | None = None
-) -> _Data:
+def _read_data(job: _Job, place: HeldPlace, tag_keys: Mapping[str, bytes] | None = None) -> _Data:
     """The designs and the confidential answers, with what public labels already refuse first.
 
     Tables that are too large for memory are counted to files in the place.

@@ -200,9 +200,7 @@ class HeldPlace:
             }
             write_durably(path, json.dumps(data).encode())
         return {
-            name: ReleaseKeys(
-                master, plan.release_ids[name], bytes.fromhex(plan.contexts[name])
-            )
+            name: ReleaseKeys(master, plan.release_ids[name], bytes.fromhex(plan.contexts[name]))
             for name, master in masters.items()
         }
 

@@ -219,7 +219,11 @@ def _write_dictionary(
         rows.append(("value", meaning, "number"))
     rows += [
         ("stderr", "standard error of the value, from the law of the noise", "number"),
-        ("lower", "lower limit of an interval that covers it without the noise, with 95 %", "number"),
+        (
+            "lower",
+            "lower limit of an interval that covers it without the noise, with 95 %",
+            "number",
+        ),
         ("upper", "upper limit of the same interval", "number"),
     ]
     rows += [(c.name, c.meaning, c.type) for file in files for c in file.columns]
