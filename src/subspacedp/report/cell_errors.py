@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.mechanisms.figures import Figures
 from subspacedp.report.estimates import Estimates
 
-__all__ = ["THRESHOLDS", "CellErrors", "Share", "SizeClass"]
+__all__ = ["THRESHOLDS", "CellErrors", "KindErrors", "Share", "SizeClass"]
 
 THRESHOLDS = (0.05, 0.10, 0.30)
 CELLS = 1 << 20  # at a time
@@ -77,6 +79,11 @@ class CellErrors:
     def median(self) -> float:
         """The median standard error."""
         return float(np.median(self.estimates.stderr))
+
+    @property
+    def stderr(self) -> FloatArray:
+        """All standard errors."""
+        return self.estimates.stderr
 
     @property
     def noisy(self) -> FloatArray:
@@ -147,6 +154,54 @@ class CellErrors:
             {"from": float(a), "to": float(b), "cells": int(n)}
             for a, b, n in zip(edges, edges[1:], cells, strict=False)
         ]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KindErrors(CellErrors):
+    """How exact the cells of a table are that is too large to look at cell by cell.
+
+    By the kinds of its cells, of which there are far fewer; `estimates` are not looked at.
+    """
+
+    figures: Figures
+
+    @cached_property
+    def _kinds(self) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+        parts = [(kinds.variance, kinds.number) for kinds in self.figures.kinds()]
+        variance, number = (np.concatenate(part) for part in zip(*parts, strict=True))
+        order = np.argsort(variance, kind="stable")
+        return np.sqrt(variance[order]), number[order]
+
+    @property
+    def known(self) -> bool:
+        """Whether the standard errors are known at all."""
+        return not bool(np.isnan(self.stderr).any())
+
+    @property
+    def exact(self) -> int:
+        """How many cells the held figures fix."""
+        stderr, number = self._kinds
+        return int(number[stderr == 0.0].sum())
+
+    @property
+    def median(self) -> float:
+        """The median standard error of the cells."""
+        stderr, number = self._kinds
+        return float(stderr[np.searchsorted(np.cumsum(number), number.sum() / 2)])
+
+    @property
+    def stderr(self) -> FloatArray:
+        """One standard error per kind of cell."""
+        return self._kinds[0]
+
+    @property
+    def noisy(self) -> FloatArray:
+        """One standard error per kind of cell that the held figures do not fix."""
+        return self.stderr[self.stderr > 0]
+
+    def shares(self) -> list[Share]:
+        """Not counted: the values would have to be looked at one by one."""
+        return []
 
 
 def _bins(x: FloatArray, low: float, high: float, number: int) -> npt.NDArray[np.int64]:

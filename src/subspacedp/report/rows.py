@@ -120,7 +120,7 @@ def table_rows(release: Release, cells: Estimates, most_bytes: int) -> Rows | No
     workload = release.mechanism.query.workload
     if workload is not None:
         return _workload_rows(workload, cells, most_bytes, decimals)
-    if cells.value.size <= MOST_ROWS:
+    if release.mechanism.query.size <= MOST_ROWS:
         columns = release.mechanism.query.columns()
         labels = tuple(label_column(name, column) for name, column in columns.items())
         rows = Rows("every cell", True, labels, cells, decimals)
