@@ -10,9 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from subspacedp.distributed import stream_release
+from subspacedp.release.stored import stored_release
+from subspacedp.release.stored_values import STORES
 
 import subspacedp as sdp
-from subspacedp.distributed import stream_release
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.release import (
     Verification,
@@ -23,8 +25,6 @@ from subspacedp.release import (
 )
 from subspacedp.release.files import read_certificate
 from subspacedp.release.folder_checks import NAMES
-from subspacedp.release.stored import stored_release
-from subspacedp.release.stored_values import STORES
 from subspacedp.release.verify import verify_release
 
 DOMAIN = sdp.Domain(

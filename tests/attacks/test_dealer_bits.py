@@ -11,9 +11,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from tests.strategies import both_engines, using
-
-import subspacedp as sdp
 from subspacedp.distributed import (
     Partition,
     Secret,
@@ -25,6 +22,9 @@ from subspacedp.distributed import (
 from subspacedp.distributed import masked as masked_module
 from subspacedp.distributed import totals as totals_module
 from subspacedp.distributed.dealer import deal_with
+from tests.strategies import both_engines, using
+
+import subspacedp as sdp
 from subspacedp.invariants import HeldMatrix
 from subspacedp.mechanisms import projected as projected_module
 from subspacedp.mechanisms.extended import Extended

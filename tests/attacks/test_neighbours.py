@@ -10,6 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from subspacedp.distributed import AgentPlan, Partition, make_plan
 from tests.attacks.designs import (
     BUDGETS,
     NAMES,
@@ -23,7 +24,6 @@ from tests.attacks.losses import loss, neighbours
 from tests.release.fitted import FITTED
 
 import subspacedp as sdp
-from subspacedp.distributed import AgentPlan, Partition, make_plan
 from subspacedp.errors import SubspaceDPError
 from subspacedp.invariants import HeldMargins
 from subspacedp.mechanisms import MECHANISMS

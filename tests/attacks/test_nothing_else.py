@@ -6,6 +6,7 @@ agents, in blocks, and as whole publications with margins and report.
 
 import numpy as np
 import pytest
+from subspacedp.distributed import Secret, collect, privatize, stream_release
 from tests.attacks.designs import PAIRS, random_design
 from tests.attacks.interception import Sampler, intercepted, numbers
 from tests.attacks.test_neighbours import AGENTS, each_pair, plans
@@ -13,7 +14,6 @@ from tests.attacks.test_ways import BLOCK, streamable
 from tests.attacks.views import answers, both, content, figures, unseen_change
 from tests.strategies import using
 
-from subspacedp.distributed import Secret, collect, privatize, stream_release
 from subspacedp.noise import ReleaseKeys
 from subspacedp.queries import LocalEntries
 

@@ -4,12 +4,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from tests.attacks.designs import random_design
-from tests.attacks.interception import Sampler, intercepted, numbers
-from tests.attacks.test_neighbours import AGENTS, plans
-from tests.strategies import using
-
-import subspacedp as sdp
 from subspacedp.distributed import (
     Secret,
     collect,
@@ -20,6 +14,12 @@ from subspacedp.distributed import (
     stream_release,
 )
 from subspacedp.distributed.dealer import deal_with
+from tests.attacks.designs import random_design
+from tests.attacks.interception import Sampler, intercepted, numbers
+from tests.attacks.test_neighbours import AGENTS, plans
+from tests.strategies import using
+
+import subspacedp as sdp
 from subspacedp.invariants import HeldMargins
 from subspacedp.queries import Cells
 from subspacedp.release.designs import Design

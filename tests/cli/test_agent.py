@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from subspacedp.distributed import AgentPlan, Partition, make_plan, read_secret
 
 import subspacedp as sdp
 from subspacedp.cli.app import main
-from subspacedp.distributed import AgentPlan, Partition, make_plan, read_secret
 from subspacedp.release import Design
 
 pytest.importorskip("pydantic", reason="the extra `publish` is not installed")

@@ -10,13 +10,13 @@ import jsonschema
 import numpy as np
 import pytest
 from flint import ctx
+from subspacedp.distributed import stream_release
 from tests.attacks.losses import loss
 from tests.mechanisms.contract import check_mechanism
 from tests.mechanisms.test_projected import TOTAL, TWO, maker
 
 import subspacedp as sdp
 from subspacedp.balls import ball, certain_compare, round_down
-from subspacedp.distributed import stream_release
 from subspacedp.errors import BudgetError
 from subspacedp.inference import Likelihood
 from subspacedp.ledger.plain import spend_of

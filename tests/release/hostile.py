@@ -153,10 +153,10 @@ def designs(data: dict[str, Any]) -> list[Any]:
 
 
 def _readers(kind: str) -> list[Any]:
+    from subspacedp.distributed import AgentPlan
     from typer.testing import CliRunner
 
     from subspacedp.cli.app import app
-    from subspacedp.distributed import AgentPlan
     from subspacedp.release import Release
 
     def command(path: Path) -> None:
@@ -176,6 +176,7 @@ def _readers(kind: str) -> list[Any]:
 def main() -> None:
     """Every file through every reader."""
     from subspacedp.distributed.plan import _digest
+
     from subspacedp.errors import SubspaceDPError
     from subspacedp.release.certificate import design_digest
 

@@ -271,7 +271,7 @@ def carry_out(
     pieces = list(enumerate(surveyed.boxes))
     cells = sum(box.size for box in surveyed.boxes)
     report = Reporter(progress, cells)
-    given = runner.keys(keys, view.purposes)
+    given = runner.keys(keys, view)
     reading = _Reading(view, counts, surveyed)
     report.begin("first pass", after=AFTER_FIRST)
     first = _First(view, given, reading if view.reads_first else None)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.strategies import both_engines, problems, using
-
-import subspacedp as sdp
 from subspacedp.distributed import AgentPlan, Partition, Secret, collect, make_plan, privatize
 from subspacedp.distributed import totals as totals_module
 from subspacedp.distributed.regions import connected_cells, regions_of, separating
+from tests.strategies import both_engines, problems, using
+
+import subspacedp as sdp
 from subspacedp.errors import AlteredError, InvariantError, ReleaseError, SubspaceDPError
 from subspacedp.noise import Keystream
 from subspacedp.release import Design

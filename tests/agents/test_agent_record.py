@@ -12,8 +12,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-import subspacedp as sdp
 from subspacedp.distributed import (
     Partition,
     Secret,
@@ -26,6 +24,8 @@ from subspacedp.distributed import (
     read_share,
 )
 from subspacedp.distributed.record import Record, record_beside
+
+import subspacedp as sdp
 from subspacedp.errors import ReleaseError, SubspaceDPError
 
 SECRET = Secret(bytes(range(100, 132)))

@@ -6,11 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.distributed.streams import COUNTS, DOMAIN, mechanism, same
+from tests.blocks.tables import COUNTS, DOMAIN, designed, in_memory, same
 
 import subspacedp as sdp
-from subspacedp import distributed
-from subspacedp.distributed.stores import open_source, open_store
+from subspacedp.blocks import open_source, open_store
 from subspacedp.release import verify_folder
 from subspacedp.tables.boxes import blocks
 
@@ -62,31 +61,29 @@ def test_every_source_is_read_in_any_blocks(tmp_path, write, cells):
 @pytest.mark.parametrize("store", ["npy", "parquet", "zarr"])
 @pytest.mark.parametrize("write", SOURCES)
 def test_every_source_to_every_store(tmp_path, write, store):
-    made = mechanism()
-    memory = made.release(sdp.Table(COUNTS, DOMAIN), seed=7)
-    streamed = distributed.stream_release(
-        made, write(tmp_path), tmp_path / "out", store=store, seed=7, block_cells=CELLS
-    )
-    assert same(streamed, memory)
+    memory = in_memory(designed())
+    drawn = designed().release_to(tmp_path / "out", write(tmp_path), store=store, seed=7)
+    assert same(drawn, memory)
+    assert same(sdp.load(tmp_path / "out"), memory)
     assert verify_folder(tmp_path / "out").ok
+    drawn.save(tmp_path / "copy")
+    assert verify_folder(tmp_path / "copy").ok
     if store == "parquet":
-        rows = streamed.values().to_table()["value"].to_numpy()
+        rows = pq.read_table(tmp_path / "out" / "values")["value"].to_numpy()
         assert np.array_equal(rows, memory.values.ravel())
-    else:
-        assert np.array_equal(np.asarray(streamed.values()[:]), memory.values)
 
 
 @pytest.mark.parametrize("kind", ["<i8", ">i8", "<i4", "<u2", "<u8", "|i1"])
 def test_whole_numbers_of_any_type(tmp_path, kind):
     source = write_npy(tmp_path, COUNTS.astype(kind))
-    memory = mechanism().release(sdp.Table(COUNTS, DOMAIN), seed=7)
-    assert same(distributed.stream_release(mechanism(), source, tmp_path / "o", seed=7), memory)
+    memory = in_memory(designed())
+    assert same(designed().release_to(tmp_path / "o", source, seed=7), memory)
 
 
 def test_a_list_of_cells_may_stand_for_the_table(tmp_path):
     source = write_npy(tmp_path, COUNTS.ravel())
-    memory = mechanism().release(sdp.Table(COUNTS, DOMAIN), seed=7)
-    assert same(distributed.stream_release(mechanism(), source, tmp_path / "o", seed=7), memory)
+    memory = in_memory(designed())
+    assert same(designed().release_to(tmp_path / "o", source, seed=7), memory)
 
 
 def bad_npy_order(path):
@@ -191,6 +188,7 @@ BAD = {
     bad_zarr: "not a readable zarr",
     bad_zarr_flat: "shape",
     bad_suffix: "neither",
+    bad_zarr_chunk: "cannot be read",
     lambda path: path / "nowhere.npy": "no table",
 }
 
@@ -200,24 +198,22 @@ def test_bad_files_are_refused_in_one_sentence(tmp_path, make):
     source = make(tmp_path)
     before = sorted(tmp_path.iterdir())
     with pytest.raises(sdp.SubspaceDPError, match=BAD[make]):
-        distributed.stream_release(mechanism(), source, tmp_path / "out")
+        designed().release_to(tmp_path / "out", source)
     assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_named_column_is_taken(tmp_path):
     file = bad_parquet_columns(tmp_path)
-    memory = mechanism().release(sdp.Table(COUNTS, DOMAIN), seed=7)
-    made = distributed.stream_release(mechanism(), file, tmp_path / "o", column="m", seed=7)
+    memory = in_memory(designed())
+    made = designed().release_to(tmp_path / "o", file, column="m", seed=7)
     assert same(made, memory)
     with pytest.raises(sdp.SubspaceDPError, match="no column `k`"):
-        distributed.stream_release(mechanism(), file, tmp_path / "p", column="k")
+        designed().release_to(tmp_path / "p", file, column="k")
 
 
 @pytest.mark.parametrize("store", ["npy", "parquet", "zarr"])
 def test_values_cut_short_after_the_release_are_found(tmp_path, store):
-    distributed.stream_release(
-        mechanism(), COUNTS, tmp_path / "out", store=store, block_cells=CELLS
-    )
+    designed().release_to(tmp_path / "out", COUNTS, store=store)
     files = [p for p in (tmp_path / "out").rglob("*") if p.is_file() and p.suffix != ".json"]
     largest = max(files, key=lambda p: p.stat().st_size)
     with largest.open("r+b") as opened:
@@ -227,98 +223,91 @@ def test_values_cut_short_after_the_release_are_found(tmp_path, store):
 
 def test_names_in_the_order_of_their_numbers_are_taken(tmp_path):
     source = parts(tmp_path, [f"part.{i:02d}.parquet" for i in range(12)], *[counts_of] * 12)
-    memory = mechanism().release(sdp.Table(COUNTS, DOMAIN), seed=7)
-    assert same(distributed.stream_release(mechanism(), source, tmp_path / "o", seed=7), memory)
+    memory = in_memory(designed())
+    assert same(designed().release_to(tmp_path / "o", source, seed=7), memory)
 
 
-def test_a_chunk_that_cannot_be_read_keeps_the_blocks(tmp_path):
-    """Perhaps the disk was gone for a moment; what was done before is not thrown away."""
-    with pytest.raises(sdp.SubspaceDPError, match="cannot be read"):
-        distributed.stream_release(
-            mechanism(), bad_zarr_chunk(tmp_path), tmp_path / "out", block_cells=CELLS
-        )
-    assert (tmp_path / ".out.unfinished" / "key").exists()
-
-
-def test_a_row_group_that_cannot_be_read_keeps_the_blocks(tmp_path):
+def test_a_row_group_that_is_gone_is_told(tmp_path):
     source = write_partitions(tmp_path)
 
-    def tell(progress):
+    def take_away(progress):
         if progress.stage == "second pass":
             (source / "010.parquet").unlink(missing_ok=True)
 
     with pytest.raises(sdp.SubspaceDPError, match="cannot be read"):
-        distributed.stream_release(
-            mechanism(), source, tmp_path / "out", block_cells=CELLS, progress=tell
-        )
-    assert (tmp_path / ".out.unfinished" / "key").exists()
+        designed().release_to(tmp_path / "out", source, progress=take_away)
+    assert not (tmp_path / "out").exists()
 
 
 def test_masked_counts_are_refused(tmp_path):
     masked = np.ma.masked_equal(COUNTS, 3)
     with pytest.raises(sdp.SubspaceDPError, match="masked"):
-        distributed.stream_release(mechanism(), masked, tmp_path / "out", block_cells=CELLS)
+        designed().release_to(tmp_path / "out", masked)
     assert list(tmp_path.iterdir()) == []
     nothing = np.ma.array(COUNTS, mask=False)
-    memory = mechanism().release(sdp.Table(COUNTS, DOMAIN), seed=7)
-    assert same(distributed.stream_release(mechanism(), nothing, tmp_path / "o", seed=7), memory)
+    memory = in_memory(designed())
+    assert same(designed().release_to(tmp_path / "o", nothing, seed=7), memory)
 
 
 def test_a_further_parquet_file_is_found(tmp_path):
     """`values()` reads all files of the folder, so the check must count them."""
-    distributed.stream_release(
-        mechanism(), COUNTS, tmp_path / "out", store="parquet", block_cells=CELLS
-    )
+    designed().release_to(tmp_path / "out", COUNTS, store="parquet")
     files = sorted((tmp_path / "out" / "values").iterdir())
     files[-1].with_name("part-99999999.parquet").write_bytes(files[-1].read_bytes())
     found = verify_folder(tmp_path / "out")
     assert not found.ok
-    assert any("files for" in check.detail for check in found.checks)
+    assert any("and no others" in check.detail for check in found.checks)
 
 
-@pytest.mark.parametrize("store", ["npy", "parquet", "zarr"])
-def test_a_block_is_synced_before_it_is_entered(tmp_path, store, monkeypatch):
-    """Every file of a block, and the folders that name it, before the journal."""
-    synced, fsync = [], os.fsync
-
-    def watched(file):
-        synced.append(os.readlink(f"/proc/self/fd/{file}"))
-        fsync(file)
-
-    monkeypatch.setattr(os, "fsync", watched)
-    monkeypatch.setattr(os, "fdatasync", watched)
-    monkeypatch.setattr("subspacedp.distributed.passes.thread_count", lambda: 0)
-    distributed.stream_release(
-        mechanism(), COUNTS, tmp_path / "out", store=store, block_cells=CELLS
-    )
-    entries = [i for i, name in enumerate(synced) if name.endswith("/journal")][1:]
-    assert len(entries) == len(blocks(DOMAIN.shape, CELLS))
-    first = [name.split(".unfinished/")[-1] for name in synced[entries[0] + 1 : entries[1]]]
-    assert first == {
-        "npy": ["values.npy"],
-        "parquet": ["values/part-00000001.writing", "values"],
-        "zarr": ["values.zarr/c/1/0/0", "values.zarr/c/1/0", "values.zarr/c/1",
-                 "values.zarr/c", "values.zarr"],
-    }[store]  # fmt: skip
+def test_fewer_or_more_rows_than_cells_are_found(tmp_path):
+    for name, change in [("fewer", slice(0, -1)), ("more", [0, *range(9_900)])]:
+        out = tmp_path / name
+        designed().release_to(out, COUNTS, store="parquet")
+        part = sorted((out / "values").iterdir())[3]
+        values = pq.read_table(part)["value"].to_numpy()[change]
+        pq.write_table(pa.table({"value": values}), part)
+        details = " ".join(check.detail for check in verify_folder(out).checks)
+        assert f"{name} values than its certificate" in details
 
 
 @pytest.mark.parametrize("kind", ["npy", "parquet", "zarr"])
-def test_what_a_store_is_made_of_is_flushed_before_its_blocks_count(tmp_path, monkeypatch, kind):
+def test_everything_is_flushed_before_the_folder_has_its_name(tmp_path, monkeypatch, kind):
     """The folder that a loss of power would leave: names and contents that were flushed."""
-    flushed, real = set(), os.fsync
+    flushed, real, rename = set(), os.fsync, os.rename
+    missing = []
 
     def fsync(handle):
         real(handle)
         flushed.add(os.fstat(handle).st_ino)
 
+    def watched(source, target):
+        missing.extend(p for p in source.rglob("*") if p.stat().st_ino not in flushed)
+        rename(source, target)
+
     monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(os, "fdatasync", fsync)
-    shape = (4, 3)
-    boxes = blocks(shape, 6)
-    store = open_store(kind, tmp_path, shape, np.int64, boxes)
-    store.create()
+    monkeypatch.setattr(os, "rename", watched)
+    designed().release_to(tmp_path / "out", COUNTS, store=kind)
+    assert (tmp_path / "out").is_dir()
+    assert missing == []
+
+
+@pytest.mark.parametrize("kind", ["parquet", "zarr"])
+def test_what_a_killed_worker_has_left_is_removed(tmp_path, kind):
+    store = open_store(kind, tmp_path, (4, 3), np.int64)
+    boxes = blocks((4, 3), 6)
+    store.create(boxes)
     for number, box in enumerate(boxes):
         store.write(number, box, np.arange(1, box.size + 1))
-    store.close()
-    inside = [path for path in tmp_path.rglob("*") if path.stat().st_ino not in flushed]
-    assert inside == []
+    home = tmp_path / ("values.writing" if kind == "parquet" else "values.zarr/c")
+    (home / "half-written.partial").write_bytes(b"1234")
+    store.finish()
+    assert not list(tmp_path.rglob("*.partial"))
+    assert [store.read(n, b).tolist() for n, b in enumerate(boxes)] == [[1, 2, 3, 4, 5, 6]] * 2
+
+
+def test_blocks_of_several_sizes_are_no_chunks(tmp_path):
+    from subspacedp.tables.boxes import Box
+
+    store = open_store("zarr", tmp_path, (5, 3), np.int64)
+    with pytest.raises(sdp.SubspaceDPError, match="not of one size"):
+        store.create([Box((0, 0), (2, 3)), Box((2, 0), (3, 3)), Box((3, 0), (5, 3))])

@@ -9,9 +9,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.strategies import both_engines, using
-
-import subspacedp as sdp
 from subspacedp.distributed import (
     AgentPlan,
     Partition,
@@ -25,10 +22,13 @@ from subspacedp.distributed import (
     read_secret,
     read_share,
 )
-from subspacedp.noise.cell_noise import noise_at, words_at
 from subspacedp.distributed.dealer import deal_with
+from tests.strategies import both_engines, using
+
+import subspacedp as sdp
 from subspacedp.errors import ReleaseError
 from subspacedp.noise import DiscreteLaplace, Keystream, ReleaseKeys, RoundedGaussian, draw
+from subspacedp.noise.cell_noise import noise_at, words_at
 from subspacedp.noise.thresholds import threshold_table
 
 SECRET = Secret(bytes(range(100, 132)))
