@@ -333,7 +333,7 @@ def test_shares_of_total_noise_are_the_same_for_other_counts_of_others(
             one, other = shares(noise, seen), shares(there, seen)
             assert (one[0].tobytes(), one[1]) == (other[0].tobytes(), other[1])
             one, other = shares(noise, hidden), shares(there, hidden)
-            step = 1 if plan.mechanism.digits is None else plan.mechanism.digits.step
+            step = 1 if plan.mechanism.rounding is None else plan.mechanism.rounding.step
             assert np.array_equal(one[0] - other[0], step * times * change[hidden])
             assert one[1] == other[1]
 

@@ -188,10 +188,10 @@ def _sensitivity(release: Release) -> dict[str, float]:
 
 
 def _rounding(release: Release) -> str:
-    digits = release.mechanism.digits
-    if digits is None or not digits.needed:
+    rounding = release.mechanism.rounding
+    if rounding is None or not rounding.needed:
         return "none"
-    return digits.describe()
+    return rounding.describe()
 
 
 def _exactness(release: Release) -> str:

@@ -247,7 +247,7 @@ def design(
         raise InvariantError(
             "What is held fixes every answer: nothing is left to protect.", rank=problem.space.rank
         )
-    if decimals is not None and not options.mechanism.with_digits:
+    if decimals is not None and not options.mechanism.offers_decimals:
         raise ReleaseError(
             "Digits that add up need the projected or the marginals mechanism; publish real "
             f"values (decimals=None) with the {name} one."
@@ -257,8 +257,8 @@ def design(
 
 def _checked(mechanism: Mechanism) -> Mechanism:
     """The mechanism, unless its noise is too wide to be drawn or too narrow to protect."""
-    if mechanism.digits is not None:
-        _ = mechanism.digits.needed  # refuses now what cannot be rounded
+    if mechanism.rounding is not None:
+        _ = mechanism.rounding.needed  # refuses now what cannot be rounded
     if mechanism.law.scale > LARGEST_SCALE:
         raise BudgetError(
             f"The budget is too small for counts in 64 bits: the noise would have a scale of "
