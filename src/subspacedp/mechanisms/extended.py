@@ -299,7 +299,7 @@ class ExtendedOptions(Options):
     ----------
     basis
         An orthonormal basis of the null space as columns. Laplace noise depends on it; by default
-        any basis is taken.
+        the one in echelon form is taken (`echelon_basis`), which no machine's rounding decides.
     """
 
     basis: npt.ArrayLike | None = None

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,6 @@ from subspacedp.errors import BudgetError, InvariantError, ReleaseError, Subspac
 from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, as_held, bind
 from subspacedp.mechanisms.base import ExpectedError, Mechanism, Options
 from subspacedp.mechanisms.estimates import Accuracy
-from subspacedp.mechanisms.gaussian.optimality import Optimality
 from subspacedp.mechanisms.registry import OPTIONS, default_name
 from subspacedp.noise import ReleaseKeys
 from subspacedp.privacy import Budget, Neighbours, ReplaceOne
@@ -25,6 +23,9 @@ from subspacedp.queries import Query, as_query
 from subspacedp.release.comparing import Compared, Comparison, choose
 from subspacedp.release.release import Release
 from subspacedp.tables import Domain
+
+if TYPE_CHECKING:
+    from subspacedp.mechanisms.gaussian.optimality import Optimality
 
 __all__ = ["LARGEST_SCALE", "Design", "compare", "design", "package_version"]
 
@@ -38,6 +39,8 @@ SMALLEST_SCALE = 0.001
 @cache
 def package_version() -> str:
     """The version that a certificate names."""
+    from importlib.metadata import version
+
     return version("subspacedp")
 
 
