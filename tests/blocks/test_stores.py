@@ -9,7 +9,8 @@ import pytest
 from tests.blocks.tables import COUNTS, DOMAIN, designed, in_memory, same
 
 import subspacedp as sdp
-from subspacedp.blocks import open_source, open_store
+from subspacedp.blocks.sources import open_source
+from subspacedp.blocks.stores import open_store
 from subspacedp.release import verify_folder
 from subspacedp.tables.boxes import blocks
 
