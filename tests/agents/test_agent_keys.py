@@ -9,7 +9,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from subspacedp.distributed import (
+from tests.strategies import both_engines, using
+
+import subspacedp as sdp
+from subspacedp.agents import (
     AgentPlan,
     Partition,
     Secret,
@@ -22,10 +25,7 @@ from subspacedp.distributed import (
     read_secret,
     read_share,
 )
-from subspacedp.distributed.dealer import deal_with
-from tests.strategies import both_engines, using
-
-import subspacedp as sdp
+from subspacedp.agents.dealer import deal_with
 from subspacedp.errors import ReleaseError
 from subspacedp.noise import DiscreteLaplace, Keystream, ReleaseKeys, RoundedGaussian, draw
 from subspacedp.noise.cell_noise import noise_at, words_at

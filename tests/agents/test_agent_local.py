@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from subspacedp.distributed import Partition, Secret, collect, make_plan, privatize
 
 import subspacedp as sdp
+from subspacedp.agents import Partition, Secret, collect, make_plan, privatize
 from subspacedp.errors import BudgetError, DataError, DomainError
 from subspacedp.queries import LocalEntries
 from subspacedp.release import Design

@@ -6,11 +6,11 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from subspacedp.distributed import AgentPlan, Part, Partition, Secret, collect, make_plan, privatize
-from subspacedp.distributed import files as files_module
-from subspacedp.distributed.reading import answers_of_rows
 
 import subspacedp as sdp
+from subspacedp.agents import AgentPlan, Part, Partition, Secret, collect, make_plan, privatize
+from subspacedp.agents import files as files_module
+from subspacedp.agents.reading import answers_of_rows
 from subspacedp.errors import AlteredError, DataError, DomainError, ReleaseError
 from subspacedp.release import Design
 

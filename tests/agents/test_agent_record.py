@@ -12,7 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from subspacedp.distributed import (
+
+import subspacedp as sdp
+from subspacedp.agents import (
     Partition,
     Secret,
     deal,
@@ -23,9 +25,7 @@ from subspacedp.distributed import (
     read_secret,
     read_share,
 )
-from subspacedp.distributed.record import Record, record_beside
-
-import subspacedp as sdp
+from subspacedp.agents.record import Record, record_beside
 from subspacedp.errors import ReleaseError, SubspaceDPError
 
 SECRET = Secret(bytes(range(100, 132)))
@@ -163,14 +163,14 @@ PRIVATIZE = """
 import sys, time
 from pathlib import Path
 import numpy as np
-from subspacedp.distributed import AgentPlan, Secret, agents, privatize
+from subspacedp.agents import AgentPlan, Secret, agent, privatize
 
 plan, secret = AgentPlan.load("plan.json"), Secret(bytes(range(100, 132)))
 number, crash = int(sys.argv[1]), sys.argv[2] == "crash"
 if crash:
     import os
 
-    agents.totals = lambda *_: os._exit(9)
+    agent.totals = lambda *_: os._exit(9)
 Path(f"ready-{number}").touch()
 while not Path("go").exists():
     time.sleep(0.001)

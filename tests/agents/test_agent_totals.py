@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from subspacedp.distributed import Partition, Secret, collect, make_plan, privatize
 
 import subspacedp as sdp
+from subspacedp.agents import Partition, Secret, collect, make_plan, privatize
 from subspacedp.errors import ReleaseError, SubspaceDPError
 
 SECRET = Secret(bytes(range(1, 33)))

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from subspacedp.distributed import AgentPlan, Partition, Secret, collect, make_plan, privatize
-from subspacedp.distributed import totals as totals_module
-from subspacedp.distributed.regions import connected_cells, regions_of, separating
 from tests.strategies import both_engines, problems, using
 
 import subspacedp as sdp
+from subspacedp.agents import AgentPlan, Partition, Secret, collect, make_plan, privatize
+from subspacedp.agents import totals as totals_module
+from subspacedp.agents.regions import connected_cells, regions_of, separating
 from subspacedp.errors import AlteredError, InvariantError, ReleaseError, SubspaceDPError
 from subspacedp.noise import Keystream
 from subspacedp.release import Design
@@ -316,7 +316,7 @@ def test_masked_sums_that_are_not_whole_linear_or_few_are_refused(monkeypatch):
     with pytest.raises(ReleaseError, match="rounded products of parts do not add up"):
         AgentPlan.from_dict({**rounding.content(), "sha256": rounding.digest})
     domain, design = small("optimal")
-    monkeypatch.setattr("subspacedp.distributed.plan.MOST_NUMBERS", 30)
+    monkeypatch.setattr("subspacedp.agents.plan.MOST_NUMBERS", 30)
     with pytest.raises(ReleaseError, match="12 numbers that are measured or held, 36 for"):
         make_plan(design, Partition.by(domain, "state"))
 

@@ -10,7 +10,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from subspacedp.distributed import AgentPlan, Partition, make_plan
 from tests.attacks.designs import (
     BUDGETS,
     NAMES,
@@ -24,6 +23,7 @@ from tests.attacks.losses import loss, neighbours
 from tests.release.fitted import FITTED
 
 import subspacedp as sdp
+from subspacedp.agents import AgentPlan, Partition, make_plan
 from subspacedp.errors import SubspaceDPError
 from subspacedp.invariants import HeldMargins
 from subspacedp.mechanisms import MECHANISMS

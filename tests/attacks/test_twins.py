@@ -10,8 +10,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from scipy import sparse
-from subspacedp.distributed import AgentPlan, Partition, make_plan
-from subspacedp.distributed.plan import _digest
 from tests.attacks.designs import Case
 from tests.attacks.interception import Sampler, intercepted
 from tests.attacks.losses import loss
@@ -29,6 +27,8 @@ from tests.release.test_rebuild import (
 )
 
 import subspacedp as sdp
+from subspacedp.agents import AgentPlan, Partition, make_plan
+from subspacedp.agents.plan import _digest
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMatrix
 from subspacedp.mechanisms import extended

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from subspacedp.distributed import AgentPlan, Partition, make_plan, read_secret
 
 import subspacedp as sdp
+from subspacedp.agents import AgentPlan, Partition, make_plan, read_secret
 from subspacedp.cli.app import main
 from subspacedp.release import Design
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from subspacedp.distributed import Partition, make_plan
 from tests.release.fitted import CELLS, ENTRIES, FITTED
 
 import subspacedp as sdp
+from subspacedp.agents import Partition, make_plan
 from subspacedp.errors import ReleaseError
 from subspacedp.stated import MAX_BYTES, json_of, read_json, stated_fraction, stated_whole
 

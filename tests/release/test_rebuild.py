@@ -7,13 +7,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from subspacedp.distributed import AgentPlan, Partition, make_plan
-from subspacedp.distributed.plan import _digest
 from tests.release.brute import overspent
 from tests.release.fitted import CELLS, ENTRIES, FITTED
 from tests.release.mutations import put, some
 
 import subspacedp as sdp
+from subspacedp.agents import AgentPlan, Partition, make_plan
+from subspacedp.agents.plan import _digest
 from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.mechanisms import extended, registry
 from subspacedp.mechanisms.extended import Extended
