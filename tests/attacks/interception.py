@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from subspacedp import noise as sampling
-from subspacedp.noise import cell_noise
 from subspacedp.mechanisms.knorm.law import KNormLaw
-from subspacedp.noise import Keystream, ReleaseKeys
+from subspacedp.noise import Keystream, ReleaseKeys, cell_noise
 
 FUNCTIONS = ("add_noise", "draw", "draw_each")  # of the sampler, imported by name elsewhere
 WITHOUT_NOISE = ("dither", "mask")  # purposes of keystreams that decide no noise
@@ -65,7 +64,7 @@ class Sampler:
     def take_jointly(self, law: KNormLaw, start: int) -> np.ndarray:
         """One draw of a k-norm law."""
         self.drawn.append(Drawn(law, start))
-        return np.asarray(self.joint(law.body.entries), np.int64)
+        return np.asarray(self.joint(law.norm_ball.entries), np.int64)
 
 
 @contextmanager

@@ -7,7 +7,6 @@ that changed is refused, whoever reads it and however often.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from subspacedp.blocks.memory import block_cells
 from subspacedp.blocks.progress import Progress, Reporter
 from subspacedp.blocks.runners import Runner, Threads
 from subspacedp.blocks.sources import Source
-from subspacedp.blocks.stores import Store
+from subspacedp.blocks.stores import Store, values_hash
 from subspacedp.errors import DataError, ReleaseError
 from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.block_view import BlockView, CountFacts
@@ -31,7 +30,7 @@ from subspacedp.noise.words import KEY_BYTES
 from subspacedp.parallel import thread_count
 from subspacedp.tables.boxes import Box
 
-__all__ = ["BlockTags", "Survey", "carry_out", "survey", "values_hash"]
+__all__ = ["BlockTags", "Survey", "carry_out", "survey"]
 
 Int64Array = npt.NDArray[np.int64]
 COUNTS, EVERYTHING = 0, 1  # which table a tag is of
@@ -271,7 +270,7 @@ def carry_out(
     pieces = list(enumerate(surveyed.boxes))
     cells = sum(box.size for box in surveyed.boxes)
     report = Reporter(progress, cells)
-    given = runner.keys(keys, view.purposes)
+    given = runner.keys(keys, view)
     reading = _Reading(view, counts, surveyed)
     report.begin("first pass", after=AFTER_FIRST)
     first = _First(view, given, reading if view.reads_first else None)
@@ -293,8 +292,3 @@ def carry_out(
     store.finish()
     store.flush()
     return str(digest.hexdigest())
-
-
-def values_hash(shape: tuple[int, ...], *, whole: bool) -> Any:
-    """SHA-256 of values in row-major order as little-endian 64-bit numbers, to be updated."""
-    return hashlib.sha256(f"{'<i8' if whole else '<f8'} {shape}".encode())

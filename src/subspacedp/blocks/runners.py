@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from subspacedp.blocks.progress import Reporter
 from subspacedp.errors import ReleaseError
+from subspacedp.mechanisms.block_view import BlockView
 from subspacedp.noise import KeySource, Keystream, ReleaseKeys
 from subspacedp.parallel import pieces as split
 from subspacedp.tables.boxes import Box
@@ -55,8 +55,7 @@ class Runner(Protocol):
     def each(self, task: Task, pieces: Sequence[Piece]) -> Iterator[npt.NDArray[Any] | None]:
         """What the task returns for every piece, in order; valid until the next is asked for."""
 
-    @abstractmethod
-    def keys(self, keys: ReleaseKeys, purposes: Sequence[str]) -> KeySource:
+    def keys(self, keys: ReleaseKeys, view: BlockView) -> KeySource:
         """The keys as those who do the pieces get them."""
 
 
@@ -68,9 +67,9 @@ class Threads:
     def __init__(self, number: int) -> None:
         self._number = number
 
-    def keys(self, keys: ReleaseKeys, purposes: Sequence[str]) -> KeySource:
+    def keys(self, keys: ReleaseKeys, view: BlockView) -> KeySource:
         """The keys themselves."""
-        del purposes
+        del view
         return keys
 
     def sum(self, task: Sum, pieces: Sequence[Piece], report: Reporter) -> Any:
@@ -153,9 +152,9 @@ class OnDask:
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    def keys(self, keys: ReleaseKeys, purposes: Sequence[str]) -> WorkerKeys:
-        """Raw subkeys, for these purposes alone."""
-        return WorkerKeys(keys, purposes)
+    def keys(self, keys: ReleaseKeys, view: BlockView) -> WorkerKeys:
+        """Raw subkeys, for what the mechanism needs and nothing else."""
+        return WorkerKeys(keys, view.purposes)
 
     def sum(self, task: Sum, pieces: Sequence[Piece], report: Reporter) -> Any:
         """Every task adds up a run of pieces, so that few totals are in memory at a time."""
@@ -243,7 +242,7 @@ def open_runner(engine: str | None, at_once: int) -> Iterator[Runner]:
             try:
                 client = distributed.default_client()
             except ValueError:
-                cluster = distributed.LocalCluster(dashboard_address=None)
+                cluster = distributed.LocalCluster(dashboard_address="127.0.0.1:0")
                 client = opened.enter_context(
                     distributed.Client(opened.enter_context(cluster), set_as_default=False)
                 )

@@ -5,11 +5,10 @@ Everything in a store must be a part of it: what another program would read alon
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import re
-import shutil
-import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -24,7 +23,15 @@ from subspacedp.blocks.sources import AT_ONCE, NpyHeader, first_cell, read_into,
 from subspacedp.errors import DataError, ReleaseError
 from subspacedp.tables.boxes import Box, blocks, inside
 
-__all__ = ["STORES", "ArrayStore", "Store", "StoredValues", "copy_store", "open_store"]
+__all__ = [
+    "STORES",
+    "ArrayStore",
+    "Store",
+    "StoredValues",
+    "copy_store",
+    "open_store",
+    "values_hash",
+]
 
 STORES = {"npy": "values.npy", "parquet": "values", "zarr": "values.zarr"}
 READ = 1 << 22  # cells read at a time
@@ -169,6 +176,8 @@ class ParquetStore(Store):
 
     def write(self, number: int, box: Box, values: npt.NDArray[Any]) -> None:
         """Write a box to a file of its own, which appears complete or not at all."""
+        import tempfile
+
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -184,6 +193,8 @@ class ParquetStore(Store):
 
     def finish(self) -> None:
         """No file is being written any more."""
+        import shutil
+
         shutil.rmtree(self._scratch, ignore_errors=True)
 
 
@@ -264,6 +275,8 @@ class StoredValues:
 
 def copy_store(values: StoredValues, folder: Path) -> None:
     """The same store in another folder."""
+    import shutil
+
     source, target = (home / STORES[values.kind] for home in (values.folder, folder))
     if source.is_dir():
         shutil.copytree(source, target)
@@ -354,3 +367,8 @@ def _zarr_blocks(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Bl
         raise ReleaseError(f"`{path}` has more than the values: {stray or 'attributes'}.")
     for box in blocks(shape, READ):
         yield box, _zarr_box(array, box, path)
+
+
+def values_hash(shape: tuple[int, ...], *, whole: bool) -> Any:
+    """SHA-256 of values in row-major order as little-endian 64-bit numbers, to be updated."""
+    return hashlib.sha256(f"{'<i8' if whole else '<f8'} {shape}".encode())

@@ -20,7 +20,7 @@ from subspacedp.mechanisms.block_view import BlockView, OnePiece, no_totals, spl
 from subspacedp.noise import CellNoise, KeySource, Keystream, KnownLaw, ReleaseKeys, add_noise
 from subspacedp.parallel import compiled
 from subspacedp.problem import Problem
-from subspacedp.rounding import DigitPlan, Digits
+from subspacedp.rounding import ControlledRounding, MarginRounding
 from subspacedp.tables import RowPlan
 from subspacedp.tables.boxes import Box
 
@@ -50,7 +50,7 @@ class Projected(Mechanism):
     """
 
     name: ClassVar[str] = "projected"
-    with_digits: ClassVar[bool] = True
+    offers_decimals: ClassVar[bool] = True
     measures_counts: ClassVar[bool] = True
     fitted_at_once: ClassVar[bool] = True
     proofs: ClassVar[tuple[str, ...]] = (
@@ -77,7 +77,7 @@ class Projected(Mechanism):
         return law
 
     @property
-    def has_digits(self) -> bool:
+    def can_round(self) -> bool:
         """Whole answers have digits that add up."""
         return self.query.grid == 1
 
@@ -93,19 +93,19 @@ class Projected(Mechanism):
         self,
         noisy: npt.NDArray[np.int64],
         exact: HeldValues,
-        coins: Keystream,
+        dither: Keystream,
         *,
         overwrite: bool = False,
     ) -> npt.NDArray[Any]:
         """`noisy - lift(C·noisy - c)`, as rationals rounded once or as digits that add up."""
         residual = self.held.residual(noisy, exact)
-        digits, grid = self.digits, float(self.query.grid)
-        if digits is None:
+        rounding, grid = self.rounding, float(self.query.grid)
+        if rounding is None:
             real = self.null_space.subtract_lift(noisy, residual, overwrite=overwrite)
             return real if grid == 1.0 else real * grid
         workspace = noisy if overwrite else noisy.copy()
-        steps = digits.round_in_place(workspace, residual, coins)
-        return steps if digits.decimals == 0 else steps / digits.step
+        steps = rounding.round_in_place(workspace, residual, dither)
+        return steps if rounding.decimals == 0 else steps / rounding.step
 
     def blocks(self) -> BlockView:
         """Piece by piece where margins of the cells are held; small tables are one piece."""
@@ -176,43 +176,43 @@ class Correction:
     """
 
     space: MarginNullSpace
-    digits: Digits | None
+    controlled: ControlledRounding | None
     parts: LiftParts | None  # of the lift, group by group
-    rounding: RowRounding | None  # where digits have to be rounded
+    rows: RowRounding | None  # where values have to be rounded
 
     @classmethod
     def of(cls, mechanism: Projected, residual: HeldValues) -> Correction:
         """From the residual, in exact integers."""
         from subspacedp.rounding.rows import RowRounding
 
-        family, digits = mechanism.held.family, mechanism.digits
-        if family is None or not isinstance(digits, DigitPlan | None):
+        family, controlled = mechanism.held.family, mechanism.rounding
+        if family is None or not isinstance(controlled, MarginRounding | None):
             raise ReleaseError("This design holds more than margins.")
         space = family.cell_space
         if not family.margins:
-            return cls(space, digits, None, None)
-        if digits is None:
-            return cls(space, digits, space.lift_parts(residual), None)
-        scaled = digits.scaled(residual)
-        if digits.needed:
-            return cls(space, digits, None, RowRounding(digits, scaled))
-        return cls(space, digits, space.lift_parts(scaled), None)
+            return cls(space, controlled, None, None)
+        if controlled is None:
+            return cls(space, controlled, space.lift_parts(residual), None)
+        scaled = controlled.scaled(residual)
+        if controlled.needed:
+            return cls(space, controlled, None, RowRounding(controlled, scaled))
+        return cls(space, controlled, space.lift_parts(scaled), None)
 
     def subtract(self, noisy: Int64Array, box: Box, dither: Keystream) -> npt.NDArray[Any]:
         """Released values of a box, flat, in the memory of its noisy counts."""
-        if self.digits is None:
+        if self.controlled is None:
             if self.parts is None:
                 return noisy.astype(np.float64)
             return self.space.subtract_parts(noisy, self.parts, box).reshape(-1)
-        if self.rounding is not None:
-            self.rounding.run_box(noisy, box, dither)
+        if self.rows is not None:
+            self.rows.run_box(noisy, box, dither)
         else:
-            noisy *= self.digits.step
+            noisy *= self.controlled.step
             if self.parts is not None:
                 self.space.subtract_whole(noisy, self.parts, box)
-        if self.digits.decimals == 0:
+        if self.controlled.decimals == 0:
             return noisy
-        return np.divide(noisy, self.digits.step, out=noisy.view(np.float64))
+        return np.divide(noisy, self.controlled.step, out=noisy.view(np.float64))
 
 
 def _cells_of(plan: RowPlan, run: tuple[int, int, int, int]) -> tuple[int, int]:

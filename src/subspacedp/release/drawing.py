@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from subspacedp.blocks.memory import blocks_at_once
+from subspacedp.blocks.memory import block_cells, blocks_at_once
 from subspacedp.blocks.passes import Survey, carry_out, survey
 from subspacedp.blocks.progress import Progress
 from subspacedp.blocks.runners import Runner, open_runner
@@ -99,8 +99,6 @@ def _runner(
     mechanism: Mechanism, boxes: list[Box] | None, memory: int | None, engine: str | None
 ) -> Iterator[Runner]:
     """Threads that fit into memory, or a cluster; one piece is done here."""
-    from subspacedp.blocks.memory import block_cells
-
     view = mechanism.blocks()
     pieces = boxes or view.boxes(block_cells(int(np.prod(view.answers_shape))))
     at_once = blocks_at_once(view, max(box.size for box in pieces), memory)
@@ -177,21 +175,22 @@ def release_to(
     progress: Report | None = None,
 ) -> Release:
     """See `Design.release_to`."""
-    mechanism = design.mechanism
-    kind = store_kind(mechanism, store)
+    kind = store_kind(design.mechanism, store)
     if memory is not None and (not isinstance(memory, int) or isinstance(memory, bool)):
         raise ReleaseError("`memory` must be a whole number of bytes.")
     keys = design.keys(seed)
-    counts, full = open_data(design, source, everything, column)
-    with closing(counts):
-        surveyed = look_at(design, counts, full, memory=memory, engine=engine, progress=progress)
+    with new_folder(folder) as scratch, ExitStack() as opened:
+        counts, full = open_data(design, source, everything, column)
+        for table, given in ((counts, source), (full, everything)):
+            if table is not None and table is not given:
+                opened.callback(table.close)
         if kind != LABELLED:
-            check_room({Path(folder): 9 * mechanism.query.size})
-        with new_folder(folder) as scratch:
-            drawn = draw_to(
-                scratch, design, keys, counts,
-                surveyed=surveyed, seeded=seed is not None, store=kind, memory=memory,
-                engine=engine, progress=progress,
-            )  # fmt: skip
-            write_digests(scratch)
+            check_room({Path(folder): 9 * design.mechanism.query.size})
+        surveyed = look_at(design, counts, full, memory=memory, engine=engine, progress=progress)
+        drawn = draw_to(
+            scratch, design, keys, counts,
+            surveyed=surveyed, seeded=seed is not None, store=kind, memory=memory,
+            engine=engine, progress=progress,
+        )  # fmt: skip
+        write_digests(scratch)
     return drawn.moved_to(Path(folder))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.blocks.passes import values_hash
-from subspacedp.blocks.stores import StoredValues
+from subspacedp.blocks.stores import StoredValues, values_hash
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.base import Mechanism
@@ -37,6 +35,8 @@ __all__ = ["Release", "package_version"]
 @cache
 def package_version() -> str:
     """The version that a certificate names."""
+    from importlib.metadata import version
+
     return version("subspacedp")
 
 

@@ -1,0 +1,90 @@
+"""Controlled rounding: what every way of making published digits add up has in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.invariants import HeldValues, NullSpace
+
+__all__ = ["NOISE_ALONE", "ControlledRounding", "WordSource"]
+
+FloatArray = npt.NDArray[np.float64]
+
+NOISE_ALONE = 1 / 6  # of a squared step: the variance of a rounding where noise alone is rounded
+
+
+class WordSource(Protocol):
+    """Uniform 64-bit words by their numbers; `Keystream` is one."""
+
+    def words(
+        self, start: int, count: int, scratch: npt.NDArray[np.uint64] | None = None
+    ) -> npt.NDArray[np.uint64]:
+        """Words `start` to `start + count - 1`."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ControlledRounding(ABC):
+    """How noisy answers become multiples of 10**-decimals with the exact held values.
+
+    Parameters
+    ----------
+    space
+        The null space of the invariants.
+    decimals
+        Published digits after the point.
+    unit_variance
+        A bound on the variance of one rounding, in squared steps: 1/6 for a residual made of noise
+        alone whose characteristic function is never negative, 1/4 for any.
+
+    Guarantees
+    ----------
+    1. `round_in_place` returns integers S with C S = 10**decimals · c, exactly, for noisy answers
+       of residual C·noisy − c.
+    2. Given the noisy answers, E[S] = 10**decimals · (noisy − lift(r)) over the dither, up to the
+       rounding error of float64, which decides them.
+    3. The rounding part of Σ wᵢ·answerᵢ is Σ vⱼuⱼ with `coefficients` v; given the noise the uⱼ
+       are independent, of mean zero, and each takes two values one apart. `variance` is no less
+       than that of the rounding part.
+    """
+
+    space: NullSpace
+    decimals: int
+    unit_variance: float = field(default=NOISE_ALONE, kw_only=True)
+
+    @property
+    def step(self) -> int:
+        """How many grid steps make one: 10**decimals."""
+        return int(10**self.decimals)
+
+    @property
+    def of_noise_alone(self) -> bool:
+        """Whether what is rounded is made of noise alone, so that true values are on the grid."""
+        return self.unit_variance <= NOISE_ALONE
+
+    @property
+    @abstractmethod
+    def needed(self) -> bool:
+        """Whether what is rounded can miss the grid at all."""
+
+    @abstractmethod
+    def round_in_place(
+        self, noisy: npt.NDArray[np.int64], residual: HeldValues, dither: WordSource
+    ) -> npt.NDArray[np.int64]:
+        """10**decimals · noisy − R with C R = 10**decimals · r; may take the memory of `noisy`."""
+
+    @abstractmethod
+    def variance(self, weights: npt.NDArray[Any] | None = None) -> Any:
+        """The variance that rounding adds, at most: to every answer, or to one weighted sum."""
+
+    @abstractmethod
+    def coefficients(self, weights: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+        """What each rounding adds to a weighted sum of answers, and a bound on its variance."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The rounding in words, for certificates."""
