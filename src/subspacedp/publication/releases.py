@@ -585,12 +585,12 @@ def tabulate_release(
     wanted: ReleaseSpecification,
     design: Design,
     source: Source | None,
-    *,
-    scratch: Path | None,
-    memory: int | None,
-    engine: str | None,
-    tag_key: bytes | None,
     progress: Progress,
+    *,
+    scratch: Path | None = None,
+    memory: int | None = None,
+    engine: str | None = None,
+    tag_key: bytes | None = None,
 ) -> Confidential:
     """Have what one release needs counted, look at it, and refuse what cannot be released.
 

@@ -511,11 +511,11 @@ def _read_data(job: _Job, place: HeldPlace, tag_keys: Mapping[str, bytes] | None
                 one,
                 designs[one.name],
                 source,
+                job.tell,
                 scratch=place.counts_of(one.name) if making.on_disk else None,
                 memory=job.memory,
                 engine=job.specification.engine,
                 tag_key=(tag_keys or {}).get(one.name),
-                progress=job.tell,
             )
     ordered = {one.name: designs[one.name] for one in job.wanted}
     return _Data(designs=ordered, answers=answers)
