@@ -224,8 +224,9 @@ class HeldPlace:
 
     def counts_of(self, name: str) -> Path:
         """A new folder for the confidential tables of a release."""
+        (self.folder / COUNTS).mkdir(0o700, exist_ok=True)
         folder = self.folder / COUNTS / name
-        folder.mkdir(0o700, parents=True)
+        folder.mkdir(0o700)
         return folder
 
     def drawing(self) -> Path:
@@ -284,7 +285,7 @@ def hold_place(target: Path) -> Iterator[HeldPlace]:
         _sweep(place)
         yield place
     finally:
-        _remove_all(place.folder, KEPT if place.keep else set())
+        _remove_all(place.folder, {*KEPT, WRITING} if place.keep else set())
         if not place.keep:
             with suppress(OSError):
                 place.folder.rmdir()
