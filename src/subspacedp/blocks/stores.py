@@ -106,23 +106,29 @@ class NpyStore(Store):
         super().__init__(path, shape, dtype)
         self._file: int | None = None
         self._offset = 0
-        self._opening = threading.Lock()
+        self._opening, self._writing = threading.Lock(), threading.Lock()
 
     def create(self, boxes: list[Box]) -> None:
-        """An empty file of the full length."""
+        """A file of the full length; a disk that has no room for it says so now."""
         del boxes
         header = {"descr": self._dtype.str, "fortran_order": False, "shape": self._shape}
         with self._path.open("wb") as file:
             np.lib.format.write_array_header_2_0(file, header)
-            file.truncate(file.tell() + math.prod(self._shape) * self._dtype.itemsize)
+            file.flush()
+            length = file.tell() + math.prod(self._shape) * self._dtype.itemsize
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, length)
+            else:
+                file.truncate(length)
 
     def write(self, number: int, box: Box, values: npt.NDArray[Any]) -> None:
         """Write the values where they belong."""
         file, at = self._place(box)
         data = np.ascontiguousarray(values, self._dtype).reshape(-1).view(np.uint8).data
-        while data:
-            done = os.pwrite(file, data[:AT_ONCE], at)
-            data, at = data[done:], at + done
+        with self._writing:  # the system lets one in at a time, and lets others spin
+            while data:
+                done = os.pwrite(file, data[:AT_ONCE], at)
+                data, at = data[done:], at + done
 
     def read(self, number: int, box: Box) -> npt.NDArray[Any]:
         """The values of a box."""
