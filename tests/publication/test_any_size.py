@@ -77,9 +77,7 @@ def states(folder):
 
 
 def files(folder):
-    return {
-        str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()
-    }
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def hidden(folder):
@@ -150,7 +148,6 @@ def test_folder_signature_and_entry_do_not_depend_on_blocks(
             unfinished.Plan, contexts, account, 5
         ),
     )  # fmt: skip
-    monkeypatch.setattr(HeldPlace, "clear", lambda place, real=HeldPlace.clear: real(place))
     entries, published = [], []
     for name, cells in (("one", COUNTS.size), ("many", 2_000)):
         several_blocks(cells)
@@ -174,7 +171,8 @@ def counted(kind, folder):
     """The table in another form; what `data.counts` says of it."""
     if kind == "zarr":
         zarr = pytest.importorskip("zarr")
-        array = zarr.create_array(str(folder / "t.zarr"), shape=SHAPE, chunks=(7, 30, 66), dtype=int)
+        path = str(folder / "t.zarr")
+        array = zarr.create_array(path, shape=SHAPE, chunks=(7, 30, 66), dtype=int)
         array[:] = COUNTS
         return {"source": str(folder / "t.zarr")}
     table = {"n": COUNTS.reshape(-1), "other": np.zeros(COUNTS.size, int)}
@@ -314,7 +312,7 @@ def test_counts_on_disk_are_their_owners_and_go_with_the_run(
 
         return stop
 
-    for stage in ("rehearse", "draw_to", "write_rest"):
+    for stage in ("rehearse", "draw_to"):
         with monkeypatch.context() as patch:
             patch.setattr(running, stage, look(stage))
             with pytest.raises(KeyboardInterrupt):

@@ -65,6 +65,7 @@ __all__ = [
 Int64Array = npt.NDArray[np.int64]
 Progress = Callable[[str], None]
 MOST_CELLS = 2 * 10**8  # figures made at once: 1.6 GB of float64, and several such are needed
+MOST_STORED = 10**11  # figures of one release: 800 GB on disk
 AT_ONCE = 1 << 22  # cells of a table on disk that are summed at a time
 MAX_JOINT_CELLS = 10**7  # beyond, `auto` stays with noise on the cells, whose errors have few kinds
 AUTO = "auto"
@@ -249,7 +250,13 @@ class ReleaseSpecification(ABC):
 
     def check_size(self, domain: Domain) -> None:
         """Refuse what is too large to publish, whatever the mechanism."""
-        domain.check_table()
+        if domain.size > MOST_STORED:
+            raise ReleaseError(
+                f"The table `{self.table.name}` has {domain.size:,} cells, and at most "
+                f"{MOST_STORED:,} can be published; leave out an axis, take coarser labels, or "
+                "publish margins alone (`cells: false`).",
+                cells=domain.size,
+            )
         if self.non_negative and domain.size > MAX_LABELLED:
             raise ReleaseError(
                 f"The table `{self.table.name}` has {domain.size:,} cells, and the nearest table "
@@ -641,7 +648,7 @@ def margin_totals(
         counts.read(box, shape, part)
         facts += CountFacts.of(part)
         RowPlan(tuple(margins), box).add_sums(part, totals)
-    facts.check_counts()
+    facts.check()
     return tuple(part.copy() for part in plan.split(totals))
 
 

@@ -283,7 +283,7 @@ def _publish_data(
         return Publication(releases={}, designs=designs, folder=None, confidential_notes=data.notes)
     with _writing(job.target):
         if plan is None:
-            place.clear()
+            place.clear(but_counts=True)
             plan = Plan.of(data.contexts, job.payer, job.seed)
             place.begin(plan)
     if job.account is not None and paid is None:

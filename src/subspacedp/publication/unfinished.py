@@ -257,14 +257,14 @@ class HeldPlace:
         sync_folder(self.folder)  # where it is no more: after the place where it is
         self.clear()
 
-    def clear(self) -> None:
-        """Remove all that is in the folder; the key is overwritten."""
+    def clear(self, *, but_counts: bool = False) -> None:
+        """Remove what is in the folder, or all but counts of this run; the key is overwritten."""
         self.keep = False
         with suppress(OSError):
             destroy_key(self.folder)
         with suppress(OSError):
             (self.folder / PLAN).unlink()  # without it nothing else counts
-        _remove_all(self.folder, set())
+        _remove_all(self.folder, {COUNTS} if but_counts else set())
 
     def __repr__(self) -> str:
         return f"HeldPlace({str(self.target)!r})"
