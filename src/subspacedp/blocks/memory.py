@@ -8,7 +8,7 @@ from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.block_view import BlockView
 from subspacedp.parallel import thread_count
 
-__all__ = ["available_memory", "block_cells", "blocks_at_once"]
+__all__ = ["available_memory", "block_cells", "blocks_at_once", "memory_limit"]
 
 SMALLEST, LARGEST = 1 << 18, 1 << 22  # cells of a block
 LEAST_MEMORY = 1 << 28  # bytes that are taken where nothing else was said
@@ -21,7 +21,7 @@ def block_cells(cells: int) -> int:
 
 
 def blocks_at_once(view: BlockView, largest: int, memory: int | None) -> int:
-    """How many blocks may be worked on at a time: one more than processors, if they fit.
+    """How many blocks may be worked on at a time: as many as there are threads, if they fit.
 
     Parameters
     ----------
@@ -30,13 +30,9 @@ def blocks_at_once(view: BlockView, largest: int, memory: int | None) -> int:
     memory
         Bytes; by default a quarter of what is free, and at least 256 MiB.
     """
-    free = available_memory()
-    each = view.bytes_per_cell * largest
-    limit = memory
-    if limit is None:
-        limit = max(LEAST_MEMORY, 0 if free is None else free // 4)
-        if len(view.boxes(largest)) == 1 and free is not None:
-            limit = max(limit, free)  # there is nothing else to do with it
+    each, limit = view.bytes_per_cell * largest, memory_limit(memory)
+    if memory is None and len(view.boxes(largest)) == 1:
+        limit = max(limit, available_memory() or 0)  # there is nothing else to do with it
     if each > limit:
         raise ReleaseError(
             f"A block of {largest:,} cells takes about {each / 1e6:,.0f} MB of memory, and "
@@ -45,7 +41,14 @@ def blocks_at_once(view: BlockView, largest: int, memory: int | None) -> int:
             needed=each,
             available=limit,
         )
-    return max(1, min(limit // each, max(2, MOST_AT_ONCE // each), thread_count() + 1))
+    return max(1, min(limit // each, max(2, MOST_AT_ONCE // each), thread_count()))
+
+
+def memory_limit(memory: int | None) -> int:
+    """Bytes that may be taken: as given; else a quarter of what is free, at least 256 MiB."""
+    if memory is not None:
+        return memory
+    return max(LEAST_MEMORY, (available_memory() or 0) // 4)
 
 
 def available_memory() -> int | None:

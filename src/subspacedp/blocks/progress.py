@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Progress", "Reporter"]
+__all__ = ["Progress", "Reporter", "duration"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Progress:
     @property
     def time_left(self) -> str:
         """The time left in words; empty while it cannot be told."""
-        return "" if self.left is None else f"{_duration(self.left)} left"
+        return "" if self.left is None else f"{duration(self.left)} left"
 
     def __str__(self) -> str:
         share = f"{self.stage}: {100 * self.done // max(self.total, 1)} %"
@@ -72,7 +72,8 @@ class Reporter:
         self._progress(Progress(self._stage, self._done, self._cells, now - self._begun, left))
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """A time in words."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

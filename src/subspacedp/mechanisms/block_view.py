@@ -82,16 +82,20 @@ class CountFacts:
 
     def check(self, mechanism: Mechanism) -> None:
         """Refuse what `Table` and `Mechanism.check` refuse, in the same words."""
-        if self.negative:
-            counts = "1 count is" if self.negative == 1 else f"{self.negative} counts are"
-            raise DataError(f"{counts} negative.", cells=self.negative)
-        if self.total > MAX_TOTAL:
-            raise DataError("The counts must sum to at most 2**62.")
+        self.check_counts()
         check_filled(self.filled)
         try:
             mechanism.check_size(np.array([self.largest], np.int64))
         except ReleaseError as error:
             raise DataError(str(error)) from None  # these data, whatever else is tried
+
+    def check_counts(self) -> None:
+        """Refuse what `Table` refuses, in the same words."""
+        if self.negative:
+            counts = "1 count is" if self.negative == 1 else f"{self.negative} counts are"
+            raise DataError(f"{counts} negative.", cells=self.negative)
+        if self.total > MAX_TOTAL:
+            raise DataError("The counts must sum to at most 2**62.")
 
 
 def check_filled(filled: int) -> None:
@@ -204,6 +208,11 @@ class OnePiece(BlockView):
     def answers_shape(self) -> tuple[int, ...]:
         """The shape of what `Mechanism.check` returns."""
         return self.mechanism.nothing().shape
+
+    @property
+    def purposes(self) -> tuple[str, ...]:
+        """No other machine does it."""
+        return ()
 
     @property
     def bytes_per_cell(self) -> int:
