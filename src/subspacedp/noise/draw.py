@@ -7,9 +7,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.noise.inversion import GaussianInversion
 from subspacedp.noise.laws import IntegerLaw, NoiseLaw
-from subspacedp.noise.thresholds import Lookup, ThresholdTable, refine, threshold_table
+from subspacedp.noise.thresholds import (
+    GaussianInversion,
+    Lookup,
+    ThresholdTable,
+    refine,
+    threshold_table,
+)
 from subspacedp.noise.words import Keystream, ReleaseKeys
 from subspacedp.parallel import compiled, for_each, pieces, thread_count
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from subspacedp.errors import ReleaseError
-from subspacedp.queries.entries import LocalEntries
-from subspacedp.queries.functions import ClippedSums, GeneralQuery
+from subspacedp.queries.functions import ClippedSums, GeneralQuery, LocalEntries
 from subspacedp.queries.linear import Cells, LinearQuery, Query
 from subspacedp.queries.margins import Margins
 from subspacedp.stated import stated_fraction
