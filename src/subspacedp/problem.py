@@ -56,7 +56,7 @@ class Problem:
     budget, neighbours
         What is promised, and for which change of the data.
     decimals
-        None for real values; 0 or k for digits that add up.
+        None for real values; 0 or k decimals for controlled rounding.
     capped
         Whether held values count all records while noise protects a bounded table.
     """
@@ -121,8 +121,8 @@ class Problem:
         return query.as_dict()
 
     def __repr__(self) -> str:
-        digits = "real" if self.decimals is None else f"decimals={self.decimals}"
-        return f"{self.query!r}, held: {self.held}, {self.budget}, {self.neighbours.name}, {digits}"
+        values = "real" if self.decimals is None else f"decimals={self.decimals}"
+        return f"{self.query!r}, held: {self.held}, {self.budget}, {self.neighbours.name}, {values}"
 
 
 def _axis_digest(axis: Axis) -> str:
@@ -178,7 +178,7 @@ class Guarantee:
     space: FreeContrasts
     from_data_axes: tuple[str, ...] = ()
     capped: bool = False
-    because: str = "published digits must add up"  # G holds and S does not
+    because: str = "published values are rounded to add up"  # G holds and S does not
     entries: tuple[int, int] | None = None  # their range, where persons have entries of their own
 
     @property
@@ -300,7 +300,7 @@ def kind_of(*, fixed: bool, rounded: bool) -> Kind:
         Whether no neighbouring change can alter a held value: then c adds nothing to the
         measurement, and the guarantee is plain.
     rounded
-        Whether digits are rounded to add up, which ties Π_N(release) to c: G. A real-valued
-        reconstruction is g(noisy) + C⁺c, and so is one whose digits need no rounding: S.
+        Whether values are rounded to add up, which ties Π_N(release) to c: G. A real-valued
+        reconstruction is g(noisy) + C⁺c, and so is one whose values need no rounding: S.
     """
     return "plain" if fixed else "G" if rounded else "S"

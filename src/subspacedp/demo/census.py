@@ -289,7 +289,7 @@ def _slopes(results: Results, figures: Figures, reached: int) -> Part:
         closing=[
             f"At least {PAPER_NEGATIVE} of {trend['states']} slopes, as many as the paper found in "
             f"the official files of November 2020, were negative in {reached} of "
-            f"{slopes['runs']:,} runs. Fair coins would do so once in 9,000.",
+            f"{slopes['runs']:,} runs. With both signs equally likely that happens once in 9,000.",
         ],
     )
 

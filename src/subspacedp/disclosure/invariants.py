@@ -261,7 +261,7 @@ def audit_invariants(
         For the privacy loss of the smallest change that keeps every invariant, under noise on the
         counts.
     decimals
-        As of the design: None for real values, 0 or k for digits that add up.
+        As of the design: None for real values, 0 or k decimals for controlled rounding.
     capped
         Whether held values count all records while noise protects a bounded number of them: then
         one person may alter any held total.

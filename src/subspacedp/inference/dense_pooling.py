@@ -59,7 +59,7 @@ class DensePooling(Pooling):
     ) -> DensePooling:
         """The best linear unbiased estimate of the answers of a query that determines all others.
 
-        Digits that add up count in V_r by the bound on their covariance.
+        Controlled rounding counts in V_r by the bound on its covariance.
         """
         n = max(query.size, *(q.size for q in queries))
         if n > MOST_DENSE:
@@ -163,7 +163,7 @@ def _covariance(noise: JointNoise, query: Query) -> FloatArray:
 
 
 def _matrix(query: Query, other: Query) -> FloatArray:
-    """The answers of another query as weighted sums of those of the first, one a row."""
+    """The answers of another query as weighted sums of those of the first, one per row."""
     axes = query.axes
     if query.same_as(other) or axes is None:
         return np.eye(query.size)
@@ -173,13 +173,13 @@ def _matrix(query: Query, other: Query) -> FloatArray:
 
 
 def _totals(query: Query, margin: Margin) -> FloatArray:
-    """The totals of a margin as weighted sums of answers, one a row."""
+    """The totals of a margin as weighted sums of answers, one per row."""
     groups = np.eye(math.prod(margin.shape))
     return np.stack([query.indicator(margin, g).reshape(-1) for g in groups])
 
 
 def _agreement(query: Query) -> FloatArray:
-    """What vanishes because two margins of the answers have it in common, one a row.
+    """What vanishes because two margins of the answers have it in common, one per row.
 
     Margins over nested levels come from a table if every two of them agree on their meet.
     """

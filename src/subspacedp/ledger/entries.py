@@ -176,7 +176,7 @@ def left_words(total: Composed, limit: Budget) -> str:
 
 
 def _down(value: float) -> str:
-    """Six digits, cut off."""
+    """Six significant digits, cut off."""
     places = 5 - math.floor(math.log10(value))
     cut = math.floor(exact_decimal(value) * 10**places) if places >= 0 else math.floor(value)
     return f"{cut / 10**places:.6g}" if places >= 0 else f"{cut:.6g}"
