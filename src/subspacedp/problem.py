@@ -271,7 +271,7 @@ class Guarantee:
                 "table, moved to agree with them"
             )
             out.append(
-                f"At most {records} a person{f', and {cell},' if cell else ''} "
+                f"At most {records} per person{f', and {cell},' if cell else ''} "
                 f"{'take' if n.records > 1 else 'takes'} part in what noise protects"
                 f"{held if self.space.rank else ''}."
             )

@@ -268,8 +268,8 @@ class LinearQuery(Query):
     Parameters
     ----------
     matrix
-        A, one row a question and one column a cell of the table (in row-major order); dense or
-        scipy sparse.
+        A, one row per question and one column per cell of the table (in row-major order); dense
+        or scipy sparse.
     labels
         A name for every question.
     places
@@ -327,7 +327,7 @@ class LinearQuery(Query):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """One answer a row of the matrix."""
+        """One answer per row of the matrix."""
         return (int(self.matrix.shape[0]),)
 
     @cached_property
@@ -376,7 +376,7 @@ class LinearQuery(Query):
         return self.integer_matrix
 
     def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
-        """Exact for one record a person; `records` times it, a safe bound, for several."""
+        """Exact for one record per person; `records` times it, a safe bound, for several."""
         return matrix_sensitivity(self.integer_matrix, neighbours)
 
     def answers(self, data: Any) -> Int64Array:

@@ -49,7 +49,7 @@ def column_values(frame: Any, name: str) -> list[Label]:
 def counts_from_frame(
     frame: Any, domain: Domain, value: str, *, fill: int | None
 ) -> npt.NDArray[Any]:
-    """The counts of a long dataframe, one row a cell, as an array in the domain's shape."""
+    """The counts of a long dataframe, one row per cell, as an array in the domain's shape."""
     wrapped = _eager(frame)
     if value not in wrapped.columns:
         raise DataError(f"The data have no column `{value}`.", column=value)
