@@ -77,7 +77,7 @@ def test_bad_workloads_are_told_in_one_sentence():
     assert sentence(lambda: Margins(DOMAIN, [["b", "l"], ["l", "b"]])) == (
         "The margin `l × b` is asked for twice."
     )
-    assert "one level an axis" in sentence(lambda: Margins(DOMAIN, [["l", "g"]]))
+    assert "one level per axis" in sentence(lambda: Margins(DOMAIN, [["l", "g"]]))
     assert "empty level name" in sentence(lambda: Margins(DOMAIN, [["l", ""]]))
     assert "a list of lists" in sentence(lambda: Margins(DOMAIN, "l"))
     assert "a level name or a list" in sentence(lambda: Margins(DOMAIN, [3]))

@@ -320,8 +320,8 @@ def _housing(results: Results, homes: Grid) -> Part:
         paragraphs=[
             "The Census publishes housing units exactly too. In a second release the table counts "
             "people and housing units, and holds the state totals of both and the housing units of "
-            f"every county: {measured['held']:,} of {measured['answers']:,} figures. The population "
-            "of a county keeps its standard error of about "
+            f"every county: {measured['held']:,} of {measured['answers']:,} figures. The "
+            "population of a county keeps its standard error of about "
             f"{measured['stderr_of_a_population']:.1f}; people per housing unit have an exact "
             "denominator.",
         ],

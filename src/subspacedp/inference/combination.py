@@ -18,8 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import InvariantError, ReleaseError
-from subspacedp.inference.combined_noise import CombinedNoise, Projection, UniformNoise
-from subspacedp.inference.dense_pooling import MOST_DENSE, DensePooling
+from subspacedp.inference.combined_noise import (
+    MOST_DENSE,
+    CombinedNoise,
+    DensePooling,
+    Projection,
+    UniformNoise,
+)
 from subspacedp.invariants import (
     Held,
     HeldMargins,

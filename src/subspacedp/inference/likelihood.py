@@ -20,6 +20,7 @@ from subspacedp.errors import ReleaseError
 from subspacedp.inference.results import check_release
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import KnownLaw
+from subspacedp.noise.shift_sums import GroupedCells
 from subspacedp.release import Release
 from subspacedp.release.verify import recover, whole_steps
 from subspacedp.tables import Margin, Table
@@ -431,46 +432,6 @@ class Shifted(Law):
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
-    """The cells of a table group by group."""
-
-    shape: tuple[int, ...]  # of the margin
-    order: Int64Array  # cells, those of a group together
-    group: Int64Array  # of each cell in this order, empty groups left out
-    starts: Int64Array  # of every group in this order
-    filled: Int64Array  # the number of each group in the margin
-
-    @classmethod
-    def of(cls, margin: Margin | None, shape: tuple[int, ...]) -> Layout:
-        """The groups of a margin on a table of this shape."""
-        groups = () if margin is None else margin.shape
-        numbers = np.arange(int(np.prod(groups))).reshape(groups)
-        spread = numbers if margin is None else margin.spread(numbers)
-        group = np.broadcast_to(spread, shape).reshape(-1)
-        order = np.argsort(group, kind="stable")
-        filled, starts, member = np.unique(group[order], return_index=True, return_inverse=True)
-        return cls(groups, order, member.reshape(-1), starts, filled)
-
-    @cached_property
-    def sizes(self) -> Int64Array:
-        """The number of cells of every group."""
-        return np.diff(self.starts, append=self.order.size)
-
-    @cached_property
-    def last(self) -> npt.NDArray[np.bool_]:
-        """Whether a place is the last of its group."""
-        out = np.zeros(self.order.size, bool)
-        out[self.starts + self.sizes - 1] = True
-        return out
-
-    @cached_property
-    def slope(self) -> Int64Array:
-        """How many of a group are up to here, minus how many come after."""
-        rank = np.arange(self.order.size) - self.starts[self.group]
-        return 2 * (rank + 1) - self.sizes[self.group]
-
-
-@dataclass(frozen=True, eq=False)
 class ByGroup(Law):
     """Noise on every answer, and one margin held: independent groups."""
 
@@ -495,8 +456,11 @@ class ByGroup(Law):
         """The log-probability of every group, in the margin's shape."""
 
     @cached_property
-    def _layout(self) -> Layout:
-        return Layout.of(self.margin, self.values.shape)
+    def _layout(self) -> GroupedCells:
+        groups = () if self.margin is None else self.margin.shape
+        numbers = np.arange(int(np.prod(groups))).reshape(groups)
+        spread = numbers if self.margin is None else self.margin.spread(numbers)
+        return GroupedCells.of(np.broadcast_to(spread, self.values.shape).reshape(-1), groups)
 
 
 class Groups(ByGroup):

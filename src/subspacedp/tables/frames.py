@@ -89,9 +89,9 @@ def positions(axis: Axis, values: Sequence[Label]) -> npt.NDArray[np.int64]:
     if unknown:
         # How many, never which: the values are confidential.
         kinds = {type(label).__name__ for label in axis.labels}
-        found = {type(v).__name__ for v in values}
-        hint = "" if kinds & found else (
-            f" The labels are {'/'.join(sorted(kinds))}, the column is {'/'.join(sorted(found))}."
+        types = {type(v).__name__ for v in values}
+        hint = "" if kinds & types else (
+            f" The labels are {'/'.join(sorted(kinds))}, the column is {'/'.join(sorted(types))}."
         )  # fmt: skip
         raise DataError(
             f"{unknown} rows have a label in column `{axis.name}` that is not on the axis.{hint}",

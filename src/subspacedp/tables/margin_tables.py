@@ -152,8 +152,8 @@ def steps_of(margins: Iterable[Margin]) -> Steps:
 
 def meets_with(margin: Margin, others: Steps) -> list[Margin]:
     """The distinct meets of a margin with others."""
-    found = np.maximum(others, np.array([margin.steps], np.int16))
-    return [Margin(margin.axes, tuple(found[i].tolist())) for i in _rows(found).values()]
+    meets = np.maximum(others, np.array([margin.steps], np.int16))
+    return [Margin(margin.axes, tuple(meets[i].tolist())) for i in _rows(meets).values()]
 
 
 def all_meets(margins: Iterable[Margin]) -> list[Margin]:
@@ -162,14 +162,14 @@ def all_meets(margins: Iterable[Margin]) -> list[Margin]:
     After a margin is taken in, the meets so far are those of all subsets up to it.
     """
     given = list(margins)
-    found = np.zeros((0, len(given[0].steps)), np.int16)
+    so_far = np.zeros((0, len(given[0].steps)), np.int16)
     seen: set[bytes] = set()
-    for own in steps_of(given)[:, None, :]:
-        meets = np.concatenate([own, np.maximum(found, own)])
+    for steps in steps_of(given)[:, None, :]:
+        meets = np.concatenate([steps, np.maximum(so_far, steps)])
         fresh = {row: i for row, i in _rows(meets).items() if row not in seen}
         seen.update(fresh)
-        found = np.concatenate([found, meets[list(fresh.values())]])
-    return [Margin(given[0].axes, tuple(row)) for row in found.tolist()]
+        so_far = np.concatenate([so_far, meets[list(fresh.values())]])
+    return [Margin(given[0].axes, tuple(row)) for row in so_far.tolist()]
 
 
 def _rows(steps: Steps) -> dict[bytes, int]:
