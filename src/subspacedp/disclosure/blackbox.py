@@ -27,7 +27,7 @@ from subspacedp.privacy import PureDP
 from subspacedp.release import Design
 from subspacedp.tables import Table
 
-__all__ = ["Batched", "Event", "PrivacyLowerBound", "audit_privacy", "best_event", "statistics_of"]
+__all__ = ["Batched", "PrivacyLowerBound", "audit_privacy"]
 
 FloatArray = npt.NDArray[np.float64]
 Claim = tuple[float | None, Callable[[FloatArray], FloatArray] | None]  # ε, and what it is about

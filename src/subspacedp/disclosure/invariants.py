@@ -33,7 +33,7 @@ from subspacedp.disclosure.ranges import (
     small_totals,
     worst_cells,
 )
-from subspacedp.disclosure.values import AnyHeld, Given, given, joined, stack
+from subspacedp.disclosure.values import AnyHeld, PublishedInvariants, given, joined, stack
 from subspacedp.errors import BudgetError, InvariantError
 from subspacedp.invariants import Held, HeldValues, space_of
 from subspacedp.privacy import Budget, Neighbours
@@ -41,7 +41,7 @@ from subspacedp.problem import Kind
 from subspacedp.release import Release
 from subspacedp.tables import Domain
 
-__all__ = ["InvariantAudit", "Linkage", "audit_invariants", "audit_releases", "linkage"]
+__all__ = ["InvariantAudit", "Linkage", "audit_invariants", "audit_releases"]
 
 LISTED = 20  # findings of each kind that are listed; all are counted
 
@@ -58,8 +58,8 @@ class InvariantAudit:
     3. Cells that were neither bounded sharply nor shown to be wide are counted in `not_examined`.
     """
 
-    parts: tuple[Given, ...]
-    whole: Given
+    parts: tuple[PublishedInvariants, ...]
+    whole: PublishedInvariants
     neighbours: Neighbours
     narrow: int
     smallest_group: int
@@ -332,7 +332,7 @@ def audit_invariants(
     )
 
 
-def _parts(domain: Domain, held: Any, values: Any) -> list[Given]:
+def _parts(domain: Domain, held: Any, values: Any) -> list[PublishedInvariants]:
     if not isinstance(held, list | tuple):
         return [given(domain, held, values)]
     if not held:
@@ -346,7 +346,7 @@ def _parts(domain: Domain, held: Any, values: Any) -> list[Given]:
     return [given(domain, one, its) for one, its in zip(held, values, strict=True)]
 
 
-def _free(whole: Given, neighbours: Neighbours) -> tuple[str, ...]:
+def _free(whole: PublishedInvariants, neighbours: Neighbours) -> tuple[str, ...]:
     """The invariants that no neighbouring change can alter, in words."""
     bound, out = whole.bound, []
     if bound.empty is not None:
@@ -421,7 +421,12 @@ class Linkage:
 
 
 def linkage(
-    parts: Sequence[Given], whole: Given, bounds: CellBounds | None, *, narrow: int, programs: int
+    parts: Sequence[PublishedInvariants],
+    whole: PublishedInvariants,
+    bounds: CellBounds | None,
+    *,
+    narrow: int,
+    programs: int,
 ) -> Linkage | None:
     """What the parts determine together; None for a single release."""
     if len(parts) < 2:

@@ -175,7 +175,7 @@ def merging(domain: Domain) -> list[int]:
     ]
 
 
-def untold_sets(domain: Domain, margins: Sequence[Margin]) -> list[tuple[int, ...]]:
+def unseparated_sets(domain: Domain, margins: Sequence[Margin]) -> list[tuple[int, ...]]:
     """The smallest sets of axes that no margin tells apart all at once; empty if there are none."""
     first = merging(domain)
     axes = [a for a, axis in enumerate(domain.axes) if len(axis) > 1]
@@ -225,7 +225,7 @@ def _mates(codes: Int64Array, labels: Int64Array, rng: np.random.Generator) -> I
 
 
 def _of_margins(domain: Domain, margins: Sequence[Margin], neighbours: Neighbours) -> Move | None:
-    sets = untold_sets(domain, margins)
+    sets = unseparated_sets(domain, margins)
     if not sets:
         return None
     chosen = sets[0]
@@ -347,7 +347,7 @@ def _around(domain: Domain, margins: Sequence[Margin], bound: HeldMatrix) -> dic
     if not cells.size:
         return None
     rng = np.random.default_rng(0)
-    for chosen in untold_sets(domain, margins):
+    for chosen in unseparated_sets(domain, margins):
         corners, moves = random_corners(domain, chosen, rng.choice(cells, TRIES), rng)
         for corner, _ in corners:
             moves = moves & ~empty[corner]

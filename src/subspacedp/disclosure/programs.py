@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.disclosure.bounds import UNBOUNDED, CellBounds
-from subspacedp.disclosure.moves import random_corners, untold_sets
+from subspacedp.disclosure.moves import random_corners, unseparated_sets
 from subspacedp.errors import InvariantError
 from subspacedp.tables import Domain, Margin
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["Programs", "Progress", "Walk", "first_bounds", "program_bounds", "walk_of"]
+__all__ = ["Programs", "Progress", "first_bounds", "program_bounds", "walk_of"]
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -251,7 +251,7 @@ def _impossible() -> InvariantError:
 
 def walk_of(domain: Domain, margins: Sequence[Margin]) -> Walk:
     """How far cells can move away from a table, as far as random moves show."""
-    sets = untold_sets(domain, margins)
+    sets = unseparated_sets(domain, margins)
     rng = np.random.default_rng(0)
 
     def walk(

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from subspacedp.disclosure.bounds import UNBOUNDED, CellBounds, closed_form, shuttle
 from subspacedp.disclosure.programs import Programs, Progress, first_bounds, program_bounds, walk_of
-from subspacedp.disclosure.values import Given
+from subspacedp.disclosure.values import PublishedInvariants
 from subspacedp.tables import Domain, Label
 
 __all__ = ["CellRange", "SmallTotal", "cell_bounds", "programs_of", "small_totals", "worst_cells"]
@@ -82,7 +82,7 @@ class SmallTotal:
 
 
 def cell_bounds(
-    part: Given, *, narrow: int, programs: int, progress: Progress | None = None
+    part: PublishedInvariants, *, narrow: int, programs: int, progress: Progress | None = None
 ) -> CellBounds:
     """The range of every cell: closed forms where they are sharp, linear programs otherwise."""
     if part.bound.family is not None:
@@ -101,7 +101,7 @@ def cell_bounds(
     )
 
 
-def programs_of(part: Given) -> Programs:
+def programs_of(part: PublishedInvariants) -> Programs:
     """The linear programs of held values, with safe bounds to start from."""
     bound, totals = part.bound.as_matrix(), part.totals()
     if part.bound.family is not None:
@@ -148,7 +148,9 @@ def cell_range(domain: Domain, bounds: CellBounds, cell: int) -> CellRange:
     )
 
 
-def small_totals(parts: Sequence[Given], most: int, number: int) -> tuple[int, list[SmallTotal]]:
+def small_totals(
+    parts: Sequence[PublishedInvariants], most: int, number: int
+) -> tuple[int, list[SmallTotal]]:
     """How many held totals are at most `most`, and the first of them: people before nobody."""
     smallest: dict[tuple[str, tuple[str, ...]], SmallTotal] = {}
     count, seen = 0, set()

@@ -23,7 +23,7 @@ from subspacedp.invariants import (
 from subspacedp.queries import Cells, Query, as_query
 from subspacedp.tables import Domain, Margin, Table
 
-__all__ = ["AnyHeld", "Given", "given", "joined", "stack"]
+__all__ = ["AnyHeld", "PublishedInvariants", "given", "joined", "stack"]
 
 AnyHeld = Held | LinearInvariants | StructuralZeros
 ON_CELLS = "Invariants are audited on the cells of a `Domain`, which count people"
@@ -31,7 +31,7 @@ LARGEST_TOTAL = 2**56  # sums of a few dozen totals stay within 64 bits
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class Given:
+class PublishedInvariants:
     """What one release holds exact, and the values it publishes for it."""
 
     domain: Domain
@@ -83,7 +83,7 @@ def stack(helds: Sequence[AnyHeld], domains: Sequence[Domain] | None = None) -> 
     return out
 
 
-def given(domain: Domain | Cells, held: AnyHeld | None, values: Any = None) -> Given:
+def given(domain: Domain | Cells, held: AnyHeld | None, values: Any = None) -> PublishedInvariants:
     """Held values in their shapes, checked to be possible at all."""
     if not isinstance(domain, Domain | Query):
         raise DomainError(f"{ON_CELLS}; got a {type(domain).__name__}.")
@@ -93,14 +93,14 @@ def given(domain: Domain | Cells, held: AnyHeld | None, values: Any = None) -> G
     statement = as_held(held)
     bound = bind(statement, query)
     if values is None:
-        return Given(domain=query.axes, held=statement, bound=bound)
+        return PublishedInvariants(domain=query.axes, held=statement, bound=bound)
     if isinstance(values, Table):
         raise InvariantError(
             "An audit of invariants reads held values, never a table; give one array per held "
             "margin."
         )
     arrays = _shaped(bound, values)
-    whole = Given(domain=query.axes, held=statement, bound=bound, values=arrays)
+    whole = PublishedInvariants(domain=query.axes, held=statement, bound=bound, values=arrays)
     _check_margins(whole)
     if bound.empty is not None:
         number = int(bound.empty.sum())
@@ -109,7 +109,7 @@ def given(domain: Domain | Cells, held: AnyHeld | None, values: Any = None) -> G
     return whole
 
 
-def joined(parts: Sequence[Given]) -> Given:
+def joined(parts: Sequence[PublishedInvariants]) -> PublishedInvariants:
     """Several releases of one domain as one; values that contradict each other are an error."""
     if len(parts) == 1:
         return parts[0]
@@ -117,7 +117,7 @@ def joined(parts: Sequence[Given]) -> Given:
     statement = stack([part.held for part in parts], [part.domain for part in parts])
     bound = bind(statement, Cells(domain))
     if any(part.values is None for part in parts):
-        return Given(domain=domain, held=statement, bound=bound)
+        return PublishedInvariants(domain=domain, held=statement, bound=bound)
     known: dict[Margin, npt.NDArray[np.int64]] = {}
     for part in parts:
         for margin, total in part.totals():
@@ -130,7 +130,7 @@ def joined(parts: Sequence[Given]) -> Given:
             known[twin] = total
     ordered = [known[margin] for margin in statement.margins_on(domain)]
     values = bound.joined(ordered, [part.equalities() for part in parts])
-    together = Given(domain=domain, held=statement, bound=bound, values=values)
+    together = PublishedInvariants(domain=domain, held=statement, bound=bound, values=values)
     _check_margins(together)
     return together
 
@@ -186,7 +186,7 @@ def _size(array: Any) -> int:
         return -1
 
 
-def _check_margins(part: Given) -> None:
+def _check_margins(part: PublishedInvariants) -> None:
     totals = part.totals()
     negative = sum(int(np.count_nonzero(total < 0)) for _, total in totals)
     if negative:

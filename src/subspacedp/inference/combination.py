@@ -51,14 +51,7 @@ from subspacedp.release.questions import where
 from subspacedp.release.ratios import Ratio, ratio_of
 from subspacedp.tables import Domain
 
-__all__ = [
-    "Combined",
-    "checked_releases",
-    "combine",
-    "hold_alike",
-    "joint_invariants",
-    "joint_query",
-]
+__all__ = ["Combined", "combine"]
 
 FloatArray = npt.NDArray[np.float64]
 

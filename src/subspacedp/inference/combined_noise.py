@@ -28,15 +28,7 @@ from subspacedp.queries import Query
 from subspacedp.rounding import GroupProfiles
 from subspacedp.tables import Margin
 
-__all__ = [
-    "MOST_DENSE",
-    "CombinedNoise",
-    "CombinedTotals",
-    "DensePooling",
-    "PooledFigures",
-    "Projection",
-    "UniformNoise",
-]
+__all__ = ["MOST_DENSE", "CombinedNoise", "DensePooling", "Projection", "UniformNoise"]
 
 FloatArray = npt.NDArray[np.float64]
 

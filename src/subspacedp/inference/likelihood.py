@@ -25,20 +25,7 @@ from subspacedp.release import Release
 from subspacedp.release.verify import recover, whole_steps
 from subspacedp.tables import Margin, Table
 
-__all__ = [
-    "ByGroup",
-    "Groups",
-    "Law",
-    "Likelihood",
-    "Measured",
-    "Normal",
-    "RoundedGroups",
-    "Shifted",
-    "in_units",
-    "law_of",
-    "no_shift",
-    "rounded",
-]
+__all__ = ["Likelihood", "Shifted"]
 
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]

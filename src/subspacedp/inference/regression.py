@@ -29,16 +29,7 @@ from subspacedp.queries import Query
 from subspacedp.release import Release
 from subspacedp.tables import Domain
 
-__all__ = [
-    "Outcome",
-    "Regression",
-    "ResidualSpread",
-    "covariates",
-    "public_numbers",
-    "regress",
-    "residual_spread",
-    "solution",
-]
+__all__ = ["Regression", "regress"]
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -19,7 +19,6 @@ from subspacedp.release import Release
 from subspacedp.tables import Domain
 
 __all__ = [
-    "PublicSide",
     "TestResult",
     "check_counts",
     "check_release",

@@ -22,7 +22,7 @@ from subspacedp.ledger.tables import ACCOUNTS, FORMAT, VERSION, Damage, list_sea
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
-__all__ = ["Database", "PostgresDatabase", "SqliteDatabase", "database_at"]
+__all__ = ["Database", "SqliteDatabase", "database_at"]
 
 T = TypeVar("T")
 PATIENCE = 60.0  # seconds to wait for a lock

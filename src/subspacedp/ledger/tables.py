@@ -29,7 +29,6 @@ __all__ = [
     "FORMAT",
     "VERSION",
     "Damage",
-    "Tables",
     "list_seal",
     "now",
     "rows_seal",

@@ -31,7 +31,7 @@ from subspacedp.privacy.gaussian import delta_ball
 from subspacedp.privacy.neighbours import Neighbours, neighbours_from
 from subspacedp.privacy.numbers import decimal_above, exact_decimal, positive, root_above
 
-__all__ = ["Composed", "Losses", "Spend", "compose", "concentrated_delta", "gaussian_profile"]
+__all__ = ["Composed", "Spend", "compose", "gaussian_profile"]
 
 # Relative width at which a search for ε ends, on the private side: closed forms, and sums.
 CLOSE, CLOSE_MIXED = 1e-10, 1e-7

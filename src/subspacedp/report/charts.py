@@ -28,7 +28,6 @@ __all__ = [
     "estimates_chart",
     "histogram_chart",
     "inline_svg",
-    "percent",
     "publishing",
     "styled",
     "tables_chart",

@@ -18,12 +18,9 @@ from subspacedp.release import Release
 from subspacedp.tables import Margin
 
 __all__ = [
-    "LEVEL",
     "THRESHOLDS",
     "CellErrors",
     "Estimates",
-    "Share",
-    "SizeClass",
     "cell_estimates",
     "margin_estimates",
     "within_reach",

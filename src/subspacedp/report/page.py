@@ -33,9 +33,7 @@ from subspacedp.report.estimates import (
     margin_estimates,
     within_reach,
 )
-from subspacedp.report.notes import PublishedColumn, PublishedFile, ReportNotes
 from subspacedp.report.rows import (
-    MOST_ROWS,
     LabelColumn,
     MarginError,
     Rows,
@@ -48,6 +46,9 @@ from subspacedp.report.rows import (
 )
 from subspacedp.report.words import (
     Fact,
+    PublishedColumn,
+    PublishedFile,
+    ReportNotes,
     default_files,
     facts,
     figure_words,
@@ -59,7 +60,7 @@ from subspacedp.report.words import (
 )
 from subspacedp.tables import Margin
 
-__all__ = ["Section", "rendered", "template_text", "write_report"]
+__all__ = ["rendered", "template_text", "write_report"]
 
 MOST_EMBEDDED = 2_500_000  # bytes of rows in one page, shared by its releases
 ALONE = "release"  # the name of a release that was given by itself
@@ -410,11 +411,6 @@ class Section:
     def first_rows(self) -> list[tuple[list[str], list[str]]]:
         """The rows that are in the page without its script."""
         return list(self.rows.first(FIRST_ROWS)) if self.rows is not None else []
-
-    @property
-    def most_rows(self) -> int:
-        """The most rows of the page's table."""
-        return MOST_ROWS
 
     @cached_property
     def margin(self) -> Margin | None:

@@ -28,7 +28,6 @@ __all__ = [
     "MOST_ROWS",
     "LabelColumn",
     "MarginError",
-    "NumberColumn",
     "Rows",
     "margin_errors",
     "margin_labels",
