@@ -223,3 +223,10 @@ def test_the_scheduler_forgets_the_keys_afterwards(tmp_path, table):
             time.sleep(0.05)
         assert not machines.scheduler.tasks
         del client
+
+
+def test_tables_that_all_pieces_share_may_be_large(workers, tmp_path, table):
+    """They are part of the graph, of which Dask warns; here a warning is an error."""
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 kB"}):
+        drawn = designed().release_to(tmp_path / "out", table, seed=7, engine="dask")
+    assert same(drawn, in_memory(designed()))

@@ -18,7 +18,7 @@ import subspacedp as sdp
 from subspacedp.balls import ball, certain_compare, round_down
 from subspacedp.errors import BudgetError
 from subspacedp.inference import Likelihood
-from subspacedp.ledger.plain import spend_of
+from subspacedp.ledger.entries import spend_of
 from subspacedp.mechanisms import Discrete
 from subspacedp.noise import DiscreteGaussian, RoundedGaussian
 from subspacedp.privacy.numbers import exact_decimal

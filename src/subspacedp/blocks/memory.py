@@ -21,7 +21,7 @@ def block_cells(cells: int) -> int:
 
 
 def blocks_at_once(view: BlockView, largest: int, memory: int | None) -> int:
-    """How many blocks may be worked on at a time: one more than processors, if they fit.
+    """How many blocks may be worked on at a time: as many as there are threads, if they fit.
 
     Parameters
     ----------
@@ -41,7 +41,14 @@ def blocks_at_once(view: BlockView, largest: int, memory: int | None) -> int:
             needed=each,
             available=limit,
         )
-    return max(1, min(limit // each, max(2, MOST_AT_ONCE // each), thread_count() + 1))
+    return max(1, min(limit // each, max(2, MOST_AT_ONCE // each), thread_count()))
+
+
+def memory_limit(memory: int | None) -> int:
+    """Bytes that may be taken: as given; else a quarter of what is free, at least 256 MiB."""
+    if memory is not None:
+        return memory
+    return max(LEAST_MEMORY, (available_memory() or 0) // 4)
 
 
 def memory_limit(memory: int | None) -> int:

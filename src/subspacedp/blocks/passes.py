@@ -255,6 +255,8 @@ def carry_out(
 ) -> str:
     """Measure and reconstruct a table block by block into a store; the digest of all values.
 
+    What was written is on disk once the caller has flushed the folder.
+
     Guarantees
     ----------
     1. With the same keys and data the values are those of `Design.release`, bit for bit, for any
@@ -281,14 +283,25 @@ def carry_out(
     shape = view.mechanism.query.shape
     digest = values_hash(shape, whole=view.mechanism.decimals == 0)
     task = _Values(view, given, reading, shared, store, runner.remote)
-    with ThreadPoolExecutor(1) as disk:
+    with ThreadPoolExecutor(2) as beside:
         flushing: Future[None] | None = None
-        for (number, box), values in zip(pieces, runner.each(task, pieces), strict=True):
-            written = store.read(number, box) if values is None else values
-            digest.update(written.reshape(-1).view(np.uint8).data)
+        for box, values in zip(surveyed.boxes, runner.each(task, pieces), strict=True):
+            if values is not None:
+                _hash(values, digest, store.digest, beside)
             report.add(box.size)
             if flushing is None or flushing.done():  # while the next blocks are computed
-                flushing = disk.submit(store.flush)
+                flushing = beside.submit(store.flush)
+        if runner.remote:  # processors were the workers' until now
+            for number, box in pieces:
+                _hash(store.read(number, box), digest, store.digest, beside)
     store.finish()
-    store.flush()
     return str(digest.hexdigest())
+
+
+def _hash(values: npt.NDArray[Any], digest: Any, other: Any, beside: ThreadPoolExecutor) -> None:
+    """Add values to the digest of all values, and to that of the file where there is one."""
+    data = values.reshape(-1).view(np.uint8).data
+    waiting = None if other is None else beside.submit(other.update, data)
+    digest.update(data)
+    if waiting is not None:
+        waiting.result()

@@ -185,8 +185,13 @@ class OnDask:
             self._client.cancel(list(waiting))
 
     def _submit(self, function: Any, *arguments: Any) -> Any:
-        """A task without a name that depends on its arguments."""
-        return self._client.submit(function, *arguments, pure=False)
+        """A task without a name that depends on its arguments.
+
+        Tables that all pieces share are in the graph, so that they outlive any worker.
+        """
+        dask: Any = import_module("dask")
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
+            return self._client.submit(function, *arguments, pure=False)
 
 
 _KEPT = threading.local()

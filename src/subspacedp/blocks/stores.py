@@ -11,8 +11,8 @@ import os
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -46,6 +46,7 @@ class Store(ABC):
     """Values that are being written, by several threads or processes."""
 
     shared: ClassVar[bool] = True  # whether other processes can write to it
+    digest: Any = None  # SHA-256 of the file, where it is one that holds all values in order
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
         self._path, self._shape = path.absolute(), shape
@@ -115,6 +116,7 @@ class NpyStore(Store):
         with self._path.open("wb") as file:
             np.lib.format.write_array_header_2_0(file, header)
             file.flush()
+            self.digest = hashlib.sha256(self._path.read_bytes())
             length = file.tell() + math.prod(self._shape) * self._dtype.itemsize
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, length)
@@ -257,6 +259,8 @@ class StoredValues:
     ----------
     sha256
         The digest that they have, by the certificate or because they were just written.
+    files
+        Digests of files that were just written, by their names.
     """
 
     kind: str
@@ -264,6 +268,7 @@ class StoredValues:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     sha256: str
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def array(self) -> npt.NDArray[Any]:
         """All values in their shape: mapped into memory (npy), or read into it."""

@@ -82,12 +82,16 @@ class CountFacts:
 
     def check(self) -> None:
         """Refuse what `Table` and `Mechanism.check` refuse, in the same words."""
+        self.check_counts()
+        check_filled(self.filled)
+
+    def check_counts(self) -> None:
+        """Refuse what `Table` refuses, in the same words."""
         if self.negative:
             counts = "1 count is" if self.negative == 1 else f"{self.negative} counts are"
             raise DataError(f"{counts} negative.", cells=self.negative)
         if self.total > MAX_TOTAL:
             raise DataError("The counts must sum to at most 2**62.")
-        check_filled(self.filled)
 
 
 def check_filled(filled: int) -> None:

@@ -2,7 +2,6 @@
 
 from subspacedp.noise.cell_noise import CellNoise, noise_at, words_at
 from subspacedp.noise.draw import add_noise, draw, draw_each
-from subspacedp.noise.inversion import QUANTILE_BOUND
 from subspacedp.noise.laws import (
     DeclaredNoise,
     DiscreteGaussian,
@@ -11,6 +10,7 @@ from subspacedp.noise.laws import (
     NoiseLaw,
     RoundedGaussian,
 )
+from subspacedp.noise.thresholds import QUANTILE_BOUND
 from subspacedp.noise.words import KeySource, Keystream, ReleaseKeys
 
 __all__ = [

@@ -128,11 +128,11 @@ def draw_to(
     kind, query = store_kind(mechanism, store), mechanism.query
     dtype = np.dtype(np.int64 if mechanism.decimals == 0 else np.float64)
     with _runner(mechanism, surveyed.boxes, memory, engine) as runner:
-        inside = kind == LABELLED and not runner.remote
+        on_disk = SCRATCH if kind == LABELLED else kind
         target = (
             ArrayStore(query.shape, dtype)
-            if inside
-            else open_store(SCRATCH if kind == LABELLED else kind, folder, query.shape, dtype)
+            if kind == LABELLED and not runner.remote
+            else open_store(on_disk, folder, query.shape, dtype)
         )
         with closing(target):
             sha256 = carry_out(
@@ -143,8 +143,8 @@ def draw_to(
         values: Any = target.values
     else:
         values = StoredValues(
-            kind=SCRATCH if kind == LABELLED else kind,
-            folder=folder, shape=query.shape, dtype=dtype, sha256=sha256,
+            kind=on_disk, folder=folder, shape=query.shape, dtype=dtype, sha256=sha256,
+            files={} if target.digest is None else {STORES[on_disk]: target.digest.hexdigest()},
         )  # fmt: skip
         if kind == LABELLED:
             values, scratch = np.array(values.array()), folder / STORES[SCRATCH]
@@ -192,5 +192,5 @@ def release_to(
             surveyed=surveyed, seeded=seed is not None, store=kind, memory=memory,
             engine=engine, progress=progress,
         )  # fmt: skip
-        write_digests(scratch)
+        write_digests(scratch, known=drawn.stored.files if drawn.stored else None)
     return drawn.moved_to(Path(folder))
