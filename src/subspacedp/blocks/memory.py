@@ -51,13 +51,6 @@ def memory_limit(memory: int | None) -> int:
     return max(LEAST_MEMORY, (available_memory() or 0) // 4)
 
 
-def memory_limit(memory: int | None) -> int:
-    """Bytes that may be taken: as given; else a quarter of what is free, at least 256 MiB."""
-    if memory is not None:
-        return memory
-    return max(LEAST_MEMORY, (available_memory() or 0) // 4)
-
-
 def available_memory() -> int | None:
     """The bytes this process may still take: of the machine, its control group and its limits."""
     known = [*_machine(), *_control_group(), *_limit()]
