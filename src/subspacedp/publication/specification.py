@@ -40,7 +40,7 @@ from subspacedp.publication.faults import (
     nearest,
 )
 from subspacedp.publication.reading import load_yaml, read_text
-from subspacedp.publication.validation import faults_of, scan
+from subspacedp.publication.schema import faults_of, scan
 from subspacedp.queries import ClippedSums
 from subspacedp.tables import Axis, Domain, Label
 
