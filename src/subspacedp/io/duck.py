@@ -127,11 +127,11 @@ class DuckSource(Source):
         listed = ", ".join(map(sql_text, scan.files))
         schemas = f"parquet_schema([{listed}]) WHERE duckdb_type IS NOT NULL"
         query = f"SELECT file_name, name, duckdb_type FROM {schemas}"  # noqa: S608 - quoted names
-        found = without_values(
+        described = without_values(
             lambda: self._con.execute(query).fetchall(), f"`{shown_name(path)}` could not be read"
         )
         parts: dict[str, set[tuple[str, str]]] = {}
-        for file, name, kind in found:
+        for file, name, kind in described:
             plain = Kind.WHOLE.value if kind in _WHOLE else str(kind)
             parts.setdefault(str(file), set()).add((str(name), plain))
         first, *others = parts.values()
@@ -152,11 +152,11 @@ class DuckSource(Source):
                     raise
             return None
 
-        found = without_values(describe, f"`{name}` could not be read")
-        if found is None:
+        described = without_values(describe, f"`{name}` could not be read")
+        if described is None:
             raise DataError(f"`{name}` could not be read: it has no table `{table}`.")
-        kinds = {str(row[0]): _kind(str(row[1])) for row in found}
-        columns = ", ".join(_plain(str(row[0]), str(row[1])) for row in found)
+        kinds = {str(row[0]): _kind(str(row[1])) for row in described}
+        columns = ", ".join(_plain(str(row[0]), str(row[1])) for row in described)
         without_values(
             lambda: self._con.execute(f"CREATE TEMP VIEW {NAME} AS SELECT {columns} FROM {scan}"),  # noqa: S608 - quoted names
             f"`{name}` could not be read",

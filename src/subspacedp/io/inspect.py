@@ -74,21 +74,21 @@ def look(source: Source, limit: int = 50) -> list[Column]:
         Distinct values are counted up to here, and shown when there are no more.
     """
     table = source.table
-    asked: dict[str, Any] = {"rows": table.count()}
+    wanted: dict[str, Any] = {"rows": table.count()}
     for i, (name, kind) in enumerate(source.kinds.items()):
-        asked[f"there{i}"] = table[name].count()
+        wanted[f"there{i}"] = table[name].count()
         if kind is Kind.TEXT:
             for read, pattern in _READ_AS.items():
                 matches = table[name].re_search(pattern).ifelse(1, 0)
-                asked[f"{read.value}{i}"] = matches.sum().coalesce(0)
-    found = _asked(source, asked)
-    rows = found["rows"]
+                wanted[f"{read.value}{i}"] = matches.sum().coalesce(0)
+    facts = _asked(source, wanted)
+    rows = facts["rows"]
     kinds = [
         next(
             (
                 r
                 for r in _READ_AS
-                if found[f"there{i}"] and found.get(f"{r.value}{i}") == found[f"there{i}"]
+                if facts[f"there{i}"] and facts.get(f"{r.value}{i}") == facts[f"there{i}"]
             ),
             kind,
         )
@@ -97,7 +97,7 @@ def look(source: Source, limit: int = 50) -> list[Column]:
     more = _more(source, kinds)
     columns = []
     for i, name in enumerate(source.kinds):
-        there, values = found[f"there{i}"], distinct_values(source, name, limit)
+        there, values = facts[f"there{i}"], distinct_values(source, name, limit)
         number = more.get(f"values{i}", 0)
         columns.append(
             Column(
@@ -133,19 +133,19 @@ def is_total(name: str) -> bool:
     return re.split(r"[^a-z]+", name.lower())[-1] in {"total", "totals"}
 
 
-def _asked(source: Source, asked: dict[str, Any]) -> dict[str, int]:
-    if not asked:
+def _asked(source: Source, wanted: dict[str, Any]) -> dict[str, int]:
+    if not wanted:
         return {}
-    batches = source.batches(source.table.aggregate(**asked))
+    batches = source.batches(source.table.aggregate(**wanted))
     answers = without_values(
-        lambda: read_whole(batches, list(asked)), "The engine's answer cannot be used"
+        lambda: read_whole(batches, list(wanted)), "The engine's answer cannot be used"
     )
     return {name: int(column[0]) for name, column in answers.items()}
 
 
 def _more(source: Source, kinds: Sequence[Kind]) -> dict[str, int]:
     """What can be asked once it is known which columns are text and which whole numbers."""
-    table, asked = source.table, {}
+    table, wanted = source.table, {}
     names = list(source.kinds)
     whole = {
         i: whole_number(table[names[i]], source.kinds[names[i]])
@@ -154,17 +154,17 @@ def _more(source: Source, kinds: Sequence[Kind]) -> dict[str, int]:
     }
     for i, kind in enumerate(kinds):
         if kind in (Kind.TEXT, Kind.WHOLE):
-            asked[f"values{i}"] = table[names[i]].nunique()
+            wanted[f"values{i}"] = table[names[i]].nunique()
     for i, number in whole.items():
-        asked[f"below{i}"] = (number < 0).ifelse(1, 0).sum().coalesce(0)
+        wanted[f"below{i}"] = (number < 0).ifelse(1, 0).sum().coalesce(0)
         prefix = prefix_of(names[i])
         family = [j for j in whole if prefix and prefix_of(names[j]) == prefix]
         others = [j for j in family if j != i and not is_total(names[j])]
         if len(others) > 1:
             total = sum_of(whole[j].coalesce(0).cast("float64") for j in others)
             differs = (number.coalesce(0).cast("float64") != total).ifelse(1, 0)
-            asked[f"differ{i}"] = differs.sum().coalesce(0)
-    return _asked(source, asked)
+            wanted[f"differ{i}"] = differs.sum().coalesce(0)
+    return _asked(source, wanted)
 
 
 def labels_from_data(source: Source, column: str, *, limit: int = 100_000) -> list[Label]:
@@ -196,9 +196,9 @@ def distinct_values(source: Source, column: str, limit: int) -> list[Label] | No
     value = table[column]
     if source.kinds[column] is not Kind.WHOLE:
         value = value.cast("string")
-    found = table.filter(table[column].notnull()).select(value=value).distinct().limit(limit + 1)
+    distinct = table.filter(table[column].notnull()).select(value=value).distinct().limit(limit + 1)
     values: list[Label] = []
-    for batch in source.batches(found):
+    for batch in source.batches(distinct):
         values.extend(batch.column(0).to_pylist())
     # Sorted here: engines order text by their own rules.
     return None if len(values) > limit else sorted(values)

@@ -237,13 +237,13 @@ def _rows_are_persons(
     groups = rows.group_by(**keys).agg(n=rows.count(), **sums)
     cells = with_cells(source, axes, groups, strides_of(domain))
     nothing = ibis.literal(0, "int64")
-    found = cells.group_by("cell").agg(
+    counted = cells.group_by("cell").agg(
         n=cells.n.sum().cast("int64"),
         **{name: cells[name].sum().cast("int64") for name in sums},
     )
     if value is None:
-        found = found.mutate(units=nothing, bad=nothing)
-    return found.mutate(part=ibis.literal(_ALL, "int64"), lost=nothing)[list(_COLUMNS)]
+        counted = counted.mutate(units=nothing, bad=nothing)
+    return counted.mutate(part=ibis.literal(_ALL, "int64"), lost=nothing)[list(_COLUMNS)]
 
 
 _COLUMNS = ("part", "cell", "n", "units", "bad", "lost")
@@ -273,19 +273,19 @@ def _persons(
     rows = table.select(u=unit_of(source, unit, table), **keys, **extra)
     rows = with_cells(source, axes, rows, strides_of(domain))["u", "cell", *extra]
     nothing = ibis.literal(0, "int64")
-    found = rows.group_by("cell").agg(
+    counted = rows.group_by("cell").agg(
         n=rows.count(),
         lost=rows.u.isnull().ifelse(1, 0).sum().cast("int64"),
         **({"units": rows.v.sum().cast("int64"), "bad": rows.bad.sum().cast("int64")} if value
            else {}),
     )  # fmt: skip
     if value is None:
-        found = found.mutate(units=nothing, bad=nothing)
-    found = found.mutate(part=ibis.literal(_ALL, "int64"))[list(_COLUMNS)]
+        counted = counted.mutate(units=nothing, bad=nothing)
+    counted = counted.mutate(part=ibis.literal(_ALL, "int64"))[list(_COLUMNS)]
     m, k, key = bounds
     gone = left_out(source, rows, records=m, per_cell=k, key=key, valued=value is not None)
     gone = gone.mutate(part=ibis.literal(_LEFT_OUT, "int64"), bad=nothing, lost=nothing)
-    return found.union(gone[list(_COLUMNS)])
+    return counted.union(gone[list(_COLUMNS)])
 
 
 def _filled(

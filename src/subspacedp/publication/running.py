@@ -217,13 +217,13 @@ class _Job:
     def blocks(self, sentence: str) -> Callable[[BlockProgress], None]:
         """Tells how far a release is that is made in several blocks."""
         self.tell(sentence)
-        told = ("", 0)
+        last = ("", 0)
 
         def report(progress: BlockProgress) -> None:
-            nonlocal told
+            nonlocal last
             now = (progress.stage, 10 * progress.done // max(progress.total, 1))
-            if 0 < now[1] < 10 and now != told:
-                told = now
+            if 0 < now[1] < 10 and now != last:
+                last = now
                 self.tell(f"{sentence}: {progress}")
 
         return report
