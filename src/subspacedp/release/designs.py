@@ -390,5 +390,5 @@ def _compared(
     return choose(entries, left_out)
 
 
-def _a(value: object) -> str:
-    return f"a {type(value).__name__}"
+def _a(thing: object) -> str:
+    return f"a {type(thing).__name__}"

@@ -102,14 +102,14 @@ def _check_lists(
     listed: list[Path] = []
     for home in dict.fromkeys((source, *homes)):
         name = "" if home == source else f"{home.relative_to(source).as_posix()}: "
-        of_lists = []
+        found = []
         if os.path.lexists(home / SIGNATURE) or (home == source and public_key is not None):
-            of_lists.append(check_signature(home, public_key if home == source else None))
+            found.append(check_signature(home, public_key if home == source else None))
         if os.path.lexists(home / DIGESTS):
-            of_lists.append(check_digests(home))
-        if of_lists:
+            found.append(check_digests(home))
+        if found:
             listed.append(home)
-        checks += [Check(f"{name}{c.name}", c.ok, c.detail) for c in of_lists]
+        checks += [Check(f"{name}{c.name}", c.ok, c.detail) for c in found]
     bare = [
         path.relative_to(source).as_posix()
         for path in _entries(source)
@@ -324,14 +324,14 @@ def _agrees(column: str, wanted: Mapping[str, Any], present: Any) -> bool:
     Values and ends of intervals may differ between machines by the rounding of sums as large as the
     largest of them, and by a billionth of the standard error; never by a share of a large total.
     """
-    derived = wanted[column]
-    if "lower" not in wanted or derived.dtype.kind != "f":
-        return same_column(column, derived, present)
-    if derived.shape != present.shape or present.dtype.kind != "f":
+    own = wanted[column]
+    if "lower" not in wanted or own.dtype.kind != "f":
+        return same_column(column, own, present)
+    if own.shape != present.shape or present.dtype.kind != "f":
         return False
     rounding = 2.0**-46 * float(np.abs(wanted["value"]).max(initial=0.0))
     slack = 1e-9 * np.asarray(wanted["stderr"], np.float64)
     if column != "stderr":
         slack = slack + rounding
-    same = (derived == present) | (np.isnan(derived) & np.isnan(present))
-    return bool(np.all(same | (np.abs(derived - present) <= slack)))
+    same = (own == present) | (np.isnan(own) & np.isnan(present))
+    return bool(np.all(same | (np.abs(own - present) <= slack)))

@@ -16,8 +16,8 @@ __all__ = ["where"]
 FloatArray = npt.NDArray[np.float64]
 
 
-def _is_label(label: object) -> bool:
-    return isinstance(label, (str, int, np.integer)) and not isinstance(label, bool)
+def _is_label(thing: object) -> bool:
+    return isinstance(thing, (str, int, np.integer)) and not isinstance(thing, bool)
 
 
 def where(about: Domain | Query, labels: dict[str, Any]) -> FloatArray:
