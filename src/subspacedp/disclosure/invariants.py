@@ -43,7 +43,7 @@ from subspacedp.tables import Domain
 
 __all__ = ["InvariantAudit", "Linkage", "audit_invariants", "audit_releases"]
 
-LISTED = 20  # findings of each kind that are listed; all are counted
+MAX_LISTED = 20  # findings of each kind that are listed; all are counted
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -308,7 +308,7 @@ def audit_invariants(
     if capped and move is not None and move.people > 1:
         # Held values count all records of a person, so one with many may be enough.
         move = replace(move, at_least=1, exact=False)
-    small_count, small = small_totals(parts, smallest_group, LISTED)
+    small_count, small = small_totals(parts, smallest_group, MAX_LISTED)
     return InvariantAudit(
         parts=tuple(parts),
         whole=whole,
@@ -320,7 +320,9 @@ def audit_invariants(
         kind=kind,
         fixed_cells=int(np.count_nonzero(space.diagonal() < 1e-9)),
         bounds=bounds,
-        worst=() if bounds is None else tuple(worst_cells(whole.domain, bounds, narrow, LISTED)),
+        worst=()
+        if bounds is None
+        else tuple(worst_cells(whole.domain, bounds, narrow, MAX_LISTED)),
         small_count=small_count,
         small=tuple(small),
         move=move,
@@ -445,7 +447,7 @@ def linkage(
         pinned, close = int(new.sum()), int(np.count_nonzero(near & ~bounds.pinned))
         cells = np.flatnonzero(new)
         order = np.lexsort((bounds.upper.reshape(-1)[cells], bounds.upper.reshape(-1)[cells] == 0))
-        examples = [cell_range(whole.domain, bounds, int(c)) for c in cells[order[:LISTED]]]
+        examples = [cell_range(whole.domain, bounds, int(c)) for c in cells[order[:MAX_LISTED]]]
     return Linkage(
         held=tuple(str(part.bound) for part in parts),
         ranks=tuple(space.rank for space in spaces),

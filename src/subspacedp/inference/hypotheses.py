@@ -34,7 +34,7 @@ __all__ = ["test_equal", "test_value"]
 
 FloatArray = npt.NDArray[np.float64]
 
-LEAST_VARIANCE = 8.0  # of a difference of cells, for the normal approximation
+MIN_POISSON_VARIANCE = 8.0  # of a difference of cells, for the normal approximation
 
 EXACT = "the exact law of the noise"
 HOW = {
@@ -157,7 +157,7 @@ def test_equal(
     values = np.asarray(release.values, np.float64)
     sampled = float(np.vdot(w * w, values))  # Var(w·n) = Σ w²λ, estimated
     variance = noise + max(0.0, sampled)
-    if variance < LEAST_VARIANCE * float(np.abs(w).max(initial=0.0)) ** 2:
+    if variance < MIN_POISSON_VARIANCE * float(np.abs(w).max(initial=0.0)) ** 2:
         raise ReleaseError(
             "The two figures have too few people for a Poisson test; `sampling='none'` tests the "
             "confidential figures themselves."

@@ -36,7 +36,6 @@ __all__ = [
     "tables",
 ]
 
-
 FORMAT = "subspacedp ledger"
 VERSION = 2  # 1 had no seals
 

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     from subspacedp.queries.margins import Margins
 
-LARGEST_DENSE = 1 << 24  # entries of a matrix whose pairs of columns are all compared
+MAX_DENSE_ENTRIES = 1 << 24  # entries of a matrix whose pairs of columns are all compared
 
-MOST_DIFFERENCES = 1 << 31  # entries of all differences of pairs of columns
+MAX_DIFFERENCE_ENTRIES = 1 << 31  # entries of all differences of pairs of columns
 
-LARGEST_GRAM = 1 << 25  # entries of a matrix whose columns are compared by their inner products
+MAX_GRAM_ENTRIES = 1 << 25  # entries of a matrix whose columns are compared by their inner products
 
 __all__ = ["Cells", "LinearQuery", "Query", "Sensitivity", "as_query", "name_list", "stated_matrix"]
 
@@ -429,7 +429,7 @@ def matrix_sensitivity(
     matrix: csr_array,
     neighbours: Neighbours,
     off: float = 0.0,
-    most: int = MOST_DIFFERENCES,
+    most: int = MAX_DIFFERENCE_ENTRIES,
 ) -> Sensitivity:
     """Sensitivity of integer answers `matrix · histogram`, in exact integers.
 
@@ -438,7 +438,7 @@ def matrix_sensitivity(
     that is given as float64 may be `off` by so much in every entry.
     """
     matrix = used_columns(matrix)
-    if matrix.shape[0] * matrix.shape[1] > LARGEST_DENSE:
+    if matrix.shape[0] * matrix.shape[1] > MAX_DENSE_ENTRIES:
         return _by_columns(matrix, neighbours, off)
     # By their bytes: `np.unique` along an axis gives every question a field of its own.
     rows = np.ascontiguousarray(matrix.toarray().T)
@@ -490,7 +490,7 @@ def _by_columns(matrix: csr_array, neighbours: Neighbours, off: float = 0.0) -> 
     l2_squared = _squares_at_most(float(data.power(2).sum(axis=0).max()), terms, off)
     records = neighbours.persons * neighbours.records
     simple = Sensitivity(records * l1, records**2 * l2_squared)
-    if neighbours.persons == 1 or n * matrix.shape[1] > LARGEST_GRAM:
+    if neighbours.persons == 1 or n * matrix.shape[1] > MAX_GRAM_ENTRIES:
         return simple
     squared = (_farthest(data.toarray(), neighbours) ** 0.5 + 2 * n**0.5 * off) ** 2
     squared = Fraction(squared) * (1 + Fraction(1, 2**40)) * neighbours.records**2

@@ -26,14 +26,14 @@ __all__ = [
     "within_reach",
 ]
 
-LEVEL = 0.95
-MOST_APART = 60  # figures whose error laws are computed one by one, some ten milliseconds each
-MOST_WORK = 1 << 24  # groups × cells, where each group's variance is a sweep over the table
+INTERVAL_LEVEL = 0.95
+MAX_SEPARATE_LAWS = 60  # computed one by one, some ten milliseconds each
+MAX_SWEEP_WORK = 1 << 24  # groups × cells, where each group's variance is a sweep over the table
 
 FloatArray = npt.NDArray[np.float64]
 
 THRESHOLDS = (0.05, 0.10, 0.30)
-CELLS = 1 << 20  # at a time
+CELLS_AT_A_TIME = 1 << 20  # at a time
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,9 +64,9 @@ class Estimates:
     def exact(self) -> bool:
         """Whether the intervals come from the law of the noise, not from a normal one."""
         figures = self.family.figures
-        if figures.closed or self.value.size <= MOST_APART:
+        if figures.closed or self.value.size <= MAX_SEPARATE_LAWS:
             return True
-        return not figures.apart and _kinds(figures) <= MOST_APART
+        return not figures.apart and _kinds(figures) <= MAX_SEPARATE_LAWS
 
     @cached_property
     def interval(self) -> tuple[FloatArray, FloatArray]:
@@ -74,7 +74,7 @@ class Estimates:
         if np.isnan(self.stderr).any():
             unknown = np.full(self.value.size, np.nan)
             return unknown, unknown
-        limits = self.family.interval(LEVEL, method="exact" if self.exact else "normal")
+        limits = self.family.interval(INTERVAL_LEVEL, method="exact" if self.exact else "normal")
         # Limits on a lattice are a few units in the last place off it; readers need not see that.
         lower, upper = (np.round(self._chosen(np.asarray(limit)), 6) for limit in limits)
         return lower, upper
@@ -110,7 +110,7 @@ def within_reach(release: Release, margin: Margin) -> bool:
     """Whether the standard errors of a margin can be had in about a second."""
     groups, cells = math.prod(margin.shape), release.mechanism.query.size
     apart = release.mechanism.margin_accuracy(*margin.names).figures.apart
-    return not apart or groups * cells <= MOST_WORK
+    return not apart or groups * cells <= MAX_SWEEP_WORK
 
 
 def _kinds(figures: Figures) -> int:
@@ -161,10 +161,10 @@ class CellErrors:
     def _parts(self) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
         """Value, value of at least 1 and relative standard error, some cells at a time."""
         value, stderr = self.estimates.value, self.estimates.stderr
-        for at in range(0, value.size, CELLS):
-            some = value[at : at + CELLS].astype(np.float64)
+        for at in range(0, value.size, CELLS_AT_A_TIME):
+            some = value[at : at + CELLS_AT_A_TIME].astype(np.float64)
             size = np.maximum(some, 1.0)
-            yield some, size, stderr[at : at + CELLS] / size
+            yield some, size, stderr[at : at + CELLS_AT_A_TIME] / size
 
     @property
     def exact(self) -> int:

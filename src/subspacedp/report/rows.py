@@ -25,7 +25,7 @@ from subspacedp.report.estimates import Estimates, margin_estimates, within_reac
 from subspacedp.tables import Margin
 
 __all__ = [
-    "MOST_ROWS",
+    "MAX_ROWS",
     "LabelColumn",
     "MarginError",
     "Rows",
@@ -35,7 +35,7 @@ __all__ = [
     "table_rows",
 ]
 
-MOST_ROWS = 5_000
+MAX_ROWS = 5_000
 EXACT_IN_SCRIPT = 2**53  # the largest whole numbers that a browser keeps apart
 
 
@@ -119,7 +119,7 @@ def table_rows(release: Release, cells: Estimates, most_bytes: int) -> Rows | No
     workload = release.mechanism.query.workload
     if workload is not None:
         return _workload_rows(workload, cells, most_bytes, decimals)
-    if cells.value.size <= MOST_ROWS:
+    if cells.value.size <= MAX_ROWS:
         columns = release.mechanism.query.columns()
         labels = tuple(label_column(name, column) for name, column in columns.items())
         rows = Rows("every cell", True, labels, cells, decimals)
@@ -140,7 +140,7 @@ def _workload_rows(
     query: Margins, cells: Estimates, most_bytes: int, decimals: int | None
 ) -> Rows | None:
     """The margins one after another, so many of them as fit; two columns of labels for all."""
-    number = sum(bound <= MOST_ROWS for bound in query.bounds[1:])
+    number = sum(bound <= MAX_ROWS for bound in query.bounds[1:])
     while number:
         margins = query.margins[:number]
         names = [block_name(margin) for margin in margins]
@@ -193,7 +193,7 @@ def _smaller_margins(release: Release) -> list[Margin]:
     fitting = [
         m
         for m in margins
-        if m.names and m != cells and math.prod(m.shape) <= MOST_ROWS and within_reach(release, m)
+        if m.names and m != cells and math.prod(m.shape) <= MAX_ROWS and within_reach(release, m)
     ]
     return sorted(fitting, key=lambda m: -math.prod(m.shape))
 

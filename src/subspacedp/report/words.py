@@ -30,7 +30,7 @@ __all__ = [
     "value_columns",
 ]
 
-LISTED = 6  # margins in the headline, and axes in a title
+MAX_LISTED = 6  # margins in the headline, and axes in a title
 
 KINDS: dict[Kind, str] = {
     "plain": (
@@ -77,7 +77,7 @@ def facts(release: Release, typical: str | None) -> list[Fact]:
 
 def axes_words(names: Sequence[str]) -> str:
     """Axes in a title; not more than anybody reads."""
-    return " × ".join(names[:LISTED]) + (" and others" if len(names) > LISTED else "")
+    return " × ".join(names[:MAX_LISTED]) + (" and others" if len(names) > MAX_LISTED else "")
 
 
 def kind_words(kind: Kind) -> str:
@@ -192,8 +192,8 @@ def _table(query: Query, axes: str) -> str:
 @_table.register
 def _(query: Margins, axes: str) -> str:
     names = [block_name(margin) for margin in query.margins]
-    more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
-    margins = f"The margin{'s' if len(names) > 1 else ''} {'; '.join(names[:LISTED])}{more}"
+    more = f" and {len(names) - MAX_LISTED:,} more" if len(names) > MAX_LISTED else ""
+    margins = f"The margin{'s' if len(names) > 1 else ''} {'; '.join(names[:MAX_LISTED])}{more}"
     return f"{margins}. A table of all cells is not published, and was never built. Axes: {axes}."
 
 
