@@ -419,7 +419,8 @@ class DensePooling(Pooling):
             raise ReleaseError(
                 "These releases differ in what they ask, hold or measure, so that they are "
                 f"combined by matrices, and {n:,} answers are more than the "
-                f"{MAX_DENSE_ANSWERS:,} for which that is done; combine releases of one workload that hold the same."
+                f"{MAX_DENSE_ANSWERS:,} for which that is done; combine releases of one workload "
+                "that hold the same."
             )
         questions = tuple(_matrix(query, q) for q in queries)
         inverses, noiseless = [], []

@@ -20,14 +20,19 @@ import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.combination import Combined
-from subspacedp.inference.results import check_variance, public_side, sum_excess
+from subspacedp.inference.results import (
+    check_estimates,
+    check_variance,
+    noise_without_rounding,
+    sum_excess,
+)
 from subspacedp.invariants import NullSpace
 from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.mechanisms.estimates import check_level
 from subspacedp.mechanisms.figures import checked_weights
 from subspacedp.queries import Query
 from subspacedp.release import Release
-from subspacedp.tables import Domain
+from subspacedp.tables import Margin
 
 __all__ = ["Regression", "regress"]
 
@@ -282,32 +287,26 @@ class Outcome:
     """Figures of a release, and the covariance of linear combinations of them."""
 
     query: Query
-    domain: Domain
     noise: JointNoise
-    plain: JointNoise  # the same without digits: what is certainly noise
+    plain: JointNoise  # the same without rounding: what is certainly noise
     values: FloatArray
-    names: tuple[str, ...] | None = None  # of a margin
+    margin: Margin | None = None  # whose totals the figures are
     rows: FloatArray | None = None  # weights of the answers
 
     @classmethod
     def of(cls, release: Release | Combined, figures: Any) -> Outcome:
         """The answers of a release, or the given figures of it."""
-        side = public_side(release, "A regression")
-        make = partial(
-            cls,
-            query=side.query,
-            domain=side.domain,
-            noise=side.noise,
-            plain=side.noise_without_rounding(),
-        )
+        check_estimates(release, "A regression")
+        plain = noise_without_rounding(release)
+        make = partial(cls, query=release.query, noise=release.noise, plain=plain)
         if figures is None:
             values = np.asarray(release.values, np.float64).reshape(-1)
             return make(values=values)
         names = (figures,) if isinstance(figures, str) else figures
         if isinstance(names, Sequence) and names and all(isinstance(v, str) for v in names):
             values = np.asarray(release.margin(*names).values, np.float64).reshape(-1)
-            return make(values=values, names=tuple(names))
-        shape = side.query.shape
+            return make(values=values, margin=release.domain.margin(*names))
+        shape = release.query.shape
         rows = checked_weights(figures, shape)
         if rows.shape == shape:
             raise ReleaseError("`figures` must have one row of weights per figure; got one figure.")
@@ -330,15 +329,15 @@ class Outcome:
     @property
     def is_cells(self) -> bool:
         """Whether the figures are the answers themselves."""
-        return self.names is None and self.rows is None
+        return self.margin is None and self.rows is None
 
     def weights(self, row: FloatArray) -> FloatArray:
         """The weights of the answers in a combination of the figures."""
         if self.rows is not None:
             return np.asarray(np.tensordot(row, self.rows, 1))
-        if self.names is None:
+        if self.margin is None:
             return row.reshape(self.query.shape)
-        return self.query.indicator(self.domain.margin(*self.names), row)
+        return self.query.indicator(self.margin, row)
 
 
 def covariates(

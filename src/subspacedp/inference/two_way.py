@@ -19,9 +19,9 @@ from subspacedp.inference.replicates import check_draws, replicates
 from subspacedp.inference.results import (
     TestResult,
     check_counts,
+    check_estimates,
     check_variance,
     no_test,
-    public_side,
     scaled_tail,
 )
 from subspacedp.mechanisms.error_laws import JointNoise
@@ -174,9 +174,10 @@ class _TwoWay:
 
     @classmethod
     def of(cls, release: Release | Combined, rows: str, columns: str) -> _TwoWay:
-        side = public_side(release, "A test of a two-way table")
-        query, domain = side.query, side.domain
+        check_estimates(release, "A test of a two-way table")
+        query = release.query
         check_counts(query)
+        domain = release.domain
         for name in (rows, columns):
             if not isinstance(name, str):
                 raise ReleaseError("`rows` and `columns` are names of levels.")
@@ -215,7 +216,7 @@ class _TwoWay:
             keep=(keep[0], keep[1]),
             values=values,
             noise=cov,
-            roots=_roots(side.noise, weights[order[np.ix_(*keep)].ravel()]),
+            roots=_roots(release.noise, weights[order[np.ix_(*keep)].ravel()]),
         )
 
     def check(self) -> None:
