@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.disclosure.values import AnyHeld, PublishedInvariants, given, joined
+from subspacedp.disclosure.values import AnyHeld, PublishedInvariants, joined, published_invariants
 from subspacedp.errors import InvariantError
 from subspacedp.privacy import Neighbours
 from subspacedp.problem import Coverage, Kind, kind_of
@@ -108,7 +108,7 @@ def covers(
     The number with county Kent is fixed by the invariants: published exactly.
     """
     listed: list[Any] = list(helds) if isinstance(helds, list | tuple) else [helds]
-    parts = [given(domain, held) for held in listed]
+    parts = [published_invariants(domain, held) for held in listed]
     kind = kind_of_parts(parts, neighbours, decimals)
     whole = joined(parts)
     if not capped or whole.bound.space.rank == 0:

@@ -33,7 +33,13 @@ from subspacedp.disclosure.ranges import (
     small_totals,
     worst_cells,
 )
-from subspacedp.disclosure.values import AnyHeld, PublishedInvariants, given, joined, stack
+from subspacedp.disclosure.values import (
+    AnyHeld,
+    PublishedInvariants,
+    joined,
+    published_invariants,
+    stack,
+)
 from subspacedp.errors import BudgetError, InvariantError
 from subspacedp.invariants import Held, HeldValues, space_of
 from subspacedp.privacy import Budget, Neighbours
@@ -336,16 +342,16 @@ def audit_invariants(
 
 def _parts(domain: Domain, held: Any, values: Any) -> list[PublishedInvariants]:
     if not isinstance(held, list | tuple):
-        return [given(domain, held, values)]
+        return [published_invariants(domain, held, values)]
     if not held:
         raise InvariantError("Give what at least one release holds.")
     if values is None:
-        return [given(domain, one) for one in held]
+        return [published_invariants(domain, one) for one in held]
     if not isinstance(values, list | tuple) or len(values) != len(held):
         raise InvariantError(
             f"Held values of {len(held)} releases are a list of {len(held)}, one for each."
         )
-    return [given(domain, one, its) for one, its in zip(held, values, strict=True)]
+    return [published_invariants(domain, one, its) for one, its in zip(held, values, strict=True)]
 
 
 def _free(whole: PublishedInvariants, neighbours: Neighbours) -> tuple[str, ...]:

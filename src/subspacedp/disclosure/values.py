@@ -23,7 +23,7 @@ from subspacedp.invariants import (
 from subspacedp.queries import Cells, Query, as_query
 from subspacedp.tables import Domain, Margin, Table
 
-__all__ = ["AnyHeld", "PublishedInvariants", "given", "joined", "stack"]
+__all__ = ["AnyHeld", "PublishedInvariants", "joined", "published_invariants", "stack"]
 
 AnyHeld = Held | LinearInvariants | StructuralZeros
 ON_CELLS = "Invariants are audited on the cells of a `Domain`, which count people"
@@ -83,7 +83,9 @@ def stack(helds: Sequence[AnyHeld], domains: Sequence[Domain] | None = None) -> 
     return out
 
 
-def given(domain: Domain | Cells, held: AnyHeld | None, values: Any = None) -> PublishedInvariants:
+def published_invariants(
+    domain: Domain | Cells, held: AnyHeld | None, values: Any = None
+) -> PublishedInvariants:
     """Held values in their shapes, checked to be possible at all."""
     if not isinstance(domain, Domain | Query):
         raise DomainError(f"{ON_CELLS}; got a {type(domain).__name__}.")
