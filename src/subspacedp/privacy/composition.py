@@ -190,7 +190,7 @@ class Composed:
             return min(round_up(delta_ball(exact, self.square)), 1.0)
         if not self.gaussians and not self.concentrated and exact >= self._sum_epsilon:
             return min(decimal_above(self._sum_delta), 1.0)
-        deltas = [losses.delta(number) for losses in self._losses]
+        deltas = [each.delta(number) for each in self._distributions]
         if self.rho is not None and math.isfinite(self.rho):
             deltas.append(concentrated_delta(self.rho, number))
         return min([1.0, *deltas])  # in this order, as nothing is below what is not a number
@@ -261,18 +261,18 @@ class Composed:
         return sum((n * d for _, d, n in self.parts), Fraction(0))
 
     @cached_property
-    def _losses(self) -> tuple[Losses, ...]:
+    def _distributions(self) -> tuple[PrivacyLossDistribution, ...]:
         """Dominating pairs, each valid; several where a ρ has to be turned into an (ε, δ)."""
         mu = root_above(self.square)
         if not self.concentrated:
-            return (Losses(self.parts, mu),)
+            return (PrivacyLossDistribution(self.parts, mu),)
         rho, out = decimal_above(self.stated_rho), []
         for c in CONVERSIONS:
             epsilon = rho + c * math.sqrt(rho)
             if math.isinf(epsilon):
                 break  # nothing is promised
             pair = (Fraction(epsilon), Fraction(concentrated_delta(rho, epsilon)), 1)
-            out.append(Losses((*self.parts, pair), mu))
+            out.append(PrivacyLossDistribution((*self.parts, pair), mu))
         return tuple(out)
 
     def __str__(self) -> str:
@@ -352,8 +352,8 @@ def common_relation(spends: Iterable[Spend]) -> Neighbours | None:
     )
 
 
-class Losses:
-    """Randomised responses beside one Gaussian pair: δ(ε) of both together, from above.
+class PrivacyLossDistribution:
+    """The privacy loss of randomised responses beside one Gaussian pair, and its δ(ε) from above.
 
     Parameters
     ----------
