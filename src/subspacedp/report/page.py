@@ -26,23 +26,21 @@ from subspacedp.report.charts import (
     publishing,
     tables_chart,
 )
-from subspacedp.report.estimates import (
+from subspacedp.report.rows import (
     CellErrors,
     Estimates,
-    cell_estimates,
-    margin_estimates,
-    within_reach,
-)
-from subspacedp.report.rows import (
     LabelColumn,
     MarginError,
     Rows,
+    cell_estimates,
     error_digits,
     label_column,
     margin_errors,
+    margin_estimates,
     margin_labels,
     shown,
     table_rows,
+    within_reach,
 )
 from subspacedp.report.words import (
     Fact,
