@@ -176,7 +176,7 @@ class RowPlan:
         thick = max(1, most // self.row)
         return [(r, min(r + thick, self.rows), 0, self.row) for r in range(0, self.rows, thick)]
 
-    def stretches(self) -> list[tuple[int, int, int, int]]:
+    def fixed_parts(self) -> list[tuple[int, int, int, int]]:
         """Fixed pieces of the table: a range of rows, and of places within a row.
 
         Few enough that their partial sums stay below a twentieth of the table.
@@ -199,7 +199,7 @@ def margin_sums(values: npt.NDArray[Any], margins: Sequence[Margin]) -> tuple[An
     if not compiled(values.size) or not margins or not values.flags.c_contiguous:
         return tuple(margin.sum(values) for margin in margins)
     plan = RowPlan(tuple(margins))
-    parts = plan.stretches()
+    parts = plan.fixed_parts()
     partial = np.zeros((len(parts), plan.starts[-1]), values.dtype)
     for_each(lambda i: plan.add_sums(values, partial[i], parts[i]), range(len(parts)))
     return plan.split(partial.sum(axis=0, dtype=values.dtype))
