@@ -169,9 +169,9 @@ class Query(ABC):
             raise DataError("The counts must sum to less than 2**62.")
         return array.astype(np.int64)
 
-    @abstractmethod
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """The labels of the answers, one row each, for files and dataframes."""
+        """The labels of the answers, one row each, for files and dataframes; here of the cells."""
+        return {} if self.axes is None else self.axes.label_columns()
 
     @abstractmethod
     def as_dict(self) -> dict[str, Any]:
@@ -241,17 +241,6 @@ class Cells(Query):
     def record_kinds(self) -> int:
         """One for every cell; known without a matrix."""
         return self.size
-
-    def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """The label of every axis and level."""
-        out: dict[str, npt.NDArray[Any]] = {}
-        for a, axis in enumerate(self.domain.axes):
-            shape = [1] * len(self.shape)
-            shape[a] = len(axis)
-            for level in axis.chain:
-                column = np.asarray(level.labels)[level.codes].reshape(shape)
-                out[level.name] = np.broadcast_to(column, self.shape).ravel()
-        return out
 
     def as_dict(self) -> dict[str, Any]:
         """The domain as plain data."""
