@@ -16,7 +16,7 @@ from subspacedp.noise import DiscreteLaplace, ReleaseKeys, RoundedGaussian, draw
 from subspacedp.release.total_error import total_rounding_variance
 from subspacedp.rounding import MarginRounding
 from subspacedp.rounding import rows as rounding
-from subspacedp.rounding.merged_parts import AxisPart, ordered_groups
+from subspacedp.rounding.merged import AxisPart, ordered_groups
 from subspacedp.tables import RowPlan
 from subspacedp.tables.boxes import Box, blocks
 

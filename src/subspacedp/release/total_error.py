@@ -16,8 +16,7 @@ import numpy.typing as npt
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.rounding import MarginRounding
-from subspacedp.rounding.merged import MergedAxis
-from subspacedp.rounding.merged_parts import ordered_groups
+from subspacedp.rounding.merged import MergedAxis, ordered_groups
 from subspacedp.tables import Margin, along
 
 __all__ = ["total_rounding_variance", "total_squared_error"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from subspacedp.invariants import HeldMargins, HeldMatrix
 from subspacedp.rounding.controlled import NOISE_ALONE, ControlledRounding
+from subspacedp.rounding.lattice import MatrixRounding
 from subspacedp.rounding.margins import MarginRounding
-from subspacedp.rounding.matrix import MatrixRounding
 from subspacedp.rounding.profiles import GroupProfiles, corner_counts
 
 __all__ = [

@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.rounding.margins import MarginRounding
-from subspacedp.rounding.merged import MergedAxis
-from subspacedp.rounding.merged_parts import ordered_groups
+from subspacedp.rounding.merged import MergedAxis, ordered_groups
 from subspacedp.rounding.profiles import GroupProfiles, axis_borders, corners
 from subspacedp.tables import Margin, along
 
