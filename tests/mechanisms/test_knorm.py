@@ -18,21 +18,20 @@ from subspacedp.errors import BudgetError, ReleaseError, SubspaceDPError
 from subspacedp.inference import Likelihood, combine, replicates
 from subspacedp.inference import test_value as test_value_
 from subspacedp.inference.table_laws import Shifted
-from subspacedp.invariants.groups import HeldGroups
 from subspacedp.ledger import spend_of
-from subspacedp.mechanisms.knorm.changes import changes
 from subspacedp.mechanisms.knorm.law import KNormLaw
-from subspacedp.mechanisms.knorm.mechanism import _smaller_spread
+from subspacedp.mechanisms.knorm.mechanism import _smaller_spread, changes
 from subspacedp.mechanisms.knorm.norm_balls import (
     CrossPolytope,
     Ellipsoid,
     Exchanges,
     Fit,
-    Polytope,
     Swaps,
     enclosing,
+    hull_of,
 )
-from subspacedp.mechanisms.knorm.norm_balls.points import dot
+from subspacedp.mechanisms.knorm.norm_balls.base import dot
+from subspacedp.mechanisms.knorm.norm_balls.groups import HeldGroups
 from subspacedp.mechanisms.registry import mechanism_from
 from subspacedp.noise import ReleaseKeys
 
@@ -401,7 +400,7 @@ def test_an_enclosing_norm_ball_that_misses_a_vertex_is_refused():
     for lost in range(4):
         kept = np.delete(moves, lost, axis=0)
         refused = 0
-        for norm_ball in (Polytope.hull(kept), *enclosing(kept)):
+        for norm_ball in (hull_of(kept), *enclosing(kept)):
             twin = dataclasses.replace(design, fit=Fit(norm_ball=norm_ball, own=False))
             if norm_ball.holds(moves[lost : lost + 1]):
                 twin.check_norm_ball()

@@ -10,7 +10,6 @@ from tests.mechanisms.test_knorm_law import HEXAGON, NORM_BALLS, masses
 from tests.spanning import spanning
 
 from subspacedp.mechanisms.error_laws.sums import Least, OnlyVariance, WeightedSum
-from subspacedp.mechanisms.knorm.bounds import Radial, Stretched, Unimodal
 from subspacedp.mechanisms.knorm.joint import independent_parts, weighted_sum
 from subspacedp.mechanisms.knorm.law import KNormLaw
 from subspacedp.mechanisms.knorm.norm_balls import (
@@ -19,9 +18,10 @@ from subspacedp.mechanisms.knorm.norm_balls import (
     Deviations,
     Ellipsoid,
     Exchanges,
-    Polytope,
     SkewCross,
+    hull_of,
 )
+from subspacedp.mechanisms.knorm.tails import Radial, Stretched, Unimodal
 
 RATES = [Fraction(1, 2), Fraction(2)]
 ALPHAS = [0.5, 0.05, 0.001]
@@ -29,8 +29,8 @@ FINE = 2**24
 SOLID = [[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, -1, 0]]
 SMOOTH = {
     "skew": SkewCross(((2 * FINE, FINE), (-FINE, 3 * FINE))),
-    "hexagon": Polytope.hull(np.array(HEXAGON, object) * FINE),
-    "solid": Polytope.hull(np.array(SOLID, object) * FINE),
+    "hexagon": hull_of(np.array(HEXAGON, object) * FINE),
+    "solid": hull_of(np.array(SOLID, object) * FINE),
     "ellipse": Ellipsoid(((2, 1), (0, 3)), 30 * FINE**2),
     "ball": Ellipsoid(((1, 0, 0), (0, 1, 0), (0, 0, 1)), FINE**2),
     "box": Box((Fraction(FINE), Fraction(2 * FINE))),

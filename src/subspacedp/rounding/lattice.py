@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from subspacedp.errors import InvariantError, ReleaseError
 from subspacedp.invariants import HeldValues
-from subspacedp.invariants.matrix.general import GeneralNullSpace
+from subspacedp.invariants.matrix.null_space import GeneralNullSpace
 from subspacedp.rounding.controlled import ControlledRounding, WordSource
 
 if TYPE_CHECKING:

@@ -9,8 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.invariants.matrix.components import Rows, connected, peel, used_columns
-from subspacedp.invariants.matrix.gram import CLEAR, TOLERANCE, dense_gram, triangular
-from subspacedp.invariants.matrix.gram_band import conjugate_gradients, norm
+from subspacedp.invariants.matrix.gram import (
+    CLEAR,
+    TOLERANCE,
+    conjugate_gradients,
+    dense_gram,
+    norm,
+    triangular,
+)
 
 __all__ = ["UNKNOWN", "Ranks", "ranks_of"]
 
@@ -86,7 +92,7 @@ def _eliminated(
     core: Any, label: Int64Array
 ) -> tuple[Int64Array, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """The rank of every core, those left undecided, and rows that depend on others."""
-    from subspacedp.invariants.matrix.gram_kernels import eliminate
+    from subspacedp.invariants.kernels import eliminate
 
     rows, columns = core.shape
     of_column = np.zeros(columns, np.int64)

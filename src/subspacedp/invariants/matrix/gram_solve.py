@@ -18,27 +18,25 @@ import numpy.typing as npt
 from subspacedp.errors import InvariantError
 from subspacedp.invariants.matrix.components import Rows, used_columns
 from subspacedp.invariants.matrix.gram import (
+    BAND_ENTRIES,
     CLEAR,
     ERROR,
+    Apply,
     Block,
     DenseBlock,
-    dense_gram,
-    leverages,
-    root_by_eigenvectors,
-    root_by_singular_vectors,
-    small_blocks,
-)
-from subspacedp.invariants.matrix.gram_band import (
-    BAND_ENTRIES,
-    Apply,
     band_order,
     banded_factors,
     banded_solver,
     conjugate_gradients,
     dense_factors,
+    dense_gram,
     dense_solver,
+    leverages,
     lower_band,
     norm,
+    root_by_eigenvectors,
+    root_by_singular_vectors,
+    small_blocks,
 )
 from subspacedp.invariants.matrix.gram_rank import UNKNOWN, Ranks
 
@@ -319,7 +317,7 @@ def _banded(block: Any, gram: Any) -> Iterator[tuple[FloatArray, float]]:
     wide = 4 * width > rows and rows <= CHOLESKY_ROWS
     if wide or rows * width > BAND_ENTRIES or rows * width**2 > INVERSE_WORK:
         return
-    from subspacedp.invariants.matrix.gram_kernels import band_forms, band_of_inverse
+    from subspacedp.invariants.kernels import band_forms, band_of_inverse
 
     factor = next(banded_factors(lower_band(gram, place, width)), None)
     if factor is not None:
@@ -360,7 +358,7 @@ def least_leverages(block: Any, gram: Any | None) -> FloatArray:
     columns = block.tocsc()
     norm = np.add.reduceat(columns.data**2, columns.indptr[:-1])
     if gram is not None:
-        from subspacedp.invariants.matrix.gram_kernels import sparse_forms
+        from subspacedp.invariants.kernels import sparse_forms
 
         form = sparse_forms(
             columns.indptr, columns.indices, columns.data, gram.indptr, gram.indices, gram.data

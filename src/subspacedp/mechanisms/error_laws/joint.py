@@ -15,7 +15,7 @@ from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix, MarginNullSpace, NullSpace
 from subspacedp.mechanisms.error_laws.kinds import CellKinds
 from subspacedp.mechanisms.error_laws.pooling import Pooling
-from subspacedp.mechanisms.error_laws.small_tables import MOST_CELLS, SmallTable
+from subspacedp.mechanisms.error_laws.simulated import MOST_CELLS, SmallTable
 from subspacedp.mechanisms.error_laws.sums import (
     Least,
     OnlyVariance,

@@ -10,7 +10,6 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.invariants.groups import HeldGroups
 from subspacedp.mechanisms.error_laws.joint import JointNoise
 from subspacedp.mechanisms.error_laws.simulated import Simulated
 from subspacedp.mechanisms.error_laws.sums import (
@@ -21,8 +20,9 @@ from subspacedp.mechanisms.error_laws.sums import (
     WeightedSum,
     part,
 )
-from subspacedp.mechanisms.knorm.bounds import Stretched
 from subspacedp.mechanisms.knorm.law import KNormLaw
+from subspacedp.mechanisms.knorm.norm_balls.groups import HeldGroups
+from subspacedp.mechanisms.knorm.tails import Stretched
 from subspacedp.noise.laws import DiscreteLaplace
 
 __all__ = ["GroupedNoise", "KNormNoise", "independent_parts", "weighted_sum"]

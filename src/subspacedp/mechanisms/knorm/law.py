@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from subspacedp.balls import ball
 from subspacedp.errors import BudgetError, ReleaseError
-from subspacedp.mechanisms.knorm.lazy import Words
 from subspacedp.mechanisms.knorm.norm_balls import MOST_TRIALS, NormBall
+from subspacedp.mechanisms.knorm.sampling import Words
 from subspacedp.noise.draw import draw
 from subspacedp.noise.laws import FRACTION, DiscreteLaplace
 from subspacedp.noise.words import ReleaseKeys

@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from subspacedp.errors import BudgetError, InvariantError, ReleaseError
 from subspacedp.invariants import HeldValues
-from subspacedp.invariants.groups import HeldGroups
 from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.mechanisms.error_laws import JointNoise, NoiseModel
 from subspacedp.mechanisms.extended import (
@@ -31,7 +30,6 @@ from subspacedp.mechanisms.extended import (
     basis_from,
 )
 from subspacedp.mechanisms.gaussian.optimality import inner_columns, reached_by
-from subspacedp.mechanisms.knorm.changes import changes, measured_columns
 from subspacedp.mechanisms.knorm.joint import GroupedNoise, KNormNoise
 from subspacedp.mechanisms.knorm.law import KNormLaw
 from subspacedp.mechanisms.knorm.norm_balls import (
@@ -48,12 +46,14 @@ from subspacedp.mechanisms.knorm.norm_balls import (
     norm_ball_from,
     scaled,
 )
+from subspacedp.mechanisms.knorm.norm_balls.groups import HeldGroups
 from subspacedp.mechanisms.strategies import BasisStrategy
 from subspacedp.noise import DiscreteLaplace, Keystream, ReleaseKeys
 from subspacedp.privacy import Neighbours, PureDP
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.problem import Problem
 from subspacedp.queries import Query, Sensitivity
+from subspacedp.queries.linear import used_columns
 from subspacedp.rounding import ControlledRounding
 from subspacedp.stated import stated_fraction
 
@@ -64,6 +64,9 @@ TOO_LITTLE = "The body of the noise does not hold what one record changes: too l
 TOO_SMALL = "The budget is too small for this mechanism's grid; use the projected mechanism."
 QUICK_ANSWERS, QUICK_COLUMNS, QUICK_CELLS = 32, 64, 16
 FREE = 1e-3  # of the others' size: noise in a direction that no replacement can change
+MOST_VECTORS = 50_000  # pairs of kinds of records
+
+ObjectArray = npt.NDArray[np.object_]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -545,6 +548,44 @@ def _grouped(mechanism: KNorm) -> Fit | None:
         price=4 * norm_ball.spread() / least,
         bound=True,
     )
+
+
+def measured_columns(basis: BasisStrategy, query: Query) -> ObjectArray:
+    """What each kind of record adds to the measured integers, one a row, each once."""
+    if query.contributions is None:
+        raise ReleaseError(
+            "The k-norm mechanism needs to know what a record adds to the answers; a query of "
+            "which only the sensitivity is declared has no such columns."
+        )
+    records = used_columns(query.contributions)
+    largest = int(np.abs(basis.weights).sum(axis=1).max()) * int(abs(records).max())
+    if largest < 2**62:
+        rows = np.unique(np.asarray(basis.weights @ records).T, axis=0).tolist()
+    else:
+        from flint import fmpz_mat
+
+        product = fmpz_mat(basis.weights.tolist()) * fmpz_mat(records.toarray().tolist())
+        rows = sorted({tuple(map(int, row)) for row in zip(*product.tolist(), strict=True)})
+    return np.array(rows, object)
+
+
+def changes(basis: BasisStrategy, query: Query, relation: Neighbours) -> ObjectArray:
+    """What one record's worth of change does to the measured integers, up to sign, as rows.
+
+    Columns, and under replace-one their differences; columns beside these where one person may
+    have no record.
+    """
+    columns = measured_columns(basis, query)
+    if relation.persons == 1:
+        return columns
+    if len(columns) * (len(columns) - 1) // 2 > MOST_VECTORS:
+        raise ReleaseError(
+            f"{len(columns):,} kinds of records have too many pairs for this mechanism; use the "
+            "projected mechanism."
+        )
+    first, second = np.triu_indices(len(columns), 1)
+    pairs = columns[first] - columns[second]
+    return pairs if relation.keeps_total else np.concatenate([pairs, columns])
 
 
 def pure_epsilon(mechanism: KNorm) -> float:

@@ -1,8 +1,8 @@
-"""Norm bodies: what one person can do to a vector of integers, or more than that.
+"""Norm balls: what one person can do to a vector of integers, or more than that.
 
 A symmetric convex body K is the unit ball of a norm ‖·‖_K. If no neighbouring change leaves K,
-noise with P(z) ∝ exp(−ε‖z‖_K) is ε-private; so it is for every body around K. Sizes of integer
-vectors are exact fractions (the square of it for an ellipsoid), so whether a body holds a change
+noise with P(z) ∝ exp(−ε‖z‖_K) is ε-private; so it is for every norm ball around K. Sizes of integer
+vectors are exact fractions (the square of it for an ellipsoid), so whether a ball holds a change
 is decided, not estimated. Volumes and second moments are floats: they state errors and prices,
 and no guarantee rests on them.
 """
@@ -24,9 +24,8 @@ from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix
 from subspacedp.mechanisms.error_laws.simulated import Simulated
 from subspacedp.mechanisms.error_laws.sums import Least, SumLaw
-from subspacedp.mechanisms.knorm.bounds import Unimodal
-from subspacedp.mechanisms.knorm.lazy import Words
-from subspacedp.mechanisms.knorm.rejection import Proposal, attempt
+from subspacedp.mechanisms.knorm.sampling import Proposal, Words, attempt
+from subspacedp.mechanisms.knorm.tails import Unimodal
 from subspacedp.problem import Problem
 
 if TYPE_CHECKING:
@@ -40,7 +39,12 @@ __all__ = [
     "ObjectArray",
     "Row",
     "check_widths",
+    "distinct",
+    "dot",
     "log_product",
+    "scaled",
+    "signed",
+    "spanning",
 ]
 
 FloatArray = npt.NDArray[np.float64]
@@ -49,6 +53,44 @@ Row = tuple[int, ...]
 HALF = Fraction(1, 2)
 NEAR_ONE = 1 + 1e-9  # floats that state a variance
 NEAR = 1e-9  # sums of positive floats are right to far better than this part
+
+
+def distinct(vectors: npt.ArrayLike) -> ObjectArray:
+    """Distinct rows up to sign, as whole numbers, without zeros."""
+    rows = {signed(tuple(int(x) for x in row)) for row in np.asarray(vectors, object).tolist()}
+    kept = sorted(row for row in rows if any(row))
+    if not kept:
+        raise ReleaseError(
+            "No record changes what would be measured: there is nothing to protect by noise."
+        )
+    return np.array(kept, object)
+
+
+def spanning(vectors: npt.ArrayLike) -> ObjectArray:
+    """The same, refused where the hull would be flat."""
+    points = distinct(vectors)
+    if np.linalg.matrix_rank(scaled(points)) < points.shape[1]:
+        raise ReleaseError(
+            "The changes that one person can make do not reach all that would be measured; hold "
+            "what no person can change, such as the grand total."
+        )
+    return points
+
+
+def signed(row: Row) -> Row:
+    """The row or its opposite, the first entry that is not zero positive."""
+    first = next((x for x in row if x), 1)
+    return row if first > 0 else tuple(-x for x in row)
+
+
+def dot(a: Sequence[int], b: Sequence[int]) -> int:
+    """Σ a_i b_i in whole numbers."""
+    return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+def scaled(points: ObjectArray) -> FloatArray:
+    """The points over the largest entry of all."""
+    return np.asarray(points / int(np.abs(points).max()), np.float64)
 
 
 @dataclass(frozen=True)

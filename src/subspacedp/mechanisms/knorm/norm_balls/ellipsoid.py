@@ -15,8 +15,6 @@ import numpy.typing as npt
 from subspacedp.balls import ball, round_up
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.error_laws.sums import SumLaw
-from subspacedp.mechanisms.knorm.bounds import Radial
-from subspacedp.mechanisms.knorm.lazy import Uniform, Words
 from subspacedp.mechanisms.knorm.norm_balls.base import (
     NEAR_ONE,
     FloatArray,
@@ -24,7 +22,8 @@ from subspacedp.mechanisms.knorm.norm_balls.base import (
     ObjectArray,
     Row,
 )
-from subspacedp.mechanisms.knorm.rejection import Proposal, exponential_total
+from subspacedp.mechanisms.knorm.sampling import Proposal, Uniform, Words, exponential_total
+from subspacedp.mechanisms.knorm.tails import Radial
 
 __all__ = ["Ellipsoid"]
 

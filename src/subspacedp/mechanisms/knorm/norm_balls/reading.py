@@ -6,22 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from subspacedp.errors import ReleaseError
-from subspacedp.mechanisms.knorm.norm_balls.base import NormBall, Row
-from subspacedp.mechanisms.knorm.norm_balls.box import Box
-from subspacedp.mechanisms.knorm.norm_balls.cross_polytope import CrossPolytope
-from subspacedp.mechanisms.knorm.norm_balls.deviations import Deviations
+from subspacedp.mechanisms.knorm.norm_balls.base import NormBall, Row, dot
 from subspacedp.mechanisms.knorm.norm_balls.ellipsoid import Ellipsoid
-from subspacedp.mechanisms.knorm.norm_balls.exchanges import Exchanges
-from subspacedp.mechanisms.knorm.norm_balls.hulls import most_facets
-from subspacedp.mechanisms.knorm.norm_balls.points import dot
+from subspacedp.mechanisms.knorm.norm_balls.groups import Deviations, Exchanges
+from subspacedp.mechanisms.knorm.norm_balls.images import SkewCross, Swaps
 from subspacedp.mechanisms.knorm.norm_balls.polytope import (
     MOST_DIMENSIONS,
     MOST_FACETS,
     MOST_POSSIBLE_FACETS,
     Polytope,
+    most_facets,
 )
-from subspacedp.mechanisms.knorm.norm_balls.skew import SkewCross
-from subspacedp.mechanisms.knorm.norm_balls.swaps import Swaps
+from subspacedp.mechanisms.knorm.norm_balls.widths import Box, CrossPolytope
 from subspacedp.stated import stated_fraction, stated_whole
 
 __all__ = ["norm_ball_from"]

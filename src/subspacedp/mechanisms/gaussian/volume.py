@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.mechanisms.gaussian.ellipsoids.coordinates import (
+from subspacedp.mechanisms.gaussian.covariance import (
     Coordinates,
     FloatArray,
+    Pairs,
     Whitened,
     checked,
     distinct,
 )
-from subspacedp.mechanisms.gaussian.ellipsoids.covariance import Pairs
-from subspacedp.mechanisms.gaussian.ellipsoids.pairs import (
+from subspacedp.mechanisms.gaussian.pairs import (
     DENSE,
     all_at_once,
     centred,

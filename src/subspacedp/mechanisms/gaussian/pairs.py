@@ -12,17 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import InvariantError
-from subspacedp.mechanisms.gaussian.ellipsoids.coordinates import (
+from subspacedp.mechanisms.gaussian.covariance import (
+    BestCovariance,
     Coordinates,
     FloatArray,
     Metric,
-    checked,
-    distinct,
-)
-from subspacedp.mechanisms.gaussian.ellipsoids.covariance import (
-    BestCovariance,
     Pairs,
     Progress,
+    checked,
+    distinct,
     found,
     pair_moment,
     trace_bound,
