@@ -24,8 +24,7 @@ from subspacedp.errors import DataError, InvariantError, ReleaseError
 from subspacedp.invariants.held import Held, HeldMargins, HeldValues
 from subspacedp.privacy import Neighbours
 from subspacedp.queries import Query
-from subspacedp.queries.linear import exact_product, sparse_data
-from subspacedp.queries.stated import stated_matrix
+from subspacedp.queries.linear import exact_product, sparse_data, stated_matrix
 from subspacedp.tables import Margin
 
 if TYPE_CHECKING:
