@@ -137,7 +137,7 @@ def test_a_twin_that_forgets_the_entries_before_a_block_breaks_totals(tmp_path, 
     from subspacedp.rounding import merged
 
     def alone(positions, places, inside):
-        return merged.Stretch(
+        return merged.AxisRange(
             positions - positions[0], places, np.ones(len(positions), bool), tuple(inside)
         )
 

@@ -507,5 +507,5 @@ def test_messages():
     assert caught.value.log_trials == pytest.approx(100.0)
     with pytest.raises(ReleaseError, match="no cover"):
         Exchanges(3).proposal(ONE, None)
-    with pytest.raises(ReleaseError, match="one variance a group"):
+    with pytest.raises(ReleaseError, match="one variance per group"):
         _ = KNormLaw(Box((ONE,)), ONE).group_variances

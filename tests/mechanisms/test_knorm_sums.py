@@ -21,7 +21,7 @@ from subspacedp.mechanisms.knorm.norm_balls import (
     SkewCross,
     hull_of,
 )
-from subspacedp.mechanisms.knorm.tails import Radial, Stretched, Unimodal
+from subspacedp.mechanisms.knorm.tails import Dominated, Radial, Unimodal
 
 RATES = [Fraction(1, 2), Fraction(2)]
 ALPHAS = [0.5, 0.05, 0.001]
@@ -46,7 +46,7 @@ def law_of(norm_ball, rate, weights):
 
 
 def several(norm_ball, rng):
-    """Single entries, sums of a few, and anything; up to constants where the body is."""
+    """Single entries, sums of a few, and anything; up to constants where the norm ball is."""
     n = norm_ball.entries
     rows = [np.eye(n)[0], np.eye(n)[-1] - np.eye(n)[0], rng.normal(size=n)]
     if isinstance(norm_ball, Deviations):
@@ -119,7 +119,7 @@ def sum_of(one, n):
 
 
 def continuous(norm_ball, number, rng):
-    """Continuous noise of rate one, by an independent way: uniform in the body times a Gamma."""
+    """Continuous noise of rate one, by an independent way: uniform in the ball times a Gamma."""
     k = norm_ball.dimension
     found = []
     while sum(map(len, found)) < number:
@@ -183,13 +183,13 @@ def test_a_radial_law_is_that_of_points_in_a_ball():
             assert stats.binom.cdf(outside, 100_000, 0.95 * alpha) > 1e-9
 
 
-def test_the_least_of_bounds_and_stretched_ones():
+def test_the_least_of_bounds_and_dominated_ones():
     first, second = Unimodal(1.0), OnlyVariance(1.0)
     both = Least((first, second))
     assert both.method == "conservative"
     for t in (0.5, 1.0, 3.0):
         assert both.tail(t) == min(first.tail(t), second.tail(t))
-    stretched = Stretched(OnlyVariance(1.0), 2.0, 0.5)
-    assert stretched.tail(2.5) == 2 * OnlyVariance(1.0).tail(2.0)
-    assert stretched.margin_of_error(0.1) == OnlyVariance(1.0).margin_of_error(0.05) + 0.5
-    assert stretched.method == "conservative"
+    dominated = Dominated(OnlyVariance(1.0), 2.0, 0.5)
+    assert dominated.tail(2.5) == 2 * OnlyVariance(1.0).tail(2.0)
+    assert dominated.margin_of_error(0.1) == OnlyVariance(1.0).margin_of_error(0.05) + 0.5
+    assert dominated.method == "conservative"

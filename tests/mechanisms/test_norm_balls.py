@@ -1,4 +1,4 @@
-"""Norm bodies: norms in exact fractions against linear programmes, moments, enclosing bodies."""
+"""Norm balls: norms in exact fractions against linear programmes, moments, enclosing norm balls."""
 
 import dataclasses
 import itertools
@@ -48,7 +48,7 @@ SUMS = {"exchanges": Exchanges(3), "deviations": Deviations((3,)), "groups": Dev
 
 
 def grid(norm_ball, reach=2):
-    """Small integer vectors that the body's norm is defined for."""
+    """Small integer vectors that the norm ball's norm is defined for."""
     points = itertools.product(range(-reach, reach + 1), repeat=norm_ball.entries)
     return [z for z in points if not isinstance(norm_ball, Exchanges) or sum(z) == 0]
 
@@ -198,7 +198,7 @@ def test_an_ellipsoid_has_the_moments_of_its_map():
     assert np.allclose(norm_ball.reach, np.sqrt(np.diag(shape @ shape.T)))
 
 
-# -------------------------------------------------------------------------------- enclosing bodies
+# ---------------------------------------------------------------------------- enclosing norm balls
 
 
 @pytest.mark.parametrize("vectors", [HEXAGON, SOLID, MANY], ids=["hexagon", "solid", "many"])
@@ -288,8 +288,9 @@ def test_exact_is_refused_in_one_sentence():
     with pytest.raises(ReleaseError) as caught:
         fit(MANY, ONE, exact=True)
     assert str(caught.value) == (
-        "`exact=True` asks for noise of the sensitivity body itself, and one with 120 vertices in "
-        "12 dimensions cannot be sampled exactly; leave it out to use the best enclosing body."
+        "`exact=True` asks for noise of the sensitivity polytope itself, and one with 120 vertices "
+        "in 12 dimensions cannot be sampled exactly; leave it out to use the best enclosing "
+        "norm ball."
     )
     assert (caught.value.dimension, caught.value.vertices) == (12, 120)
 

@@ -133,11 +133,11 @@ def eliminate(
     work = np.zeros(width, np.int64)
     seen = np.zeros(width, np.bool_)
     touched = np.empty(width, np.int64)
-    found = 0
+    independent = 0
     for i in order:
         if budget < 0:
             break
-        if found == width:
+        if independent == width:
             state[i] = 0
             continue
         size, fits = 0, True
@@ -184,13 +184,13 @@ def eliminate(
             state[i] = 1 if entries else 0
             if entries:
                 best = np.int64(-1)
-                if at[found] + entries > pool_data.size:
+                if at[independent] + entries > pool_data.size:
                     more_places = np.empty(2 * pool_data.size + entries, np.int64)
                     more_data = np.empty(2 * pool_data.size + entries, np.int64)
-                    more_places[: at[found]] = pool_places[: at[found]]
-                    more_data[: at[found]] = pool_data[: at[found]]
+                    more_places[: at[independent]] = pool_places[: at[independent]]
+                    more_data[: at[independent]] = pool_data[: at[independent]]
                     pool_places, pool_data = more_places, more_data
-                end = at[found]
+                end = at[independent]
                 for t in range(size):
                     p = touched[t]
                     if work[p] == 0:
@@ -202,19 +202,19 @@ def eliminate(
                     ):  # fmt: skip
                         best = end
                     end += 1
-                first = at[found]
+                first = at[independent]
                 p, value = pool_places[best], pool_data[best]
                 pool_places[best], pool_data[best] = pool_places[first], pool_data[first]
                 pool_places[first], pool_data[first] = p, value
                 if value < 0:
                     for e in range(first, end):
                         pool_data[e] = -pool_data[e]
-                pivot_of[p], place_of[found] = found, p
-                found += 1
-                at[found] = end
+                pivot_of[p], place_of[independent] = independent, p
+                independent += 1
+                at[independent] = end
         for t in range(size):
             work[touched[t]], seen[touched[t]] = 0, False
-    return state, place_of[:found]
+    return state, place_of[:independent]
 
 
 @kernel

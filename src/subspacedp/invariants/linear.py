@@ -57,7 +57,7 @@ class LinearInvariants:
     Parameters
     ----------
     matrix
-        One row an invariant, one column an answer of the query (in row-major order); dense or
+        One row per invariant, one column per answer of the query (in row-major order); dense or
         scipy sparse, whole or real numbers. Redundant rows are allowed.
     labels
         A name for every row.
@@ -215,7 +215,7 @@ class HeldMatrix:
         """The largest sum of sizes of coefficients of a row of C; at least 1."""
         return max(1.0, float(np.max(abs(self.matrix).sum(axis=1), initial=0.0)))
 
-    def asked(self) -> Held:
+    def expression(self) -> Held:
         """The expression that means this."""
         out, rows = Held(tuple(margin.names for margin in self.margins)), self._equality_rows
         if rows.stop > rows.start:

@@ -114,7 +114,7 @@ class MarginNullSpace(NullSpace):
         return RowPlan(tuple(self.held.expansion))
 
     def lift(self, residual: HeldValues, *, error: float = 0.0) -> FloatArray:
-        """The z of least norm with C z = r; `residual` has one array a held margin.
+        """The z of least norm with C z = r; `residual` has one array per held margin.
 
         `error` says how far each number may be from the exact one, for an r computed in floating
         point; margins that disagree are an error only without it.
@@ -276,7 +276,7 @@ class MarginNullSpace(NullSpace):
     def diagonal_of_classes(self) -> FloatArray:
         """diag(Π_N) of every kind of cell: what share of its noise remains."""
         members, sizes_of = self._size_classes
-        out = np.ones([int(own.max()) + 1 for own in members])
+        out = np.ones([int(classes.max()) + 1 for classes in members])
         for k, a in self.held.expansion.items():
             out -= a / sizes_of[k]
         # A cell that is not fixed keeps at least 2**-axes: smaller is rounding error of zero.

@@ -147,27 +147,29 @@ class WorkloadSpace(FreeContrasts):
 
     def _squared(self, split: list[npt.NDArray[np.float64]], family: HeldMargins) -> float:
         """|Π w|² for the row space of a family, over the number of cells."""
-        found = [
+        terms = [
             a * self._mean_square(split, k)
             for k, a in family.expansion.items()
         ]  # fmt: skip
-        return max(math.fsum(found), 0.0)
+        return max(math.fsum(terms), 0.0)
 
     def _mean_square(self, split: list[npt.NDArray[np.float64]], k: Margin) -> float:
         """Σ_g (mean of the question over group g of k)² · |g|/cells."""
         means = np.zeros(k.shape)
-        for margin, own in zip(self.held.query.margins, split, strict=True):
-            if not np.any(own):
+        for margin, weights in zip(self.held.query.margins, split, strict=True):
+            if not np.any(weights):
                 continue
             # The question is own[c] on every cell of group c; its mean over a group of k.
             meet = k.meet(margin)
-            means = means + self._conditional(own, margin, meet, k)
+            means = means + self._conditional(weights, margin, meet, k)
         return float(np.square(means).ravel() @ self._chance(k).ravel())
 
-    def _conditional(self, own: FloatArray, margin: Margin, meet: Margin, k: Margin) -> FloatArray:
-        """E[own | group of k] for a cell drawn evenly: margins of one domain are independent."""
+    def _conditional(
+        self, weights: FloatArray, margin: Margin, meet: Margin, k: Margin
+    ) -> FloatArray:
+        """E[weights | group of k] for a uniform cell: margins of one domain are independent."""
         dims = len(self.domain.axes)
-        out: npt.NDArray[np.float64] = own
+        out: npt.NDArray[np.float64] = weights
         for a, axis in enumerate(self.domain.axes):
             fine, coarse = margin.steps[a], meet.steps[a]
             if fine != coarse:  # k is coarser here: average over the fine groups in it

@@ -97,7 +97,9 @@ def held_values(
     try:
         arrays = [np.asarray(c, np.float64) for c in given]
     except (TypeError, ValueError):
-        raise InvariantError("The exact values must be numbers, one array a held margin.") from None
+        raise InvariantError(
+            "The exact values must be numbers, one array per held margin."
+        ) from None
     if len(arrays) != len(shapes):
         raise InvariantError(
             f"Exact values are needed for {len(shapes)} held margins, one array each; got "

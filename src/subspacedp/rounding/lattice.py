@@ -198,7 +198,7 @@ class LatticeRounding:
         Parameters
         ----------
         residual
-            r = C·noisy − c, one integer an invariant.
+            r = C·noisy − c, one integer per invariant.
         dither
             At least `dimension` uniform words, independent of everything else; word j decides
             coordinate j. None are read where rounding is not `needed`.
@@ -232,7 +232,7 @@ class LatticeRounding:
         Parameters
         ----------
         weights
-            One weight a cell, for the variance of the weighted sum; None for every cell.
+            One weight per cell, for the variance of the weighted sum; None for every cell.
         any_noise
             Whether the bound has to hold for every law of whole noise. Otherwise the noise has
             independent cells with a non-negative characteristic function, as all laws of this
@@ -250,7 +250,9 @@ class LatticeRounding:
             return (B * B) @ v
         w = np.asarray(weights, np.float64).reshape(-1)
         if len(w) != len(B):
-            raise InvariantError(f"`weights` must have {len(B)} entries, one a cell; got {len(w)}.")
+            raise InvariantError(
+                f"`weights` must have {len(B)} entries, one per cell; got {len(w)}."
+            )
         return float(((w @ B) ** 2) @ v)
 
     def rounding_variances(self, *, any_noise: bool = False) -> npt.NDArray[np.float64]:
@@ -280,7 +282,7 @@ def kernel_basis(matrix: Any) -> Int64Array:
     Returns
     -------
     Int64Array
-        Cells by dimension, one basis vector a column.
+        Cells by dimension, one basis vector per column.
 
     Guarantees
     ----------
@@ -308,7 +310,7 @@ def _whole(matrix: Any) -> Int64Array:
         given = np.zeros(0)
     if given.ndim != 2 or given.shape[1] == 0:
         raise InvariantError(
-            "Invariants must be a matrix with one row an invariant and one column a cell."
+            "Invariants must be a matrix with one row per invariant and one column per cell."
         )
     if given.shape[1] > LARGEST:
         raise InvariantError(

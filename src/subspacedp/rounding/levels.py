@@ -107,7 +107,7 @@ class LevelRounding(MarginRounding):
         rest
             The correction, or what is left of it.
         dither
-            Uniform words, one an entry of the merged table in row-major order.
+            Uniform words, one per entry of the merged table in row-major order.
         """
         scaled = rest * self.step
         near = np.rint(scaled)
@@ -287,15 +287,15 @@ class Cumulation:
         }
         wanted = [tuple(margin.steps[b] for b in members) for margin in self.published]
         wanted += [
-            tuple(step if b == own else (axes[b].depth - 1) * summed for b in members)
+            tuple(step if b == axis else (axes[b].depth - 1) * summed for b in members)
             for summed in (1, 0)
-            for own in members
-            for step in range(axes[own].depth)
+            for axis in members
+            for step in range(axes[axis].depth)
         ]
         roundings = self._counted({members: chain, **others})
         while wanted := [s for s in dict.fromkeys(wanted) if _fits(s, chain)]:
             longer = [tuple(sorted({*chain, s}, reverse=True)) for s in wanted]
-            counted = [self._counted({members: own, **others}) for own in longer]
+            counted = [self._counted({members: extended, **others}) for extended in longer]
             first = _first_of_least(counted)
             if counted[first] > roundings + SAME * abs(roundings):
                 break
@@ -327,16 +327,16 @@ class Cumulation:
         """Borders where a loop over runs of a level, or of a coarser one, steps; labels last."""
         axes = self.held.domain.axes
         levels = (tuple(axes[b].depth - 1 for b in members), *chain, (0,) * len(members))
-        loops = [self._loops(b, {own[i] for own in levels}) for i, b in enumerate(members)]
+        loops = [self._loops(b, {loop[i] for loop in levels}) for i, b in enumerate(members)]
         by_level = np.zeros((len(chain) + 1, len(self.published)))
         for level, (around, here) in enumerate(pairwise(levels)):
             for i in range(len(members)):
                 # Members before i stand still in a run of this level, those after it go round.
                 parts = [
-                    own.steps[around[j], here[j]]
+                    loop.steps[around[j], here[j]]
                     if j == i
-                    else own.stands[(around, here)[j < i][j]]
-                    for j, own in enumerate(loops)
+                    else loop.stands[(around, here)[j < i][j]]
+                    for j, loop in enumerate(loops)
                 ]
                 pairs = math.prod(number for number, _ in parts)
                 if pairs:

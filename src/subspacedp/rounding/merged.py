@@ -23,9 +23,9 @@ from subspacedp.tables.boxes import Box
 
 __all__ = [
     "AxisPart",
+    "AxisRange",
     "MergedAxis",
     "Run",
-    "Stretch",
     "chain_of",
     "fewest_classes",
     "fewest_merged_axes",
@@ -171,21 +171,21 @@ def ordered_groups(axis: MergedAxis, margin: Margin) -> tuple[Int64Array, Int64A
     levels = [one.step(step) for one, step in zip(axes, steps, strict=True)]
     filled = [np.flatnonzero(level.sizes) for level in levels]
     ids, sizes = np.zeros(1, np.int64), np.ones(1, np.int64)
-    for level, own in zip(levels, filled, strict=True):
-        ids = (ids[:, None] * level.groups + own).ravel()
-        sizes = (sizes[:, None] * level.sizes[own]).ravel()
+    for level, groups in zip(levels, filled, strict=True):
+        ids = (ids[:, None] * level.groups + groups).ravel()
+        sizes = (sizes[:, None] * level.sizes[groups]).ravel()
     keys = [ids]
     for coarse in reversed(axis.chain[: axis.chain.index(steps)]):
         key = np.zeros(1, np.int64)
-        for one, fine, up, own in zip(axes, steps, coarse, filled, strict=True):
-            key = (key[:, None] * one.step(up).groups + one.parents(fine, up)[own]).ravel()
+        for one, fine, up, groups in zip(axes, steps, coarse, filled, strict=True):
+            key = (key[:, None] * one.step(up).groups + one.parents(fine, up)[groups]).ravel()
         keys.append(key)
     order = np.lexsort(keys)
     return ids[order], sizes[order]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Stretch:
+class AxisRange:
     """Positions of a merged axis in ascending order, some of them there for their successor.
 
     Differences are taken between neighbours, so every position that is wanted has the one before
@@ -220,7 +220,7 @@ class AxisPart:
         """The number in the chain, coarsest first, of the level that a margin has here."""
         return self.axis.chain.index(tuple(margin.steps[b] for b in self.axis.members))
 
-    def stretch(self) -> Stretch:
+    def range(self) -> AxisRange:
         """The positions of the box in ascending order, each with the one before it."""
         levels = len(self.axis.chain)
         before = [self._count(level, levels) for level in range(levels + 1)]
@@ -293,8 +293,8 @@ class AxisPart:
             self.counted[key] = _lower_and_same(
                 self._codes(member, level - 1), self._codes(member, level), self._codes(member, of)
             )
-        own = self.axis.members[member]
-        inside = slice(self.box.lower[own], self.box.upper[own])
+        axis = self.axis.members[member]
+        inside = slice(self.box.lower[axis], self.box.upper[axis])
         lower, same = self.counted[key]
         return lower[inside], same[inside]
 
@@ -337,7 +337,7 @@ def _with_predecessors(
     positions: Int64Array,
     places: Int64Array,
     inside: list[tuple[Int64Array, Int64Array, Int64Array]],
-) -> Stretch:
+) -> AxisRange:
     """Put the position before every one that lacks it into the list.
 
     The one before the first of a run is the last of the run before: its share of that run is all
@@ -356,7 +356,7 @@ def _with_predecessors(
                 np.insert(size, at, size[at]),
             )
         )
-    return Stretch(
+    return AxisRange(
         np.insert(positions, at, positions[at] - 1),
         np.insert(places, at, 0),
         wanted,

@@ -23,7 +23,7 @@ from subspacedp.invariants.mixed import centred_divmod
 from subspacedp.parallel import for_each, kernel, pieces, thread_count
 from subspacedp.rounding.controlled import WordSource
 from subspacedp.rounding.margins import MarginRounding, check_whole, cumulated
-from subspacedp.rounding.merged import AxisPart, Stretch, ordered_groups
+from subspacedp.rounding.merged import AxisPart, AxisRange, ordered_groups
 from subspacedp.tables import along
 from subspacedp.tables.boxes import Box
 
@@ -93,7 +93,7 @@ def round_rows(
     noisy
         The flat table or box in its own order; becomes step·noisy minus the rounded correction.
     words
-        Dither of rows `first` to `last - 1`, one an entry.
+        Dither of rows `first` to `last - 1`, one per entry.
     counts, begins
         The length of each list, and where it begins in the tables below.
     skip
@@ -260,7 +260,7 @@ SLICE, THIN = 1 << 17, 32  # entries of a slice, and positions not worth cutting
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Tables:
-    """What the kernel knows of the lists of positions, one a merged axis."""
+    """What the kernel knows of the lists of positions, one per merged axis."""
 
     positions: Int64Array
     wanted: npt.NDArray[np.bool_]
@@ -279,9 +279,9 @@ class RowRounding:
         self.plan = plan
         self.terms = tuple(plan.held.expansion)
         self.shape = np.array(plan.shape, np.int64)
-        found = {k: [ordered_groups(axis, k) for axis in plan.axes] for k in self.terms}
+        groups = {k: [ordered_groups(axis, k) for axis in plan.axes] for k in self.terms}
         self.groups = np.array(
-            [[len(sizes) for _, sizes in found[k]] for k in self.terms], np.int64
+            [[len(sizes) for _, sizes in groups[k]] for k in self.terms], np.int64
         )
         self.factor = np.array([float(a) for a in plan.held.expansion.values()])
         sums, whole = [], []
@@ -290,7 +290,7 @@ class RowRounding:
             totals = plan.held.of(scaled, k).transpose([b for x in plan.axes for b in x.members])
             totals = totals.reshape([axis.groups(k) for axis in plan.axes])
             sizes = np.ones((1,) * totals.ndim, np.int64)
-            for s, (ids, lengths) in enumerate(found[k]):
+            for s, (ids, lengths) in enumerate(groups[k]):
                 totals = np.take(totals, ids, axis=s)
                 sizes = sizes * along(lengths, s, totals.ndim)
             quotient, rest = centred_divmod(totals, sizes)
@@ -316,16 +316,16 @@ class RowRounding:
 
     def run_box(self, noisy: Int64Array, box: Box, dither: WordSource) -> None:
         """Replace noisy counts of a box, flat, by the same steps as `run`; on this thread."""
-        known: dict[Any, tuple[Stretch, list[Any]]] = {}  # by axis and labels, for all pieces
+        known: dict[Any, tuple[AxisRange, list[Any]]] = {}  # by axis and labels, for all pieces
         for piece in self._pieces(box):
-            stretches, levels = [], []
+            ranges, levels = [], []
             for s, axis in enumerate(self.plan.axes):
                 key = (s, *((piece.lower[b], piece.upper[b]) for b in axis.members))
                 if key not in known:
-                    known[key] = self._stretch(AxisPart(axis, piece, box, self._counted[s]))
-                stretches.append(known[key][0])
+                    known[key] = self._range(AxisPart(axis, piece, box, self._counted[s]))
+                ranges.append(known[key][0])
                 levels.append(known[key][1])
-            self._box(noisy, stretches, self._tables(stretches, levels), dither)
+            self._box(noisy, ranges, self._tables(ranges, levels), dither)
 
     def _pieces(self, box: Box) -> list[Box]:
         """The box in pieces whose slices stay in a processor's cache.
@@ -348,10 +348,10 @@ class RowRounding:
                 done.append(piece)
         return done
 
-    def _stretch(self, part: AxisPart) -> tuple[Stretch, list[Any]]:
-        found = part.stretch()
+    def _range(self, part: AxisPart) -> tuple[AxisRange, list[Any]]:
+        cells = part.range()
         margins = (*self.terms, *self.plan.held.essential)
-        return found, [found.inside[part.level(m)] for m in margins]
+        return cells, [cells.inside[part.level(m)] for m in margins]
 
     @cached_property
     def _counted(self) -> list[dict[Any, Any]]:
@@ -359,7 +359,7 @@ class RowRounding:
         return [{} for _ in self.plan.axes]
 
     def _segments(self, noisy: Int64Array, dither: WordSource, first: int, last: int) -> None:
-        """One merged axis: stretches of it, each with the entry before its first."""
+        """One merged axis: ranges of it, each with the entry before its first."""
         scratch = np.empty(SLAB + 4, np.uint64)
         for at in range(first, last, SLAB):
             before = int(at > 0)
@@ -387,7 +387,7 @@ class RowRounding:
             self._kernel(noisy, words, (at, end), counts, begins, 0, tables, buffers)
 
     def _box(
-        self, noisy: Int64Array, lists: list[Stretch], tables: _Tables, dither: WordSource
+        self, noisy: Int64Array, lists: list[AxisRange], tables: _Tables, dither: WordSource
     ) -> None:
         """The rows of a box, a slab of words at a time."""
         counts = [len(one.positions) for one in lists]
@@ -427,9 +427,11 @@ class RowRounding:
         out = np.empty(len(numbers), np.uint64)
         cuts = np.flatnonzero(np.diff(numbers) > GAP) + 1
         for first, last in zip([0, *cuts.tolist()], [*cuts.tolist(), len(numbers)], strict=True):
-            own = numbers[first:last]
-            found = dither.words(int(own[0]), int(own[-1] - own[0]) + 1)
-            out[first:last] = found if found.size == own.size else found[own - own[0]]
+            wanted = numbers[first:last]
+            fetched = dither.words(int(wanted[0]), int(wanted[-1] - wanted[0]) + 1)
+            out[first:last] = (
+                fetched if fetched.size == wanted.size else fetched[wanted - wanted[0]]
+            )
         return out
 
     @cached_property
@@ -438,7 +440,7 @@ class RowRounding:
         lists, levels = [], []
         for axis in self.plan.axes:
             length = len(axis)
-            lists.append(Stretch(np.arange(length), axis.places, np.ones(length, np.bool_), ()))
+            lists.append(AxisRange(np.arange(length), axis.places, np.ones(length, np.bool_), ()))
             runs = [axis.run(k) for k in (*self.terms, *self.plan.held.essential)]
             levels.append([(run.group, run.place, run.sizes[run.group]) for run in runs])
         return self._tables(lists, levels)
@@ -449,7 +451,7 @@ class RowRounding:
         return bool(np.array_equal(last.places, np.arange(len(last))))
 
     def _tables(
-        self, lists: Sequence[Stretch], levels: Sequence[Sequence[tuple[Any, Any, Any]]]
+        self, lists: Sequence[AxisRange], levels: Sequence[Sequence[tuple[Any, Any, Any]]]
     ) -> _Tables:
         """Tables from lists of positions; `levels` tells run, place and size by term and margin."""
         axes, longest = len(lists), max(len(one.positions) for one in lists)

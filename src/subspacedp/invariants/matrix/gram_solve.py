@@ -124,8 +124,8 @@ class Dual:
         share[alone.indices] = alone.data**2
         exact = True
         for _, block in self.blocks:
-            found, certain = block.leverage()
-            share += found
+            leverages, certain = block.leverage()
+            share += leverages
             exact = exact and certain
         return np.clip(1.0 - share, 0.0, 1.0), exact
 
@@ -205,10 +205,10 @@ class IterativeBlock:
         """cᵀ G⁺ c for every column c, or what it is at least."""
         keep = np.flatnonzero(~self.spare)
         gram = self.gram if self.gram is None else self.gram[keep][:, keep]
-        found = exact_leverages(self.block, self.block[keep], gram, self.rank)
+        exact = exact_leverages(self.block, self.block[keep], gram, self.rank)
         out = np.zeros(self.width)
-        out[self.columns] = least_leverages(self.block, self.gram) if found is None else found
-        return out, found is not None
+        out[self.columns] = least_leverages(self.block, self.gram) if exact is None else exact
+        return out, exact is not None
 
 
 def iterative_block(
@@ -219,10 +219,10 @@ def iterative_block(
     trial = np.asarray(block @ np.random.default_rng(0).standard_normal(block.shape[1]))
     size = norm(trial)
     for way in _ways(gram, block):
-        made = IterativeBlock(block, columns, width, rank, spare, gram, way)
-        y = made.solve(trial, RESIDUAL * size)
+        solver = IterativeBlock(block, columns, width, rank, spare, gram, way)
+        y = solver.solve(trial, RESIDUAL * size)
         if norm(trial - block @ (block.T @ y)) <= way.enough * size:
-            return made
+            return solver
     raise InvariantError(
         f"The invariants are too close to dependent: {block.shape[0]:,} rows that share cells "
         "cannot be solved together. Drop rows that follow from others.",
@@ -290,9 +290,9 @@ def exact_leverages(block: Any, independent: Any, gram: Any | None, rank: int) -
     """
     if rank == UNKNOWN:
         return None
-    for found, error in _candidates(block, independent, gram, rank):
-        if error <= EXACT and abs(float(found.sum()) - rank) <= TRACE:
-            return found * (1 - error)
+    for candidate, error in _candidates(block, independent, gram, rank):
+        if error <= EXACT and abs(float(candidate.sum()) - rank) <= TRACE:
+            return candidate * (1 - error)
     return None
 
 
@@ -323,8 +323,8 @@ def _banded(block: Any, gram: Any) -> Iterator[tuple[FloatArray, float]]:
     if factor is not None:
         columns = block.tocsc()
         inverse = band_of_inverse(np.ascontiguousarray(factor.T))
-        found = band_forms(columns.indptr, place[columns.indices], columns.data, inverse)
-        yield found, ERROR * _condition(gram, banded_solver(factor, place))
+        forms = band_forms(columns.indptr, place[columns.indices], columns.data, inverse)
+        yield forms, ERROR * _condition(gram, banded_solver(factor, place))
 
 
 def _dense(block: Any) -> Iterator[tuple[FloatArray, float]]:
@@ -335,8 +335,8 @@ def _dense(block: Any) -> Iterator[tuple[FloatArray, float]]:
     factor = next(dense_factors(gram), None)
     if factor is not None:
         inverse, _ = dtrtri(factor, lower=1)
-        found = leverages(block, np.ascontiguousarray(np.tril(inverse).T))
-        yield found, ERROR * _condition(gram, dense_solver(factor))
+        forms = leverages(block, np.ascontiguousarray(np.tril(inverse).T))
+        yield forms, ERROR * _condition(gram, dense_solver(factor))
 
 
 def _condition(gram: Any, solve: Apply) -> float:

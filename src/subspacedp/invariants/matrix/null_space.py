@@ -34,7 +34,7 @@ class MatrixNullSpace:
     Parameters
     ----------
     matrix
-        C, dense or scipy sparse, one row an invariant and one column a cell. Rows may be zero,
+        C, dense or scipy sparse, one row per invariant and one column per cell. Rows may be zero,
         repeated or redundant. Entries are whole numbers up to 2**53 or any float64.
 
     Guarantees
@@ -90,15 +90,15 @@ class MatrixNullSpace:
         """The dimension of R: how many independent figures are published exactly."""
         from subspacedp.invariants.matrix.gram_rank import UNKNOWN
 
-        found = self._ranks.component
-        if np.any(found == UNKNOWN):
-            large = int(self._rows.sizes[found == UNKNOWN].max())
+        ranks = self._ranks.component
+        if np.any(ranks == UNKNOWN):
+            large = int(self._rows.sizes[ranks == UNKNOWN].max())
             raise InvariantError(
                 f"The rank of {large:,} rows that share cells is out of reach; `project` and "
                 "`lift` do not need it.",
                 rows=large,
             )
-        return int(found.sum())
+        return int(ranks.sum())
 
     @property
     def rank_method(self) -> str:
@@ -127,7 +127,7 @@ class MatrixNullSpace:
         Parameters
         ----------
         residual
-            r, one number a row of C.
+            r, one number per row of C.
         error
             How far each number may be from the exact one, for an r computed in floating point from
             larger numbers.

@@ -202,7 +202,7 @@ class JointNoise(ABC):
         return self.each * float(np.vdot(inside, inside)) + float(coefficients**2 @ unit_variance)
 
     def covariance(self, rows: npt.ArrayLike) -> FloatArray:
-        """The covariance matrix of several weighted sums, one a row of weights.
+        """The covariance matrix of several weighted sums, one per row of weights.
 
         With rounded digits it is an upper bound: it exceeds the true one by a matrix without
         negative eigenvalues.

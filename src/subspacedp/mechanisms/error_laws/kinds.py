@@ -73,7 +73,7 @@ class CellKinds:
         return tuple(self._positions(axis) for axis in self.plan.axes)
 
     def __len__(self) -> int:
-        return math.prod(len(own.number) for own in self._axes)
+        return math.prod(len(axis.number) for axis in self._axes)
 
     def rounding(self) -> float:
         """What rounding adds to the variances of all cells together."""
@@ -98,7 +98,7 @@ class CellKinds:
     ) -> Iterator[tuple[FloatArray, FloatArray, Int64Array, Int64Array, Int64Array]]:
         """Diagonal of Π_N, rounding, numbers, profiles and roundings of the kinds, part by part."""
         first, *others = self._axes
-        width = max(1, PART // max(1, math.prod(len(own.number) for own in others)))
+        width = max(1, PART // max(1, math.prod(len(axis.number) for axis in others)))
         for at in range(0, len(first.number), width):
             piece = slice(at, at + width)
             yield self._part((_taken(first, piece), *others))
@@ -118,22 +118,22 @@ class CellKinds:
                 out = out * along(column[levels[a][k]], a, dimensions)
             return out
 
-        diagonal = np.ones(tuple(len(own.number) for own in axes))
+        diagonal = np.ones(tuple(len(axis.number) for axis in axes))
         for k, factor in plan.held.expansion.items():
-            diagonal -= factor / run(k, [own.sizes for own in axes])
+            diagonal -= factor / run(k, [axis.sizes for axis in axes])
         diagonal[diagonal < 2.0**-40] = 0.0
         rounding = plan.entry_variance(
-            [{k: own.entries[levels[a][k]] for k in self._held} for a, own in enumerate(axes)]
+            [{k: axis.entries[levels[a][k]] for k in self._held} for a, axis in enumerate(axes)]
         )
-        for a, own in enumerate(axes):
+        for a, axis in enumerate(axes):
             edge = [(0, int(b == a)) for b in range(dimensions)]
             padded = np.pad(rounding, edge)
-            rounding = np.take(padded, own.here, axis=a) + np.take(padded, own.before, axis=a)
+            rounding = np.take(padded, axis.here, axis=a) + np.take(padded, axis.before, axis=a)
         number = np.ones((1,) * dimensions, np.int64)
         profile = np.zeros((1,) * dimensions, np.int64)
-        for a, own in enumerate(axes):
-            number = number * along(own.number, a, dimensions)
-            profile = profile + along(own.profile, a, dimensions)
+        for a, axis in enumerate(axes):
+            number = number * along(axis.number, a, dimensions)
+            profile = profile + along(axis.profile, a, dimensions)
         return (
             diagonal,
             rounding * (1.0 / plan.step**2),
@@ -155,12 +155,12 @@ class CellKinds:
         for size in range(len(essential) + 1):
             for chosen in combinations(essential, size):
                 term = np.ones((1,) * dimensions, np.int64)
-                for a, own in enumerate(axes):
-                    ends = np.ones(own.entries.shape[1] + 1, np.int64)
+                for a, axis in enumerate(axes):
+                    ends = np.ones(axis.entries.shape[1] + 1, np.int64)
                     for m in chosen:
-                        ends[:-1] &= own.entries[levels[a][m]] == 1
+                        ends[:-1] &= axis.entries[levels[a][m]] == 1
                     ends[-1] = 0
-                    term = term * along(ends[own.here] + ends[own.before], a, dimensions)
+                    term = term * along(ends[axis.here] + ends[axis.before], a, dimensions)
                 total = total + (-1) ** size * term
         return total
 
@@ -221,10 +221,10 @@ class CellKinds:
         rest = ids
         for b in reversed(axis.members):
             level = margins[-1].levels[b]
-            own = np.zeros(level.groups, np.int64)
-            own[level.codes] = self._profile(b)
+            of_groups = np.zeros(level.groups, np.int64)
+            of_groups[level.codes] = self._profile(b)
             rest, place = np.divmod(rest, level.groups)
-            profile += own[place]
+            profile += of_groups[place]
         columns = [profile, (starts == 0).astype(np.int64)]
         for margin in margins:
             _, wide = ordered_groups(axis, margin)
@@ -237,16 +237,16 @@ class CellKinds:
         out = []
         for at in range(0, int(ends[-1]), PART):
             position = np.arange(at, min(at + PART, int(ends[-1])))
-            own = np.searchsorted(ends, position, side="right")
-            within = position - (ends - length)[own]
+            run = np.searchsorted(ends, position, side="right")
+            within = position - (ends - length)[run]
             here, before = [], []
             for size, offset in zip(runs[2::2], runs[3::2], strict=True):
-                place = offset[own] + within
-                before.append(size[own] // np.gcd(size[own], place))
-                here.append(size[own] // np.gcd(size[own], place + 1))
-            first = runs[1][own] * (within == 0)
-            rows = np.stack([runs[0][own], first, *runs[2::2][:, own], *here, *before])
-            out.append(_distinct(rows, number[own]))
+                place = offset[run] + within
+                before.append(size[run] // np.gcd(size[run], place))
+                here.append(size[run] // np.gcd(size[run], place + 1))
+            first = runs[1][run] * (within == 0)
+            rows = np.stack([runs[0][run], first, *runs[2::2][:, run], *here, *before])
+            out.append(_distinct(rows, number[run]))
         return out
 
     def _profile(self, b: int) -> Int64Array:
@@ -288,8 +288,8 @@ class TotalKinds:
         for axis in self.plan.axes:
             profile = np.zeros(1, np.int64)
             for b in axis.members:
-                own = self.profiles.member(b) * math.prod(shape[b + 1 :])
-                profile = (profile[:, None] + own).ravel()
+                class_of = self.profiles.member(b) * math.prod(shape[b + 1 :])
+                profile = (profile[:, None] + class_of).ravel()
             borders = axis_borders(self.plan, self.profiles.margin, axis)
             ones = np.ones(len(profile), np.int64)
             out.append(_distinct(np.concatenate([profile[None], borders]), ones))
@@ -297,16 +297,16 @@ class TotalKinds:
 
     def _parts(self) -> Iterator[tuple[Int64Array, Int64Array, Int64Array]]:
         (rows, numbers), *others = self._axes
-        width = max(1, PART // max(1, math.prod(len(own) for _, own in others)))
+        width = max(1, PART // max(1, math.prod(len(borders) for _, borders in others)))
         dimensions = 1 + len(others)
         for at in range(0, len(numbers), width):
             axes = [(rows[:, at : at + width], numbers[at : at + width]), *others]
             number = np.ones((1,) * dimensions, np.int64)
             profile = np.zeros((1,) * dimensions, np.int64)
-            for a, (own, times) in enumerate(axes):
+            for a, (borders, times) in enumerate(axes):
                 number = number * along(times, a, dimensions)
-                profile = profile + along(own[0], a, dimensions)
-            yield number, profile, corners([own[1:] for own, _ in axes])
+                profile = profile + along(borders[0], a, dimensions)
+            yield number, profile, corners([borders[1:] for borders, _ in axes])
 
 
 def figure_kinds(plan: MarginRounding, profiles: GroupProfiles) -> CellKinds | TotalKinds:
@@ -316,9 +316,9 @@ def figure_kinds(plan: MarginRounding, profiles: GroupProfiles) -> CellKinds | T
     return TotalKinds(plan, profiles)
 
 
-def _taken(own: _Positions, piece: slice) -> _Positions:
-    return _Positions(own.number[piece], own.profile[piece], own.sizes[:, piece], own.here[piece],
-                      own.before[piece], own.entries)  # fmt: skip
+def _taken(axis: _Positions, piece: slice) -> _Positions:
+    return _Positions(axis.number[piece], axis.profile[piece], axis.sizes[:, piece],
+                      axis.here[piece], axis.before[piece], axis.entries)  # fmt: skip
 
 
 def _first_labels(codes: Int64Array, groups: Int64Array) -> Int64Array:
@@ -332,8 +332,8 @@ def _distinct(rows: Int64Array, number: Int64Array) -> tuple[Int64Array, Int64Ar
     """The distinct columns, and how often each occurs."""
     code = np.zeros(rows.shape[1], np.int64)
     for row in rows:
-        _, own = np.unique(row, return_inverse=True)
-        _, code = np.unique(code * (int(own.max()) + 1) + own, return_inverse=True)
+        _, member = np.unique(row, return_inverse=True)
+        _, code = np.unique(code * (int(member.max()) + 1) + member, return_inverse=True)
     _, first = np.unique(code, return_index=True)
     out = np.zeros(len(first), np.int64)
     np.add.at(out, code, number)

@@ -181,18 +181,18 @@ def best_covariance(
 
     Examples
     --------
-    >>> found = best_covariance(np.tril(np.ones((8, 8))))
-    >>> found.gap < 1e-3
+    >>> covariance = best_covariance(np.tril(np.ones((8, 8))))
+    >>> covariance.gap < 1e-3
     True
     >>> spherical = 8 * 8  # noise for the longest column, on all 8 answers
-    >>> round(spherical / found.trace, 2)
+    >>> round(spherical / covariance.trace, 2)
     3.58
     """
     V = checked(vectors)
-    own = distinct(V)
-    frame = Coordinates.of(V[:, own])
+    chosen = distinct(V)
+    frame = Coordinates.of(V[:, chosen])
     R, inner = frame.turned, frame.vectors
-    weights = np.full(len(own), 1.0 / len(own))
+    weights = np.full(len(chosen), 1.0 / len(chosen))
     exponents, reached = list(EXPONENTS), 0.0
     for rounds in range(1, ROUNDS + 1):
         metric = frame.metric((R * weights) @ R.T)
@@ -209,14 +209,14 @@ def best_covariance(
         weights = weights * lengths ** exponents[0]
         weights /= weights.sum()
     every = np.zeros(V.shape[1])
-    every[own] = weights
-    return found(
+    every[chosen] = weights
+    return scaled_covariance(
         frame, metric, float(lengths.max()), bound=trace_bound(V, every), weights=every,
         rounds=rounds,
     )  # fmt: skip
 
 
-def found(
+def scaled_covariance(
     frame: Coordinates,
     metric: Metric,
     longest: float,

@@ -40,7 +40,7 @@ class DualWeights:
     Parameters
     ----------
     weights
-        λ, one a column of the query, or one a pair of columns.
+        λ, one per column of the query, or one per pair of columns.
     pairs
         Under replace-one the numbers of the two columns; one past the last stands for no record.
     importance

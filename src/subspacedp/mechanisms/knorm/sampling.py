@@ -254,7 +254,7 @@ def median_sums(n: int, rate: Fraction, bits: int) -> tuple[arb, ...]:
 
 @dataclass(frozen=True)
 class Proposal:
-    """x uniform in level·body, the level with density ∝ level^k exp(−rate·level)."""
+    """x uniform in level·norm ball, the level with density ∝ level^k exp(−rate·level)."""
 
     reals: list[Uniform]
     level: Callable[[], arb]
@@ -267,15 +267,15 @@ def attempt(norm_ball: NormBall, cover: NormBall, rate: Fraction, words: Words) 
     For such z the whole cell around it lies in level·cover, so that P(z kept) is the same multiple
     of ∫ exp(−rate·level) over levels beyond ‖z‖ + c for all z.
     """
-    made = cover.proposal(rate, words)
-    z = settle(made.reals, lambda: rounded(made.point()))
+    proposal = cover.proposal(rate, words)
+    z = settle(proposal.reals, lambda: rounded(proposal.point()))
     norm = norm_ball.norm(z)
 
     def inside() -> bool | None:
-        excess = made.level() - norm() - ball(cover.half_cell)
+        excess = proposal.level() - norm() - ball(cover.half_cell)
         return True if excess > 0 else False if excess < 0 else None
 
-    return z if settle(made.reals, inside) else None
+    return z if settle(proposal.reals, inside) else None
 
 
 def exponential_total(reals: Sequence[Uniform]) -> arb:

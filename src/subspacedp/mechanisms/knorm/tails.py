@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from flint import arb
 
 __all__ = [
+    "Dominated",
     "ExponentialSum",
     "Radial",
-    "Stretched",
     "TotalLaw",
     "Unimodal",
     "above",
@@ -55,7 +55,7 @@ NEGLECTED = 1e-30  # of a tail: exponentials so large that rounding of slopes wo
 
 
 @dataclass(frozen=True)
-class Stretched:
+class Dominated:
     """S within `shift` of a variable, its law at most `factor` times that variable's."""
 
     law: SumLaw
@@ -165,9 +165,9 @@ def _radial_margin(k: int, alpha: float) -> float:
     return high
 
 
-def given(law: DiscreteLaplace, weights: FloatArray, chance: float) -> Stretched:
+def given(law: DiscreteLaplace, weights: FloatArray, chance: float) -> Dominated:
     """Σ aᵢzᵢ of independent noise, under a condition of at least that probability."""
-    return Stretched(WeightedSum(parts=(part(law, weights),)), 1 / chance)
+    return Dominated(WeightedSum(parts=(part(law, weights),)), 1 / chance)
 
 
 def chance_of(total: Callable[[], arb], each: Fraction, cells: int) -> float:
@@ -315,10 +315,10 @@ class ExponentialSum(WeightedSum):
         rows = max(1, AT_ONCE // len(self.shares))
         for start in range(0, theta.size, rows):
             t = theta[start : start + rows]
-            found = np.ones((len(self.shares), t.size), np.complex128)
+            product = np.ones((len(self.shares), t.size), np.complex128)
             for y in self.slopes.T:
-                found *= 1 - 1j * np.multiply.outer(y, t)
-            out[start : start + rows] = self.shares @ (1 / found).real
+                product *= 1 - 1j * np.multiply.outer(y, t)
+            out[start : start + rows] = self.shares @ (1 / product).real
         with np.errstate(under="ignore"):
             out *= np.exp(-np.log1p(np.square(np.multiply.outer(self.apart, theta))).sum(axis=0))
         return out

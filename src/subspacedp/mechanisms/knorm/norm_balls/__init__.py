@@ -1,4 +1,4 @@
-"""Norm bodies: what one person can do to a vector of integers, and bodies around it."""
+"""Norm balls: what one person can do to a vector of integers, and norm balls around it."""
 
 from subspacedp.mechanisms.knorm.norm_balls.base import NormBall, scaled
 from subspacedp.mechanisms.knorm.norm_balls.ellipsoid import Ellipsoid

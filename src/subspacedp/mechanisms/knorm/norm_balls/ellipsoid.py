@@ -48,7 +48,7 @@ class Ellipsoid(NormBall):
 
     @property
     def entries(self) -> int:
-        """One a column of F."""
+        """One per column of F."""
         return len(self.factor)
 
     @cached_property
@@ -57,7 +57,7 @@ class Ellipsoid(NormBall):
 
     @cached_property
     def shape(self) -> FloatArray:
-        """√s·F⁻¹ in floats: the body is this matrix times the unit ball."""
+        """√s·F⁻¹ in floats: the norm ball is this matrix times the unit ball."""
         return np.asarray(math.sqrt(self.squared) * np.linalg.inv(self._rows.astype(np.float64)))
 
     def gauge(self, z: Sequence[int]) -> Fraction:

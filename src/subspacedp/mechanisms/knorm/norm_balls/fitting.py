@@ -97,16 +97,16 @@ def best_skew(points: ObjectArray) -> tuple[SkewCross, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """The body that noise is drawn for, and what it costs.
+    """The norm ball that noise is drawn for, and what it costs.
 
     Parameters
     ----------
-    body
-        K itself, or a body around it.
+    norm_ball
+        K itself, or a norm ball around it.
     own
         Whether it is K itself.
     within
-        Every change by one record lies in so many times the body.
+        Every change by one record lies in so many times the norm ball.
     price
         The expected squared error relative to noise for K on a fine grid.
     bound
@@ -123,7 +123,7 @@ class Fit:
 def fit(
     vectors: npt.ArrayLike, rate: Fraction, *, exact: bool = False, swaps: Swaps | None = None
 ) -> Fit:
-    """The hull K of ±vectors where its law can be drawn exactly, or the best body around it.
+    """The hull K of ±vectors where its law can be drawn exactly, or the best norm ball around it.
 
     Parameters
     ----------
@@ -132,17 +132,17 @@ def fit(
     rate
         ε: what a change on the surface of K may cost.
     exact
-        Refuse instead of taking a body around K.
+        Refuse instead of taking a norm ball around K.
     swaps
         K itself, where it is known to be of this form.
 
     Guarantees
     ----------
-    1. Every vector lies in the body, decided in whole numbers.
+    1. Every vector lies in the norm ball, decided in whole numbers.
 
     Examples
     --------
-    >>> fit([[3, 0], [0, 2]], Fraction(1)).body
+    >>> fit([[3, 0], [0, 2]], Fraction(1)).norm_ball
     CrossPolytope(widths=(Fraction(3, 1), Fraction(2, 1)))
     """
     points = spanning(vectors)
@@ -157,9 +157,9 @@ def fit(
         return Fit(norm_ball=swaps, own=True)
     if exact:
         raise ReleaseError(
-            f"`exact=True` asks for noise of the sensitivity body itself, and one with {corners:,} "
-            f"vertices in {k} dimensions cannot be sampled exactly; leave it out to use the best "
-            "enclosing body.",
+            "`exact=True` asks for noise of the sensitivity polytope itself, and one with "
+            f"{corners:,} vertices in {k} dimensions cannot be sampled exactly; leave it out to "
+            "use the best enclosing norm ball.",
             dimension=k,
             vertices=corners,
         )
@@ -183,7 +183,7 @@ def hull_of(vectors: npt.ArrayLike, cover: NormBall | None = None) -> Polytope:
 def _hull_or_none(points: ObjectArray) -> Polytope | None:
     try:
         return hull_of(points)
-    except ReleaseError:  # too large: an enclosing body is left
+    except ReleaseError:  # too large: an enclosing norm ball is left
         return None
 
 
@@ -203,7 +203,7 @@ def _recognised(points: ObjectArray) -> NormBall | None:
 
 
 def least_spread(k: int, log_volume: float) -> float:
-    """The least E|U|² of all bodies of a volume: that of a ball."""
+    """The least E|U|² of all norm balls of a volume: that of a ball."""
     log_ball = 0.5 * k * math.log(math.pi) - math.lgamma(0.5 * k + 1)
     return k / (k + 2) * math.exp(2 * (log_volume - log_ball) / k)
 

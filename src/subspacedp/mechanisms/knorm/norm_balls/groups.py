@@ -109,7 +109,7 @@ class Exchanges(NormBall):
 
     @property
     def entries(self) -> int:
-        """One a cell."""
+        """One per cell."""
         return self.cells
 
     @property
@@ -125,7 +125,7 @@ class Exchanges(NormBall):
     def gauge(self, z: Sequence[int]) -> Fraction:
         """The sum of the positive entries."""
         if len(z) != self.cells or sum(z) != 0:
-            raise ReleaseError("This norm is for vectors that add up to zero, one entry a cell.")
+            raise ReleaseError("This norm is for vectors that add up to zero, one entry per cell.")
         return Fraction(sum(int(v) for v in z if v > 0))
 
     @property
@@ -282,7 +282,7 @@ class Deviations(NormBall):
 
     @property
     def entries(self) -> int:
-        """One a cell."""
+        """One per cell."""
         return sum(self.groups)
 
     @property
@@ -320,8 +320,8 @@ class Deviations(NormBall):
     def spreads(self) -> list[float]:
         """What (k + 1)(k + 2)·E[U Uᵀ] is in each group, as a multiple of I − 11ᵀ/n."""
         sizes = [n for n in self.groups if n > 1]
-        found = {n: 2 - (1 + (1 - n % 2) / (n - 1)) / n for n in sizes}
-        return [found.get(n, 0.0) for n in self.groups]
+        by_size = {n: 2 - (1 + (1 - n % 2) / (n - 1)) / n for n in sizes}
+        return [by_size.get(n, 0.0) for n in self.groups]
 
     def spread(self) -> float:
         """Without the matrix."""
@@ -425,7 +425,7 @@ class Deviations(NormBall):
 
     @property
     def free_half_cell(self) -> Fraction:
-        """Half a unit in all cells but one a group, which is fixed by the others."""
+        """Half a unit in all cells but one per group, which is fixed by the others."""
         return Fraction(self.dimension, 2)
 
     def smooth_sum(self, rate: float, weights: FloatArray) -> SumLaw:
@@ -499,14 +499,14 @@ def _chance_of_zero_median(n: int, rate: Fraction) -> float:
 
 @lru_cache(maxsize=4)
 def exchange_noise(n: int, rate: Fraction) -> FloatArray | None:
-    """Draws of the discrete law of exchanges, one a row; None for too many cells."""
+    """Draws of the discrete law of exchanges, one per row; None for too many cells."""
     number = draws_for(n)
     return None if number is None else _exchanges(n, rate, number, public_generator())
 
 
 @lru_cache(maxsize=4)
 def deviation_noise(groups: tuple[int, ...], rate: Fraction) -> FloatArray | None:
-    """Draws of the discrete law of deviations, one a row; None for too many cells."""
+    """Draws of the discrete law of deviations, one per row; None for too many cells."""
     number = draws_for(sum(groups))
     if number is None:
         return None
@@ -576,5 +576,5 @@ def _chances(sums: tuple[arb, ...]) -> FloatArray:
 
 
 def random_ranks(number: int, n: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Random permutations, one a row."""
+    """Random permutations, one per row."""
     return np.argsort(np.argsort(rng.random((number, n)), axis=1), axis=1)

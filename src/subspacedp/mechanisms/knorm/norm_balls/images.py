@@ -143,7 +143,7 @@ class SkewCross(LinearImage):
 
     @property
     def entries(self) -> int:
-        """One a corner."""
+        """One per corner."""
         return len(self.corners)
 
     @property
@@ -241,7 +241,7 @@ class Swaps(LinearImage):
         """A whole matrix B and a whole number d with (μ, ν) = B z/d."""
         columns = [[*row, 1] for row in self.kinds] + [[*row, 0] for row in self.apart]
         rows, common = _inverted(
-            columns, "The kinds of records of a body of swaps must be independent."
+            columns, "The kinds of records of a norm ball of swaps must be independent."
         )
         return np.array([row[:-1] for row in rows], object).reshape(-1, self.entries), common
 

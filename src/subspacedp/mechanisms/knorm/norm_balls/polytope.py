@@ -37,7 +37,7 @@ __all__ = ["MOST_DIMENSIONS", "Cones", "Polytope", "cones", "facets_of", "most_f
 
 MOST_DIMENSIONS = 8
 MOST_FACETS = 20_000
-NEARLY = 1e-6  # on the boundary of a body
+NEARLY = 1e-6  # on the boundary of a norm ball
 MOST_POSSIBLE_FACETS = 1_000_000  # as many could be asked for before they are counted
 
 
@@ -77,10 +77,10 @@ def cones(corners: tuple[Row, ...]) -> Cones:
     points = floats[numbers]
     volumes = np.abs(np.linalg.det(points)) / math.factorial(both.shape[1])
     pairs = numbers % len(corners)  # a corner and its opposite are one
-    found = np.bincount(pairs.reshape(-1), minlength=len(corners)) == len(numbers)
-    kept = ~found[pairs]
+    everywhere = np.bincount(pairs.reshape(-1), minlength=len(corners)) == len(numbers)
+    kept = ~everywhere[pairs]
     rest = points[kept].reshape(len(points), -1, both.shape[1])
-    return Cones(points, volumes, floats[: len(corners)][found], rest)
+    return Cones(points, volumes, floats[: len(corners)][everywhere], rest)
 
 
 def facets_of(corners: tuple[Row, ...], most: int) -> set[Row] | None:
@@ -118,7 +118,7 @@ def _simplices(corners: tuple[Row, ...]) -> list[list[int]]:
     try:
         return ConvexHull(points.astype(np.float64) / sizes).simplices.tolist()
     except (QhullError, ValueError):
-        raise ReleaseError("The facets of this body could not be computed.") from None
+        raise ReleaseError("The facets of this norm ball could not be computed.") from None
 
 
 def _normal(points: ObjectArray, simplex: list[int]) -> Row | None:
@@ -156,9 +156,9 @@ class Polytope(NormBall):
 
     Guarantees
     ----------
-    1. Every corner lies in the body, decided in whole numbers.
-    2. The body lies in its cover: `norm` is the larger of both norms. Facets that floating point
-       found wrong or missed can make the body larger up to its cover, never smaller, so privacy
+    1. Every corner lies in the norm ball, decided in whole numbers.
+    2. The polytope lies in its cover: `norm` is the larger of both norms. Facets that floating
+       point found wrong or missed can make it larger up to its cover, never smaller, so privacy
        does not rest on them.
     """
 
@@ -171,7 +171,7 @@ class Polytope(NormBall):
         if lengths != {self.around.entries} or min((b for _, b in self.facets), default=0) <= 0:
             raise ReleaseError("The facets, the corners and the cover of a polytope do not fit.")
         if not self.around.holds(self.corners):
-            raise ReleaseError("The cover does not contain the body.")
+            raise ReleaseError("The cover does not contain the norm ball.")
         if any(abs(dot(a, v)) > b for a, b in self.facets for v in self.corners):
             raise ReleaseError("A facet of the polytope cuts off a corner.")
 
@@ -180,8 +180,8 @@ class Polytope(NormBall):
         """The hull of ±points (whole and spanning), drawn by rejection from a cover of it."""
         k = points.shape[1]
         too_large = ReleaseError(
-            f"A body with {2 * len(points):,} vertices in {k} dimensions is too large for its "
-            "facets to be computed; use an enclosing body."
+            f"A norm ball with {2 * len(points):,} vertices in {k} dimensions is too large for its "
+            "facets to be computed; use an enclosing norm ball."
         )
         if k > MOST_DIMENSIONS or most_facets(2 * len(points), k) > MOST_POSSIBLE_FACETS:
             raise too_large
@@ -192,22 +192,22 @@ class Polytope(NormBall):
         facets = tuple(sorted((a, max(abs(dot(a, v)) for v in corners)) for a in normals))
         hull = cls(facets, corners, cover())
         if not hull.tight:
-            raise ReleaseError("The facets of this body could not be computed.")
+            raise ReleaseError("The facets of this norm ball could not be computed.")
         return hull
 
     @property
     def cover(self) -> NormBall:
-        """The body around it."""
+        """The norm ball around it."""
         return self.around
 
     @property
     def entries(self) -> int:
-        """One a coordinate of a facet."""
+        """One per coordinate of a facet."""
         return self.around.entries
 
     @property
     def tight(self) -> bool:
-        """Whether the boundary of the corners' hull is that of the body, so that its errors are.
+        """Whether the boundary of the corners' hull is that of the facets, so that its errors are.
 
         In floats: errors rest on it, and no privacy.
         """
@@ -234,11 +234,11 @@ class Polytope(NormBall):
 
     def norm(self, z: Sequence[int]) -> Callable[[], arb]:
         """The largest |a_j·z|/b_j, or the norm of the cover should that be larger."""
-        own, other = self.gauge(z), self.around.norm(z)
-        return lambda: ball(own).max(other())
+        size, other = self.gauge(z), self.around.norm(z)
+        return lambda: ball(size).max(other())
 
     def holds(self, points: npt.ArrayLike, times: Fraction = Fraction(1)) -> bool:
-        """Whether facets and cover both hold every row in so many times the body, exactly."""
+        """Whether facets and cover both hold every row in so many times the norm ball, exactly."""
         return super().holds(points, times) and self.around.holds(points, times)
 
     @cached_property

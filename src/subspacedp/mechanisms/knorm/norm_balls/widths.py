@@ -60,7 +60,7 @@ class CrossPolytope(NormBall):
 
     @property
     def entries(self) -> int:
-        """One a width."""
+        """One per width."""
         return len(self.widths)
 
     def gauge(self, z: Sequence[int]) -> Fraction:
@@ -156,7 +156,7 @@ class Box(NormBall):
 
     @property
     def entries(self) -> int:
-        """One a width."""
+        """One per width."""
         return len(self.widths)
 
     @property
@@ -260,7 +260,7 @@ class Box(NormBall):
 
 @lru_cache(maxsize=4)
 def box_noise(widths: tuple[Fraction, ...]) -> FloatArray | None:
-    """Draws of the density exp(−‖x‖) of a box, one a row; None for too many entries."""
+    """Draws of the density exp(−‖x‖) of a box, one per row; None for too many entries."""
     k = len(widths)
     number = draws_for(k)
     if number is None:
