@@ -14,7 +14,7 @@ from functools import cached_property, reduce
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.invariants.margin_space import MarginNullSpace
+from subspacedp.invariants.margin_space import MarginNullSpace, distinct_columns
 from subspacedp.rounding.margins import MarginRounding
 from subspacedp.rounding.merged import MergedAxis
 from subspacedp.tables import Margin, along
@@ -50,8 +50,7 @@ class GroupProfiles:
                 [axis.step(s).sizes[axis.parents(step, s)] if s > step else axis.step(s).sizes
                  for s in steps]
             )  # fmt: skip
-            distinct, member = np.unique(sizes, axis=1, return_inverse=True)
-            out.append((steps, distinct, member.reshape(-1)))
+            out.append((steps, *distinct_columns(sizes)))
         return tuple(out)
 
     @cached_property

@@ -16,6 +16,7 @@ from itertools import combinations, product
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.invariants.margin_space import distinct_columns
 from subspacedp.rounding.margins import MarginRounding
 from subspacedp.rounding.merged import MergedAxis, ordered_groups
 from subspacedp.rounding.profiles import GroupProfiles, axis_borders, corners
@@ -172,7 +173,7 @@ class CellKinds:
         levels = len(axis.chain)
         profile, first = columns[0], columns[1]
         sizes, here, before = (columns[2 + i * levels : 2 + (i + 1) * levels] for i in range(3))
-        entries, place = np.unique(np.concatenate([here, before], 1), axis=1, return_inverse=True)
+        entries, place = distinct_columns(np.concatenate([here, before], 1))
         at, behind = place.reshape(2, -1)
         behind = np.where(first == 1, entries.shape[1], behind)
         return _Positions(number, profile, sizes, at, behind, entries)
@@ -186,7 +187,7 @@ class CellKinds:
             filled = np.flatnonzero(level.sizes)
             profile = self._profile(b)[_first_labels(level.codes, filled)]
             column = np.stack([level.sizes[filled], profile])
-            distinct, number = np.unique(column, axis=1, return_counts=True)
+            distinct, number = _distinct(column, np.ones(len(filled), np.int64))
             kinds.append(np.concatenate([distinct, number[None]]).T.tolist())
             opening.append(tuple(column[:, 0].tolist()))
         out = []
@@ -330,15 +331,11 @@ def _first_labels(codes: Int64Array, groups: Int64Array) -> Int64Array:
 
 def _distinct(rows: Int64Array, number: Int64Array) -> tuple[Int64Array, Int64Array]:
     """The distinct columns, and how often each occurs."""
-    code = np.zeros(rows.shape[1], np.int64)
-    for row in rows:
-        _, member = np.unique(row, return_inverse=True)
-        _, code = np.unique(code * (int(member.max()) + 1) + member, return_inverse=True)
-    _, first = np.unique(code, return_index=True)
-    out = np.zeros(len(first), np.int64)
+    columns, code = distinct_columns(rows)
+    out = np.zeros(columns.shape[1], np.int64)
     np.add.at(out, code, number)
     kept = out > 0
-    return rows[:, first[kept]], out[kept]
+    return columns[:, kept], out[kept]
 
 
 def _divisor_pairs(size: int) -> tuple[Int64Array, Int64Array, Int64Array]:
@@ -348,8 +345,11 @@ def _divisor_pairs(size: int) -> tuple[Int64Array, Int64Array, Int64Array]:
     neighbouring places a prime divides one at most: of the q**a residues q**(a−i) − q**(a−i−1) are
     divisible by q exactly i times, one a times, and as many have a predecessor that is.
     """
+    from flint import fmpz
+
     shared = [(1, 1, 1)]
-    for q, a in _factors(size):
+    for prime, a in fmpz(size).factor():
+        q = int(prime)
         times = [q ** (a - i) - q ** (a - i - 1) if i < a else 1 for i in range(1, a + 1)]
         powers = [(q**i, 1, n) for i, n in enumerate(times, 1)]
         powers += [(1, q**i, n) for i, n in enumerate(times, 1)]
@@ -357,17 +357,3 @@ def _divisor_pairs(size: int) -> tuple[Int64Array, Int64Array, Int64Array]:
         shared = [(d * e, f * g, n * m) for d, f, n in shared for e, g, m in powers if n * m]
     here, before, number = np.array(shared, np.int64).T
     return size // here, size // before, number.copy()
-
-
-def _factors(size: int) -> Iterator[tuple[int, int]]:
-    """Primes and their exponents."""
-    q = 2
-    while q * q <= size:
-        a = 0
-        while size % q == 0:
-            size, a = size // q, a + 1
-        if a:
-            yield q, a
-        q += 1
-    if size > 1:
-        yield size, 1
