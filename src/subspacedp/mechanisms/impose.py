@@ -28,7 +28,7 @@ from subspacedp.problem import Problem
 from subspacedp.queries import Query, as_query
 from subspacedp.tables import Domain
 
-__all__ = ["Imposed", "check_something_left", "held_values", "impose", "impose_bound"]
+__all__ = ["Imposed", "check_something_left", "held_values", "impose"]
 
 
 def impose(
@@ -78,14 +78,7 @@ def impose(
     if not np.all(np.isfinite(values)):
         raise InvariantError("The noisy answers must be finite numbers.")
     values = values.reshape(query.shape).astype(np.float64)
-    return impose_bound(bound, values, held_values(bound, exact))
-
-
-def impose_bound(
-    bound: HeldMargins | HeldMatrix, values: npt.NDArray[np.float64], wanted: HeldValues
-) -> npt.NDArray[np.float64]:
-    """`values - lift(C·values - c)` for bound invariants and values in the answers' shape."""
-    return bound.space.imposed(values, wanted)
+    return bound.space.imposed(values, held_values(bound, exact))
 
 
 def held_values(
@@ -220,7 +213,7 @@ class Imposed(Mechanism):
     ) -> npt.NDArray[Any]:
         """`noisy - lift(C·noisy - c)`."""
         del dither, overwrite
-        return impose_bound(self.held, noisy.astype(np.float64), exact) * float(self.query.grid)
+        return self.held.space.imposed(noisy.astype(np.float64), exact) * float(self.query.grid)
 
     def check_size(self, answers: npt.NDArray[np.int64]) -> None:
         """The wrapped mechanism decides what it takes."""

@@ -133,10 +133,10 @@ class LatticeRounding:
     --------
     A junction: what flows in (cells 0 and 1) flows out (cells 2 to 4).
 
-    >>> digits = LatticeRounding(np.array([[1, 1, -1, -1, -1]]), decimals=0)
-    >>> digits.dimension, digits.needed
+    >>> rounding = LatticeRounding(np.array([[1, 1, -1, -1, -1]]), decimals=0)
+    >>> rounding.dimension, rounding.needed
     (4, True)
-    >>> R = digits.apply(np.array([7]), np.array([5, 9, 2, 6], np.uint64) << np.uint64(60))
+    >>> R = rounding.apply(np.array([7]), np.array([5, 9, 2, 6], np.uint64) << np.uint64(60))
     >>> int(R[0] + R[1] - R[2] - R[3] - R[4])
     7
     """

@@ -1,4 +1,4 @@
-"""Published digits that add up: unbiased rounding of a lifted residual that keeps C z = r exact.
+"""Controlled rounding of a lifted residual: unbiased, and C z = r stays exact.
 
 The lifted residual z has C z = r in rationals. Rounding its cells one by one would break that;
 rounding its *cumulative* table does not. Order the axes so that every group of every held level is

@@ -83,7 +83,7 @@ def round_rows(
     share: Any, ends: Any, last_ends: Any, last_ends_at: Any, groups: Any, factor: Any, sums: Any,
     sum_at: Any, whole: Any, whole_at: Any, buffers: Any, buffer_at: Any,
 ) -> Any:  # fmt: skip
-    """Digits that add up for rows of a merged table, or of a box of it, in place.
+    """Controlled rounding of rows of a merged table, or of a box of it, in place.
 
     On every merged axis there is a list of positions, in ascending order; one row takes the whole
     list of the last axis, and rows run over the lists of the others in row-major order.

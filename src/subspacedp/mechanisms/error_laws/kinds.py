@@ -53,7 +53,7 @@ class _Positions:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CellKinds:
-    """The kinds of cells of a table whose published digits add up.
+    """The kinds of cells of a table under controlled rounding.
 
     Guarantees
     ----------
@@ -258,7 +258,7 @@ class CellKinds:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TotalKinds:
-    """The kinds of groups of a margin of a table whose published digits add up.
+    """The kinds of groups of a margin of a table under controlled rounding.
 
     Guarantees
     ----------

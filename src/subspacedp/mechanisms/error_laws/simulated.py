@@ -87,7 +87,7 @@ class Simulated:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SmallTable:
-    """Independent noise e of one law on the cells of a table, and the rounding of its digits."""
+    """Independent noise e of one law on the cells of a table, and its controlled rounding."""
 
     law: KnownLaw
     plan: MarginRounding

@@ -1,6 +1,6 @@
 """The law of a weighted sum of independent noise: tails and margins of error, never too small.
 
-A figure computed from a release is off by S = Σ aᵢeᵢ, plus Σ vⱼuⱼ where digits were rounded. Its
+A figure computed from a release is off by S = Σ aᵢeᵢ, plus Σ vⱼuⱼ by controlled rounding. Its
 characteristic function is a product, so its law is a Fourier series away:
 
 - where the weights lie on a lattice, S does too, and the series is finite: the exact law;
@@ -234,7 +234,7 @@ class WeightedSum:
     parts
         Independent noise with its weights.
     rounding
-        What making digits add up contributes.
+        What controlled rounding contributes.
     step
         S is known to lie on multiples of it; None when nothing is known.
 
@@ -336,7 +336,7 @@ class WeightedSum:
         return table
 
     def _finer(self, reach: float) -> int:
-        """By how much a lattice is divided where digits are finer: tails are wanted at digits."""
+        """By how much a lattice is divided where published steps, which need tails, are finer."""
         if self.rounding is None or self.lattice is None or not self.rounding.roundings:
             return 1
         wanted = math.ceil(4 * self.lattice * self.rounding.roundings / self.rounding.total)

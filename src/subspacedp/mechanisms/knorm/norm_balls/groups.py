@@ -211,7 +211,7 @@ class Exchanges(NormBall):
     def protects(self, problem: Problem, within: Fraction) -> bool:
         """Where replacing a record is all that happens to a histogram with its total held.
 
-        Digits have the total of what is measured, which a bound on records makes another one.
+        Whole counts have the total of what is measured, which a bound on records makes another.
         """
         query, relation = problem.query, problem.neighbours
         fits = query.is_histogram and self.cells == query.size
