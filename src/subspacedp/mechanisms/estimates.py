@@ -48,8 +48,8 @@ class Accuracy:
     1. A figure is within its `margin_of_error(level)` of the truth with at least that probability;
        with `simultaneous`, all of them are, together.
     2. The margins come from the law of the noise itself, by default: exact where it lies on a
-       lattice of moderate size, otherwise wider by at most 0.6 % of a standard error; with controlled
-       rounding they are proven bounds. `method="normal"` is the usual approximation.
+       lattice of moderate size, otherwise wider by at most 0.6 % of a standard error; under
+       controlled rounding they are proven bounds. `method="normal"` is the usual approximation.
     """
 
     figures: Figures
