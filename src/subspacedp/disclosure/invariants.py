@@ -488,7 +488,7 @@ def audit_releases(*releases: Release, **options: Any) -> InvariantAudit:
     if not releases:
         raise InvariantError("Give at least one release.")
     designs = [release.mechanism for release in releases]
-    helds = [mechanism.held.asked() for mechanism in designs]
+    helds = [mechanism.held.expression() for mechanism in designs]
     stack(helds, [mechanism.domain for mechanism in designs])
     relations = {mechanism.neighbours for mechanism in designs}
     if len(relations) > 1:

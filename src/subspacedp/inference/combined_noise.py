@@ -23,7 +23,6 @@ from subspacedp.mechanisms.error_laws import JointNoise, SumLaw
 from subspacedp.mechanisms.error_laws.pooling import Pooling
 from subspacedp.mechanisms.error_laws.sums import Part
 from subspacedp.mechanisms.figures import EachApart, Figures, cells_apart
-from subspacedp.mechanisms.impose import impose_bound
 from subspacedp.queries import Query
 from subspacedp.rounding import GroupProfiles
 from subspacedp.tables import Margin
@@ -217,7 +216,7 @@ class Projection(Pooling):
         """The average, with all that is held put on it."""
         pairs = zip(self.shares, values, strict=True)
         mixed = sum((w * v for w, v in pairs), np.zeros(self.space.shape))
-        return impose_bound(held, mixed, exact)
+        return held.space.imposed(mixed, exact)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -501,7 +500,7 @@ class DensePooling(Pooling):
             m @ (y - a @ base) for m, a, y in zip(self.maps, self.questions, flat, strict=True)
         )
         mixed = np.asarray(base + sum(steps))
-        return impose_bound(held, mixed.reshape(self.query.shape), exact)
+        return held.space.imposed(mixed.reshape(self.query.shape), exact)
 
 
 def _covariance(noise: JointNoise, query: Query) -> FloatArray:

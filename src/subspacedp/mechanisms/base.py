@@ -112,7 +112,7 @@ class Options(ABC):
 
     @abstractmethod
     def fit(self, problem: Problem) -> Mechanism:
-        """The mechanism for a problem: scales, shares, bodies are chosen here; no data."""
+        """The mechanism for a problem: scales, shares, norm balls are chosen here; no data."""
 
     @classmethod
     def quick_for(cls, query: Query) -> bool:
@@ -361,8 +361,8 @@ class Mechanism(ABC):
 
     def gap_in_words(self, bound: float = 0.0) -> str:
         """How near the error is to the least possible, also by a bound that another proved."""
-        own = self.optimality()
-        return str(replace(own, bound=max(own.bound, bound)))
+        optimality = self.optimality()
+        return str(replace(optimality, bound=max(optimality.bound, bound)))
 
     def cell_figures(self) -> Figures:
         """Every answer."""

@@ -21,7 +21,7 @@ from subspacedp.mechanisms.discrete import DiscreteOptions
 from subspacedp.mechanisms.extended import ExtendedOptions
 from subspacedp.mechanisms.gaussian.correlated import CorrelatedOptions
 from subspacedp.mechanisms.gaussian.optimal import OptimalOptions
-from subspacedp.mechanisms.imposed import Imposed
+from subspacedp.mechanisms.impose import Imposed
 from subspacedp.mechanisms.knorm.mechanism import KNormOptions
 from subspacedp.mechanisms.marginals import MarginalsOptions
 from subspacedp.mechanisms.projected import ProjectedOptions
