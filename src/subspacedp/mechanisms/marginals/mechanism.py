@@ -111,7 +111,7 @@ class Marginals(Mechanism):
 
     def _of_noise(self, drawn: FloatArray) -> FloatArray:
         """What noise alone makes of the table, before empty cells are imposed."""
-        measured = self.measurement.contrasts(drawn)  # type: ignore[arg-type]
+        measured = self._contrasts(drawn)
         nothing = tuple(np.zeros(shape, np.int64) for shape in self.held.value_shapes)
         return self._estimate(measured, nothing, 0).table(0)
 
@@ -414,11 +414,15 @@ class Marginals(Mechanism):
         """Every margin of the workload from the measurement and the held totals."""
         del overwrite
         total = noisy[-1] if self._total_measured else None
-        estimate = self._estimate(self.measurement.contrasts(noisy), exact, total)
+        estimate = self._estimate(self._contrasts(noisy), exact, total)
         if self.digits is None:
             return self._real(estimate)
         steps = self.digits.round_estimate(estimate, coins)
         return np.asarray(steps if self.decimals == 0 else steps / self.digits.step)
+
+    def _contrasts(self, noisy: npt.NDArray[Any]) -> dict[tuple[int, ...], ByLevel]:
+        """What was measured of every interaction, from all integers in order."""
+        return self.measurement.contrasts(dict(enumerate(self.measurement.split(noisy))))
 
     def _real(self, estimate: Estimate) -> FloatArray:
         """The answers, real-valued."""
