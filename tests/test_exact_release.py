@@ -63,7 +63,7 @@ def integers_of(values: Mixed) -> tuple[np.ndarray, int]:
 
 
 def measured(mechanism: Design, table: sdp.Table, seed: int):
-    """The measurement and the coins behind `release(table, seed=seed)`."""
+    """The measurement and the dither behind `release(table, seed=seed)`."""
     keys = ReleaseKeys.from_seed(seed, mechanism.mechanism.context)
     return mechanism.mechanism.measure(table, keys), keys.stream("dither")
 
@@ -152,7 +152,7 @@ def test_digits_are_near_the_real_value(data, seed):
     decimals = mechanism.mechanism.decimals
     steps = steps_of(mechanism.release(table, seed=seed))
     exact = exact_release(mechanism, table, seed).fractions().ravel()
-    reach = 2 ** len(mechanism.mechanism.digits.axes)
+    reach = 2 ** len(mechanism.mechanism.rounding.axes)
     assert all(abs(s - 10**decimals * v) < reach for s, v in zip(steps, exact, strict=True))
 
 
@@ -162,11 +162,11 @@ def test_digits_are_near_the_real_value(data, seed):
 def test_a_release_is_its_measurement_reconstructed(engine, data, seed):
     domain, held, mechanism = data.draw(designs())
     table = data.draw(strategies.tables(domain, carried(mechanism)))
-    noisy, coins = measured(mechanism, table, seed)
+    noisy, dither = measured(mechanism, table, seed)
     kept = noisy.copy()
     exact = dense.residual(domain, held, table.counts)
     with strategies.using(engine):
-        rebuilt = mechanism.mechanism.reconstruct(noisy, exact, coins)
+        rebuilt = mechanism.mechanism.reconstruct(noisy, exact, dither)
         release = mechanism.release(table, seed=seed)
     assert rebuilt.dtype == release.values.dtype
     assert rebuilt.tolist() == release.values.tolist()

@@ -137,17 +137,6 @@ def test_words_that_equal_a_threshold_are_refined_in_the_kernel(monkeypatch):
     assert np.array_equal(fast, with_kernels(False, lambda: draw(law, keys, 0, 500)))
 
 
-def test_import_is_light():
-    code = (
-        "import sys, subspacedp; "
-        "subspacedp.design, subspacedp.Table, subspacedp.Release, subspacedp.null_space; "
-        "heavy = {'numba', 'scipy', 'pyarrow', 'pandas', 'polars', 'flint', 'typer', 'rich'}; "
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"
-
-
 def test_small_releases_do_not_load_numba():
     code = (
         "import sys, subspacedp as sdp; t = sdp.datasets.census2010(); "

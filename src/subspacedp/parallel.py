@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, TypeVar, cast
 
@@ -58,6 +57,8 @@ def for_each(work: Callable[[T], None], items: Sequence[T]) -> None:
         for item in items:
             work(item)
         return
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(threads) as pool:
         for done in [pool.submit(work, item) for item in items]:
             done.result()

@@ -65,7 +65,7 @@ class Sampler:
     def take_jointly(self, law: KNormLaw, start: int) -> np.ndarray:
         """One draw of a k-norm law."""
         self.drawn.append(Drawn(law, start))
-        return np.asarray(self.joint(law.body.entries), np.int64)
+        return np.asarray(self.joint(law.norm_ball.entries), np.int64)
 
 
 @contextmanager

@@ -21,8 +21,8 @@ from tests.release.brute import (
 import subspacedp as sdp
 from subspacedp.invariants.groups import HeldGroups
 from subspacedp.mechanisms import Mechanism
-from subspacedp.mechanisms.knorm.bodies import Deviations, Exchanges
 from subspacedp.mechanisms.knorm.law import KNormLaw
+from subspacedp.mechanisms.knorm.norm_balls import Deviations, Exchanges
 from subspacedp.noise import DiscreteLaplace, ReleaseKeys
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.queries import ClippedSums, GeneralQuery, LocalEntries, Margins
@@ -149,10 +149,10 @@ def _independent_loss(mechanism, laws, number, changes) -> Fraction:
 
 def _joint_loss(mechanism, law, changes) -> Fraction:
     """The rate times the largest norm of a change, the norm that the law's weights have."""
-    if isinstance(law.body, Deviations | Exchanges):
+    if isinstance(law.norm_ball, Deviations | Exchanges):
         changes = changes[:, HeldGroups.of(mechanism.held).order]
 
     rate = law.rate / exact_decimal(mechanism.budget.epsilon)
     # The norm of an ellipsoid is a root: its loss is squared, as those of Gaussian budgets are.
-    gauge = cache(lambda change: rate**law.body.degree * law.body.gauge(change))
+    gauge = cache(lambda change: rate**law.norm_ball.degree * law.norm_ball.gauge(change))
     return max(gauge(tuple(map(int, change))) for change in changes)

@@ -27,7 +27,7 @@ from subspacedp.distributed import AgentPlan, Partition, make_plan
 from subspacedp.errors import SubspaceDPError
 from subspacedp.invariants import HeldMargins
 from subspacedp.mechanisms import MECHANISMS
-from subspacedp.mechanisms.knorm.bodies.base import Body
+from subspacedp.mechanisms.knorm.norm_balls.base import NormBall
 from subspacedp.mechanisms.marginals.measurement import ContrastMeasurement, TableMeasurement
 from subspacedp.noise import ReleaseKeys
 from subspacedp.privacy import Neighbours
@@ -86,14 +86,14 @@ def test_pairs_without_designs_are_those_that_are_refused():
 
 
 @pytest.mark.parametrize("name", KNORM)
-def test_every_body_of_k_norm_noise_keeps_the_budget(name):
+def test_every_norm_ball_of_k_norm_noise_keeps_the_budget(name):
     """Designs large enough for boxes and ellipsoids, which random ones do not meet."""
     assert loss(FITTED[name]().mechanism) <= 1
 
 
-def test_every_body_of_k_norm_noise_is_attacked():
-    bodies = {type(FITTED[name]().mechanism.body.body) for name in KNORM}
-    assert bodies == subclasses(Body)
+def test_every_norm_ball_of_k_norm_noise_is_attacked():
+    norm_balls = {type(FITTED[name]().mechanism.norm_ball.norm_ball) for name in KNORM}
+    assert norm_balls == subclasses(NormBall)
 
 
 # ------------------------------------------------------------------------------------- neighbours

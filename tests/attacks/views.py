@@ -18,8 +18,8 @@ from tests.attacks.losses import answers_of, draw_numbers
 
 from subspacedp.invariants import HeldMatrix
 from subspacedp.invariants.groups import HeldGroups
-from subspacedp.mechanisms.knorm.bodies import Deviations, Exchanges
 from subspacedp.mechanisms.knorm.law import KNormLaw
+from subspacedp.mechanisms.knorm.norm_balls import Deviations, Exchanges
 from subspacedp.noise import ReleaseKeys
 from subspacedp.queries import ClippedSums, GeneralQuery, LocalEntries
 
@@ -104,7 +104,7 @@ def opposite(case: Case, x: np.ndarray, other: np.ndarray) -> dict[str, Any]:
     noise = numbers(5)
     if isinstance(drawn[0].law, KNormLaw):
         law = drawn[0].law
-        if isinstance(law.body, Deviations | Exchanges):
+        if isinstance(law.norm_ball, Deviations | Exchanges):
             moved = moved[HeldGroups.of(mechanism.held).order]
         return {
             "noise": (noise, noise),

@@ -220,7 +220,7 @@ def test_digits_that_are_not_cut_need_a_larger_region():
     held = sdp.hold("state", "shift") & sdp.hold("state", "kind")
     for decimals, sizes in ((None, {48}), (0, {96})):
         design = sdp.design(domain, held, sdp.PureDP(1.0), decimals=decimals).mechanism
-        margin = separating(design.held, design.digits)
+        margin = separating(design.held, design.rounding)
         regions = regions_of(design.held, np.arange(5), margin)
         assert {region.cells.size for region in regions} == sizes
 

@@ -118,16 +118,16 @@ def test_a_twin_that_counts_words_from_the_block_is_caught(tmp_path, monkeypatch
         words = passes.Reconstruction.apply
 
         class Restarted:
-            def __init__(self, coins):
-                self.coins = coins
+            def __init__(self, dither):
+                self.dither = dither
 
             def words(self, start, count, scratch=None):
-                return self.coins.words(start % 9_900, count, scratch)
+                return self.dither.words(start % 9_900, count, scratch)
 
         monkeypatch.setattr(
             passes.Reconstruction,
             "apply",
-            lambda self, noisy, box, coins: words(self, noisy, box, Restarted(coins)),
+            lambda self, noisy, box, dither: words(self, noisy, box, Restarted(dither)),
         )
     streamed = distributed.stream_release(made, COUNTS, tmp_path / "o", seed=7, block_cells=9_900)
     assert not same(streamed, memory)

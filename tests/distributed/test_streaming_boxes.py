@@ -14,7 +14,7 @@ from subspacedp.distributed.cell_noise import CellNoise
 from subspacedp.invariants import null_space
 from subspacedp.noise import DiscreteLaplace, ReleaseKeys, RoundedGaussian, draw
 from subspacedp.release.total_error import total_rounding_variance
-from subspacedp.rounding import DigitPlan
+from subspacedp.rounding import MarginRounding
 from subspacedp.rounding import rows as rounding
 from subspacedp.rounding.merged_parts import AxisPart, ordered_groups
 from subspacedp.tables import RowPlan
@@ -67,7 +67,7 @@ def test_runs_name_the_cells_of_a_box(data):
 @settings(max_examples=examples(1))
 def test_part_of_a_merged_axis_is_where_the_order_has_it(data):
     domain = data.draw(domains())
-    plan = DigitPlan(null_space(domain, data.draw(families(domain))), 0)
+    plan = MarginRounding(null_space(domain, data.draw(families(domain))), 0)
     box = data.draw(st.sampled_from(data.draw(partitions(domain.shape))))
     for axis in plan.axes:
         part = AxisPart(axis, box, box)
@@ -97,11 +97,11 @@ def test_every_box_gives_the_numbers_of_the_whole_table(data):
     held, rng = space.held, np.random.default_rng(data.draw(st.integers(0, 99)))
     noisy = rng.integers(-(2**40), 2**40, domain.shape)
     residual = held.sums(rng.integers(-60, 60, domain.shape))
-    plan = DigitPlan(space, data.draw(st.integers(0, 2)))
-    coins = ReleaseKeys.from_seed(1, b"boxes").stream("dither")
+    plan = MarginRounding(space, data.draw(st.integers(0, 2)))
+    dither = ReleaseKeys.from_seed(1, b"boxes").stream("dither")
     rows = rounding.RowRounding(plan, tuple(r * plan.step for r in residual))
     steps = noisy.copy()
-    rows.run(steps.reshape(-1), coins)
+    rows.run(steps.reshape(-1), dither)
     with using("compiled"):
         real = space.subtract_lift(noisy.copy(), residual)
     parts, totals = space.lift_parts(residual), np.zeros(RowPlan(held.margins).starts[-1], np.int64)
@@ -112,7 +112,7 @@ def test_every_box_gives_the_numbers_of_the_whole_table(data):
         for box in data.draw(partitions(domain.shape)):
             own = noisy[inside(box)].copy()
             RowPlan(held.margins, box).add_sums(own, totals)
-            rows.run_box(own.reshape(-1), box, coins)
+            rows.run_box(own.reshape(-1), box, dither)
             assert np.array_equal(own, steps[inside(box)])
             own = noisy[inside(box)].copy()
             assert np.array_equal(space.subtract_parts(own, parts, box), real[inside(box)])
@@ -173,7 +173,9 @@ def test_words_on_a_threshold_are_refined_as_in_memory(monkeypatch):
 @settings(max_examples=examples(1))
 def test_total_error_without_a_table_of_cells(data):
     domain = data.draw(domains())
-    plan = DigitPlan(null_space(domain, data.draw(families(domain))), data.draw(st.integers(0, 2)))
+    plan = MarginRounding(
+        null_space(domain, data.draw(families(domain))), data.draw(st.integers(0, 2))
+    )
     wanted = float(np.sum(plan.variance()))
     assert total_rounding_variance(plan) == pytest.approx(wanted, rel=1e-9, abs=1e-12)
     with pytest.MonkeyPatch.context() as patch:

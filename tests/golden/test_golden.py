@@ -16,7 +16,10 @@ def test_a_frozen_case_is_what_it_was(entry):
     found, frozen = fingerprint(Case(**entry["case"])), dict(entry["fingerprint"])
     assert found.keys() == frozen.keys()
     if "stderr" in frozen:
-        close = 1e-5 if "values" in frozen else 2e-3
+        # The paper's recursion stops at ellipsoids within 1 % of the least, and which of them it
+        # has by then is decided by the last bit of a machine's linear algebra.
+        recursive = entry["case"]["mechanism"] == "correlated"
+        close = 3e-2 if recursive else 1e-5 if "values" in frozen else 2e-3
         assert np.allclose(found.pop("stderr"), frozen.pop("stderr"), rtol=close, atol=1e-9)
     assert found == frozen
 

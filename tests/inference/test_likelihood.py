@@ -261,16 +261,16 @@ def test_a_normal_density_is_near_the_exact_probability(data):
 
 
 def rounded_by_hand(law, d, step, reach):
-    """P(published steps | truth): all noise, all coins of the cumulative sums, one by one."""
+    """P(published steps | truth): all noise, all roundings of the cumulative sums, one by one."""
     m, p, total = len(d), masses(law, reach), 0.0
     for r in range(-m * reach, m * reach + 1):
         floors = [r * step * j // m for j in range(m)] + [r * step]
         ups = [Fraction(r * step * j, m) - floors[j] for j in range(m)]
-        for coins in itertools.product((0, 1), repeat=m - 1):
-            chance = math.prod(u if c else 1 - u for u, c in zip(ups[1:], coins, strict=True))
+        for roundings in itertools.product((0, 1), repeat=m - 1):
+            chance = math.prod(u if c else 1 - u for u, c in zip(ups[1:], roundings, strict=True))
             if not chance:
                 continue
-            sums = [f + c for f, c in zip(floors, (0, *coins, 0), strict=True)]
+            sums = [f + c for f, c in zip(floors, (0, *roundings, 0), strict=True)]
             moves = [b - a for a, b in itertools.pairwise(sums)]
             noise = [Fraction(int(v) + move, step) for v, move in zip(d, moves, strict=True)]
             if all(e.denominator == 1 for e in noise):
@@ -280,7 +280,7 @@ def rounded_by_hand(law, d, step, reach):
 
 @pytest.mark.parametrize("decimals", [0, 1])
 @pytest.mark.parametrize("budget", [LAPLACE, GAUSS], ids=["Laplace", "Gauss"])
-def test_digits_of_one_margin_are_the_sum_over_all_noise_and_coins(budget, decimals):
+def test_digits_of_one_margin_are_the_sum_over_all_noise_and_roundings(budget, decimals):
     truth = np.array([4, 1, 9, 3, 2])
     mechanism = sdp.design(GROUPS, sdp.hold("group"), budget, decimals=decimals)
     release = mechanism.release(sdp.Table(truth, GROUPS), seed=1)
@@ -310,12 +310,12 @@ def test_probabilities_of_all_whole_outcomes_add_up_to_one():
 
 
 @given(problem=problems(min_margins=1, max_cells=60))
-def test_coins_are_thrown_in_the_order_that_the_likelihood_takes(problem):
+def test_roundings_are_thrown_in_the_order_that_the_likelihood_takes(problem):
     domain, held = problem
     assume(len(held.on(domain).essential) == 1)
     assume(sdp.null_space(domain, held).dimension > 0)
     mechanism = sdp.design(domain, held, LAPLACE, decimals=0)
-    (axis,) = mechanism.mechanism.digits.axes
+    (axis,) = mechanism.mechanism.rounding.axes
     margin = mechanism.mechanism.held.essential[0]
     numbers = np.arange(int(np.prod(margin.shape))).reshape(margin.shape)
     group = np.broadcast_to(margin.spread(numbers), domain.shape).ravel()

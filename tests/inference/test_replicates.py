@@ -79,7 +79,9 @@ def test_replicates_have_the_stated_variance_and_hold_what_is_held(name):
     stated = mechanism.mechanism.noise.cell_variance()
     squares = draws.astype(float) ** 2
     spread = squares.std(axis=0, ddof=1) / np.sqrt(number)
-    rounding = 0 if mechanism.mechanism.digits is None else mechanism.mechanism.digits.variance()
+    rounding = (
+        0 if mechanism.mechanism.rounding is None else mechanism.mechanism.rounding.variance()
+    )
     # Rounding is a bound from above, so between the two: nothing more, and no less than the noise.
     assert np.all(squares.mean(axis=0) <= stated + z_limit() * spread + 1e-9)
     assert np.all(squares.mean(axis=0) >= stated - rounding - z_limit() * spread - 1e-9)

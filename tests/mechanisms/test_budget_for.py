@@ -129,7 +129,7 @@ def test_bounds_on_digits_can_stand_in_the_way(like):
 
 
 def test_digits_of_a_small_table_do_not():
-    # With next to no noise no coin has anything to decide, and the simulated law knows it.
+    # With next to no noise no rounding has anything to decide, and the simulated law knows it.
     budget = budget_for(DOMAIN, HELD, margin_of_error=0.2, decimals=0)
     found = sdp.design(DOMAIN, HELD, budget, decimals=0).accuracy().margin_of_error()
     assert float(np.max(found)) <= 0.2

@@ -63,7 +63,7 @@ class StatesRoundedNoise(Discrete):
     def noise(self):
         sigma = math.sqrt(super().law.sigma_squared)
         return type(super().noise)(
-            law=RoundedGaussian(sigma), unit=1.0, space=self.space, digits=self.digits
+            law=RoundedGaussian(sigma), unit=1.0, space=self.space, rounding=self.rounding
         )
 
 

@@ -18,7 +18,7 @@ from subspacedp.tables import Margin, along
 
 
 def designs(seed):
-    """Small tables with nested levels, some held margins, and digits that need coins."""
+    """Small tables with nested levels, some held margins, and digits that need roundings."""
     chance = random.Random(seed)
     while True:
         axes = []
@@ -39,7 +39,7 @@ def designs(seed):
             made = sdp.design(domain, held, sdp.PureDP(1.0), mechanism="projected", **options)
         except SubspaceDPError:  # everything is held
             continue
-        if made.mechanism.digits.needed:
+        if made.mechanism.rounding.needed:
             return made.mechanism
 
 
@@ -104,8 +104,8 @@ def test_kinds_of_cells_are_the_cells_to_the_last_bit(seed, part, monkeypatch):
     design = designs(seed)
     figures = design.cell_figures()
     assert counted(figures) == one_by_one(figures)
-    rounding = float(design.digits.variance().sum())
-    assert math.isclose(CellKinds(design.digits).rounding(), rounding, rel_tol=1e-12)
+    rounding = float(design.rounding.variance().sum())
+    assert math.isclose(CellKinds(design.rounding).rounding(), rounding, rel_tol=1e-12)
     total = design.expected_error().total
     assert math.isclose(design.total_error(), total, rel_tol=1e-12)
 
@@ -114,7 +114,7 @@ def test_kinds_of_cells_are_the_cells_to_the_last_bit(seed, part, monkeypatch):
 @pytest.mark.parametrize("seed", range(25))
 def test_kinds_of_totals_are_the_totals_to_the_last_bit(seed):
     design = designs(seed)
-    plan = design.digits
+    plan = design.rounding
     steps = itertools.product(*(range(axis.depth) for axis in design.domain.axes))
     for margin in (Margin(tuple(design.domain.axes), s) for s in steps):
         figures = design.margin_figures(margin)

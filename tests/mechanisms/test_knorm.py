@@ -20,7 +20,10 @@ from subspacedp.inference import test_value as test_value_
 from subspacedp.inference.table_laws import Shifted
 from subspacedp.invariants.groups import HeldGroups
 from subspacedp.ledger import spend_of
-from subspacedp.mechanisms.knorm.bodies import (
+from subspacedp.mechanisms.knorm.changes import changes
+from subspacedp.mechanisms.knorm.law import KNormLaw
+from subspacedp.mechanisms.knorm.mechanism import _smaller_spread
+from subspacedp.mechanisms.knorm.norm_balls import (
     CrossPolytope,
     Ellipsoid,
     Exchanges,
@@ -29,10 +32,7 @@ from subspacedp.mechanisms.knorm.bodies import (
     Swaps,
     enclosing,
 )
-from subspacedp.mechanisms.knorm.bodies.points import dot
-from subspacedp.mechanisms.knorm.changes import changes
-from subspacedp.mechanisms.knorm.law import KNormLaw
-from subspacedp.mechanisms.knorm.mechanism import _smaller_spread
+from subspacedp.mechanisms.knorm.norm_balls.points import dot
 from subspacedp.mechanisms.registry import mechanism_from
 from subspacedp.noise import ReleaseKeys
 
@@ -51,7 +51,7 @@ def made(domain, held, epsilon=1.0, *, relation=None, decimals=None, capped=Fals
 
 
 def fitted_of(mechanism):
-    return mechanism.mechanism.body
+    return mechanism.mechanism.norm_ball
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 4.0])
@@ -75,7 +75,7 @@ def test_error_with_held_groups_is_below_projected_laplace_noise(relation):
         assert mechanism.expected_error().total < base.expected_error().total
 
 
-def test_error_is_never_above_projected_laplace_noise_where_only_enclosing_bodies_are_left():
+def test_error_is_never_above_projected_laplace_noise_where_only_enclosing_norm_balls_are_left():
     square = sdp.Domain([sdp.Axis("r", range(5)), sdp.Axis("c", range(5))])
     both = sdp.hold("r") & sdp.hold("c")
     rng = np.random.default_rng(4)
@@ -87,7 +87,7 @@ def test_error_is_never_above_projected_laplace_noise_where_only_enclosing_bodie
     for query, held, relation, kind in cases:
         mechanism, base = made(query, held, relation=relation)
         fitted = fitted_of(mechanism)
-        assert type(fitted.body) is kind
+        assert type(fitted.norm_ball) is kind
         assert not fitted.own
         assert fitted.bound
         assert fitted.price > 1
@@ -95,7 +95,7 @@ def test_error_is_never_above_projected_laplace_noise_where_only_enclosing_bodie
         assert mechanism.expected_error().total <= limit
 
 
-def test_whole_numbers_are_kept_where_that_is_better_than_the_body_itself():
+def test_whole_numbers_are_kept_where_that_is_better_than_the_norm_ball_itself():
     domain = sdp.Domain([sdp.Axis("c", range(6), levels={"s": list("AABBBB")})])
     small, _ = made(domain, sdp.hold("s"), 0.5)
     assert fitted_of(small).own
@@ -112,7 +112,7 @@ def test_error_of_prefix_sums_under_replace_one_is_that_of_exchanges_of_cells():
     n = 20
     query = sdp.LinearQuery(np.tril(np.ones((n, n))))
     mechanism, base = made(query, None, 0.01, exact=True)
-    assert type(fitted_of(mechanism).body) is Swaps
+    assert type(fitted_of(mechanism).norm_ball) is Swaps
     # Exchanges on a fine grid: covariance s²(I − 11ᵀ/n), and a partial sum has s²·i(n − i)/n.
     cells = n * (n + 1) * Exchanges(n).second_moment
     assert math.isclose(
@@ -159,7 +159,7 @@ TINY = [name for name, (domain, *_) in MECHANISMS.items() if domain.size <= 4]
 def measured(mechanism, x, monkeypatch):
     """What `add_noise` adds noise to: its result for a draw of zero."""
     design = mechanism.mechanism
-    zero = np.zeros((1, design.law.body.entries), np.int64)
+    zero = np.zeros((1, design.law.norm_ball.entries), np.int64)
     with monkeypatch.context() as m:
         m.setattr(KNormLaw, "draw", lambda *_: zero)
         return design.add_noise(np.array(x).reshape(design.query.shape), KEYS)
@@ -167,9 +167,9 @@ def measured(mechanism, x, monkeypatch):
 
 def norm_of(design, v):
     flat = np.asarray(v).reshape(-1)
-    if design.basis is None and not isinstance(design.law.body, CrossPolytope):
+    if design.basis is None and not isinstance(design.law.norm_ball, CrossPolytope):
         flat = flat[HeldGroups.of(design.held).order]
-    return design.law.body.gauge([int(x) for x in flat])
+    return design.law.norm_ball.gauge([int(x) for x in flat])
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -191,7 +191,7 @@ def test_the_measurement_is_private_for_all_small_tables(name, monkeypatch):
         for here in small
         for there in neighbours(here, relation)
         for y in seen
-        if not isinstance(design.law.body, Exchanges) or y.sum() == sum(here) == sum(there)
+        if not isinstance(design.law.norm_ball, Exchanges) or y.sum() == sum(here) == sum(there)
     )
     assert largest <= 1  # ε
     if fitted_of(mechanism).own:
@@ -216,7 +216,7 @@ def test_releases_keep_what_is_held_and_protect_what_is_left(name):
     for got, exact in zip(again, release.exact, strict=True):
         assert np.allclose(np.asarray(got) / 2**20, exact, atol=1e-5)
     assert mechanism.guarantee.kind == base.guarantee.kind
-    if isinstance(mechanism.mechanism.law.body, Exchanges):
+    if isinstance(mechanism.mechanism.law.norm_ball, Exchanges):
         assert np.array_equal(release.values, np.rint(release.values))
         assert release.values.sum() == table.counts.sum()
 
@@ -246,7 +246,7 @@ def test_stated_variances_are_those_of_releases(name, monkeypatch):
         return design.reconstruct(noisy, exact, None).ravel()
 
     # What is published is linear in the noise: its columns, from noise on one entry each.
-    unit = np.eye(design.law.body.entries) * size
+    unit = np.eye(design.law.norm_ball.entries) * size
     columns = np.array([(released(e) - released(-e)) / (2 * size) for e in unit]).T
     truth = columns @ design.law.covariance @ columns.T
     stated = design.noise.covariance(np.eye(domain.size).reshape(-1, *domain.shape))
@@ -268,7 +268,7 @@ def test_whole_counts_and_capped_tables():
     assert math.isclose(release.values.sum(), 19)
 
 
-def test_all_changes_of_a_record_are_in_the_body():
+def test_all_changes_of_a_record_are_in_the_norm_ball():
     rng = np.random.default_rng(2)
     query = sdp.LinearQuery(rng.integers(-4, 5, (3, 6)))
     for relation in (sdp.ReplaceOne(), sdp.AddRemoveOne(), sdp.ReplaceOne(exactly=False)):
@@ -325,7 +325,7 @@ def test_exact_true_is_refused_in_one_sentence_where_it_must_be():
     assert fitted_of(mechanism).own
 
 
-def test_a_bound_a_cell_makes_the_body_one_around_the_true_one():
+def test_a_bound_a_cell_makes_the_norm_ball_one_around_the_true_one():
     relation = sdp.ReplaceOne(records=2, per_cell=1, exactly=True)
     mechanism, _ = made(line(4), sdp.hold(), relation=relation)
     fitted = fitted_of(mechanism)
@@ -336,7 +336,7 @@ def test_a_bound_a_cell_makes_the_body_one_around_the_true_one():
         made(line(4), sdp.hold(), relation=relation, exact=True)
 
 
-def test_the_price_counts_that_a_larger_body_may_spread_less():
+def test_the_price_counts_that_a_larger_norm_ball_may_spread_less():
     A = np.random.default_rng(16).integers(-3, 4, (2, 5))
 
     def fitted(**bounds):
@@ -348,7 +348,7 @@ def test_the_price_counts_that_a_larger_body_may_spread_less():
     assert not free.own
     assert not free.bound  # priced by moments
     assert bounded.bound
-    d = free.body.dimension
+    d = free.norm_ball.dimension
     assert bounded.price == pytest.approx(2**2 * (d + 1) * (d + 2) / 6 * free.price)
 
 
@@ -388,12 +388,12 @@ def test_a_twin_with_too_little_noise_is_caught_and_cannot_be_loaded(relation):
         twin = dataclasses.replace(fitted, within=fitted.within * Fraction(999, 1000))
         broken = dataclasses.replace(design, fit=twin)
         assert largest_loss(broken, relation, small) > 1
-        design.check_body()
+        design.check_norm_ball()
         with pytest.raises(ReleaseError, match="too little noise"):
-            broken.check_body()
+            broken.check_norm_ball()
 
 
-def test_an_enclosing_body_that_misses_a_vertex_is_refused():
+def test_an_enclosing_norm_ball_that_misses_a_vertex_is_refused():
     query = sdp.LinearQuery([[4, 1, -3, 2], [0, 5, 2, -4], [1, 1, 6, 3]])
     mechanism, _ = made(query, None, relation=sdp.AddRemoveOne())
     design = mechanism.mechanism
@@ -401,15 +401,15 @@ def test_an_enclosing_body_that_misses_a_vertex_is_refused():
     for lost in range(4):
         kept = np.delete(moves, lost, axis=0)
         refused = 0
-        for body in (Polytope.hull(kept), *enclosing(kept)):
-            twin = dataclasses.replace(design, fit=Fit(body=body, own=False))
-            if body.holds(moves[lost : lost + 1]):
-                twin.check_body()
+        for norm_ball in (Polytope.hull(kept), *enclosing(kept)):
+            twin = dataclasses.replace(design, fit=Fit(norm_ball=norm_ball, own=False))
+            if norm_ball.holds(moves[lost : lost + 1]):
+                twin.check_norm_ball()
                 continue
             refused += 1
             assert norm_of(twin, moves[lost]) > 1
             with pytest.raises(ReleaseError, match="too little noise"):
-                twin.check_body()
+                twin.check_norm_ball()
         assert refused >= 2
 
 
@@ -431,7 +431,7 @@ def test_rounded_off_places_are_counted():
         assert 0.999 < max(losses) <= 1
         fitted = dataclasses.replace(fitted_of(mechanism), within=Fraction(1))
         with pytest.raises(ReleaseError, match="too little noise"):
-            dataclasses.replace(design, fit=fitted).check_body()
+            dataclasses.replace(design, fit=fitted).check_norm_ball()
 
 
 def test_a_direction_that_no_replacement_changes_gets_next_to_no_noise():
@@ -518,13 +518,13 @@ def test_a_certificate_that_claims_less_noise_is_refused(name):
         {"body": "box", "widths": ["1", "1", "1"]},
     ],
 )
-def test_other_lies_about_a_body_are_refused(new):
+def test_other_lies_about_a_norm_ball_are_refused(new):
     data = released(line(3), sdp.hold(), sdp.ReplaceOne()).mechanism.as_dict()
     with pytest.raises(ReleaseError, match="not usable"):
         mechanism_from(altered(data, **new))
 
 
-def test_a_body_belongs_to_its_mechanism():
+def test_a_norm_ball_belongs_to_its_mechanism():
     data = released(line(3), sdp.hold(), sdp.ReplaceOne()).mechanism.as_dict()
     with pytest.raises(ReleaseError, match="not what its mechanism measures"):
         mechanism_from({**data, "mechanism": "projected"})
@@ -538,22 +538,22 @@ def test_a_polytope_cannot_be_cut_down_in_a_certificate():
     query = sdp.LinearQuery([[2, 1, -1], [0, 2, 1]])
     release = released(query, None, sdp.AddRemoveOne())
     data = json.loads(json.dumps(release.mechanism.as_dict()))
-    body = data["body"]
-    assert body["body"] == "polytope"
-    facets = [dict(f) for f in body["facets"]]
+    norm_ball = data["body"]
+    assert norm_ball["body"] == "polytope"
+    facets = [dict(f) for f in norm_ball["facets"]]
     facets[0]["offset"] = str(int(facets[0]["offset"]) - 1)
     with pytest.raises(ReleaseError, match="cuts off a corner"):
         mechanism_from(altered(data, facets=facets))
-    smaller = [[str(int(x) // 2) for x in row] for row in body["corners"]]
+    smaller = [[str(int(x) // 2) for x in row] for row in norm_ball["corners"]]
     half = [
         {**f, "offset": str(max(abs(dot(map(int, f["normal"]), map(int, v))) for v in smaller))}
-        for f in body["facets"]
+        for f in norm_ball["facets"]
     ]
     with pytest.raises(ReleaseError, match="too little noise"):
         mechanism_from(altered(data, facets=half, corners=smaller))
     # A facet less is a larger body: private, but errors are stated for the hull of the corners.
     with pytest.raises(ReleaseError, match="larger than the hull of its corners"):
-        mechanism_from(altered(data, facets=body["facets"][1:]))
+        mechanism_from(altered(data, facets=norm_ball["facets"][1:]))
 
 
 # -------------------------------------------------------------------------------- mean and variance
@@ -670,14 +670,14 @@ def test_what_is_rounded_off_is_paid_for_and_certificates_are_read_again():
 @pytest.mark.parametrize(
     ("query", "held"), [(line(3), None), (line(3), sdp.hold()), (PREFIX, None)], ids=str
 )
-def test_a_bounded_table_is_booked_for_what_its_body_holds(query, held):
+def test_a_bounded_table_is_booked_for_what_its_norm_ball_holds(query, held):
     # Differences of records are longer than records, and the body holds differences alone.
     mechanism, base = made(query, held, capped=True)
     assert spend_of(mechanism.mechanism).neighbours == sdp.ReplaceOne()
     assert spend_of(base.mechanism).neighbours == sdp.ReplaceOne(exactly=query is PREFIX)
     loose = mechanism.mechanism.for_problem(neighbours=sdp.ReplaceOne(exactly=False))
     with pytest.raises(ReleaseError, match="does not hold"):
-        loose.check_body()
+        loose.check_norm_ball()
     groups, _ = made(GROUPS, sdp.hold("s"), 6.0, capped=True)
     assert spend_of(groups.mechanism).neighbours == sdp.ReplaceOne(exactly=False)
 

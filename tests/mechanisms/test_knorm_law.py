@@ -14,7 +14,9 @@ from tests.statistical import ALPHA, p_value, sample_size
 from subspacedp.balls import ball, certain_compare
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.mechanisms.knorm import counting, lazy, rejection
-from subspacedp.mechanisms.knorm.bodies import (
+from subspacedp.mechanisms.knorm.law import KNormLaw, bounded, summed
+from subspacedp.mechanisms.knorm.lazy import Uniform, Words
+from subspacedp.mechanisms.knorm.norm_balls import (
     Box,
     CrossPolytope,
     Deviations,
@@ -28,8 +30,6 @@ from subspacedp.mechanisms.knorm.bodies import (
     enclosing,
     exchanges,
 )
-from subspacedp.mechanisms.knorm.law import KNormLaw, bounded, summed
-from subspacedp.mechanisms.knorm.lazy import Uniform, Words
 from subspacedp.noise import ReleaseKeys
 
 ONE = Fraction(1)
@@ -56,43 +56,43 @@ REJECTED = {
     "hexagon from a box": Polytope.hull(HEXAGON, Box((Fraction(2), Fraction(2)))),
     "solid": Polytope.hull([[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, -1, 0]]),
 }
-BODIES = {**CLOSED, **REJECTED}
+NORM_BALLS = {**CLOSED, **REJECTED}
 
 
-def grid(body, reach):
+def grid(norm_ball, reach):
     """One integer vector for each outcome of the law, with free entries up to a reach."""
-    free = itertools.product(range(-reach, reach + 1), repeat=body.dimension)
-    if isinstance(body, Exchanges):
+    free = itertools.product(range(-reach, reach + 1), repeat=norm_ball.dimension)
+    if isinstance(norm_ball, Exchanges):
         return [(*z, -sum(z)) for z in free]
-    if isinstance(body, Deviations):
-        return [_last_is_zero(body, z) for z in free]
+    if isinstance(norm_ball, Deviations):
+        return [_last_is_zero(norm_ball, z) for z in free]
     return list(free)
 
 
-def _last_is_zero(body, free):
+def _last_is_zero(norm_ball, free):
     left, out = list(free), []
-    for n in body.groups:
+    for n in norm_ball.groups:
         out += [*left[: n - 1], 0]
         del left[: n - 1]
     return tuple(out)
 
 
-def canonical(body, z):
+def canonical(norm_ball, z):
     """The vector that stands for a draw: for classes up to constants, last entries of zero."""
-    if not isinstance(body, Deviations):
+    if not isinstance(norm_ball, Deviations):
         return tuple(z)
     out, at = [], 0
-    for n in body.groups:
+    for n in norm_ball.groups:
         out += [v - z[at + n - 1] for v in z[at : at + n]]
         at += n
     return tuple(out)
 
 
-def masses(body, rate, reach=None):
+def masses(norm_ball, rate, reach=None):
     """The probability of every outcome that matters, in floats."""
-    reach = reach or {1: 60, 2: 60, 3: 24}[body.dimension]
-    points = grid(body, reach)
-    weights = np.exp(-rate * body.lengths(np.array(points, float)))
+    reach = reach or {1: 60, 2: 60, 3: 24}[norm_ball.dimension]
+    points = grid(norm_ball, reach)
+    weights = np.exp(-rate * norm_ball.lengths(np.array(points, float)))
     return dict(zip(points, weights / weights.sum(), strict=True))
 
 
@@ -102,25 +102,27 @@ def masses(body, rate, reach=None):
 @pytest.mark.parametrize("name", CLOSED)
 @pytest.mark.parametrize("rate", [Fraction(3, 4), Fraction(2)])
 def test_the_closed_form_is_the_sum_of_all_weights_up_to_a_stated_tail(name, rate):
-    body = CLOSED[name]
-    law = KNormLaw(body, rate)
-    reach = {1: 40, 2: 22, 3: 7}[body.dimension]
+    norm_ball = CLOSED[name]
+    law = KNormLaw(norm_ball, rate)
+    reach = {1: 40, 2: 22, 3: 7}[norm_ball.dimension]
     with ctx.workprec(200):
-        inside = sum((law.weight(z)() for z in grid(body, reach)), ball(0))
+        inside = sum((law.weight(z)() for z in grid(norm_ball, reach)), ball(0))
         rest = law.normaliser() - inside
         # Outside some free entry is beyond the reach, so the norm is above reach/(largest width):
         # exp(−rate·norm) ≤ exp(−rate·norm/2)·exp(−rate·(reach + 1)/(2·width)).
         width = ball(Fraction(3, 2) if name in ("cross", "cube") else 2 if "groups" in name else 1)
-        half = KNormLaw(body, rate / 2).normaliser()
+        half = KNormLaw(norm_ball, rate / 2).normaliser()
         assert rest > 0
         assert rest < half * (-ball(rate) * (reach + 1) / (2 * width)).exp()
 
 
-@pytest.mark.parametrize("body", [Exchanges(n) for n in (2, 3, 4)] + [Box((ONE,) * 2)], ids=repr)
-def test_shells_are_counted_exactly(body):
-    k = body.dimension
-    series = (counting.cube_series if isinstance(body, Box) else counting.exchange_series)(k)
-    found = Counter(body.gauge(z) for z in grid(body, 6))
+@pytest.mark.parametrize(
+    "norm_ball", [Exchanges(n) for n in (2, 3, 4)] + [Box((ONE,) * 2)], ids=repr
+)
+def test_shells_are_counted_exactly(norm_ball):
+    k = norm_ball.dimension
+    series = (counting.cube_series if isinstance(norm_ball, Box) else counting.exchange_series)(k)
+    found = Counter(norm_ball.gauge(z) for z in grid(norm_ball, 6))
     for m in range(4):
         stated = sum(h * math.comb(m - j + k - 1, k - 1) for j, h in enumerate(series) if j <= m)
         assert stated == found[m]
@@ -254,7 +256,7 @@ def test_a_question_that_never_settles_is_an_error():
 
 @pytest.mark.parametrize("name", ["cross", "cube", "exchanges", "groups", "hexagon", "ellipse"])
 def test_a_draw_depends_on_its_number_alone(name):
-    law = KNormLaw(BODIES[name], ONE)
+    law = KNormLaw(NORM_BALLS[name], ONE)
     many = law.draw(KEYS, 6)
     assert np.array_equal(many[2:5], law.draw(KEYS, 3, start=2))
     assert not np.array_equal(law.draw(KEYS, 40), law.draw(ReleaseKeys.from_seed(2, b""), 40))
@@ -263,18 +265,18 @@ def test_a_draw_depends_on_its_number_alone(name):
 # ----------------------------------------------------------------------------------------- privacy
 
 
-def worst(body, moves, reach):
+def worst(norm_ball, moves, reach):
     """The largest ‖z‖ − ‖z − v‖ over a grid of outcomes and all moves, exactly."""
     size = {}
 
     def gauge(z):
         if z not in size:
-            size[z] = body.gauge(z)
+            size[z] = norm_ball.gauge(z)
         return size[z]
 
     return max(
-        gauge(z) - gauge(canonical(body, [a - b for a, b in zip(z, v, strict=True)]))
-        for z in grid(body, reach)
+        gauge(z) - gauge(canonical(norm_ball, [a - b for a, b in zip(z, v, strict=True)]))
+        for z in grid(norm_ball, reach)
         for v in moves
     )
 
@@ -304,8 +306,8 @@ PRIVATE = {
 @pytest.mark.parametrize("name", PRIVATE)
 def test_privacy_on_a_grid_for_all_changes(name):
     # log P(z | x)/P(z | x′) = ε(‖z − S(x′)‖ − ‖z − S(x)‖): at most ε, and ε is reached.
-    body, moves = PRIVATE[name]
-    assert worst(body, moves, 5 if body.dimension < 3 else 3) == 1
+    norm_ball, moves = PRIVATE[name]
+    assert worst(norm_ball, moves, 5 if norm_ball.dimension < 3 else 3) == 1
 
 
 BROKEN = {
@@ -320,21 +322,21 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_body_too_small_is_caught(name):
-    body, moves = BROKEN[name]
-    assert worst(body, moves, 4 if body.dimension < 3 else 2) > 1
+def test_a_norm_ball_too_small_is_caught(name):
+    norm_ball, moves = BROKEN[name]
+    assert worst(norm_ball, moves, 4 if norm_ball.dimension < 3 else 2) > 1
 
 
 def test_privacy_of_an_ellipsoid_by_certain_comparison():
-    def exceeds(body, moves):
+    def exceeds(norm_ball, moves):
         found = False
-        for z in grid(body, 4):
+        for z in grid(norm_ball, 4):
             for v in moves:
                 there = tuple(a - b for a, b in zip(z, v, strict=True))
-                far, near = body.norm(z), body.norm(there)
+                far, near = norm_ball.norm(z), norm_ball.norm(there)
                 same = far()  # equal to the bound exactly only where z and v are in line
-                if body.gauge(z) == 0 or body.gauge(there) == 0 or same.is_zero():
-                    found = found or max(body.gauge(z), body.gauge(there)) > 1
+                if norm_ball.gauge(z) == 0 or norm_ball.gauge(there) == 0 or same.is_zero():
+                    found = found or max(norm_ball.gauge(z), norm_ball.gauge(there)) > 1
                     continue
                 inline = all(a * w == b * u for (a, u), (b, w) in itertools.pairwise(
                     list(zip(z, v, strict=True))))  # fmt: skip
@@ -358,8 +360,8 @@ def binned(law_masses, keep):
     return np.array([*(law_masses.get(z, 0.0) for z in keep), 0.0])
 
 
-def counted(body, drawn, keep):
-    found = Counter(canonical(body, z) for z in drawn.tolist())
+def counted(norm_ball, drawn, keep):
+    found = Counter(canonical(norm_ball, z) for z in drawn.tolist())
     counts = [found[z] for z in keep]
     return np.array([*counts, len(drawn) - sum(counts)])
 
@@ -375,23 +377,23 @@ SOAKED = ("cube in three", "swaps and one apart", "hexagon from a box")  # other
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.soak] * (name in SOAKED)) for name in BODIES],
+    [pytest.param(name, marks=[pytest.mark.soak] * (name in SOAKED)) for name in NORM_BALLS],
 )
 def test_draws_have_the_law_and_a_near_one_is_caught(name):
-    body, rate, off = BODIES[name], Fraction(1), Fraction(6, 5)
-    right, wrong = masses(body, float(rate)), masses(body, float(rate * off))
+    norm_ball, rate, off = NORM_BALLS[name], Fraction(1), Fraction(6, 5)
+    right, wrong = masses(norm_ball, float(rate)), masses(norm_ball, float(rate * off))
     keep = [z for z, p in right.items() if p > LARGEST_BIN]
     p, q = filled(binned(right, keep)), filled(binned(wrong, keep))
     n = sample_size(q, p)
-    counts = counted(body, KNormLaw(body, rate).draw(KEYS, n), keep)
+    counts = counted(norm_ball, KNormLaw(norm_ball, rate).draw(KEYS, n), keep)
     assert p_value(counts, p) > ALPHA
     assert p_value(counts, q) < ALPHA
 
 
 def test_rounding_without_rejection_is_caught(monkeypatch):
     # The corners of a plain cross-polytope: both laws are products in closed form.
-    body, rate = SkewCross(((1, 0), (0, 2))), Fraction(2)
-    right = masses(body, float(rate))
+    norm_ball, rate = SkewCross(((1, 0), (0, 2))), Fraction(2)
+    right = masses(norm_ball, float(rate))
     keep = [z for z, p in right.items() if p > LARGEST_BIN]
 
     def rounded(z, width):
@@ -401,16 +403,16 @@ def test_rounding_without_rejection_is_caught(monkeypatch):
     p = filled(binned(right, keep))
     q = filled(np.array([*(rounded(a, 1) * rounded(b, 2) for a, b in keep), 0.0]))
     n = max(sample_size(q, p), sample_size(p, q))
-    counts = counted(body, KNormLaw(body, rate).draw(KEYS, n), keep)
+    counts = counted(norm_ball, KNormLaw(norm_ball, rate).draw(KEYS, n), keep)
     assert p_value(counts, p) > ALPHA
     assert p_value(counts, q) < ALPHA
 
-    def careless(body, cover, rate, words):
+    def careless(norm_ball, cover, rate, words):
         proposal = cover.proposal(rate, words)
         return lazy.settle(proposal.reals, lambda: rejection.rounded(proposal.point()))
 
     monkeypatch.setattr(base, "attempt", careless)
-    counts = counted(body, KNormLaw(body, rate).draw(KEYS, n), keep)
+    counts = counted(norm_ball, KNormLaw(norm_ball, rate).draw(KEYS, n), keep)
     assert p_value(counts, p) < ALPHA
     assert p_value(counts, q) > ALPHA
 
@@ -436,23 +438,23 @@ def test_trials_stay_below_the_stated_bound(monkeypatch):
 # --------------------------------------------------------------------------------- variance, errors
 
 
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("name", NORM_BALLS)
 def test_covariance_is_that_of_the_masses(name):
-    body = BODIES[name]
+    norm_ball = NORM_BALLS[name]
     rate = Fraction(3, 2)
-    exact = masses(body, float(rate), {1: 60, 2: 50, 3: 24}[body.dimension])
+    exact = masses(norm_ball, float(rate), {1: 60, 2: 50, 3: 24}[norm_ball.dimension])
     points, weights = np.array(list(exact), float), np.array(list(exact.values()))
-    if isinstance(body, Deviations):
-        points = points - _means(body, points)
+    if isinstance(norm_ball, Deviations):
+        points = points - _means(norm_ball, points)
     truth = (points.T * weights) @ points
-    law = KNormLaw(body, rate)
+    law = KNormLaw(norm_ball, rate)
     assert np.allclose(law.covariance, truth, atol=1e-7 * np.trace(truth))
-    assert math.isclose(law.variance, np.trace(truth) / body.entries, rel_tol=1e-6)
+    assert math.isclose(law.variance, np.trace(truth) / norm_ball.entries, rel_tol=1e-6)
 
 
-def _means(body, points):
+def _means(norm_ball, points):
     at, out = 0, np.empty_like(points)
-    for n in body.groups:
+    for n in norm_ball.groups:
         out[:, at : at + n] = points[:, at : at + n].mean(axis=1, keepdims=True)
         at += n
     return out
@@ -460,14 +462,14 @@ def _means(body, points):
 
 @pytest.mark.parametrize("name", REJECTED)
 def test_the_bound_on_a_covariance_is_above_it_and_close_on_fine_grids(name):
-    body = REJECTED[name]
+    norm_ball = REJECTED[name]
     rate = Fraction(1)
-    excess = bounded(body, rate) - summed(body, rate)
+    excess = bounded(norm_ball, rate) - summed(norm_ball, rate)
     assert np.linalg.eigvalsh(excess).min() > 0
-    k = body.dimension
+    k = norm_ball.dimension
     fine = Fraction(1, 10**7)  # a small rate is a fine grid
-    limit = (k + 1) * (k + 2) * float(fine) ** -2 * body.spread()
-    assert 1 <= np.trace(bounded(body, fine)) / limit < 1 + 1e-5
+    limit = (k + 1) * (k + 2) * float(fine) ** -2 * norm_ball.spread()
+    assert 1 <= np.trace(bounded(norm_ball, fine)) / limit < 1 + 1e-5
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 7, 8])
@@ -481,21 +483,21 @@ def test_signs_are_counted_exactly(n):
 
 
 def test_thousands_of_cells():
-    for body, limit in ((Exchanges(2000), 800), (Deviations((1500, 1, 300)), 200)):
-        law = KNormLaw(body, Fraction(1, 10))
+    for norm_ball, limit in ((Exchanges(2000), 800), (Deviations((1500, 1, 300)), 200)):
+        law = KNormLaw(norm_ball, Fraction(1, 10))
         z = law.draw(KEYS)[0]
         assert 0.99 * limit < law.variance < limit
         assert abs(np.square(z - z.mean()).mean() / law.variance - 1) < 0.5
-        if isinstance(body, Deviations):
+        if isinstance(norm_ball, Deviations):
             assert sorted(z[:1500])[749] == 0
             assert z[1500] == 0
 
 
 def test_laws_as_plain_data():
-    for name, body in BODIES.items():
-        data = KNormLaw(body, ONE).as_dict()
+    for name, norm_ball in NORM_BALLS.items():
+        data = KNormLaw(norm_ball, ONE).as_dict()
         assert data["family"] == "discrete k-norm", name
-        assert data["body"] == body.as_dict()["body"]
+        assert data["body"] == norm_ball.as_dict()["body"]
 
 
 def test_messages():

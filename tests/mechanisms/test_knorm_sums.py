@@ -6,11 +6,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from scipy import stats
-from tests.mechanisms.test_knorm_law import BODIES, HEXAGON, masses
+from tests.mechanisms.test_knorm_law import HEXAGON, NORM_BALLS, masses
 from tests.spanning import spanning
 
 from subspacedp.mechanisms.error_laws.sums import Least, OnlyVariance, WeightedSum
-from subspacedp.mechanisms.knorm.bodies import (
+from subspacedp.mechanisms.knorm.bounds import Radial, Stretched, Unimodal
+from subspacedp.mechanisms.knorm.joint import independent_parts, weighted_sum
+from subspacedp.mechanisms.knorm.law import KNormLaw
+from subspacedp.mechanisms.knorm.norm_balls import (
     Box,
     CrossPolytope,
     Deviations,
@@ -19,9 +22,6 @@ from subspacedp.mechanisms.knorm.bodies import (
     Polytope,
     SkewCross,
 )
-from subspacedp.mechanisms.knorm.bounds import Radial, Stretched, Unimodal
-from subspacedp.mechanisms.knorm.joint import independent_parts, weighted_sum
-from subspacedp.mechanisms.knorm.law import KNormLaw
 
 RATES = [Fraction(1, 2), Fraction(2)]
 ALPHAS = [0.5, 0.05, 0.001]
@@ -37,21 +37,21 @@ SMOOTH = {
 }
 
 
-def law_of(body, rate, weights):
-    law = KNormLaw(body, rate)
-    if isinstance(body, CrossPolytope):
-        return WeightedSum(parts=independent_parts(body.widths, rate, weights))
+def law_of(norm_ball, rate, weights):
+    law = KNormLaw(norm_ball, rate)
+    if isinstance(norm_ball, CrossPolytope):
+        return WeightedSum(parts=independent_parts(norm_ball.widths, rate, weights))
     variance = float(weights @ law.covariance @ weights)
     return weighted_sum(law, weights, variance)
 
 
-def several(body, rng):
+def several(norm_ball, rng):
     """Single entries, sums of a few, and anything; up to constants where the body is."""
-    n = body.entries
+    n = norm_ball.entries
     rows = [np.eye(n)[0], np.eye(n)[-1] - np.eye(n)[0], rng.normal(size=n)]
-    if isinstance(body, Deviations):
+    if isinstance(norm_ball, Deviations):
         at, out = 0, []
-        for size in body.groups:
+        for size in norm_ball.groups:
             block = np.zeros((n, n))
             block[at : at + size, at : at + size] = np.eye(size) - 1 / size
             out.append(block)
@@ -60,16 +60,16 @@ def several(body, rng):
     return [w for w in rows if np.abs(w).max() > 1e-9]
 
 
-@pytest.mark.parametrize(("name", "rate"), spanning(list(BODIES), RATES))
+@pytest.mark.parametrize(("name", "rate"), spanning(list(NORM_BALLS), RATES))
 def test_tails_are_never_too_small(name, rate):
-    body = BODIES[name]
-    if rate < 1 and body.dimension == 3:
+    norm_ball = NORM_BALLS[name]
+    if rate < 1 and norm_ball.dimension == 3:
         rate = Fraction(1)  # fewer vectors matter
     # Beyond there is less than a part in 10⁷ of all.
-    exact = masses(body, float(rate), {1: 60, 2: 50, 3: 18}[body.dimension])
+    exact = masses(norm_ball, float(rate), {1: 60, 2: 50, 3: 18}[norm_ball.dimension])
     points, weights = np.array(list(exact), float), np.array(list(exact.values()))
-    for w in several(body, np.random.default_rng(1)):
-        law, sums = law_of(body, rate, w), np.abs(points @ w)
+    for w in several(norm_ball, np.random.default_rng(1)):
+        law, sums = law_of(norm_ball, rate, w), np.abs(points @ w)
         for alpha in ALPHAS:
             margin = law.margin_of_error(alpha)
             outside = float(weights[sums > margin * (1 + 1e-9) + 1e-9].sum())
@@ -79,11 +79,11 @@ def test_tails_are_never_too_small(name, rate):
 
 
 def test_the_test_catches_a_tail_that_is_too_small():
-    body = BODIES["exchanges"]
-    exact = masses(body, 1.0, 60)
+    norm_ball = NORM_BALLS["exchanges"]
+    exact = masses(norm_ball, 1.0, 60)
     points, weights = np.array(list(exact), float), np.array(list(exact.values()))
     w = np.array([1.0, 0.0, 0.0])
-    law = law_of(body, Fraction(5, 4), w)  # the noise of a larger budget
+    law = law_of(norm_ball, Fraction(5, 4), w)  # the noise of a larger budget
     caught = [float(weights[np.abs(points @ w) > law.margin_of_error(a)].sum()) > a for a in ALPHAS]
     assert any(caught)
 
@@ -118,23 +118,23 @@ def sum_of(one, n):
     return out
 
 
-def continuous(body, number, rng):
+def continuous(norm_ball, number, rng):
     """Continuous noise of rate one, by an independent way: uniform in the body times a Gamma."""
-    k = body.dimension
+    k = norm_ball.dimension
     found = []
     while sum(map(len, found)) < number:
-        trial = rng.uniform(-1, 1, (number, k)) * body.reach
-        found.append(trial[body.lengths(trial) <= 1])
+        trial = rng.uniform(-1, 1, (number, k)) * norm_ball.reach
+        found.append(trial[norm_ball.lengths(trial) <= 1])
     return np.concatenate(found)[:number] * rng.gamma(k + 1, size=(number, 1))
 
 
 @pytest.mark.parametrize("name", SMOOTH)
 def test_margins_on_fine_grids_are_those_of_continuous_noise(name):
-    body, number = SMOOTH[name], 200_000
+    norm_ball, number = SMOOTH[name], 200_000
     rng = np.random.default_rng(7)
-    x = continuous(body, number, rng)
-    for w in [np.eye(body.entries)[0], rng.normal(size=body.entries)]:
-        law, sums = law_of(body, Fraction(1), w), np.abs(x @ w)
+    x = continuous(norm_ball, number, rng)
+    for w in [np.eye(norm_ball.entries)[0], rng.normal(size=norm_ball.entries)]:
+        law, sums = law_of(norm_ball, Fraction(1), w), np.abs(x @ w)
         assert law.method == ("simulated" if name == "box" else "smeared")
         for alpha in (0.5, 0.1, 0.01):
             margin = law.margin_of_error(alpha)
@@ -147,7 +147,7 @@ def test_margins_on_fine_grids_are_those_of_continuous_noise(name):
             assert narrow >= low
             assert name == "box" or outside > 0.9 * low
         # Never wider than Chebyshev's inequality.
-        chebyshev = OnlyVariance(float(w @ KNormLaw(body, Fraction(1)).covariance @ w))
+        chebyshev = OnlyVariance(float(w @ KNormLaw(norm_ball, Fraction(1)).covariance @ w))
         assert law.margin_of_error(0.05) <= chebyshev.margin_of_error(0.05)
 
 

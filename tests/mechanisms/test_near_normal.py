@@ -28,19 +28,19 @@ def test_margins_hold_for_one_variable_exactly(sigma, alpha):
         assert law.tail(x) >= 2 * ndtr(-(math.ceil(x) - 0.5) / sigma)
 
 
-def test_several_variables_and_coins_against_the_exact_law():
+def test_several_variables_and_roundings_against_the_exact_law():
     parts = [part(2000.0, 0.01, 0.02), part(1500.0, 0.005)]
     exact = WeightedSum(parts=parts)
     close = near_normal(parts, None)
     for alpha in (0.3, 0.05, 1e-4):
         assert 0.99 <= close.margin_of_error(alpha) / exact.margin_of_error(alpha) <= 1.01
-    coins = Rounding(4.0, 4.0)
-    with_coins = near_normal(parts, coins)
-    exact = WeightedSum(parts=parts, rounding=coins)
+    roundings = Rounding(4.0, 4.0)
+    with_rounding = near_normal(parts, roundings)
+    exact = WeightedSum(parts=parts, rounding=roundings)
     for alpha in (0.3, 0.05, 1e-4):
-        ratio = with_coins.margin_of_error(alpha) / exact.margin_of_error(alpha)
+        ratio = with_rounding.margin_of_error(alpha) / exact.margin_of_error(alpha)
         assert 0.99 <= ratio <= 1.02
-        assert with_coins.margin_of_error(alpha) > close.margin_of_error(alpha)
+        assert with_rounding.margin_of_error(alpha) > close.margin_of_error(alpha)
 
 
 def test_only_where_rounding_is_small_and_gaussian():

@@ -76,18 +76,18 @@ def test_the_contract_with_digits_of_noise():
 class NotProjected(Projected):
     """Publishes the noisy counts as they are."""
 
-    def reconstruct(self, noisy, exact, coins, *, overwrite=False):
+    def reconstruct(self, noisy, exact, dither, *, overwrite=False):
         return noisy.astype(np.float64)
 
 
 class FloorsTheCorrection(Projected):
     """Rounds every cumulative entry the same way instead of at random."""
 
-    def reconstruct(self, noisy, exact, coins, *, overwrite=False):
-        return super().reconstruct(noisy, exact, ConstantCoins(), overwrite=overwrite)
+    def reconstruct(self, noisy, exact, dither, *, overwrite=False):
+        return super().reconstruct(noisy, exact, ConstantDither(), overwrite=overwrite)
 
 
-class ConstantCoins:
+class ConstantDither:
     def words(self, start, count, scratch=None):
         return np.zeros(count, np.uint64)
 
@@ -145,8 +145,8 @@ def test_a_broken_twin_breaks_its_clause(family, budget, twin, decimals, clause)
 
 def test_digits_off_by_one_in_one_replicate_are_caught():
     class OneOff(Projected):
-        def reconstruct(self, noisy, exact, coins, *, overwrite=False):
-            out = super().reconstruct(noisy, exact, coins).copy()
+        def reconstruct(self, noisy, exact, dither, *, overwrite=False):
+            out = super().reconstruct(noisy, exact, dither).copy()
             out.flat[7] += 1
             return out
 
@@ -177,15 +177,15 @@ def evenly_spread(small):
     An entry of the cumulated correction is Σ aⱼeⱼ with rational aⱼ. With L their common
     denominator its fraction is then uniform on multiples of 1/L, and E f(1 − f) = (1 − 1/L²)/6.
     """
-    digits = small.mechanism.digits
-    assert [b for axis in digits.axes for b in axis.members] == list(
-        range(len(digits.held.domain.axes))
+    rounding = small.mechanism.rounding
+    assert [b for axis in rounding.axes for b in axis.members] == list(
+        range(len(rounding.held.domain.axes))
     )
     lifted = row_space_part(held_rows(small.mechanism.held))
-    size, shape = small.mechanism.domain.size, digits.shape
+    size, shape = small.mechanism.domain.size, rounding.shape
     entries = np.empty((size, size), object)
     for j, unit in enumerate(np.eye(size, dtype=int).tolist()):
-        table = np.array([digits.step * v for v in lifted(unit)], object).reshape(shape)
+        table = np.array([rounding.step * v for v in lifted(unit)], object).reshape(shape)
         for a in range(table.ndim):
             table = np.cumsum(table, axis=a)
         entries[:, j] = table.ravel()
@@ -193,7 +193,7 @@ def evenly_spread(small):
     differences = np.eye(size).reshape(size, *shape)
     for a in range(1, differences.ndim):
         differences = np.diff(differences, axis=a, prepend=0)
-    spread = (1 - 1 / common.astype(float) ** 2) / 6 / digits.step**2
+    spread = (1 - 1 / common.astype(float) ** 2) / 6 / rounding.step**2
     return [
         float(np.sum((differences.reshape(size, size) @ w) ** 2 * spread))
         for w in functionals(size)
@@ -238,7 +238,7 @@ def test_the_stated_rounding_variance_bounds_that_of_evenly_spread_fractions(fam
     """And meets it, but where terms of nested margins cancel, which the code does not look for."""
     small = maker(ZCDP(0.01), decimals)(*family.single())
     questions = functionals(family.counts.size)
-    stated = [small.mechanism.digits.variance(w.reshape(family.counts.shape)) for w in questions]
+    stated = [small.mechanism.rounding.variance(w.reshape(family.counts.shape)) for w in questions]
     exact = evenly_spread(small)
     assert all(s >= e * (1 - 1e-12) - 1e-15 for s, e in zip(stated, exact, strict=True))
     if family.name == "nested" and decimals == 0:
@@ -253,7 +253,7 @@ def test_with_little_noise_the_stated_rounding_part_is_still_a_bound(family, eps
     small, _, rounding = parts(family, maker(PureDP(epsilon), 0), 200_000)
     questions = functionals(rounding.shape[1])
     stated = np.array(
-        [small.mechanism.digits.variance(w.reshape(family.counts.shape)) for w in questions]
+        [small.mechanism.rounding.variance(w.reshape(family.counts.shape)) for w in questions]
     )
     squares = (rounding @ questions.T) ** 2
     below = squares.mean(axis=0) <= stated + 1e-12

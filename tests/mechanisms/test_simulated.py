@@ -12,9 +12,9 @@ import subspacedp as sdp
 from subspacedp.inference import replicates
 from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.mechanisms.error_laws.simulated import UNSURE, Simulated, draws_for
-from subspacedp.mechanisms.knorm.bodies import Box, Deviations, Exchanges, Swaps
 from subspacedp.mechanisms.knorm.joint import weighted_sum
 from subspacedp.mechanisms.knorm.law import KNormLaw
+from subspacedp.mechanisms.knorm.norm_balls import Box, Deviations, Exchanges, Swaps
 from subspacedp.noise import ReleaseKeys
 
 
@@ -51,15 +51,15 @@ def centred(z, firsts):
 
 
 @pytest.mark.parametrize(
-    "body", [Exchanges(3), Deviations((3,)), Deviations((4,)), Deviations((2, 2))], ids=str
+    "norm_ball", [Exchanges(3), Deviations((3,)), Deviations((4,)), Deviations((2, 2))], ids=str
 )
 @pytest.mark.parametrize("rate", [Fraction(1), Fraction(3)], ids=str)
-def test_draws_on_counts_have_the_law(body, rate):
-    exact = masses(body, float(rate), {3: 40, 4: 12}[body.entries])
-    other = masses(body, 1.1 * float(rate), {3: 40, 4: 12}[body.entries])
-    drawn = body.whole_noise(rate).astype(int)
-    if isinstance(body, Deviations):  # up to a constant a group, each named by its first entry
-        firsts = np.repeat(np.cumsum([0, *body.groups[:-1]]), body.groups)
+def test_draws_on_counts_have_the_law(norm_ball, rate):
+    exact = masses(norm_ball, float(rate), {3: 40, 4: 12}[norm_ball.entries])
+    other = masses(norm_ball, 1.1 * float(rate), {3: 40, 4: 12}[norm_ball.entries])
+    drawn = norm_ball.whole_noise(rate).astype(int)
+    if isinstance(norm_ball, Deviations):  # up to a constant a group, each named by its first entry
+        firsts = np.repeat(np.cumsum([0, *norm_ball.groups[:-1]]), norm_ball.groups)
         drawn = drawn - drawn[:, firsts]
         exact, other = ({centred(z, firsts): p for z, p in m.items()} for m in (exact, other))
     likely = sorted(exact, key=exact.get, reverse=True)[:60]
@@ -77,11 +77,11 @@ def test_draws_on_counts_have_the_law(body, rate):
 @pytest.mark.parametrize("name", ["box", "swaps"])
 def test_continuous_draws_have_the_law(name):
     kinds = ((9, 0, 0), (0, 9, 0), (0, 0, 9))
-    body = Box((Fraction(3), Fraction(5))) if name == "box" else Swaps(kinds, ((1, 1, 1),))
-    drawn = body.continuous_noise()
-    rng, k = np.random.default_rng(5), body.dimension
-    trial = rng.uniform(-1, 1, (400_000, k)) * body.reach
-    apart = trial[body.lengths(trial) <= 1] * 1.0
+    norm_ball = Box((Fraction(3), Fraction(5))) if name == "box" else Swaps(kinds, ((1, 1, 1),))
+    drawn = norm_ball.continuous_noise()
+    rng, k = np.random.default_rng(5), norm_ball.dimension
+    trial = rng.uniform(-1, 1, (400_000, k)) * norm_ball.reach
+    apart = trial[norm_ball.lengths(trial) <= 1] * 1.0
     apart *= rng.gamma(k + 1, size=(len(apart), 1))
     for w in (*np.eye(k), np.ones(k), rng.normal(size=k)):
         assert stats.ks_2samp(drawn @ w, apart @ w).pvalue > ALPHA
@@ -89,12 +89,12 @@ def test_continuous_draws_have_the_law(name):
     assert stats.ks_2samp(1.3 * drawn @ w, apart @ w).pvalue < ALPHA
 
 
-@pytest.mark.parametrize("body", [Exchanges(8), Deviations((3, 4))], ids=str)
-def test_weighted_sums_on_counts_cover_and_are_not_wide(body):
-    law, n = KNormLaw(body, Fraction(1, 2)), body.entries
+@pytest.mark.parametrize("norm_ball", [Exchanges(8), Deviations((3, 4))], ids=str)
+def test_weighted_sums_on_counts_cover_and_are_not_wide(norm_ball):
+    law, n = KNormLaw(norm_ball, Fraction(1, 2)), norm_ball.entries
     w = np.random.default_rng(4).normal(size=n)
-    starts = [0] if isinstance(body, Exchanges) else [0, 3]
-    ends = [n] if isinstance(body, Exchanges) else [3, n]
+    starts = [0] if isinstance(norm_ball, Exchanges) else [0, 3]
+    ends = [n] if isinstance(norm_ball, Exchanges) else [3, n]
     for start, end in zip(starts, ends, strict=True):
         w[start:end] -= w[start:end].mean()
     trials = 6000
@@ -139,8 +139,8 @@ def test_digits_with_little_noise_cover_and_are_not_wide(held, budget):
     assert np.all(np.abs(stated**2 - seen) <= 6.2 * spread + 0.004 * stated**2)
 
 
-def test_variances_of_coins_are_exact_for_one_group():
-    # One held total over 4 cells: coin p rounds p·T/4, T the sum of the noise.
+def test_variances_of_roundings_are_exact_for_one_group():
+    # One held total over 4 cells: rounding p rounds p·T/4, T the sum of the noise.
     domain = sdp.Domain([sdp.Axis("cell", range(4))])
     noise = sdp.design(domain, sdp.hold(), sdp.PureDP(6.0), decimals=0).mechanism.noise
     q = np.exp(-float(noise.law.rate))
@@ -149,11 +149,11 @@ def test_variances_of_coins_are_exact_for_one_group():
     total = one
     for _ in range(3):
         total = np.convolve(total, one, mode="same")
-    for p, coin in zip((1, 2, 3), noise.small.coin_variance, strict=True):
+    for p, unit_variance in zip((1, 2, 3), noise.small.rounding_variances, strict=True):
         f = np.mod(p * ends / 4, 1.0)
         exact = float(total @ (f * (1 - f)))
-        assert exact <= coin <= exact + 1 / (np.pi**2 * 40)
-    bound = noise.digits.coefficients(np.zeros(4))[1]
-    assert np.all(noise._coins <= bound)
-    assert np.all(noise._coins < 0.9 * bound)  # what stood here before
+        assert exact <= unit_variance <= exact + 1 / (np.pi**2 * 40)
+    bound = noise.rounding.coefficients(np.zeros(4))[1]
+    assert np.all(noise._roundings <= bound)
+    assert np.all(noise._roundings < 0.9 * bound)  # what stood here before
     assert np.all(noise.cell_variance() < noise.expected_variance())

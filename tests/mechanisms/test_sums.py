@@ -1,7 +1,7 @@
 """The law of a weighted sum of noise: never below the truth, and close to it.
 
 The oracles enumerate: all values of a few noise variables with their exact masses, two halves of
-the variables against each other, and every outcome of the coins where digits are rounded. Masses
+the variables against each other, and every outcome of the randomised roundings. Masses
 are positive and summed without differences, so a tail is right to a dozen digits however small.
 """
 
@@ -365,8 +365,8 @@ def test_only_a_variance():
     v=st.lists(st.floats(-3, 3).filter(lambda x: abs(x) > 1e-3), min_size=1, max_size=8),
     f=st.lists(st.floats(0.001, 0.999), min_size=8, max_size=8),
 )
-def test_rounding_tail_bounds_every_law_of_the_coins(v, f):
-    """All 2^k outcomes of coins with any fractional parts."""
+def test_rounding_tail_bounds_every_law_of_the_roundings(v, f):
+    """All 2^k outcomes of roundings with any fractional parts."""
     values, mass = np.zeros(1), np.ones(1)
     for weight, share in zip(v, f, strict=False):
         both = np.array([-share, 1 - share]) * weight
@@ -395,22 +395,22 @@ def test_the_largest_tail_is_never_below_that_of_any_trials(shares):
     assert np.all(above <= bound + 1e-12)
 
 
-@pytest.mark.parametrize("coins", [1, 2, 3, 5, 20, 65])
-def test_the_largest_tail_is_attained_and_decreases(coins):
-    s = np.linspace(0.01, coins, 150)
-    bound = largest_tail(coins, s)
+@pytest.mark.parametrize("roundings", [1, 2, 3, 5, 20, 65])
+def test_the_largest_tail_is_attained_and_decreases(roundings):
+    s = np.linspace(0.01, roundings, 150)
+    bound = largest_tail(roundings, s)
     assert np.all(np.diff(bound) <= 1e-12)
-    step = 0.0 if coins <= 16 else 1 / 32 if coins <= 64 else 1 / 16
+    step = 0.0 if roundings <= 16 else 1 / 32 if roundings <= 64 else 1 / 16
     attained = np.zeros(s.size)
-    for m in range(1, coins + 1):
-        for k in range(m, coins + 1):
+    for m in range(1, roundings + 1):
+        for k in range(m, roundings + 1):
             share = (m - np.maximum(s - step, 0.0)) / k
             attained = np.maximum(attained, stats.binom.sf(m - 1, k, np.clip(share, 0, 1)))
     assert np.all(bound <= attained * (1 + 1e-9) + 1e-12)
 
 
-def test_a_twin_with_fair_coins_is_caught():
-    """Coins of the largest variance do not have the largest tail."""
+def test_a_twin_with_fair_roundings_is_caught():
+    """Roundings of the largest variance do not have the largest tail."""
     seen = float(trials([0.75] * 4)[4])  # one above its mean
     twin = float(stats.binom.sf(2, 4, 0.5))
     assert twin < seen <= float(largest_tail(4, np.ones(1))[0])
@@ -419,7 +419,7 @@ def test_a_twin_with_fair_coins_is_caught():
 def rounded_truth(law, cells, weights, decimals):
     """|Σ w·(release − truth)| and its masses: cells in a line with their total held.
 
-    All noise that matters, and all outcomes of the coins: entry i of the cumulated correction is
+    All noise that matters, and all outcomes of rounding: entry i of the cumulated correction is
     i·total/cells in steps, rounded up with the probability of its fractional part.
     """
     z, p = masses(law)
@@ -432,10 +432,10 @@ def rounded_truth(law, cells, weights, decimals):
     step = 10**decimals
     total = noise.sum(axis=1) * step
     outcomes, chances = [], []
-    for coins in np.ndindex(*[2] * (cells - 1)):
+    for roundings in np.ndindex(*[2] * (cells - 1)):
         cumulated, chance = np.zeros((len(noise), cells + 1)), weight.copy()
         cumulated[:, cells] = total
-        for i, up in enumerate(coins, start=1):
+        for i, up in enumerate(roundings, start=1):
             whole, rest = np.divmod(i * total, cells)
             cumulated[:, i] = whole + up
             chance = chance * (rest / cells if up else 1 - rest / cells)
@@ -476,13 +476,13 @@ def test_with_rounding_the_tail_is_never_below_enumeration(law, weights, decimal
     for law, alpha in itertools.product((bound, found), ALPHAS):
         q = law.margin_of_error(alpha)
         assert truth(q + 2e-9 + 1e-9 * q) <= alpha
-        # Conservative, and not absurd: the bound for coins costs a step or two.
+        # Conservative, and not absurd: the bound for roundings costs a step or two.
         loose = [x for x in np.unique(np.round(distance, 9)) if truth(x + 1e-6) <= alpha]
         steps = np.abs(weights).sum() * 4 / 10**decimals
         assert q <= (loose[0] if loose else distance.max()) + steps
 
 
-def test_a_twin_that_forgets_the_coins_is_caught():
+def test_a_twin_that_forgets_the_roundings_is_caught():
     law, weights = DiscreteLaplace(Fraction(5)), np.array([1.0, 0.0, 0.0])
     domain = sdp.Domain([sdp.Axis("a", range(3))])
     design = sdp.design(domain, sdp.hold(), sdp.PureDP(10.0), decimals=0).mechanism

@@ -206,7 +206,7 @@ class Case:
 
     def rounded(self, array, exact, noisy, x):
         """All outcomes of the dither: entry by entry up or down, with its fraction's chance."""
-        step = self.mechanism.digits.step
+        step = self.mechanism.rounding.step
         entries = self.cumulated(
             [step * v for v in self.lifted([a - b for a, b in zip(noisy, x, strict=True)])]
         )
@@ -214,8 +214,8 @@ class Case:
         found = set()
         for chosen in itertools.product((0, TOP), repeat=len(free)):
             words = dict(zip(free, chosen, strict=True))
-            coins = Coins([words.get(j, 0) for j in range(self.cells)])
-            made = np.asarray(self.mechanism.reconstruct(array, exact, coins)) * step
+            dither = DitherWords([words.get(j, 0) for j in range(self.cells)])
+            made = np.asarray(self.mechanism.reconstruct(array, exact, dither)) * step
             units = [int(v) for v in np.rint(made).astype(int).ravel()]
             correction = [step * n - u for n, u in zip(noisy, units, strict=True)]
             chance = Fraction(1)
@@ -229,7 +229,9 @@ class Case:
 
     def cumulated(self, values):
         """Cumulative sums along the plan's axes; the small domains here are in order already."""
-        table = np.array([Fraction(v) for v in values], object).reshape(self.mechanism.digits.shape)
+        table = np.array([Fraction(v) for v in values], object).reshape(
+            self.mechanism.rounding.shape
+        )
         for a in range(table.ndim):
             table = np.cumsum(table, axis=a)
         return list(table.ravel())
@@ -253,7 +255,7 @@ class Case:
         return next(y for y in tables(self.cells, sum(x)) if self.held(y) == self.held(x))
 
 
-class Coins:
+class DitherWords:
     """Dither words chosen one by one."""
 
     def __init__(self, words):

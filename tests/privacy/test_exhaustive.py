@@ -8,7 +8,7 @@ import pytest
 from tests.privacy.exhaustion import (
     TOP,
     Case,
-    Coins,
+    DitherWords,
     Q,
     changes,
     distance,
@@ -242,17 +242,17 @@ def test_an_integer_release_of_a_held_total_is_not_s(n, decimals):
 @pytest.mark.parametrize(
     ("domain", "held", "decimals"), [(line(3), hold(), 0), (line(3), hold(), 2), (SQUARE, BOTH, 0)]
 )
-def test_a_coin_falls_with_the_chance_of_the_fraction(domain, held, decimals):
+def test_a_roundings_falls_with_the_chance_of_the_fraction(domain, held, decimals):
     """The words of one entry that round it up are an end of the range, as long as its fraction."""
     case = Case(domain, held, AddRemoveOne(), decimals)
     zero, noisy = (0,) * case.cells, (1,) + (0,) * (case.cells - 1)
     array, exact = np.array(noisy).reshape(case.shape), case.totals(zero)
-    step = case.mechanism.digits.step
+    step = case.mechanism.rounding.step
     entries = case.cumulated([step * v for v in case.lifted(noisy)])
 
     def made(j, word):
-        coins = Coins([word if i == j else 0 for i in range(case.cells)])
-        return tuple(np.asarray(case.mechanism.reconstruct(array, exact, coins)).ravel())
+        dither = DitherWords([word if i == j else 0 for i in range(case.cells)])
+        return tuple(np.asarray(case.mechanism.reconstruct(array, exact, dither)).ravel())
 
     checked = 0
     for j, value in enumerate(entries):
@@ -280,8 +280,8 @@ def test_compiled_code_publishes_the_same(domain, held, size, decimals, monkeypa
     jobs = list(itertools.product(window(case.cells, -size, size), (0, 5)))
 
     def release(noisy, pattern):
-        coins = Coins([words[(pattern >> i) & 1] for i in range(case.cells)])
-        return case.mechanism.reconstruct(np.array(noisy).reshape(case.shape), exact, coins)
+        dither = DitherWords([words[(pattern >> i) & 1] for i in range(case.cells)])
+        return case.mechanism.reconstruct(np.array(noisy).reshape(case.shape), exact, dither)
 
     plain = [release(*job) for job in jobs]
     monkeypatch.setattr("subspacedp.parallel.KERNEL_FROM", 1)
@@ -293,12 +293,12 @@ def test_compiled_code_publishes_the_same(domain, held, size, decimals, monkeypa
         assert np.array_equal(compiled, plain)
 
 
-def test_the_real_coins_are_a_keystream():
+def test_the_real_roundings_are_a_keystream():
     """The enumeration above stands in for a keystream; both answer `words(start, count)`."""
     case = Case(line(3), hold(), AddRemoveOne(), 0)
-    coins = Keystream(bytes(32))
+    dither = Keystream(bytes(32))
     for noisy in window(3, -1, 1):
-        made = case.mechanism.reconstruct(np.array(noisy), case.totals((0, 0, 0)), coins)
+        made = case.mechanism.reconstruct(np.array(noisy), case.totals((0, 0, 0)), dither)
         assert tuple(map(Fraction, made.tolist())) in dict(case.outcomes(noisy, (0, 0, 0)))
 
 

@@ -72,7 +72,7 @@ def test_twin_that_rounds_cell_by_cell_and_is_called_s_is_caught():
 
 
 def test_twin_that_shares_the_words_of_noise_and_dither_is_caught():
-    """One uniform U decides the noise of cell 0 by inversion and, as a coin, its rounding."""
+    """One uniform U decides the noise of cell 0 by inversion and, as a rounding, its rounding."""
     case = Case(line(2), hold(), ReplaceOne(), 0)
 
     def cdf(z):

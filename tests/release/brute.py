@@ -52,7 +52,7 @@ def _without_sampler(laws: list | None) -> Iterator[None]:
         del keys, start
         if laws is not None:
             laws.append(self)
-        return np.zeros((count, self.body.entries), np.int64)
+        return np.zeros((count, self.norm_ball.entries), np.int64)
 
     with pytest.MonkeyPatch.context() as patch:
         for name in MODULES:
@@ -95,7 +95,7 @@ def _loss(design, laws, numbers, change) -> float:
     budget = design.budget
     if isinstance(laws[0], KNormLaw):
         (law,) = laws
-        squared = max(_joint_norm(law.body, change), _joint_norm(law.body.cover, change))
+        squared = max(_joint_norm(law.norm_ball, change), _joint_norm(law.norm_ball.cover, change))
         return float(law.rate * squared / exact_decimal(budget.epsilon))
     if any(d and not number for d, number in zip(change, numbers.tolist(), strict=True)):
         return np.inf  # an integer without noise was changed
@@ -124,11 +124,11 @@ def gaussian_limit(budget) -> Fraction:
     return Fraction(budget.gaussian_mu) ** 2
 
 
-def _joint_norm(body, change) -> Fraction:
-    if type(body).__name__ == "Deviations":  # the measured integers are differences in groups
-        change = _undone(body.groups, change)
-    value = body.gauge(change)
-    return value if body.degree == 1 else Fraction(float(value) ** 0.5 / SLACK)
+def _joint_norm(norm_ball, change) -> Fraction:
+    if type(norm_ball).__name__ == "Deviations":  # the measured integers are differences in groups
+        change = _undone(norm_ball.groups, change)
+    value = norm_ball.gauge(change)
+    return value if norm_ball.degree == 1 else Fraction(float(value) ** 0.5 / SLACK)
 
 
 def _undone(groups, differences):

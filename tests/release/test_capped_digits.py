@@ -1,6 +1,6 @@
 """Digits of a design whose held values count more records than are protected.
 
-The residual that is rounded is then noise plus a shift, so a coin can have a variance above 1/6.
+The residual that is rounded is then noise plus a shift, so one rounding can vary by more than 1/6.
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ def _made():
     return design(DOMAIN, hold(), PureDP(12.0), neighbours=AddRemoveOne(), decimals=0, capped=True)
 
 
-def test_a_shifted_residual_has_larger_coins_than_noise_alone():
+def test_a_shifted_residual_has_larger_roundings_than_noise_alone():
     mechanism = _made()
     cells = np.array(
         [mechanism.release(PROTECTED, everything=ALL, seed=s).values for s in range(3000)]
@@ -37,16 +37,18 @@ def test_a_shifted_residual_has_larger_coins_than_noise_alone():
     assert np.all(cells.sum(axis=1) == 16)
     found = cells.var(axis=0)
     stated = mechanism.expected_error().per_cell
-    # A third of a record is spread to every cell: 2/9 for one coin, with hardly any noise. Of 3000
-    # draws the variance is within 0.02 of that but for one time in 10**8.
+    # A third of a record is spread to every cell: 2/9 for one rounding, with hardly any noise. Of
+    # 3000 draws the variance is within 0.02 of that but for one time in 10**8.
     assert np.all(found < stated + 0.02)
-    for_noise_alone = stated - mechanism.mechanism.digits.variance() * (1 - (1 / 6) / (1 / 4))
+    for_noise_alone = stated - mechanism.mechanism.rounding.variance() * (1 - (1 / 6) / (1 / 4))
     assert found[0] > for_noise_alone[0] + 0.02
 
 
 def test_the_bound_of_noise_alone_stays_where_nothing_shifts():
-    assert _made().mechanism.digits.coin == 1 / 4
-    assert design(DOMAIN, hold(), PureDP(12.0), decimals=0).mechanism.digits.coin == 1 / 6
+    assert _made().mechanism.rounding.unit_variance == 1 / 4
+    assert (
+        design(DOMAIN, hold(), PureDP(12.0), decimals=0).mechanism.rounding.unit_variance == 1 / 6
+    )
 
 
 BLOCK = Axis("block", range(5), levels={"county": [0, 0, 0, 1, 1]})

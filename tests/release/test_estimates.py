@@ -93,9 +93,9 @@ def test_two_ways_to_a_figure_agree(name):
     as_sums = release.estimate(weights)
     assert np.allclose(by_year.value.ravel(), as_sums.value)
     low, high = by_year.stderr.ravel(), as_sums.stderr
-    # Coins that never have anything to decide are counted by the first and not by the second.
+    # Roundings that never have anything to decide are counted by the first and not by the second.
     assert np.all(high <= low * (1 + 1e-9))
-    if release.mechanism.digits is None:
+    if release.mechanism.rounding is None:
         assert np.allclose(low, high, rtol=1e-9)
         a, b = by_year.margin_of_error().ravel(), as_sums.margin_of_error()
         assert np.allclose(a, b, rtol=0.005)

@@ -36,7 +36,7 @@ def ratio_of(mechanism, numerator, denominator, errors=(0.0, 0.0), counts=COUNTS
 
 
 def errors_of(mechanism, weights, number):
-    """Errors of some figures in so many releases: noise and coins of one large table."""
+    """Errors of some figures in so many releases: noise and roundings of one large table."""
     domain = sdp.Domain([sdp.Axis("replicate", range(number)), *DOMAIN.axes])
     large = sdp.design(
         domain, sdp.hold("replicate", "a"), mechanism.mechanism.budget,

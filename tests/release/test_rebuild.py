@@ -17,8 +17,8 @@ from subspacedp.distributed.plan import _digest
 from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.mechanisms import extended, registry
 from subspacedp.mechanisms.extended import Extended
-from subspacedp.mechanisms.knorm.bodies import Box
-from subspacedp.mechanisms.knorm.bodies.base import Body
+from subspacedp.mechanisms.knorm.norm_balls import Box
+from subspacedp.mechanisms.knorm.norm_balls.base import NormBall
 from subspacedp.mechanisms.projected import Projected
 from subspacedp.mechanisms.registry import MECHANISMS, mechanism_from
 from subspacedp.mechanisms.strategies import BasisStrategy
@@ -53,8 +53,8 @@ def test_the_list_of_designs_is_complete():
     assert {d.query.as_dict()["kind"] for d in designs} == {
         "cells", "margins", "linear", "function", "clipped sums", "entries",
     }  # fmt: skip
-    bodies = {d.body.body for d in designs if d.name == "knorm"}
-    assert {type(b) for b in bodies} == set(Body.__subclasses__())
+    norm_balls = {d.norm_ball.norm_ball for d in designs if d.name == "knorm"}
+    assert {type(b) for b in norm_balls} == set(NormBall.__subclasses__())
     assert {d.budget.name for d in designs} == set(BUDGETS)
     assert any(isinstance(d, Extended) and d.basis is not None and d.basis.drop for d in designs)
     assert any(d.capped for d in designs)
@@ -251,7 +251,7 @@ def tiny_box():
     return data
 
 
-def test_a_body_that_floats_cannot_measure_is_decided_exactly():
+def test_a_norm_ball_that_floats_cannot_measure_is_decided_exactly():
     assert outcome(tiny_box()) is None
     tiny = Box((Fraction(1, 10**400),) * 2)
     with np.errstate(all="ignore"):

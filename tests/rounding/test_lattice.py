@@ -1,8 +1,8 @@
-"""Digits that add up for general invariants: exact sums, fair coins, and the variance they add.
+"""Digits that add up for general invariants: exact sums, fair roundings, and the variance they add.
 
 Everything is checked from outside: B from C alone (its Smith form shows that it misses no whole
 vector of the null space), the real correction by an exact projector, and from these two what every
-coin must do. A vector R is right for coins that fall low when B⁻¹(10**k · lift − R) lies in [0, 1);
+rounding must do. A vector R is right for low dither when B⁻¹(10**k · lift − R) lies in [0, 1);
 call that f. Each coordinate then must rise exactly at its own word, 2**64 · (1 − f) to the nearest.
 """
 
@@ -20,7 +20,7 @@ from tests import dense, statistical, strategies
 
 import subspacedp as sdp
 from subspacedp.errors import InvariantError, ReleaseError
-from subspacedp.rounding.lattice import LARGEST, LatticeDigits, kernel_basis
+from subspacedp.rounding.lattice import LARGEST, LatticeRounding, kernel_basis
 
 MOST = 2**64 - 1
 
@@ -118,14 +118,14 @@ def check_basis(B: np.ndarray, C: np.ndarray) -> None:
         assert [abs(int(smith[j, j])) for j in range(B.shape[1])] == [1] * B.shape[1]
 
 
-def check_digits(digits, C: np.ndarray, e: np.ndarray, rng: np.random.Generator) -> None:
+def check_rounding(rounding, C: np.ndarray, e: np.ndarray, rng: np.random.Generator) -> None:
     """Everything promised about the digits of the residual C e, in exact arithmetic."""
-    step, B, r = 10**digits.decimals, digits.basis, C @ e
+    step, B, r = 10**rounding.decimals, rounding.basis, C @ e
     d = B.shape[1]
     check_basis(B, C)
 
     def apply(words: np.ndarray) -> np.ndarray:
-        R = digits.apply(r, words)
+        R = rounding.apply(r, words)
         assert R.dtype == np.int64
         assert R.shape == e.shape
         assert (objects(C) @ objects(R) == step * objects(r)).all()
@@ -173,7 +173,7 @@ def check_digits(digits, C: np.ndarray, e: np.ndarray, rng: np.random.Generator)
 def test_digits_keep_the_contract(C, seed, decimals, magnitude):
     rng = np.random.default_rng(seed)
     e = strategies.integers(rng, (C.shape[1],), magnitude)
-    check_digits(LatticeDigits(C, decimals), C, e, rng)
+    check_rounding(LatticeRounding(C, decimals), C, e, rng)
 
 
 @pytest.mark.parametrize("density", [0.1, 1.0])
@@ -182,31 +182,31 @@ def test_sums_are_exact_for_many_cells(seed, density):
     rng = np.random.default_rng(seed)
     C = rng.integers(-3, 4, (12, 60)) * (rng.random((12, 60)) < density)
     C = np.concatenate([C, C[:3] - C[3:6]])
-    digits = LatticeDigits(C, 2)
-    check_basis(digits.basis, C)
+    rounding = LatticeRounding(C, 2)
+    check_basis(rounding.basis, C)
     for magnitude in (1, 50, 10**12):
         e = strategies.integers(rng, (60,), magnitude)
-        R = digits.apply(C @ e, strategies.words(rng, digits.dimension))
+        R = rounding.apply(C @ e, strategies.words(rng, rounding.dimension))
         assert (objects(C) @ objects(R) == 100 * objects(C @ e)).all()
         z = np.array([float(v) for v in lift(C, e, 100)])
-        assert (abs(R - z) <= abs(digits.basis).sum(axis=1) + 1e-9 * abs(z)).all()
+        assert (abs(R - z) <= abs(rounding.basis).sum(axis=1) + 1e-9 * abs(z)).all()
 
 
 @settings(max_examples=strategies.examples(2))
 @given(C=any_invariants, decimals=st.integers(0, 3), seed=strategies.seeds)
 def test_rounding_is_needed_when_a_lift_can_miss_the_grid(C, decimals, seed):
-    digits = LatticeDigits(C, decimals)
+    rounding = LatticeRounding(C, decimals)
     numerators, q = dense.row_projector(C)
-    assert digits.needed is bool((10**decimals * numerators % q).any())
-    if not digits.needed:
+    assert rounding.needed is bool((10**decimals * numerators % q).any())
+    if not rounding.needed:
         e = strategies.integers(np.random.default_rng(seed), (C.shape[1],), 10**6)
-        R = digits.apply(C @ e, np.zeros(0, np.uint64))
-        assert R.tolist() == lift(C, e, digits.step)
-        assert not digits.variance().any()
-    if digits.dimension:
-        weights = pseudoinverse(digits.basis)
+        R = rounding.apply(C @ e, np.zeros(0, np.uint64))
+        assert R.tolist() == lift(C, e, rounding.step)
+        assert not rounding.variance().any()
+    if rounding.dimension:
+        weights = pseudoinverse(rounding.basis)
         expected = [math.lcm(*((10**decimals * w).denominator for w in row)) for row in weights]
-        assert digits.denominators.tolist() == expected
+        assert rounding.denominators.tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -214,41 +214,41 @@ def test_rounding_is_needed_when_a_lift_can_miss_the_grid(C, decimals, seed):
     [(1, 0, False), (2, 0, True), (2, 1, False), (4, 1, True), (4, 2, False), (3, 3, True)],
 )
 def test_a_total_over_s_cells_needs_no_rounding_when_s_divides_the_grid(cells, decimals, needed):
-    assert LatticeDigits(np.ones((1, cells), np.int64), decimals).needed is needed
+    assert LatticeRounding(np.ones((1, cells), np.int64), decimals).needed is needed
 
 
 @pytest.mark.parametrize("C", [np.zeros((0, 3), np.int64), np.zeros((2, 3), np.int64)])
 def test_nothing_held_needs_nothing(C):
-    digits = LatticeDigits(C, 1)
-    assert (digits.dimension, digits.needed) == (3, False)
-    assert digits.apply(np.zeros(len(C), np.int64), np.zeros(0, np.uint64)).tolist() == [0, 0, 0]
-    assert digits.variance().tolist() == [0.0] * 3
+    rounding = LatticeRounding(C, 1)
+    assert (rounding.dimension, rounding.needed) == (3, False)
+    assert rounding.apply(np.zeros(len(C), np.int64), np.zeros(0, np.uint64)).tolist() == [0, 0, 0]
+    assert rounding.variance().tolist() == [0.0] * 3
 
 
 def test_everything_held_leaves_no_choice():
-    digits = LatticeDigits([[1, 2], [3, 5], [4, 7]], 1)
-    assert (digits.dimension, digits.needed) == (0, False)
-    assert digits.apply(np.array([8, 21, 29]), np.zeros(0, np.uint64)).tolist() == [20, 30]
-    assert digits.variance([1.0, 1.0]) == 0.0
+    rounding = LatticeRounding([[1, 2], [3, 5], [4, 7]], 1)
+    assert (rounding.dimension, rounding.needed) == (0, False)
+    assert rounding.apply(np.array([8, 21, 29]), np.zeros(0, np.uint64)).tolist() == [20, 30]
+    assert rounding.variance([1.0, 1.0]) == 0.0
 
 
 def test_sparse_whole_floats_and_lists_mean_the_same():
     words = strategies.words(np.random.default_rng(1), 4)
     given = [sparse.csr_array(WEIGHTED), sparse.coo_matrix(WEIGHTED), WEIGHTED * 1.0]
     given += [WEIGHTED.tolist(), WEIGHTED.astype(np.int8)]
-    answers = {tuple(LatticeDigits(C, 0).apply(WEIGHTED @ range(4), words)) for C in given}
+    answers = {tuple(LatticeRounding(C, 0).apply(WEIGHTED @ range(4), words)) for C in given}
     assert len(answers) == 1
 
 
 def test_digits_are_frozen_and_own_their_matrix():
     C = WEIGHTED.copy()
-    digits = LatticeDigits(C, 0)
+    rounding = LatticeRounding(C, 0)
     C[:] = 7
-    assert digits.matrix.tolist() == WEIGHTED.tolist()
-    for array in (digits.matrix, digits.basis, digits.denominators):
+    assert rounding.matrix.tolist() == WEIGHTED.tolist()
+    for array in (rounding.matrix, rounding.basis, rounding.denominators):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
-    assert repr(digits) == "LatticeDigits(3 × 4, decimals=0)"
+    assert repr(rounding) == "LatticeRounding(3 × 4, decimals=0)"
 
 
 # ------------------------------------------------------------------------------------- the basis
@@ -258,8 +258,8 @@ def test_digits_are_frozen_and_own_their_matrix():
 @given(strategies.problems(min_margins=1, max_cells=24))
 def test_margins_have_the_dimension_of_their_structured_null_space(problem):
     domain, held = problem
-    digits = LatticeDigits(dense.matrix(domain, held), 0)
-    assert digits.dimension == sdp.null_space(domain, held).dimension
+    rounding = LatticeRounding(dense.matrix(domain, held), 0)
+    assert rounding.dimension == sdp.null_space(domain, held).dimension
 
 
 @settings(max_examples=strategies.examples(2))
@@ -308,14 +308,14 @@ def laplace(rate: float):
     return lambda t: (1 - decay) ** 2 / (1 - 2 * decay * np.cos(t) + decay**2)
 
 
-def expected(digits: LatticeDigits, transform) -> np.ndarray:
+def expected(rounding: LatticeRounding, transform) -> np.ndarray:
     """E[f (1 − f)] of every coordinate for noise with a given characteristic function.
 
     The law of L Σ wᵢ eᵢ modulo L has the discrete Fourier transform ∏ᵢ φ(2π h wᵢ).
     """
     out = []
-    for row, L in zip(pseudoinverse(digits.basis), digits.denominators, strict=True):
-        weights = [int(digits.step * w * L) for w in row]
+    for row, L in zip(pseudoinverse(rounding.basis), rounding.denominators, strict=True):
+        weights = [int(rounding.step * w * L) for w in row]
         h = np.arange(int(L))
         phases = [2 * np.pi * (h * w % L).astype(float) / L for w in weights]
         law = np.prod([transform(t) for t in phases], axis=0)
@@ -324,54 +324,54 @@ def expected(digits: LatticeDigits, transform) -> np.ndarray:
     return np.array(out)
 
 
-def covariance(digits: LatticeDigits, v: np.ndarray) -> np.ndarray:
-    return (digits.basis * v) @ digits.basis.T
+def covariance(rounding: LatticeRounding, v: np.ndarray) -> np.ndarray:
+    return (rounding.basis * v) @ rounding.basis.T
 
 
-def stated(digits: LatticeDigits, **options) -> np.ndarray:
+def stated(rounding: LatticeRounding, **options) -> np.ndarray:
     """The covariance that `variance` states, from its answers to weighted sums alone."""
-    eye = np.eye(len(digits.basis))
-    own = np.array([digits.variance(e, **options) for e in eye])
-    pairs = np.array([[digits.variance(a + b, **options) for b in eye] for a in eye])
+    eye = np.eye(len(rounding.basis))
+    own = np.array([rounding.variance(e, **options) for e in eye])
+    pairs = np.array([[rounding.variance(a + b, **options) for b in eye] for a in eye])
     return (pairs - own[:, None] - own) / 2
 
 
 @pytest.mark.parametrize("C", EXAMPLES)
 @pytest.mark.parametrize("decimals", [0, 1])
 def test_the_bound_holds_for_narrow_noise_and_is_reached_by_wide_noise(C, decimals):
-    digits = LatticeDigits(C, decimals)
-    assert digits.needed
-    bound = stated(digits)
-    assert np.allclose(np.diag(bound), digits.variance())
+    rounding = LatticeRounding(C, decimals)
+    assert rounding.needed
+    bound = stated(rounding)
+    assert np.allclose(np.diag(bound), rounding.variance())
     for rate in (4.0, 1.0, 0.3):
-        gap = bound - covariance(digits, expected(digits, laplace(rate)))
+        gap = bound - covariance(rounding, expected(rounding, laplace(rate)))
         assert np.linalg.eigvalsh(gap).min() > -1e-9  # for every weighted sum at once
-    assert np.allclose(bound, covariance(digits, expected(digits, laplace(0.002))), rtol=1e-3)
+    assert np.allclose(bound, covariance(rounding, expected(rounding, laplace(0.002))), rtol=1e-3)
 
 
 @pytest.mark.parametrize("C", [TOTAL, np.array([[1, 2, -1]]), np.array([[2, 1, 0], [0, 1, 2]])])
 def test_evenly_spread_noise_has_the_stated_covariance_exactly(C):
-    digits = LatticeDigits(C, 0)
-    L = [int(v) for v in digits.denominators]
+    rounding = LatticeRounding(C, 0)
+    L = [int(v) for v in rounding.denominators]
     period, sums = math.lcm(*L), [Fraction(0)] * len(L)
     for e in itertools.product(range(period), repeat=3):
         z = lift(C, np.array(e), 1)
-        low = digits.apply(C @ e, np.zeros(len(L), np.uint64))
-        f = coordinates(digits.basis, [a - int(b) for a, b in zip(z, low, strict=True)])
+        low = rounding.apply(C @ e, np.zeros(len(L), np.uint64))
+        f = coordinates(rounding.basis, [a - int(b) for a, b in zip(z, low, strict=True)])
         sums = [s + a * (1 - a) for s, a in zip(sums, f, strict=True)]
     assert [s / period**3 for s in sums] == [(1 - Fraction(1, v * v)) / 6 for v in L]
     v = np.array([(1 - 1 / x**2) / 6 for x in L])
-    assert np.allclose(stated(digits), covariance(digits, v), atol=1e-12)
+    assert np.allclose(stated(rounding), covariance(rounding, v), atol=1e-12)
 
 
 @pytest.mark.parametrize("C", EXAMPLES)
 def test_released_digits_have_the_stated_variance(C):
     rng = np.random.default_rng(11)
-    digits = LatticeDigits(C, 0)
-    n, d, scale = C.shape[1], digits.dimension, 20
+    rounding = LatticeRounding(C, 0)
+    n, d, scale = C.shape[1], rounding.dimension, 20
     projector = np.linalg.pinv(C.astype(float)) @ C
     weights = rng.normal(size=n)
-    truth = float(weights @ covariance(digits, expected(digits, laplace(1 / scale))) @ weights)
+    truth = float(weights @ covariance(rounding, expected(rounding, laplace(1 / scale))) @ weights)
     # Coordinates have E X⁴ ≤ E v and E vᵢvⱼ ≤ ¼ min(E vᵢ, E vⱼ) for v = f(1 − f), and E v ≥ ⅛: no
     # weighted sum of them has a kurtosis above 6 or so.
     trials = statistical.replicates_for_variance(6.0, off=0.5)
@@ -379,45 +379,45 @@ def test_released_digits_have_the_stated_variance(C):
     noise = rng.geometric(p, (trials, n)) - rng.geometric(p, (trials, n))
     words = rng.integers(0, 2**64, (trials, d), dtype=np.uint64)
     errors = np.array(
-        [digits.apply(C @ e, w) - projector @ e for e, w in zip(noise, words, strict=True)]
+        [rounding.apply(C @ e, w) - projector @ e for e, w in zip(noise, words, strict=True)]
     )
     squares = (errors @ weights) ** 2
     assert statistical.mean_p(errors @ weights, 0.0) > statistical.ALPHA
     assert statistical.mean_p(squares, truth) > statistical.ALPHA
     assert statistical.mean_p(squares, truth * 1.5) < statistical.ALPHA
     assert statistical.mean_p(squares, truth / 1.5) < statistical.ALPHA
-    assert truth <= digits.variance(weights) * (1 + 1e-12)
-    assert digits.variance(weights) < digits.variance(weights, any_noise=True)
+    assert truth <= rounding.variance(weights) * (1 + 1e-12)
+    assert rounding.variance(weights) < rounding.variance(weights, any_noise=True)
 
 
 def test_noise_from_elsewhere_needs_the_wider_bound():
     # A fair coin e = ±1 in one of two cells: the coordinate is always half way.
-    digits = LatticeDigits([[1, 1]], 0)
-    assert digits.denominators.tolist() == [2]
+    rounding = LatticeRounding([[1, 1]], 0)
+    assert rounding.denominators.tolist() == [2]
     for e in (1, -1):
-        f = coordinates(digits.basis, [a - int(b) for a, b in zip(
+        f = coordinates(rounding.basis, [a - int(b) for a, b in zip(
             lift(np.array([[1, 1]]), np.array([e, 0]), 1),
-            digits.apply(np.array([e]), np.zeros(1, np.uint64)), strict=True,
+            rounding.apply(np.array([e]), np.zeros(1, np.uint64)), strict=True,
         )])  # fmt: skip
         assert f == [Fraction(1, 2)]
-    assert digits.variance().tolist() == [1 / 8, 1 / 8]
-    assert digits.variance(any_noise=True).tolist() == [1 / 4, 1 / 4]
+    assert rounding.variance().tolist() == [1 / 8, 1 / 8]
+    assert rounding.variance(any_noise=True).tolist() == [1 / 4, 1 / 4]
     # Thirds are never half way: f(1 − f) is 0 or 2/9.
-    three = LatticeDigits(TOTAL, 0)
+    three = LatticeRounding(TOTAL, 0)
     assert np.allclose(stated(three, any_noise=True), covariance(three, np.full(2, 2 / 9)))
 
 
 def test_held_figures_have_no_rounding_variance():
     for C in EXAMPLES:
-        digits = LatticeDigits(C, 0)
+        rounding = LatticeRounding(C, 0)
         for row in C:
-            assert digits.variance(row) == 0.0
+            assert rounding.variance(row) == 0.0
 
 
 # --------------------------------------------------------------------------------- broken twins
 
 
-class Twin(LatticeDigits):
+class Twin(LatticeRounding):
     """The same digits with one thing done wrong."""
 
     def correction(self, residual: np.ndarray) -> np.ndarray:
@@ -428,25 +428,25 @@ class CellByCell(Twin):
     """Every cell of the real correction is rounded at random on its own: unbiased, no sums."""
 
     def apply(self, residual, dither):
-        coin = np.resize(dither, len(self.basis)) * 2.0**-64
-        return np.floor(self.correction(residual) + coin).astype(np.int64)
+        dither = np.resize(dither, len(self.basis)) * 2.0**-64
+        return np.floor(self.correction(residual) + dither).astype(np.int64)
 
 
-class Nearest(LatticeDigits):
+class Nearest(LatticeRounding):
     """Coordinates go to the nearest whole number: the sums are right, the mean is not."""
 
     def apply(self, residual, dither):
         return super().apply(residual, np.full(self.dimension, 2**63, np.uint64))
 
 
-class OneCoin(LatticeDigits):
-    """One coin for all coordinates: the mean is right, the covariance is not."""
+class OneDither(LatticeRounding):
+    """One dither for all coordinates: the mean is right, the covariance is not."""
 
     def apply(self, residual, dither):
         return super().apply(residual, np.full(self.dimension, dither[0]))
 
 
-class Plain(LatticeDigits):
+class Plain(LatticeRounding):
     """Any whole solution, without a step towards the real correction."""
 
     def apply(self, residual, dither):
@@ -454,15 +454,15 @@ class Plain(LatticeDigits):
 
 
 @pytest.mark.parametrize("C", EXAMPLES)
-@pytest.mark.parametrize("twin", [CellByCell, Nearest, OneCoin, Plain])
+@pytest.mark.parametrize("twin", [CellByCell, Nearest, OneDither, Plain])
 def test_broken_twins_are_caught(C, twin):
     rng = np.random.default_rng(3)
     caught = []
     for _ in range(10):
         e = strategies.integers(rng, (C.shape[1],), 30)
-        check_digits(LatticeDigits(C, 1), C, e, rng)
+        check_rounding(LatticeRounding(C, 1), C, e, rng)
         try:
-            check_digits(twin(C, 1), C, e, rng)
+            check_rounding(twin(C, 1), C, e, rng)
             caught.append(False)  # now and then there is nothing to round
         except AssertionError:
             caught.append(True)
@@ -483,13 +483,13 @@ def test_exactly_the_residuals_of_whole_tables_are_taken(C, seed, scale):
     possible = [row for row in image.tolist() if any(row)] == [
         row for row in with_r.tolist() if any(row)
     ]
-    digits = LatticeDigits(C, 0)
-    words = strategies.words(rng, digits.dimension)
+    rounding = LatticeRounding(C, 0)
+    words = strategies.words(rng, rounding.dimension)
     if possible:
-        assert (C @ digits.apply(r, words)).tolist() == r.tolist()
+        assert (C @ rounding.apply(r, words)).tolist() == r.tolist()
     else:
         with pytest.raises(InvariantError, match="contradict each other"):
-            digits.apply(r, words)
+            rounding.apply(r, words)
 
 
 @pytest.mark.parametrize(
@@ -498,18 +498,18 @@ def test_exactly_the_residuals_of_whole_tables_are_taken(C, seed, scale):
 )
 def test_contradictions_are_refused_without_a_figure(C, r):
     with pytest.raises(InvariantError) as caught:
-        LatticeDigits(C, 0).apply(np.array(r), np.zeros(2, np.uint64))
+        LatticeRounding(C, 0).apply(np.array(r), np.zeros(2, np.uint64))
     assert str(caught.value) == "The held values contradict each other."
 
 
 def test_digits_beyond_a_word_are_refused():
-    digits = LatticeDigits([[1]], 3)
+    rounding = LatticeRounding([[1]], 3)
     most = (2**63 - 1) // 1000
     for r in (most, -most):
-        assert digits.apply(np.array([r]), np.zeros(0, np.uint64)).tolist() == [1000 * r]
+        assert rounding.apply(np.array([r]), np.zeros(0, np.uint64)).tolist() == [1000 * r]
     for r in (most + 1, -most - 1, 2**63 - 1, -(2**63)):
         with pytest.raises(ReleaseError) as caught:
-            digits.apply(np.array([r]), np.zeros(0, np.uint64))
+            rounding.apply(np.array([r]), np.zeros(0, np.uint64))
         assert str(caught.value) == "The totals are too large for 3 decimals; ask for fewer."
 
 
@@ -518,13 +518,13 @@ def test_sums_that_leave_a_word_on_the_way_are_exact():
     C = np.eye(6, k=0, dtype=np.int64)[:5] - np.eye(6, k=1, dtype=np.int64)[:5]
     for m in (2**61, 2**62 + 12345):
         e = np.array([m, 0, -m, -m, 0, m])
-        check_digits(LatticeDigits(C, 0), C, e, rng)
+        check_rounding(LatticeRounding(C, 0), C, e, rng)
 
 
 def test_the_largest_residuals_are_exact():
-    digits = LatticeDigits(JUNCTION, 0)
+    rounding = LatticeRounding(JUNCTION, 0)
     for r in (2**63 - 1, -(2**63)):
-        R = digits.apply(np.array([r]), strategies.words(np.random.default_rng(2), 6))
+        R = rounding.apply(np.array([r]), strategies.words(np.random.default_rng(2), 6))
         assert sum(c * int(v) for c, v in zip(JUNCTION[0], R, strict=True)) == r
 
 
@@ -535,7 +535,7 @@ def test_the_largest_residuals_are_exact():
 )  # fmt: skip
 def test_coefficients_that_are_not_whole_are_refused(C):
     with pytest.raises(InvariantError) as caught:
-        LatticeDigits(C, 0)
+        LatticeRounding(C, 0)
     assert str(caught.value) == (
         "Digits that add up need invariants with whole coefficients: publish real values "
         "(decimals=None), or hold margins."
@@ -545,7 +545,7 @@ def test_coefficients_that_are_not_whole_are_refused(C):
 @pytest.mark.parametrize("C", [[1, 2], 3, [[]], [[1, 2], [3]], np.ones((2, 2, 2)), None])
 def test_invariants_must_be_a_matrix(C):
     with pytest.raises(InvariantError) as caught:
-        LatticeDigits(C, 0)
+        LatticeRounding(C, 0)
     assert str(caught.value) == (
         "Invariants must be a matrix with one row an invariant and one column a cell."
     )
@@ -557,7 +557,7 @@ def test_too_many_cells_are_refused_before_anything_is_computed(make):
         if make is np.zeros and cells == 10**9:
             continue
         with pytest.raises(InvariantError) as caught:
-            LatticeDigits(make((2, cells)), 0)
+            LatticeRounding(make((2, cells)), 0)
         assert str(caught.value) == (
             f"Digits that add up need margins, or at most {LARGEST} cells; got {cells}: publish "
             "real values (decimals=None), or hold margins."
@@ -568,7 +568,7 @@ def test_too_many_cells_are_refused_before_anything_is_computed(make):
 @pytest.mark.parametrize("rows", [140, 300])
 def test_more_invariants_than_can_be_reduced_in_time_are_refused(rows):
     with pytest.raises(InvariantError) as caught:
-        LatticeDigits(np.random.default_rng(0).integers(-9, 10, (rows, 300)), 0)
+        LatticeRounding(np.random.default_rng(0).integers(-9, 10, (rows, 300)), 0)
     assert str(caught.value) == (
         "Digits that add up are out of reach for so many invariants with such coefficients: "
         "publish real values (decimals=None), or hold margins."
@@ -585,7 +585,7 @@ def test_more_invariants_than_can_be_reduced_in_time_are_refused(rows):
 )
 def test_invariants_without_short_corrections_are_refused(C):
     with pytest.raises(InvariantError) as caught:
-        LatticeDigits(C, 0)
+        LatticeRounding(C, 0)
     assert str(caught.value) == (
         "These invariants are met by whole numbers only far from the real correction: publish "
         "real values (decimals=None), or hold margins."
@@ -595,13 +595,13 @@ def test_invariants_without_short_corrections_are_refused(C):
 @pytest.mark.parametrize("decimals", [-1, 19, 1.5, "2", None, True])
 def test_decimals_out_of_range_are_refused(decimals):
     with pytest.raises(InvariantError, match=r"^`decimals` must be a whole number from 0 to 18"):
-        LatticeDigits(TOTAL, decimals)
+        LatticeRounding(TOTAL, decimals)
 
 
 @pytest.mark.parametrize("residual", [[1.0], [1, 2], 1, [[1]], ["1"], [True], []])
 def test_a_residual_that_does_not_fit_is_refused(residual):
     with pytest.raises(InvariantError) as caught:
-        LatticeDigits(TOTAL, 0).apply(np.array(residual), np.zeros(2, np.uint64))
+        LatticeRounding(TOTAL, 0).apply(np.array(residual), np.zeros(2, np.uint64))
     assert str(caught.value) == "`residual` must be a vector of 1 integers."
 
 
@@ -610,11 +610,11 @@ def test_a_residual_that_does_not_fit_is_refused(residual):
 )
 def test_dither_that_does_not_fit_is_refused(dither):
     with pytest.raises(InvariantError) as caught:
-        LatticeDigits(TOTAL, 0).apply(np.array([1]), dither)
+        LatticeRounding(TOTAL, 0).apply(np.array([1]), dither)
     assert str(caught.value) == "`dither` must be a vector of 2 words of type uint64."
 
 
 def test_weights_that_do_not_fit_are_refused():
     with pytest.raises(InvariantError) as caught:
-        LatticeDigits(TOTAL, 0).variance([1.0, 2.0])
+        LatticeRounding(TOTAL, 0).variance([1.0, 2.0])
     assert str(caught.value) == "`weights` must have 3 entries, one a cell; got 2."

@@ -1,4 +1,4 @@
-"""Profiles of a margin's groups and the coins in their totals, against dense matrices."""
+"""Profiles of a margin's groups and the roundings in their totals, against dense matrices."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from tests import dense
 from tests.strategies import margins, problems
 
 import subspacedp as sdp
-from subspacedp.rounding import DigitPlan, GroupProfiles, corner_counts
+from subspacedp.rounding import GroupProfiles, MarginRounding, corner_counts
 
 SIZES = {"max_axes": 3, "max_cells": 60, "max_labels": 8}
 
@@ -75,10 +75,10 @@ def test_profile_and_squared_norm_agree(case):
 
 
 @given(case=asked(min_margins=1), decimals=st.sampled_from([0, 0, 1]))
-def test_corner_counts_are_the_entries_with_a_coin(case, decimals):
+def test_corner_counts_are_the_entries_with_a_roundings(case, decimals):
     """Every non-zero ±1 in the differenced indicator of a group that no held margin determines."""
     domain, held, names = case
-    plan = DigitPlan(sdp.null_space(domain, held), decimals)
+    plan = MarginRounding(sdp.null_space(domain, held), decimals)
     assume(plan.needed)
     margin = domain.margin(*names)
     found = corner_counts(plan, margin)
@@ -92,23 +92,23 @@ def test_corner_counts_are_the_entries_with_a_coin(case, decimals):
         assert set(np.unique(corners)) <= {-1.0, 0.0, 1.0}
         assert count == int(np.count_nonzero(corners[~ends]))
         coefficients, _ = plan.coefficients(group)
-        # Entries that are whole for every noise need no coin: there can be fewer, never more.
+        # Entries that are whole for every noise need no rounding: there can be fewer, never more.
         assert np.count_nonzero(coefficients) <= count
 
 
 @given(case=asked(min_margins=1))
-def test_no_coin_enters_a_held_total(case):
+def test_no_roundings_enters_a_held_total(case):
     domain, held, _ = case
-    plan = DigitPlan(sdp.null_space(domain, held), 0)
+    plan = MarginRounding(sdp.null_space(domain, held), 0)
     for names in held.margins:
         assert not corner_counts(plan, domain.margin(*names)).any()
 
 
 @given(case=asked(min_margins=1), seed=st.integers(0, 2**32 - 1))
 def test_coefficients_reproduce_the_rounding(case, seed):
-    """Σ w·(rounded − lifted) = Σ v·u for the coins' outcomes u, whatever they are."""
+    """Σ w·(rounded − lifted) = Σ v·u for the roundings' outcomes u, whatever they are."""
     domain, held, _ = case
-    plan = DigitPlan(sdp.null_space(domain, held), 0)
+    plan = MarginRounding(sdp.null_space(domain, held), 0)
     assume(plan.needed)
     rng = np.random.default_rng(seed)
     residual = dense.residual(domain, held, rng.integers(-9, 10, domain.shape))
@@ -119,7 +119,7 @@ def test_coefficients_reproduce_the_rounding(case, seed):
     assert np.all(variance > 0)
     total = float(np.sum(weights * moved))
     assert abs(total) <= np.abs(v).sum() + 1e-9  # |u| < 1
-    u = plan._from_domain(moved)  # cumulated, what was moved is what the coins did
+    u = plan._from_domain(moved)  # cumulated, what was moved is what the roundings did
     for a in range(u.ndim):
         u = np.cumsum(u, axis=a)
     u = u[plan._entry_variance > 0]

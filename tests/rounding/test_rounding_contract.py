@@ -16,11 +16,11 @@ from tests.statistical import ALPHA
 
 import subspacedp as sdp
 from subspacedp.invariants import as_held, bind
-from subspacedp.rounding import DigitPlan, Digits, GeneralDigits, digits_of
-from subspacedp.rounding.levels import LevelDigits
+from subspacedp.rounding import ControlledRounding, MarginRounding, MatrixRounding, rounding_of
+from subspacedp.rounding.levels import LevelRounding
 
 DRAWS = 1500
-ANY = 1 / 4  # the variance of a coin, at most, given the noisy answers
+ANY = 1 / 4  # the variance of a rounding, at most, given the noisy answers
 DOMAIN = sdp.Domain(
     [
         sdp.Axis("county", range(5), levels={"state": ["x", "y", "x", "y", "x"]}),
@@ -33,28 +33,30 @@ EQUALITIES = sdp.LinearInvariants([[1, 1, 1, 0, 0, 0], [0, 0, 2, 1, 1, 3]])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OfCorrection(LevelDigits):
-    """`LevelDigits` as mechanisms use it: the whole correction is rounded, not its groups."""
+class OfCorrection(LevelRounding):
+    """`LevelRounding` as mechanisms use it: the whole correction is rounded, not its groups."""
 
-    def round_in_place(self, noisy, residual, coins):
+    def round_in_place(self, noisy, residual, dither):
         """10**decimals · noisy − R."""
-        return noisy * self.step - self.round(0, self.space.lift(residual), coins)
+        return noisy * self.step - self.round(0, self.space.lift(residual), dither)
 
 
 def margins(kind, *more, decimals=0):
-    return kind(bind(as_held(MARGINS), sdp.Cells(DOMAIN)).cell_space, decimals, *more, coin=ANY)
+    return kind(
+        bind(as_held(MARGINS), sdp.Cells(DOMAIN)).cell_space, decimals, *more, unit_variance=ANY
+    )
 
 
 ROUNDINGS = {
-    "margins": lambda: margins(DigitPlan),
-    "margins, two decimals": lambda: margins(DigitPlan, decimals=2),
-    "levels": lambda: margins(LevelDigits, PUBLISHED, (1.0, 1.0)),
+    "margins": lambda: margins(MarginRounding),
+    "margins, two decimals": lambda: margins(MarginRounding, decimals=2),
+    "levels": lambda: margins(LevelRounding, PUBLISHED, (1.0, 1.0)),
     "levels, the whole correction": lambda: margins(OfCorrection, PUBLISHED, (1.0, 1.0)),
-    "a matrix": lambda: digits_of(
-        bind(as_held(EQUALITIES), sdp.LinearQuery(np.eye(6))), 0, coin=ANY
+    "a matrix": lambda: rounding_of(
+        bind(as_held(EQUALITIES), sdp.LinearQuery(np.eye(6))), 0, unit_variance=ANY
     ),
-    "a matrix, one decimal": lambda: digits_of(
-        bind(as_held(EQUALITIES), sdp.LinearQuery(np.eye(6))), 1, coin=ANY
+    "a matrix, one decimal": lambda: rounding_of(
+        bind(as_held(EQUALITIES), sdp.LinearQuery(np.eye(6))), 1, unit_variance=ANY
     ),
 }
 
@@ -69,32 +71,32 @@ class Words:
         return self.all[start : start + count].copy()
 
 
-def check_digits(digits: Digits, seed: int = 0) -> None:
+def check_rounding(rounding: ControlledRounding, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
-    held, shape = digits.space.held, digits.space.shape
+    held, shape = rounding.space.held, rounding.space.shape
     C = held.as_matrix().matrix.toarray().astype(object)
     truth, noise = rng.integers(0, 60, shape), rng.integers(-9, 10, shape)
     noisy, exact = truth + noise, held.sums(truth)
     residual = held.residual(noisy, exact)
-    assert digits.needed
-    assert digits.step == 10**digits.decimals
-    assert f"10**-{digits.decimals}" in digits.describe()
+    assert rounding.needed
+    assert rounding.step == 10**rounding.decimals
+    assert f"10**-{rounding.decimals}" in rounding.describe()
 
-    wanted = digits.step * (C @ truth.ravel().astype(object))
+    wanted = rounding.step * (C @ truth.ravel().astype(object))
     draws = np.empty((DRAWS, noisy.size))
     for i in range(DRAWS):
-        steps = digits.round_in_place(noisy.copy(), residual, Words(rng))
+        steps = rounding.round_in_place(noisy.copy(), residual, Words(rng))
         assert steps.dtype == np.int64
         assert np.array_equal(C @ steps.ravel().astype(object), wanted)
         draws[i] = steps.ravel()
-    off = draws / digits.step - (noisy - digits.space.lift(residual)).ravel()
+    off = draws / rounding.step - (noisy - rounding.space.lift(residual)).ravel()
 
     cells = np.eye(noisy.size)
-    each = np.asarray(digits.variance()).ravel()
+    each = np.asarray(rounding.variance()).ravel()
     for i, w in enumerate((*cells, *rng.normal(size=(4, noisy.size)), np.ones(noisy.size))):
-        v, coin = digits.coefficients(w.reshape(shape))
-        stated = digits.variance(w.reshape(shape))
-        assert stated == pytest.approx(float(v**2 @ coin), rel=1e-9, abs=1e-15)
+        v, unit_variance = rounding.coefficients(w.reshape(shape))
+        stated = rounding.variance(w.reshape(shape))
+        assert stated == pytest.approx(float(v**2 @ unit_variance), rel=1e-9, abs=1e-15)
         if i < len(cells):
             assert each[i] == pytest.approx(stated, rel=1e-9, abs=1e-15)
         mean = math.sqrt(math.log(2 / ALPHA) * float(v @ v) / (2 * DRAWS))
@@ -103,7 +105,7 @@ def check_digits(digits: Digits, seed: int = 0) -> None:
         assert float(np.mean((off @ w) ** 2)) <= stated + square + 1e-9
 
     again = [
-        digits.round_in_place(noisy.copy(), residual, Words(np.random.default_rng(5)))
+        rounding.round_in_place(noisy.copy(), residual, Words(np.random.default_rng(5)))
         for _ in range(2)
     ]
     assert np.array_equal(*again)
@@ -111,47 +113,47 @@ def check_digits(digits: Digits, seed: int = 0) -> None:
 
 @pytest.mark.parametrize("name", ROUNDINGS)
 def test_every_rounding_keeps_the_contract(name):
-    digits = ROUNDINGS[name]()
-    assert isinstance(digits, Digits)
-    check_digits(digits)
+    rounding = ROUNDINGS[name]()
+    assert isinstance(rounding, ControlledRounding)
+    check_rounding(rounding)
 
 
 def test_which_rounding_follows_from_what_is_held():
     cells = sdp.Cells(DOMAIN)
-    assert isinstance(digits_of(bind(as_held(MARGINS), cells), 0), DigitPlan)
+    assert isinstance(rounding_of(bind(as_held(MARGINS), cells), 0), MarginRounding)
     both = MARGINS & sdp.zeros(np.zeros(DOMAIN.shape, bool))
-    assert isinstance(digits_of(bind(as_held(both), cells), 0), GeneralDigits)
-    assert digits_of(bind(as_held(MARGINS), cells), None) is None
+    assert isinstance(rounding_of(bind(as_held(both), cells), 0), MatrixRounding)
+    assert rounding_of(bind(as_held(MARGINS), cells), None) is None
 
 
-def cell_by_cell(digits, noisy, residual, coins):
+def cell_by_cell(rounding, noisy, residual, dither):
     """The twin that rounds every cell to the nearest step: sums no longer add up."""
-    return np.rint((noisy - digits.space.lift(residual)) * digits.step).astype(np.int64)
+    return np.rint((noisy - rounding.space.lift(residual)) * rounding.step).astype(np.int64)
 
 
-class NoCoins:
-    """The twin whose coins always fall the same way."""
+class NoDither:
+    """The twin whose dither is always the same."""
 
     def words(self, start, count, scratch=None):
         return np.zeros(count, np.uint64)
 
 
-def always_down(digits, noisy, residual, coins):
-    return type(digits).__mro__[1].round_in_place(digits, noisy, residual, NoCoins())
+def always_down(rounding, noisy, residual, dither):
+    return type(rounding).__mro__[1].round_in_place(rounding, noisy, residual, NoDither())
 
 
-def too_little(digits, weights=None):
-    return type(digits).__mro__[1].variance(digits, weights) / 50
+def too_little(rounding, weights=None):
+    return type(rounding).__mro__[1].variance(rounding, weights) / 50
 
 
-def half_of_a_coin(digits, weights):
-    v, coin = type(digits).__mro__[1].coefficients(digits, weights)
-    return v / 2, coin
+def half_of_a_rounding(rounding, weights):
+    v, unit_variance = type(rounding).__mro__[1].coefficients(rounding, weights)
+    return v / 2, unit_variance
 
 
-def a_fiftieth(digits, weights):
-    v, coin = type(digits).__mro__[1].coefficients(digits, weights)
-    return v, coin / 50
+def a_fiftieth(rounding, weights):
+    v, unit_variance = type(rounding).__mro__[1].coefficients(rounding, weights)
+    return v, unit_variance / 50
 
 
 TWINS = {
@@ -159,16 +161,16 @@ TWINS = {
     "bias": {"round_in_place": always_down},
     "variance of a sum": {"variance": too_little},
     "variance": {"variance": too_little, "coefficients": a_fiftieth},
-    "coefficients": {"coefficients": half_of_a_coin},
-    "words": {"describe": lambda digits: "rounded"},
+    "coefficients": {"coefficients": half_of_a_rounding},
+    "words": {"describe": lambda rounding: "rounded"},
 }
 
 
 @pytest.mark.parametrize("broken", TWINS)
 @pytest.mark.parametrize("name", ["margins", "levels, the whole correction", "a matrix"])
 def test_a_rounding_that_breaks_one_promise_fails(name, broken):
-    digits = ROUNDINGS[name]()
-    more = (digits.published, digits.importance) if isinstance(digits, LevelDigits) else ()
-    twin = type("Twin", (type(digits),), TWINS[broken])
+    rounding = ROUNDINGS[name]()
+    more = (rounding.published, rounding.importance) if isinstance(rounding, LevelRounding) else ()
+    twin = type("Twin", (type(rounding),), TWINS[broken])
     with pytest.raises(AssertionError):
-        check_digits(twin(digits.space, digits.decimals, *more, coin=ANY))
+        check_rounding(twin(rounding.space, rounding.decimals, *more, unit_variance=ANY))

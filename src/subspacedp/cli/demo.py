@@ -13,9 +13,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from typer.core import TyperGroup
 
-from subspacedp.cli.show import checks_table, progress
 from subspacedp.errors import ReleaseError
-from subspacedp.release import verify_folder
 
 __all__ = ["demo_app"]
 
@@ -60,6 +58,7 @@ def census(
     ] = False,
 ) -> None:
     """Release the 2010 population of every county with the state totals held exact."""
+    from subspacedp.cli.show import progress
     from subspacedp.demo.census import census as make
 
     with progress() as tell:
@@ -71,6 +70,9 @@ def census(
 
 
 def _print_census(made: dict[str, Any], out: Path) -> None:
+    from subspacedp.cli.show import checks_table
+    from subspacedp.release import verify_folder
+
     console = Console(highlight=False)
 
     def part(text: str, *things: Any) -> None:

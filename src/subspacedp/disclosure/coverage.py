@@ -14,7 +14,7 @@ from subspacedp.errors import InvariantError
 from subspacedp.privacy import Neighbours
 from subspacedp.problem import Kind, kind_of
 from subspacedp.release.questions import where
-from subspacedp.rounding import digits_of
+from subspacedp.rounding import rounding_of
 from subspacedp.tables import Domain
 
 __all__ = ["QuestionCoverage", "covers", "question_weights"]
@@ -150,11 +150,11 @@ def kind_of_parts(parts: Sequence[Given], neighbours: Neighbours, decimals: int 
     """The guarantee that releases with these invariants have together: the weakest of theirs."""
     kinds: list[Kind] = []
     for part in parts:
-        digits = digits_of(part.bound, decimals)
+        rounding = rounding_of(part.bound, decimals)
         kinds.append(
             kind_of(
                 fixed=part.bound.fixed_by(neighbours),
-                rounded=digits is not None and digits.needed,
+                rounded=rounding is not None and rounding.needed,
             )
         )
     return weakest(kinds)

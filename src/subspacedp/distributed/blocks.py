@@ -23,7 +23,7 @@ from subspacedp.mechanisms import default_name
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.parallel import compiled
 from subspacedp.release.designs import Design
-from subspacedp.rounding import DigitPlan
+from subspacedp.rounding import MarginRounding
 from subspacedp.rounding.margins import LIMIT
 from subspacedp.tables import MAX_TOTAL, RowPlan
 from subspacedp.tables.boxes import Box
@@ -226,15 +226,15 @@ class Reconstruction:
         """What the released values are."""
         return np.int64 if self.mechanism.decimals == 0 else np.float64
 
-    def apply(self, noisy: Int64Array, box: Box, coins: Any) -> npt.NDArray[Any]:
+    def apply(self, noisy: Int64Array, box: Box, dither: Any) -> npt.NDArray[Any]:
         """Released values of a box, flat, in the memory of its noisy counts."""
-        digits = self.mechanism.digits
-        if digits is None:
+        rounding = self.mechanism.rounding
+        if rounding is None:
             return self._real(noisy, box)
-        steps = self._steps(noisy, box, coins)
-        if digits.decimals == 0:
+        steps = self._steps(noisy, box, dither)
+        if rounding.decimals == 0:
             return steps
-        return np.divide(steps, digits.step, out=steps.view(np.float64))
+        return np.divide(steps, rounding.step, out=steps.view(np.float64))
 
     def _real(self, noisy: Int64Array, box: Box) -> npt.NDArray[Any]:
         if self._small:
@@ -244,17 +244,17 @@ class Reconstruction:
             return noisy.astype(np.float64)
         return self._space.subtract_parts(noisy, self._parts, box).reshape(-1)
 
-    def _steps(self, noisy: Int64Array, box: Box, coins: Any) -> Int64Array:
-        digits = self._digits
+    def _steps(self, noisy: Int64Array, box: Box, dither: Any) -> Int64Array:
+        rounding = self._plan
         if self._small:
             whole = noisy.reshape(self.mechanism.query.shape)
-            return digits.round_in_place(whole, self._residual, coins).reshape(-1)
+            return rounding.round_in_place(whole, self._residual, dither).reshape(-1)
         if not self._held.margins:
-            noisy *= digits.step
-        elif digits.needed:
-            self._rounding.run_box(noisy, box, coins)
+            noisy *= rounding.step
+        elif rounding.needed:
+            self._rounding.run_box(noisy, box, dither)
         else:
-            noisy *= digits.step
+            noisy *= rounding.step
             self._space.subtract_whole(noisy, self._parts, box)
         return noisy
 
@@ -267,12 +267,12 @@ class Reconstruction:
         return self._held.cell_space
 
     @cached_property
-    def _digits(self) -> DigitPlan:
-        return DigitPlan(self._space, self.mechanism.decimals or 0)
+    def _plan(self) -> MarginRounding:
+        return MarginRounding(self._space, self.mechanism.decimals or 0)
 
     @cached_property
     def _scaled(self) -> HeldValues:
-        step = self._digits.step
+        step = self._plan.step
         if step > 1 and any(np.any(np.abs(r) >= LIMIT // step) for r in self._residual):
             raise ReleaseError(
                 f"The totals are too large for {self.mechanism.decimals} decimals; ask for fewer."
@@ -287,13 +287,13 @@ class Reconstruction:
     def _rounding(self) -> RowRounding:
         from subspacedp.rounding.rows import RowRounding
 
-        return RowRounding(self._digits, self._scaled)
+        return RowRounding(self._plan, self._scaled)
 
     def prepare(self) -> None:
         """Make the tables that all boxes share; before threads ask for them at once."""
         if self._small or not self._held.margins:
             return
-        if self.mechanism.decimals is None or not self._digits.needed:
+        if self.mechanism.decimals is None or not self._plan.needed:
             _ = self._parts
         else:
             _ = self._rounding

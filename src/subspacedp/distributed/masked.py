@@ -85,8 +85,8 @@ def reconstructed(
     ends = np.cumsum([measured.size, *(np.prod(s, dtype=int) for s in plan.held_shapes)])
     noisy, *sums = np.split(total, ends[:-1])
     exact = tuple(s.reshape(shape) for s, shape in zip(sums, plan.held_shapes, strict=True))
-    coins = Keystream(bytes(KEY_BYTES))  # public: digits of these mechanisms are whole already
-    return plan.mechanism.reconstruct(noisy.reshape(measured.shape), exact, coins), exact
+    dither = Keystream(bytes(KEY_BYTES))  # public: digits of these mechanisms are whole already
+    return plan.mechanism.reconstruct(noisy.reshape(measured.shape), exact, dither), exact
 
 
 def _joined(measured: Int64Array, held: HeldValues) -> Int64Array:

@@ -84,7 +84,7 @@ class SecondPass:
         self.held = margins_of(mechanism)
         self.shape = mechanism.query.shape
         self.noise = CellNoise(mechanism.law, space.keys)
-        self.coins = space.keys.stream("dither")
+        self.dither = space.keys.stream("dither")
         self.tags = BlockTags(space.keys)
         self.reconstruction = Reconstruction(mechanism, residual)
         self.reconstruction.prepare()
@@ -142,7 +142,7 @@ class SecondPass:
         read = self.tags.make("read", number, counts)
         for found in measure(self.mechanism, self.noise, box, counts, self._local.totals):
             self._look(found)
-        values = self.reconstruction.apply(counts, box, self.coins)
+        values = self.reconstruction.apply(counts, box, self.dither)
         writing(lambda: self.target.write(number, box, values), self.space.folder)
         written = self.tags.make("written", number, values)
         writing(lambda: self.space.record(number, read, written), self.space.folder)

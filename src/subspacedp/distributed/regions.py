@@ -18,11 +18,11 @@ import numpy.typing as npt
 from subspacedp.distributed.part_rule import cells_of_product
 from subspacedp.invariants import HeldMargins, HeldMatrix, MarginNullSpace
 from subspacedp.invariants.matrix.components import connected
-from subspacedp.rounding import DigitPlan
+from subspacedp.rounding import MarginRounding
 from subspacedp.rounding.merged import MergedAxis
 from subspacedp.tables import Axis, Domain, Margin
 
-__all__ = ["LocalDigits", "Region", "connected_cells", "regions_of", "separating"]
+__all__ = ["LocalRounding", "Region", "connected_cells", "regions_of", "separating"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -58,10 +58,10 @@ class Region:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LocalDigits(DigitPlan):
+class LocalRounding(MarginRounding):
     """The rounding of a whole table's digits, restricted to a region of it."""
 
-    whole: DigitPlan
+    whole: MarginRounding
     region: Region
 
     @cached_property
@@ -71,7 +71,7 @@ class LocalDigits(DigitPlan):
         return tuple(MergedAxis(domain, axis.members, axis.chain) for axis in self.whole.axes)
 
     @cached_property
-    def coins(self) -> Int64Array:
+    def word_numbers(self) -> Int64Array:
         """The numbers, in the whole merged table, of the entries of this one; increasing."""
         places = [
             self._places(own, whole) for own, whole in zip(self.axes, self.whole.axes, strict=True)
@@ -96,7 +96,7 @@ class LocalDigits(DigitPlan):
         return (np.cumsum(sizes) - sizes)[group] + np.arange(group.size) - first
 
 
-def separating(held: HeldMargins, digits: DigitPlan | None) -> Margin:
+def separating(held: HeldMargins, rounding: MarginRounding | None) -> Margin:
     """The margin whose groups are closed: what happens inside one depends on its noise alone.
 
     For real values that is the meet of the held margins. Digits are rounded in cumulated tables,
@@ -105,11 +105,11 @@ def separating(held: HeldMargins, digits: DigitPlan | None) -> Margin:
     apart. Where none does, the axis is not cut.
     """
     meet = reduce(lambda a, b: a.meet(b), held.essential, held.domain.cells)
-    if digits is None or not digits.needed:
+    if rounding is None or not rounding.needed:
         return meet
     steps = list(meet.steps)
-    for axis in digits.axes:
-        others = [b for other in digits.axes if other is not axis for b in other.members]
+    for axis in rounding.axes:
+        others = [b for other in rounding.axes if other is not axis for b in other.members]
         if not any(all(_apart(m, b) for b in others) for m in held.essential):
             for b in axis.members:
                 steps[b] = held.domain.axes[b].depth - 1

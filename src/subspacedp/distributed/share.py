@@ -66,7 +66,7 @@ class Share:
         if self.form is Form.MASK:
             return answers + self.whole
         if self.form is Form.STEPS:
-            step = 1 if mechanism.digits is None else mechanism.digits.step
+            step = 1 if mechanism.rounding is None else mechanism.rounding.step
             steps = answers * step + self.whole
             return steps if step == 1 else steps / step
         fraction = self.fraction

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from subspacedp.distributed.cell_noise import noise_at, words_at
 from subspacedp.distributed.regions import (
-    LocalDigits,
+    LocalRounding,
     Region,
     connected_cells,
     regions_of,
@@ -23,7 +23,7 @@ from subspacedp.invariants.mixed import centred_divmod
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import ReleaseKeys
 from subspacedp.parallel import compiled
-from subspacedp.rounding import DigitPlan
+from subspacedp.rounding import MarginRounding
 from subspacedp.tables import RowPlan
 from subspacedp.tables.rows import SCALAR
 
@@ -63,10 +63,10 @@ def _of_everything(mechanism: Mechanism, keys: ReleaseKeys, cells: Int64Array) -
     exact = mechanism.held.sums(nothing)
     noisy = mechanism.add_noise(nothing, keys)
     drawn = nothing.size
-    if mechanism.digits is None:
+    if mechanism.rounding is None:
         raise ReleaseError("A real-valued release is computed region by region.")
     residual = mechanism.held.residual(noisy, exact)
-    steps = mechanism.digits.round_in_place(noisy, residual, keys.stream("dither"))
+    steps = mechanism.rounding.round_in_place(noisy, residual, keys.stream("dither"))
     return Totals(Share(Form.STEPS, steps.reshape(-1)[cells], None), drawn)
 
 
@@ -101,11 +101,11 @@ def _near(noise: Int64Array, lifted: npt.NDArray[np.float64]) -> Share:
 def _of_margins(
     mechanism: Mechanism, held: HeldMargins, keys: ReleaseKeys, cells: Int64Array
 ) -> Totals:
-    digits = mechanism.digits
-    if not isinstance(digits, DigitPlan | None):
+    rounding = mechanism.rounding
+    if not isinstance(rounding, MarginRounding | None):
         raise ReleaseError("Digits of held margins are rounded along merged axes.")
     form = (
-        Form.STEPS if digits is not None
+        Form.STEPS if rounding is not None
         else Form.NEAR if compiled(mechanism.query.size) and held.margins
         else Form.MIXED
     )  # fmt: skip
@@ -115,13 +115,13 @@ def _of_margins(
         cells.size, object if wide else np.float64 if form is Form.NEAR else np.int64
     )
     drawn = 0
-    for region in regions_of(held, cells, separating(held, digits)):
+    for region in regions_of(held, cells, separating(held, rounding)):
         mine = np.isin(cells, region.cells, assume_unique=True)
         own = np.searchsorted(region.cells, cells[mine])
         noise = noise_at(mechanism.law, keys, region.cells)
         drawn += noise.size
-        if form is Form.STEPS and digits is not None:
-            steps = _steps(region, digits, noise, keys)
+        if form is Form.STEPS and rounding is not None:
+            steps = _steps(region, rounding, noise, keys)
             if steps is None:
                 return _of_everything(mechanism, keys, cells)
             whole[mine] = steps[own]
@@ -133,37 +133,37 @@ def _of_margins(
 
 
 def _steps(
-    region: Region, digits: DigitPlan, noise: Int64Array, keys: ReleaseKeys
+    region: Region, rounding: MarginRounding, noise: Int64Array, keys: ReleaseKeys
 ) -> Int64Array | None:
     """step·noise − R on a region; None where float64 cannot tell what the whole table does.
 
     The rounding of the whole table cumulates over everything before, here only over the region:
-    the entries differ by whole numbers, and by float64 error of at most β each. Coins that are
+    the entries differ by whole numbers, and by float64 error of at most β each. Roundings that are
     moved by 2β either way must not change the outcome.
     """
     table = noise.reshape(region.shape)
     residual = region.space.held.sums(table)
-    plan = LocalDigits(region.space, digits.decimals, digits, region)
-    if not digits.needed:
-        scaled = tuple(r * digits.step for r in residual)
+    plan = LocalRounding(region.space, rounding.decimals, rounding, region)
+    if not rounding.needed:
+        scaled = tuple(r * rounding.step for r in residual)
         rounded = region.space.lift_exact(scaled).whole
-        return np.asarray(table * digits.step - rounded, np.int64).reshape(-1)
-    coins = words_at(keys.stream("dither"), plan.coins)
-    margin = np.uint64(min(2**63, math.ceil(_doubt(digits) * 2.0**64)))
+        return np.asarray(table * rounding.step - rounded, np.int64).reshape(-1)
+    dither = words_at(keys.stream("dither"), plan.word_numbers)
+    margin = np.uint64(min(2**63, math.ceil(_doubt(rounding) * 2.0**64)))
     top = np.uint64(2**64 - 1)
-    if np.any(coins < margin) or np.any(coins > top - margin):
+    if np.any(dither < margin) or np.any(dither > top - margin):
         return None
-    lower, upper = (plan.apply(residual, c) for c in (coins - margin, coins + margin))
+    lower, upper = (plan.apply(residual, c) for c in (dither - margin, dither + margin))
     if not np.array_equal(lower, upper):
         return None
-    return np.asarray(table * digits.step - lower, np.int64).reshape(-1)
+    return np.asarray(table * rounding.step - lower, np.int64).reshape(-1)
 
 
-def _doubt(digits: DigitPlan) -> float:
+def _doubt(rounding: MarginRounding) -> float:
     """2β + 2⁻⁵⁰, β the bound of docs/proofs/digits.md on the error of an entry in float64."""
-    factors = digits.held.expansion.values()
-    W, t, d = sum(abs(a) for a in factors), len(factors), len(digits.axes)
-    beta = W * digits.held.domain.size * (t * 2**d + 4 * d + 4) * 2.0**-53
+    factors = rounding.held.expansion.values()
+    W, t, d = sum(abs(a) for a in factors), len(factors), len(rounding.axes)
+    beta = W * rounding.held.domain.size * (t * 2**d + 4 * d + 4) * 2.0**-53
     return float(2 * beta + 2.0**-50)
 
 

@@ -266,6 +266,7 @@ def _check_weight(noise: JointNoise) -> None:
 
 def _average_variance(noise: JointNoise) -> float:
     """The variance of a release's noise, averaged over the directions of its null space."""
-    digits = noise.rounded
-    rounding = 0.0 if digits is None else float(np.sum(digits.variance())) / digits.space.dimension
-    return noise.each + rounding
+    rounding = noise.rounded
+    if rounding is None:
+        return noise.each
+    return noise.each + float(np.sum(rounding.variance())) / rounding.space.dimension

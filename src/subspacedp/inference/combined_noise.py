@@ -61,7 +61,7 @@ class CombinedNoise(JointNoise):
         pairs = zip(self.noises, self.pooling.under(weights), strict=True)
         return np.concatenate([noise.fourth_roots(w) for noise, w in pairs])
 
-    def without_digits(self, plain: tuple[JointNoise, ...]) -> JointNoise:
+    def without_rounding(self, plain: tuple[JointNoise, ...]) -> JointNoise:
         """The same maps of other noises."""
         return replace(self, noises=plain)
 
@@ -103,10 +103,10 @@ class CombinedNoise(JointNoise):
             at += v.size
         return tuple(out)
 
-    def coins(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The coins of every release under its weights."""
+    def roundings(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The roundings of every release under its weights."""
         pairs = zip(self.noises, self.pooling.under(weights), strict=True)
-        return _joined(noise.coins(w) for noise, w in pairs)
+        return _joined(noise.roundings(w) for noise, w in pairs)
 
     def law_from(
         self,
@@ -245,19 +245,19 @@ class UniformNoise(CombinedNoise):
         return tuple(p for w, noise in self.shared for p in noise.parts(noise.inside(w * inside)))
 
     @cached_property
-    def _same_digits(self) -> bool:
+    def _same_rounding(self) -> bool:
         """Whether every release that was rounded leaves open what all together leave open."""
         rank = self.pooling.space.rank
-        digits = (noise.rounded for noise in self.noises)
-        return all(d is None or d.space.rank == rank for d in digits)
+        rounding = (noise.rounded for noise in self.noises)
+        return all(d is None or d.space.rank == rank for d in rounding)
 
     def cell_variance(self) -> FloatArray:
         """The variance of every answer, in their shape."""
-        if not self._same_digits:
+        if not self._same_rounding:
             return super().cell_figures(self.query.shape).variance()
         out = self.pooling.space.diagonal() * self.each
         # N is the null space of every release that was rounded, and there 1_i and Π_N 1_i differ by
-        # what is held: they have the same coins.
+        # what is held: they have the same roundings.
         for w, noise in self.shared:
             if noise.rounded is not None:
                 out += np.where(out > 0, w * w * noise.rounded.variance(), 0.0)
@@ -279,7 +279,7 @@ class UniformNoise(CombinedNoise):
         family = self.pooling.space.held.family
         nothing = np.zeros(0)
         alike = all(noise.counted(nothing, nothing) is not None for noise in self.noises)
-        if family is None or not alike or not self._same_digits:
+        if family is None or not alike or not self._same_rounding:
             return None
         return CombinedTotals(self, self.shared, GroupProfiles(family.cell_space, margin))
 

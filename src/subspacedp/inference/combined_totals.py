@@ -63,39 +63,39 @@ class CombinedTotals(Figures):
         return self.profiles.margin.shape
 
     @cached_property
-    def _coins(self) -> list[tuple[float, float, Int64Array, int]]:
-        """What a coin adds, its variance, how many each group has, and a number above them all."""
-        found = [(w, noise.coin_counts(self.profiles.margin)) for w, noise in self.shared]
+    def _roundings(self) -> list[tuple[float, float, Int64Array, int]]:
+        """What a rounding adds, its variance, how many each group has, and more than the most."""
+        found = [(w, noise.rounding_counts(self.profiles.margin)) for w, noise in self.shared]
         return [
-            (w * coins[0], coins[1], coins[2], int(coins[2].max(initial=0)) + 1)
-            for w, coins in found
-            if coins is not None
+            (w * roundings[0], roundings[1], roundings[2], int(roundings[2].max(initial=0)) + 1)
+            for w, roundings in found
+            if roundings is not None
         ]
 
     def variance(self) -> FloatArray:
-        """Var(e)·|Π_N 1_G|², and at most `coin` squared steps for every coin."""
+        """Var(e)·|Π_N 1_G|², and at most `unit_variance` squared steps for every rounding."""
         if self.profiles.margin == self.profiles.space.domain.cells:
             return self.noise.cell_variance()
         squared = self.profiles.squared()
         out = squared * self.noise.each
-        for step, coin, counts, _ in self._coins:
-            out += np.where(squared > 0, counts * (step**2 * coin), 0.0)
+        for step, unit_variance, counts, _ in self._roundings:
+            out += np.where(squared > 0, counts * (step**2 * unit_variance), 0.0)
         return out
 
     def classes(self) -> Int64Array:
-        """Equal sizes of all containing groups, and equally many coins of every release."""
+        """Equal sizes of all containing groups, and equally many roundings of every release."""
         out = self.profiles.classes()
-        for _, _, counts, radix in self._coins:
+        for _, _, counts, radix in self._roundings:
             out = out * radix + counts
         return np.asarray(out)
 
     def law(self, number: int) -> SumLaw:
         """From the values of Π_N 1_G and how often each occurs."""
         kind, coefficients, rounding = int(number), [np.zeros(0)], 0.0
-        for step, coin, _, radix in reversed(self._coins):
-            kind, coins = divmod(kind, radix)
-            coefficients.append(np.full(coins, step))
-            rounding += coins * step**2 * coin
+        for step, unit_variance, _, radix in reversed(self._roundings):
+            kind, roundings = divmod(kind, radix)
+            coefficients.append(np.full(roundings, step))
+            rounding += roundings * step**2 * unit_variance
         weights, counts = self.profiles.profile(kind)
         parts = tuple(p for w, n in self.shared for p in n.counted(w * weights, counts) or ())
         variance = self.noise.each * float(counts @ weights**2) + rounding

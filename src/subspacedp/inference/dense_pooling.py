@@ -151,14 +151,14 @@ class DensePooling(Pooling):
 
 
 def _covariance(noise: JointNoise, query: Query) -> FloatArray:
-    """Of the answers: exact for noise, with the bound for the coins of rounded digits."""
+    """Of the answers: exact for noise, with the bound for controlled rounding."""
     units = np.eye(query.size).reshape(query.size, *query.shape)
     inside = np.stack([noise.inside(unit).reshape(-1) for unit in units])
     out = (inside * noise.variances(inside.shape[1])) @ inside.T
-    coins = [noise.coins(unit) for unit in units]
-    if coins[0][0].size:
-        coefficients = np.stack([each for each, _ in coins])
-        out += (coefficients * coins[0][1]) @ coefficients.T
+    roundings = [noise.roundings(unit) for unit in units]
+    if roundings[0][0].size:
+        coefficients = np.stack([each for each, _ in roundings])
+        out += (coefficients * roundings[0][1]) @ coefficients.T
     return np.asarray(out)
 
 

@@ -15,7 +15,7 @@ from subspacedp.inference.table_laws import Law, no_shift
 from subspacedp.noise import KnownLaw
 from subspacedp.tables import Margin
 
-__all__ = ["ByGroup", "DigitGroups", "Groups"]
+__all__ = ["ByGroup", "Groups", "RoundedGroups"]
 
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
@@ -112,18 +112,18 @@ class Groups(ByGroup):
 
 
 @dataclass(frozen=True, eq=False)
-class DigitGroups(ByGroup):
-    """Digits that add up, values in steps: a sum over the group's residual and over all coins.
+class RoundedGroups(ByGroup):
+    """Digits that add up, values in steps: a sum over the group's residual and over all roundings.
 
     The lifted residual r adds r/m to each of m cells. Its cumulative sums r·j/m are rounded up or
-    down by independent coins, so a cell's correction depends on two neighbouring coins only, and
+    down at random, independently, so a cell's correction depends on two neighbours only, and
     the sum over all 2^(m−1) of them is a product of 2 × 2 matrices, for every r.
     """
 
     step: int = 1
 
     def by_group(self, units: Int64Array) -> FloatArray:
-        """Log Σ_r Σ_coins P(coins | r) ∏ P(e), for every group."""
+        """Log Σ_r Σ_roundings P(roundings | r) ∏ P(e), for every group."""
         layout = self._layout
         out = np.zeros(int(np.prod(layout.shape)))
         d = (self.values - units * self.step).reshape(-1)[layout.order]
@@ -150,12 +150,12 @@ class DigitGroups(ByGroup):
             before = np.zeros(r.size, np.int64)
             for j in range(1, m + 1):
                 here, rest = np.divmod(r * (self.step * j), m)
-                coin_up, coin_down = np.log(rest / m), np.log1p(-rest / m)
+                chance_up, chance_down = np.log(rest / m), np.log1p(-rest / m)
                 middle = np.asarray(d[:, j - 1 : j] + (here - before), np.int64)
                 same = self._mass(middle)
                 down, up = (
-                    coin_down + np.logaddexp(down + same, up + self._mass(middle - 1)),
-                    coin_up + np.logaddexp(down + self._mass(middle + 1), up + same),
+                    chance_down + np.logaddexp(down + same, up + self._mass(middle - 1)),
+                    chance_up + np.logaddexp(down + self._mass(middle + 1), up + same),
                 )
                 before = here
             most = np.maximum(down.max(axis=1), -1e300)  # where nothing is possible, log 0 is −∞

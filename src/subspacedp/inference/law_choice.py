@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.inference.group_laws import DigitGroups, Groups
+from subspacedp.inference.group_laws import Groups, RoundedGroups
 from subspacedp.inference.table_laws import Law, Measured, Normal, Shifted
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import KnownLaw
@@ -61,7 +61,7 @@ def law_of(release: Release, approximate: bool) -> Law:
 
 def rounded(mechanism: Mechanism) -> bool:
     """Whether digits were rounded at random, so that they add up."""
-    return mechanism.digits is not None and mechanism.digits.needed
+    return mechanism.rounding is not None and mechanism.rounding.needed
 
 
 def _groups(release: Release, law: KnownLaw, margin: Margin | None) -> Law:
@@ -72,11 +72,11 @@ def _groups(release: Release, law: KnownLaw, margin: Margin | None) -> Law:
         "answer" + ("" if margin is None else ", summed over one common shift a held group")
     )
     whole: Int64Array | None
-    if margin is not None and mechanism.digits is not None and mechanism.digits.needed:
-        whole = whole_steps(release.values, mechanism.digits.step)
+    if margin is not None and mechanism.rounding is not None and mechanism.rounding.needed:
+        whole = whole_steps(release.values, mechanism.rounding.step)
         if whole is not None:
             words += " and over the random rounding of the digits"
-            return DigitGroups(law, whole, margin, words, step=mechanism.digits.step)
+            return RoundedGroups(law, whole, margin, words, step=mechanism.rounding.step)
     elif margin is None and release.values.dtype.kind == "f":
         whole = np.rint(values).astype(np.int64)
     else:

@@ -45,7 +45,7 @@ class Outcome:
             query=side.query,
             domain=side.domain,
             noise=side.noise,
-            plain=side.noise_without_digits(),
+            plain=side.noise_without_rounding(),
         )
         if figures is None:
             values = np.asarray(release.values, np.float64).reshape(-1)

@@ -106,10 +106,10 @@ class PublicSide:
     noise: JointNoise
     designs: tuple[Mechanism, ...]
 
-    def noise_without_digits(self) -> JointNoise:
+    def noise_without_rounding(self) -> JointNoise:
         """The noise without the rounding of digits, for which there are only bounds."""
         plain = tuple(mechanism.noise_before_rounding() for mechanism in self.designs)
-        return self.noise.without_digits(plain)
+        return self.noise.without_rounding(plain)
 
 
 def public_side(release: object, what: str) -> PublicSide:

@@ -12,7 +12,12 @@ import numpy.typing as npt
 from subspacedp.errors import InvariantError
 from subspacedp.invariants.held import HeldMargins, HeldValues
 from subspacedp.invariants.mixed import Mixed, centred_divmod, lcm
-from subspacedp.invariants.null_space import NullSpace, scaled_question, share
+from subspacedp.invariants.null_space import (
+    NullSpace,
+    echelon_basis,
+    scaled_question,
+    share,
+)
 from subspacedp.parallel import compiled, for_each
 from subspacedp.tables import Domain, Margin, RowPlan, along, margin_sums
 from subspacedp.tables.boxes import Box
@@ -318,8 +323,7 @@ class MarginNullSpace(NullSpace):
             )
         eye = np.eye(n).reshape((n, *self.domain.shape))
         projector = np.stack([self.project(e).ravel() for e in eye])
-        _, vectors = np.linalg.eigh(projector)
-        return np.asarray(vectors[:, n - self.dimension :], np.float64)
+        return echelon_basis(projector, self.dimension)
 
     def _table(self, values: npt.ArrayLike) -> FloatArray:
         array = np.asarray(values, np.float64)

@@ -14,11 +14,20 @@ from subspacedp.invariants.linear import HeldMatrix, LinearInvariants, Structura
 from subspacedp.queries import Query, as_query
 from subspacedp.tables import Domain
 
-__all__ = ["FreeContrasts", "NullSpace", "null_space", "scaled_question", "share", "space_of"]
+__all__ = [
+    "FreeContrasts",
+    "NullSpace",
+    "echelon_basis",
+    "null_space",
+    "scaled_question",
+    "share",
+    "space_of",
+]
 
 FloatArray = npt.NDArray[np.float64]
 
 NOTHING = 1e-12  # of a squared length: what rounding error leaves of zero
+LEAST_PIVOT = 1e-9  # of a squared length: a column that earlier ones do not span
 
 
 class FreeContrasts(ABC):
@@ -130,6 +139,41 @@ class NullSpace(FreeContrasts):
         return (
             f"NullSpace(dimension {self.dimension:,} of {self.size:,}; held exactly: {self.held})"
         )
+
+
+def echelon_basis(projector: FloatArray, dimension: int) -> FloatArray:
+    """The orthonormal basis of a space in echelon form, from its orthogonal projector.
+
+    Returns
+    -------
+    One column per dimension: the columns of the projector made orthonormal one after another, and
+    those that earlier ones span left out. For the null space of one total these are Helmert's
+    contrasts.
+
+    Notes
+    -----
+    P is the Gram matrix of its own columns, so Gram and Schmidt's vectors are the columns of L in
+    P = L Lᵀ, Cholesky's factor with the zero pivots left out. The space alone decides them, so that
+    what is fitted in this basis does not depend on how a machine rounds, as it would in a basis of
+    eigenvectors, which P has of one value only. A last step takes out the rounding error that small
+    pivots have collected: L becomes P L (3 − LᵀL)/2, orthonormal to the square of what was missing.
+    """
+    n = len(projector)
+    L, k = np.zeros((n, dimension)), 0
+    for j in range(n):
+        if k == dimension:
+            break
+        column = projector[j:, j] - L[j:, :k] @ L[j, :k]
+        if column[0] > LEAST_PIVOT:
+            L[j:, k] = column / np.sqrt(column[0])
+            k += 1
+    if k == dimension:
+        L = 1.5 * L - 0.5 * L @ (L.T @ L)
+        L = projector @ L
+        if np.abs(L.T @ L - np.eye(k)).max(initial=0.0) < NOTHING:
+            return L
+    _, vectors = np.linalg.eigh(projector)  # pivots as small as rounding error tell nothing
+    return np.asarray(vectors[:, n - dimension :], np.float64)
 
 
 AnyHeld = Held | LinearInvariants | StructuralZeros | None

@@ -53,7 +53,7 @@ from subspacedp.privacy import Budget, Neighbours, PureDP
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.problem import Guarantee, Problem, kind_of
 from subspacedp.queries import Query, Sensitivity
-from subspacedp.rounding import Digits, digits_of
+from subspacedp.rounding import ControlledRounding, rounding_of
 from subspacedp.tables import Domain, Margin
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Mechanism(ABC):
     proofs: ClassVar[tuple[str, ...]] = ()
     keys_in_files: ClassVar[tuple[str, ...]] = ()  # what it states beside the problem
     for_workloads: ClassVar[bool] = False  # whether it answers several margins at once
-    with_digits: ClassVar[bool] = False  # whether it may publish digits that add up
+    offers_decimals: ClassVar[bool] = False  # whether it may publish digits that add up
     measures_counts: ClassVar[bool] = False  # noise on every answer itself: cell by cell, in blocks
     linear: ClassVar[bool] = True  # `integers` of parts add up to those of the whole: for agents
     fitted_at_once: ClassVar[bool] = False  # there is nothing to optimise
@@ -251,15 +251,15 @@ class Mechanism(ABC):
         return self.query.grid
 
     @cached_property
-    def digits(self) -> Digits | None:
+    def rounding(self) -> ControlledRounding | None:
         """How published digits are made to add up; None for a real-valued release."""
         # Records beyond the bound are in the held values, and shift what is rounded.
-        return digits_of(self.held, self.decimals, coin=1 / 4 if self.capped else 1 / 6)
+        return rounding_of(self.held, self.decimals, unit_variance=1 / 4 if self.capped else 1 / 6)
 
     @cached_property
     def noise(self) -> JointNoise:
         """The joint law of release minus truth."""
-        return NoiseModel.on(self.held, self.law, float(self.unit), self.digits)
+        return NoiseModel.on(self.held, self.law, float(self.unit), self.rounding)
 
     def noise_before_rounding(self) -> JointNoise:
         """The law of release minus truth before digits are rounded, for which there are bounds."""
@@ -273,7 +273,7 @@ class Mechanism(ABC):
     @cached_property
     def guarantee(self) -> Guarantee:
         """The strongest guarantee that holds."""
-        rounded = self.digits is not None and self.digits.needed
+        rounded = self.rounding is not None and self.rounding.needed
         because = self.conditional
         return Guarantee(
             kind=kind_of(
@@ -447,7 +447,7 @@ class Mechanism(ABC):
         self,
         noisy: npt.NDArray[np.int64],
         exact: HeldValues,
-        coins: Keystream,
+        dither: Keystream,
         *,
         overwrite: bool = False,
     ) -> npt.NDArray[Any]:
@@ -555,7 +555,7 @@ class Mechanism(ABC):
         return hashlib.sha256(text.encode()).digest()
 
     @property
-    def has_digits(self) -> bool:
+    def can_round(self) -> bool:
         """Whether the mechanism can publish digits that add up for its problem."""
         return False
 

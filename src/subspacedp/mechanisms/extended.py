@@ -87,7 +87,7 @@ class Extended(Mechanism):
             law=self.law,
             unit=float(self.unit),
             space=self.on_margins.space,
-            digits=self.digits,
+            rounding=self.rounding,
             grids=self.on_margins,
         )
 
@@ -200,12 +200,12 @@ class Extended(Mechanism):
         self,
         noisy: npt.NDArray[np.int64],
         exact: HeldValues,
-        coins: Keystream,
+        dither: Keystream,
         *,
         overwrite: bool = False,
     ) -> npt.NDArray[Any]:
         """Π_N·noisy + C⁺c."""
-        del coins, overwrite
+        del dither, overwrite
         if self.basis is not None:
             coordinates = noisy * float(self.basis.step)
             inside = (self.basis.back @ coordinates).reshape(self.query.shape)
@@ -299,7 +299,7 @@ class ExtendedOptions(Options):
     ----------
     basis
         An orthonormal basis of the null space as columns. Laplace noise depends on it; by default
-        any basis is taken.
+        the one in echelon form is taken (`echelon_basis`), which no machine's rounding decides.
     """
 
     basis: npt.ArrayLike | None = None

@@ -151,43 +151,45 @@ class GroupTotals(MarginFigures):
         return self.profiles.margin
 
     def variance(self) -> FloatArray:
-        """Var(e₁)·|Π_N 1_G|², and at most `coin` squared steps for every coin."""
+        """Var(e₁)·|Π_N 1_G|², and at most `unit_variance` squared steps for every rounding."""
         if self.noise.small is not None:
             return self._apart.variance()
-        digits = self.noise.digits
-        if digits is not None and self.margin == self.profiles.space.domain.cells:
+        rounding = self.noise.rounding
+        if rounding is not None and self.margin == self.profiles.space.domain.cells:
             return self.noise.cell_variance()
         squared = self.profiles.squared()
         out = squared * self.noise.each
-        if digits is not None:
-            out += np.where(squared > 0, self._coins * (digits.coin / digits.step**2), 0.0)
+        if rounding is not None:
+            out += np.where(
+                squared > 0, self._roundings * (rounding.unit_variance / rounding.step**2), 0.0
+            )
         return out
 
     @cached_property
     def _apart(self) -> EachApart:
-        """Where a table is small, the law of every figure's coins is that of its own weights."""
+        """Where a table is small, the law of a figure's rounding is that of its own weights."""
         cells = self.margin == self.profiles.space.domain.cells
         known = self.noise.cell_variance() if cells else None
         return EachApart(self.noise, self.margin.shape, _group_weights(self.margin), known)
 
     @cached_property
-    def _coins(self) -> Int64Array:
+    def _roundings(self) -> Int64Array:
         plan = self.noise.plan
         return np.zeros(self.shape, np.int64) if plan is None else corner_counts(plan, self.margin)
 
     def classes(self) -> Int64Array:
-        """Equal sizes of all containing groups, and equally many coins."""
+        """Equal sizes of all containing groups, and equally many roundings."""
         if self.noise.small is not None:
             return self._apart.classes()
-        return np.asarray(self.profiles.classes() * self._most_coins + self._coins)
+        return np.asarray(self.profiles.classes() * self._most_roundings + self._roundings)
 
     def kinds(self) -> Iterator[Kinds]:
-        """By sizes of containing groups and numbers of coins: no array of all figures is made."""
+        """By sizes of containing groups and number of roundings, not figure by figure."""
         if self.noise.small is not None:
             yield from super().kinds()
             return
         if self._kinds is not None:
-            yield from self._kinds.kinds(self.noise.each, self._most_coins)
+            yield from self._kinds.kinds(self.noise.each, self._most_roundings)
             return
         profiles = self.profiles
         variance = profiles.squared_of_classes.reshape(-1) * self.noise.each
@@ -195,29 +197,29 @@ class GroupTotals(MarginFigures):
 
     @cached_property
     def _kinds(self) -> CellKinds | TotalKinds | None:
-        """None where no coins are thrown, or for totals that are all held."""
+        """None where nothing is rounded at random, or for totals that are all held."""
         plan = self.noise.plan
         if plan is None or not plan.needed or not self.profiles.squared_of_classes.any():
             return None
         return figure_kinds(plan, self.profiles)
 
     @cached_property
-    def _most_coins(self) -> int:
+    def _most_roundings(self) -> int:
         if self._kinds is not None:
-            return self._kinds.most_coins() + 1
-        return int(self._coins.max(initial=0)) + 1
+            return self._kinds.most_roundings() + 1
+        return int(self._roundings.max(initial=0)) + 1
 
     def law(self, number: int) -> SumLaw:
         """From the values of Π_N 1_G and how often each occurs."""
         if self.noise.small is not None:
             return self._apart.law(int(number))
-        kind, coins = divmod(int(number), self._most_coins)
+        kind, roundings = divmod(int(number), self._most_roundings)
         weights, counts = self.profiles.profile(kind)
         parts = self.noise.counted(weights, counts) or ()
-        digits = self.noise.digits
-        step = 1.0 if digits is None else 1.0 / digits.step
+        rounding = self.noise.rounding
+        step = 1.0 if rounding is None else 1.0 / rounding.step
         variance = self.noise.each * float(counts @ weights**2)
-        return self.noise.law_from(parts, np.full(coins, step), self.noise.grid, variance)
+        return self.noise.law_from(parts, np.full(roundings, step), self.noise.grid, variance)
 
 
 def cells_apart(noise: JointNoise, shape: tuple[int, ...]) -> EachApart:

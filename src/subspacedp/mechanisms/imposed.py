@@ -108,12 +108,12 @@ class Imposed(Mechanism):
         self,
         noisy: npt.NDArray[Any],
         exact: HeldValues,
-        coins: Keystream,
+        dither: Keystream,
         *,
         overwrite: bool = False,
     ) -> npt.NDArray[Any]:
         """`noisy - lift(C·noisy - c)`."""
-        del coins, overwrite
+        del dither, overwrite
         return impose_bound(self.held, noisy.astype(np.float64), exact) * float(self.query.grid)
 
     def check_size(self, answers: npt.NDArray[np.int64]) -> None:

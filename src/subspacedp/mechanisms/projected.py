@@ -34,7 +34,7 @@ class Projected(Mechanism):
     """
 
     name: ClassVar[str] = "projected"
-    with_digits: ClassVar[bool] = True
+    offers_decimals: ClassVar[bool] = True
     measures_counts: ClassVar[bool] = True
     fitted_at_once: ClassVar[bool] = True
     proofs: ClassVar[tuple[str, ...]] = (
@@ -61,7 +61,7 @@ class Projected(Mechanism):
         return law
 
     @property
-    def has_digits(self) -> bool:
+    def can_round(self) -> bool:
         """Whole answers have digits that add up."""
         return self.query.grid == 1
 
@@ -77,19 +77,19 @@ class Projected(Mechanism):
         self,
         noisy: npt.NDArray[np.int64],
         exact: HeldValues,
-        coins: Keystream,
+        dither: Keystream,
         *,
         overwrite: bool = False,
     ) -> npt.NDArray[Any]:
         """`noisy - lift(C·noisy - c)`, as rationals rounded once or as digits that add up."""
         residual = self.held.residual(noisy, exact)
-        digits, grid = self.digits, float(self.query.grid)
-        if digits is None:
+        rounding, grid = self.rounding, float(self.query.grid)
+        if rounding is None:
             real = self.null_space.subtract_lift(noisy, residual, overwrite=overwrite)
             return real if grid == 1.0 else real * grid
         workspace = noisy if overwrite else noisy.copy()
-        steps = digits.round_in_place(workspace, residual, coins)
-        return steps if digits.decimals == 0 else steps / digits.step
+        steps = rounding.round_in_place(workspace, residual, dither)
+        return steps if rounding.decimals == 0 else steps / rounding.step
 
 
 @dataclass(frozen=True)

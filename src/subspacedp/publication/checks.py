@@ -43,7 +43,7 @@ COLUMNS = {
     ),
 }
 FOR_MARGINS = ("auto", *(name for name, kind in MECHANISMS.items() if kind.for_workloads))
-WHOLE_NUMBERS = ("auto", *(name for name, kind in MECHANISMS.items() if kind.with_digits))
+WHOLE_NUMBERS = ("auto", *(name for name, kind in MECHANISMS.items() if kind.offers_decimals))
 LONGEST = 200  # bytes of a name: file systems take 255, endings included
 NOT_IN_FILES = re.compile(r"[/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 FOLDER_NAME = re.compile(r"\w[\w.-]*")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +37,8 @@ def values_digest(values: npt.NDArray[Any]) -> str:
 
 def certificate_schema() -> str:
     """The JSON Schema of a certificate, as text; budgets, laws and mechanisms say their part."""
+    from importlib.resources import files
+
     text = (files("subspacedp.release") / "certificate.schema.json").read_text("utf-8")
     schema: dict[str, Any] = json.loads(text)
     schema["properties"]["design"]["properties"]["mechanism"] = {"enum": list(MECHANISMS)}
@@ -188,10 +189,10 @@ def _sensitivity(release: Release) -> dict[str, float]:
 
 
 def _rounding(release: Release) -> str:
-    digits = release.mechanism.digits
-    if digits is None or not digits.needed:
+    rounding = release.mechanism.rounding
+    if rounding is None or not rounding.needed:
         return "none"
-    return digits.describe()
+    return rounding.describe()
 
 
 def _exactness(release: Release) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,6 @@ from subspacedp.errors import BudgetError, InvariantError, ReleaseError, Subspac
 from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, as_held, bind
 from subspacedp.mechanisms.base import ExpectedError, Mechanism, Options
 from subspacedp.mechanisms.estimates import Accuracy
-from subspacedp.mechanisms.gaussian.optimality import Optimality
 from subspacedp.mechanisms.registry import OPTIONS, default_name
 from subspacedp.noise import ReleaseKeys
 from subspacedp.privacy import Budget, Neighbours, ReplaceOne
@@ -25,6 +23,9 @@ from subspacedp.queries import Query, as_query
 from subspacedp.release.comparing import Compared, Comparison, choose
 from subspacedp.release.release import Release
 from subspacedp.tables import Domain
+
+if TYPE_CHECKING:
+    from subspacedp.mechanisms.gaussian.optimality import Optimality
 
 __all__ = ["LARGEST_SCALE", "Design", "compare", "design", "package_version"]
 
@@ -38,6 +39,8 @@ SMALLEST_SCALE = 0.001
 @cache
 def package_version() -> str:
     """The version that a certificate names."""
+    from importlib.metadata import version
+
     return version("subspacedp")
 
 
@@ -247,7 +250,7 @@ def design(
         raise InvariantError(
             "What is held fixes every answer: nothing is left to protect.", rank=problem.space.rank
         )
-    if decimals is not None and not options.mechanism.with_digits:
+    if decimals is not None and not options.mechanism.offers_decimals:
         raise ReleaseError(
             "Digits that add up need the projected or the marginals mechanism; publish real "
             f"values (decimals=None) with the {name} one."
@@ -257,8 +260,8 @@ def design(
 
 def _checked(mechanism: Mechanism) -> Mechanism:
     """The mechanism, unless its noise is too wide to be drawn or too narrow to protect."""
-    if mechanism.digits is not None:
-        _ = mechanism.digits.needed  # refuses now what cannot be rounded
+    if mechanism.rounding is not None:
+        _ = mechanism.rounding.needed  # refuses now what cannot be rounded
     if mechanism.law.scale > LARGEST_SCALE:
         raise BudgetError(
             f"The budget is too small for counts in 64 bits: the noise would have a scale of "

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from os import PathLike
@@ -36,6 +34,8 @@ def check_room(needed: Mapping[Path, int]) -> None:
     needed
         Every folder, and about how many bytes will be written to it.
     """
+    import shutil
+
     homes: dict[int, Path] = {}
     bytes_of: dict[int, int] = {}
     for folder, size in needed.items():
@@ -99,6 +99,8 @@ def missing_folders(target: Path) -> list[Path]:
 
 def _scratch(target: Path) -> tuple[list[Path], Path]:
     """A new folder beside the target that its owner alone can read, and what was made for it."""
+    import tempfile
+
     made = missing_folders(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -110,6 +112,8 @@ def _scratch(target: Path) -> tuple[list[Path], Path]:
 
 def _clear(scratch: Path | None, made: Sequence[Path]) -> None:
     if scratch is not None:
+        import shutil
+
         shutil.rmtree(scratch, ignore_errors=True)
     for path in made:  # those with something in them stay
         with suppress(OSError):

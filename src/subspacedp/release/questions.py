@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,9 @@ def where(about: Domain | Query, labels: dict[str, Any]) -> FloatArray:
     for name, wanted in labels.items():
         if name not in places:
             known = ", ".join(f"`{lv.name}`" for axis in domain.axes for lv in axis.chain)
-            near = difflib.get_close_matches(str(name), places, n=1)
+            from difflib import get_close_matches
+
+            near = get_close_matches(str(name), places, n=1)
             hint = f"did you mean `{near[0]}`? There are" if near else "there are"
             raise DomainError(f"There is no axis or level `{name}`; {hint} {known}.")
         a, level = places[name]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.base import Mechanism
-from subspacedp.rounding import DigitPlan
+from subspacedp.rounding import MarginRounding
 from subspacedp.rounding.merged import MergedAxis
 from subspacedp.rounding.merged_parts import ordered_groups
 from subspacedp.tables import Margin, along
@@ -32,16 +32,16 @@ def total_squared_error(mechanism: Mechanism) -> float:
     """`design.expected_error().total` to rounding error, without a table of cells."""
     each = float(mechanism.law.variance) * float(mechanism.unit) ** 2
     noise = each * mechanism.space.dimension
-    digits = mechanism.digits
-    if not isinstance(digits, DigitPlan | None):
+    rounding = mechanism.rounding
+    if not isinstance(rounding, MarginRounding | None):
         raise ReleaseError("Digits of held margins are rounded along merged axes.")
-    return noise + (0.0 if digits is None else total_rounding_variance(digits))
+    return noise + (0.0 if rounding is None else total_rounding_variance(rounding))
 
 
-def total_rounding_variance(plan: DigitPlan) -> float:
+def total_rounding_variance(plan: MarginRounding) -> float:
     """The sum of `plan.variance()` over all cells, to rounding error.
 
-    For axes too long to look at every position, the bound of 1/6 for every coin: a little more.
+    For axes too long to look at every position, the bound of 1/6 for every rounding: a little more.
     """
     if not plan.held.margins or not plan.needed:
         return 0.0
@@ -75,7 +75,7 @@ def total_rounding_variance(plan: DigitPlan) -> float:
 
 
 def _classes(
-    plan: DigitPlan, axis: MergedAxis
+    plan: MarginRounding, axis: MergedAxis
 ) -> tuple[npt.NDArray[np.float64], Int64Array, npt.NDArray[np.bool_]]:
     """Classes of positions: how many cells each enters in all, denominators, ends of runs."""
     length = len(axis)
@@ -98,8 +98,8 @@ def _classes(
     )
 
 
-def _most(plan: DigitPlan) -> float:
-    """1/6 for every coin, by inclusion and exclusion over the entries without one."""
+def _most(plan: MarginRounding) -> float:
+    """1/6 for every rounding, by inclusion and exclusion over the entries without one."""
     total = 0.0
     for number in range(len(plan.held.essential) + 1):
         for chosen in combinations(plan.held.essential, number):

@@ -1,10 +1,10 @@
 """Which axes are merged for cumulation, and in which order, where margins are published.
 
 A published total is a signed sum of entries of the cumulative table, one for every corner that its
-group has in the merged order, and an entry that held totals do not determine is rounded by a coin.
+group has in the merged order, and an entry that held totals do not determine is rounded at random.
 One merged axis more doubles the corners of a cell; a group that is no run has a corner for each of
 its pieces. Numbers of corners are products over the merged axes, so their means over the groups of
-a table need no list of groups, and the cumulation with the fewest coins can be searched for.
+a table need no list of groups, and the cumulation with the fewest roundings can be searched for.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Steps = tuple[int, ...]
 Chain = tuple[Steps, ...]
 
 MAX_AXES = 7  # 877 partitions; with more axes as few merged ones as the held margins allow
-SAME = 1e-9  # coins that differ by less are as many: the rounding of float64 decides nothing
+SAME = 1e-9  # roundings that differ by less are as many: the rounding of float64 decides nothing
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Cumulation:
-    """The merged axes along which published totals collect few coins.
+    """The merged axes along which published totals collect few roundings.
 
     Parameters
     ----------
@@ -44,15 +44,15 @@ class Cumulation:
     published
         The margins that are published.
     importance
-        What a coin in every total of each of them counts for.
+        What a rounding in every total of each of them counts for.
 
     Guarantees
     ----------
     1. `best` is a function of these fields alone.
     2. Every chain of `best` contains the levels of all held margins.
-    3. `coins` is the mean of `corner_counts` over the groups of a margin that have cells.
-    4. By importance, `best` throws no more coins than a cumulation along as few merged axes as the
-       held margins allow.
+    3. `roundings` is the mean of `corner_counts` over the groups of a margin that have cells.
+    4. By importance, `best` needs no more roundings than a cumulation along as few merged axes as
+       the held margins allow.
     """
 
     held: HeldMargins
@@ -71,11 +71,11 @@ class Cumulation:
             for classes in sorted(partitions, key=len)
         ]
         candidates.append({members: self._held_chain(members) for members in fewest})
-        coins = [self._counted(chains) for chains in candidates]
-        return candidates[_first_of_least(coins)]
+        roundings = [self._counted(chains) for chains in candidates]
+        return candidates[_first_of_least(roundings)]
 
-    def coins(self, chains: dict[Steps, Chain]) -> FloatArray:
-        """The mean number of coins in a total of each published margin.
+    def roundings(self, chains: dict[Steps, Chain]) -> FloatArray:
+        """The mean number of roundings in a total of each published margin.
 
         Inclusion and exclusion over the held margins, as in the expansion of their projection:
         ends of two of them are ends of their meet.
@@ -86,7 +86,7 @@ class Cumulation:
         return np.asarray(factors @ corners / self._groups)
 
     def _counted(self, chains: dict[Steps, Chain]) -> float:
-        return float(self.coins(chains) @ np.asarray(self.importance, np.float64))
+        return float(self.roundings(chains) @ np.asarray(self.importance, np.float64))
 
     @cached_property
     def _groups(self) -> FloatArray:
@@ -101,7 +101,7 @@ class Cumulation:
         return chain_of(members, self.held.essential) or ()
 
     def _ordered(self, members: Steps) -> Chain:
-        """The chain of the held levels, extended as long as no more coins are thrown.
+        """The chain of the held levels, extended as long as no more roundings are needed.
 
         By published margins and single levels, the one that saves most first, with every other
         axis on its own.
@@ -127,14 +127,14 @@ class Cumulation:
             for own in members
             for step in range(axes[own].depth)
         ]
-        coins = self._counted({members: chain, **others})
+        roundings = self._counted({members: chain, **others})
         while wanted := [s for s in dict.fromkeys(wanted) if _fits(s, chain)]:
             longer = [tuple(sorted({*chain, s}, reverse=True)) for s in wanted]
             counted = [self._counted({members: own, **others}) for own in longer]
             first = _first_of_least(counted)
-            if counted[first] > coins + SAME * abs(coins):
+            if counted[first] > roundings + SAME * abs(roundings):
                 break
-            chain, coins = longer[first], counted[first]
+            chain, roundings = longer[first], counted[first]
         return chain
 
     def _all_levels(self, axis: int) -> Chain:
@@ -246,9 +246,9 @@ def _partitions(axes: int) -> Iterator[list[Steps]]:
             yield [*classes[:i], (*members, axes - 1), *classes[i + 1 :]]
 
 
-def _first_of_least(coins: list[float]) -> int:
-    least = min(coins)
-    return next(i for i, c in enumerate(coins) if c <= least + SAME * abs(least))
+def _first_of_least(roundings: list[float]) -> int:
+    least = min(roundings)
+    return next(i for i, c in enumerate(roundings) if c <= least + SAME * abs(least))
 
 
 def _fits(steps: Steps, chain: Chain) -> bool:

@@ -69,7 +69,7 @@ def round_rows(
     noisy
         The flat table or box in its own order; becomes step·noisy minus the rounded correction.
     words
-        Coins of rows `first` to `last - 1`, one an entry.
+        Dither of rows `first` to `last - 1`, one an entry.
     counts, begins
         The length of each list, and where it begins in the tables below.
     skip
@@ -160,11 +160,11 @@ def round_rows(
                 _add_at(minus, whole[at:], group[k, final, begin : begin + size])
         if ramp != 0.0:
             _add_ramp(entry, ramp / shape[final], lo, along, steady)
-        coins = words[(r - first) * size : (r - first + 1) * size]
+        row = words[(r - first) * size : (r - first + 1) * size]
         for i in range(size):
-            # floor(x + coin) is x rounded up with the probability of its fractional part.
-            coin = np.float64(coins[i] >> np.uint64(12)) * 2.0**-52
-            rounded[i] = np.int64(np.floor(entry[i] + coin))
+            # floor(x + dither) is x rounded up with the probability of its fractional part.
+            dither = np.float64(row[i] >> np.uint64(12)) * 2.0**-52
+            rounded[i] = np.int64(np.floor(entry[i] + dither))
         for m in range(ends.shape[0]):
             fixed = True
             for s in range(final):

@@ -4,7 +4,7 @@ The correction C⁺r of noisy counts is rational. What has to be subtracted inst
 whole grid steps R with C R = 10**decimals · r and the same mean. Any two such vectors differ by a
 point of the kernel lattice {v whole : C v = 0}. So start from any whole solution, write what is
 missing to the real correction in coordinates of a lattice basis, and round the coordinates up or
-down at random with the probability of their fractional parts: whatever the coins, C R is unchanged.
+down at random with the probability of their fractional parts: that never changes C R.
 How much noise that adds is a matter of the basis, so short and evenly spread vectors are chosen.
 """
 
@@ -22,7 +22,7 @@ from subspacedp.errors import InvariantError, ReleaseError
 if TYPE_CHECKING:
     from flint import fmpz_mat
 
-__all__ = ["LatticeDigits", "kernel_basis"]
+__all__ = ["LatticeRounding", "kernel_basis"]
 
 Int64Array = npt.NDArray[np.int64]
 Integers = npt.NDArray[Any]  # Python integers of any size
@@ -37,7 +37,7 @@ INSTEAD = "publish real values (decimals=None), or hold margins"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LatticeDigits:
+class LatticeRounding:
     """How a lifted residual of general invariants is rounded to multiples of 10**-decimals.
 
     Parameters
@@ -57,9 +57,9 @@ class LatticeDigits:
     Guarantees
     ----------
     1. `apply` returns integers R with C R = 10**decimals · r, exactly, for every r = C e with whole
-       e and whatever the coins; it refuses any other r, and an R beyond 64 bits.
+       e and whatever the dither; it refuses any other r, and an R beyond 64 bits.
     2. Given r, E[R] = 10**decimals · C⁺r up to Σ_j |B_ij|·2**-65 in cell i: coordinates are exact
-       rationals, and only the coin is finite, with 64 bits.
+       rationals, and only the dither is finite, with 64 bits.
     3. `variance` bounds the rounding part of a variance from above, and covariances with it.
     (`docs/proofs/lattice-digits.md`)
 
@@ -67,7 +67,7 @@ class LatticeDigits:
     --------
     A junction: what flows in (cells 0 and 1) flows out (cells 2 to 4).
 
-    >>> digits = LatticeDigits(np.array([[1, 1, -1, -1, -1]]), decimals=0)
+    >>> digits = LatticeRounding(np.array([[1, 1, -1, -1, -1]]), decimals=0)
     >>> digits.dimension, digits.needed
     (4, True)
     >>> R = digits.apply(np.array([7]), np.array([5, 9, 2, 6], np.uint64) << np.uint64(60))
@@ -149,10 +149,10 @@ class LatticeDigits:
             raise InvariantError("The held values contradict each other.")
         y = self._numerators @ a  # over L
         if self.needed:
-            # ⌊y + coin⌋ with a coin in the middle of its word, (word + ½)/2⁶⁴: y rounded up with
+            # ⌊y + dither⌋, dither in the middle of its word, (word + ½)/2⁶⁴: y rounded up with
             # the probability of its fractional part, and never when it is whole.
-            L, coin = self.denominators, 2 * words[:d].astype(object) + 1
-            y = ((y << 65) + coin * L) // (L << 65)
+            L, dither = self.denominators, 2 * words[:d].astype(object) + 1
+            y = ((y << 65) + dither * L) // (L << 65)
         rounded = self.step * solution + _product(self.basis, y)
         if np.any(abs(rounded) >= 2**63):
             raise ReleaseError(
@@ -178,7 +178,7 @@ class LatticeDigits:
         B diag(v) Bᵀ with v_j = f_j(1 − f_j). Its mean is at most (1 − 1/L_j²)/6, and in general
         at most ¼, or (1 − 1/L_j²)/4 for odd L_j.
         """
-        v = self.coin_variance(any_noise=any_noise)
+        v = self.rounding_variances(any_noise=any_noise)
         B = self.basis.astype(np.float64)
         if weights is None:
             return (B * B) @ v
@@ -187,7 +187,7 @@ class LatticeDigits:
             raise InvariantError(f"`weights` must have {len(B)} entries, one a cell; got {len(w)}.")
         return float(((w @ B) ** 2) @ v)
 
-    def coin_variance(self, *, any_noise: bool = False) -> npt.NDArray[np.float64]:
+    def rounding_variances(self, *, any_noise: bool = False) -> npt.NDArray[np.float64]:
         """A bound on the variance of every rounded coordinate."""
         return np.array([_spread(int(L), any_noise=any_noise) for L in self.denominators])
 
@@ -200,7 +200,7 @@ class LatticeDigits:
 
     def __repr__(self) -> str:
         rows, cells = self.matrix.shape
-        return f"LatticeDigits({rows} × {cells}, decimals={self.decimals})"
+        return f"LatticeRounding({rows} × {cells}, decimals={self.decimals})"
 
 
 def kernel_basis(matrix: Any) -> Int64Array:

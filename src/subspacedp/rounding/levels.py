@@ -1,9 +1,9 @@
 """Published digits that add up for a table estimated from several levels.
 
-`DigitPlan` rounds a lifted residual, of which the cumulative sums are known group by group. Here
+`MarginRounding` rounds a lifted residual, whose cumulative sums are known group by group. Here
 any real correction z is rounded whose held sums are whole numbers: its cumulative table is
 computed, not interpolated, and everything else is as there. Axes are merged and ordered so that
-published totals are off by few coins.
+published totals are off by few roundings.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.rounding.controlled import WordSource
 from subspacedp.rounding.cumulation import Cumulation
-from subspacedp.rounding.digits import WordSource
-from subspacedp.rounding.margins import DigitPlan, differences, round_entries
+from subspacedp.rounding.margins import MarginRounding, differences, round_entries
 from subspacedp.rounding.merged import MergedAxis, in_order
 from subspacedp.rounding.profiles import corner_counts
 from subspacedp.tables import Margin
 
-__all__ = ["LevelDigits"]
+__all__ = ["LevelRounding"]
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -43,23 +43,23 @@ class _LevelAxis(MergedAxis):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LevelDigits(DigitPlan):
+class LevelRounding(MarginRounding):
     """How a real correction is rounded to multiples of 10**-decimals, keeping its held sums.
 
     Parameters
     ----------
     published
-        The margins whose totals shall collect few coins.
+        The margins whose totals shall collect few roundings.
     importance
-        What a coin in every total of each of them counts for.
+        What a rounding in every total of each of them counts for.
 
     Guarantees
     ----------
     1. `round` returns integers R with C R = 10**decimals · C z, exactly.
     2. Given z, E[R] = 10**decimals · z up to the rounding error of float64.
-    3. `variance` bounds the rounding part of a variance from above: `coin` of a squared step for
-       every coin. 1/6 is enough for a correction that is made of noise alone whose characteristic
-       function is never negative, 1/4 for any (docs/proofs/marginals.md).
+    3. `variance` bounds the rounding part of a variance from above: `unit_variance` squared
+       steps for every rounding. 1/6 is enough for a correction made of noise alone whose
+       characteristic function is never negative, 1/4 for any (docs/proofs/marginals.md).
     """
 
     published: tuple[Margin, ...]
@@ -72,7 +72,7 @@ class LevelDigits(DigitPlan):
 
     @cached_property
     def axes(self) -> tuple[MergedAxis, ...]:
-        """Merged axes, and an order on each, with few coins in what is published."""
+        """Merged axes, and an order on each, with few roundings in what is published."""
         chains = Cumulation(self.held, self.published, self.importance).best()
         domain = self.held.domain
         return in_order([_LevelAxis(domain, members, chain) for members, chain in chains.items()])
@@ -85,7 +85,7 @@ class LevelDigits(DigitPlan):
             "variance is in every stated error"
         )
 
-    def round(self, whole: Int64Array | int, rest: FloatArray, coins: WordSource) -> Int64Array:
+    def round(self, whole: Int64Array | int, rest: FloatArray, dither: WordSource) -> Int64Array:
         """Round 10**decimals·(whole + rest) to integers that keep its held sums.
 
         Parameters
@@ -94,7 +94,7 @@ class LevelDigits(DigitPlan):
             The whole part of the correction, where it was split off.
         rest
             The correction, or what is left of it.
-        coins
+        dither
             Uniform words, one an entry of the merged table in row-major order.
         """
         scaled = rest * self.step
@@ -106,7 +106,7 @@ class LevelDigits(DigitPlan):
             np.cumsum(sums, axis=a, out=sums)
             turns, entry = cumulate(entry, a)
             sums += turns
-        sums += round_entries(entry, self._all_ends, coins.words)
+        sums += round_entries(entry, self._all_ends, dither.words)
         rounded = self._to_domain(differences(sums))
         return np.asarray(rounded + near.astype(np.int64) + whole * self.step, np.int64)
 
@@ -136,22 +136,24 @@ class LevelDigits(DigitPlan):
         return float(coefficients**2 @ variance)
 
     def coefficients(self, weights: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
-        """What each coin adds to a weighted sum of cells, and a bound on the coin's variance."""
+        """What each rounding adds to a weighted sum of cells, and a bound on its variance."""
         thrown = self._entry_variance > 0
         return self._corners(weights)[thrown] / self.step, self._entry_variance[thrown]
 
-    def coin_counts(self, margin: Margin) -> Int64Array:
-        """How many coins enter the rounding of every group's total of a margin."""
+    def rounding_counts(self, margin: Margin) -> Int64Array:
+        """How many roundings enter the rounding of every group's total of a margin."""
         return corner_counts(self, margin)
 
     def group_variance(self, margin: Margin) -> FloatArray:
         """The variance that rounding adds to every group's total of a margin."""
-        return np.asarray(self.coin_counts(margin) * (self.coin / self.step**2), np.float64)
+        return np.asarray(
+            self.rounding_counts(margin) * (self.unit_variance / self.step**2), np.float64
+        )
 
     @cached_property
     def _entry_variance(self) -> FloatArray:
         """E[f (1 − f)] of every entry, at most; none where the held totals determine it."""
-        return np.where(self._all_ends, 0.0, self.coin)
+        return np.where(self._all_ends, 0.0, self.unit_variance)
 
 
 def cumulate(values: FloatArray, axis: int) -> tuple[Int64Array, FloatArray]:

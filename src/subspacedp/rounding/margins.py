@@ -5,7 +5,7 @@ rounding its *cumulative* table does not. Order the axes so that every group of 
 a run of neighbours, take cumulative sums S along all axes, round every entry of S up or down at
 random with the probability of its fractional part, and take differences back. A group total is a
 signed sum of entries of S at ends of groups, and those are whole numbers already: they stay as they
-are, and no coin is thrown for them.
+are, and no dither is drawn for them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.invariants.margin_space import MarginNullSpace
 from subspacedp.invariants.mixed import centred_divmod
 from subspacedp.parallel import compiled
-from subspacedp.rounding.digits import Digits, WordSource
+from subspacedp.rounding.controlled import ControlledRounding, WordSource
 from subspacedp.rounding.merged import MergedAxis, fewest_merged_axes
 from subspacedp.tables import Margin, along
 
-__all__ = ["DigitPlan"]
+__all__ = ["MarginRounding"]
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -36,18 +36,18 @@ SLAB = 1 << 20  # words fetched at a time
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DigitPlan(Digits):
+class MarginRounding(ControlledRounding):
     """How a lifted residual is rounded to multiples of 10**-decimals.
 
     Guarantees
     ----------
     1. `apply` returns integers R with C R = 10**decimals · r, exactly.
     2. Given r, E[R] = 10**decimals · lift(r) up to the rounding error of float64, which decides
-       the coins (bounded in `docs/proofs/digits.md`; 4e-11 seen for 27 million cells).
+       the roundings (bounded in `docs/proofs/digits.md`; 4e-11 seen for 27 million cells).
     3. `variance` bounds the rounding part of a variance from above, whatever the scale of the
        noise, and comes close to it once the noise is spread over several whole numbers.
-       (`docs/proofs/digits.md`: 1/6 a `coin` is enough for a residual that is made of noise alone,
-       whose characteristic function is non-negative; 1/4 for any residual.)
+       (`docs/proofs/digits.md`: 1/6 is enough as `unit_variance` for a residual made of noise
+       alone, whose characteristic function is non-negative; 1/4 for any residual.)
     """
 
     space: MarginNullSpace
@@ -117,22 +117,22 @@ class DigitPlan(Digits):
             yield k, a, *centred_divmod(totals, sizes)
 
     def round_in_place(
-        self, noisy: Int64Array, residual: HeldValues, coins: WordSource
+        self, noisy: Int64Array, residual: HeldValues, dither: WordSource
     ) -> Int64Array:
         """Turn noisy counts into 10**decimals · noisy − R, in their own memory when large.
 
-        The coin of an entry of the merged table is the word of its number in row-major order, so
+        The dither of an entry of the merged table is the word of its number in row-major order, so
         the result depends on neither blocks nor threads.
         """
         if not compiled(noisy.size) or not self.held.margins or not noisy.flags.c_contiguous:
-            dither = coins.words(0, noisy.size)
-            return noisy * self.step - self.apply(residual, dither)
+            words = dither.words(0, noisy.size)
+            return noisy * self.step - self.apply(residual, words)
         if not self.needed:
             scaled = tuple(self._scaled(r) for r in residual)
             return noisy * self.step - self.space.lift_exact(scaled).whole
         from subspacedp.rounding.rows import RowRounding
 
-        RowRounding(self, tuple(self._scaled(r) for r in residual)).run(noisy.reshape(-1), coins)
+        RowRounding(self, tuple(self._scaled(r) for r in residual)).run(noisy.reshape(-1), dither)
         return noisy
 
     def variance(self, weights: npt.NDArray[Any] | None = None) -> Any:
@@ -149,7 +149,7 @@ class DigitPlan(Digits):
         return float(np.sum(v * v * self._entry_variance)) * unit
 
     def coefficients(self, weights: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
-        """What each coin adds to a weighted sum of cells, and a bound on the coin's variance.
+        """What each rounding adds to a weighted sum of cells, and a bound on its variance.
 
         The rounding part of Σ wᵢ·cellᵢ is Σ vⱼuⱼ; given the noise the uⱼ are independent, of mean
         zero, and each takes two values one apart.
@@ -160,16 +160,16 @@ class DigitPlan(Digits):
         return self._corners(weights)[thrown] / self.step, self._entry_variance[thrown]
 
     def thrown_entries(self, lifted: FloatArray) -> FloatArray:
-        """What the coins round where the lifted residual is this table: cumulative entries."""
+        """What is rounded at random where the lifted residual is this table: cumulative entries."""
         out = self._from_domain(np.asarray(lifted, np.float64))
         for a in range(out.ndim):
             out = np.cumsum(out, axis=a)
         return np.asarray(out[self._entry_variance > 0] * self.step)
 
-    def cell_variance_from(self, coins: FloatArray) -> FloatArray:
-        """The variance of every cell from that of every coin that is thrown, in their order."""
+    def cell_variance_from(self, variances: FloatArray) -> FloatArray:
+        """The variance of every cell from that of every random rounding, in their order."""
         out = np.zeros(self.shape)
-        out[self._entry_variance > 0] = coins
+        out[self._entry_variance > 0] = variances
         for a in range(out.ndim):
             out = out + _shifted(out, a)
         return np.asarray(self._to_domain(out) / self.step**2)
@@ -213,7 +213,7 @@ class DigitPlan(Digits):
                 ends = ends & along(own[m] == 1, a, dimensions)
             fixed |= ends
         if not self.of_noise_alone:
-            return np.where(fixed, 0.0, self.coin)
+            return np.where(fixed, 0.0, self.unit_variance)
         multiple = np.ones(shape, np.int64)
         saturated = np.zeros(shape, bool)
         for k, factor in self.held.expansion.items():
@@ -316,7 +316,7 @@ def round_entries(
 ) -> Int64Array:
     """Entries of a cumulative table as whole numbers, in the memory of the entries.
 
-    Those that held totals determine become the nearest one. floor(x + coin) is x rounded up with
+    Those that held totals determine become the nearest one. floor(x + dither) is x rounded up with
     the probability of its fractional part. `words(at, count)` gives uniform words, one an entry in
     row-major order.
     """

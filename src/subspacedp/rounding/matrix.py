@@ -12,31 +12,31 @@ import numpy.typing as npt
 from subspacedp.errors import InvariantError
 from subspacedp.invariants import HeldValues
 from subspacedp.invariants.matrix.general import GeneralNullSpace
-from subspacedp.rounding.digits import Digits, WordSource
+from subspacedp.rounding.controlled import ControlledRounding, WordSource
 
 if TYPE_CHECKING:
-    from subspacedp.rounding.lattice import LatticeDigits
+    from subspacedp.rounding.lattice import LatticeRounding
 
-__all__ = ["GeneralDigits"]
+__all__ = ["MatrixRounding"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GeneralDigits(Digits):
+class MatrixRounding(ControlledRounding):
     """Random rounding in a reduced basis of the kernel lattice of C (`lattice.py`)."""
 
     space: GeneralNullSpace
 
     @cached_property
-    def lattice(self) -> LatticeDigits:
+    def lattice(self) -> LatticeRounding:
         """The rounding itself; refuses a C that is not whole or too large."""
-        from subspacedp.rounding.lattice import LatticeDigits
+        from subspacedp.rounding.lattice import LatticeRounding
 
         if not self.space.held.exact:
             raise InvariantError(
                 "Digits can add up only for invariants with whole coefficients; publish real "
                 "values (decimals=None) instead."
             )
-        return LatticeDigits(self.space.held.matrix.toarray(), self.decimals)
+        return LatticeRounding(self.space.held.matrix.toarray(), self.decimals)
 
     @property
     def needed(self) -> bool:
@@ -44,13 +44,13 @@ class GeneralDigits(Digits):
         return bool(self.space.held.rows) and self.lattice.needed
 
     def round_in_place(
-        self, noisy: npt.NDArray[np.int64], residual: HeldValues, coins: WordSource
+        self, noisy: npt.NDArray[np.int64], residual: HeldValues, dither: WordSource
     ) -> npt.NDArray[np.int64]:
         """10**decimals · noisy − R with C R = 10**decimals · r."""
         if not self.space.held.rows:
             return noisy * self.step
-        dither = coins.words(0, max(1, self.lattice.dimension))
-        return noisy * self.step - self.lattice.apply(residual[0], dither).reshape(noisy.shape)
+        words = dither.words(0, max(1, self.lattice.dimension))
+        return noisy * self.step - self.lattice.apply(residual[0], words).reshape(noisy.shape)
 
     def variance(self, weights: npt.NDArray[Any] | None = None) -> Any:
         """The variance that rounding adds, at most: to every answer, or to one weighted sum."""
@@ -70,11 +70,11 @@ class GeneralDigits(Digits):
     def coefficients(
         self, weights: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """What each coin adds to a weighted sum of answers, and a bound on the coin's variance."""
+        """What each rounding adds to a weighted sum of answers, and a bound on its variance."""
         if not self.needed:
             return np.zeros(0), np.zeros(0)
         v = np.asarray(weights, np.float64).reshape(-1) @ self.lattice.basis.astype(np.float64)
-        return v / self.step, self.lattice.coin_variance(any_noise=not self.of_noise_alone)
+        return v / self.step, self.lattice.rounding_variances(any_noise=not self.of_noise_alone)
 
     def describe(self) -> str:
         """The rounding in words, for certificates."""

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.invariants.margin_space import MarginNullSpace
-from subspacedp.rounding.margins import DigitPlan
+from subspacedp.rounding.margins import MarginRounding
 from subspacedp.rounding.merged import MergedAxis
 from subspacedp.tables import Margin, along
 
@@ -135,8 +135,8 @@ class GroupProfiles:
         return weights[kept], counts[kept]
 
 
-def corner_counts(plan: DigitPlan, margin: Margin) -> Int64Array:
-    """How many coins enter the rounding of every group's total, in the margin's shape.
+def corner_counts(plan: MarginRounding, margin: Margin) -> Int64Array:
+    """How many roundings enter the rounding of every group's total, in the margin's shape.
 
     A total is a signed sum of entries of the cumulative table, one for each border between the
     group and its neighbours in the merged order; each enters once, and those that the held margins
@@ -151,7 +151,7 @@ def corner_counts(plan: DigitPlan, margin: Margin) -> Int64Array:
 
 
 def corners(borders: Sequence[Int64Array]) -> Int64Array:
-    """How many coins enter, from `axis_borders` of every merged axis: one dimension for each."""
+    """Numbers of roundings, from `axis_borders` of every merged axis: one dimension for each."""
     dimensions = len(borders)
     total = np.zeros((1,) * dimensions, np.int64)
     for chosen, of_each in enumerate(zip(*borders, strict=True)):
@@ -162,7 +162,7 @@ def corners(borders: Sequence[Int64Array]) -> Int64Array:
     return total
 
 
-def axis_borders(plan: DigitPlan, margin: Margin, axis: MergedAxis) -> Int64Array:
+def axis_borders(plan: MarginRounding, margin: Margin, axis: MergedAxis) -> Int64Array:
     """For every set of held margins and every group of a margin: borders where runs of all end.
 
     (sets, groups); the bits of a set's number say which of the essential margins are in it.

@@ -3,7 +3,7 @@
 The rounding of `margins.py` in one sweep: whole parts of the correction pass through as integers;
 what is left, remainders of at most half a group, is cumulated and rounded entry by entry, and only
 the last slice along every outer axis is remembered for differencing. An entry of the cumulative
-table is a closed form of the residual and its coin is the word of its number, so any box of cells
+table is a closed form of the residual and its dither is the word of its number, so any box of cells
 can be rounded alone: with the entries just before it, which are computed once more.
 """
 
@@ -21,9 +21,9 @@ import numpy.typing as npt
 from subspacedp.invariants import HeldValues
 from subspacedp.invariants.mixed import centred_divmod
 from subspacedp.parallel import for_each, pieces, thread_count
-from subspacedp.rounding.digits import WordSource
+from subspacedp.rounding.controlled import WordSource
 from subspacedp.rounding.kernels import round_rows
-from subspacedp.rounding.margins import DigitPlan, check_whole, cumulated
+from subspacedp.rounding.margins import MarginRounding, check_whole, cumulated
 from subspacedp.rounding.merged_parts import AxisPart, Stretch, ordered_groups
 from subspacedp.tables import along
 from subspacedp.tables.boxes import Box
@@ -55,7 +55,7 @@ class _Tables:
 class RowRounding:
     """One residual's tables, laid out for the kernel."""
 
-    def __init__(self, plan: DigitPlan, scaled: HeldValues) -> None:
+    def __init__(self, plan: MarginRounding, scaled: HeldValues) -> None:
         self.plan = plan
         self.terms = tuple(plan.held.expansion)
         self.shape = np.array(plan.shape, np.int64)
@@ -66,7 +66,7 @@ class RowRounding:
         self.factor = np.array([float(a) for a in plan.held.expansion.values()])
         sums, whole = [], []
         for k, a in plan.held.expansion.items():
-            # As `DigitPlan.parts`, group by group in the order of the runs.
+            # As `MarginRounding.parts`, group by group in the order of the runs.
             totals = plan.held.of(scaled, k).transpose([b for x in plan.axes for b in x.members])
             totals = totals.reshape([axis.groups(k) for axis in plan.axes])
             sizes = np.ones((1,) * totals.ndim, np.int64)
@@ -79,22 +79,22 @@ class RowRounding:
         self.whole, self.whole_at = _joined(whole)
         self.sums, self.sum_at = _joined(sums)
 
-    def run(self, noisy: Int64Array, coins: WordSource) -> None:
+    def run(self, noisy: Int64Array, dither: WordSource) -> None:
         """Replace noisy counts of a whole table by steps that add up, in place."""
         if len(self.shape) == 1:
             length = int(self.shape[0])
             for_each(
-                lambda piece: self._segments(noisy, coins, *piece),
+                lambda piece: self._segments(noisy, dither, *piece),
                 [(SLAB * lo, min(SLAB * hi, length))
                  for lo, hi in pieces(-(-length // SLAB), 4 * thread_count())],
             )  # fmt: skip
             return
         number = max(1, min(2 * thread_count(), int(self.shape[0]) // 8))
         for_each(
-            lambda piece: self._slices(noisy, coins, *piece), pieces(int(self.shape[0]), number)
+            lambda piece: self._slices(noisy, dither, *piece), pieces(int(self.shape[0]), number)
         )
 
-    def run_box(self, noisy: Int64Array, box: Box, coins: WordSource) -> None:
+    def run_box(self, noisy: Int64Array, box: Box, dither: WordSource) -> None:
         """Replace noisy counts of a box, flat, by the same steps as `run`; on this thread."""
         known: dict[Any, tuple[Stretch, list[Any]]] = {}  # by axis and labels, for all pieces
         for piece in self._pieces(box):
@@ -105,7 +105,7 @@ class RowRounding:
                     known[key] = self._stretch(AxisPart(axis, piece, box, self._counted[s]))
                 stretches.append(known[key][0])
                 levels.append(known[key][1])
-            self._box(noisy, stretches, self._tables(stretches, levels), coins)
+            self._box(noisy, stretches, self._tables(stretches, levels), dither)
 
     def _pieces(self, box: Box) -> list[Box]:
         """The box in pieces whose slices stay in a processor's cache.
@@ -138,18 +138,18 @@ class RowRounding:
         """For every merged axis what `AxisPart` has counted of it, shared by all boxes."""
         return [{} for _ in self.plan.axes]
 
-    def _segments(self, noisy: Int64Array, coins: WordSource, first: int, last: int) -> None:
+    def _segments(self, noisy: Int64Array, dither: WordSource, first: int, last: int) -> None:
         """One merged axis: stretches of it, each with the entry before its first."""
         scratch = np.empty(SLAB + 4, np.uint64)
         for at in range(first, last, SLAB):
             before = int(at > 0)
             lo, hi = at - before, min(at + SLAB, last)
-            words = coins.words(lo, hi - lo, scratch)
+            words = dither.words(lo, hi - lo, scratch)
             self._kernel(
                 noisy, words, (0, 1), [hi - lo], [lo], before, self._all, np.empty(0, np.int64)
             )
 
-    def _slices(self, noisy: Int64Array, coins: WordSource, first: int, last: int) -> None:
+    def _slices(self, noisy: Int64Array, dither: WordSource, first: int, last: int) -> None:
         """Slices along the first merged axis, each piece with the slice before its first."""
         row, inner = int(self.shape[-1]), self.shape[1:].tolist()
         rows = math.prod(inner[:-1])
@@ -163,11 +163,11 @@ class RowRounding:
         scratch = np.empty(chunk * row + 4, np.uint64)
         for at in range(0, (last - begin) * rows, chunk):
             end = min(at + chunk, (last - begin) * rows)
-            words = coins.words((begin * rows + at) * row, (end - at) * row, scratch)
+            words = dither.words((begin * rows + at) * row, (end - at) * row, scratch)
             self._kernel(noisy, words, (at, end), counts, begins, 0, tables, buffers)
 
     def _box(
-        self, noisy: Int64Array, lists: list[Stretch], tables: _Tables, coins: WordSource
+        self, noisy: Int64Array, lists: list[Stretch], tables: _Tables, dither: WordSource
     ) -> None:
         """The rows of a box, a slab of words at a time."""
         counts = [len(one.positions) for one in lists]
@@ -187,28 +187,28 @@ class RowRounding:
         scratch = np.empty(chunk * counts[-1] + 4, np.uint64)
         for at in range(0, len(rows), chunk):
             end = min(at + chunk, len(rows))
-            words = self._words(coins, rows[at:end], last.positions, scratch)
+            words = self._words(dither, rows[at:end], last.positions, scratch)
             self._kernel(
                 noisy, words, (at, end), counts, begins, skip, tables, buffers,
                 steady=steady, contiguous=contiguous,
             )  # fmt: skip
 
     def _words(
-        self, coins: WordSource, rows: Int64Array, positions: Int64Array, scratch: Any
+        self, dither: WordSource, rows: Int64Array, positions: Int64Array, scratch: Any
     ) -> npt.NDArray[np.uint64]:
-        """The coins of some rows at some positions of the last axis, row by row.
+        """The dither of some rows at some positions of the last axis, row by row.
 
         One request for neighbours; a short gap is cheaper to fetch than to go around.
         """
         length = int(self.shape[-1])
         if len(positions) == length and bool((np.diff(rows) == 1).all()):
-            return coins.words(int(rows[0]) * length, len(rows) * length, scratch)
+            return dither.words(int(rows[0]) * length, len(rows) * length, scratch)
         numbers = (rows[:, None] * length + positions).ravel()
         out = np.empty(len(numbers), np.uint64)
         cuts = np.flatnonzero(np.diff(numbers) > GAP) + 1
         for first, last in zip([0, *cuts.tolist()], [*cuts.tolist(), len(numbers)], strict=True):
             own = numbers[first:last]
-            found = coins.words(int(own[0]), int(own[-1] - own[0]) + 1)
+            found = dither.words(int(own[0]), int(own[-1] - own[0]) + 1)
             out[first:last] = found if found.size == own.size else found[own - own[0]]
         return out
 

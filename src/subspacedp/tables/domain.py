@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -174,7 +173,9 @@ class Domain:
         return tuple(axis.labels[i] for axis, i in zip(self.axes, index, strict=True))
 
     def _unknown(self, name: str) -> str:
-        near = difflib.get_close_matches(str(name), self._places, n=1)
+        from difflib import get_close_matches
+
+        near = get_close_matches(str(name), self._places, n=1)
         hint = f"; did you mean `{near[0]}`?" if near else "."
         known = ", ".join(f"`{known}`" for known in self._places)
         return f"The domain has no level `{name}`{hint} Its levels are {known}."

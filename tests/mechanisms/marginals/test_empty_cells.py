@@ -132,11 +132,11 @@ def test_with_totals_that_neighbours_change_it_is_not_s() -> None:
     assert design.guarantee.kind == "G"
     mechanism = design.mechanism
     noisy = mechanism.add_noise(mechanism.nothing(), ReleaseKeys.from_seed(1, b"zeros"))
-    coins = Keystream(bytes(32))
+    dither = Keystream(bytes(32))
     exact = mechanism.held.sums(np.asarray(_table().counts))
     more = tuple(e.copy() for e in exact)
     more[0][0] += 5  # one more state total
-    moved = mechanism.reconstruct(noisy, more, coins) - mechanism.reconstruct(noisy, exact, coins)
+    moved = mechanism.reconstruct(noisy, more, dither) - mechanism.reconstruct(noisy, exact, dither)
     # S would leave nothing of it in the null space of what is held.
     inside = mechanism.space.project(moved)
     assert np.abs(inside).max() > 1e-3

@@ -34,7 +34,7 @@ KINDS = {
     "pure": (sdp.PureDP(0.4), REPLACE, None),
 }
 Z = float(-ndtri(0.025))
-WIDTHS = {1: 1.004, 2: 1.02, 4: 1.026, 8: 1.03}  # of the normal width, by most coins; else MOST
+WIDTHS = {1: 1.004, 2: 1.02, 4: 1.026, 8: 1.03}  # of the normal width, by most roundings; else MOST
 MOST = 1.036
 
 
@@ -56,8 +56,8 @@ def published(mechanism):
 # ------------------------------------------------------------------------------------- width
 
 
-def allowed(coins):
-    return next((ratio for most, ratio in WIDTHS.items() if coins <= most), MOST)
+def allowed(roundings):
+    return next((ratio for most, ratio in WIDTHS.items() if roundings <= most), MOST)
 
 
 @pytest.mark.parametrize("decimals", [None, 0, 1])
@@ -74,7 +74,9 @@ def test_margins_of_error_are_hardly_wider_than_normal_ones(case, kind, decimals
     looked_at = 0
     for margin in margins:
         alike = noise.alike(margin)
-        for number, (variance, coins) in enumerate(zip(alike.variance, alike.draws, strict=True)):
+        for number, (variance, roundings) in enumerate(
+            zip(alike.variance, alike.draws, strict=True)
+        ):
             if math.sqrt(variance) < 2 * digit:
                 continue
             law = noise.total_law(margin, number)
@@ -83,58 +85,60 @@ def test_margins_of_error_are_hardly_wider_than_normal_ones(case, kind, decimals
                 alone = WeightedSum(parts=law.parts)
                 quantile = alone.margin_of_error(0.05) + (alone.lattice or 0.0)
                 factor = max(Z, quantile / math.sqrt(alone.variance))
-            most = 1.02 if decimals is None else allowed(coins)
+            most = 1.02 if decimals is None else allowed(roundings)
             width = most * factor * math.sqrt(variance)
             if decimals is not None:
                 # On digits the least q with P(|S| ≥ q + digit) ≤ α has q + digit/2 ≥ the quantile.
                 width = math.ceil(width / digit - 0.5) * digit
-            assert law.margin_of_error(0.05) <= width * (1 + 1e-6), (margin.steps, coins)
+            assert law.margin_of_error(0.05) <= width * (1 + 1e-6), (margin.steps, roundings)
             looked_at += 1
     assert looked_at
 
 
-@pytest.mark.parametrize("coins", [1, 2, 3, 4, 8, 16, 40, 100])
-def test_the_stated_widths_hold_for_normal_noise(coins):
+@pytest.mark.parametrize("roundings", [1, 2, 3, 4, 8, 16, 40, 100])
+def test_the_stated_widths_hold_for_normal_noise(roundings):
     """The quantile less half a digit, over 1.96 stated standard errors of two digits or more."""
     for sigma in np.geomspace(2.0, 60.0, 30):
-        noise = sigma**2 - coins / 4
+        noise = sigma**2 - roundings / 4
         if noise <= 0.1:
             continue
-        law = NormalAndBounded(math.sqrt(noise), noise / 1024**2, Rounding.of(np.ones(coins)), None)
-        assert law.margin_of_error(0.05) - 0.5 <= allowed(coins) * Z * sigma
+        law = NormalAndBounded(
+            math.sqrt(noise), noise / 1024**2, Rounding.of(np.ones(roundings)), None
+        )
+        assert law.margin_of_error(0.05) - 0.5 <= allowed(roundings) * Z * sigma
 
 
 # ------------------------------------------------------------------------------ never too short
 
 
-def worst_probability(deviation, coins, margin):
+def worst_probability(deviation, roundings, margin):
     """P(|S| > margin) where the fractions that are rounded follow the noise in the worst way."""
     y, h = np.linspace(-9 * deviation, 9 * deviation, 40_001, retstep=True)
-    return 2 * h * float(norm.pdf(y, scale=deviation) @ largest_tail(coins, margin + 1 - y))
+    return 2 * h * float(norm.pdf(y, scale=deviation) @ largest_tail(roundings, margin + 1 - y))
 
 
-@pytest.mark.parametrize("coins", [1, 2, 4, 9, 40])
+@pytest.mark.parametrize("roundings", [1, 2, 4, 9, 40])
 @pytest.mark.parametrize("deviation", [0.5, 2.0, 6.0])
 @pytest.mark.parametrize("alpha", [0.3, 0.05, 1e-4])
-def test_the_worst_fractions_are_covered_and_the_margin_is_the_least(coins, deviation, alpha):
-    law = NormalAndBounded(deviation, (deviation / 1024) ** 2, Rounding.of(np.ones(coins)), 1.0)
+def test_the_worst_fractions_are_covered_and_the_margin_is_the_least(roundings, deviation, alpha):
+    law = NormalAndBounded(deviation, (deviation / 1024) ** 2, Rounding.of(np.ones(roundings)), 1.0)
     q = law.margin_of_error(alpha)
     assert q == round(q)
-    assert worst_probability(deviation, coins, q) <= alpha
-    slack = 0.05 * math.sqrt(deviation**2 + coins / 4)
-    assert q == 0 or worst_probability(deviation, coins, q - 1 - slack) > alpha
+    assert worst_probability(deviation, roundings, q) <= alpha
+    slack = 0.05 * math.sqrt(deviation**2 + roundings / 4)
+    assert q == 0 or worst_probability(deviation, roundings, q - 1 - slack) > alpha
     assert law.tail(q + 1) <= alpha * (1 + 1e-9) + 2e-6
 
 
-def test_a_twin_with_coins_independent_of_the_noise_is_caught():
+def test_a_twin_with_roundings_independent_of_the_noise_is_caught():
     """Fractions spread evenly have a variance of 1/6: too little where they follow the noise."""
-    coins, alpha = 8, 0.05
+    roundings, alpha = 8, 0.05
     caught = 0
     for deviation in np.arange(1.5, 6.0, 0.25):
-        right = NormalAndBounded(deviation, 0.0, Rounding.of(np.ones(coins)), 1.0)
-        twin = math.ceil(Z * math.sqrt(deviation**2 + coins / 6) - 0.5)
-        assert worst_probability(deviation, coins, right.margin_of_error(alpha)) <= alpha
-        caught += worst_probability(deviation, coins, twin) > alpha
+        right = NormalAndBounded(deviation, 0.0, Rounding.of(np.ones(roundings)), 1.0)
+        twin = math.ceil(Z * math.sqrt(deviation**2 + roundings / 6) - 0.5)
+        assert worst_probability(deviation, roundings, right.margin_of_error(alpha)) <= alpha
+        caught += worst_probability(deviation, roundings, twin) > alpha
     assert caught
 
 

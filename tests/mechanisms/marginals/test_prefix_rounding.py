@@ -174,7 +174,7 @@ def test_coefficients_say_what_each_draw_adds(case, decimals):
 def test_draws_count_what_enters_a_cell(case):
     rounding = setting(case)[0]
     inter = rounding.interactions
-    stated = np.concatenate([rounding.coin_counts(m).reshape(-1) for m in inter.workload])
+    stated = np.concatenate([rounding.rounding_counts(m).reshape(-1) for m in inter.workload])
     for number, one in zip(stated, np.eye(stated.size), strict=True):
         adds, _ = rounding.coefficients(one)
         assert number == np.count_nonzero(adds)

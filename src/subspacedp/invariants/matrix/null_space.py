@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from subspacedp.errors import InvariantError
 from subspacedp.invariants.matrix.components import Rows, as_csr, used_columns
-from subspacedp.invariants.null_space import share
+from subspacedp.invariants.null_space import echelon_basis, share
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -209,8 +209,10 @@ class MatrixNullSpace:
             # With more rows than cells: as many columns as cells, with the same span.
             few = block.shape[0] <= block.shape[1]
             span = block.toarray().T if few else triangular(block.T.tocsr())
-            whole, _, _ = qr(span, mode="full", pivoting=True)
-            out[columns, at : at + columns.size - rank] = whole[:, rank:]
+            span, _, _ = qr(span, mode="economic", pivoting=True)
+            inside = np.eye(columns.size) - span[:, :rank] @ span[:, :rank].T
+            basis = echelon_basis(inside, columns.size - rank)
+            out[columns, at : at + columns.size - rank] = basis
             at += columns.size - rank
         return out
 

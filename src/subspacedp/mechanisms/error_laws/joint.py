@@ -27,7 +27,7 @@ from subspacedp.mechanisms.error_laws.sums import (
 )
 from subspacedp.mechanisms.strategies import BasisStrategy, MarginStrategy
 from subspacedp.noise.laws import DeclaredNoise, KnownLaw, RoundedGaussian
-from subspacedp.rounding import DigitPlan, Digits, GroupProfiles, corner_counts
+from subspacedp.rounding import ControlledRounding, GroupProfiles, MarginRounding, corner_counts
 from subspacedp.tables import Margin
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ class JointNoise(ABC):
     def parts(self, inside: FloatArray) -> tuple[Part, ...]:
         """The independent noise with its laws, for weights from `inside`."""
 
-    def coins(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """What each coin of the rounding adds to Σ wᵢ·answerᵢ, and a bound on its variance."""
+    def roundings(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """What each randomised rounding adds to Σ wᵢ·answerᵢ, and a bound on its variance."""
         return np.zeros(0), np.zeros(0)
 
     # ------------------------------------------------------------- how directions differ
@@ -100,7 +100,7 @@ class JointNoise(ABC):
         return np.full(number, self.each)
 
     @property
-    def rounded(self) -> Digits | None:
+    def rounded(self) -> ControlledRounding | None:
         """How digits were rounded by projection, where they were at all."""
         return None
 
@@ -112,8 +112,8 @@ class JointNoise(ABC):
         del weights, counts
         return None
 
-    def coin_counts(self, margin: Margin) -> tuple[float, float, Int64Array] | None:
-        """What a coin adds to the totals of a margin, its variance, and how many each total has.
+    def rounding_counts(self, margin: Margin) -> tuple[float, float, Int64Array] | None:
+        """What one rounding adds to a margin's totals, its variance, and how many each total has.
 
         None where no digits were rounded.
         """
@@ -147,7 +147,7 @@ class JointNoise(ABC):
 
     # ------------------------------------------------------------------ several releases
 
-    def without_digits(self, plain: tuple[JointNoise, ...]) -> JointNoise:
+    def without_rounding(self, plain: tuple[JointNoise, ...]) -> JointNoise:
         """The noise of the same estimate from releases that have these noises instead."""
         return plain[0]
 
@@ -198,8 +198,8 @@ class JointNoise(ABC):
         inside = self.inside(w)
         if self._fixed(w, inside):
             return 0.0
-        coefficients, coin = self.coins(w)
-        return self.each * float(np.vdot(inside, inside)) + float(coefficients**2 @ coin)
+        coefficients, unit_variance = self.roundings(w)
+        return self.each * float(np.vdot(inside, inside)) + float(coefficients**2 @ unit_variance)
 
     def covariance(self, rows: npt.ArrayLike) -> FloatArray:
         """The covariance matrix of several weighted sums, one a row of weights.
@@ -216,7 +216,7 @@ class JointNoise(ABC):
         )
         inside = np.stack([i.reshape(-1) for i in inner])
         out = self.each * (inside @ inside.T)
-        pairs = [self.coins(w) for w in each]
+        pairs = [self.roundings(w) for w in each]
         if pairs and pairs[0][0].size:
             coefficients = np.stack([v for v, _ in pairs])
             out += (coefficients * pairs[0][1]) @ coefficients.T
@@ -230,8 +230,10 @@ class JointNoise(ABC):
         inside = self.inside(w)
         if self._fixed(w, inside):
             return WeightedSum(parts=())
-        coefficients, coin = self.coins(w)
-        variance = self.each * float(np.vdot(inside, inside)) + float(coefficients**2 @ coin)
+        coefficients, unit_variance = self.roundings(w)
+        variance = self.each * float(np.vdot(inside, inside)) + float(
+            coefficients**2 @ unit_variance
+        )
         return self.law_from(self.parts(inside), coefficients, self._step(w), variance)
 
     def law_from(
@@ -282,7 +284,7 @@ class NoiseModel(JointNoise):
     law: KnownLaw | DeclaredNoise
     unit: float  # of the noise, in units of the published values
     space: NullSpace
-    digits: Digits | None = None
+    rounding: ControlledRounding | None = None
 
     @classmethod
     def on(
@@ -290,13 +292,13 @@ class NoiseModel(JointNoise):
         held: HeldMargins | HeldMatrix,
         law: KnownLaw | DeclaredNoise,
         unit: float,
-        digits: Digits | None = None,
+        rounding: ControlledRounding | None = None,
     ) -> NoiseModel:
         """The model for invariants: with closed forms where they are margins."""
         if held.family is not None:
             space = held.family.cell_space
-            return MarginNoise(law=law, unit=unit, space=space, digits=digits)
-        return cls(law=law, unit=unit, space=held.as_matrix().space, digits=digits)
+            return MarginNoise(law=law, unit=unit, space=space, rounding=rounding)
+        return cls(law=law, unit=unit, space=held.as_matrix().space, rounding=rounding)
 
     @cached_property
     def known_law(self) -> KnownLaw | None:
@@ -335,28 +337,32 @@ class NoiseModel(JointNoise):
         Where held values count more records than are protected, the true value is Π_N of the
         bounded table plus C⁺c: a fraction, although a whole number is published.
         """
-        digits = self.digits
-        return None if digits is None or not digits.of_noise_alone else 1.0 / digits.step
+        rounding = self.rounding
+        return None if rounding is None or not rounding.of_noise_alone else 1.0 / rounding.step
 
     def cell_variance(self) -> FloatArray:
         """The variance of every answer, in their shape."""
         return self.expected_variance()
 
     def expected_variance(self) -> FloatArray:
-        """At least that of every answer: closed forms, with 1/6 or less for every coin."""
+        """At least that of every answer: closed forms, with 1/6 or less for every rounding."""
         out = self.space.diagonal()
         out *= self.each
-        if self.digits is not None:
-            out += self.digits.variance()
+        if self.rounding is not None:
+            out += self.rounding.variance()
         return out
 
     def inside(self, weights: FloatArray) -> FloatArray:
         """Π_N w, by a solver that is asked twice."""
         return self.space.project(self.space.project(weights))
 
-    def coins(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """What each coin of the rounding adds, and a bound on its variance."""
-        return super().coins(weights) if self.digits is None else self.digits.coefficients(weights)
+    def roundings(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """What each randomised rounding adds, and a bound on its variance."""
+        return (
+            super().roundings(weights)
+            if self.rounding is None
+            else self.rounding.coefficients(weights)
+        )
 
     def parts(self, inside: FloatArray) -> tuple[Part, ...]:
         """One law for all cells."""
@@ -379,9 +385,9 @@ class NoiseModel(JointNoise):
         return True
 
     @property
-    def rounded(self) -> Digits | None:
+    def rounded(self) -> ControlledRounding | None:
         """How digits were rounded, where they were at all."""
-        return self.digits if self.digits is not None and self.digits.needed else None
+        return self.rounding if self.rounding is not None and self.rounding.needed else None
 
     @property
     def average(self) -> float:
@@ -411,11 +417,11 @@ class MarginNoise(NoiseModel):
     grids: MarginStrategy | None = None
 
     @cached_property
-    def plan(self) -> DigitPlan | None:
+    def plan(self) -> MarginRounding | None:
         """How digits add up, where they do: along merged axes."""
-        if not isinstance(self.digits, DigitPlan | None):
+        if not isinstance(self.rounding, MarginRounding | None):
             raise ReleaseError("Digits of held margins are rounded along merged axes.")
-        return self.digits
+        return self.rounding
 
     @property
     def denominators(self) -> npt.NDArray[np.int64] | None:
@@ -450,11 +456,11 @@ class MarginNoise(NoiseModel):
         small = self.small
         if small is None:
             return self.expected_variance()
-        return self.space.diagonal() * self.each + small.plan.cell_variance_from(self._coins)
+        return self.space.diagonal() * self.each + small.plan.cell_variance_from(self._roundings)
 
     @cached_property
     def small(self) -> SmallTable | None:
-        """The table with its coins one by one, where it is small and digits are of noise alone."""
+        """The table with every rounding, where it is small and what is rounded is noise alone."""
         plan, law = self.plan, self.known_law
         if (
             plan is None
@@ -470,12 +476,12 @@ class MarginNoise(NoiseModel):
         return SmallTable(law, plan)
 
     @cached_property
-    def _coins(self) -> FloatArray:
-        """The variance of every coin that is thrown, at most."""
+    def _roundings(self) -> FloatArray:
+        """The variance of every random rounding, at most."""
         if self.small is None:
             return np.zeros(0)
         bound = self.small.plan.coefficients(np.zeros(self.space.shape))[1]
-        return np.minimum(bound, self.small.coin_variance)
+        return np.minimum(bound, self.small.rounding_variances)
 
     def law_of(self, weights: npt.ArrayLike) -> SumLaw:
         """The law of the error of Σ wᵢ·answerᵢ; simulated where digits of a small table matter."""
@@ -484,8 +490,8 @@ class MarginNoise(NoiseModel):
         inside = self.inside(w)
         if self.small is None or self._fixed(w, inside):
             return law
-        coefficients, coin = self.coins(w)
-        if float(coefficients**2 @ coin) < WORTH_WHILE * self.variance(w):
+        coefficients, unit_variance = self.roundings(w)
+        if float(coefficients**2 @ unit_variance) < WORTH_WHILE * self.variance(w):
             return law
         return Least((self.small.law_of(inside, coefficients), law))
 
@@ -493,10 +499,10 @@ class MarginNoise(NoiseModel):
         """Π_N w, by group means."""
         return self.space.project(weights)
 
-    def coins(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """What each coin of the rounding adds, and a bound on its variance."""
-        coefficients, bound = super().coins(weights)
-        return coefficients, bound if self.small is None else self._coins
+    def roundings(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """What each randomised rounding adds, and a bound on its variance."""
+        coefficients, bound = super().roundings(weights)
+        return coefficients, bound if self.small is None else self._roundings
 
     def parts(self, inside: FloatArray) -> tuple[Part, ...]:
         """One law for all cells, or one for every denominator."""
@@ -538,12 +544,12 @@ class MarginNoise(NoiseModel):
         sizes = self.denominators.astype(np.float64)
         return (self.law.scale**2 + float(np.mean(1 / (12 * sizes**2)))) * self.unit**2
 
-    def coin_counts(self, margin: Margin) -> tuple[float, float, Int64Array] | None:
-        """One kind of coin for all totals."""
+    def rounding_counts(self, margin: Margin) -> tuple[float, float, Int64Array] | None:
+        """One kind of rounding for all totals."""
         plan = self.plan
         if plan is None or not plan.needed:
             return None
-        return 1.0 / plan.step, plan.coin, corner_counts(plan, margin)
+        return 1.0 / plan.step, plan.unit_variance, corner_counts(plan, margin)
 
     def counted(self, weights: FloatArray, counts: FloatArray) -> tuple[Part, ...] | None:
         """The parts for values of Π_N w and how often each occurs; one grid for all."""

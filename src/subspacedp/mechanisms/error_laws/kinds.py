@@ -16,7 +16,7 @@ from itertools import combinations, product
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.rounding.margins import DigitPlan
+from subspacedp.rounding.margins import MarginRounding
 from subspacedp.rounding.merged import MergedAxis
 from subspacedp.rounding.merged_parts import ordered_groups
 from subspacedp.rounding.profiles import GroupProfiles, axis_borders, corners
@@ -58,12 +58,12 @@ class CellKinds:
     Guarantees
     ----------
     1. The numbers add up to the number of cells, and every variance is that of its cells, bit for
-       bit as `MarginNullSpace.diagonal` and `DigitPlan.variance` have it.
+       bit as `MarginNullSpace.diagonal` and `MarginRounding.variance` have it.
     2. Memory and time grow with the kinds and with the held groups, not with the cells, where one
        level is held on an axis; positions in runs within runs are looked at one by one, in parts.
     """
 
-    plan: DigitPlan
+    plan: MarginRounding
 
     @cached_property
     def _profiles(self) -> GroupProfiles:
@@ -82,22 +82,22 @@ class CellKinds:
             float(np.vdot(rounding, number)) for _, rounding, number, _, _ in self._parts()
         )
 
-    def kinds(self, each: float, most_coins: int) -> Iterator[Kinds]:
+    def kinds(self, each: float, most_roundings: int) -> Iterator[Kinds]:
         """All kinds, for noise of variance `each`; laws as `GroupTotals` numbers them."""
-        for diagonal, rounding, number, profile, coins in self._parts():
+        for diagonal, rounding, number, profile, roundings in self._parts():
             diagonal *= each
             diagonal += rounding
-            law = profile * most_coins + coins
+            law = profile * most_roundings + roundings
             yield Kinds(diagonal.reshape(-1), number.reshape(-1), law.reshape(-1))
 
-    def most_coins(self) -> int:
-        """The largest number of coins that enter a cell."""
-        return max(int(coins.max()) for *_, coins in self._parts())
+    def most_roundings(self) -> int:
+        """The largest number of roundings that enter a cell."""
+        return max(int(roundings.max()) for *_, roundings in self._parts())
 
     def _parts(
         self,
     ) -> Iterator[tuple[FloatArray, FloatArray, Int64Array, Int64Array, Int64Array]]:
-        """Diagonal of Π_N, rounding, numbers, profiles and coins of the kinds, part by part."""
+        """Diagonal of Π_N, rounding, numbers, profiles and roundings of the kinds, part by part."""
         first, *others = self._axes
         width = max(1, PART // max(1, math.prod(len(own.number) for own in others)))
         for at in range(0, len(first.number), width):
@@ -135,13 +135,19 @@ class CellKinds:
         for a, own in enumerate(axes):
             number = number * along(own.number, a, dimensions)
             profile = profile + along(own.profile, a, dimensions)
-        return diagonal, rounding * (1.0 / plan.step**2), number, profile, self._coins(axes, levels)
+        return (
+            diagonal,
+            rounding * (1.0 / plan.step**2),
+            number,
+            profile,
+            self._roundings(axes, levels),
+        )
 
     @cached_property
     def _held(self) -> tuple[Margin, ...]:
         return tuple(dict.fromkeys((*self.plan.held.expansion, *self.plan.held.essential)))
 
-    def _coins(
+    def _roundings(
         self, axes: tuple[_Positions, ...], levels: Sequence[dict[Margin, int]]
     ) -> Int64Array:
         """`corner_counts` of the cells: borders at the entry here and at the one before."""
@@ -259,22 +265,22 @@ class TotalKinds:
     1. Numbers add up to that of the groups; variances are those of `GroupTotals`, bit for bit.
     """
 
-    plan: DigitPlan
+    plan: MarginRounding
     profiles: GroupProfiles
 
-    def kinds(self, each: float, most_coins: int) -> Iterator[Kinds]:
+    def kinds(self, each: float, most_roundings: int) -> Iterator[Kinds]:
         """All kinds, for noise of variance `each`; laws as `GroupTotals` numbers them."""
-        coin = self.plan.coin / self.plan.step**2
-        for number, profile, coins in self._parts():
+        unit_variance = self.plan.unit_variance / self.plan.step**2
+        for number, profile, roundings in self._parts():
             squared = self.profiles.squared_of_classes.reshape(-1)[profile]
             variance = squared * each
-            variance += np.where(squared > 0, coins * coin, 0.0)
-            law = profile * most_coins + coins
+            variance += np.where(squared > 0, roundings * unit_variance, 0.0)
+            law = profile * most_roundings + roundings
             yield Kinds(variance.reshape(-1), number.reshape(-1), law.reshape(-1))
 
-    def most_coins(self) -> int:
-        """The largest number of coins that enter a total."""
-        return max(int(coins.max()) for *_, coins in self._parts())
+    def most_roundings(self) -> int:
+        """The largest number of roundings that enter a total."""
+        return max(int(roundings.max()) for *_, roundings in self._parts())
 
     @cached_property
     def _axes(self) -> tuple[tuple[Int64Array, Int64Array], ...]:
@@ -304,8 +310,8 @@ class TotalKinds:
             yield number, profile, corners([own[1:] for own, _ in axes])
 
 
-def figure_kinds(plan: DigitPlan, profiles: GroupProfiles) -> CellKinds | TotalKinds:
-    """The kinds of a margin's groups, where digits add up and coins are thrown."""
+def figure_kinds(plan: MarginRounding, profiles: GroupProfiles) -> CellKinds | TotalKinds:
+    """The kinds of a margin's groups, where controlled rounding is random."""
     if profiles.margin == plan.held.domain.cells:
         return CellKinds(plan)
     return TotalKinds(plan, profiles)

@@ -25,15 +25,15 @@ NEGLECTED = 3e-4  # of a tail: where bounded variables may be beyond their bound
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class _NormalAndCoins:
-    """A normal variable, and perhaps coins, within some distance of what a figure is off.
+class _NormalAndRoundings:
+    """A normal variable, and perhaps roundings, within some distance of what a figure is off.
 
     Parameters
     ----------
     deviation
         At least that of the normal variable.
     rounding
-        The coins of digits that add up.
+        The randomised roundings.
     step
         The figure is off by multiples of it; None when nothing is known.
     """
@@ -44,19 +44,19 @@ class _NormalAndCoins:
 
     @cached_property
     def _cell(self) -> float:
-        """The step of a lattice that is fine beside the noise and the coins together."""
-        coins = 0.0 if self.rounding is None else self.rounding.squared / 4
-        return math.sqrt(self.deviation**2 + coins) / CELLS
+        """The step of a lattice that is fine beside the noise and the roundings together."""
+        roundings = 0.0 if self.rounding is None else self.rounding.squared / 4
+        return math.sqrt(self.deviation**2 + roundings) / CELLS
 
     @cached_property
     def _on_lattice(self) -> WeightedSum:
-        """The normal variable rounded to a lattice, with the coins."""
+        """The normal variable rounded to a lattice, with the roundings."""
         normal = RoundedGaussian(self.deviation / self._cell)
         lattice = Part(normal, np.array([self._cell]), np.ones(1))
         return WeightedSum(parts=(lattice,), rounding=self.rounding)
 
     def tail(self, distance: float, off: float) -> float:
-        """At least P(|S| ≥ distance), S within `off` of the normal variable and coins."""
+        """At least P(|S| ≥ distance), S within `off` of the normal variable and roundings."""
         if self.step is not None:
             distance = math.ceil(distance / self.step - 1e-6) * self.step
         left = distance - off
@@ -67,7 +67,7 @@ class _NormalAndCoins:
         return min(1.0, math.erfc(left / (self.deviation * math.sqrt(2.0))) * (1 + 1e-12))
 
     def margin_of_error(self, alpha: float, off: float) -> float:
-        """A q with P(|S| > q) ≤ alpha, S within `off` of the normal variable and coins."""
+        """A q with P(|S| > q) ≤ alpha, S within `off` of the normal variable and roundings."""
         if self.rounding is None:
             from scipy.special import ndtri
 
@@ -82,7 +82,7 @@ class _NormalAndCoins:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NearNormal:
-    """A variable within `off` of a normal one, or of a normal one and coins.
+    """A variable within `off` of a normal one, or of a normal one and roundings.
 
     Guarantees
     ----------
@@ -96,8 +96,8 @@ class NearNormal:
     method: str = "conservative"
 
     @cached_property
-    def _inner(self) -> _NormalAndCoins:
-        return _NormalAndCoins(self.deviation, self.rounding, self.step)
+    def _inner(self) -> _NormalAndRoundings:
+        return _NormalAndRoundings(self.deviation, self.rounding, self.step)
 
     def tail(self, distance: float) -> float:
         """At least P(|S| ≥ distance)."""
@@ -110,7 +110,7 @@ class NearNormal:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NormalAndBounded:
-    """Rounded Gaussian noise of which only sums of squares are known, and perhaps coins.
+    """Rounded Gaussian noise of which only sums of squares are known, and perhaps roundings.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class NormalAndBounded:
     squared
         At least Σ wᵢ².
     rounding, step
-        The coins of digits that add up, and what the figure is off by multiples of.
+        The randomised roundings, and what the figure is off by multiples of.
 
     Guarantees
     ----------
@@ -127,7 +127,7 @@ class NormalAndBounded:
 
     Notes
     -----
-    S = N + D + U, N normal, D a sum of independent wᵢUᵢ with |Uᵢ| ≤ ½ and mean zero, U of coins
+    S = N + D + U, N normal, D a sum of independent wᵢUᵢ with |Uᵢ| ≤ ½ and mean zero, U of roundings
     that are bounded whatever the noise. Hoeffding: P(|D| ≥ s) ≤ 2exp(−2s²/squared).
     """
 
@@ -138,8 +138,8 @@ class NormalAndBounded:
     method: str = "conservative"
 
     @cached_property
-    def _inner(self) -> _NormalAndCoins:
-        return _NormalAndCoins(self.deviation, self.rounding, self.step)
+    def _inner(self) -> _NormalAndRoundings:
+        return _NormalAndRoundings(self.deviation, self.rounding, self.step)
 
     def _bounded(self, probability: float) -> float:
         """What |D| exceeds with at most this probability."""

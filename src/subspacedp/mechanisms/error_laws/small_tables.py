@@ -1,7 +1,7 @@
-"""Digits of a small table: the variance of every coin, and draws of noise and coins together.
+"""Rounding of a small table: every rounding's variance, and draws of noise and rounding together.
 
-A coin's probability is the fractional part of X = Σ bᵢeᵢ, which is a function of the noise. Where
-noise is small, X is not spread over the whole numbers, and the bounds that hold for any noise are
+A rounding's probability is the fractional part of X = Σ bᵢeᵢ, a function of the noise. Where noise
+is small, X is not spread over the whole numbers, and the bounds that hold for any noise are
 far from the law itself. Proof: `docs/proofs/intervals.md`.
 """
 
@@ -15,14 +15,14 @@ import numpy.typing as npt
 
 from subspacedp.mechanisms.error_laws.simulated import Simulated, draws_for, public_generator
 from subspacedp.noise.laws import KnownLaw
-from subspacedp.rounding import DigitPlan
+from subspacedp.rounding import MarginRounding
 
 __all__ = ["MOST_CELLS", "SmallTable"]
 
 FloatArray = npt.NDArray[np.float64]
 
 MOST_CELLS = 256
-FREQUENCIES = 40  # of the variance of a coin; those left out would make it smaller
+FREQUENCIES = 40  # of the variance of a rounding; those left out would make it smaller
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,18 +30,18 @@ class SmallTable:
     """Independent noise e of one law on the cells of a table, and the rounding of its digits."""
 
     law: KnownLaw
-    plan: DigitPlan
+    plan: MarginRounding
 
     @cached_property
     def entries(self) -> FloatArray:
-        """What every coin rounds, as weights of the noise of every cell: coins × cells."""
+        """What is rounded, as weights of the noise of every cell: roundings × cells."""
         space = self.plan.space
         units = np.eye(space.size).reshape(space.size, *space.shape)
         return np.stack([self.plan.thrown_entries(e - space.project(e)) for e in units], axis=1)
 
     @cached_property
-    def coin_variance(self) -> FloatArray:
-        """E[f(1 − f)] = 1/6 − Σ_k φ_X(2πk)/(πk)² of every coin, from above: φ_X is not negative."""
+    def rounding_variances(self) -> FloatArray:
+        """E[f(1 − f)] = 1/6 − Σ_k φ_X(2πk)/(πk)² each, from above: φ_X is not negative."""
         out = np.full(len(self.entries), 1 / 6)
         for k in range(1, FREQUENCIES + 1):
             turns = self.law.characteristic(2 * np.pi * k * self.entries).prod(axis=1)
@@ -50,7 +50,7 @@ class SmallTable:
 
     @cached_property
     def _draws(self) -> tuple[FloatArray, FloatArray]:
-        """Noise of every cell, and up to which coins move what they round."""
+        """Noise of every cell, and up to what the roundings move."""
         number = draws_for(self.plan.space.size) or 1
         rng, shape = public_generator(), (number, self.plan.space.size)
         noise = self.law.simulate(rng, shape)

@@ -39,8 +39,8 @@ MOST_FREQUENCIES = 2**19
 FLOAT_ERROR = 1e-12  # of a probability, with room to spare
 SMALLEST = 1e-9  # beyond it, Chernoff's bound
 NEGLECTED = 3e-4  # of a tail: what other periods may hold, and what the series leaves out
-MAX_EQUAL_COINS = 1024  # whose largest tail is computed
-FEW_COINS = 16  # whose largest tail needs no table
+MAX_EQUAL_ROUNDINGS = 1024  # whose largest tail is computed
+FEW_ROUNDINGS = 16  # whose largest tail needs no table
 STRETCH = 64  # frequencies that are bounded, and perhaps left out, together
 
 
@@ -100,28 +100,28 @@ class Rounding:
 
     Guarantees
     ----------
-    1. Given the noise, P(Σ vⱼuⱼ ≥ s) ≤ `tail(s)`. With `coins` of equal weight that is the largest
-       probability there is, `largest_tail`. Otherwise it is the least of Hoeffding's bound (u has a
-       range of one), Cantelli's (its variance is at most 1/4), and 0 from Σ|vⱼ| on.
+    1. Given the noise, P(Σ vⱼuⱼ ≥ s) ≤ `tail(s)`. With `roundings` of equal weight that is the
+       largest probability there is, `largest_tail`. Otherwise it is the least of Hoeffding's
+       bound (u has a range of one), Cantelli's (its variance is at most 1/4), and 0 from Σ|vⱼ| on.
     """
 
     squared: float  # Σ vⱼ²
     total: float  # Σ |vⱼ|
-    coins: int = 0  # their number where all weigh equally; 0 where they do not, or are many
+    roundings: int = 0  # their number where all weigh equally; 0 where they do not, or are many
 
     @classmethod
     def of(cls, coefficients: FloatArray) -> Rounding | None:
-        """From the weights of the coins; None where none has any."""
+        """From the weights of the roundings; None where none has any."""
         v = np.abs(coefficients[np.abs(coefficients) > 1e-12])
         if not v.size:
             return None
-        equal = v.size <= MAX_EQUAL_COINS and float(np.ptp(v)) <= 1e-12 * float(v.max())
+        equal = v.size <= MAX_EQUAL_ROUNDINGS and float(np.ptp(v)) <= 1e-12 * float(v.max())
         return cls(float(v @ v), float(v.sum()), v.size if equal else 0)
 
     def tail(self, s: FloatArray) -> FloatArray:
         """A bound on P(Σ vⱼuⱼ ≥ s), whatever the noise."""
-        if self.coins:
-            return largest_tail(self.coins, s * (self.coins / self.total))
+        if self.roundings:
+            return largest_tail(self.roundings, s * (self.roundings / self.total))
         above = np.maximum(s, 0.0)
         bound = np.minimum(
             np.exp(-2 * above**2 / self.squared), 1 / (1 + 4 * above**2 / self.squared)
@@ -134,20 +134,21 @@ class Rounding:
         return min(self.total, math.sqrt(self.squared * 20.0))
 
 
-def largest_tail(coins: int, s: FloatArray) -> FloatArray:
-    """The largest P(B ≥ E[B] + s) of a sum B of `coins` independent trials with whole E[B] + s.
+def largest_tail(roundings: int, s: FloatArray) -> FloatArray:
+    """The largest P(B ≥ E[B] + s) of a sum B of `roundings` independent trials with whole E[B] + s.
 
-    Among trials with a given mean the largest is that of k ≤ `coins` equal ones beside some that
-    are certain, and from s = 1 on k = `coins` (Hoeffding 1956): the maximum over 1 ≤ m ≤ k of
-    P(Bin(k, (m − s)/k) ≥ m). For many coins it is tabulated, and taken at the next lower s there.
+    Among trials with a given mean the largest is that of k ≤ `roundings` equal ones beside some
+    that are certain, and from s = 1 on k = `roundings` (Hoeffding 1956): the maximum over
+    1 ≤ m ≤ k of P(Bin(k, (m − s)/k) ≥ m). For many it is tabulated, and
+    taken at the next lower s there.
     """
-    if coins <= FEW_COINS:
+    if roundings <= FEW_ROUNDINGS:
         near, far = (s > 0) & (s < 1), s >= 1
         out = np.where(s <= 0, 1.0, 0.0)
-        out[near] = np.max([_equal_trials(k, s[near]) for k in range(1, coins + 1)], axis=0)
-        out[far] = _equal_trials(coins, s[far])
+        out[near] = np.max([_equal_trials(k, s[near]) for k in range(1, roundings + 1)], axis=0)
+        out[far] = _equal_trials(roundings, s[far])
         return out
-    table, points = _tabulated_tail(coins)
+    table, points = _tabulated_tail(roundings)
     place = np.floor(np.maximum(s, 0.0) * points).astype(np.int64)
     return np.asarray(table[np.minimum(place, table.size - 1)])
 
@@ -162,18 +163,18 @@ def _equal_trials(k: int, s: FloatArray) -> FloatArray:
 
 
 @lru_cache(maxsize=128)
-def _tabulated_tail(coins: int) -> tuple[FloatArray, int]:
+def _tabulated_tail(roundings: int) -> tuple[FloatArray, int]:
     """`largest_tail` in equal steps from 0 to beyond `Rounding.reach`, and how many make one."""
-    points = 32 if coins <= 64 else 16 if coins <= 256 else 8
-    most = 64 if coins <= 64 else 256 if coins <= 256 else MAX_EQUAL_COINS
-    last = min(float(coins), math.sqrt(coins * 20.0)) + 1.0
-    far = _equal_trials(coins, np.arange(1.0, last, 1 / points))
-    return np.concatenate([_tails_below_one(most, points)[coins - 1], far]), points
+    points = 32 if roundings <= 64 else 16 if roundings <= 256 else 8
+    most = 64 if roundings <= 64 else 256 if roundings <= 256 else MAX_EQUAL_ROUNDINGS
+    last = min(float(roundings), math.sqrt(roundings * 20.0)) + 1.0
+    far = _equal_trials(roundings, np.arange(1.0, last, 1 / points))
+    return np.concatenate([_tails_below_one(most, points)[roundings - 1], far]), points
 
 
 @lru_cache(maxsize=4)
 def _tails_below_one(most: int, points: int) -> FloatArray:
-    """The start of that table for all numbers of coins up to `most`, in rows."""
+    """The start of that table for all numbers of roundings up to `most`, in rows."""
     s = np.arange(1, points) / points
     rows = np.maximum.accumulate([_equal_trials(k, s) for k in range(1, most + 1)], axis=0)
     return np.concatenate([np.ones((most, 1)), rows], axis=1)
@@ -336,9 +337,9 @@ class WeightedSum:
 
     def _finer(self, reach: float) -> int:
         """By how much a lattice is divided where digits are finer: tails are wanted at digits."""
-        if self.rounding is None or self.lattice is None or not self.rounding.coins:
+        if self.rounding is None or self.lattice is None or not self.rounding.roundings:
             return 1
-        wanted = math.ceil(4 * self.lattice * self.rounding.coins / self.rounding.total)
+        wanted = math.ceil(4 * self.lattice * self.rounding.roundings / self.rounding.total)
         return max(1, min(wanted, int(MOST_POINTS * self.lattice / (2 * reach))))
 
     def _far_enough(self, alpha: float) -> float:

@@ -26,7 +26,8 @@ from subspacedp.mechanisms.gaussian.ellipsoids import (
     smallest_ellipsoid,
     smallest_ellipsoid_of_pairs,
 )
-from subspacedp.mechanisms.gaussian.ellipsoids.pairs import longest_pairs
+from subspacedp.mechanisms.gaussian.ellipsoids.coordinates import Coordinates
+from subspacedp.mechanisms.gaussian.ellipsoids.pairs import centred, longest_pairs
 from subspacedp.mechanisms.gaussian.optimal import (
     correlated_words,
     inside,
@@ -51,6 +52,7 @@ FloatArray = npt.NDArray[np.float64]
 
 SPLITS = ("equal", "best")
 TOLERANCE = 0.01  # of the ellipsoids: they only sort directions
+TIES = 0.01  # by which points are moved at most, so that axes of equal length are sorted
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -156,16 +158,29 @@ def decompose(points: npt.ArrayLike, neighbours: Neighbours) -> Decomposition:
     """
     P = np.asarray(points, np.float64)
     pairs = neighbours.persons == 2
+    untied = _untied(centred(P) if pairs else P)
     around = smallest_ellipsoid_of_pairs if pairs else smallest_ellipsoid
     blocks, outer = [], np.eye(len(P))
     while True:
-        axes = around(outer.T @ P, tolerance=TOLERANCE).axes  # longest first
+        axes = around(outer.T @ untied, tolerance=TOLERANCE).axes  # longest first
         n = axes.shape[1]
         short = outer @ axes[:, n // 2 :]
         blocks.append(Block(short, _radius(short.T @ P, pairs=pairs)))
         if n == 1:
             return Decomposition(tuple(blocks))
         outer = outer @ axes[:, : n // 2]
+
+
+def _untied(P: FloatArray) -> FloatArray:
+    """Points with the same span, moved so little that it does not matter, and axes differ.
+
+    Axes of equal length would otherwise be sorted by the last bit of a machine's linear algebra,
+    and the error would depend on it by some percent. Multiples of the golden ratio are spread
+    evenly.
+    """
+    spread = (np.arange(1, len(P) + 1) * (math.sqrt(5) - 1) / 2) % 1.0
+    span = Coordinates.of(P).span
+    return np.asarray(span @ (span.T @ (P * (1.0 + TIES * spread)[:, None])))
 
 
 def _radius(points: FloatArray, *, pairs: bool) -> float:

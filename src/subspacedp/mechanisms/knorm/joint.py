@@ -54,7 +54,7 @@ class KNormNoise(JointNoise):
     @property
     def known(self) -> bool:
         """Whether a weighted sum has independent parts."""
-        return self.law.body.independent is not None
+        return self.law.norm_ball.independent is not None
 
     @cached_property
     def _deviations(self) -> FloatArray:
@@ -89,7 +89,7 @@ class KNormNoise(JointNoise):
 
     def parts(self, inside: FloatArray) -> tuple[Part, ...]:
         """Those of a cross-polytope; none for others."""
-        widths = self.law.body.independent
+        widths = self.law.norm_ball.independent
         if widths is None:
             return ()
         return independent_parts(widths, self.law.rate, inside / self._deviations)
@@ -173,10 +173,10 @@ def weighted_sum(law: KNormLaw, weights: FloatArray, variance: float) -> SumLaw:
     is simulated. The least of these bounds and Chebyshev's is taken (docs/proofs/knorm.md).
     """
     bounds: list[SumLaw] = [_rounded(law, weights), OnlyVariance(variance)]
-    near = law.body.conditioned(law.rate, weights)
+    near = law.norm_ball.conditioned(law.rate, weights)
     if near is not None:
         bounds = [near, *bounds]
-        drawn = None if near.method == "exact" else law.body.whole_noise(law.rate)
+        drawn = None if near.method == "exact" else law.norm_ball.whole_noise(law.rate)
         if drawn is not None:
             bounds = [Simulated.of(drawn @ weights), *bounds]
     return Least(tuple(bounds))
@@ -184,9 +184,11 @@ def weighted_sum(law: KNormLaw, weights: FloatArray, variance: float) -> SumLaw:
 
 def _rounded(law: KNormLaw, weights: FloatArray) -> Stretched:
     """By continuous noise."""
-    body, rate = law.body, law.rate
-    factor = math.exp(min(2 * float(rate * body.free_half_cell), 700.0))
-    return Stretched(body.smooth_sum(float(rate), weights), factor, body.rounded_off(weights))
+    norm_ball, rate = law.norm_ball, law.rate
+    factor = math.exp(min(2 * float(rate * norm_ball.free_half_cell), 700.0))
+    return Stretched(
+        norm_ball.smooth_sum(float(rate), weights), factor, norm_ball.rounded_off(weights)
+    )
 
 
 def independent_parts(

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from subspacedp.balls import ball
 from subspacedp.errors import BudgetError, ReleaseError
-from subspacedp.mechanisms.knorm.bodies import MOST_TRIALS, Body
 from subspacedp.mechanisms.knorm.lazy import Words
+from subspacedp.mechanisms.knorm.norm_balls import MOST_TRIALS, NormBall
 from subspacedp.noise.draw import draw
 from subspacedp.noise.laws import FRACTION, DiscreteLaplace
 from subspacedp.noise.words import ReleaseKeys
@@ -55,7 +55,7 @@ class KNormLaw:
     ((1, 4), 0)
     """
 
-    body: Body
+    norm_ball: NormBall
     rate: Fraction
 
     family: ClassVar[str] = "discrete k-norm"
@@ -65,28 +65,28 @@ class KNormLaw:
     def __post_init__(self) -> None:
         if self.rate <= 0:
             raise BudgetError("The rate of a k-norm law must be positive.")
-        if not self.body.log_trials(self.rate) <= math.log(MOST_TRIALS):
+        if not self.norm_ball.log_trials(self.rate) <= math.log(MOST_TRIALS):
             raise ReleaseError(
                 "The k-norm law of this body cannot be drawn exactly with fewer than "
                 f"{MOST_TRIALS:,.0f} expected trials; use an enclosing body, or a finer grid where "
                 "the noise is small.",
-                log_trials=self.body.log_trials(self.rate),
+                log_trials=self.norm_ball.log_trials(self.rate),
             )
 
     @property
     def trials(self) -> float:
         """A bound on the expected number of trials of one draw; 1 for a closed form."""
-        return math.exp(self.body.log_trials(self.rate))
+        return math.exp(self.norm_ball.log_trials(self.rate))
 
     def weight(self, z: Sequence[int]) -> Callable[[], arb]:
         """exp(−rate·‖z‖), as a function that computes a ball at the current precision."""
-        norm = self.body.norm(z)
+        norm = self.norm_ball.norm(z)
         return lambda: (-ball(self.rate) * norm()).exp()
 
     @property
     def normaliser(self) -> Callable[[], arb] | None:
         """Σ_z exp(−rate·‖z‖) as a function that computes a ball, where it has a closed form."""
-        return self.body.normaliser(self.rate)
+        return self.norm_ball.normaliser(self.rate)
 
     @property
     def closed(self) -> bool:
@@ -102,27 +102,27 @@ class KNormLaw:
         found = self.normaliser
         if found is not None:
             return float(found().log())
-        k = self.body.dimension
-        return math.lgamma(k + 1) + self.body.log_volume - k * math.log(self.rate)
+        k = self.norm_ball.dimension
+        return math.lgamma(k + 1) + self.norm_ball.log_volume - k * math.log(self.rate)
 
     @cached_property
     def covariance(self) -> FloatArray:
         """E[z zᵀ]: exact for a closed form, summed up on coarse grids, else a close upper bound."""
-        exact = self.body.covariance(self.rate)
+        exact = self.norm_ball.covariance(self.rate)
         if exact is None:
-            exact = summed(self.body, self.rate)
-        return bounded(self.body, self.rate) if exact is None else exact
+            exact = summed(self.norm_ball, self.rate)
+        return bounded(self.norm_ball, self.rate) if exact is None else exact
 
     @cached_property
     def variance(self) -> float:
         """The mean variance of an entry."""
-        mean = self.body.mean_variance(self.rate)
-        return float(np.trace(self.covariance)) / self.body.entries if mean is None else mean
+        mean = self.norm_ball.mean_variance(self.rate)
+        return float(np.trace(self.covariance)) / self.norm_ball.entries if mean is None else mean
 
     @property
     def group_variances(self) -> list[float]:
         """For cells in groups: s² with covariance s²(I − 11ᵀ/n) in each of them."""
-        return self.body.group_variances(self.rate)
+        return self.norm_ball.group_variances(self.rate)
 
     @property
     def scale(self) -> float:
@@ -134,16 +134,16 @@ class KNormLaw:
 
         A draw depends on the keys and its number alone.
         """
-        body = self.body
-        widths = body.independent
+        norm_ball = self.norm_ball
+        widths = norm_ball.independent
         if widths is not None and len(set(widths)) == 1:
             # Independent entries of one law: tables of thresholds, a million draws a second.
-            law, k = DiscreteLaplace(self.rate / widths[0]), body.entries
+            law, k = DiscreteLaplace(self.rate / widths[0]), norm_ball.entries
             return draw(law, keys, start * k, count * k).reshape(count, k)
         stream = keys.stream("k-norm")
-        out = np.empty((count, body.entries), np.int64)
+        out = np.empty((count, norm_ball.entries), np.int64)
         for i in range(count):
-            z = body.draw(self.rate, Words(stream, (start + i) * STRIDE))
+            z = norm_ball.draw(self.rate, Words(stream, (start + i) * STRIDE))
             out[i] = [(v + 2**63) % 2**64 - 2**63 for v in z]
         return out
 
@@ -153,30 +153,30 @@ class KNormLaw:
             "family": self.family,
             "rate": str(self.rate),
             "variance": self.variance,
-            "body": self.body.as_dict()["body"],
+            "body": self.norm_ball.as_dict()["body"],
             "mass": "P(z) proportional to exp(-rate * norm(z)), z any integer vector",
         }
 
 
-def summed(body: Body, rate: Fraction) -> FloatArray | None:
+def summed(norm_ball: NormBall, rate: Fraction) -> FloatArray | None:
     """Σ z zᵀ P(z) in floats, where few z matter: beyond the ends there is less than 1e-12."""
-    ends = np.floor(body.reach * ((body.dimension + 40) / float(rate)))
+    ends = np.floor(norm_ball.reach * ((norm_ball.dimension + 40) / float(rate)))
     if float(np.log(2 * ends + 1).sum()) > math.log(MOST_SUMMED):
         return None
     axes = np.meshgrid(*(np.arange(-e, e + 1) for e in ends), indexing="ij")
     points = np.stack([axis.ravel() for axis in axes], axis=1)
-    weights = np.exp(-float(rate) * body.lengths(points))
+    weights = np.exp(-float(rate) * norm_ball.lengths(points))
     return np.asarray((points.T * weights) @ points / weights.sum() * (1 + 1e-9))
 
 
-def bounded(body: Body, rate: Fraction) -> FloatArray:
+def bounded(norm_ball: NormBall, rate: Fraction) -> FloatArray:
     """An upper bound, close on fine grids.
 
     With x the continuous noise and c the norm of half a cell, the law is that of round(x) times a
     density of at most exp(2·rate·c), and rounding moves x by u with |u|² ≤ k/4.
     """
-    k = body.dimension
-    smooth = (k + 1) * (k + 2) / float(rate) ** 2 * body.second_moment
+    k = norm_ball.dimension
+    smooth = (k + 1) * (k + 2) / float(rate) ** 2 * norm_ball.second_moment
     share = math.sqrt(k * k / 4 / float(np.trace(smooth)))
     rounded = (1 + share) * smooth + (1 + 1 / share) * k / 4 * np.eye(k)
-    return np.asarray(rounded * math.exp(2 * float(rate * body.half_cell)))
+    return np.asarray(rounded * math.exp(2 * float(rate * norm_ball.half_cell)))

@@ -31,30 +31,30 @@ from subspacedp.mechanisms.extended import (
     basis_from,
 )
 from subspacedp.mechanisms.gaussian.optimality import inner_columns, reached_by
-from subspacedp.mechanisms.knorm.bodies import (
+from subspacedp.mechanisms.knorm.changes import changes, measured_columns
+from subspacedp.mechanisms.knorm.joint import GroupedNoise, KNormNoise
+from subspacedp.mechanisms.knorm.law import KNormLaw
+from subspacedp.mechanisms.knorm.norm_balls import (
     MOST_DIMENSIONS,
-    Body,
     CrossPolytope,
     Deviations,
     Ellipsoid,
     Exchanges,
     Fit,
+    NormBall,
     Swaps,
-    as_body,
     fit,
     least_spread,
+    norm_ball_from,
     scaled,
 )
-from subspacedp.mechanisms.knorm.changes import changes, measured_columns
-from subspacedp.mechanisms.knorm.joint import GroupedNoise, KNormNoise
-from subspacedp.mechanisms.knorm.law import KNormLaw
 from subspacedp.mechanisms.strategies import BasisStrategy
 from subspacedp.noise import DiscreteLaplace, Keystream, ReleaseKeys
 from subspacedp.privacy import Neighbours, PureDP
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.problem import Problem
 from subspacedp.queries import Query, Sensitivity
-from subspacedp.rounding import Digits
+from subspacedp.rounding import ControlledRounding
 from subspacedp.stated import stated_fraction
 
 __all__ = ["KNorm", "KNormOptions"]
@@ -85,12 +85,12 @@ class KNorm(Extended):
     laws: ClassVar[tuple[type[KNormLaw], ...]] = (KNormLaw,)
     fitted_at_once: ClassVar[bool] = False
     wide_intervals: ClassVar[bool] = True
-    with_digits: ClassVar[bool] = True
+    offers_decimals: ClassVar[bool] = True
     proofs: ClassVar[tuple[str, ...]] = ("knorm.md", "guarantees.md")
     keys_in_files: ClassVar[tuple[str, ...]] = ("basis", "body")
 
     @property
-    def body(self) -> Fit:
+    def norm_ball(self) -> Fit:
         """The body, whether it is the sensitivity body itself, and the price if it is not."""
         if self.fit is None:
             raise ReleaseError("its norm body is missing.")
@@ -103,22 +103,22 @@ class KNorm(Extended):
             raise BudgetError(
                 "The k-norm mechanism is for pure budgets: use PureDP(...), or another mechanism."
             )
-        most = self.neighbours.records * self.body.within
+        most = self.neighbours.records * self.norm_ball.within
         return exact_decimal(self.budget.epsilon) / most
 
     @cached_property
     def law(self) -> KNormLaw:
         """The law of the noise on the vector that is measured, in units of `unit`."""
-        return KNormLaw(self.body.body, self.rate)
+        return KNormLaw(self.norm_ball.norm_ball, self.rate)
 
     @cached_property
-    def digits(self) -> Digits | None:
+    def rounding(self) -> ControlledRounding | None:
         """None: whole counts stay whole, and everything else is published as real values."""
         return None
 
     @property
-    def has_digits(self) -> bool:
-        """Whole counts whose noise adds up to zero; `check_body` has the last word."""
+    def can_round(self) -> bool:
+        """Whole counts whose noise adds up to zero; `check_norm_ball` has the last word."""
         return self.query.grid == 1 and self.basis is None
 
     @cached_property
@@ -147,9 +147,9 @@ class KNorm(Extended):
     def law_of_answers(self) -> DiscreteLaplace | None:
         """Noise of a cross-polytope is independent."""
         law = self.law
-        if self.basis is not None or law.body.independent is None:
+        if self.basis is not None or law.norm_ball.independent is None:
             return None
-        return DiscreteLaplace(law.rate / law.body.independent[0])
+        return DiscreteLaplace(law.rate / law.norm_ball.independent[0])
 
     def coordinates(
         self, values: npt.NDArray[np.float64], exact: HeldValues
@@ -170,7 +170,7 @@ class KNorm(Extended):
 
     def log_probability(self, noise: npt.NDArray[np.int64]) -> float:
         """−rate·‖z‖ − log Σ exp(−rate·‖·‖)."""
-        norm = self.law.body.norm(noise.tolist())
+        norm = self.law.norm_ball.norm(noise.tolist())
         return -float(self.law.rate) * float(norm()) - self.law.log_normaliser
 
     def probability_in_words(self, recovered: bool) -> tuple[bool, str]:
@@ -194,13 +194,13 @@ class KNorm(Extended):
                 f"on a grid of 2**-{self.basis.bits}"
             )
         else:
-            what = self.body.body.on_answers
+            what = self.norm_ball.norm_ball.on_answers
         return f"{what}; {self.price_in_words()}"
 
     def price_in_words(self) -> str:
         """Whose noise it is, and at what price relative to the sensitivity body."""
-        fitted = self.body
-        kind = fitted.body.as_dict()["body"]
+        fitted = self.norm_ball
+        kind = fitted.norm_ball.as_dict()["body"]
         if fitted.own:
             return f"noise of the sensitivity body itself ({kind})"
         price = math.ceil(fitted.price * 1000 - 1e-6) / 1000
@@ -210,44 +210,44 @@ class KNorm(Extended):
             "the expected squared error of that body's own noise on a fine grid"
         )
 
-    def check_body(self) -> None:
+    def check_norm_ball(self) -> None:
         """Refuse a body that does not hold what one record changes; exact, in whole numbers."""
         _ = self.rate
-        body, within = self.body.body, self.body.within
+        norm_ball, within = self.norm_ball.norm_ball, self.norm_ball.within
         query, relation = self.query, self.neighbours
         if self.basis is not None:
             moves = changes(self.basis, query, relation)
-            fits = body.entries == body.dimension == moves.shape[1]
+            fits = norm_ball.entries == norm_ball.dimension == moves.shape[1]
             # What is rounded off two measurements differs by at most one in every number.
-            room = within - (2 * cell_norm(body) if self.basis.drop else 0)
-            held = fits and room > 0 and body.holds(moves, room * 2**self.basis.drop)
+            room = within - (2 * cell_norm(norm_ball) if self.basis.drop else 0)
+            held = fits and room > 0 and norm_ball.holds(moves, room * 2**self.basis.drop)
         else:
-            held = body.protects(self.problem, within)
+            held = norm_ball.protects(self.problem, within)
         if not held:
             raise ReleaseError(TOO_LITTLE)
-        if self.decimals is not None and not body.adds_up:
+        if self.decimals is not None and not norm_ball.adds_up:
             raise ReleaseError("Only whole counts whose noise adds up to zero have digits.")
 
     def protects(self, larger: Neighbours) -> bool:
         """The body decides, not how long a change is."""
         try:
-            self.for_problem(neighbours=larger).check_body()
+            self.for_problem(neighbours=larger).check_norm_ball()
         except ReleaseError:
             return False
         return True
 
     def fitted(self) -> dict[str, Any]:
         """The basis, where there is one; the body, how it holds what a record does, the price."""
-        fit = self.body
-        body = {
-            **fit.body.as_dict(),
+        fit = self.norm_ball
+        norm_ball = {
+            **fit.norm_ball.as_dict(),
             "own": fit.own,
             "within": str(fit.within),
             "price": fit.price,
             "bound": fit.bound,
         }
         basis = {} if self.basis is None else {"basis": self.basis.as_dict()}
-        return {**basis, "body": body}
+        return {**basis, "body": norm_ball}
 
     @classmethod
     def from_dict(cls, problem: Problem, data: Mapping[str, Any]) -> Self:
@@ -263,39 +263,41 @@ class KNorm(Extended):
             raise ReleaseError("what is said of its norm body is out of range.")
         if own and (not 1 <= within <= 1 + OWN or price != 1.0 or bound):
             raise ReleaseError("the sensitivity body itself has no price.")
-        body = as_body(stated, problem.query.size if basis is None else len(basis.weights))
-        if own and isinstance(body, Ellipsoid) and body.dimension > 1:
+        norm_ball = norm_ball_from(
+            stated, problem.query.size if basis is None else len(basis.weights)
+        )
+        if own and isinstance(norm_ball, Ellipsoid) and norm_ball.dimension > 1:
             raise ReleaseError("an ellipsoid is no hull of what records change.")
-        fit = Fit(body=body, own=own, within=within, price=price, bound=bound)
+        fit = Fit(norm_ball=norm_ball, own=own, within=within, price=price, bound=bound)
         mechanism = cls(problem, basis=basis, fit=fit)
-        mechanism.check_body()
+        mechanism.check_norm_ball()
         return mechanism
 
     def integers(self, answers: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Answers, their differences in groups, or coordinates in the basis."""
         if self.basis is not None:
             return self.basis.integers(answers)
-        return self.law.body.measured(answers, self.held)
+        return self.law.norm_ball.measured(answers, self.held)
 
     def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[np.int64]:
         """Answers, their differences in groups, or coordinates in the basis, plus one draw."""
-        body, noise = self.law.body, self.law.draw(keys)[0]
+        norm_ball, noise = self.law.norm_ball, self.law.draw(keys)[0]
         if self.basis is not None:
             return np.asarray(self.basis.integers(answers) + noise)
-        placed = body.placed(noise, self.held).reshape(answers.shape)
-        return body.measured(answers + placed, self.held)
+        placed = norm_ball.placed(noise, self.held).reshape(answers.shape)
+        return norm_ball.measured(answers + placed, self.held)
 
     def reconstruct(
         self,
         noisy: npt.NDArray[np.int64],
         exact: HeldValues,
-        coins: Keystream,
+        dither: Keystream,
         *,
         overwrite: bool = False,
     ) -> npt.NDArray[Any]:
         """Π_N·noisy + C⁺c; for counts as noisy − lift(C·noisy − c), in integers."""
         if self.basis is not None:
-            return super().reconstruct(noisy, exact, coins, overwrite=overwrite)
+            return super().reconstruct(noisy, exact, dither, overwrite=overwrite)
         if self.decimals is not None:  # whole counts, of the right total already
             return noisy if self.decimals == 0 else noisy.astype(np.float64)
         # The residual is zero unless held values count records that were not measured.
@@ -304,7 +306,7 @@ class KNorm(Extended):
         return real if self.query.grid == 1 else real * float(self.query.grid)
 
 
-def with_body(mechanism: KNorm, *, exact: bool = False) -> KNorm:
+def with_norm_ball(mechanism: KNorm, *, exact: bool = False) -> KNorm:
     """The mechanism with what it measures and the body of its noise.
 
     Of what can be drawn exactly, that of least expected error: the sensitivity body K itself on a
@@ -326,7 +328,7 @@ def with_body(mechanism: KNorm, *, exact: bool = False) -> KNorm:
             "which only the sensitivity is declared has no such columns."
         )
     found = _chosen(mechanism, exact=exact)
-    found.check_body()
+    found.check_norm_ball()
     relation = mechanism.neighbours
     if relation.per_cell is None or relation.per_cell == relation.records:
         return found
@@ -336,13 +338,13 @@ def with_body(mechanism: KNorm, *, exact: bool = False) -> KNorm:
             "`exact=True` asks for noise of the sensitivity body itself, and with `per_cell` below "
             "`records` only bodies around it can be sampled exactly; leave it out to use one."
         )
-    fitted = found.body
+    fitted = found.norm_ball
     if fitted.own:
-        one = fitted.body
+        one = fitted.norm_ball
         least = least_spread(one.dimension, one.log_volume)
         fitted = replace(fitted, own=False, price=one.spread() / least)
     elif not fitted.bound:
-        fitted = replace(fitted, price=fitted.price * _smaller_spread(fitted.body.dimension))
+        fitted = replace(fitted, price=fitted.price * _smaller_spread(fitted.norm_ball.dimension))
     return _with(found, replace(fitted, price=relation.records**2 * fitted.price, bound=True))
 
 
@@ -362,7 +364,7 @@ def _with(mechanism: KNorm, fitted: Fit) -> KNorm:
 def _chosen(mechanism: KNorm, *, exact: bool) -> KNorm:
     """What is measured, and the body, for one record or for several without a bound a cell."""
     grouped = _grouped(mechanism)
-    if grouped is not None and grouped.body.adds_up and not mechanism.capped:
+    if grouped is not None and grouped.norm_ball.adds_up and not mechanism.capped:
         return _with(mechanism, grouped)
     if mechanism.decimals is not None:
         raise ReleaseError(
@@ -376,7 +378,7 @@ def _chosen(mechanism: KNorm, *, exact: bool) -> KNorm:
         and mechanism.space.rank == 0
         and mechanism.neighbours.persons == 1
     ):
-        return _with(mechanism, Fit(body=_cross(mechanism), own=True))
+        return _with(mechanism, Fit(norm_ball=_cross(mechanism), own=True))
     small = mechanism.space.dimension <= MOST_DIMENSIONS
     if grouped is not None and not small and not exact:
         return _best(_with(mechanism, grouped), _on_answers(mechanism))
@@ -421,7 +423,7 @@ def _in_basis(mechanism: KNorm, *, exact: bool) -> KNorm:
 
 def _widened(fitted: Fit, *, exact: bool) -> Fit:
     """With room for rounding of the vectors and of both measurements: docs/proofs/knorm.md."""
-    within = 1 + 4 * cell_norm(fitted.body)
+    within = 1 + 4 * cell_norm(fitted.norm_ball)
     if within <= 1 + OWN:
         return replace(fitted, within=within)
     if exact:
@@ -504,7 +506,7 @@ def _on_answers(mechanism: KNorm) -> KNorm | None:
         return None
     relation = mechanism.neighbours
     within = Fraction(mechanism.query.sensitivity(relation).l1) / relation.records
-    return _with(mechanism, Fit(body=_cross(mechanism), own=False, within=within))
+    return _with(mechanism, Fit(norm_ball=_cross(mechanism), own=False, within=within))
 
 
 def _best(first: KNorm, *others: KNorm | None) -> KNorm:
@@ -513,11 +515,11 @@ def _best(first: KNorm, *others: KNorm | None) -> KNorm:
     Noise of a large budget is mostly zero on whole numbers, and never on a fine grid, so a body
     around K may have less error than K itself.
     """
-    base, fitted = first.expected_error().total, first.body
+    base, fitted = first.expected_error().total, first.norm_ball
     best, least = first, base
     for other in others:
         if other is not None and (error := other.expected_error().total) < least:
-            price = replace(other.body, price=fitted.price * error / base, bound=fitted.bound)
+            price = replace(other.norm_ball, price=fitted.price * error / base, bound=fitted.bound)
             best, least = _with(other, price), error
     return best
 
@@ -529,15 +531,19 @@ def _grouped(mechanism: KNorm) -> Fit | None:
         return None
     sizes = HeldGroups.of(held).sizes
     if len(sizes) == 1 and relation.keeps_total:
-        return Fit(body=Exchanges(mechanism.query.size), own=True)
-    body = Deviations(sizes)
+        return Fit(norm_ball=Exchanges(mechanism.query.size), own=True)
+    norm_ball = Deviations(sizes)
     if relation.persons == 1:
-        return Fit(body=body, own=True)
+        return Fit(norm_ball=norm_ball, own=True)
     # Π(e_i − e_j) has a norm of at most 2. The hull of these holds every Π e_i, the mean of such
     # vectors over the j of another group, so that its volume is at least this body's.
-    least = least_spread(body.dimension, body.log_volume)
+    least = least_spread(norm_ball.dimension, norm_ball.log_volume)
     return Fit(
-        body=body, own=False, within=Fraction(2), price=4 * body.spread() / least, bound=True
+        norm_ball=norm_ball,
+        own=False,
+        within=Fraction(2),
+        price=4 * norm_ball.spread() / least,
+        bound=True,
     )
 
 
@@ -548,9 +554,9 @@ def pure_epsilon(mechanism: KNorm) -> float:
     return mechanism.budget.epsilon
 
 
-def cell_norm(body: Body) -> Fraction:
+def cell_norm(norm_ball: NormBall) -> Fraction:
     """At least the norm of half a cell, in the body and in its cover."""
-    return max(body.half_cell, body.cover.half_cell)
+    return max(norm_ball.half_cell, norm_ball.cover.half_cell)
 
 
 @dataclass(frozen=True)
@@ -578,4 +584,4 @@ class KNormOptions(Options):
 
     def fit(self, problem: Problem) -> KNorm:
         """Of what can be drawn exactly, that of least expected error."""
-        return with_body(KNorm(problem), exact=self.exact)
+        return with_norm_ball(KNorm(problem), exact=self.exact)

@@ -16,7 +16,7 @@ from subspacedp.mechanisms.knorm.lazy import Uniform, Words, floor, settle
 if TYPE_CHECKING:
     from flint import arb
 
-    from subspacedp.mechanisms.knorm.bodies.base import Body
+    from subspacedp.mechanisms.knorm.norm_balls.base import NormBall
 
 __all__ = ["Proposal", "attempt", "exponential_total", "rounded"]
 
@@ -32,7 +32,7 @@ class Proposal:
     point: Callable[[], list[arb]]
 
 
-def attempt(body: Body, cover: Body, rate: Fraction, words: Words) -> Vector | None:
+def attempt(norm_ball: NormBall, cover: NormBall, rate: Fraction, words: Words) -> Vector | None:
     """Round x, uniform in level·cover; keep z if ‖z‖ + (norm of half a cell) is below the level.
 
     For such z the whole cell around it lies in level·cover, so that P(z kept) is the same multiple
@@ -40,7 +40,7 @@ def attempt(body: Body, cover: Body, rate: Fraction, words: Words) -> Vector | N
     """
     made = cover.proposal(rate, words)
     z = settle(made.reals, lambda: rounded(made.point()))
-    norm = body.norm(z)
+    norm = norm_ball.norm(z)
 
     def inside() -> bool | None:
         excess = made.level() - norm() - ball(cover.half_cell)

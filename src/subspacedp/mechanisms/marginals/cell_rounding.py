@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.mechanisms.marginals.estimate import Estimate
-from subspacedp.rounding.digits import WordSource
-from subspacedp.rounding.levels import LevelDigits
+from subspacedp.rounding.controlled import WordSource
+from subspacedp.rounding.levels import LevelRounding
 
 __all__ = ["CellRounding"]
 
@@ -18,12 +18,12 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CellRounding(LevelDigits):
-    """`LevelDigits` of an estimate: the table of cells, the first of its workload."""
+class CellRounding(LevelRounding):
+    """`LevelRounding` of an estimate: the table of cells, the first of its workload."""
 
-    def round_estimate(self, estimate: Estimate, coins: WordSource) -> Int64Array:
+    def round_estimate(self, estimate: Estimate, dither: WordSource) -> Int64Array:
         """The cells in steps, with the held totals."""
-        return self.round(*self._in_parts(estimate), coins)
+        return self.round(*self._in_parts(estimate), dither)
 
     def _in_parts(self, estimate: Estimate) -> tuple[Int64Array, FloatArray]:
         """Whole numbers and what is left of cells, whose sums keep the held totals.

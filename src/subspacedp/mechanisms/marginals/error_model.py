@@ -22,7 +22,7 @@ from subspacedp.mechanisms.marginals.cell_rounding import CellRounding
 from subspacedp.mechanisms.marginals.empty_cells import EmptyCells
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions, Published
 from subspacedp.mechanisms.marginals.measurement import ByLevel, Measurement
-from subspacedp.mechanisms.marginals.prefix_rounding import COIN_VARIANCE, PrefixRounding
+from subspacedp.mechanisms.marginals.prefix_rounding import ROUNDING_VARIANCE, PrefixRounding
 from subspacedp.mechanisms.marginals.smoother import Smoother
 from subspacedp.mechanisms.marginals.tree import Tree
 from subspacedp.queries import Margins
@@ -52,12 +52,12 @@ class AlikeTotals:
     number: Int64Array  # of totals, by kind
     noise: FloatArray  # the variance without rounding, by kind
     draws: Int64Array  # how many roundings enter, by kind
-    coin: float  # a bound on the variance of one rounding
+    unit_variance: float  # a bound on the variance of one rounding
 
     @cached_property
     def variance(self) -> FloatArray:
         """The variance by kind; 0 where the invariants fix a total."""
-        return np.where(self.noise > 0, self.noise + self.draws * self.coin, 0.0)
+        return np.where(self.noise > 0, self.noise + self.draws * self.unit_variance, 0.0)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -159,14 +159,16 @@ class MarginalsNoise(JointNoise):
             number=number[used],
             noise=of_kind,
             draws=used % most,
-            coin=0.0 if self.rounding is None else COIN_VARIANCE / self.rounding.step**2,
+            unit_variance=0.0
+            if self.rounding is None
+            else ROUNDING_VARIANCE / self.rounding.step**2,
         )
 
     def draws(self, margin: Margin) -> Int64Array:
         """How many roundings enter each total of a margin."""
         if self.rounding is None:
             return np.zeros(margin.shape, np.int64)
-        return np.broadcast_to(self.rounding.coin_counts(margin), margin.shape)
+        return np.broadcast_to(self.rounding.rounding_counts(margin), margin.shape)
 
     def _noise_variance(self, where: Published, groups: Sequence[Int64Array]) -> FloatArray:
         """Σ over interactions of path² · ∏(1 − 1/k)² · V, for every orbit of nodes and some groups.
@@ -321,10 +323,10 @@ class MarginalsNoise(JointNoise):
         """By law."""
         return self.measurement.parts(inside)
 
-    def coins(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def roundings(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """What each rounding adds, and a bound on its variance."""
         if self.rounding is None:
-            return super().coins(weights)
+            return super().roundings(weights)
         return self.rounding.coefficients(weights)
 
     def law_from(
@@ -349,18 +351,18 @@ class MarginalsNoise(JointNoise):
         if noise == 0:
             return WeightedSum(parts=())
         step = 1.0 if self.rounding is None else 1.0 / self.rounding.step
-        coins = np.full(int(alike.draws[kind]), step)
+        roundings = np.full(int(alike.draws[kind]), step)
         squared = measurement.squared_weights(noise)
         if squared is not None:
-            grid = self.grid if coins.size else None
-            return NormalAndBounded(math.sqrt(noise), squared, Rounding.of(coins), grid)
+            grid = self.grid if roundings.size else None
+            return NormalAndBounded(math.sqrt(noise), squared, Rounding.of(roundings), grid)
         where = self.interactions.locate(margin)
         first = np.unravel_index(int(np.argmax(alike.kind == kind)), margin.shape)
         place = tuple(int(p) for p in first)
         parts = measurement.parts_of_total(where, *self.interactions.node_of(place, where.level))
         if parts is None:
             parts = self.parts(self.inside(self.indicator(margin, place)))
-        return self.law_from(parts, coins, self.grid, float(alike.variance[kind]))
+        return self.law_from(parts, roundings, self.grid, float(alike.variance[kind]))
 
     def indicator(self, margin: Margin, place: tuple[int, ...]) -> FloatArray:
         """Weights of the answers whose weighted sum is one total of a margin."""

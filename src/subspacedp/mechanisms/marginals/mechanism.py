@@ -72,7 +72,7 @@ class Marginals(Mechanism):
     strategy: MarginalsStrategy
 
     name: ClassVar[str] = "marginals"
-    with_digits: ClassVar[bool] = True
+    offers_decimals: ClassVar[bool] = True
     proofs: ClassVar[tuple[str, ...]] = ("marginals.md", "guarantees.md")
     keys_in_files: ClassVar[tuple[str, ...]] = ("marginals",)
     for_workloads: ClassVar[bool] = True
@@ -149,14 +149,14 @@ class Marginals(Mechanism):
         return Fraction(1)
 
     @cached_property
-    def digits(self) -> Any:
+    def rounding(self) -> Any:
         """How published digits are made to add up; None for a real-valued release."""
         if self.decimals is None:
             return None
         if self.query.is_histogram:
             margins, space = self.interactions.workload, self.held_margins.cell_space
             counts = tuple(float(w) for w in self._goal.scaled())
-            return CellRounding(space, self.decimals, margins, counts, coin=1 / 4)
+            return CellRounding(space, self.decimals, margins, counts, unit_variance=1 / 4)
         return PrefixRounding(
             interactions=self.interactions,
             decimals=self.decimals,
@@ -164,7 +164,7 @@ class Marginals(Mechanism):
         )
 
     @property
-    def has_digits(self) -> bool:
+    def can_round(self) -> bool:
         """Counts have digits that add up."""
         return self.query.grid == 1
 
@@ -175,7 +175,7 @@ class Marginals(Mechanism):
             workload=self.strategy.workload,
             measurement=self.measurement,
             cells=self.query.is_histogram,
-            rounding=self.digits,
+            rounding=self.rounding,
             bounded=self.capped,
             empty=self.empty_cells,
         )
@@ -407,7 +407,7 @@ class Marginals(Mechanism):
         self,
         noisy: Int64Array,
         exact: HeldValues,
-        coins: Keystream,
+        dither: Keystream,
         *,
         overwrite: bool = False,
     ) -> npt.NDArray[Any]:
@@ -415,10 +415,10 @@ class Marginals(Mechanism):
         del overwrite
         total = noisy[-1] if self._total_measured else None
         estimate = self._estimate(self._contrasts(noisy), exact, total)
-        if self.digits is None:
+        if self.rounding is None:
             return self._real(estimate)
-        steps = self.digits.round_estimate(estimate, coins)
-        return np.asarray(steps if self.decimals == 0 else steps / self.digits.step)
+        steps = self.rounding.round_estimate(estimate, dither)
+        return np.asarray(steps if self.decimals == 0 else steps / self.rounding.step)
 
     def _contrasts(self, noisy: npt.NDArray[Any]) -> dict[tuple[int, ...], ByLevel]:
         """What was measured of every interaction, from all integers in order."""

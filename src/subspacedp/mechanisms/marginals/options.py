@@ -44,7 +44,7 @@ class MarginalsOptions(Options):
     cells_at_most
         For the cells of a table: what the mean squared error of the cells may be at most, in
         multiples of the least they could have with the whole budget; for example 1.05. With
-        digits it may stay below: at some weight their rounding needs fewer coins all at once.
+        digits it may stay below: at some weight their rounding needs fewer roundings all at once.
     measured
         "contrasts" of interactions (Gaussian budgets, the default for them) or whole "tables".
     """

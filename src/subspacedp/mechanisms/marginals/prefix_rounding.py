@@ -25,7 +25,7 @@ import numpy.typing as npt
 from subspacedp.mechanisms.marginals.estimate import Estimate
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.tree import Tree
-from subspacedp.rounding.digits import WordSource
+from subspacedp.rounding.controlled import WordSource
 from subspacedp.rounding.levels import cumulate
 from subspacedp.tables import Margin
 
@@ -34,7 +34,7 @@ __all__ = ["PrefixRounding"]
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
-COIN_VARIANCE = 0.25  # of a squared step: the largest variance of a rounding up or down
+ROUNDING_VARIANCE = 0.25  # of a squared step: the largest variance of a rounding up or down
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -133,7 +133,7 @@ class PrefixRounding:
 
     # ------------------------------------------------------------------------ rounding
 
-    def round_estimate(self, estimate: Estimate, coins: WordSource) -> Int64Array:
+    def round_estimate(self, estimate: Estimate, dither: WordSource) -> Int64Array:
         """Every table of the workload in steps, one after another."""
         inter = self.interactions
         real: dict[tuple[int, ...], FloatArray] = {}
@@ -144,7 +144,7 @@ class PrefixRounding:
                 exact[interaction.steps] = estimate.exact(interaction, level)
             if level is None or level > interaction.finest:
                 real[interaction.steps] = estimate.finest(interaction)
-        totals = self.round(real, exact, coins)
+        totals = self.round(real, exact, dither)
         tables = (
             inter.from_nodes(self.table(totals, p.level, p.steps), p.level) for p in inter.published
         )
@@ -257,7 +257,7 @@ class PrefixRounding:
             grid = grid + before
         return np.asarray(self._restored(grid, steps), np.int64)
 
-    def coin_counts(self, margin: Margin) -> Int64Array:
+    def rounding_counts(self, margin: Margin) -> Int64Array:
         """How many roundings enter every group's total of a margin."""
         where = self.interactions.locate(margin)
         return self.interactions.from_nodes(self.draws(where.level, where.steps), where.level)
@@ -292,7 +292,7 @@ class PrefixRounding:
             for tau, values in collected.items()
         ]
         adds = np.concatenate(parts) if parts else np.zeros(0)
-        return adds, np.full(adds.size, COIN_VARIANCE)
+        return adds, np.full(adds.size, ROUNDING_VARIANCE)
 
     def describe(self) -> str:
         """The rounding in words, for certificates."""

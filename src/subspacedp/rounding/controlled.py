@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from subspacedp.invariants import HeldValues, NullSpace
 
-__all__ = ["NOISE_ALONE", "Digits", "WordSource"]
+__all__ = ["NOISE_ALONE", "ControlledRounding", "WordSource"]
 
 FloatArray = npt.NDArray[np.float64]
 
-NOISE_ALONE = 1 / 6  # of a squared step: the variance of a coin where noise alone is rounded
+NOISE_ALONE = 1 / 6  # of a squared step: the variance of a rounding where noise alone is rounded
 
 
 class WordSource(Protocol):
@@ -28,7 +28,7 @@ class WordSource(Protocol):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Digits(ABC):
+class ControlledRounding(ABC):
     """How noisy answers become multiples of 10**-decimals with the exact held values.
 
     Parameters
@@ -37,15 +37,15 @@ class Digits(ABC):
         The null space of the invariants.
     decimals
         Published digits after the point.
-    coin
-        A bound on the variance of one coin, in squared steps: 1/6 for a residual that is made of
-        noise alone whose characteristic function is never negative, 1/4 for any.
+    unit_variance
+        A bound on the variance of one rounding, in squared steps: 1/6 for a residual made of noise
+        alone whose characteristic function is never negative, 1/4 for any.
 
     Guarantees
     ----------
     1. `round_in_place` returns integers S with C S = 10**decimals · c, exactly, for noisy answers
        of residual C·noisy − c.
-    2. Given the noisy answers, E[S] = 10**decimals · (noisy − lift(r)) over the coins, up to the
+    2. Given the noisy answers, E[S] = 10**decimals · (noisy − lift(r)) over the dither, up to the
        rounding error of float64, which decides them.
     3. The rounding part of Σ wᵢ·answerᵢ is Σ vⱼuⱼ with `coefficients` v; given the noise the uⱼ
        are independent, of mean zero, and each takes two values one apart. `variance` is no less
@@ -54,7 +54,7 @@ class Digits(ABC):
 
     space: NullSpace
     decimals: int
-    coin: float = field(default=NOISE_ALONE, kw_only=True)
+    unit_variance: float = field(default=NOISE_ALONE, kw_only=True)
 
     @property
     def step(self) -> int:
@@ -64,7 +64,7 @@ class Digits(ABC):
     @property
     def of_noise_alone(self) -> bool:
         """Whether what is rounded is made of noise alone, so that true values are on the grid."""
-        return self.coin <= NOISE_ALONE
+        return self.unit_variance <= NOISE_ALONE
 
     @property
     @abstractmethod
@@ -73,7 +73,7 @@ class Digits(ABC):
 
     @abstractmethod
     def round_in_place(
-        self, noisy: npt.NDArray[np.int64], residual: HeldValues, coins: WordSource
+        self, noisy: npt.NDArray[np.int64], residual: HeldValues, dither: WordSource
     ) -> npt.NDArray[np.int64]:
         """10**decimals · noisy − R with C R = 10**decimals · r; may take the memory of `noisy`."""
 
@@ -83,7 +83,7 @@ class Digits(ABC):
 
     @abstractmethod
     def coefficients(self, weights: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
-        """What each coin adds to a weighted sum of answers, and a bound on the coin's variance."""
+        """What each rounding adds to a weighted sum of answers, and a bound on its variance."""
 
     @abstractmethod
     def describe(self) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.mechanisms.knorm.bodies.base import FloatArray, ObjectArray, Row
+from subspacedp.mechanisms.knorm.norm_balls.base import FloatArray, ObjectArray, Row
 
 __all__ = ["distinct", "dot", "scaled", "signed", "spanning"]
 

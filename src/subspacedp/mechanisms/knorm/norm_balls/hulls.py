@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from subspacedp.errors import ReleaseError
-from subspacedp.mechanisms.knorm.bodies.base import FloatArray, ObjectArray, Row
-from subspacedp.mechanisms.knorm.bodies.points import signed
+from subspacedp.mechanisms.knorm.norm_balls.base import FloatArray, ObjectArray, Row
+from subspacedp.mechanisms.knorm.norm_balls.points import signed
 
 __all__ = ["Cones", "cones", "facets_of", "most_facets"]
 

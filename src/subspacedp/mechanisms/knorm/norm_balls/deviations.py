@@ -18,9 +18,9 @@ from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix
 from subspacedp.invariants.groups import HeldGroups
 from subspacedp.mechanisms.error_laws.sums import SumLaw
-from subspacedp.mechanisms.knorm.bodies.base import Body, FloatArray, Row
 from subspacedp.mechanisms.knorm.counting import median_sums, signs_within
 from subspacedp.mechanisms.knorm.lazy import START_BITS, Words, geometric, one_of
+from subspacedp.mechanisms.knorm.norm_balls.base import FloatArray, NormBall, Row
 from subspacedp.mechanisms.knorm.simulation import deviation_noise
 from subspacedp.mechanisms.knorm.totals import chance_of, given
 from subspacedp.noise.laws import DiscreteLaplace
@@ -33,7 +33,7 @@ __all__ = ["Deviations"]
 
 
 @dataclass(frozen=True)
-class Deviations(Body):
+class Deviations(NormBall):
     """‖z‖ = Σ_g Σ_{i in g} |z_i − median of g|, for vectors up to a constant in every group.
 
     The hull of all ±Π e_i, Π taking out the means of the groups: what adding or removing one

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.mechanisms.knorm.bodies.base import Body, ObjectArray
-from subspacedp.mechanisms.knorm.bodies.box import Box
-from subspacedp.mechanisms.knorm.bodies.cross_polytope import CrossPolytope
-from subspacedp.mechanisms.knorm.bodies.ellipsoid import Ellipsoid
-from subspacedp.mechanisms.knorm.bodies.points import scaled, spanning
-from subspacedp.mechanisms.knorm.bodies.skew import SkewCross
+from subspacedp.mechanisms.knorm.norm_balls.base import NormBall, ObjectArray
+from subspacedp.mechanisms.knorm.norm_balls.box import Box
+from subspacedp.mechanisms.knorm.norm_balls.cross_polytope import CrossPolytope
+from subspacedp.mechanisms.knorm.norm_balls.ellipsoid import Ellipsoid
+from subspacedp.mechanisms.knorm.norm_balls.points import scaled, spanning
+from subspacedp.mechanisms.knorm.norm_balls.skew import SkewCross
 
 __all__ = ["best_skew", "enclosing"]
 
@@ -23,7 +23,7 @@ ELLIPSOID_BITS = 24
 MOST_SKEW = 64  # dimensions in which a skew cross-polytope is tried around more vectors
 
 
-def enclosing(vectors: npt.ArrayLike) -> tuple[Body, ...]:
+def enclosing(vectors: npt.ArrayLike) -> tuple[NormBall, ...]:
     """Cross-polytopes, a box and an ellipsoid around ±vectors, each with small expected error."""
     points = spanning(vectors)
     return (

@@ -11,7 +11,7 @@ import pytest
 from scipy.optimize import linprog
 
 from subspacedp.errors import ReleaseError
-from subspacedp.mechanisms.knorm.bodies import (
+from subspacedp.mechanisms.knorm.norm_balls import (
     Box,
     CrossPolytope,
     Deviations,
@@ -20,10 +20,10 @@ from subspacedp.mechanisms.knorm.bodies import (
     Polytope,
     SkewCross,
     Swaps,
-    as_body,
     enclosing,
     fit,
     fitting,
+    norm_ball_from,
     polytope,
 )
 
@@ -46,10 +46,10 @@ FLAT = {
 SUMS = {"exchanges": Exchanges(3), "deviations": Deviations((3,)), "groups": Deviations((2, 2))}
 
 
-def grid(body, reach=2):
+def grid(norm_ball, reach=2):
     """Small integer vectors that the body's norm is defined for."""
-    points = itertools.product(range(-reach, reach + 1), repeat=body.entries)
-    return [z for z in points if not isinstance(body, Exchanges) or sum(z) == 0]
+    points = itertools.product(range(-reach, reach + 1), repeat=norm_ball.entries)
+    return [z for z in points if not isinstance(norm_ball, Exchanges) or sum(z) == 0]
 
 
 def at_most(a, b, c, degree):
@@ -72,21 +72,21 @@ def hull_norm(z, vertices):
 
 
 @pytest.mark.parametrize("name", [*FLAT, *SUMS])
-def test_every_body_has_a_norm(name):
-    body = {**FLAT, **SUMS}[name]
-    points = grid(body, 2 if body.entries < 4 else 1)
-    size = {z: body.gauge(z) for z in points}
+def test_every_norm_ball_has_a_norm(name):
+    norm_ball = {**FLAT, **SUMS}[name]
+    points = grid(norm_ball, 2 if norm_ball.entries < 4 else 1)
+    size = {z: norm_ball.gauge(z) for z in points}
     for z, length in size.items():
-        assert length == body.gauge([-v for v in z])
-        assert body.gauge([3 * v for v in z]) == 3**body.degree * length
-        constant = isinstance(body, Deviations)  # zero for what is constant in every group
-        assert (length == 0) == (not any(z) or (constant and body.gauge(z) == 0))
+        assert length == norm_ball.gauge([-v for v in z])
+        assert norm_ball.gauge([3 * v for v in z]) == 3**norm_ball.degree * length
+        constant = isinstance(norm_ball, Deviations)  # zero for what is constant in every group
+        assert (length == 0) == (not any(z) or (constant and norm_ball.gauge(z) == 0))
     chosen = points[:: max(1, len(points) // 60)]
     for y, z in itertools.product(chosen, repeat=2):
-        both = body.gauge([a + b for a, b in zip(y, z, strict=True)])
-        assert at_most(both, size[y], size[z], body.degree)
-    if body.entries < 4:
-        floats = body.lengths(np.array(points, float)) ** body.degree
+        both = norm_ball.gauge([a + b for a, b in zip(y, z, strict=True)])
+        assert at_most(both, size[y], size[z], norm_ball.degree)
+    if norm_ball.entries < 4:
+        floats = norm_ball.lengths(np.array(points, float)) ** norm_ball.degree
         assert np.allclose(floats, [float(size[z]) for z in points], rtol=1e-12)
 
 
@@ -101,45 +101,47 @@ def test_norms_of_hulls_are_those_of_a_linear_programme():
         (Exchanges(3), [unit3[0] - unit3[1], unit3[0] - unit3[2], unit3[1] - unit3[2]], 1),
         (Deviations((3,)), centred, 3),
     ]
-    for body, vertices, scale in cases:
-        for z in grid(body):
+    for norm_ball, vertices, scale in cases:
+        for z in grid(norm_ball):
             target = np.array(z, float) * scale
-            if isinstance(body, Deviations):
+            if isinstance(norm_ball, Deviations):
                 target -= target.mean()
-            assert math.isclose(float(body.gauge(z)), hull_norm(target, vertices), abs_tol=1e-9)
+            assert math.isclose(
+                float(norm_ball.gauge(z)), hull_norm(target, vertices), abs_tol=1e-9
+            )
 
 
 @pytest.mark.parametrize("name", FLAT)
 def test_half_a_cell_is_covered(name):
-    body = FLAT[name]
-    for corner in itertools.product((-1, 1), repeat=body.entries):
-        assert body.gauge(corner) <= (2 * body.half_cell) ** body.degree
+    norm_ball = FLAT[name]
+    for corner in itertools.product((-1, 1), repeat=norm_ball.entries):
+        assert norm_ball.gauge(corner) <= (2 * norm_ball.half_cell) ** norm_ball.degree
 
 
-def test_a_missed_facet_makes_the_body_larger_up_to_its_cover():
+def test_a_missed_facet_makes_the_norm_ball_larger_up_to_its_cover():
     whole = FLAT["solid"]
     for lost in range(len(whole.facets)):
         kept = tuple(f for j, f in enumerate(whole.facets) if j != lost)
-        body = dataclasses.replace(whole, facets=kept)
-        for z in grid(body):
-            size, cover = float(body.norm(z)()), float(body.cover.norm(z)())
+        norm_ball = dataclasses.replace(whole, facets=kept)
+        for z in grid(norm_ball):
+            size, cover = float(norm_ball.norm(z)()), float(norm_ball.cover.norm(z)())
             assert size >= cover * (1 - 1e-12)
             assert size <= float(whole.norm(z)()) * (1 + 1e-12)
 
 
 def test_facets_are_exact_for_entries_far_beyond_floats():
     huge = [[2**60 + 1, 3], [5, 2**60 - 7], [2**59 + 11, 2**59 + 13]]
-    body = Polytope.hull(huge)
-    assert max(body.gauge(v) for v in huge) == 1
-    assert all(body.gauge(v) == 1 for v in huge[:2])
-    assert body.gauge([2 * huge[0][0] + 2, 2 * huge[0][1]]) > 2
+    norm_ball = Polytope.hull(huge)
+    assert max(norm_ball.gauge(v) for v in huge) == 1
+    assert all(norm_ball.gauge(v) == 1 for v in huge[:2])
+    assert norm_ball.gauge([2 * huge[0][0] + 2, 2 * huge[0][1]]) > 2
 
 
 # ----------------------------------------------------------------------------------------- moments
 
 
 @pytest.mark.parametrize(
-    ("body", "vertices"),
+    ("norm_ball", "vertices"),
     [
         (CrossPolytope((Fraction(1), Fraction(2), Fraction(5))), np.diag([1, 2, 5])),
         (Box((ONE, 2 * ONE, 3 * ONE)), [[1, 2, 3], [1, 2, -3], [1, -2, 3], [-1, 2, 3]]),
@@ -149,11 +151,11 @@ def test_facets_are_exact_for_entries_far_beyond_floats():
          [[1, -2, -1], [2, 1, -3], [1, 3, -2], [2, 1, -1]]),
     ],
 )  # fmt: skip
-def test_volume_and_moments_agree_with_the_hull(body, vertices):
+def test_volume_and_moments_agree_with_the_hull(norm_ball, vertices):
     hull = Polytope.hull(vertices)
-    assert math.isclose(body.log_volume, hull.log_volume, rel_tol=1e-12)
-    assert np.allclose(body.second_moment, hull.second_moment, rtol=1e-12)
-    assert math.isclose(body.spread(), hull.spread(), rel_tol=1e-12)
+    assert math.isclose(norm_ball.log_volume, hull.log_volume, rel_tol=1e-12)
+    assert np.allclose(norm_ball.second_moment, hull.second_moment, rtol=1e-12)
+    assert math.isclose(norm_ball.spread(), hull.spread(), rel_tol=1e-12)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5])
@@ -163,17 +165,17 @@ def test_volume_and_moments_of_held_totals(n):
     drop = unit[: n - 1]
     swaps = [drop @ (unit[i] - unit[j]) for i in range(n) for j in range(i)]
     back = np.vstack([np.eye(n - 1), -np.ones(n - 1)])
-    hull, body = Polytope.hull(swaps), Exchanges(n)
-    assert math.isclose(body.log_volume, hull.log_volume + 0.5 * math.log(n), abs_tol=1e-12)
-    assert np.allclose(body.second_moment, back @ hull.second_moment @ back.T, rtol=1e-12)
+    hull, norm_ball = Polytope.hull(swaps), Exchanges(n)
+    assert math.isclose(norm_ball.log_volume, hull.log_volume + 0.5 * math.log(n), abs_tol=1e-12)
+    assert np.allclose(norm_ball.second_moment, back @ hull.second_moment @ back.T, rtol=1e-12)
 
     # Classes up to constants, by their member with last entry 0.
     ones = [np.eye(n - 1, dtype=int)[i] for i in range(n - 1)] + [-np.ones(n - 1, int)]
-    hull, body = Polytope.hull(ones), Deviations((n,))
+    hull, norm_ball = Polytope.hull(ones), Deviations((n,))
     centre = (np.eye(n) - 1 / n)[:, : n - 1]
-    assert math.isclose(body.log_volume, hull.log_volume - 0.5 * math.log(n), abs_tol=1e-12)
-    assert np.allclose(body.second_moment, centre @ hull.second_moment @ centre.T, atol=1e-12)
-    assert math.isclose(body.spread(), float(np.trace(body.second_moment)), rel_tol=1e-12)
+    assert math.isclose(norm_ball.log_volume, hull.log_volume - 0.5 * math.log(n), abs_tol=1e-12)
+    assert np.allclose(norm_ball.second_moment, centre @ hull.second_moment @ centre.T, atol=1e-12)
+    assert math.isclose(norm_ball.spread(), float(np.trace(norm_ball.second_moment)), rel_tol=1e-12)
 
 
 def test_moments_of_groups_are_those_of_their_hull():
@@ -182,30 +184,30 @@ def test_moments_of_groups_are_those_of_their_hull():
     centre = np.zeros((5, 3))
     centre[:2, 0] = [0.5, -0.5]
     centre[2:, 1:] = (np.eye(3) - 1 / 3)[:, :2]
-    hull, body = Polytope.hull(vectors), Deviations((2, 3))
-    assert np.allclose(body.second_moment, centre @ hull.second_moment @ centre.T, atol=1e-12)
-    assert math.isclose(body.log_volume, hull.log_volume - 0.5 * math.log(6), abs_tol=1e-12)
+    hull, norm_ball = Polytope.hull(vectors), Deviations((2, 3))
+    assert np.allclose(norm_ball.second_moment, centre @ hull.second_moment @ centre.T, atol=1e-12)
+    assert math.isclose(norm_ball.log_volume, hull.log_volume - 0.5 * math.log(6), abs_tol=1e-12)
 
 
 def test_an_ellipsoid_has_the_moments_of_its_map():
-    body = FLAT["ellipse"]
+    norm_ball = FLAT["ellipse"]
     shape = math.sqrt(20) * np.linalg.inv([[2, 1], [0, 3]])
-    assert math.isclose(body.log_volume, math.log(math.pi * 20 / 6), rel_tol=1e-12)
-    assert np.allclose(body.second_moment, shape @ shape.T / 4)
-    assert np.allclose(body.reach, np.sqrt(np.diag(shape @ shape.T)))
+    assert math.isclose(norm_ball.log_volume, math.log(math.pi * 20 / 6), rel_tol=1e-12)
+    assert np.allclose(norm_ball.second_moment, shape @ shape.T / 4)
+    assert np.allclose(norm_ball.reach, np.sqrt(np.diag(shape @ shape.T)))
 
 
 # -------------------------------------------------------------------------------- enclosing bodies
 
 
 @pytest.mark.parametrize("vectors", [HEXAGON, SOLID, MANY], ids=["hexagon", "solid", "many"])
-def test_enclosing_bodies_hold_every_vector_exactly(vectors):
+def test_enclosing_norm_balls_hold_every_vector_exactly(vectors):
     made = enclosing(vectors)
-    assert {type(body) for body in made} == {CrossPolytope, Box, Ellipsoid, SkewCross}
-    for body in made:
-        assert body.holds(vectors)
+    assert {type(norm_ball) for norm_ball in made} == {CrossPolytope, Box, Ellipsoid, SkewCross}
+    for norm_ball in made:
+        assert norm_ball.holds(vectors)
         # None is needlessly large: shrunk by a thousandth, it would not hold all of them.
-        largest = max(float(body.gauge(v)) for v in vectors) ** (1 / body.degree)
+        largest = max(float(norm_ball.gauge(v)) for v in vectors) ** (1 / norm_ball.degree)
         assert largest > 0.999
 
 
@@ -220,29 +222,29 @@ def test_what_can_be_sampled_is_taken_itself():
     ]
     for vectors, kind in cases:
         made = fit(vectors, ONE, exact=True)
-        assert type(made.body) is kind
+        assert type(made.norm_ball) is kind
         assert made.own
         assert made.price == 1.0
-        assert made.body.holds(vectors)
+        assert made.norm_ball.holds(vectors)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
-def test_random_vectors_lie_in_their_body_and_its_norm_is_that_of_the_hull(k):
+def test_random_vectors_lie_in_their_norm_ball_and_its_norm_is_that_of_the_hull(k):
     rng = np.random.default_rng(k)
     for number in (k, k + 1, 3 * k):
         vectors = rng.integers(-50, 51, (number, k)).tolist()
-        body = fit(vectors, Fraction(1, 10), exact=True).body
-        assert body.holds(vectors)
+        norm_ball = fit(vectors, Fraction(1, 10), exact=True).norm_ball
+        assert norm_ball.holds(vectors)
         for z in rng.integers(-90, 91, (5, k)).tolist():
-            assert math.isclose(float(body.gauge(z)), hull_norm(z, vectors), rel_tol=1e-7)
+            assert math.isclose(float(norm_ball.gauge(z)), hull_norm(z, vectors), rel_tol=1e-7)
 
 
-def test_otherwise_the_enclosing_body_has_a_price():
+def test_otherwise_the_enclosing_norm_ball_has_a_price():
     made = fit(MANY, ONE)
     assert not made.own
     assert made.bound
     assert made.price >= 1.0
-    assert made.body.spread() == min(body.spread() for body in enclosing(MANY))
+    assert made.norm_ball.spread() == min(norm_ball.spread() for norm_ball in enclosing(MANY))
 
 
 def test_the_bound_on_a_price_is_never_below_the_price(monkeypatch):
@@ -255,25 +257,27 @@ def test_the_bound_on_a_price_is_never_below_the_price(monkeypatch):
         assert not exact.own
         assert not exact.bound
         hull = Polytope.hull(vectors)
-        assert math.isclose(exact.price, exact.body.spread() / hull.spread(), rel_tol=1e-9)
+        assert math.isclose(exact.price, exact.norm_ball.spread() / hull.spread(), rel_tol=1e-9)
         with monkeypatch.context() as m:
             m.setattr(polytope, "MOST_DIMENSIONS", 1)
             bound = fit(vectors, Fraction(1, 10**6))
         assert bound.bound
-        assert bound.body.spread() == exact.body.spread()
+        assert bound.norm_ball.spread() == exact.norm_ball.spread()
         assert bound.price >= exact.price
 
 
 @pytest.mark.parametrize("name", [*FLAT, *SUMS])
-def test_bodies_are_rebuilt_from_plain_data(name):
-    body = {**FLAT, **SUMS}[name]
-    assert as_body(json.loads(json.dumps(body.as_dict())), body.entries) == body
+def test_norm_balls_are_rebuilt_from_plain_data(name):
+    norm_ball = {**FLAT, **SUMS}[name]
+    assert (
+        norm_ball_from(json.loads(json.dumps(norm_ball.as_dict())), norm_ball.entries) == norm_ball
+    )
 
 
 @pytest.mark.parametrize("data", [{}, {"body": "ball"}, {"body": "box", "widths": "x"}])
 def test_incomplete_data_are_refused(data):
     with pytest.raises(ReleaseError, match="not complete"):
-        as_body(data, 1)
+        norm_ball_from(data, 1)
 
 
 # ---------------------------------------------------------------------------------------- messages
@@ -310,6 +314,6 @@ def test_exact_is_refused_in_one_sentence():
         (lambda: fit([[1, -1, 0], [0, 1, -1]], ONE), "hold what no person can change"),
     ],
 )
-def test_what_is_no_body_is_refused(make, words):
+def test_what_is_no_norm_ball_is_refused(make, words):
     with pytest.raises(ReleaseError, match=words):
         make()

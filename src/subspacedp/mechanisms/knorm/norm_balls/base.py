@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 __all__ = [
     "HALF",
     "NEAR_ONE",
-    "Body",
     "FloatArray",
+    "NormBall",
     "ObjectArray",
     "Row",
     "check_widths",
@@ -52,7 +52,7 @@ NEAR = 1e-9  # sums of positive floats are right to far better than this part
 
 
 @dataclass(frozen=True)
-class Body(ABC):
+class NormBall(ABC):
     """The unit ball of a norm on integer vectors.
 
     Guarantees
@@ -110,7 +110,7 @@ class Body(ABC):
         """The body as plain data, exactly."""
 
     @property
-    def cover(self) -> Body:
+    def cover(self) -> NormBall:
         """A body around this one that continuous noise is drawn from: itself where it can be."""
         return self
 

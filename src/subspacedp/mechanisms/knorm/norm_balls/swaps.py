@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from subspacedp.balls import ball
 from subspacedp.errors import ReleaseError
-from subspacedp.mechanisms.knorm.bodies.base import Body, FloatArray, ObjectArray, Row
-from subspacedp.mechanisms.knorm.bodies.exchanges import Exchanges
 from subspacedp.mechanisms.knorm.lazy import Uniform, Words
+from subspacedp.mechanisms.knorm.norm_balls.base import FloatArray, NormBall, ObjectArray, Row
+from subspacedp.mechanisms.knorm.norm_balls.exchanges import Exchanges
 from subspacedp.mechanisms.knorm.rejection import Proposal, exponential_total
 from subspacedp.mechanisms.knorm.simulation import swap_noise
 
@@ -26,7 +26,7 @@ __all__ = ["Swaps"]
 
 
 @dataclass(frozen=True)
-class Swaps(Body):
+class Swaps(NormBall):
     """The hull of all v_i − v_j, and of ±f_l, for whole vectors without a common direction.
 
     ‖z‖ = Σ|μ_i|/2 + Σ|ν_l| for z = Σ μ_i v_i + Σ ν_l f_l with Σ μ_i = 0: exchanges of records of
@@ -183,8 +183,8 @@ class Swaps(Body):
 
 
 @lru_cache(maxsize=8)
-def _kinds(body: Swaps) -> Any:
+def _kinds(norm_ball: Swaps) -> Any:
     from flint import arb_mat, fmpz
 
-    rows = zip(*body.kinds, *body.apart, strict=True)
+    rows = zip(*norm_ball.kinds, *norm_ball.apart, strict=True)
     return arb_mat([[fmpz(x) for x in row] for row in rows])

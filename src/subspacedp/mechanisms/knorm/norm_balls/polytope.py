@@ -15,11 +15,11 @@ import numpy.typing as npt
 from subspacedp.balls import ball
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.error_laws.sums import SumLaw
-from subspacedp.mechanisms.knorm.bodies.base import NEAR_ONE, Body, FloatArray, Row
-from subspacedp.mechanisms.knorm.bodies.enclosing import enclosing
-from subspacedp.mechanisms.knorm.bodies.hulls import Cones, cones, facets_of, most_facets
-from subspacedp.mechanisms.knorm.bodies.points import dot, spanning
 from subspacedp.mechanisms.knorm.exponentials import exponential_sum
+from subspacedp.mechanisms.knorm.norm_balls.base import NEAR_ONE, FloatArray, NormBall, Row
+from subspacedp.mechanisms.knorm.norm_balls.enclosing import enclosing
+from subspacedp.mechanisms.knorm.norm_balls.hulls import Cones, cones, facets_of, most_facets
+from subspacedp.mechanisms.knorm.norm_balls.points import dot, spanning
 
 if TYPE_CHECKING:
     from flint import arb
@@ -33,7 +33,7 @@ MOST_POSSIBLE_FACETS = 1_000_000  # as many could be asked for before they are c
 
 
 @dataclass(frozen=True)
-class Polytope(Body):
+class Polytope(NormBall):
     """‖z‖ = max_j |a_j·z|/b_j, the hull of given vectors and their opposites by its facets.
 
     Parameters
@@ -55,7 +55,7 @@ class Polytope(Body):
 
     facets: tuple[tuple[Row, int], ...]
     corners: tuple[Row, ...]
-    around: Body
+    around: NormBall
 
     def __post_init__(self) -> None:
         lengths = {len(a) for a, _ in self.facets} | {len(v) for v in self.corners}
@@ -67,7 +67,7 @@ class Polytope(Body):
             raise ReleaseError("A facet of the polytope cuts off a corner.")
 
     @classmethod
-    def hull(cls, vectors: npt.ArrayLike, cover: Body | None = None) -> Polytope:
+    def hull(cls, vectors: npt.ArrayLike, cover: NormBall | None = None) -> Polytope:
         """The hull of ±vectors (rows of whole numbers), drawn by rejection from a cover of it.
 
         The cover is the enclosing body of least volume if none is given.
@@ -85,14 +85,14 @@ class Polytope(Body):
         if normals is None:
             raise too_large
         facets = tuple(sorted((a, max(abs(dot(a, v)) for v in corners)) for a in normals))
-        around = cover or min(enclosing(points), key=lambda body: body.log_volume)
+        around = cover or min(enclosing(points), key=lambda norm_ball: norm_ball.log_volume)
         made = cls(facets, corners, around)
         if not made.tight:
             raise ReleaseError("The facets of this body could not be computed.")
         return made
 
     @property
-    def cover(self) -> Body:
+    def cover(self) -> NormBall:
         """The body around it."""
         return self.around
 

@@ -6,33 +6,33 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from subspacedp.errors import ReleaseError
-from subspacedp.mechanisms.knorm.bodies.base import Body, Row
-from subspacedp.mechanisms.knorm.bodies.box import Box
-from subspacedp.mechanisms.knorm.bodies.cross_polytope import CrossPolytope
-from subspacedp.mechanisms.knorm.bodies.deviations import Deviations
-from subspacedp.mechanisms.knorm.bodies.ellipsoid import Ellipsoid
-from subspacedp.mechanisms.knorm.bodies.exchanges import Exchanges
-from subspacedp.mechanisms.knorm.bodies.hulls import most_facets
-from subspacedp.mechanisms.knorm.bodies.points import dot
-from subspacedp.mechanisms.knorm.bodies.polytope import (
+from subspacedp.mechanisms.knorm.norm_balls.base import NormBall, Row
+from subspacedp.mechanisms.knorm.norm_balls.box import Box
+from subspacedp.mechanisms.knorm.norm_balls.cross_polytope import CrossPolytope
+from subspacedp.mechanisms.knorm.norm_balls.deviations import Deviations
+from subspacedp.mechanisms.knorm.norm_balls.ellipsoid import Ellipsoid
+from subspacedp.mechanisms.knorm.norm_balls.exchanges import Exchanges
+from subspacedp.mechanisms.knorm.norm_balls.hulls import most_facets
+from subspacedp.mechanisms.knorm.norm_balls.points import dot
+from subspacedp.mechanisms.knorm.norm_balls.polytope import (
     MOST_DIMENSIONS,
     MOST_FACETS,
     MOST_POSSIBLE_FACETS,
     Polytope,
 )
-from subspacedp.mechanisms.knorm.bodies.skew import SkewCross
-from subspacedp.mechanisms.knorm.bodies.swaps import Swaps
+from subspacedp.mechanisms.knorm.norm_balls.skew import SkewCross
+from subspacedp.mechanisms.knorm.norm_balls.swaps import Swaps
 from subspacedp.stated import stated_fraction, stated_whole
 
-__all__ = ["as_body"]
+__all__ = ["norm_ball_from"]
 
 MOST_WORK = 2e11  # k⁴ times the digits of an entry: what inverting a matrix of whole numbers takes
 
 
-def as_body(data: Mapping[str, Any], entries: int) -> Body:
+def norm_ball_from(data: Mapping[str, Any], entries: int) -> NormBall:
     """The body that `as_dict` describes, of vectors of so many entries.
 
-    >>> as_body({"body": "box", "widths": ["1", "3/2"]}, 2)
+    >>> norm_ball_from({"body": "box", "widths": ["1", "3/2"]}, 2)
     Box(widths=(Fraction(1, 1), Fraction(3, 2)))
     """
     try:
@@ -49,7 +49,7 @@ def _read_polytope(data: Mapping[str, Any], entries: int) -> Polytope:
     if not possible or possible > MOST_POSSIBLE_FACETS or not 0 < len(stated) <= MOST_FACETS:
         raise ReleaseError("The polytope is too large for its facets to be computed.")
     facets = tuple((_row(f["normal"], entries), stated_whole(f["offset"])) for f in stated)
-    made = Polytope(facets, corners, as_body(data["cover"], entries))
+    made = Polytope(facets, corners, norm_ball_from(data["cover"], entries))
     if any(b != max(abs(dot(a, v)) for v in corners) for a, b in facets):
         raise ReleaseError("A facet of the polytope does not touch its corners.")
     if not made.tight:
@@ -122,7 +122,7 @@ def _bounded(rows: tuple[Row, ...]) -> tuple[Row, ...]:
     return rows
 
 
-_READERS: dict[str, Callable[[Mapping[str, Any], int], Body]] = {
+_READERS: dict[str, Callable[[Mapping[str, Any], int], NormBall]] = {
     "cross-polytope": lambda d, k: CrossPolytope(_widths(d, k)),
     "box": lambda d, k: Box(_widths(d, k)),
     "ellipsoid": _read_ellipsoid,

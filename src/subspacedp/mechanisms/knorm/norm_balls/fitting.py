@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.mechanisms.knorm.bodies.base import Body, ObjectArray
-from subspacedp.mechanisms.knorm.bodies.box import Box
-from subspacedp.mechanisms.knorm.bodies.cross_polytope import CrossPolytope
-from subspacedp.mechanisms.knorm.bodies.enclosing import best_skew, enclosing
-from subspacedp.mechanisms.knorm.bodies.points import scaled, spanning
-from subspacedp.mechanisms.knorm.bodies.polytope import Polytope
-from subspacedp.mechanisms.knorm.bodies.swaps import Swaps
+from subspacedp.mechanisms.knorm.norm_balls.base import NormBall, ObjectArray
+from subspacedp.mechanisms.knorm.norm_balls.box import Box
+from subspacedp.mechanisms.knorm.norm_balls.cross_polytope import CrossPolytope
+from subspacedp.mechanisms.knorm.norm_balls.enclosing import best_skew, enclosing
+from subspacedp.mechanisms.knorm.norm_balls.points import scaled, spanning
+from subspacedp.mechanisms.knorm.norm_balls.polytope import Polytope
+from subspacedp.mechanisms.knorm.norm_balls.swaps import Swaps
 
 __all__ = ["MOST_TRIALS", "Fit", "fit", "least_spread"]
 
@@ -41,7 +41,7 @@ class Fit:
         Whether the price is an upper bound, because the moments of K are out of reach.
     """
 
-    body: Body
+    norm_ball: NormBall
     own: bool
     within: Fraction = Fraction(1)
     price: float = 1.0
@@ -76,13 +76,13 @@ def fit(
     points = spanning(vectors)
     known = _recognised(points)
     if known is not None and known.log_trials(rate) <= math.log(MOST_TRIALS):
-        return Fit(body=known, own=True)
+        return Fit(norm_ball=known, own=True)
     k, corners = points.shape[1], 2 * len(points)
     hull = _hull_or_none(points)
     if hull is not None and hull.log_trials(rate) <= math.log(MOST_TRIALS):
-        return Fit(body=hull, own=True)
+        return Fit(norm_ball=hull, own=True)
     if swaps is not None and swaps.log_trials(rate) <= math.log(MOST_TRIALS):
-        return Fit(body=swaps, own=True)
+        return Fit(norm_ball=swaps, own=True)
     if exact:
         raise ReleaseError(
             f"`exact=True` asks for noise of the sensitivity body itself, and one with {corners:,} "
@@ -92,12 +92,12 @@ def fit(
             vertices=corners,
         )
     around = [b for b in enclosing(points) if b.log_trials(rate) <= math.log(MOST_TRIALS)]
-    body = min(around, key=lambda body: body.spread())
+    norm_ball = min(around, key=lambda norm_ball: norm_ball.spread())
     if hull is not None:
-        return Fit(body=body, own=False, price=body.spread() / hull.spread())
+        return Fit(norm_ball=norm_ball, own=False, price=norm_ball.spread() / hull.spread())
     largest = float(np.abs(points).max())
     least = largest**2 * least_spread(points.shape[1], _least_log_volume(points))
-    return Fit(body=body, own=False, price=body.spread() / least, bound=True)
+    return Fit(norm_ball=norm_ball, own=False, price=norm_ball.spread() / least, bound=True)
 
 
 def _hull_or_none(points: ObjectArray) -> Polytope | None:
@@ -107,7 +107,7 @@ def _hull_or_none(points: ObjectArray) -> Polytope | None:
         return None
 
 
-def _recognised(points: ObjectArray) -> Body | None:
+def _recognised(points: ObjectArray) -> NormBall | None:
     """The cross-polytope or box that the points are the vertices of."""
     sizes = np.abs(points)
     k = points.shape[1]

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from subspacedp.balls import ball
-from subspacedp.mechanisms.knorm.bodies.base import (
+from subspacedp.mechanisms.knorm.counting import cube_series, drawn_level, series_sums
+from subspacedp.mechanisms.knorm.lazy import START_BITS, Uniform, Words
+from subspacedp.mechanisms.knorm.norm_balls.base import (
     HALF,
-    Body,
     FloatArray,
+    NormBall,
     Row,
     check_widths,
     log_product,
 )
-from subspacedp.mechanisms.knorm.counting import cube_series, drawn_level, series_sums
-from subspacedp.mechanisms.knorm.lazy import START_BITS, Uniform, Words
 from subspacedp.mechanisms.knorm.rejection import Proposal, exponential_total
 from subspacedp.mechanisms.knorm.simulation import box_noise
 
@@ -31,7 +31,7 @@ __all__ = ["Box"]
 
 
 @dataclass(frozen=True)
-class Box(Body):
+class Box(NormBall):
     """‖z‖ = max |z_i|/w_i.
 
     >>> Box((Fraction(1), Fraction(2))).gauge((1, -1))

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from subspacedp.balls import ball
-from subspacedp.mechanisms.knorm.bodies.base import (
+from subspacedp.mechanisms.knorm.lazy import Uniform, Words, geometric
+from subspacedp.mechanisms.knorm.norm_balls.base import (
     HALF,
-    Body,
     FloatArray,
+    NormBall,
     Row,
     check_widths,
     log_product,
 )
-from subspacedp.mechanisms.knorm.lazy import Uniform, Words, geometric
 from subspacedp.mechanisms.knorm.rejection import Proposal, exponential_total
 from subspacedp.noise.laws import DiscreteLaplace
 from subspacedp.problem import Problem
@@ -32,7 +32,7 @@ __all__ = ["CrossPolytope"]
 
 
 @dataclass(frozen=True)
-class CrossPolytope(Body):
+class CrossPolytope(NormBall):
     """‖z‖ = Σ |z_i|/w_i: the hull of ±w_i e_i.
 
     >>> CrossPolytope((Fraction(1), Fraction(2))).gauge((1, -1))

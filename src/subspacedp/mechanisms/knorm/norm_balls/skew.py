@@ -15,9 +15,15 @@ import numpy.typing as npt
 from subspacedp.balls import ball
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.error_laws.sums import SumLaw
-from subspacedp.mechanisms.knorm.bodies.base import NEAR_ONE, Body, FloatArray, ObjectArray, Row
 from subspacedp.mechanisms.knorm.exponentials import exponential_sum
 from subspacedp.mechanisms.knorm.lazy import Uniform, Words
+from subspacedp.mechanisms.knorm.norm_balls.base import (
+    NEAR_ONE,
+    FloatArray,
+    NormBall,
+    ObjectArray,
+    Row,
+)
 from subspacedp.mechanisms.knorm.rejection import Proposal, exponential_total
 
 if TYPE_CHECKING:
@@ -27,7 +33,7 @@ __all__ = ["SkewCross"]
 
 
 @dataclass(frozen=True)
-class SkewCross(Body):
+class SkewCross(NormBall):
     """The hull of ±v_1 … ±v_k for independent whole vectors, times a factor.
 
     ‖z‖ = Σ_j |λ_j| for z = factor·Σ_j λ_j v_j: what one record does to as many answers as there are
@@ -148,8 +154,8 @@ class SkewCross(Body):
 
 
 @lru_cache(maxsize=8)
-def _columns(body: SkewCross) -> Any:
+def _columns(norm_ball: SkewCross) -> Any:
     from flint import arb_mat, fmpz
 
-    rows = zip(*body.corners, strict=True)
+    rows = zip(*norm_ball.corners, strict=True)
     return arb_mat([[fmpz(x) for x in row] for row in rows])

@@ -17,7 +17,6 @@ from subspacedp.balls import ball
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants.groups import HeldGroups
 from subspacedp.mechanisms.error_laws.sums import SumLaw
-from subspacedp.mechanisms.knorm.bodies.base import Body, FloatArray, Row
 from subspacedp.mechanisms.knorm.counting import (
     drawn_level,
     exchange_series,
@@ -25,6 +24,7 @@ from subspacedp.mechanisms.knorm.counting import (
     series_sums,
 )
 from subspacedp.mechanisms.knorm.lazy import START_BITS, Words
+from subspacedp.mechanisms.knorm.norm_balls.base import FloatArray, NormBall, Row
 from subspacedp.mechanisms.knorm.simulation import exchange_noise
 from subspacedp.mechanisms.knorm.totals import TotalLaw, above, chance_of, given
 from subspacedp.noise.laws import DiscreteLaplace
@@ -37,7 +37,7 @@ __all__ = ["Exchanges"]
 
 
 @dataclass(frozen=True)
-class Exchanges(Body):
+class Exchanges(NormBall):
     """‖z‖ = Σ|z_i|/2 on vectors that add up to zero: the hull of all e_i − e_j.
 
     What replacing one record does to a histogram whose total is held. The norm is a whole number
@@ -205,5 +205,5 @@ class Exchanges(Body):
 
 
 @lru_cache(maxsize=256)
-def _chance(body: Exchanges, rate: Fraction) -> float:
-    return chance_of(body.normaliser(rate), rate / 2, body.cells)
+def _chance(norm_ball: Exchanges, rate: Fraction) -> float:
+    return chance_of(norm_ball.normaliser(rate), rate / 2, norm_ball.cells)

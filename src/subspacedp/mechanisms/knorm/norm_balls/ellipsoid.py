@@ -15,16 +15,22 @@ import numpy.typing as npt
 from subspacedp.balls import ball, round_up
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.error_laws.sums import SumLaw
-from subspacedp.mechanisms.knorm.bodies.base import NEAR_ONE, Body, FloatArray, ObjectArray, Row
 from subspacedp.mechanisms.knorm.bounds import Radial
 from subspacedp.mechanisms.knorm.lazy import Uniform, Words
+from subspacedp.mechanisms.knorm.norm_balls.base import (
+    NEAR_ONE,
+    FloatArray,
+    NormBall,
+    ObjectArray,
+    Row,
+)
 from subspacedp.mechanisms.knorm.rejection import Proposal, exponential_total
 
 __all__ = ["Ellipsoid"]
 
 
 @dataclass(frozen=True)
-class Ellipsoid(Body):
+class Ellipsoid(NormBall):
     """‖z‖² = |F z|²/s for a whole matrix F and a whole number s."""
 
     factor: tuple[Row, ...]
@@ -134,10 +140,10 @@ class Ellipsoid(Body):
 
 
 @lru_cache(maxsize=8)
-def _inverse(body: Ellipsoid, bits: int) -> Any:
+def _inverse(norm_ball: Ellipsoid, bits: int) -> Any:
     """√s·F⁻¹; `bits` is the current precision."""
     from flint import arb_mat
 
     del bits
-    rows = arb_mat([[ball(x) for x in row] for row in body.factor])
-    return rows.inv() * ball(body.squared).sqrt()
+    rows = arb_mat([[ball(x) for x in row] for row in norm_ball.factor])
+    return rows.inv() * ball(norm_ball.squared).sqrt()

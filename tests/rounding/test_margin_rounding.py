@@ -1,4 +1,4 @@
-"""Digits that add up: exact sums, fair and independent coins, and the variance they add.
+"""Digits that add up: exact sums, fair and independent roundings, and the variance they add.
 
 The rounding acts on cumulated tables. With T the cumulation and z = 10**k · lift(r), everything
 promised about R = T⁻¹ · round(T z) can be checked exactly:
@@ -23,16 +23,16 @@ from tests import dense, strategies
 import subspacedp as sdp
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import Held, MarginNullSpace
-from subspacedp.rounding import DigitPlan
+from subspacedp.rounding import MarginRounding
 
-LOW, HIGH = 2**24, 2**64 - 2**24  # coins of 2**-40 and 1 - 2**-40
-
-
-def plan_for(domain: sdp.Domain, held: Held, decimals: int) -> DigitPlan:
-    return DigitPlan(sdp.null_space(domain, held), decimals)
+LOW, HIGH = 2**24, 2**64 - 2**24  # dither of 2**-40 and 1 - 2**-40
 
 
-def cumulation(plan: DigitPlan) -> np.ndarray:
+def plan_for(domain: sdp.Domain, held: Held, decimals: int) -> MarginRounding:
+    return MarginRounding(sdp.null_space(domain, held), decimals)
+
+
+def cumulation(plan: MarginRounding) -> np.ndarray:
     """T: cells of the domain to cumulated entries, as a 0-1 matrix."""
     shape, members = plan.held.domain.shape, [b for axis in plan.axes for b in axis.members]
     rows = []
@@ -52,7 +52,7 @@ def flat(values: np.ndarray) -> np.ndarray:
 
 
 class Words:
-    """Given words as a source of coins."""
+    """Given words as a source of dither."""
 
     def __init__(self, words: np.ndarray) -> None:
         self.all = words
@@ -61,7 +61,7 @@ class Words:
         return self.all[start : start + count].copy()
 
 
-def rounded(plan: DigitPlan, residual, words: np.ndarray, engine: str = "numpy") -> np.ndarray:
+def rounded(plan: MarginRounding, residual, words: np.ndarray, engine: str = "numpy") -> np.ndarray:
     """R, from `apply` or from the compiled twin that rounds noisy counts in place."""
     if engine == "numpy":
         return plan.apply(residual, words)
@@ -70,8 +70,8 @@ def rounded(plan: DigitPlan, residual, words: np.ndarray, engine: str = "numpy")
         return noisy * plan.step - plan.round_in_place(noisy.copy(), residual, Words(words))
 
 
-def check_digits(
-    plan: DigitPlan, held: Held, e: np.ndarray, rng: np.random.Generator, engine: str = "numpy"
+def check_rounding(
+    plan: MarginRounding, held: Held, e: np.ndarray, rng: np.random.Generator, engine: str = "numpy"
 ) -> None:
     """Everything promised about the digits of the residual C e, in exact arithmetic."""
     domain = plan.held.domain
@@ -127,7 +127,7 @@ def test_digits_keep_the_contract(engine, problem, seed, decimals, magnitude):
     domain, held = problem
     rng = np.random.default_rng(seed)
     e = strategies.integers(rng, domain.shape, magnitude)
-    check_digits(plan_for(domain, held, decimals), held, e, rng, engine)
+    check_rounding(plan_for(domain, held, decimals), held, e, rng, engine)
 
 
 @strategies.both_engines
@@ -149,7 +149,7 @@ def test_sums_are_exact_in_integers(engine, problem, seed, magnitude, word):
         words[:] = word
     space = sdp.null_space(domain, held)
     for decimals in range(4):
-        R = rounded(DigitPlan(space, decimals), residual, words, engine)
+        R = rounded(MarginRounding(space, decimals), residual, words, engine)
         assert (C @ R.ravel()).tolist() == (10**decimals * totals).tolist()
 
 
@@ -344,7 +344,7 @@ def test_one_held_margin_needs_one_merged_axis(names):
 # ------------------------------------------------------------------------------------ variance
 
 
-def oracle(plan: DigitPlan, held: Held) -> tuple[np.ndarray, np.ndarray, int]:
+def oracle(plan: MarginRounding, held: Held) -> tuple[np.ndarray, np.ndarray, int]:
     """T⁻¹, and the weights of the cumulated entries on the noise as numerators over q."""
     T = cumulation(plan)
     numerators, q = dense.row_projector(dense.matrix(plan.held.domain, held))
@@ -395,7 +395,7 @@ def covariance(T_inverse: np.ndarray, entries: np.ndarray, step: int) -> np.ndar
     return (T_inverse * entries) @ T_inverse.T / step**2
 
 
-def stated(plan: DigitPlan) -> np.ndarray:
+def stated(plan: MarginRounding) -> np.ndarray:
     """The covariance that `variance` states, from its answers to weighted sums alone."""
     eye = np.eye(plan.held.domain.size)
     own = np.array([plan.variance(e) for e in eye])
@@ -515,7 +515,7 @@ DRAWS = 6000
 SIGMAS = 6.5
 
 
-def simulate(plan: DigitPlan, held: Held, rate: float, seed: int) -> np.ndarray:
+def simulate(plan: MarginRounding, held: Held, rate: float, seed: int) -> np.ndarray:
     """R - 10**k · lift(C e) in units of the table, for discrete Laplace noise e."""
     domain, rng = plan.held.domain, np.random.default_rng(seed)
     shape = (DRAWS, domain.size)
@@ -569,48 +569,48 @@ def test_simulated_roundings_of_narrow_noise_stay_below_the_stated_variance():
 # -------------------------------------------------------------------------------- broken twins
 
 
-class CellByCell(DigitPlan):
+class CellByCell(MarginRounding):
     """Rounds every cell by itself, fairly: the sums are lost."""
 
     def apply(self, residual, dither):
         lifted = self.space.lift_exact(tuple(r * self.step for r in residual))
-        coin = dither.reshape(lifted.whole.shape) / 2.0**64
-        return lifted.whole + (coin < lifted.numerator / lifted.denominator)
+        dither = dither.reshape(lifted.whole.shape) / 2.0**64
+        return lifted.whole + (dither < lifted.numerator / lifted.denominator)
 
 
-class SharedWord(DigitPlan):
+class SharedWord(MarginRounding):
     """One word decides every entry: sums and means are right, the roundings move together."""
 
     def apply(self, residual, dither):
         return super().apply(residual, np.full_like(dither, dither[0]))
 
 
-class PairedWords(DigitPlan):
+class PairedWords(MarginRounding):
     """Neighbouring entries share a word."""
 
     def apply(self, residual, dither):
         return super().apply(residual, dither[np.arange(len(dither)) // 2])
 
 
-class Nearest(DigitPlan):
+class Nearest(MarginRounding):
     """Rounds the cumulated entries to the nearest: exact sums, but biased."""
 
     def apply(self, residual, dither):
         return super().apply(residual, np.full_like(dither, 2**63 + 2**20))
 
 
-class Loaded(DigitPlan):
-    """Coins that are a little too large."""
+class Loaded(MarginRounding):
+    """Dither that is a little too large."""
 
     def apply(self, residual, dither):
         return super().apply(residual, dither // 16 * 15 + 2**60)
 
 
-class IgnoresOneMargin(DigitPlan):
+class IgnoresOneMargin(MarginRounding):
     """Rounds entries that the last margin determines."""
 
     def apply(self, residual, dither):
-        fewer = DigitPlan(
+        fewer = MarginRounding(
             MarginNullSpace(
                 Held(tuple(m.names for m in self.held.margins[:-1])).on(self.held.domain)
             ),
@@ -619,7 +619,7 @@ class IgnoresOneMargin(DigitPlan):
         return fewer.apply(residual[:-1], dither)
 
 
-class Shifted(DigitPlan):
+class Shifted(MarginRounding):
     """Adds a whole unit where it does not show in any sum."""
 
     def apply(self, residual, dither):
@@ -631,18 +631,18 @@ class Shifted(DigitPlan):
 TWINS = [CellByCell, SharedWord, PairedWords, Nearest, Loaded, IgnoresOneMargin, Shifted]
 
 
-@pytest.mark.parametrize("twin", [DigitPlan, *TWINS])
+@pytest.mark.parametrize("twin", [MarginRounding, *TWINS])
 def test_the_contract_catches_every_broken_twin(twin):
     domain = sdp.Domain([axis("a", [3]), axis("b", [4])])
     held = sdp.hold("a") & sdp.hold("b")
     plan = twin(sdp.null_space(domain, held), 0)
     rng = np.random.default_rng(5)
     e = strategies.integers(rng, domain.shape, 50)
-    if twin is DigitPlan:
-        check_digits(plan, held, e, rng)
+    if twin is MarginRounding:
+        check_rounding(plan, held, e, rng)
         return
     with pytest.raises(AssertionError):
-        check_digits(plan, held, e, rng)
+        check_rounding(plan, held, e, rng)
 
 
 def test_the_simulation_catches_a_shared_word():
