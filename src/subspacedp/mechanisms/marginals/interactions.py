@@ -341,10 +341,10 @@ class Interactions:
         return out
 
     def table_from(
-        self, contrasts: Mapping[tuple[int, ...], FloatArray], level: int, steps: Sequence[int]
+        self, contrasts: Mapping[tuple[int, ...], FloatArray], steps: Sequence[int]
     ) -> FloatArray:
-        """A table from the contrasts, at its level, of all interactions it contains."""
-        out = np.zeros((self.tree.nodes(level), *self.shape(steps)))
+        """A table from the contrasts, at its nodes, of all interactions it contains."""
+        out = np.zeros((len(next(iter(contrasts.values()))), *self.shape(steps)))
         for interaction in self.inside(steps):
             out += self.spread(contrasts[interaction.steps], interaction.steps, steps)
         return out

@@ -119,9 +119,7 @@ class Measurement(ABC):
         return np.concatenate(out) if out else np.zeros(0, np.int64)
 
     @abstractmethod
-    def add_noise(
-        self, number: int, first: int, totals: Int64Array, keys: KeySource
-    ) -> Int64Array:
+    def add_noise(self, number: int, first: int, totals: Int64Array, keys: KeySource) -> Int64Array:
         """Noisy integers of one table, for the nodes from `first` on that totals are given of.
 
         They depend on the totals of each node and on its place in the tree, and on nothing else.
@@ -308,9 +306,7 @@ class ContrastMeasurement(Measurement):
             least = min(least, float(scales[scales > 0].min()) / math.sqrt(largest_share))
         return least
 
-    def add_noise(
-        self, number: int, first: int, totals: Int64Array, keys: KeySource
-    ) -> Int64Array:
+    def add_noise(self, number: int, first: int, totals: Int64Array, keys: KeySource) -> Int64Array:
         """Contrasts as integers, plus noise."""
         interaction, level = self.pieces[number]
         fine = self._fine[interaction.steps, level]
@@ -490,9 +486,7 @@ class TableMeasurement(Measurement):
             out = out & (sizes > 0).reshape(shape)
         return np.broadcast_to(out, inter.shape(table.steps))
 
-    def add_noise(
-        self, number: int, first: int, totals: Int64Array, keys: KeySource
-    ) -> Int64Array:
+    def add_noise(self, number: int, first: int, totals: Int64Array, keys: KeySource) -> Int64Array:
         """The totals of a table, plus noise of its own law."""
         table = self.tables[number]
         noisy = totals.copy()

@@ -20,9 +20,10 @@ import numpy.typing as npt
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.mechanisms.base import REAL_LIMIT, Mechanism
+from subspacedp.mechanisms.block_view import BlockView, OnePiece
 from subspacedp.mechanisms.figures import Figures
 from subspacedp.mechanisms.gaussian.optimality import Optimality, moved_alike
-from subspacedp.mechanisms.marginals.cell_rounding import CellRounding
+from subspacedp.mechanisms.marginals.cell_rounding import CellRounding, Cut
 from subspacedp.mechanisms.marginals.empty_cells import EmptyCells
 from subspacedp.mechanisms.marginals.error_model import (
     AllTotals,
@@ -43,6 +44,7 @@ from subspacedp.mechanisms.marginals.strategy import (
     held_margins,
     total_known,
 )
+from subspacedp.mechanisms.marginals.subtrees import SubtreeBlocks, cut_of
 from subspacedp.noise import Keystream, ReleaseKeys
 from subspacedp.problem import Problem
 from subspacedp.queries import Sensitivity
@@ -83,7 +85,7 @@ class Marginals(Mechanism):
         """The margins among what is held."""
         return held_margins(self.problem)
 
-    def _estimate(
+    def estimate_of(
         self, measured: Mapping[tuple[int, ...], ByLevel], exact: HeldValues, total: Any
     ) -> Estimate:
         """Least squares; of the held values those of margins, cells known to be empty left out."""
@@ -92,7 +94,7 @@ class Marginals(Mechanism):
             measured=measured,
             held=self.held_margins,
             held_totals=tuple(totals for _, totals in self.held.totals(exact)),
-            grand_total=int(total) if self._total_measured else None,
+            grand_total=int(total) if self.total_measured else None,
         )
 
     @cached_property
@@ -113,7 +115,7 @@ class Marginals(Mechanism):
         """What noise alone makes of the table, before empty cells are imposed."""
         measured = self._contrasts(drawn)
         nothing = tuple(np.zeros(shape, np.int64) for shape in self.held.value_shapes)
-        return self._estimate(measured, nothing, 0).table(0)
+        return self.estimate_of(measured, nothing, 0).table(0)
 
     @property
     def interactions(self) -> Interactions:
@@ -156,7 +158,9 @@ class Marginals(Mechanism):
         if self.query.is_histogram:
             margins, space = self.interactions.workload, self.held_margins.cell_space
             counts = tuple(float(w) for w in self._goal.scaled())
-            return CellRounding(space, self.decimals, margins, counts, unit_variance=1 / 4)
+            return CellRounding(
+                space, self.decimals, margins, counts, unit_variance=1 / 4, cut=self.cut
+            )
         return PrefixRounding(
             interactions=self.interactions,
             decimals=self.decimals,
@@ -390,18 +394,27 @@ class Marginals(Mechanism):
             return np.asarray(self.interactions.to_nodes(table, level), np.int64)
 
         noisy = self.measurement.measure(totals, keys)
-        if not self._total_measured:
+        if not self.total_measured:
             return noisy
         empty = self.interactions.domain.margin()
         return np.concatenate([noisy, of(empty).reshape(-1)])
 
     @cached_property
-    def _total_measured(self) -> bool:
+    def total_measured(self) -> bool:
         """Whether the grand total is measured as it is: no neighbouring change alters it."""
         inter = self.interactions
         return total_known(self.problem) and any(not inter.kept(i.steps) for i in inter.measured)
 
     # ------------------------------------------------------------------------ reconstruct
+
+    @cached_property
+    def cut(self) -> Cut | None:
+        """Where a large table is cut into subtrees; None where it is one piece."""
+        return cut_of(self)
+
+    def blocks(self) -> BlockView:
+        """Runs of subtrees of a large table of cells."""
+        return OnePiece(self) if self.cut is None else SubtreeBlocks(self)
 
     def reconstruct(
         self,
@@ -413,11 +426,14 @@ class Marginals(Mechanism):
     ) -> npt.NDArray[Any]:
         """Every margin of the workload from the measurement and the held totals."""
         del overwrite
-        total = noisy[-1] if self._total_measured else None
-        estimate = self._estimate(self._contrasts(noisy), exact, total)
+        total = noisy[-1] if self.total_measured else None
+        estimate = self.estimate_of(self._contrasts(noisy), exact, total)
         if self.rounding is None:
             return self._real(estimate)
-        steps = self.rounding.round_estimate(estimate, dither)
+        return self.in_answers(self.rounding.round_estimate(estimate, dither))
+
+    def in_answers(self, steps: Int64Array) -> npt.NDArray[Any]:
+        """Whole numbers of published steps as values."""
         return np.asarray(steps if self.decimals == 0 else steps / self.rounding.step)
 
     def _contrasts(self, noisy: npt.NDArray[Any]) -> dict[tuple[int, ...], ByLevel]:
@@ -441,5 +457,5 @@ class Marginals(Mechanism):
                 totals = inter.to_nodes(of(inter.margin(level, interaction.steps)), level)
                 by_level = measured.setdefault(interaction.steps, {})
                 by_level[level] = inter.contrasts(totals, interaction.steps)
-        total = of(inter.domain.margin()).reshape(()) if self._total_measured else None
-        return self._real(self._estimate(measured, exact, total))
+        total = of(inter.domain.margin()).reshape(()) if self.total_measured else None
+        return self._real(self.estimate_of(measured, exact, total))

@@ -442,7 +442,10 @@ class Smoother:
         sums = {level: nothing(level) for level in range(f, top + 1)}
         for level in range(f, top):
             on_estimates[level] += final[level]
-            above = tree.up(level + 1, _rows(tree.spread(self.shares[level], level), final[level]) * final[level])
+            above = tree.up(
+                level + 1,
+                _rows(tree.spread(self.shares[level], level), final[level]) * final[level],
+            )
             final[level + 1] += above
             sums[level + 1] -= above
         if not self._exact_top:

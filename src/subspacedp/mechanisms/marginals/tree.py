@@ -37,6 +37,10 @@ class Forest(ABC):
         """How many labels of the axis there are in all nodes."""
 
     @abstractmethod
+    def rows(self, level: int) -> slice:
+        """Where its nodes of a level are among those of the whole tree."""
+
+    @abstractmethod
     def spread(self, values: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
         """Every node's value of a level from those of the orbits."""
 
@@ -155,6 +159,10 @@ class Tree(Forest):
         """Every node's value of a level from those of the orbits."""
         return self.orbits.spread(values, level)
 
+    def rows(self, level: int) -> slice:
+        """All of them."""
+        return slice(0, self.nodes(level))
+
     def subtrees(self, level: int, first: int, stop: int) -> Subtrees:
         """The nodes `first` to `stop - 1` of a level, and all below them."""
         return Subtrees(self, level, first, stop)
@@ -202,7 +210,7 @@ class Subtrees(Forest):
         return self.range[1] - self.range[0]
 
     def rows(self, level: int) -> slice:
-        """Where its nodes of a level are among those of the tree."""
+        """Where its nodes of a level are among those of the whole tree."""
         first, stop = np.searchsorted(self.tree.starts[level], self.range)
         return slice(int(first), int(stop))
 
