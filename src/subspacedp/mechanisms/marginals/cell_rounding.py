@@ -22,6 +22,7 @@ from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.marginals.estimate import Estimate
 from subspacedp.mechanisms.marginals.tree import Subtrees, Tree
 from subspacedp.rounding.controlled import WordSource
+from subspacedp.rounding.cumulation import Cumulation
 from subspacedp.rounding.levels import LevelRounding
 from subspacedp.rounding.merged import MergedAxis
 from subspacedp.tables import Margin
@@ -107,6 +108,13 @@ class CellRounding(LevelRounding):
             for margin, totals in zip(estimate.held.margins, estimate.held_totals, strict=True)
         )
         return whole, rest - self.space.lift(off, error=1.0) if off else rest
+
+    def total_variance(self) -> float:
+        """What rounding adds to the variances of all cells together, at most."""
+        cells = self.held.domain.cells
+        chains = {axis.members: axis.chain for axis in self.axes}
+        mean = float(Cumulation(self.held, (cells,), (1.0,)).roundings(chains)[0])
+        return mean * cells.nonempty * self.unit_variance / self.step**2
 
     # ------------------------------------------------------------------------ where cells stand
 
