@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -19,7 +19,8 @@ from subspacedp.mechanisms.marginals.axis_steps import AxisSteps
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions, Published
 from subspacedp.mechanisms.marginals.plan import TableErrors
 from subspacedp.mechanisms.marginals.smoother import Smoother
-from subspacedp.noise import KnownLaw, ReleaseKeys, RoundedGaussian, add_noise
+from subspacedp.mechanisms.marginals.tree import Forest
+from subspacedp.noise import KnownLaw, RoundedGaussian, add_noise
 from subspacedp.noise.words import KeySource
 from subspacedp.privacy import Neighbours
 from subspacedp.queries import Sensitivity
@@ -110,13 +111,20 @@ class Measurement(ABC):
             )
         ]
 
-    def measure(self, totals: Totals, keys: ReleaseKeys) -> Int64Array:
-        """The differentially private measurement: integers, noise included."""
-        out = [
-            self.add_noise(number, 0, totals(table.level, table.steps), keys).reshape(-1)
+    def measure(
+        self, totals: Totals, keys: KeySource, forest: Forest, levels: Collection[int]
+    ) -> dict[int, Int64Array]:
+        """The differentially private measurement of some levels: integers, by number of table.
+
+        `totals` are those of the nodes of a forest: all of the tree, or a run of its subtrees.
+        """
+        return {
+            number: self.add_noise(
+                number, forest.rows(table.level).start, totals(table.level, table.steps), keys
+            )
             for number, table in enumerate(self.measured)
-        ]
-        return np.concatenate(out) if out else np.zeros(0, np.int64)
+            if table.level in levels
+        }
 
     @abstractmethod
     def add_noise(self, number: int, first: int, totals: Int64Array, keys: KeySource) -> Int64Array:

@@ -35,7 +35,7 @@ from subspacedp.mechanisms.marginals.estimate import Estimate
 from subspacedp.mechanisms.marginals.fitting import SHARP, Goal
 from subspacedp.mechanisms.marginals.interactions import Interactions
 from subspacedp.mechanisms.marginals.lower_bound import LowerBound
-from subspacedp.mechanisms.marginals.measurement import ByLevel, Measurement
+from subspacedp.mechanisms.marginals.measurement import ByLevel, Measurement, Totals
 from subspacedp.mechanisms.marginals.nesting import nesting_cost
 from subspacedp.mechanisms.marginals.prefix_rounding import PrefixRounding
 from subspacedp.mechanisms.marginals.strategy import (
@@ -387,17 +387,19 @@ class Marginals(Mechanism):
 
     def add_noise(self, answers: Int64Array, keys: ReleaseKeys) -> Int64Array:
         """Contrasts or tables plus noise; last the grand total where none is needed."""
-        of = self._totals(answers)
+        inter, of = self.interactions, self._totals(answers)
+        levels = range(len(inter.tree))
 
-        def totals(level: int, steps: tuple[int, ...]) -> Int64Array:
-            table = of(self.interactions.margin(level, steps))
-            return np.asarray(self.interactions.to_nodes(table, level), np.int64)
+        def from_margins(level: int, steps: tuple[int, ...]) -> Int64Array:
+            return np.asarray(inter.to_nodes(of(inter.margin(level, steps)), level), np.int64)
 
-        noisy = self.measurement.measure(totals, keys)
-        if not self.total_measured:
-            return noisy
-        empty = self.interactions.domain.margin()
-        return np.concatenate([noisy, of(empty).reshape(-1)])
+        totals: Totals = from_margins
+        if self.query.is_histogram:
+            cells = inter.published[0].steps
+            totals = inter.totals_of(inter.tree, inter.to_nodes(answers, 0), cells)
+        noisy = self.measurement.measure(totals, keys, inter.tree, levels)
+        total = [of(inter.domain.margin())] if self.total_measured else []
+        return np.concatenate([np.zeros(0, np.int64), *map(np.ravel, [*noisy.values(), *total])])
 
     @cached_property
     def total_measured(self) -> bool:

@@ -213,7 +213,7 @@ class SubtreeBlocks(BlockView):
         mechanism, inter, tree, roots = self.mechanism, self._inter, self._tree, self._roots
         totals = total.all_totals()
         levels = range(roots + 1, len(tree))
-        measured = self._measured(keys, tree, {lv: tree.climb(totals, roots, lv) for lv in levels})
+        measured = self._measured(keys, tree, totals, roots, levels)
         grand = int(totals.sum()) if mechanism.total_measured else None
         held = mechanism.estimate_of(measured, exact, grand)
         estimates: dict[Steps, FloatArray] = {}
@@ -287,10 +287,7 @@ class SubtreeBlocks(BlockView):
         self, keys: KeySource, piece: Subtrees, counts: Int64Array
     ) -> dict[Steps, tuple[ByLevel, ByLevel]]:
         """Measure the levels of a piece, and go up to its roots: estimates, sums of children."""
-        totals = {0: counts}
-        for level in range(1, self._roots + 1):
-            totals[level] = piece.up(level, totals[level - 1])
-        measured = self._measured(keys, piece, totals)
+        measured = self._measured(keys, piece, counts, 0, range(self._roots + 1))
         out = {}
         for interaction in self._with_noise:
             steps = interaction.steps
@@ -301,17 +298,12 @@ class SubtreeBlocks(BlockView):
         return out
 
     def _measured(
-        self, keys: KeySource, forest: Forest, totals: dict[int, Int64Array]
+        self, keys: KeySource, forest: Forest, table: Int64Array, level: int, levels: range
     ) -> dict[Steps, ByLevel]:
-        """What is measured at some levels, from the true totals of their nodes."""
-        measurement, inter = self.mechanism.measurement, self._inter
-        noisy = {}
-        for number, table in enumerate(measurement.measured):
-            if table.level in totals:
-                first = forest.rows(table.level).start
-                exact = inter.sum_up(totals[table.level], self._cells, table.steps)
-                noisy[number] = measurement.add_noise(number, first, exact, keys)
-        return measurement.contrasts(noisy)
+        """What is measured at some levels, from the true table of one of them or a finer one."""
+        totals = self._inter.totals_of(forest, table, self._cells, level)
+        measurement = self.mechanism.measurement
+        return measurement.contrasts(measurement.measure(totals, keys, forest, levels))
 
     @cached_property
     def _with_noise(self) -> tuple[Interaction, ...]:
