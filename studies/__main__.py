@@ -40,8 +40,8 @@ def campus(
     as_json: AsJson = False,
 ) -> None:
     """Release who is where on a simulated campus with both margins of the paper held exact."""
-    with progress() as tell:
-        results = campus_study.campus(out, runs, progress=tell)
+    with progress() as report:
+        results = campus_study.campus(out, runs, progress=report)
     if as_json:
         print(json.dumps(results, ensure_ascii=False))
         return
@@ -110,8 +110,8 @@ def gallery(
     as_json: AsJson = False,
 ) -> None:
     """Compare the error of every mechanism with the best on a dozen queries; no data needed."""
-    with progress() as tell:
-        tell("designing every mechanism for every query")
+    with progress() as report:
+        report("designing every mechanism for every query")
         rows = gallery_study.gallery(out)
     if as_json:
         print(json.dumps([vars(row) for row in rows], ensure_ascii=False))
@@ -146,8 +146,8 @@ def practice(
     as_json: AsJson = False,
 ) -> None:
     """Compare today's practice (least squares without negative values, rounding) with ours."""
-    with progress() as tell:
-        results = practice_study.practice(out, runs, epsilon=epsilon, progress=tell)
+    with progress() as report:
+        results = practice_study.practice(out, runs, epsilon=epsilon, progress=report)
     if as_json:
         print(json.dumps(results, ensure_ascii=False))
         return

@@ -31,8 +31,20 @@ from studies.campus_errors import (
 )
 from studies.campus_people import BUILDINGS, HOURS, PEOPLE
 from studies.records import CASES, publish_case, trials
-from subspacedp.demo.page import Grid, Page, Part, render
-from subspacedp.demo.style import GRID, INK, OURS, TRUTH, Figure, altair, data, figure
+from subspacedp.demo.page import (
+    GRID,
+    INK,
+    OURS,
+    TRUTH,
+    Figure,
+    Grid,
+    Page,
+    Part,
+    altair,
+    data,
+    figure,
+    render,
+)
 from subspacedp.errors import ReleaseError
 from subspacedp.release import Design, check_new_folder, new_folder
 from subspacedp.tables import Table
@@ -79,19 +91,19 @@ def campus(
         raise ReleaseError(f"`runs` must be a whole number from 2 to 10,000; got {runs!r}.")
     altair()  # refuse before anything is done
     check_new_folder(out)
-    tell = progress or (lambda sentence: None)
-    tell(f"simulating a day of {PEOPLE:,} people")
+    report = progress or (lambda sentence: None)
+    report(f"simulating a day of {PEOPLE:,} people")
     table, unit = campus_table(), unit_mechanism()
-    tell(f"releasing the table {runs} times")
+    report(f"releasing the table {runs} times")
     errors = run_errors(unit, table, runs, seed)
     with new_folder(out) as scratch:
-        tell("making the releases")
+        report("making the releases")
         hour, days = unit.release(table, seed=seed), {}
         for epsilon in BUDGETS:
             days[epsilon] = day_mechanism(epsilon).release(table, seed=seed)
         hour.save(scratch / "campus-hour")
         days[SAVED].save(scratch / "campus-day")
-        tell("publishing flights and telephones")
+        report("publishing flights and telephones")
         for case in CASES:
             publish_case(case, scratch, seed)
         results: dict[str, Any] = {
@@ -109,7 +121,7 @@ def campus(
             },
             **{case.name: [trial.as_dict() for trial in trials(case)] for case in CASES},
         }
-        tell("drawing")
+        report("drawing")
         order = np.argsort(-table.counts.sum(axis=1).ravel(), kind="stable")
         places = [divmod(int(order[place]), table.counts.shape[2]) for place in SHOWN]
         shown = {

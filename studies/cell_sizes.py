@@ -101,7 +101,7 @@ def compare_by_size(
     *,
     name: str,
     seed: int,
-    tell: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
     """Run all methods on a table whose first axis are places, with its total held.
 
@@ -115,7 +115,7 @@ def compare_by_size(
         How many runs of each.
     name
         Of the table, in words.
-    tell
+    report
         Called with a sentence before each method.
     """
     ours = design(table.domain, hold(), PureDP(epsilon))
@@ -133,7 +133,7 @@ def compare_by_size(
         ),
         strict=True,
     ):
-        tell(f"{name}: {runs} runs, {method}")
+        report(f"{name}: {runs} runs, {method}")
         outcomes[method] = _outcome(errors, table, member.ravel(), len(present))
     return Comparison(
         name=name,

@@ -17,8 +17,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.demo.page import Grid, Page, Part, render
-from subspacedp.demo.style import OURS, Figure, Look, altair, figure, legend, scales
+from subspacedp.demo.page import (
+    OURS,
+    Figure,
+    Grid,
+    Look,
+    Page,
+    Part,
+    altair,
+    figure,
+    legend,
+    render,
+    scales,
+)
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.invariants import Held, LinearInvariants, hold
 from subspacedp.mechanisms import CorrelatedOptions

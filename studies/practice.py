@@ -24,21 +24,24 @@ from studies.solvers import nearest_with_total, round_with_total
 from studies.topdown import OneLevel, TopDown
 from subspacedp.datasets import dallas2010, texas2010
 from subspacedp.demo.census import EPSILON
-from subspacedp.demo.page import Grid, Page, Part, render
-from subspacedp.demo.study import SEED, CensusStudy, SlopeCounts, count_slopes
-from subspacedp.demo.style import (
+from subspacedp.demo.page import (
     OURS,
     PRACTICE,
     Figure,
+    Grid,
     Look,
+    Page,
+    Part,
     altair,
     data,
     figure,
     legend,
+    render,
     scales,
     signed,
     zero_line,
 )
+from subspacedp.demo.study import SEED, CensusStudy, SlopeCounts, count_slopes
 from subspacedp.errors import ReleaseError
 from subspacedp.inference import replicates
 from subspacedp.invariants import hold
@@ -81,17 +84,17 @@ class PracticeStudy:
 
     epsilon: float
     runs: int
-    tell: Callable[[str], None] = lambda _: None
+    report: Callable[[str], None] = lambda _: None
 
     @cached_property
     def counties(self) -> CensusStudy:
         """The census demonstration: county totals, state totals held."""
-        return CensusStudy(self.epsilon, self.runs, self.tell)
+        return CensusStudy(self.epsilon, self.runs, self.report)
 
     @cached_property
     def post_processed_slopes(self) -> SlopeCounts:
         """County totals alone made non-negative and whole within their states."""
-        self.tell(f"slopes of {self.runs:,} runs, post-processed")
+        self.report(f"slopes of {self.runs:,} runs, post-processed")
         return count_slopes(
             self._post_processed(), self.counties.table.counts, self.counties.states
         )
@@ -110,7 +113,7 @@ class PracticeStudy:
     @cached_property
     def texas_slopes(self) -> dict[str, SlopeCounts]:
         """Counties of Texas as sums of race by age, by each method."""
-        self.tell(f"slopes of Texas, {self.runs:,} runs by three methods")
+        self.report(f"slopes of Texas, {self.runs:,} runs by three methods")
         table = texas2010()
         size = table.counts.sum(axis=(1, 2))
         ours = design(table.domain, hold(), PureDP(self.epsilon))
@@ -136,7 +139,7 @@ class PracticeStudy:
                 slower_runs(self.runs),
                 name=name,
                 seed=SEED,
-                tell=self.tell,
+                report=self.report,
             )
             for name, table in (
                 ("Texas: counties × race × age", texas2010()),
@@ -185,7 +188,7 @@ def practice(
             },
             "practice": [one.summary() for one in study.comparisons],
         }
-        study.tell("drawing")
+        study.report("drawing")
         figures = (bias_figure(study.comparisons), error_figure(study.comparisons))
         (scratch / "figures").mkdir()
         for drawn in figures:

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from subspacedp.demo.style import Figure
+    from subspacedp.demo.page import Figure
 
 PLACE = Path("docs") / "demonstrations"
 PRACTICE_RUNS = 20  # the pages' tables have 50, which take a minute

@@ -14,9 +14,12 @@ T = TypeVar("T")
 __all__ = [
     "AlteredError",
     "BudgetError",
+    "DamageError",
     "DataError",
     "DomainError",
     "InvariantError",
+    "LedgerError",
+    "LimitError",
     "NotPrivateError",
     "ReleaseError",
     "SubspaceDPError",
@@ -84,3 +87,15 @@ class ReleaseError(SubspaceDPError):
 
 class AlteredError(ReleaseError):
     """The files of a release do not belong together: something was changed after it was made."""
+
+
+class LedgerError(SubspaceDPError):
+    """A ledger cannot be opened, read or written, or does not allow what is asked of it."""
+
+
+class LimitError(LedgerError):
+    """The limit of an account would be exceeded; `left` says what is left of it."""
+
+
+class DamageError(LedgerError):
+    """A ledger is not as it was last written: it says nothing about what is spent or left."""

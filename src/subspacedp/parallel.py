@@ -37,14 +37,14 @@ def kernel(function: F) -> F:
 
 def thread_count() -> int:
     """The number of threads: SUBSPACEDP_THREADS, or the processors this process may use."""
-    asked = os.environ.get("SUBSPACEDP_THREADS", "")
-    if asked.isdigit() and int(asked) > 0:
-        return int(asked)
+    wanted = os.environ.get("SUBSPACEDP_THREADS", "")
+    if wanted.isdigit() and int(wanted) > 0:
+        return int(wanted)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def pieces(total: int, number: int) -> list[tuple[int, int]]:
-    """Consecutive stretches of `range(total)`, at most `number` of them, all about as long."""
+    """Consecutive ranges of `range(total)`, at most `number` of them, all about as long."""
     number = max(1, min(number, total))
     bounds = [total * i // number for i in range(number + 1)]
     return list(pairwise(bounds))

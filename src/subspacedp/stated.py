@@ -165,9 +165,9 @@ def first_difference(stated: Any, implied: Any, at: str = "") -> str | None:
             inner = f"{at}.{key}" if at else str(key)
             if key not in stated or key not in implied:
                 return inner
-            found = first_difference(stated[key], implied[key], inner)
-            if found is not None:
-                return found
+            place = first_difference(stated[key], implied[key], inner)
+            if place is not None:
+                return place
         return None
     if isinstance(stated, list | tuple) and isinstance(implied, list | tuple):
         if len(stated) != len(implied):
@@ -177,9 +177,9 @@ def first_difference(stated: Any, implied: Any, at: str = "") -> str | None:
         if flat and kinds == list(map(type, implied)) and list(stated) == list(implied):
             return None
         for i, (one, other) in enumerate(zip(stated, implied, strict=True)):
-            found = first_difference(one, other, f"{at}[{i}]")
-            if found is not None:
-                return found
+            place = first_difference(one, other, f"{at}[{i}]")
+            if place is not None:
+                return place
         return None
     return None if type(stated) is type(implied) and stated == implied else at
 

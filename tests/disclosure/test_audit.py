@@ -285,7 +285,7 @@ def test_finished_releases_are_audited_with_what_they_published():
         ([[4, 2, -1], [5, 0]], "Held totals of counts cannot be negative; got 1 that is."),
         ([[4, 2, 0.5], [6.5, 0]], "Held totals of counts must be whole numbers."),
         ([[4, 2, np.nan], [6, 0]], "The held values must be finite numbers."),
-        ([["x", "y", "z"], [1, 1]], "The held values must be numbers, one array a held margin."),
+        ([["x", "y", "z"], [1, 1]], "The held values must be numbers, one array per held margin."),
         ([[4, 2, 2**60], [4, 2]], "Held totals above 2**56 cannot be audited."),
         (
             [[4, 2, 1], [5, 0]],

@@ -12,8 +12,8 @@ import subspacedp as sdp
 from subspacedp.disclosure import UNBOUNDED, audit_invariants
 from subspacedp.disclosure import values as held_values
 from subspacedp.disclosure.bounds import closed_form, junction, shuttle
+from subspacedp.disclosure.programs import walk_of
 from subspacedp.disclosure.ranges import cell_bounds, programs_of
-from subspacedp.disclosure.walks import walk_of
 
 SMALL = {"max_axes": 3, "max_cells": 12, "max_labels": 4, "max_levels": 2}
 CUBE = sdp.Domain([sdp.Axis("a", range(2)), sdp.Axis("b", range(2)), sdp.Axis("c", range(3))])

@@ -31,7 +31,7 @@ from subspacedp.inference import (
     test_value,
 )
 from subspacedp.inference.combination import combine
-from subspacedp.inference.dense_pooling import DensePooling
+from subspacedp.inference.combined_noise import DensePooling
 from subspacedp.mechanisms.figures import cells_apart, groups_apart
 from subspacedp.noise import RoundedGaussian
 

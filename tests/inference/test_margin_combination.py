@@ -17,8 +17,7 @@ from subspacedp.inference import (
     test_independence,
     test_value,
 )
-from subspacedp.inference.combined_noise import CombinedNoise
-from subspacedp.inference.dense_pooling import DensePooling
+from subspacedp.inference.combined_noise import CombinedNoise, DensePooling
 from subspacedp.mechanisms.error_laws.pooling import Averaging
 from subspacedp.mechanisms.marginals.pooling import TreePooling
 

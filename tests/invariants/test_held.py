@@ -209,7 +209,7 @@ def test_a_name_twice_is_refused():
 def test_two_levels_of_one_axis_are_refused():
     assert refused(lambda: sdp.hold("site", "building").on(campus())) == (
         "The levels `site` and `building` are of the same axis `building`; "
-        "one margin takes one level an axis."
+        "one margin takes one level per axis."
     )
 
 

@@ -19,7 +19,7 @@ from subspacedp.balls import ball, certain_compare, round_down
 from subspacedp.distributed import stream_release
 from subspacedp.errors import BudgetError
 from subspacedp.inference import Likelihood
-from subspacedp.ledger.plain import spend_of
+from subspacedp.ledger.entries import spend_of
 from subspacedp.mechanisms import Discrete
 from subspacedp.noise import DiscreteGaussian, RoundedGaussian
 from subspacedp.privacy.numbers import exact_decimal

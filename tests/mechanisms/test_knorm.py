@@ -17,7 +17,7 @@ from subspacedp.disclosure import audit_privacy
 from subspacedp.errors import BudgetError, ReleaseError, SubspaceDPError
 from subspacedp.inference import Likelihood, combine, replicates
 from subspacedp.inference import test_value as test_value_
-from subspacedp.inference.table_laws import Shifted
+from subspacedp.inference.likelihood import Shifted
 from subspacedp.invariants.groups import HeldGroups
 from subspacedp.ledger import spend_of
 from subspacedp.mechanisms.knorm.changes import changes

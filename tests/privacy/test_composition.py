@@ -24,8 +24,7 @@ from subspacedp.privacy import (
     ReplaceOne,
     gaussian_delta,
 )
-from subspacedp.privacy.composition import Spend, compose
-from subspacedp.privacy.losses import gaussian_profile
+from subspacedp.privacy.composition import Spend, compose, gaussian_profile
 from subspacedp.privacy.numbers import exact_decimal
 
 ONE = ReplaceOne()

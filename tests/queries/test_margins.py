@@ -8,7 +8,7 @@ from subspacedp.errors import DataError, DomainError, SubspaceDPError
 from subspacedp.privacy import AddRemoveOne, ReplaceOne
 from subspacedp.queries import Margins
 from subspacedp.tables import Axis, Domain, MarginTables, Table
-from subspacedp.tables.meets import all_meets, meets_with, steps_of
+from subspacedp.tables.margin_tables import all_meets, meets_with, steps_of
 
 DOMAIN = oracle.unequal_levels()
 QUERY = Margins(DOMAIN, ["l", ["g", "b"], []], [1, 2, 0.5])
@@ -77,7 +77,7 @@ def test_bad_workloads_are_told_in_one_sentence():
     assert sentence(lambda: Margins(DOMAIN, [["b", "l"], ["l", "b"]])) == (
         "The margin `l × b` is asked for twice."
     )
-    assert "one level an axis" in sentence(lambda: Margins(DOMAIN, [["l", "g"]]))
+    assert "one level per axis" in sentence(lambda: Margins(DOMAIN, [["l", "g"]]))
     assert "empty level name" in sentence(lambda: Margins(DOMAIN, [["l", ""]]))
     assert "a list of lists" in sentence(lambda: Margins(DOMAIN, "l"))
     assert "a level name or a list" in sentence(lambda: Margins(DOMAIN, [3]))

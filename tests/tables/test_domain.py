@@ -98,7 +98,7 @@ def test_an_unknown_level_gets_a_suggestion():
 def test_one_level_an_axis():
     assert sentence(lambda: domain().margin("state", "county")) == (
         "The levels `state` and `county` are of the same axis `county`; "
-        "one margin takes one level an axis."
+        "one margin takes one level per axis."
     )
     assert sentence(lambda: domain().margin("sex", "sex")) == (
         "The level `sex` is named twice in one margin."

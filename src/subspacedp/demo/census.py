@@ -19,9 +19,8 @@ from subspacedp.demo.figures import (
     states_figure,
     trend_figure,
 )
-from subspacedp.demo.page import Grid, Page, Part, render
+from subspacedp.demo.page import OURS, Figure, Grid, Page, Part, altair, render, signed
 from subspacedp.demo.study import BOXED_RUNS, CensusStudy, HousingStudy
-from subspacedp.demo.style import OURS, Figure, altair, signed
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import hold
 from subspacedp.privacy import PureDP
@@ -40,7 +39,7 @@ __all__ = ["EPSILON", "census"]
 
 EPSILON = 0.192  # the paper's: 4 in all × 0.16 for counties × 0.3 for populations
 SIZES = (0, 5_000, 20_000, 100_000, 500_000)
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 Results = Mapping[str, Any]
 Figures = Mapping[str, Figure]
 
@@ -51,7 +50,7 @@ def census(
     *,
     epsilon: float = EPSILON,
     decimals: int | None = None,
-    progress: Tell | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Release county populations into a new folder, with figures and one page about the errors.
 
@@ -80,7 +79,7 @@ def census(
     altair()  # refuse before anything is written
     check_new_folder(out)
     with new_folder(out) as scratch:
-        study.tell("releasing county populations")
+        study.report("releasing county populations")
         release = mechanism.release(study.table)
         write_files(release, scratch)
         homes = HousingStudy(epsilon)
@@ -93,7 +92,7 @@ def census(
             "california": _california_summary(study),
             "housing": homes.summary(homes_release),
         }
-        study.tell("drawing")
+        study.report("drawing")
         figures = _figures(study, release)
         (scratch / "figures").mkdir()
         for drawn in figures.values():
@@ -207,16 +206,16 @@ def census_page(
 
 
 def _glance(results: Results, release: Release) -> Part:
-    slopes, made = results["slopes"][OURS.name], results["release"]
-    typical = made["by_size"][0]["expected_root_mean_square"]
+    slopes, summary = results["slopes"][OURS.name], results["release"]
+    typical = summary["by_size"][0]["expected_root_mean_square"]
     return Part(
         id="glance",
         title="At a glance",
         facts=[
-            ("Budget", made["budget"], "for neighbours that replace one record"),
+            ("Budget", summary["budget"], "for neighbours that replace one record"),
             (
                 "Exact",
-                f"{made['held_totals']} totals",
+                f"{summary['held_totals']} totals",
                 "of states and territories, published as they are and not protected",
             ),
             (
@@ -289,47 +288,48 @@ def _slopes(results: Results, figures: Figures, reached: int) -> Part:
         closing=[
             f"At least {PAPER_NEGATIVE} of {trend['states']} slopes, as many as the paper found in "
             f"the official files of November 2020, were negative in {reached} of "
-            f"{slopes['runs']:,} runs. Fair coins would do so once in 9,000.",
+            f"{slopes['runs']:,} runs. With both signs equally likely that happens once in 9,000.",
         ],
     )
 
 
 def _california(results: Results, figures: Figures) -> Part:
-    found = results["california"]
+    measured = results["california"]
     return Part(
         id="california",
         title="An official release beside ours",
         paragraphs=[
             "On 16 March 2022 the Census Bureau released the counts of 2010 as its disclosure "
-            f"avoidance for 2020 makes them. For the {found['counties']} counties of California "
-            f"its typical error is {found['official_root_mean_square']:.1f} people, and the slope "
-            f"on log population {signed(found['official_slope'], 2)} (p-value "
-            f"{found['official_slope_pvalue']:.2f}): negative, and not significant.",
+            f"avoidance for 2020 makes them. For the {measured['counties']} counties of California "
+            f"its typical error is {measured['official_root_mean_square']:.1f} people, and the "
+            f"slope on log population {signed(measured['official_slope'], 2)} (p-value "
+            f"{measured['official_slope_pvalue']:.2f}): negative, and not significant.",
             "It is nearer than ours in the upper half of the figure. It has a budget and a design "
             "of its own, so this is no comparison at one budget. For county populations alone, "
-            f"ours has the same error from {found['matching_budget']} on: the lower half.",
+            f"ours has the same error from {measured['matching_budget']} on: the lower half.",
         ],
         figures=[figures["california"]],
     )
 
 
 def _housing(results: Results, homes: Grid) -> Part:
-    found = results["housing"]
+    measured = results["housing"]
     return Part(
         id="housing",
         title="Housing units as a second invariant",
         paragraphs=[
             "The Census publishes housing units exactly too. In a second release the table counts "
             "people and housing units, and holds the state totals of both and the housing units of "
-            f"every county: {found['held']:,} of {found['answers']:,} figures. The population of a "
-            f"county keeps its standard error of about {found['stderr_of_a_population']:.1f}; "
-            "people per housing unit have an exact denominator.",
+            f"every county: {measured['held']:,} of {measured['answers']:,} figures. The "
+            "population of a county keeps its standard error of about "
+            f"{measured['stderr_of_a_population']:.1f}; people per housing unit have an exact "
+            "denominator.",
         ],
         grids=[homes],
         closing=[
-            f"The price: {found['held']:,} figures without protection. Whether there is a housing "
-            "unit can be read off; how many people live in a county stays protected, up to what "
-            "the state totals say."
+            f"The price: {measured['held']:,} figures without protection. Whether there is a "
+            "housing unit can be read off; how many people live in a county stays protected, up to "
+            "what the state totals say."
         ],
     )
 

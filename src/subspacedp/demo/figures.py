@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.demo.study import SlopeCounts, StateErrors
-from subspacedp.demo.style import (
+from subspacedp.demo.page import (
     INK,
     OURS,
     PRACTICE,
@@ -20,6 +19,7 @@ from subspacedp.demo.style import (
     signed,
     zero_line,
 )
+from subspacedp.demo.study import SlopeCounts, StateErrors
 from subspacedp.inference import BiasTrend
 
 __all__ = [
@@ -255,7 +255,7 @@ def trend_figure(trend: BiasTrend) -> Figure:
         .mark_point(color=INK, size=190, strokeWidth=2, opacity=1)
         .encode(y="slope:Q")
     )
-    found = trend.significant_negative + trend.significant_positive
+    significant = trend.significant_negative + trend.significant_positive
     return figure(
         alt.layer(zero_line(), intervals, points, rings).properties(width=860, height=280),
         "slopes-by-state",
@@ -265,7 +265,7 @@ def trend_figure(trend: BiasTrend) -> Figure:
         ),
         description=(
             f"Slopes of {trend.groups} states: {trend.negative} negative, {trend.positive} "
-            f"positive, {found} significant."
+            f"positive, {significant} significant."
         ),
         columns=("state", "counties", "slope", "standard error", "p-value"),
         rows=[

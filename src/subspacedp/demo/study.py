@@ -41,7 +41,7 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 StrArray = npt.NDArray[np.str_]
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 BOXED_RUNS = 10  # as in the paper
 SEED = 2010  # of everything that is simulated, so that figures can be made again
@@ -67,7 +67,7 @@ class CensusStudy:
 
     epsilon: float
     runs: int
-    tell: Tell = lambda _: None
+    report: Progress = lambda _: None
 
     @cached_property
     def table(self) -> Table:
@@ -117,7 +117,7 @@ class CensusStudy:
     @cached_property
     def slopes(self) -> SlopeCounts:
         """Ours, over all runs."""
-        self.tell(f"slopes of {self.runs:,} runs")
+        self.report(f"slopes of {self.runs:,} runs")
         draws = replicates(self.mechanism, self.runs, seed=SEED)
         return count_slopes(draws, self.table.counts, self.states)
 
@@ -160,7 +160,7 @@ class SlopeCounts:
     """How many slopes of every run were negative, and how many significant."""
 
     groups: int
-    negative: Int64Array  # one a run
+    negative: Int64Array  # one per run
     significant_negative: Int64Array
     significant_positive: Int64Array
 
@@ -221,15 +221,15 @@ def count_slopes(
     >>> count_slopes([down, down, up], size).negative.tolist()
     [1, 1, 0]
     """
-    found = [bias_trend(run, size, groups, level=level) for run in errors]
-    if not found:
+    trends = [bias_trend(run, size, groups, level=level) for run in errors]
+    if not trends:
         raise ReleaseError("Slopes need at least one run.")
 
     def counted(name: str) -> Int64Array:
-        return np.array([getattr(one, name) for one in found], np.int64)
+        return np.array([getattr(one, name) for one in trends], np.int64)
 
     return SlopeCounts(
-        groups=found[0].groups,
+        groups=trends[0].groups,
         negative=counted("negative"),
         significant_negative=counted("significant_negative"),
         significant_positive=counted("significant_positive"),

@@ -3,11 +3,14 @@
 from subspacedp.disclosure.blackbox import Batched, PrivacyLowerBound, audit_privacy
 from subspacedp.disclosure.bounds import UNBOUNDED, CellBounds
 from subspacedp.disclosure.coverage import QuestionCoverage, covers
-from subspacedp.disclosure.invariants import InvariantAudit, audit_invariants
-from subspacedp.disclosure.linkage import Linkage
+from subspacedp.disclosure.invariants import (
+    InvariantAudit,
+    Linkage,
+    audit_invariants,
+    audit_releases,
+)
 from subspacedp.disclosure.moves import Loss, Move, smallest_epsilon, smallest_move
 from subspacedp.disclosure.ranges import CellRange, SmallTotal
-from subspacedp.disclosure.releases import audit_releases
 from subspacedp.disclosure.values import stack
 
 __all__ = [

@@ -38,7 +38,7 @@ class CellBounds:
     Guarantees
     ----------
     1. Every such table has `lower` ≤ cell ≤ `upper`; `UNBOUNDED` where nothing bounds a cell.
-    2. Where `sharp`, both ends are attained by such a table of whole numbers.
+    2. Where `sharp`, both limits are attained by such a table of whole numbers.
     3. Where `settled`, the range is sharp, or tables were found that differ there by more than
        what counts as narrow.
     """
@@ -111,10 +111,10 @@ def junction(margins: Sequence[Margin]) -> list[tuple[Margin, Margin | None]] | 
 
 def _separator(margin: Margin, family: Sequence[Margin]) -> Margin | None:
     """What the margin shares with all others, if one of them shares as much; else None."""
-    own = finest_steps(margin)
+    steps = finest_steps(margin)
     others = [finest_steps(m) for m in family if m is not margin]
-    shared = _coarser(own, tuple(map(min, zip(*others, strict=True))))
-    if not any(_coarser(own, other) == shared for other in others):
+    shared = _coarser(steps, tuple(map(min, zip(*others, strict=True))))
+    if not any(_coarser(steps, other) == shared for other in others):
         return None
     return Margin(margin.axes, _coarser(margin.steps, shared))
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.disclosure.values import AnyHeld, Given, given, joined
+from subspacedp.disclosure.values import AnyHeld, PublishedInvariants, given, joined
 from subspacedp.errors import InvariantError
 from subspacedp.privacy import Neighbours
 from subspacedp.problem import Kind, kind_of
@@ -125,8 +125,8 @@ def covers(
 
 
 def coverage(
-    parts: Sequence[Given],
-    whole: Given,
+    parts: Sequence[PublishedInvariants],
+    whole: PublishedInvariants,
     weights: npt.ArrayLike | None,
     labels: dict[str, Any],
     neighbours: Neighbours,
@@ -146,7 +146,9 @@ def coverage(
     )
 
 
-def kind_of_parts(parts: Sequence[Given], neighbours: Neighbours, decimals: int | None) -> Kind:
+def kind_of_parts(
+    parts: Sequence[PublishedInvariants], neighbours: Neighbours, decimals: int | None
+) -> Kind:
     """The guarantee that releases with these invariants have together: the weakest of theirs."""
     kinds: list[Kind] = []
     for part in parts:

@@ -20,26 +20,28 @@ from subspacedp.disclosure.coverage import (
     coverage,
     kind_of_parts,
     question_weights,
+    weakest,
 )
-from subspacedp.disclosure.linkage import Linkage, linkage
 from subspacedp.disclosure.moves import Loss, Move, move_loss, smallest_move
 from subspacedp.disclosure.programs import Progress
 from subspacedp.disclosure.ranges import (
     CellRange,
     SmallTotal,
     cell_bounds,
+    cell_range,
     programs_of,
     small_totals,
     worst_cells,
 )
-from subspacedp.disclosure.values import AnyHeld, Given, given, joined
+from subspacedp.disclosure.values import AnyHeld, PublishedInvariants, given, joined, stack
 from subspacedp.errors import BudgetError, InvariantError
 from subspacedp.invariants import Held, HeldValues, space_of
 from subspacedp.privacy import Budget, Neighbours
 from subspacedp.problem import Kind
+from subspacedp.release import Release
 from subspacedp.tables import Domain
 
-__all__ = ["InvariantAudit", "audit_invariants"]
+__all__ = ["InvariantAudit", "Linkage", "audit_invariants", "audit_releases"]
 
 LISTED = 20  # findings of each kind that are listed; all are counted
 
@@ -56,8 +58,8 @@ class InvariantAudit:
     3. Cells that were neither bounded sharply nor shown to be wide are counted in `not_examined`.
     """
 
-    parts: tuple[Given, ...]
-    whole: Given
+    parts: tuple[PublishedInvariants, ...]
+    whole: PublishedInvariants
     neighbours: Neighbours
     narrow: int
     smallest_group: int
@@ -87,7 +89,7 @@ class InvariantAudit:
     @property
     def held(self) -> Held:
         """What is held."""
-        return self.whole.asked
+        return self.whole.held
 
     @property
     def values(self) -> HeldValues | None:
@@ -126,21 +128,21 @@ class InvariantAudit:
 
     def covers(self, weights: npt.ArrayLike | None = None, **labels: Any) -> QuestionCoverage:
         """Whether the invariants answer a question, given by weights or by labels."""
-        found = coverage(self.parts, self.whole, weights, labels, self.neighbours, self.kind)
-        return replace(found, free=False) if self.capped and self.rank else found
+        answer = coverage(self.parts, self.whole, weights, labels, self.neighbours, self.kind)
+        return replace(answer, free=False) if self.capped and self.rank else answer
 
     def range_of(self, weights: npt.ArrayLike | None = None, **labels: Any) -> tuple[float, float]:
         """The least and the largest answer over all tables with the held values.
 
-        By two linear programs over tables of real numbers, hence safe for whole ones too; ends are
-        brought to whole numbers where the weights are whole.
+        By two linear programs over tables of real numbers, hence safe for whole ones too; the
+        limits are brought to whole numbers where the weights are whole.
         """
         if self.whole.values is None:
             raise InvariantError("The range of an answer needs the held values.")
         w = question_weights(self.whole.domain, weights, labels)[0].reshape(-1)
         programs = programs_of(self.whole)
         known = np.where(programs.lower == programs.upper, programs.lower, 0)
-        low, high = programs.ends(w[programs.free]) if programs.free.size else (0.0, 0.0)
+        low, high = programs.limits(w[programs.free]) if programs.free.size else (0.0, 0.0)
         base = float(w @ known)
         if np.array_equal(w, np.rint(w)):
             low, high = np.ceil(low - programs.slack), np.floor(high + programs.slack)
@@ -251,15 +253,15 @@ def audit_invariants(
     held
         What a release holds exact, or a list with what each of several releases holds.
     values
-        The exact totals, one array a held margin (as `release.exact` has them), and a list of these
-        for several releases. Without them only the structure is audited.
+        The exact totals, one array per held margin (as `release.exact` has them), and a list of
+        these for several releases. Without them only the structure is audited.
     neighbours
         What one person may change.
     budget
         For the privacy loss of the smallest change that keeps every invariant, under noise on the
         counts.
     decimals
-        As of the design: None for real values, 0 or k for digits that add up.
+        As of the design: None for real values, 0 or k decimals for controlled rounding.
     capped
         Whether held values count all records while noise protects a bounded number of them: then
         one person may alter any held total.
@@ -299,9 +301,9 @@ def audit_invariants(
     if capped and kind == "plain" and space.rank:
         kind = "S" if decimals is None else "G"
     free = _free(whole, neighbours)
-    found = None
+    bounds = None
     if whole.values is not None:
-        found = cell_bounds(whole, narrow=narrow, programs=programs, progress=progress)
+        bounds = cell_bounds(whole, narrow=narrow, programs=programs, progress=progress)
     move = smallest_move(whole.bound, neighbours)
     if capped and move is not None and move.people > 1:
         # Held values count all records of a person, so one with many may be enough.
@@ -317,20 +319,20 @@ def audit_invariants(
         free=tuple(words for words in free if not (capped and words == "the grand total")),
         kind=kind,
         fixed_cells=int(np.count_nonzero(space.diagonal() < 1e-9)),
-        bounds=found,
-        worst=() if found is None else tuple(worst_cells(whole.domain, found, narrow, LISTED)),
+        bounds=bounds,
+        worst=() if bounds is None else tuple(worst_cells(whole.domain, bounds, narrow, LISTED)),
         small_count=small_count,
         small=tuple(small),
         move=move,
         loss=None
         if budget is None or move is None
         else move_loss(move, budget, neighbours, kind, on_counts=on_counts),
-        linkage=linkage(parts, whole, found, narrow=narrow, programs=programs),
+        linkage=linkage(parts, whole, bounds, narrow=narrow, programs=programs),
         capped=capped,
     )
 
 
-def _parts(domain: Domain, held: Any, values: Any) -> list[Given]:
+def _parts(domain: Domain, held: Any, values: Any) -> list[PublishedInvariants]:
     if not isinstance(held, list | tuple):
         return [given(domain, held, values)]
     if not held:
@@ -344,7 +346,7 @@ def _parts(domain: Domain, held: Any, values: Any) -> list[Given]:
     return [given(domain, one, its) for one, its in zip(held, values, strict=True)]
 
 
-def _free(whole: Given, neighbours: Neighbours) -> tuple[str, ...]:
+def _free(whole: PublishedInvariants, neighbours: Neighbours) -> tuple[str, ...]:
     """The invariants that no neighbouring change can alter, in words."""
     bound, out = whole.bound, []
     if bound.empty is not None:
@@ -361,3 +363,142 @@ def _totals(number: int) -> str:
 
 def _cells(number: int) -> str:
     return "1 cell is" if number == 1 else f"{number:,} cells are"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linkage:
+    """What several releases fix together that none of them fixes alone.
+
+    The paper's example: the age margin is held in one release and the zip margin in another, as in
+    a linkage attack. Linearly the invariants span the sum of their row spaces; with counts that
+    cannot be negative they may pin cells that neither pins.
+
+    `new_fixed` counts cells that the invariants fix together whatever their values; `pinned` the
+    cells pinned by the values and non-negativity; None without values.
+    """
+
+    held: tuple[str, ...]
+    ranks: tuple[int, ...]
+    rank: int
+    new_fixed: int
+    pinned: int | None
+    narrow: int | None
+    examples: tuple[CellRange, ...]
+
+    @property
+    def shared(self) -> int:
+        """How many independent figures are held more than once: Σ ranks − rank of all."""
+        return sum(self.ranks) - self.rank
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "held": list(self.held),
+            "ranks": list(self.ranks),
+            "rank": self.rank,
+            "shared": self.shared,
+            "fixed_only_jointly": self.new_fixed,
+            "pinned_only_jointly": self.pinned,
+            "narrow_only_jointly": self.narrow,
+            "examples": [cell.as_dict() for cell in self.examples],
+        }
+
+    def __str__(self) -> str:
+        each = " and ".join(f"{h} ({r:,})" for h, r in zip(self.held, self.ranks, strict=True))
+        text = (
+            f"Linkage: counted in independent figures, the releases hold {each}, together "
+            f"{self.rank:,}."
+        )
+        if self.pinned is None:
+            return text + f" Fixed only jointly, whatever the values: {self.new_fixed:,} cells."
+        text += (
+            f" Pinned by all together and by none alone: {self.pinned:,} cells; narrow only "
+            f"jointly: {self.narrow:,}."
+        )
+        if self.examples:
+            text += f" For example {'; '.join(map(str, self.examples[:3]))}."
+        return text
+
+
+def linkage(
+    parts: Sequence[PublishedInvariants],
+    whole: PublishedInvariants,
+    bounds: CellBounds | None,
+    *,
+    narrow: int,
+    programs: int,
+) -> Linkage | None:
+    """What the parts determine together; None for a single release."""
+    if len(parts) < 2:
+        return None
+    spaces = [space_of(part.bound) for part in parts]
+    joint = space_of(whole.bound)
+    fixed = joint.diagonal() < 1e-9
+    for space in spaces:
+        fixed &= space.diagonal() >= 1e-9
+    pinned = close = None
+    examples: list[CellRange] = []
+    if bounds is not None:
+        alone = [cell_bounds(part, narrow=narrow, programs=programs) for part in parts]
+        new = bounds.pinned & ~np.any([a.pinned for a in alone], axis=0)
+        near = (bounds.width <= narrow) & ~np.any([a.width <= narrow for a in alone], axis=0)
+        pinned, close = int(new.sum()), int(np.count_nonzero(near & ~bounds.pinned))
+        cells = np.flatnonzero(new)
+        order = np.lexsort((bounds.upper.reshape(-1)[cells], bounds.upper.reshape(-1)[cells] == 0))
+        examples = [cell_range(whole.domain, bounds, int(c)) for c in cells[order[:LISTED]]]
+    return Linkage(
+        held=tuple(str(part.bound) for part in parts),
+        ranks=tuple(space.rank for space in spaces),
+        rank=joint.rank,
+        new_fixed=int(np.count_nonzero(fixed)),
+        pinned=pinned,
+        narrow=close,
+        examples=tuple(examples),
+    )
+
+
+def audit_releases(*releases: Release, **options: Any) -> InvariantAudit:
+    """Find out what the invariants of releases of one table give away together.
+
+    Parameters
+    ----------
+    releases
+        One release or several, of one domain and for one neighbour relation.
+    options
+        `narrow`, `smallest_group`, `programs` and `progress` of `audit_invariants`.
+
+    Examples
+    --------
+    >>> import subspacedp as sdp
+    >>> domain = sdp.Domain([sdp.Axis("age", ["young", "old"]), sdp.Axis("sex", ["F", "M"])])
+    >>> table = sdp.Table([[30, 0], [10, 0]], domain)
+    >>> first = sdp.design(domain, sdp.hold("age"), sdp.PureDP(1.0)).release(table, seed=1)
+    >>> second = sdp.design(domain, sdp.hold("sex"), sdp.PureDP(1.0)).release(table, seed=2)
+    >>> audit_releases(first, second).linkage.pinned
+    2
+    """
+    if not releases:
+        raise InvariantError("Give at least one release.")
+    designs = [release.mechanism for release in releases]
+    helds = [mechanism.held.asked() for mechanism in designs]
+    stack(helds, [mechanism.domain for mechanism in designs])
+    relations = {mechanism.neighbours for mechanism in designs}
+    if len(relations) > 1:
+        raise InvariantError(
+            "Releases for different neighbour relations cannot be audited together; restate them "
+            "for one."
+        )
+    single = len(releases) == 1
+    audit = audit_invariants(
+        designs[0].domain,
+        helds[0] if single else helds,
+        releases[0].exact if single else [release.exact for release in releases],
+        neighbours=designs[0].neighbours,
+        budget=designs[0].budget if single else None,
+        on_counts=designs[0].measures_counts,
+        capped=any(mechanism.capped for mechanism in designs),
+        **options,
+    )
+    kind = weakest([mechanism.guarantee.kind for mechanism in designs])
+    loss = None if audit.loss is None else replace(audit.loss, kind=kind)
+    return replace(audit, kind=kind, loss=loss)

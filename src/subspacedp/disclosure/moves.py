@@ -10,20 +10,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.balls import ball, round_up
 from subspacedp.invariants import HeldMargins, HeldMatrix
-from subspacedp.privacy import Budget, Neighbours, PureDP, gaussian_delta
-from subspacedp.privacy.numbers import exact_decimal, shown
+from subspacedp.privacy import Budget, Composed, Neighbours, PureDP
+from subspacedp.privacy.numbers import decimal_above, exact_decimal, root_above, shown
 from subspacedp.problem import Kind
 from subspacedp.tables import Domain, Label, Margin
-
-if TYPE_CHECKING:
-    from flint import arb
 
 __all__ = ["Loss", "Move", "move_loss", "smallest_epsilon", "smallest_move"]
 
@@ -120,16 +117,7 @@ def smallest_epsilon(mu: float, delta: float) -> float:
     >>> 0.99 < smallest_epsilon(0.2367, 1e-6) < 1.01
     True
     """
-    sigma = 1 / mu
-    low, high = 0.0, 1.0
-    while gaussian_delta(sigma, high) > delta:
-        low, high = high, 2 * high
-    for _ in range(60):
-        middle = (low + high) / 2
-        if middle in (low, high) or high - low < 1e-12 * high:
-            break
-        low, high = (low, middle) if gaussian_delta(sigma, middle) <= delta else (middle, high)
-    return high
+    return Composed(releases=1, gaussians=1, square=Fraction(mu) ** 2).epsilon(delta)
 
 
 def move_loss(
@@ -160,34 +148,16 @@ def move_loss(
 
 def _group_loss(move: Move, budget: Budget, kind: Kind) -> Loss:
     """What k people cost whatever the mechanism; (ε, δ) of one becomes (kε, δ·Σ e^{iε})."""
-    k = move.people
-    delta = float(getattr(budget, "delta", 0.0))
-    if delta:
-        epsilon = exact_decimal(getattr(budget, "epsilon", 0.0))
-        amount = round_up(lambda: ball(k * epsilon))
-        steps = [i * epsilon for i in range(k)]
-        delta = round_up(lambda: ball(exact_decimal(budget_delta(budget))) * _sum_exp(steps))
-        return Loss(name=budget.name, amount=amount, delta=delta, people=k, kind=kind)
-    rho, mu = getattr(budget, "rho", None), getattr(budget, "mu", None)
-    if rho is not None:
-        exact = exact_decimal(rho) * k * k
-    else:
-        exact = exact_decimal(mu if mu is not None else getattr(budget, "epsilon", 0.0)) * k
+    pair = budget.dominating(move.people, stated=True)
+    epsilon, delta = pair.loss or (Fraction(0), Fraction(0))
+    amount = decimal_above(epsilon + pair.rho) if not pair.square else root_above(pair.square)
     return Loss(
-        name=budget.name, amount=round_up(lambda: ball(exact)), delta=0.0, people=k, kind=kind
+        name=budget.name,
+        amount=amount,
+        delta=decimal_above(delta),
+        people=move.people,
+        kind=kind,
     )
-
-
-def budget_delta(budget: Budget) -> float:
-    """The δ of a budget; 0 where it has none."""
-    return float(getattr(budget, "delta", 0.0))
-
-
-def _sum_exp(exponents: Sequence[Fraction]) -> arb:
-    total = ball(0)
-    for exponent in exponents:
-        total = total + ball(exponent).exp()
-    return total
 
 
 def smallest_move(bound: HeldMargins | HeldMatrix, neighbours: Neighbours) -> Move | None:
@@ -205,19 +175,19 @@ def merging(domain: Domain) -> list[int]:
     ]
 
 
-def untold_sets(domain: Domain, margins: Sequence[Margin]) -> list[tuple[int, ...]]:
+def unseparated_sets(domain: Domain, margins: Sequence[Margin]) -> list[tuple[int, ...]]:
     """The smallest sets of axes that no margin tells apart all at once; empty if there are none."""
     first = merging(domain)
     axes = [a for a, axis in enumerate(domain.axes) if len(axis) > 1]
     faces = {frozenset(a for a in axes if m.steps[a] < first[a]) for m in margins}
     for size in range(len(axes) + 1):
-        found = [
+        sets = [
             chosen
             for chosen in combinations(axes, size)
             if not any(face.issuperset(chosen) for face in faces)
         ]
-        if found:
-            return found
+        if sets:
+            return sets
     return []
 
 
@@ -255,14 +225,14 @@ def _mates(codes: Int64Array, labels: Int64Array, rng: np.random.Generator) -> I
 
 
 def _of_margins(domain: Domain, margins: Sequence[Margin], neighbours: Neighbours) -> Move | None:
-    sets = untold_sets(domain, margins)
+    sets = unseparated_sets(domain, margins)
     if not sets:
         return None
     chosen = sets[0]
     if not chosen:  # nothing is held
         if not neighbours.keeps_total:
-            return _made(domain, {0: 1}, neighbours)
-        return _made(domain, {0: 1, 1: -1}, neighbours) if domain.size > 1 else None
+            return _move_of(domain, {0: 1}, neighbours)
+        return _move_of(domain, {0: 1, 1: -1}, neighbours) if domain.size > 1 else None
     first, pairs = merging(domain), []
     for a, axis in enumerate(domain.axes):
         if a not in chosen:
@@ -276,7 +246,7 @@ def _of_margins(domain: Domain, margins: Sequence[Margin], neighbours: Neighbour
     for corner in product(*pairs):
         place = np.ravel_multi_index(tuple(i for i, _ in corner), domain.shape)
         change[int(place)] = int(np.prod([sign for _, sign in corner]))
-    return _made(domain, change, neighbours)
+    return _move_of(domain, change, neighbours)
 
 
 def people(change: Iterable[int], neighbours: Neighbours) -> int:
@@ -293,7 +263,7 @@ def people(change: Iterable[int], neighbours: Neighbours) -> int:
     return max(number) if neighbours.persons == 2 else sum(number)
 
 
-def _made(
+def _move_of(
     domain: Domain, change: dict[int, int], neighbours: Neighbours, at_least: int | None = None
 ) -> Move:
     number = people(change.values(), neighbours)
@@ -331,7 +301,7 @@ def _of_matrix(bound: HeldMatrix, neighbours: Neighbours) -> Move | None:
     if margins and not any("linear" in part for part in parts):
         change = _around(domain, margins, bound)
         if change is not None:
-            return _made(domain, change, neighbours)
+            return _move_of(domain, change, neighbours)
     if n > LARGEST_PROGRAM:
         return None
     C: Any = csr_array(bound.matrix)
@@ -348,16 +318,16 @@ def _of_matrix(bound: HeldMatrix, neighbours: Neighbours) -> Move | None:
                          LARGEST_STEP),
         LinearConstraint(np.concatenate([none, none, ones])[None], 1, np.inf),
     ]  # fmt: skip
-    found: Any = milp(
+    solution: Any = milp(
         np.concatenate([ones, ones, none]),
         integrality=np.ones(3 * n, np.int64),
         bounds=Bounds(0, np.concatenate([np.full(2 * n, LARGEST_STEP), ones])),
         constraints=limits,
         options={"time_limit": MOVE_SECONDS},
     )
-    if found.x is None:
+    if solution.x is None:
         return None
-    z = np.rint(found.x[:n] - found.x[n : 2 * n]).astype(np.int64)
+    z = np.rint(solution.x[:n] - solution.x[n : 2 * n]).astype(np.int64)
     if np.any(bound.matrix @ z) or not np.any(z):
         return None
     change = {int(i): int(z[i]) for i in np.flatnonzero(z)}
@@ -365,9 +335,9 @@ def _of_matrix(bound: HeldMatrix, neighbours: Neighbours) -> Move | None:
     # The least ‖z‖₁ is the fewest people where each moves one record; where a person may also come
     # or go, people are the larger of what is added and what is removed, and fewer may do.
     loose = neighbours.persons == 2 and not neighbours.keeps_total
-    if found.status != 0 or neighbours.records > 1 or loose:
+    if solution.status != 0 or neighbours.records > 1 or loose:
         known = 1 if floor is None else floor.people
-    return _made(domain, change, neighbours, known)
+    return _move_of(domain, change, neighbours, known)
 
 
 def _around(domain: Domain, margins: Sequence[Margin], bound: HeldMatrix) -> dict[int, int] | None:
@@ -377,7 +347,7 @@ def _around(domain: Domain, margins: Sequence[Margin], bound: HeldMatrix) -> dic
     if not cells.size:
         return None
     rng = np.random.default_rng(0)
-    for chosen in untold_sets(domain, margins):
+    for chosen in unseparated_sets(domain, margins):
         corners, moves = random_corners(domain, chosen, rng.choice(cells, TRIES), rng)
         for corner, _ in corners:
             moves = moves & ~empty[corner]

@@ -1,13 +1,15 @@
 """Bounds by linear programs, where no closed form is known.
 
 Every solution that is whole is a table with the held values, and says of *all* its cells that they
-can be so; small moves lead from it to more (`walks.py`). A cell needs no program of its own once
-two such tables differ there by more than what counts as narrow.
+can be so. From it the moves of docs/proofs/disclosure.md (products of differences on a few axes)
+lead to others: tried at random for all cells at once, they spare most cells a linear program. What
+is found is certain; what is not found means nothing. A cell needs no program of its own once two
+such tables differ there by more than what counts as narrow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +17,26 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.disclosure.bounds import UNBOUNDED, CellBounds
-from subspacedp.disclosure.walks import Walk
+from subspacedp.disclosure.moves import random_corners, unseparated_sets
 from subspacedp.errors import InvariantError
+from subspacedp.tables import Domain, Margin
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["Programs", "Progress", "first_bounds", "program_bounds"]
+__all__ = ["Programs", "Progress", "first_bounds", "program_bounds", "walk_of"]
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
 WHOLE_SECONDS = 5.0  # for one program in whole numbers
+
+# From a table, the most that each cell may have, and the numbers of some cells, to the least and
+# the most found possible there.
+Walk = Callable[[Int64Array, Int64Array, Int64Array], tuple[Int64Array, Int64Array]]
+
+ROUNDS = 40
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
@@ -89,16 +98,16 @@ class Programs:
         columns = np.arange(self.free.size) if block is None else block
         A, b, limits, cost = self._program(columns, weights)
         self.solved += 1
-        found: Any = linprog(cost, A_eq=A, b_eq=b, bounds=limits, method="highs")
-        if found.status == 2:
+        solution: Any = linprog(cost, A_eq=A, b_eq=b, bounds=limits, method="highs")
+        if solution.status == 2:
             raise _impossible()
-        if found.status in (3, 4) and np.any(np.isinf(limits)):
+        if solution.status in (3, 4) and np.any(np.isinf(limits)):
             return None
-        if found.status != 0:
-            raise InvariantError(f"A linear program was not solved (status {found.status}).")
-        if self._note(columns, found.x):
-            return float(found.fun)
-        return self._whole(columns, A, b, limits, cost, float(found.fun))
+        if solution.status != 0:
+            raise InvariantError(f"A linear program was not solved (status {solution.status}).")
+        if self._note(columns, solution.x):
+            return float(solution.fun)
+        return self._whole(columns, A, b, limits, cost, float(solution.fun))
 
     def _program(self, columns: Int64Array, weights: FloatArray) -> tuple[Any, Any, Any, Any]:
         inside = self.inside[:, columns]
@@ -121,17 +130,17 @@ class Programs:
         from scipy.optimize import Bounds, LinearConstraint, milp
 
         self.solved += 1
-        found: Any = milp(
+        solution: Any = milp(
             cost,
             integrality=np.ones(columns.size, np.int64),
             bounds=Bounds(limits[:, 0], limits[:, 1]),
             constraints=[] if A is None else [LinearConstraint(A, b, b)],
             options={"time_limit": WHOLE_SECONDS},
         )
-        if found.status == 2:
+        if solution.status == 2:
             raise _impossible()
-        if found.status == 0 and found.x is not None and self._note(columns, found.x):
-            return float(found.fun)
+        if solution.status == 0 and solution.x is not None and self._note(columns, solution.x):
+            return float(solution.fun)
         return real
 
     def _note(self, columns: Int64Array, x: FloatArray) -> bool:
@@ -161,7 +170,7 @@ class Programs:
         np.minimum.at(self.least, cells, least)
         np.maximum.at(self.most, cells, most)
 
-    def ends(self, weights: FloatArray, block: Int64Array | None = None) -> tuple[float, float]:
+    def limits(self, weights: FloatArray, block: Int64Array | None = None) -> tuple[float, float]:
         """The least and the largest value of a weighted sum of free cells."""
         low, high = self.solve(weights, block), self.solve(-weights, block)
         return (-np.inf if low is None else low, np.inf if high is None else -high)
@@ -207,9 +216,9 @@ def program_bounds(
         programs.look_around(narrow)
         if progress is not None:
             progress(min(programs.solved, stop), stop)
-    found = programs.most >= 0
-    sharp |= found & (programs.least == lower) & (programs.most == upper)
-    apart = found & (programs.most - programs.least > narrow)
+    seen = programs.most >= 0
+    sharp |= seen & (programs.least == lower) & (programs.most == upper)
+    apart = seen & (programs.most - programs.least > narrow)
     return CellBounds(
         lower=lower,
         upper=upper,
@@ -238,3 +247,27 @@ def first_bounds(matrix: csr_array, totals: npt.NDArray[Any]) -> tuple[Int64Arra
 
 def _impossible() -> InvariantError:
     return InvariantError("The held values contradict each other: no table of counts has them all.")
+
+
+def walk_of(domain: Domain, margins: Sequence[Margin]) -> Walk:
+    """How far cells can move away from a table, as far as random moves show."""
+    sets = unseparated_sets(domain, margins)
+    rng = np.random.default_rng(0)
+
+    def walk(
+        table: Int64Array, upper: Int64Array, cells: Int64Array
+    ) -> tuple[Int64Array, Int64Array]:
+        least, most = table[cells].copy(), table[cells].copy()
+        for number in range(ROUNDS if sets and sets[0] else 0):
+            corners, moves = random_corners(domain, sets[number % len(sets)], cells, rng)
+            down = np.full(cells.size, np.iinfo(np.int64).max)
+            up = down.copy()
+            for corner, sign in corners:  # of the same sign: falls when the cell falls
+                falls, rises = table[corner], upper[corner] - table[corner]
+                np.minimum(down, falls if sign > 0 else rises, out=down)
+                np.minimum(up, rises if sign > 0 else falls, out=up)
+            np.minimum(least, np.where(moves, table[cells] - down, least), out=least)
+            np.maximum(most, np.where(moves, table[cells] + up, most), out=most)
+        return least, most
+
+    return walk

@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.disclosure.bounds import UNBOUNDED, CellBounds, closed_form, shuttle
-from subspacedp.disclosure.programs import Programs, Progress, first_bounds, program_bounds
-from subspacedp.disclosure.values import Given
-from subspacedp.disclosure.walks import walk_of
+from subspacedp.disclosure.programs import Programs, Progress, first_bounds, program_bounds, walk_of
+from subspacedp.disclosure.values import PublishedInvariants
 from subspacedp.tables import Domain, Label
 
 __all__ = ["CellRange", "SmallTotal", "cell_bounds", "programs_of", "small_totals", "worst_cells"]
@@ -83,13 +82,13 @@ class SmallTotal:
 
 
 def cell_bounds(
-    part: Given, *, narrow: int, programs: int, progress: Progress | None = None
+    part: PublishedInvariants, *, narrow: int, programs: int, progress: Progress | None = None
 ) -> CellBounds:
     """The range of every cell: closed forms where they are sharp, linear programs otherwise."""
     if part.bound.family is not None:
-        made = closed_form(part.domain, part.totals())
-        if made is not None:
-            return made
+        bounds = closed_form(part.domain, part.totals())
+        if bounds is not None:
+            return bounds
     flat = program_bounds(programs_of(part), narrow=narrow, most=programs, progress=progress)
     shape = part.domain.shape
     return CellBounds(
@@ -102,7 +101,7 @@ def cell_bounds(
     )
 
 
-def programs_of(part: Given) -> Programs:
+def programs_of(part: PublishedInvariants) -> Programs:
     """The linear programs of held values, with safe bounds to start from."""
     bound, totals = part.bound.as_matrix(), part.totals()
     if part.bound.family is not None:
@@ -118,7 +117,7 @@ def programs_of(part: Given) -> Programs:
     values = np.asarray((part.values or (np.zeros(0, np.int64),))[0])
     low, high = first_bounds(bound.matrix, values)
     walk = None
-    if part.totals() and not part.asked.linear:  # margins around empty cells
+    if part.totals() and not part.held.linear:  # margins around empty cells
         both = shuttle(part.domain, part.totals(), bound.empty)
         low, high = (side.reshape(-1) for side in both)
         walk = walk_of(part.domain, [margin for margin, _ in part.totals()])
@@ -129,29 +128,31 @@ def _nothing(domain: Domain) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int6
     return np.zeros(domain.shape, np.int64), np.full(domain.shape, UNBOUNDED)
 
 
-def worst_cells(domain: Domain, found: CellBounds, narrow: int, number: int) -> list[CellRange]:
+def worst_cells(domain: Domain, bounds: CellBounds, narrow: int, number: int) -> list[CellRange]:
     """The narrowest cells, those with people before those known to be empty."""
-    width, upper = found.width.reshape(-1), found.upper.reshape(-1)
+    width, upper = bounds.width.reshape(-1), bounds.upper.reshape(-1)
     cells = np.flatnonzero(width <= narrow)
     order = np.lexsort((upper[cells], width[cells], upper[cells] == 0))
-    return [cell_range(domain, found, int(cell)) for cell in cells[order[:number]]]
+    return [cell_range(domain, bounds, int(cell)) for cell in cells[order[:number]]]
 
 
-def cell_range(domain: Domain, found: CellBounds, cell: int) -> CellRange:
+def cell_range(domain: Domain, bounds: CellBounds, cell: int) -> CellRange:
     """The range of one cell, by its number in row-major order."""
     place = tuple(int(i) for i in np.unravel_index(cell, domain.shape))
-    upper = int(found.upper[place])
+    upper = int(bounds.upper[place])
     return CellRange(
         labels=domain.label(place),
-        lower=int(found.lower[place]),
+        lower=int(bounds.lower[place]),
         upper=None if upper == UNBOUNDED else upper,
-        sharp=bool(found.sharp[place]),
+        sharp=bool(bounds.sharp[place]),
     )
 
 
-def small_totals(parts: Sequence[Given], most: int, number: int) -> tuple[int, list[SmallTotal]]:
+def small_totals(
+    parts: Sequence[PublishedInvariants], most: int, number: int
+) -> tuple[int, list[SmallTotal]]:
     """How many held totals are at most `most`, and the first of them: people before nobody."""
-    found: dict[tuple[str, tuple[str, ...]], SmallTotal] = {}
+    smallest: dict[tuple[str, tuple[str, ...]], SmallTotal] = {}
     count, seen = 0, set()
     for part in parts:
         for margin, total in part.totals():
@@ -171,8 +172,8 @@ def small_totals(parts: Sequence[Given], most: int, number: int) -> tuple[int, l
                     if level.name
                 )
                 name = " × ".join(margin.names) or "grand total"
-                found[name, labels] = SmallTotal(
+                smallest[name, labels] = SmallTotal(
                     margin=name, labels=labels, total=int(flat[g]), cells=int(sizes[g])
                 )
-    ordered = sorted(found.values(), key=lambda s: (s.total == 0, s.total, -s.cells))
+    ordered = sorted(smallest.values(), key=lambda s: (s.total == 0, s.total, -s.cells))
     return count, ordered[:number]

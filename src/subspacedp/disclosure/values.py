@@ -23,7 +23,7 @@ from subspacedp.invariants import (
 from subspacedp.queries import Cells, Query, as_query
 from subspacedp.tables import Domain, Margin, Table
 
-__all__ = ["AnyHeld", "Given", "given", "joined", "stack"]
+__all__ = ["AnyHeld", "PublishedInvariants", "given", "joined", "stack"]
 
 AnyHeld = Held | LinearInvariants | StructuralZeros
 ON_CELLS = "Invariants are audited on the cells of a `Domain`, which count people"
@@ -31,11 +31,11 @@ LARGEST_TOTAL = 2**56  # sums of a few dozen totals stay within 64 bits
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class Given:
+class PublishedInvariants:
     """What one release holds exact, and the values it publishes for it."""
 
     domain: Domain
-    asked: Held
+    held: Held
     bound: HeldMargins | HeldMatrix
     values: HeldValues | None = None
 
@@ -83,40 +83,41 @@ def stack(helds: Sequence[AnyHeld], domains: Sequence[Domain] | None = None) -> 
     return out
 
 
-def given(domain: Domain | Cells, held: AnyHeld | None, values: Any = None) -> Given:
+def given(domain: Domain | Cells, held: AnyHeld | None, values: Any = None) -> PublishedInvariants:
     """Held values in their shapes, checked to be possible at all."""
     if not isinstance(domain, Domain | Query):
         raise DomainError(f"{ON_CELLS}; got a {type(domain).__name__}.")
     query = as_query(domain)
     if not query.is_histogram or query.axes is None:
         raise DomainError(f"{ON_CELLS}; got a query of another kind.")
-    asked = as_held(held)
-    bound = bind(asked, query)
+    statement = as_held(held)
+    bound = bind(statement, query)
     if values is None:
-        return Given(domain=query.axes, asked=asked, bound=bound)
+        return PublishedInvariants(domain=query.axes, held=statement, bound=bound)
     if isinstance(values, Table):
         raise InvariantError(
-            "An audit of invariants reads held values, never a table; give one array a held margin."
+            "An audit of invariants reads held values, never a table; give one array per held "
+            "margin."
         )
     arrays = _shaped(bound, values)
-    made = Given(domain=query.axes, asked=asked, bound=bound, values=arrays)
-    _check_margins(made)
+    whole = PublishedInvariants(domain=query.axes, held=statement, bound=bound, values=arrays)
+    _check_margins(whole)
     if bound.empty is not None:
         number = int(bound.empty.sum())
         if np.any(arrays[0][arrays[0].size - number :]):
             raise InvariantError("The held values have someone in a cell known to be empty.")
-    return made
+    return whole
 
 
-def joined(parts: Sequence[Given]) -> Given:
+def joined(parts: Sequence[PublishedInvariants]) -> PublishedInvariants:
     """Several releases of one domain as one; values that contradict each other are an error."""
     if len(parts) == 1:
         return parts[0]
     domain = parts[0].domain
-    asked = stack([part.asked for part in parts], [part.domain for part in parts])
-    bound = bind(asked, Cells(domain))
+    statement = stack([part.held for part in parts], [part.domain for part in parts])
+    bound = bind(statement, Cells(domain))
     if any(part.values is None for part in parts):
-        return Given(domain=domain, asked=asked, bound=bound)
+        return PublishedInvariants(domain=domain, held=statement, bound=bound)
     known: dict[Margin, npt.NDArray[np.int64]] = {}
     for part in parts:
         for margin, total in part.totals():
@@ -127,11 +128,11 @@ def joined(parts: Sequence[Given]) -> Given:
                     "another release."
                 )
             known[twin] = total
-    ordered = [known[margin] for margin in asked.margins_on(domain)]
+    ordered = [known[margin] for margin in statement.margins_on(domain)]
     values = bound.joined(ordered, [part.equalities() for part in parts])
-    made = Given(domain=domain, asked=asked, bound=bound, values=values)
-    _check_margins(made)
-    return made
+    together = PublishedInvariants(domain=domain, held=statement, bound=bound, values=values)
+    _check_margins(together)
+    return together
 
 
 def _shaped(bound: HeldMargins | HeldMatrix, values: Any) -> HeldValues:
@@ -159,7 +160,7 @@ def _numbers(array: Any, shape: tuple[int, ...], *, whole: bool) -> npt.NDArray[
     except ValueError:
         out = np.empty(0, object)
     if out.dtype.kind not in "iuf":
-        raise InvariantError("The held values must be numbers, one array a held margin.")
+        raise InvariantError("The held values must be numbers, one array per held margin.")
     if _long(out.shape) not in (_long(shape), (int(np.prod(shape)),)):
         raise InvariantError(
             f"Held values must have the shape {shape}; got {out.shape}.", shape=shape
@@ -185,8 +186,8 @@ def _size(array: Any) -> int:
         return -1
 
 
-def _check_margins(made: Given) -> None:
-    totals = made.totals()
+def _check_margins(part: PublishedInvariants) -> None:
+    totals = part.totals()
     negative = sum(int(np.count_nonzero(total < 0)) for _, total in totals)
     if negative:
         raise InvariantError(
@@ -195,5 +196,5 @@ def _check_margins(made: Given) -> None:
             negative=negative,
         )
     margins = tuple(margin for margin, _ in totals)
-    if made.bound.empty is None:
-        HeldMargins(domain=made.domain, margins=margins).check_agreement([t for _, t in totals])
+    if part.bound.empty is None:
+        HeldMargins(domain=part.domain, margins=margins).check_agreement([t for _, t in totals])

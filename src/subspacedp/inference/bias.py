@@ -25,7 +25,7 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class BiasTrend:
-    """Slopes of errors on log size, one a group, and how many of them point the same way."""
+    """Slopes of errors on log size, one per group, and how many of them point the same way."""
 
     labels: npt.NDArray[Any]
     n: Int64Array
@@ -75,7 +75,7 @@ class BiasTrend:
         return min(1.0, 2 * float(bdtr(fewer, signed, 0.5))) if signed else 1.0
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """One row a group."""
+        """One row per group."""
         return {
             "group": self.labels,
             "n": self.n,
@@ -133,8 +133,8 @@ def bias_trend(
     --------
     >>> import numpy as np
     >>> size = np.array([10, 20, 50, 100, 200, 1000])
-    >>> found = bias_trend(10 - 2 * np.log(size) + [0.1, -0.1, 0, 0.1, 0, -0.1], size)
-    >>> found.negative, round(float(found.slope[0]), 1)
+    >>> trend = bias_trend(10 - 2 * np.log(size) + [0.1, -0.1, 0, 0.1, 0, -0.1], size)
+    >>> trend.negative, round(float(trend.slope[0]), 1)
     (1, -2.0)
     """
     level = check_level(level)

@@ -67,8 +67,8 @@ def test_value(
     Guarantees
     ----------
     1. Under the null P(p-value ≤ a) ≤ a for every a, over the noise, whatever the data: the p-value
-       is a tail of the law of the noise. Equality, up to the steps of a lattice, where no digits
-       were rounded.
+       is a tail of the law of the noise. Equality, up to the steps of a lattice, where nothing
+       was rounded.
     2. A figure that the invariants fix has the p-value 1 or 0: it is published exactly.
 
     Examples
@@ -77,8 +77,8 @@ def test_value(
     >>> domain = sdp.Domain([sdp.Axis("age", ["young", "old"]), sdp.Axis("sex", ["F", "M"])])
     >>> mechanism = sdp.design(domain, sdp.hold("age"), sdp.PureDP(1.0))
     >>> release = mechanism.release(sdp.Table([[30, 20], [10, 40]], domain), seed=1)
-    >>> found = test_value(release, release.where(sex="F"), 40)
-    >>> found.method, round(found.statistic, 3), found.pvalue > 0.2
+    >>> result = test_value(release, release.where(sex="F"), 40)
+    >>> result.method, round(result.statistic, 3), result.pvalue > 0.2
     ('the exact law of the noise', -1.25, True)
     >>> test_value(release, release.where(age="old"), 50).pvalue
     1.0

@@ -8,22 +8,33 @@ computed, and `exact` whether it is the probability itself. Proofs: `docs/proofs
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.inference.law_choice import in_units, law_of, rounded
-from subspacedp.inference.table_laws import Law
+from subspacedp.inference.results import check_release
+from subspacedp.mechanisms.base import Mechanism
+from subspacedp.noise import KnownLaw
+from subspacedp.noise.shift_sums import GroupedCells
 from subspacedp.release import Release
+from subspacedp.release.verify import recover, whole_steps
 from subspacedp.tables import Margin, Table
 
-__all__ = ["Likelihood"]
+__all__ = ["Likelihood", "Shifted"]
 
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
+
+
+NEAR_WHOLE = 0.1  # of a unit: how far recovered coordinates may be from whole numbers
+
+
+MOST_AT_ONCE = 1 << 19  # sums over residuals held in memory
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -35,7 +46,7 @@ class Likelihood:
     release
         The release.
     approximate
-        Accept an approximation where digits were made to add up and several margins are held.
+        Accept an approximation where values were rounded to add up and several margins are held.
 
     Guarantees
     ----------
@@ -63,10 +74,7 @@ class Likelihood:
     approximate: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.release, Release):
-            raise ReleaseError(
-                f"A likelihood needs a release; got a {type(self.release).__name__}."
-            )
+        check_release(self.release, "A likelihood")
         _ = self._law  # refuses now what has no likelihood
 
     @cached_property
@@ -183,3 +191,337 @@ def _at_first(margin: Margin, values: FloatArray) -> FloatArray:
         firsts[level.codes[::-1]] = labels[::-1]
         out = np.take(out, firsts[level.codes], axis=a)
     return out
+
+
+def law_of(release: Release, approximate: bool) -> Law:
+    """The law of a release, or an error that says why it has none."""
+    mechanism = release.mechanism
+    if mechanism.declared is not None:
+        raise ReleaseError(
+            "The invariants of this release were imposed on another mechanism, whose noise law is "
+            "not known, so it has no likelihood."
+        )
+    if mechanism.capped:
+        raise ReleaseError(
+            "The held values of this release count all records and its other figures a bounded "
+            "number per person, so no table of counts has a likelihood."
+        )
+    measured = mechanism.coordinates(in_units(release), release.exact)
+    if measured is not None:
+        return _measured(mechanism, measured)
+    each, apart = mechanism.law_of_answers, mechanism.held.apart
+    if each is not None and apart is not None:
+        return _groups(release, each, *apart)
+    if not approximate and rounded(mechanism):
+        raise ReleaseError(
+            "The values of this release were rounded at random to add up, and this rounding has no "
+            "closed form where several margins are held or published; ask for approximate=True, or "
+            "publish real values."
+        )
+    if each is not None and not each.nearly_normal:
+        return _shifted(release, each)
+    if not approximate and not mechanism.law.nearly_normal:
+        raise ReleaseError(
+            "This release is made of Laplace noise on several tables, whose joint law has no "
+            "closed form; ask for approximate=True, a normal law with the same covariance."
+        )
+    return _normal(release)
+
+
+def rounded(mechanism: Mechanism) -> bool:
+    """Whether values were rounded at random, so that they add up (controlled rounding)."""
+    return mechanism.rounding is not None and mechanism.rounding.needed
+
+
+def _groups(release: Release, law: KnownLaw, margin: Margin | None) -> Law:
+    mechanism = release.mechanism
+    values = in_units(release)
+    words = (
+        f"the exact probability of the published numbers: the {_name(law)} law of every "
+        "answer" + ("" if margin is None else ", summed over one common shift per held group")
+    )
+    whole: Int64Array | None
+    if margin is not None and mechanism.rounding is not None and mechanism.rounding.needed:
+        whole = whole_steps(release.values, mechanism.rounding.step)
+        if whole is not None:
+            words += " and over the controlled rounding of the values"
+            return RoundedGroups(law, whole, margin, words, step=mechanism.rounding.step)
+    elif margin is None and release.values.dtype.kind == "f":
+        whole = np.rint(values).astype(np.int64)
+    else:
+        whole = _whole_part(release, values)
+    if whole is None:
+        raise ReleaseError(
+            "The values are too large for float64 to carry their fractions, so their likelihood "
+            "cannot be computed."
+        )
+    return Groups(law, whole, margin, words)
+
+
+def _whole_part(release: Release, values: FloatArray) -> Int64Array | None:
+    """The whole parts of the exact fractions; all cells of a group have the same fraction."""
+    if release.values.dtype.kind == "i":
+        return np.asarray(release.values, np.int64)
+    decimals = release.mechanism.decimals
+    if decimals is not None:
+        steps = whole_steps(values, 10**decimals)
+        return None if steps is None else steps // 10**decimals
+    denominators = release.mechanism.space.denominators
+    exact = None if denominators is None else recover(values, denominators)
+    if isinstance(exact, int):
+        raise ReleaseError(f"{exact} values are not what this design can release.")
+    return None if exact is None else exact.whole
+
+
+def _measured(mechanism: Mechanism, numbers: FloatArray) -> Law:
+    """What was measured is recovered, so its own law is that of the release."""
+    whole = np.rint(numbers)
+    near = bool(np.abs(numbers - whole).max(initial=0.0) < NEAR_WHOLE)
+    exact, words = mechanism.probability_in_words(near)
+    return Measured(mechanism, whole.astype(np.int64), exact, words)
+
+
+def _shifted(release: Release, law: KnownLaw) -> Law:
+    mechanism = release.mechanism
+    if rounded(mechanism):
+        raise ReleaseError(
+            "With values rounded to add up and invariants that overlap, not even an approximate "
+            "likelihood is known for Laplace noise; publish real values."
+        )
+    return Shifted(
+        mechanism,
+        law,
+        in_units(release),
+        "the exact probability of release and `shift` together: the product over all answers of "
+        f"the {_name(law)} law at release − truth + shift",
+    )
+
+
+def _normal(release: Release) -> Law:
+    mechanism = release.mechanism
+    words = (
+        "approximate: a normal density with the covariance of the rounded noise; that the noise is "
+        + (
+            "whole is neglected"
+            if mechanism.law.nearly_normal
+            else "whole and Laplace is neglected"
+        )
+    )
+    if rounded(mechanism):
+        words += ", and controlled rounding counts by its average variance"
+    return Normal(mechanism, in_units(release), words)
+
+
+def in_units(release: Release) -> FloatArray:
+    """The values in units of the query's grid."""
+    values = np.asarray(release.values, np.float64)
+    grid: Fraction = release.mechanism.query.grid
+    return values if grid == 1 else values / float(grid)
+
+
+def _name(law: KnownLaw) -> str:
+    return str(law.as_dict()["family"])
+
+
+class Law(ABC):
+    """What a likelihood is computed by, and whether it is the probability itself."""
+
+    exact: bool
+    words: str
+
+    @property
+    def groups(self) -> Margin | None:
+        """The margin whose groups are independent, where one is held."""
+        return None
+
+    def by_group(self, units: Int64Array) -> FloatArray:
+        """The log-probability of every group of `groups`, in its shape; here of all together."""
+        return np.asarray(self.log(units, None))
+
+    @abstractmethod
+    def log(self, units: Int64Array, shift: FloatArray | None) -> float:
+        """The log-density at a truth that has the held values."""
+
+
+def no_shift(shift: FloatArray | None) -> None:
+    """Refuse a `shift` that is not needed."""
+    if shift is not None:
+        raise ReleaseError("This likelihood needs no `shift`; leave it out.")
+
+
+@dataclass(frozen=True, eq=False)
+class Measured(Law):
+    """The measurement itself is recovered from the release."""
+
+    mechanism: Mechanism
+    measured: Int64Array
+    exact: bool
+    words: str
+
+    def log(self, units: Int64Array, shift: FloatArray | None) -> float:
+        """Log P(noise = measured − what is measured of the truth)."""
+        no_shift(shift)
+        return self.mechanism.log_probability(
+            self.measured - self.mechanism.whole_coordinates(units)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Normal(Law):
+    """A normal density with the covariance of the noise, on the space that noise fills."""
+
+    mechanism: Mechanism
+    values: FloatArray
+    words: str
+    exact: bool = False
+
+    def log(self, units: Int64Array, shift: FloatArray | None) -> float:
+        """In units of the grid."""
+        no_shift(shift)
+        grid = float(self.mechanism.query.grid)
+        log = self.mechanism.noise.log_normal((self.values - units) * grid)
+        if log is None:
+            raise ReleaseError("The likelihood of a release with this noise is not known here.")
+        return log + self.mechanism.space.dimension * math.log(grid)
+
+
+@dataclass(frozen=True, eq=False)
+class Shifted(Law):
+    """The law of release and shift together, where the sum over shifts has no closed form."""
+
+    mechanism: Mechanism
+    law: KnownLaw
+    values: FloatArray
+    words: str
+    exact: bool = True
+
+    def log(self, units: Int64Array, shift: FloatArray | None) -> float:
+        """∏ P(Z = release − truth + ρ)."""
+        if shift is None:
+            raise ReleaseError(
+                "With invariants that overlap, this likelihood is a sum over all shifts in their "
+                "row space, which has no closed form; give `shift`, and let the sampler move it "
+                "along with the truth."
+            )
+        space = self.mechanism.null_space
+        inside = space.project(shift)
+        if float(np.abs(inside).max()) > 1e-6 * (1 + float(np.abs(shift).max())):
+            raise ReleaseError("`shift` must lie in the row space of the invariants.")
+        noise = self.values - units + shift
+        whole = np.rint(noise)
+        if float(np.abs(noise - whole).max()) > 1e-4:
+            raise ReleaseError("Release − truth + `shift` must be whole; see `start()`.")
+        logs = self.law.log_mass(whole.astype(np.int64))
+        empty = getattr(self.mechanism.held, "empty", None)
+        if empty is not None:  # no noise was drawn there
+            logs = np.where(empty, np.where(whole == 0, 0.0, -math.inf), logs)
+        return float(np.sum(logs))
+
+
+@dataclass(frozen=True, eq=False)
+class ByGroup(Law):
+    """Noise on every answer, and one margin held: independent groups."""
+
+    law: KnownLaw
+    values: Int64Array
+    margin: Margin | None
+    words: str
+    exact: bool = True
+
+    @property
+    def groups(self) -> Margin | None:
+        """The held margin."""
+        return self.margin
+
+    def log(self, units: Int64Array, shift: FloatArray | None) -> float:
+        """The sum over groups."""
+        no_shift(shift)
+        return math.fsum(self.by_group(units).reshape(-1).tolist())
+
+    @abstractmethod
+    def by_group(self, units: Int64Array) -> FloatArray:
+        """The log-probability of every group, in the margin's shape."""
+
+    @cached_property
+    def _layout(self) -> GroupedCells:
+        groups = () if self.margin is None else self.margin.shape
+        numbers = np.arange(int(np.prod(groups))).reshape(groups)
+        spread = numbers if self.margin is None else self.margin.spread(numbers)
+        return GroupedCells.of(np.broadcast_to(spread, self.values.shape).reshape(-1), groups)
+
+
+class Groups(ByGroup):
+    """Real values, whole parts given: a sum over one shift per group; or nothing held at all."""
+
+    def log(self, units: Int64Array, shift: FloatArray | None) -> float:
+        """Group by group, or cell by cell where nothing is held."""
+        if self.margin is not None:
+            return super().log(units, shift)
+        no_shift(shift)
+        return math.fsum(self.law.log_mass(self.values - units).reshape(-1).tolist())
+
+    def by_group(self, units: Int64Array) -> FloatArray:
+        """Log Σ_k P(e = d + k) over whole k, for every group."""
+        layout = self._layout
+        out = np.zeros(int(np.prod(layout.shape)))
+        d = (self.values - units).reshape(-1)[layout.order]
+        out[layout.filled] = self.law.log_shift_sums(d, layout)
+        return out.reshape(layout.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class RoundedGroups(ByGroup):
+    """Controlled rounding, values in steps: a sum over the group's residual and all roundings.
+
+    The lifted residual r adds r/m to each of m cells. Its cumulative sums r·j/m are rounded up or
+    down at random, independently, so a cell's correction depends on two neighbours only, and
+    the sum over all 2^(m−1) of them is a product of 2 × 2 matrices, for every r.
+    """
+
+    step: int = 1
+
+    def by_group(self, units: Int64Array) -> FloatArray:
+        """Log Σ_r Σ_roundings P(roundings | r) ∏ P(e), for every group."""
+        layout = self._layout
+        out = np.zeros(int(np.prod(layout.shape)))
+        d = (self.values - units * self.step).reshape(-1)[layout.order]
+        spread = np.add.reduceat(np.abs(d), layout.starts) / self.step
+        for m in np.unique(layout.sizes):
+            chosen = np.flatnonzero(layout.sizes == m)
+            cells = layout.starts[chosen][:, None] + np.arange(m)
+            reach = self.law.reach(float(spread[chosen].max()), int(m))
+            if reach * self.step * int(m) >= 2**62:
+                raise ReleaseError("There are too many decimals to sum over their rounding.")
+            r = np.arange(-reach, reach + 1)
+            at_once = max(1, MOST_AT_ONCE // r.size)
+            for start in range(0, chosen.size, at_once):
+                piece = slice(start, start + at_once)
+                out[layout.filled[chosen[piece]]] = self._forward(d[cells[piece]], r)
+        return out.reshape(layout.shape)
+
+    def _forward(self, d: Int64Array, r: Int64Array) -> FloatArray:
+        """For groups (rows of d) with the same number of cells, all residuals r together."""
+        m = d.shape[1]
+        with np.errstate(divide="ignore"):
+            down = np.zeros((d.shape[0], r.size))  # log-weight of a sum rounded down, and up
+            up = np.full(down.shape, -math.inf)
+            before = np.zeros(r.size, np.int64)
+            for j in range(1, m + 1):
+                here, rest = np.divmod(r * (self.step * j), m)
+                chance_up, chance_down = np.log(rest / m), np.log1p(-rest / m)
+                middle = np.asarray(d[:, j - 1 : j] + (here - before), np.int64)
+                same = self._mass(middle)
+                down, up = (
+                    chance_down + np.logaddexp(down + same, up + self._mass(middle - 1)),
+                    chance_up + np.logaddexp(down + self._mass(middle + 1), up + same),
+                )
+                before = here
+            most = np.maximum(down.max(axis=1), -1e300)  # where nothing is possible, log 0 is −∞
+            return np.asarray(most + np.log(np.exp(down - most[:, None]).sum(axis=1)))
+
+    def _mass(self, steps: Int64Array) -> FloatArray:
+        """Log P(e) for noise in steps, which must be whole."""
+        if self.step == 1:
+            return self.law.log_mass(steps)
+        e, rest = np.divmod(steps, self.step)
+        return np.where(rest == 0, self.law.log_mass(e), -math.inf)

@@ -102,12 +102,12 @@ def _newton(values: FloatArray, held: HeldMargins, exact: HeldValues) -> FloatAr
 
     margins = held.essential
     parts = [np.asarray(held.of(exact, margin), np.float64) for margin in margins]
-    ends = np.cumsum([part.size for part in parts])[:-1]
+    cuts = np.cumsum([part.size for part in parts])[:-1]
     totals = np.concatenate([part.ravel() for part in parts])
     goal = max(TOLERANCE, 1e-13 * float(totals.max(initial=0.0)))
 
     def lift(dual: FloatArray) -> FloatArray:
-        pieces = zip(margins, np.split(dual, ends), parts, strict=True)
+        pieces = zip(margins, np.split(dual, cuts), parts, strict=True)
         return np.asarray(sum(m.spread(piece.reshape(part.shape)) for m, piece, part in pieces))
 
     def sums(cells: FloatArray) -> FloatArray:

@@ -1,7 +1,7 @@
 """Independent draws of release minus truth, by running the mechanism itself on nothing.
 
 The noise of a release does not depend on the data, and its law is public. A table of zeros with
-held values of zero goes through the same measuring and the same reconstruction, digits that add up
+held values of zero goes through the same measuring and the same reconstruction, controlled rounding
 included, so what comes out has exactly the law of release minus truth.
 """
 
@@ -22,7 +22,7 @@ from subspacedp.mechanisms.estimates import check_level
 from subspacedp.noise import ReleaseKeys
 from subspacedp.release import Design, Release
 
-__all__ = ["replicate_interval", "replicate_quantiles", "replicates"]
+__all__ = ["check_draws", "replicate_interval", "replicate_quantiles", "replicates"]
 
 FloatArray = npt.NDArray[np.float64]
 Statistic = Callable[[npt.NDArray[Any]], float]
@@ -50,7 +50,7 @@ def replicates(
 
     Guarantees
     ----------
-    1. Every draw has exactly the law of release minus truth, rounding of digits included; real
+    1. Every draw has exactly the law of release minus truth, controlled rounding included; real
        values up to the rounding of float64. What putting a basis on its grid adds to an extended
        mechanism, a bias with a public bound, is not noise and is left out.
     2. Draws are independent of each other and of the release.
@@ -63,10 +63,7 @@ def replicates(
     >>> [noise.sum(axis=1).tolist() for noise in replicates(mechanism, 2)]
     [[0, 0], [0, 0]]
     """
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise ReleaseError(f"`number` must be a whole number of at least 1; got {number!r}.")
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
-        raise ReleaseError(f"`seed` must be a whole number; got a {type(seed).__name__}.")
+    check_draws(number, seed)
     if isinstance(source, Combined):
         several = [_mechanism(release) for release in source.releases]
         return (
@@ -75,6 +72,14 @@ def replicates(
         )
     mechanism = _mechanism(source)
     return (_draw(mechanism, _keys(mechanism, seed, i)) for i in range(number))
+
+
+def check_draws(number: object, seed: object) -> None:
+    """Refuse a number of draws, or a seed, that is none."""
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise ReleaseError(f"`number` must be a whole number of at least 1; got {number!r}.")
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+        raise ReleaseError(f"`seed` must be a whole number; got {_a(seed)}.")
 
 
 def replicate_quantiles(
@@ -91,21 +96,21 @@ def replicate_quantiles(
     so that a tail never holds more than it should; there must be enough replicates for that.
     """
     listed = probabilities if isinstance(probabilities, Iterable) else [probabilities]
-    asked = [check_level(p) for p in listed]
-    needed = max((math.ceil(1 / min(p, 1 - p) - 1e-9) - 1 for p in asked), default=1)
-    found = np.sort(_moved(source, statistic, number, seed))
-    if found.size < needed:
+    levels = [check_level(p) for p in listed]
+    needed = max((math.ceil(1 / min(p, 1 - p) - 1e-9) - 1 for p in levels), default=1)
+    moves = np.sort(_moved(source, statistic, number, seed))
+    if moves.size < needed:
         raise ReleaseError(
-            f"These quantiles need at least {needed:,} replicates; got {found.size:,}.",
+            f"These quantiles need at least {needed:,} replicates; got {moves.size:,}.",
             needed=needed,
         )
     places = [
-        math.floor(p * (found.size + 1) + 1e-9) - 1
+        math.floor(p * (moves.size + 1) + 1e-9) - 1
         if p <= 0.5
-        else math.ceil(p * (found.size + 1) - 1e-9) - 1
-        for p in asked
+        else math.ceil(p * (moves.size + 1) - 1e-9) - 1
+        for p in levels
     ]
-    return np.asarray(found[places], np.float64)
+    return np.asarray(moves[places], np.float64)
 
 
 def replicate_interval(
@@ -166,7 +171,7 @@ def replicate_interval(
 def _moved(
     source: Release | Combined, statistic: Statistic, number: int, seed: int | None
 ) -> FloatArray:
-    """T(values + noise*) − T(values), one a replicate."""
+    """T(values + noise*) − T(values), one per replicate."""
     if not isinstance(source, Release | Combined):
         raise ReleaseError(f"Replicates of a statistic need a release; got {_a(source)}.")
     values = np.asarray(source.values)
@@ -176,12 +181,12 @@ def _moved(
 
 
 def _value(statistic: Statistic, values: npt.NDArray[Any]) -> float:
-    found = np.asarray(statistic(values))
-    if found.size != 1 or found.dtype.kind not in "biuf" or not np.all(np.isfinite(found)):
+    number = np.asarray(statistic(values))
+    if number.size != 1 or number.dtype.kind not in "biuf" or not np.all(np.isfinite(number)):
         raise ReleaseError(
             "The statistic must give one finite number for the values with noise added too."
         )
-    return float(found.reshape(()))
+    return float(number.reshape(()))
 
 
 def _mechanism(source: Release | Design) -> Mechanism:
@@ -203,8 +208,8 @@ def _keys(mechanism: Mechanism, seed: int | None, place: int, release: int = 0) 
     # A context of its own for every draw: no words of a release, nor of another draw, nor of
     # another of several releases by one design.
     which = f" of release {release}" if release else ""
-    own = hashlib.sha256(context + f" replicate {place}{which}".encode()).digest()
-    return ReleaseKeys.from_seed(seed, own)
+    draw_context = hashlib.sha256(context + f" replicate {place}{which}".encode()).digest()
+    return ReleaseKeys.from_seed(seed, draw_context)
 
 
 def _draw(mechanism: Mechanism, keys: ReleaseKeys) -> npt.NDArray[Any]:
@@ -214,5 +219,5 @@ def _draw(mechanism: Mechanism, keys: ReleaseKeys) -> npt.NDArray[Any]:
     return mechanism.reconstruct(noisy, exact, keys.stream("dither"), overwrite=True)
 
 
-def _a(thing: object) -> str:
-    return f"a {type(thing).__name__}"
+def _a(value: object) -> str:
+    return f"a {type(value).__name__}"

@@ -1,4 +1,4 @@
-"""What a test found, and the pieces that all tests share."""
+"""The result of a test, and the pieces that all tests share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from subspacedp.release import Release
 from subspacedp.tables import Domain
 
 __all__ = [
-    "PublicSide",
     "TestResult",
     "check_counts",
     "check_release",
@@ -37,7 +36,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 @dataclass(frozen=True)
 class TestResult:
-    """What a test found.
+    """The result of a test.
 
     Parameters
     ----------
@@ -83,7 +82,7 @@ def sum_excess(noise: JointNoise, weights: FloatArray) -> float:
 
 
 def scaled_tail(statistic: float, df: int, fourth: float) -> tuple[float, str]:
-    """The tail of a quadratic form with mean df and variance 2·df + fourth, and how it was found.
+    """The tail of a quadratic form with mean df and variance 2·df + fourth, and its origin.
 
     It is that of a multiple of a chi-square variable with the same mean and variance.
     """
@@ -107,7 +106,7 @@ class PublicSide:
     designs: tuple[Mechanism, ...]
 
     def noise_without_rounding(self) -> JointNoise:
-        """The noise without the rounding of digits, for which there are only bounds."""
+        """The noise without controlled rounding, for which there are only bounds."""
         plain = tuple(mechanism.noise_before_rounding() for mechanism in self.designs)
         return self.noise.without_rounding(plain)
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.combination import Combined
-from subspacedp.inference.replicates import replicates
+from subspacedp.inference.replicates import check_draws, replicates
 from subspacedp.inference.results import (
     TestResult,
     check_counts,
@@ -70,7 +70,8 @@ def test_independence(
        chi-square with (r − 1)(c − 1) degrees of freedom, whatever totals are held. Where Laplace
        noise dominates a small table, a multiple of a chi-square variable with the right mean and
        variance takes its place.
-    3. With rounded digits the noise covariance is an upper bound and "chi-square" conservative.
+    3. Under controlled rounding the noise covariance is an upper bound, and "chi-square"
+       conservative.
     4. "chi-square" refuses a table with a row or column total below 5, or below twice the standard
        error of its noise; "replicates" does not. Rows and columns that are known to be empty are
        left out.
@@ -86,8 +87,8 @@ def test_independence(
     >>> domain = sdp.Domain([sdp.Axis("age", ["young", "old"]), sdp.Axis("sex", ["F", "M"])])
     >>> mechanism = sdp.design(domain, sdp.hold("age"), sdp.PureDP(0.5))
     >>> release = mechanism.release(sdp.Table([[130, 120], [110, 140]], domain), seed=1)
-    >>> found = test_independence(release, rows="age", columns="sex")
-    >>> found.df, found.pvalue > 0.01
+    >>> result = test_independence(release, rows="age", columns="sex")
+    >>> result.df, result.pvalue > 0.01
     (1, True)
     """
     null = f"{rows} and {columns} are independent in the population"
@@ -145,10 +146,7 @@ def _two_way(
         statistic = float(statistics(table.values[None], table.noise)[0])
         pvalue, how = scaled_tail(statistic, df, table.fourth())
         return TestResult(statistic, df, pvalue, null, f"{how}; {noise}")
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise ReleaseError(f"`number` must be a whole number of at least 1; got {number!r}.")
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
-        raise ReleaseError(f"`seed` must be a whole number; got a {type(seed).__name__}.")
+    check_draws(number, seed)
     counts = table.drawn(number, seed, rows_fixed=rows_fixed)
     if with_noise:
         counts += table.noise_draws(number, seed)
@@ -314,8 +312,7 @@ def statistics(tables: FloatArray, noise: FloatArray) -> FloatArray:
 
 def _batch(y: FloatArray, noise: FloatArray) -> FloatArray:
     z, V, _ = _residuals(y, noise)
-    found = np.einsum("bi,bi->b", z, np.linalg.solve(V, z[:, :, None])[:, :, 0])
-    return np.asarray(found)
+    return np.asarray(np.einsum("bi,bi->b", z, np.linalg.solve(V, z[:, :, None])[:, :, 0]))
 
 
 def _residuals(y: FloatArray, noise: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:

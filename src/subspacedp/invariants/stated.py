@@ -11,7 +11,7 @@ from subspacedp.errors import ReleaseError
 from subspacedp.invariants.held import Held
 from subspacedp.invariants.linear import LinearInvariants, StructuralZeros
 from subspacedp.queries import Query
-from subspacedp.queries.stated import stated_matrix
+from subspacedp.queries.linear import stated_matrix
 
 __all__ = ["held_from"]
 

@@ -1,9 +1,15 @@
 """The ledger: accounts that releases are paid from, which no crash and no race can overspend."""
 
-from subspacedp.ledger.entries import Account, Entry, State
-from subspacedp.ledger.errors import DamageError, LedgerError, LimitError
+from subspacedp.errors import DamageError, LedgerError, LimitError
+from subspacedp.ledger.entries import (
+    Account,
+    Entry,
+    State,
+    certificate_digest,
+    invariants_of,
+    spend_of,
+)
 from subspacedp.ledger.ledger import Ledger, open_ledger
-from subspacedp.ledger.plain import certificate_digest, invariants_of, spend_of
 from subspacedp.ledger.reservation import Reservation
 
 __all__ = [

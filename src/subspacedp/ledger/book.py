@@ -6,6 +6,7 @@ checked. Whoever writes locks the account first, checks its book, changes rows, 
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,20 +14,16 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from subspacedp.ledger.clock import now
-from subspacedp.ledger.entries import Account, Entry, State
-from subspacedp.ledger.errors import Damage, LedgerError
-from subspacedp.ledger.plain import (
-    budget_from,
-    budget_text,
-    held_from,
-    neighbours_from,
-    readable,
-    spend_from,
+from subspacedp.errors import LedgerError
+from subspacedp.ledger.entries import (
+    Account,
+    Entry,
+    State,
+    as_text,
+    from_text,
 )
-from subspacedp.ledger.seals import ACCOUNTS, list_seal, rows_seal, seal_name
-from subspacedp.ledger.tables import tables
-from subspacedp.privacy import Budget
+from subspacedp.ledger.tables import ACCOUNTS, Damage, list_seal, now, rows_seal, seal_name, tables
+from subspacedp.privacy import Budget, budget_from, neighbours_from
 from subspacedp.privacy.composition import Composed, Spend, compose
 
 if TYPE_CHECKING:
@@ -63,8 +60,8 @@ class Book:
         """The account itself."""
         return Account(
             name=self.row["name"],
-            limit=budget_from(self.row["budget"]),
-            neighbours=neighbours_from(self.row["neighbours"]),
+            limit=from_text(budget_from, self.row["budget"]),
+            neighbours=from_text(neighbours_from, self.row["neighbours"]),
             unit=self.row["unit"],
             note=self.row["note"],
             created=self.row["created"],
@@ -128,8 +125,8 @@ class Book:
         for spend in self.spend_rows:
             positions[spend["entry_id"]].append(spend["position"])
             if seal is None and spend["invariants"] is not None:
-                _ = held_from(spend["invariants"])
-        if any(found != list(range(len(found))) or not found for found in positions.values()):
+                _ = from_text(dict, spend["invariants"])
+        if any(each != list(range(len(each))) or not each for each in positions.values()):
             raise Damage("an entry has lost what it spent")
         _ = self.spent
 
@@ -172,10 +169,10 @@ def all_books(con: Connection, *, lock: bool = False) -> list[Book]:
     """The books of all accounts, by name."""
     accounts = tables().accounts
     books = [_book(con, accounts.c.id == number, lock=lock) for number, _ in listed(con)]
-    found = [book for book in books if book is not None]
-    if len(found) < len(books):
+    checked = [book for book in books if book is not None]
+    if len(checked) < len(books):
         raise Damage("an account is missing")
-    return sorted(found, key=lambda book: book.account.name)
+    return sorted(checked, key=lambda book: book.account.name)
 
 
 def listed(con: Connection) -> list[tuple[int, str]]:
@@ -191,8 +188,9 @@ def listed(con: Connection) -> list[tuple[int, str]]:
         .order_by(t.accounts.c.id)
     ).all()
     seals = {name: value for name, value, _, _ in rows}
-    found = [(number, name) for key, _, number, name in rows if key == "version"]
-    accounts = [(number, name) for number, name in found if number is not None]
+    accounts = [
+        (number, name) for key, _, number, name in rows if key == "version" and number is not None
+    ]
     if ACCOUNTS in seals and list_seal(accounts) != seals[ACCOUNTS]:
         raise Damage("the list of accounts is not as it was last written")
     return accounts
@@ -204,7 +202,7 @@ def add_limit(con: Connection, account: int, limit: Budget, note: str) -> None:
 
     con.execute(
         insert(tables().limits).values(
-            account_id=account, budget=budget_text(limit), note=note, at=now()
+            account_id=account, budget=as_text(limit), note=note, at=now()
         )
     )
 
@@ -288,11 +286,11 @@ def _entry(
 ) -> Entry:
     for text in (spend["spend"] for spend in spends):
         if text not in known:
-            known[text] = spend_from(text)
+            known[text] = from_text(Spend.from_dict, text)
     return Entry(
         number=row["id"],
         account=account,
-        state=readable(lambda: State(row["state"])),
+        state=from_text(State, json.dumps(row["state"])),
         note=row["note"],
         spends=tuple(known[spend["spend"]] for spend in spends),
         release_ids=tuple(spend["release_id"] for spend in spends),

@@ -16,15 +16,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from subspacedp.errors import SubspaceDPError
-from subspacedp.ledger.errors import Damage, DamageError, LedgerError
-from subspacedp.ledger.seals import ACCOUNTS, list_seal
-from subspacedp.ledger.tables import FORMAT, VERSION, tables
+from subspacedp.errors import DamageError, LedgerError, SubspaceDPError
+from subspacedp.ledger.tables import ACCOUNTS, FORMAT, VERSION, Damage, list_seal, tables
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
-__all__ = ["Database", "PostgresDatabase", "SqliteDatabase", "database_at"]
+__all__ = ["Database", "SqliteDatabase", "database_at"]
 
 T = TypeVar("T")
 PATIENCE = 60.0  # seconds to wait for a lock

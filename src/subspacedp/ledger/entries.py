@@ -1,20 +1,42 @@
-"""What a ledger holds: accounts and entries, as objects, in words and as plain data."""
+"""What a ledger holds: accounts, entries and spends, as objects, in words and as plain data."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeVar
 
+from subspacedp.errors import LedgerError, SubspaceDPError
+from subspacedp.mechanisms.base import Mechanism
 from subspacedp.privacy import Budget, Neighbours
 from subspacedp.privacy.composition import Composed, Spend
 from subspacedp.privacy.numbers import exact_decimal
 
-__all__ = ["Account", "Entry", "State", "left_of", "releases", "told", "totals_data", "uncounted"]
+__all__ = [
+    "Account",
+    "Entry",
+    "State",
+    "as_text",
+    "certificate_digest",
+    "from_text",
+    "invariants_of",
+    "left_words",
+    "releases_words",
+    "spend_of",
+    "spent_words",
+    "totals_data",
+    "uncounted",
+]
 
-DELTAS = (1e-6, 1e-9)  # at which ε is told
+DELTAS = (1e-6, 1e-9)  # at which ε is stated
+
+T = TypeVar("T")
 
 
 class State(StrEnum):
@@ -108,10 +130,7 @@ class Entry:
             "note": self.note,
             "releases": [
                 {
-                    "budget": spend.budget.as_dict(),
-                    "neighbours": spend.neighbours.as_dict(),
-                    "stated": spend.stated,
-                    "capped": spend.capped,
+                    **spend.as_dict(),
                     "release_id": release,
                     "certificate_sha256": digest,
                     "invariants": None if held is None else json.loads(held),
@@ -144,20 +163,20 @@ def totals_data(total: Composed) -> dict[str, Any]:
     return figures
 
 
-def told(total: Composed, limit: Budget) -> str:
+def spent_words(total: Composed, limit: Budget) -> str:
     """What is spent, in the figure that a limit is about."""
     spent = limit.spent(total)
     return f"{limit.symbol} = {spent:.6g}" if spent is not None else "an amount it cannot count"
 
 
-def left_of(total: Composed, limit: Budget) -> str:
+def left_words(total: Composed, limit: Budget) -> str:
     """What is left of a limit, in words; rounded down."""
     rest = limit.left(total)
     return f"{limit.symbol} = {_down(rest)}{limit.beside}" if rest > 0 else "nothing"
 
 
 def _down(value: float) -> str:
-    """Six digits, cut off."""
+    """Six significant digits, cut off."""
     places = 5 - math.floor(math.log10(value))
     cut = math.floor(exact_decimal(value) * 10**places) if places >= 0 else math.floor(value)
     return f"{cut / 10**places:.6g}" if places >= 0 else f"{cut:.6g}"
@@ -171,6 +190,55 @@ def uncounted(account: str, limit: Budget) -> str:
     )
 
 
-def releases(number: int) -> str:
+def releases_words(number: int) -> str:
     """So many releases, in words."""
     return "this release" if number == 1 else f"these {number} releases"
+
+
+def spend_of(mechanism: Mechanism) -> Spend:
+    """What a release of a design spends.
+
+    A bounded table may have lost or gained records of a person, so noise for changes that keep the
+    total is booked for the larger change only where it is enough for that one too.
+    """
+    relation = mechanism.neighbours
+    loose = relation.loosened()
+    if mechanism.capped and loose != relation and mechanism.protects(loose):
+        relation = loose
+    return Spend(
+        budget=mechanism.budget,
+        neighbours=relation,
+        stated=mechanism.only_stated,
+        capped=mechanism.capped,
+    )
+
+
+def invariants_of(mechanism: Mechanism) -> dict[str, Any]:
+    """What a release of a design publishes exactly, and on which axes, as plain data."""
+    return {
+        "query": mechanism.query.as_dict(),
+        "held": mechanism.held.as_list(),
+        "capped": mechanism.capped,
+        "decimals": mechanism.decimals,
+    }
+
+
+def certificate_digest(folder: str | PathLike[str]) -> str:
+    """SHA-256 of the certificate in the folder of a release."""
+    return hashlib.sha256((Path(folder) / "certificate.json").read_bytes()).hexdigest()
+
+
+def as_text(statement: Budget | Neighbours | Spend) -> str:
+    """A budget, a relation or a spend as JSON, the same text for the same one."""
+    return json.dumps(statement.as_dict(), sort_keys=True, ensure_ascii=False)
+
+
+def from_text(read: Callable[[Any], T], text: str) -> T:
+    """What a stored JSON text says, as `read` makes it; or one sentence."""
+    try:
+        return read(json.loads(text))
+    except (SubspaceDPError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise LedgerError(
+            "The ledger holds an entry that this version cannot read; it was altered, or written "
+            "by another version. Nothing was changed."
+        ) from None

@@ -9,7 +9,7 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from subspacedp.errors import BudgetError
+from subspacedp.errors import BudgetError, LedgerError, LimitError
 from subspacedp.ledger.book import (
     Book,
     add_limit,
@@ -20,22 +20,20 @@ from subspacedp.ledger.book import (
     write_list_seal,
     write_seal,
 )
-from subspacedp.ledger.clock import now
 from subspacedp.ledger.database import PATIENCE, Database, database_at
 from subspacedp.ledger.entries import (
     Account,
     Entry,
     State,
-    left_of,
-    releases,
-    told,
+    as_text,
+    left_words,
+    releases_words,
+    spent_words,
     totals_data,
     uncounted,
 )
-from subspacedp.ledger.errors import LedgerError, LimitError
-from subspacedp.ledger.plain import budget_text, neighbours_text, spend_text
 from subspacedp.ledger.reservation import Reservation, invariant_texts
-from subspacedp.ledger.tables import VERSION, tables
+from subspacedp.ledger.tables import VERSION, now, tables
 from subspacedp.privacy import Budget, Neighbours
 from subspacedp.privacy.budgets import kinds_of_budgets
 from subspacedp.privacy.composition import Composed, Spend, compose
@@ -91,9 +89,9 @@ class Ledger:
        person's declaration, which is kept.
     3. Before anything is read or written, the rows that it rests on are checked against their
        seal: rows that were lost or altered by accident are refused with a DamageError, and never
-       told as free budget.
+       reported as free budget.
     4. A call that raises has spent nothing, but where the connection was lost while the database
-       was answering: then `history` tells, and what it shows counts.
+       was answering: then `history` says, and what it shows counts.
     """
 
     def __init__(self, database: Database) -> None:
@@ -133,8 +131,8 @@ class Ledger:
             raise LedgerError("`neighbours` must be ReplaceOne(...) or AddRemoveOne(...).")
         row = {
             "name": account,
-            "budget": budget_text(limit),
-            "neighbours": neighbours_text(neighbours),
+            "budget": as_text(limit),
+            "neighbours": as_text(neighbours),
             "unit": unit,
             "note": note,
             "created": now(),
@@ -179,8 +177,8 @@ class Ledger:
                 raise LedgerError(uncounted(account, limit))
             if not spent.within(limit):
                 raise LimitError(
-                    f"The account `{account}` has spent {told(spent, limit)}: its limit cannot "
-                    f"be {limit}.",
+                    f"The account `{account}` has spent {spent_words(spent, limit)}: its limit "
+                    f"cannot be {limit}.",
                     account=account,
                     spent=limit.spent(spent),
                 )
@@ -188,7 +186,7 @@ class Ledger:
             con.execute(
                 update(t.accounts)
                 .where(t.accounts.c.id == book.number)
-                .values(budget=budget_text(limit))
+                .values(budget=as_text(limit))
             )
             add_limit(con, book.number, limit, note)
             write_seal(con, book.number)
@@ -232,15 +230,15 @@ class Ledger:
         1. When it returns, the entry is on disk and counts.
         2. When it raises LimitError, everything is as before, and `left` says what is left.
         """
-        asked = list(spends)
-        if not asked or not all(isinstance(spend, Spend) for spend in asked):
+        spends = list(spends)
+        size = len(spends)
+        if not spends or not all(isinstance(spend, Spend) for spend in spends):
             raise LedgerError("`spends` must be a sequence of at least one Spend.")
-        texts = invariant_texts(held, len(asked))
-        ids = [None] * len(asked) if release_ids is None else list(map(str, release_ids))
-        if len(ids) != len(asked):
+        texts = invariant_texts(held, size)
+        ids = [None] * size if release_ids is None else list(map(str, release_ids))
+        if len(ids) != size:
             raise LedgerError(
-                f"`release_ids` must have one item for each of the {len(asked)} releases; got "
-                f"{len(ids)}."
+                f"`release_ids` must have one item for each of the {size} releases; got {len(ids)}."
             )
 
         def work(con: Connection) -> Reservation:
@@ -249,7 +247,7 @@ class Ledger:
             t = tables()
             book = book_of(con, account, lock=True)
             corrected = None if replaces is None else _replaced(book, replaces)
-            self._check_room(con, book, asked)
+            self._check_room(con, book, spends)
             key = con.execute(
                 insert(t.entries).values(
                     account_id=book.number,
@@ -266,15 +264,15 @@ class Ledger:
                     {
                         "entry_id": number,
                         "position": position,
-                        "spend": spend_text(spend),
+                        "spend": as_text(spend),
                         "invariants": None if texts is None else texts[position],
                         "release_id": ids[position],
                     }
-                    for position, spend in enumerate(asked)
+                    for position, spend in enumerate(spends)
                 ],
             )
             write_seal(con, book.number)
-            return Reservation(self._database, number, len(asked))
+            return Reservation(self._database, number, size)
 
         return self._database.write(work)
 
@@ -299,9 +297,9 @@ class Ledger:
         number = next((entry.number for entry in entries if entry.release_ids == ids), None)
         return None if number is None else Reservation(self._database, number, len(ids))
 
-    def _check_room(self, con: Connection, book: Book, asked: Sequence[Spend]) -> None:
+    def _check_room(self, con: Connection, book: Book, spends: Sequence[Spend]) -> None:
         account = book.account
-        for spend in asked:
+        for spend in spends:
             try:
                 spend.steps_to(account.neighbours)
             except BudgetError as error:
@@ -309,17 +307,17 @@ class Ledger:
                     f"The account `{account.name}` is for {account.neighbours}: {_inner(error)}"
                 ) from None
         before = book.total
-        after = compose(book.spent + Counter(asked), neighbours=account.neighbours)
+        after = compose(book.spent + Counter(spends), neighbours=account.neighbours)
         limit = account.limit
         verdict = after.within(limit)
         if verdict is None:
             raise LedgerError(uncounted(account.name, limit))
         if not verdict:
-            left, what = left_of(before, limit), releases(len(asked))
+            left, these = left_words(before, limit), releases_words(len(spends))
             raise LimitError(
-                f"The account `{account.name}` has {left} left of {limit}, and {what} would take "
-                f"what is spent from {told(before, limit)} to {told(after, limit)}. Nothing was "
-                "spent.",
+                f"The account `{account.name}` has {left} left of {limit}, and {these} would take "
+                f"what is spent from {spent_words(before, limit)} to {spent_words(after, limit)}. "
+                "Nothing was spent.",
                 account=account.name,
                 left=left,
                 spent=limit.spent(before),
@@ -337,7 +335,7 @@ class Ledger:
 
         def work(con: Connection) -> str:
             book = book_of(con, account)
-            return left_of(book.total, book.account.limit)
+            return left_words(book.total, book.account.limit)
 
         return self._database.read(work)
 
@@ -436,7 +434,7 @@ def _account_data(book: Book) -> dict[str, Any]:
             for old in book.limits
         ],
         "totals": totals_data(book.total),
-        "left": left_of(book.total, book.account.limit),
+        "left": left_words(book.total, book.account.limit),
         "entries": [entry.as_dict() for entry in book.entries],
     }
 

@@ -17,11 +17,10 @@ from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
+from subspacedp.errors import LedgerError
 from subspacedp.ledger.book import Book, book_with, write_seal
-from subspacedp.ledger.clock import now
 from subspacedp.ledger.entries import Entry, State
-from subspacedp.ledger.errors import LedgerError
-from subspacedp.ledger.tables import tables
+from subspacedp.ledger.tables import now, tables
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -75,8 +74,8 @@ class Reservation:
         if not declared.strip():
             raise LedgerError("`declared` must say why it is certain that no noise was drawn.")
         note = self.entry.note
-        told = f"{note}{' ' * bool(note)}[declared not drawn: {declared.strip()}]"
-        self._step(State.DRAWING, State.CANCELLED, ended=now(), note=told)
+        note = f"{note}{' ' * bool(note)}[declared not drawn: {declared.strip()}]"
+        self._step(State.DRAWING, State.CANCELLED, ended=now(), note=note)
 
     def commit(
         self,
@@ -176,15 +175,15 @@ def invariant_texts(held: Sequence[Mapping[str, Any]] | None, size: int) -> list
 
 
 def _refusal(number: int, state: State, wanted: State) -> str:
-    found = f"Entry {number} of the ledger is {state.value}"
+    standing = f"Entry {number} of the ledger is {state.value}"
     if wanted is State.DRAWING:
         return (
-            f"{found}: no noise may be drawn for it. A reservation pays for one run; make a new "
+            f"{standing}: no noise may be drawn for it. A reservation pays for one run; make a new "
             "one."
         )
     if wanted is State.CANCELLED:
         return (
-            f"{found}: only a reservation for which no noise was drawn can be cancelled; what "
+            f"{standing}: only a reservation for which no noise was drawn can be cancelled; what "
             "was drawn stays spent."
         )
-    return f"{found}: only one for which noise is being drawn can be committed."
+    return f"{standing}: only one for which noise is being drawn can be committed."

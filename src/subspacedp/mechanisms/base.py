@@ -282,7 +282,7 @@ class Mechanism(ABC):
                 and (not self.capped or self.space.rank == 0),
                 rounded=rounded or bool(because),
             ),
-            because="published digits must add up" if rounded else because,
+            because="published values are rounded to add up" if rounded else because,
             budget=self.budget,
             neighbours=self.neighbours,
             space=self.space,

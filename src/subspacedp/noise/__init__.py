@@ -1,7 +1,6 @@
 """Noise: keyed random words, and exact laws on the integers."""
 
 from subspacedp.noise.draw import add_noise, draw, draw_each
-from subspacedp.noise.inversion import QUANTILE_BOUND
 from subspacedp.noise.laws import (
     DeclaredNoise,
     DiscreteGaussian,
@@ -10,6 +9,7 @@ from subspacedp.noise.laws import (
     NoiseLaw,
     RoundedGaussian,
 )
+from subspacedp.noise.thresholds import QUANTILE_BOUND
 from subspacedp.noise.words import Keystream, ReleaseKeys
 
 __all__ = [

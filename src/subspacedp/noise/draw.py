@@ -1,4 +1,4 @@
-"""Exact noise for a stretch of cells: words → integers, refinement included."""
+"""Exact noise for a run of cells: words → integers, refinement included."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.noise.inversion import GaussianInversion
 from subspacedp.noise.laws import IntegerLaw, NoiseLaw
-from subspacedp.noise.thresholds import Lookup, ThresholdTable, refine, threshold_table
+from subspacedp.noise.thresholds import (
+    GaussianInversion,
+    Lookup,
+    ThresholdTable,
+    refine,
+    threshold_table,
+)
 from subspacedp.noise.words import KeySource, Keystream, ReleaseKeys
 from subspacedp.parallel import compiled, for_each, pieces, thread_count
 
@@ -19,7 +24,7 @@ Int64Array = npt.NDArray[np.int64]
 
 # Each cell has 2**40 refinement words of its own; one is needed about once in 10**16 cells.
 REFINEMENT_STRIDE = 1 << 40
-BLOCK = 1 << 16  # cells a block: words, table and output of one stay in a core's cache
+BLOCK = 1 << 16  # cells per block: words, table and output of one stay in a core's cache
 
 
 def draw(law: NoiseLaw, keys: ReleaseKeys, start: int, count: int) -> Int64Array:
@@ -47,20 +52,20 @@ def add_noise(
     ]
     kernel = compiled(base.size)
 
-    def work(stretch: tuple[int, int]) -> None:
+    def work(run: tuple[int, int]) -> None:
         scratch = np.empty(BLOCK + 3, np.uint64)
-        for at in range(stretch[0], stretch[1], BLOCK):
-            inside = slice(at, min(at + BLOCK, stretch[1]))
+        for at in range(run[0], run[1], BLOCK):
+            inside = slice(at, min(at + BLOCK, run[1]))
             source = base[inside]
             for part in parts:
                 part.add(start + at, source, out[inside], scratch, kernel=kernel)
                 source = out[inside]
 
     blocks = -(-base.size // BLOCK)
-    stretches = [
+    runs = [
         (lo * BLOCK, min(hi * BLOCK, base.size)) for lo, hi in pieces(blocks, 4 * thread_count())
     ]
-    for_each(work, stretches if base.size else [])
+    for_each(work, runs if base.size else [])
 
 
 def draw_each(laws: Sequence[IntegerLaw], member: Int64Array, keys: ReleaseKeys) -> Int64Array:
@@ -110,11 +115,11 @@ class _Part:
             open_ = np.empty(MOST_OPEN, np.int64)
             table = self.lookup.thresholds
             at = self.lookup.first
-            found = add_values(
+            number = add_values(
                 words, table, guide, np.uint64(shift), at, self.weight, base, out, open_
             )
-            if found:
-                self._correct(first, words, out, _open_places(self.lookup, words, open_, found))
+            if number:
+                self._correct(first, words, out, _open_places(self.lookup, words, open_, number))
             return
         values, places = self.lookup.lookup(words)
         np.add(base, self.weight * values, out=out)
@@ -135,9 +140,9 @@ class _Part:
 
 
 def _open_places(
-    table: Lookup, words: npt.NDArray[np.uint64], open_: Int64Array, found: int
+    table: Lookup, words: npt.NDArray[np.uint64], open_: Int64Array, number: int
 ) -> Int64Array:
-    return open_[:found] if found <= open_.size else table.lookup(words)[1]
+    return open_[:number] if number <= open_.size else table.lookup(words)[1]
 
 
 def _settle(value: int) -> int:

@@ -1,4 +1,4 @@
-"""Compiled twin of `ThresholdTable.lookup`: one guide step and a short scan a word."""
+"""Compiled twin of `ThresholdTable.lookup`: one guide step and a short scan per word."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add_values(
 
     The places of the first `MOST_OPEN` of those are written to `open_`.
     """
-    found = 0
+    number = 0
     for i in range(words.size):
         word = words[i]
         known = np.int64(guide[word >> shift])
@@ -31,8 +31,8 @@ def add_values(
             while thresholds[place] < word:
                 place += 1
             if thresholds[place] == word:
-                if found < open_.size:
-                    open_[found] = i
-                found += 1
+                if number < open_.size:
+                    open_[number] = i
+                number += 1
         out[i] = base[i] + weight * (first + place)
-    return found
+    return number

@@ -26,7 +26,7 @@ from subspacedp.errors import BudgetError
 if TYPE_CHECKING:
     from flint import arb
 
-    from subspacedp.noise.shift_sums import Groups
+    from subspacedp.noise.shift_sums import GroupedCells
 
 __all__ = [
     "DeclaredNoise",
@@ -169,7 +169,7 @@ class KnownLaw(ABC):
     def log_mass(self, z: Int64Array) -> FloatArray:
         """Log P(Z = z), far into the tails."""
 
-    def log_shift_sums(self, d: Int64Array, groups: Groups) -> FloatArray:
+    def log_shift_sums(self, d: Int64Array, groups: GroupedCells) -> FloatArray:
         """Log Σ_k ∏ P(Z = d_i + k) over whole k, for every group of cells.
 
         Here a sum over the narrow bell around the mean of −d.
@@ -316,7 +316,7 @@ class DiscreteLaplace(KnownLaw):
         rate = float(self.rate)
         return np.asarray(math.log(math.tanh(rate / 2)) - rate * np.abs(z))
 
-    def log_shift_sums(self, d: Int64Array, groups: Groups) -> FloatArray:
+    def log_shift_sums(self, d: Int64Array, groups: GroupedCells) -> FloatArray:
         """Geometric series between the places −d, in closed form."""
         from subspacedp.noise.shift_sums import laplace_shifts
 
@@ -597,8 +597,8 @@ class DiscreteGaussian(KnownLaw):
             beyond = (last + 1) ** 2 * (-r * (last + 1) ** 2).exp()  # then less than half, …
             return 2 * (squares + 2 * beyond) / (1 + 2 * _tails(self, _precision())[0])
 
-        found = round_up(value)
-        return found if found > 1e-300 else 0.0
+        variance = round_up(value)
+        return variance if variance > 1e-300 else 0.0
 
     def cdf(self, z: int) -> Callable[[], arb]:
         """T(−z)/(1 + 2T(1)) below zero, T(n) = Σ_{k≥n} exp(−k²/2σ²); by symmetry from zero on."""

@@ -4,48 +4,61 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.noise.laws import REACH, KnownLaw
 
-__all__ = ["Groups", "gaussian_shifts", "laplace_shifts"]
+__all__ = ["GroupedCells", "gaussian_shifts", "laplace_shifts"]
 
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 
 
-class Groups(Protocol):
-    """Cells group by group, those of a group together and none of them empty."""
+@dataclass(frozen=True, eq=False)
+class GroupedCells:
+    """The cells of a table group by group, those of a group together."""
 
-    @property
-    def group(self) -> Int64Array:
-        """The number of the group of each cell."""
+    shape: tuple[int, ...]  # of the groups
+    order: Int64Array  # of the cells
+    group: Int64Array  # of each cell in this order, empty groups left out
+    starts: Int64Array  # of every group in this order
+    filled: Int64Array  # the number of each group among all
 
-    @property
-    def starts(self) -> Int64Array:
-        """The first cell of every group."""
+    @classmethod
+    def of(cls, group: Int64Array, shape: tuple[int, ...]) -> GroupedCells:
+        """From the number of the group of every cell, the groups having this shape."""
+        order = np.argsort(group, kind="stable")
+        filled, starts, member = np.unique(group[order], return_index=True, return_inverse=True)
+        return cls(shape, order, member.reshape(-1), starts, filled)
 
-    @property
+    @cached_property
     def sizes(self) -> Int64Array:
         """The number of cells of every group."""
+        return np.diff(self.starts, append=self.order.size)
 
-    @property
+    @cached_property
     def last(self) -> npt.NDArray[np.bool_]:
         """Whether a place is the last of its group."""
+        out = np.zeros(self.order.size, bool)
+        out[self.starts + self.sizes - 1] = True
+        return out
 
-    @property
+    @cached_property
     def slope(self) -> Int64Array:
         """How many of a group are up to here, minus how many come after."""
+        rank = np.arange(self.order.size) - self.starts[self.group]
+        return 2 * (rank + 1) - self.sizes[self.group]
 
 
-def laplace_shifts(rate: float, d: Int64Array, groups: Groups) -> FloatArray:
+def laplace_shifts(rate: float, d: Int64Array, groups: GroupedCells) -> FloatArray:
     """Log Σ_k ∏ P(Z = d_i + k) over the cells of every group, in closed form.
 
     F(k) = Σ|d_i + k| is linear between the places b = −d in order, so the sum is one geometric
-    series between each two of them and one beyond either end. F at the places is in integers.
+    series between each two of them and one beyond either side. F at the places is in integers.
     """
     group, starts, sizes, slope = groups.group, groups.starts, groups.sizes, groups.slope
     b = -d
@@ -57,7 +70,7 @@ def laplace_shifts(rate: float, d: Int64Array, groups: Groups) -> FloatArray:
     first = np.add.reduceat(b, starts) - sizes * b[starts]
     before = np.cumsum(rises) - rises
     height = (first - before[starts])[group] + before
-    # Between two places Σ_{0≤l<gap} exp(−rate(F + slope·l)), begun at its lower end.
+    # Between two places Σ_{0≤l<gap} exp(−rate(F + slope·l)), begun where F is lower.
     low = np.where(slope >= 0, height, height + rises - slope)
     steep = rate * np.abs(slope)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -73,7 +86,7 @@ def laplace_shifts(rate: float, d: Int64Array, groups: Groups) -> FloatArray:
     return np.asarray(most + np.log(total) + sizes * math.log(math.tanh(rate / 2)))
 
 
-def gaussian_shifts(law: KnownLaw, d: Int64Array, groups: Groups) -> FloatArray:
+def gaussian_shifts(law: KnownLaw, d: Int64Array, groups: GroupedCells) -> FloatArray:
     """The same for Gaussian noise, whose sum over k is that of a narrow bell.
 
     As a function of k the product is nearly exp(−m(k + d̄)²/2s²). Where s/√m is large, steps of h

@@ -2,12 +2,13 @@
 
 A uniform real U in [0, 1) is given by its bits. Its first 64 are a word w, and Z = z exactly when
 F(z − 1) ≤ U < F(z). With t_z = ⌊2⁶⁴ F(z)⌋: w < t_z implies U < F(z), and w > t_z implies U ≥ F(z).
-Only w = t_z leaves it open; then more bits of U are drawn until it is decided. Beyond both ends of
-the table t_z is 0 or 2⁶⁴ − 1, so the whole infinite tail is reached by refinement.
+Only w = t_z leaves it open; then more bits of U are drawn until it is decided. Beyond
+the table on both sides t_z is 0 or 2⁶⁴ − 1, so the whole infinite tail is reached by refinement.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,11 +21,22 @@ import numpy.typing as npt
 from subspacedp.balls import certain_compare, certain_floor
 from subspacedp.noise.laws import IntegerLaw
 
-__all__ = ["Lookup", "ThresholdTable", "refine", "threshold_table"]
+__all__ = [
+    "QUANTILE_BOUND",
+    "GaussianInversion",
+    "Lookup",
+    "ThresholdTable",
+    "refine",
+    "threshold_table",
+]
 
 TOP = 2**64 - 1
 
 MoreWords = Callable[[int], int]  # k ↦ word k of the refinement of one cell
+
+# |computed Φ⁻¹(u) − Φ⁻¹(u)| ≤ QUANTILE_BOUND·(1 + |x|), rounding of u included. The largest error
+# that tests find against ball arithmetic is 2**-51 (1 + |x|); the bound leaves a factor of eight.
+QUANTILE_BOUND = 2.0**-48
 
 
 class Lookup(Protocol):
@@ -63,7 +75,7 @@ class ThresholdTable:
         """What the leading bits of a word say of its place, and how many bits are not used.
 
         Twice the place, or where a threshold has these leading bits, so that the other bits decide,
-        twice the place to start from and one. Many guide entries a threshold make that rare.
+        twice the place to start from and one. Many guide entries per threshold make that rare.
         """
         bits = min(16, max(12, int(32 * len(self.thresholds) - 1).bit_length()))
         unused = np.uint64(64 - bits)
@@ -130,3 +142,34 @@ def _least_reaching(law: IntegerLaw, level: Fraction, guess: int) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if reaches(middle) else (middle, high)
     return high
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GaussianInversion:
+    """Words to rounded Gaussian values, where σ is so large that a table had some 18 σ entries.
+
+    The quantile x = Φ⁻¹(u) is computed in float64 with a stated bound on its error, and σx is
+    rounded where it is farther from a half-integer than the bound; the other words are refined with
+    ball arithmetic, as everywhere.
+    """
+
+    law: IntegerLaw  # a rounded Gaussian one, of scale σ
+
+    def lookup(
+        self, words: npt.NDArray[np.uint64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The value for every word (a guess where it is open), and the places that are open."""
+        from scipy.special import ndtri
+
+        upper = words >> np.uint64(63) == 1
+        near = np.where(upper, ~words, words)  # distance from the nearer of 0 and 1, below 2⁶³
+        x = ndtri((near.astype(np.float64) + 0.5) * 2.0**-64)
+        # The word leaves u open by half of 2⁻⁶⁴ either way, and so x by that over the density.
+        with np.errstate(over="ignore"):
+            spread = 2.0**-64 * math.sqrt(2 * math.pi) * np.exp(x * x / 2)
+        slack = self.law.scale * (QUANTILE_BOUND * (1 - x) + spread)
+        y = self.law.scale * x
+        z = np.rint(y)
+        open_ = np.flatnonzero(np.abs(y - z) + slack >= 0.5)
+        values = z.astype(np.int64)
+        return np.where(upper, -values, values), open_

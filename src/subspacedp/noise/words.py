@@ -23,7 +23,7 @@ _ZEROS = memoryview(bytes(_CHUNK))
 
 
 class Keystream:
-    """Uniform 64-bit words, any stretch of them, under one secret key.
+    """Uniform 64-bit words, any run of them, under one secret key.
 
     Examples
     --------

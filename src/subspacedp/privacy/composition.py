@@ -15,28 +15,34 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any
 
-from subspacedp.balls import ball, certain_compare, round_up
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.balls import certain_compare, round_up
 from subspacedp.errors import BudgetError
-from subspacedp.privacy.budgets import Budget
-from subspacedp.privacy.losses import Losses, concentrated_delta
-from subspacedp.privacy.neighbours import Neighbours
+from subspacedp.privacy.budgets import Budget, budget_from
+from subspacedp.privacy.gaussian import delta_ball
+from subspacedp.privacy.neighbours import Neighbours, neighbours_from
 from subspacedp.privacy.numbers import decimal_above, exact_decimal, positive, root_above
 
-if TYPE_CHECKING:
-    from flint import arb
-
-__all__ = ["Composed", "Spend", "compose"]
+__all__ = ["Composed", "Spend", "compose", "gaussian_profile"]
 
 # Relative width at which a search for ε ends, on the private side: closed forms, and sums.
 CLOSE, CLOSE_MIXED = 1e-10, 1e-7
 # Where to convert a stated ρ, in units of √ρ above it; the best of them is taken.
 CONVERSIONS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.5, 10.0, 12.0, 15.0)
+
+INFLATION = 1 + 1e-9  # float64 computes δ to a relative 1e-10: its terms are positive
+TERM = 1e-13  # relative error of erfcx and of the weights of one term, with room
+GRID = 1 << 13  # grid points at least, where the losses have no grid of their own
+MOST = 1 << 17  # ... and at most
+MESH = 0.05  # of the grid's own spread to that of the losses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,27 +68,46 @@ class Spend:
     stated: bool = False
     capped: bool = False
 
+    def as_dict(self) -> dict[str, Any]:
+        """The spend as plain data."""
+        return {
+            "budget": self.budget.as_dict(),
+            "neighbours": self.neighbours.as_dict(),
+            "stated": self.stated,
+            "capped": self.capped,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Spend:
+        """The spend that plain data state."""
+        return cls(
+            budget=budget_from(data["budget"]),
+            neighbours=neighbours_from(data["neighbours"]),
+            stated=data["stated"] is True,
+            capped=data["capped"] is True,
+        )
+
     def steps_to(self, neighbours: Neighbours) -> int:
         """How many of this spend's changes make one of `neighbours`; refuses where none do."""
-        own, other = self.neighbours, neighbours
-        if own.persons > other.persons:
+        paid, wanted = self.neighbours, neighbours
+        if paid.persons > wanted.persons:
             raise BudgetError(
-                f"A release spent for {own.name} cannot be counted under {other.name}: replacing "
+                f"A release spent for {paid.name} cannot be counted under {wanted.name}: replacing "
                 "a person says nothing about adding one."
             )
         if not self.capped and (
-            own.records < other.records or _cell_bound(own) < _cell_bound(other)
+            paid.records < wanted.records or _cell_bound(paid) < _cell_bound(wanted)
         ):
             raise BudgetError(
-                f"A release spent for {own} does not protect against {other}; bound the records "
+                f"A release spent for {paid} does not protect against {wanted}; bound the records "
                 "of a person when they are tabulated, or spend for the larger change."
             )
-        if own.keeps_total and not other.keeps_total:
+        if paid.keeps_total and not wanted.keeps_total:
             raise BudgetError(
-                f"A release spent for {own} does not protect against {other}, which can change "
+                f"A release spent for {paid} does not protect against {wanted}, which can change "
                 "the grand total; say `exactly=False` for the release."
             )
-        return other.persons // own.persons
+        return wanted.persons // paid.persons
 
 
 def _cell_bound(neighbours: Neighbours) -> int:
@@ -162,13 +187,13 @@ class Composed:
         if not self.releases:
             return 0.0
         if self.exact_square is not None:
-            return min(round_up(self._gaussian_delta(exact)), 1.0)
+            return min(round_up(delta_ball(exact, self.square)), 1.0)
         if not self.gaussians and not self.concentrated and exact >= self._sum_epsilon:
             return min(decimal_above(self._sum_delta), 1.0)
-        found = [losses.delta(number) for losses in self._losses]
+        deltas = [losses.delta(number) for losses in self._losses]
         if self.rho is not None and math.isfinite(self.rho):
-            found.append(concentrated_delta(self.rho, number))
-        return min([1.0, *found])  # in this order, as nothing is below what is not a number
+            deltas.append(concentrated_delta(self.rho, number))
+        return min([1.0, *deltas])  # in this order, as nothing is below what is not a number
 
     def epsilon(self, delta: float) -> float:
         """An ε with which the releases together are (ε, δ)-private; infinite if there is none."""
@@ -181,7 +206,7 @@ class Composed:
         if self.exact_square is not None:
 
             def private(epsilon: float) -> bool:
-                return certain_compare(self._gaussian_delta(exact_decimal(epsilon)), exact) <= 0
+                return certain_compare(delta_ball(exact_decimal(epsilon), self.square), exact) <= 0
         else:
 
             def private(epsilon: float) -> bool:
@@ -220,7 +245,7 @@ class Composed:
         if not self.releases:
             return True
         if self.exact_square is not None:
-            return certain_compare(self._gaussian_delta(e), d) <= 0
+            return certain_compare(delta_ball(e, self.square), d) <= 0
         if not self.gaussians and not self.concentrated and self._sum_epsilon <= e:
             return self._sum_delta <= d
         return Fraction(self.delta(epsilon)) <= d
@@ -234,17 +259,6 @@ class Composed:
     @cached_property
     def _sum_delta(self) -> Fraction:
         return sum((n * d for _, d, n in self.parts), Fraction(0))
-
-    def _gaussian_delta(self, epsilon: Fraction) -> Callable[[], arb]:
-        """δ_μ(ε) as a ball, from μ² itself: √μ² is not rounded first."""
-
-        def delta() -> arb:
-            e, m = ball(epsilon), ball(self.square).sqrt()
-            root = ball(2).sqrt()
-            first = ((e / m - m / 2) / root).erfc() / 2
-            return first - e.exp() * ((e / m + m / 2) / root).erfc() / 2
-
-        return delta
 
     @cached_property
     def _losses(self) -> tuple[Losses, ...]:
@@ -269,8 +283,8 @@ class Composed:
             "ε at δ = 1e-6": self.epsilon(1e-6),
             "ε at δ = 1e-9": self.epsilon(1e-9),
         }
-        told = ", ".join(f"{k} = {v:.6g}" for k, v in figures.items() if v is not None)
-        return f"{self.releases} release{'s' * (self.releases != 1)}: {told}"
+        known = ", ".join(f"{k} = {v:.6g}" for k, v in figures.items() if v is not None)
+        return f"{self.releases} release{'s' * (self.releases != 1)}: {known}"
 
 
 def compose(
@@ -336,3 +350,124 @@ def common_relation(spends: Iterable[Spend]) -> Neighbours | None:
         "The releases were spent for several changes of the data "
         f"({'; '.join(map(str, relations))}): name the one to account for as `neighbours`."
     )
+
+
+class Losses:
+    """Randomised responses beside one Gaussian pair: δ(ε) of both together, from above.
+
+    Parameters
+    ----------
+    parts
+        ε, δ and number of the responses.
+    mu
+        Of the Gaussian pair; 0 for none.
+
+    Notes
+    -----
+    The loss of n responses with ε is (2j − n)ε with the binomial probability of j. It is put on a
+    grid by splitting each atom between its two neighbours on the grid such that the mass under
+    both laws stays: merging the two again gives the atom back, so the pair with split atoms
+    dominates.
+    """
+
+    def __init__(self, parts: Iterable[tuple[Fraction, Fraction, int]], mu: float) -> None:
+        listed = [part for part in parts if part[1] < 1]
+        self.mu = mu
+        self.lost = sum((n * d for _, d, n in parts), Fraction(0))
+        step = _grid_step([(e, n) for e, _, n in listed])
+        masses, start = np.ones(1), 0
+        for epsilon, _, number in listed:
+            masses, start = _add_responses(masses, start, epsilon, number, step)
+        used = np.flatnonzero(masses)
+        self.masses = masses[used]
+        self.losses = (used + start) * float(step)
+
+    def delta(self, epsilon: float) -> float:
+        """Σ δᵢ + E[δ_μ(ε − L)], rounded up."""
+        # A loss is right to 1e-15 of its size: taken that much larger, it is on the safe side.
+        excess = epsilon - self.losses - 1e-14 * (epsilon + np.abs(self.losses))
+        expectation = float(self.masses @ gaussian_profile(excess, self.mu)) + 1e-300
+        return (float(self.lost) + expectation) * INFLATION
+
+
+def _grid_step(parts: Sequence[tuple[Fraction, int]]) -> Fraction:
+    """A grid for the losses: their own where it has few points, else one fine beside them."""
+    if not parts:
+        return Fraction(1)
+    total = sum((n * e for e, n in parts), Fraction(0))
+    bottom = math.lcm(*(e.denominator for e, _ in parts))
+    common = Fraction(math.gcd(*(int(e * bottom) for e, _ in parts)), bottom)
+    if 2 * total / common <= MOST // 2:
+        return common
+    spread = math.sqrt(sum(n * float(e) ** 2 for e, n in parts) / len(parts))
+    fine = min(float(2 * total) / GRID, MESH * spread)
+    return Fraction(max(fine, float(2 * total) / MOST))
+
+
+def _add_responses(
+    masses: npt.NDArray[np.float64], start: int, epsilon: Fraction, number: int, step: Fraction
+) -> tuple[npt.NDArray[np.float64], int]:
+    """The law of a loss on the grid after adding `number` responses with ε."""
+    law, low = _binomial_on_grid(epsilon, number, step)
+    out = np.zeros(masses.size + law.size - 1)
+    short, long = (masses, law) if masses.size < law.size else (law, masses)
+    for shift in np.flatnonzero(short):  # sums of positive numbers, not a Fourier transform
+        out[shift : shift + long.size] += short[shift] * long
+    return out, start + low
+
+
+def _binomial_on_grid(
+    epsilon: Fraction, number: int, step: Fraction
+) -> tuple[npt.NDArray[np.float64], int]:
+    from scipy.special import gammaln
+
+    j = np.arange(number + 1)
+    e = float(epsilon)
+    # log p = −log(1 + e^−ε), log(1 − p) = −ε − log(1 + e^−ε); a relative 1e-16 of each, times n.
+    log_choose = gammaln(number + 1.0) - gammaln(j + 1.0) - gammaln(number - j + 1.0)
+    log_mass = log_choose - (number - j) * e - number * math.log1p(math.exp(-e))
+    slack = 1e-15 * (number + 10) * (1 + e + math.log(number + 1))
+    mass = np.exp(np.minimum(log_mass + slack, 0.0))
+    ratio = epsilon / step
+    places = [(2 * int(i) - number) * ratio for i in j]
+    floors = np.array([math.floor(place) for place in places])
+    rest = np.array([float(place - math.floor(place)) for place in places])
+    h, low = float(step), int(floors[0])
+    upper = np.expm1(-rest * h) / math.expm1(-h)  # the share whose mass under both laws is kept
+    law = np.zeros(int(floors[-1]) - low + 2)
+    np.add.at(law, floors - low, mass * (1 - upper))
+    np.add.at(law, floors - low + 1, mass * upper)
+    return np.trim_zeros(law, "b"), low
+
+
+def gaussian_profile(epsilon: npt.NDArray[np.float64], mu: float) -> npt.NDArray[np.float64]:
+    """δ_μ at every ε of any sign, from above; μ = 0 stands for no Gaussian."""
+    from scipy.special import erfcx, ndtr
+
+    size = np.abs(epsilon)
+    tail = np.zeros_like(size)
+    if mu > 0:
+        # e^ε φ(b) = φ(a), so δ = φ(a)·(m(a) − m(b)) with Mills' ratio m, a = ε/μ − μ/2, b = a + μ.
+        a = size / mu - mu / 2
+        density = np.exp(-a * a / 2) / math.sqrt(2 * math.pi)
+        mills = math.sqrt(math.pi / 2) * erfcx(np.maximum(a, 0) / math.sqrt(2))
+        first = np.where(a < 0, ndtr(-a), density * mills)
+        second = density * math.sqrt(math.pi / 2) * erfcx((a + mu) / math.sqrt(2))
+        tail = np.maximum(first * (1 + TERM) - second, 0) * (1 + 1e-15 * a * a)
+    # δ(−ε) = 1 − e^−ε + e^−ε δ(ε)
+    return np.where(epsilon < 0, -np.expm1(-size) + np.exp(-size) * tail, tail)
+
+
+def concentrated_delta(rho: float, epsilon: float) -> float:
+    """A δ of ρ-zero-concentrated privacy at ε (Canonne, Kamath and Steinke 2020, Corollary 13).
+
+    Every α > 1 gives one; the best of many is taken.
+    """
+    if rho == 0:
+        return 0.0
+    best = max((epsilon + rho) / (2 * rho), 1.01)
+    alpha = np.concatenate([1 + (best - 1) * np.linspace(0.2, 2, 400), [1.01, 1.1, 1.5, 2.0]])
+    log_delta = (
+        (alpha - 1) * (alpha * rho - epsilon) - np.log(alpha - 1) + alpha * np.log1p(-1 / alpha)
+    )
+    return min(1.0, math.exp(min(0.0, float(log_delta.min()))) * INFLATION + 1e-300)

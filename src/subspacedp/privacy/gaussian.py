@@ -5,7 +5,7 @@ For noise N(0, σ²) on a query of ℓ₂ sensitivity Δ, with μ = Δ/σ,
     δ(ε) = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ)                      (Balle and Wang 2018, Theorem 8)
 
 is not a bound but the smallest δ. It grows with μ, so bisection finds the largest μ that a budget
-allows; every comparison is decided by ball arithmetic and the answer is the end that is private.
+allows; every comparison is decided by ball arithmetic and the answer is the limit that is private.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ if TYPE_CHECKING:
 
 LARGEST_EPSILON = 10**12  # its noise is 7e-7 of the sensitivity: nothing is left to protect
 
-__all__ = ["calibrate_gaussian", "gaussian_delta", "largest_mu", "paper_constant"]
+__all__ = ["calibrate_gaussian", "delta_ball", "gaussian_delta", "largest_mu", "paper_constant"]
 
 
-def _normal_cdf(x: arb) -> arb:
-    return (-x / ball(2).sqrt()).erfc() / 2
+def delta_ball(epsilon: Fraction, square: Fraction) -> Callable[[], arb]:
+    """δ_μ(ε) as a ball, from μ² itself: its root is not rounded first."""
 
+    def normal_cdf(x: arb) -> arb:
+        return (-x / ball(2).sqrt()).erfc() / 2
 
-def _delta_ball(epsilon: Fraction, mu: Fraction) -> Callable[[], arb]:
     def delta() -> arb:
-        e, m = ball(epsilon), ball(mu)
-        return _normal_cdf(m / 2 - e / m) - e.exp() * _normal_cdf(-m / 2 - e / m)
+        e, m = ball(epsilon), ball(square).sqrt()
+        return normal_cdf(m / 2 - e / m) - e.exp() * normal_cdf(-m / 2 - e / m)
 
     return delta
 
@@ -73,7 +74,7 @@ def largest_mu(epsilon: Fraction, delta: Fraction) -> float:
         raise BudgetError("`epsilon` must be at most 1e12 to calibrate Gaussian noise.")
 
     def private(mu: float) -> bool:
-        return certain_compare(_delta_ball(epsilon, Fraction(mu)), delta) <= 0
+        return certain_compare(delta_ball(epsilon, Fraction(mu) ** 2), delta) <= 0
 
     guess = _rough_mu(float(epsilon), float(delta))
     low, high = guess * (1 - 1e-9), guess * (1 + 1e-9)
@@ -117,7 +118,7 @@ def gaussian_delta(sigma: float, epsilon: float) -> float:
     0.1269367
     """
     scale, exact = positive("sigma", sigma), exact_decimal(positive("epsilon", epsilon))
-    return min(round_up(_delta_ball(exact, 1 / Fraction(scale))), 1.0)
+    return min(round_up(delta_ball(exact, 1 / Fraction(scale) ** 2)), 1.0)
 
 
 def paper_constant(epsilon: float, delta: float) -> float:
@@ -135,7 +136,7 @@ def paper_constant(epsilon: float, delta: float) -> float:
         return (1 + (1 - ball(d).log()).sqrt()) / ball(e)
 
     sigma = round_up(constant)
-    if certain_compare(_delta_ball(e, 1 / Fraction(sigma)), d) > 0:
+    if certain_compare(delta_ball(e, 1 / Fraction(sigma) ** 2), d) > 0:
         true_delta = gaussian_delta(sigma, epsilon)
         raise NotPrivateError(
             f"The paper's constant is not private at ε = {epsilon:g}, δ = {delta:g}: the true δ "

@@ -89,7 +89,7 @@ class ReplaceOne(Neighbours):
     ----------
     exactly
         Whether every person has exactly `records` records, so that the grand total is the same in
-        neighbouring tables. By default so for one record a person, and not for several.
+        neighbouring tables. By default so for one record per person, and not for several.
 
     Examples
     --------

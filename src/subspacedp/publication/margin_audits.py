@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from subspacedp.disclosure import InvariantAudit, audit_invariants
-from subspacedp.disclosure.moves import Loss, Move, move_loss, smallest_move, untold_sets
+from subspacedp.disclosure.moves import Loss, Move, move_loss, smallest_move, unseparated_sets
 from subspacedp.disclosure.programs import Progress
 from subspacedp.disclosure.ranges import SmallTotal, small_totals
 from subspacedp.disclosure.values import given
@@ -247,7 +247,7 @@ def _bound(domain: Domain, held: Held) -> HeldMargins:
 
 def _move(domain: Domain, bound: HeldMargins, neighbours: Neighbours) -> Move | None:
     """The smallest change that no held margin notices, on the few axes along which it moves."""
-    sets = untold_sets(domain, bound.margins)
+    sets = unseparated_sets(domain, bound.margins)
     if not sets:
         return None
     few = Domain([domain.axes[a] for a in sets[0]] or [max(domain.axes, key=len)])

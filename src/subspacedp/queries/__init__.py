@@ -1,7 +1,6 @@
 """Queries: what is asked of the data, as integers, and what one person changes of the answers."""
 
-from subspacedp.queries.entries import LocalEntries
-from subspacedp.queries.functions import ClippedSums, GeneralQuery, check_sensitivity
+from subspacedp.queries.functions import ClippedSums, GeneralQuery, LocalEntries, check_sensitivity
 from subspacedp.queries.linear import Cells, LinearQuery, Query, Sensitivity, as_query
 from subspacedp.queries.margins import Margins, block_name
 from subspacedp.queries.stated import query_from

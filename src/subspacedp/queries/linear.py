@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -31,7 +31,7 @@ MOST_DIFFERENCES = 1 << 31  # entries of all differences of pairs of columns
 
 LARGEST_GRAM = 1 << 25  # entries of a matrix whose columns are compared by their inner products
 
-__all__ = ["Cells", "LinearQuery", "Query", "Sensitivity", "as_query", "name_list"]
+__all__ = ["Cells", "LinearQuery", "Query", "Sensitivity", "as_query", "name_list", "stated_matrix"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -140,8 +140,8 @@ class Query(ABC):
 
     def indicator(self, margin: Margin, groups: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Weights of the answers whose weighted sum is that of a margin's totals."""
-        own = np.asarray(groups, np.float64).reshape(margin.shape)
-        return np.array(np.broadcast_to(margin.spread(own), self.shape))
+        weights = np.asarray(groups, np.float64).reshape(margin.shape)
+        return np.array(np.broadcast_to(margin.spread(weights), self.shape))
 
     @property
     def contributions(self) -> csr_array | None:
@@ -268,8 +268,8 @@ class LinearQuery(Query):
     Parameters
     ----------
     matrix
-        A, one row a question and one column a cell of the table (in row-major order); dense or
-        scipy sparse.
+        A, one row per question and one column per cell of the table (in row-major order); dense
+        or scipy sparse.
     labels
         A name for every question.
     places
@@ -327,7 +327,7 @@ class LinearQuery(Query):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """One answer a row of the matrix."""
+        """One answer per row of the matrix."""
         return (int(self.matrix.shape[0]),)
 
     @cached_property
@@ -376,7 +376,7 @@ class LinearQuery(Query):
         return self.integer_matrix
 
     def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
-        """Exact for one record a person; `records` times it, a safe bound, for several."""
+        """Exact for one record per person; `records` times it, a safe bound, for several."""
         return matrix_sensitivity(self.integer_matrix, neighbours)
 
     def answers(self, data: Any) -> Int64Array:
@@ -416,13 +416,13 @@ def name_list(labels: Any, number: int) -> tuple[str, ...]:
     return names
 
 
-def as_query(thing: Domain | Query) -> Query:
+def as_query(value: Domain | Query) -> Query:
     """A query; a domain means its cells."""
-    if not isinstance(thing, Domain | Query):
+    if not isinstance(value, Domain | Query):
         raise DomainError(
-            f"The first argument must be a `Domain` or a query; got a {type(thing).__name__}."
+            f"The first argument must be a `Domain` or a query; got a {type(value).__name__}."
         )
-    return Cells(thing) if isinstance(thing, Domain) else thing
+    return Cells(value) if isinstance(value, Domain) else value
 
 
 def matrix_sensitivity(
@@ -561,6 +561,14 @@ def sparse_data(matrix: csr_array) -> dict[str, Any]:
         "columns": entries.col.tolist(),
         "values": entries.data.tolist(),
     }
+
+
+def stated_matrix(data: Mapping[str, Any], kind: Any) -> Any:
+    """A sparse matrix from plain data: the reverse of `sparse_data`."""
+    from scipy.sparse import csr_array
+
+    entries = (np.asarray(data["values"], kind), (data["rows"], data["columns"]))
+    return csr_array(entries, shape=tuple(data["shape"]))
 
 
 def _table(data: Any) -> Table:

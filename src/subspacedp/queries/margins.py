@@ -184,18 +184,18 @@ class Margins(Query):
     def totals(self, values: npt.NDArray[Any], margin: Margin) -> npt.NDArray[Any]:
         """The totals of a margin that the workload determines, from a vector of answers."""
         i = self.source_of(margin)
-        own: Margin = self.margins[i]
-        block = values[self.bounds[i] : self.bounds[i + 1]].reshape(own.shape)
-        return np.asarray(own.coarsen(block, margin))
+        source: Margin = self.margins[i]
+        block = values[self.bounds[i] : self.bounds[i + 1]].reshape(source.shape)
+        return np.asarray(source.coarsen(block, margin))
 
     def indicator(self, margin: Margin, groups: npt.NDArray[Any]) -> FloatArray:
         """Weights of the answers whose weighted sum is that of a margin's totals."""
         i = self.source_of(margin)
-        own: Margin = self.margins[i]
+        source: Margin = self.margins[i]
         spread: npt.NDArray[Any] = np.asarray(groups, np.float64).reshape(margin.shape)
         for a, axis in enumerate(self.domain.axes):
-            if own.steps[a] != margin.steps[a]:
-                up = axis.parents(own.steps[a], margin.steps[a])
+            if source.steps[a] != margin.steps[a]:
+                up = axis.parents(source.steps[a], margin.steps[a])
                 spread = np.take(spread, up, axis=a)
         out = np.zeros(self.shape)
         out[self.bounds[i] : self.bounds[i + 1]] = spread.reshape(-1)

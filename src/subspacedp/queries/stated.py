@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 
 from subspacedp.errors import ReleaseError
-from subspacedp.queries.entries import LocalEntries
-from subspacedp.queries.functions import ClippedSums, GeneralQuery
-from subspacedp.queries.linear import Cells, LinearQuery, Query
+from subspacedp.queries.functions import ClippedSums, GeneralQuery, LocalEntries
+from subspacedp.queries.linear import Cells, LinearQuery, Query, stated_matrix
 from subspacedp.queries.margins import Margins
 from subspacedp.stated import stated_fraction
 from subspacedp.tables.axis import Axis
 from subspacedp.tables.domain import Domain
 
-__all__ = ["query_from", "stated_matrix"]
+__all__ = ["query_from"]
 
 MOST_LABELS = 1 << 27  # of an axis of numbers, where no values say how many there are
 MOST_COLUMNS = 1 << 24  # kinds of records of a linear query
@@ -70,14 +69,6 @@ def _linear(data: Mapping[str, Any]) -> LinearQuery:
 def _check_number(value: Any, name: str) -> None:
     if type(value) not in (int, float):
         raise ReleaseError(f"`{name}` must be a number.")
-
-
-def stated_matrix(data: Mapping[str, Any], kind: Any) -> Any:
-    """A sparse matrix from its entries."""
-    from scipy.sparse import csr_array
-
-    entries = (np.asarray(data["values"], kind), (data["rows"], data["columns"]))
-    return csr_array(entries, shape=tuple(data["shape"]))
 
 
 def _axis(data: Mapping[str, Any], most: int) -> Axis:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from subspacedp.invariants import HeldMargins
 from subspacedp.queries import Margins
 from subspacedp.release.verify import Check, whole_steps
-from subspacedp.tables.meets import all_meets, steps_of
+from subspacedp.tables.margin_tables import all_meets, steps_of
 
 if TYPE_CHECKING:
     from subspacedp.release.release import Release

@@ -19,8 +19,7 @@ import numpy as np
 
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.marginals import TableComparison
-from subspacedp.report.cell_errors import THRESHOLDS, CellErrors
-from subspacedp.report.estimates import Estimates
+from subspacedp.report.estimates import THRESHOLDS, CellErrors, Estimates
 from subspacedp.report.rows import error_digits, shown
 
 __all__ = [
@@ -28,12 +27,14 @@ __all__ = [
     "errors_chart",
     "estimates_chart",
     "histogram_chart",
-    "percent",
+    "inline_svg",
     "publishing",
+    "styled",
     "tables_chart",
 ]
 
 ACCENT, SECOND, INK, GRID = "#0072b2", "#d55e00", "#24292f", "#d0d7de"
+FONT_SIZE = 13
 HERE, ALONE = "this release", "noise on the cells alone"
 PADDING = {"left": 16, "right": 6, "top": 4, "bottom": 4}  # the page's font may be wider
 WIDTH = 420  # of the whole drawing: readable on a phone, two beside each other on a desk
@@ -170,7 +171,7 @@ def histogram_chart(errors: CellErrors, noun: str = "cell") -> Chart | None:
 def estimates_chart(
     labels: Sequence[str], estimates: Estimates, caption: str, digits: tuple[int, int]
 ) -> Chart:
-    """Points with bars for their intervals, one row a group."""
+    """Points with bars for their intervals, one row per group."""
     alt = publishing("altair")
     lower, upper = estimates.interval
     values = [
@@ -194,15 +195,15 @@ def estimates_chart(
         ),
         x2="upper:Q",
     )
-    ends = [
-        base.mark_tick(color=ACCENT, thickness=2, size=8).encode(x=f"{end}:Q")
-        for end in ("lower", "upper")
+    limits = [
+        base.mark_tick(color=ACCENT, thickness=2, size=8).encode(x=f"{limit}:Q")
+        for limit in ("lower", "upper")
     ]
     points = base.mark_point(color=SECOND, filled=True, size=42, opacity=1).encode(x="value:Q")
     description = f"{caption}: {len(labels)} published values with their 95 % intervals."
     of_value, of_error = digits
     return Chart(
-        svg=_drawn(alt.layer(bars, *ends, points), description, 21 * len(labels) + 56),
+        svg=_drawn(alt.layer(bars, *limits, points), description, 21 * len(labels) + 56),
         caption=caption,
         description=description,
         columns=("group", "value", "standard error", "95 % from", "95 % to"),
@@ -293,21 +294,31 @@ def _drawn(chart: Any, description: str, height: int) -> str:
     sized = chart.properties(
         width=WIDTH, height=height, autosize={"type": "fit", "contains": "padding"}
     )
-    sized = sized.configure(
-        background="transparent", font="sans-serif", aria=False, padding=PADDING
+    plain = _drawable(styled(sized, PADDING).to_dict())
+    return inline_svg(str(convert.vegalite_to_svg(plain, allowed_base_urls=[])), description)
+
+
+def styled(chart: Any, padding: dict[str, int]) -> Any:
+    """An altair chart in the common style: font, sizes of text, colours of axes."""
+    return (
+        chart.configure(background="transparent", font="sans-serif", aria=False, padding=padding)
+        .configure_view(stroke=None)
+        .configure_axis(
+            labelColor=INK,
+            titleColor=INK,
+            labelFontSize=FONT_SIZE,
+            titleFontSize=FONT_SIZE,
+            titleFontWeight="normal",
+            titlePadding=8,
+            gridColor=GRID,
+            domainColor=GRID,
+            tickColor=GRID,
+        )
     )
-    sized = sized.configure_view(stroke=None).configure_axis(
-        labelColor=INK,
-        titleColor=INK,
-        labelFontSize=13,
-        titleFontSize=13,
-        titleFontWeight="normal",
-        titlePadding=8,
-        gridColor=GRID,
-        domainColor=GRID,
-        tickColor=GRID,
-    )
-    svg = str(convert.vegalite_to_svg(_drawable(sized.to_dict()), allowed_base_urls=[]))
+
+
+def inline_svg(svg: str, description: str) -> str:
+    """A drawing as an element of a page: it takes the page's font, and loads nothing."""
     bare = TAG.sub(lambda tag: NEEDLESS.sub("", tag[0]), svg)
     return bare.replace("<svg", f'<svg role="img" aria-label="{escape(description)}"', 1)
 

@@ -7,20 +7,68 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files as package_files
 from typing import Any
 
-from subspacedp.errors import ReleaseError
-from subspacedp.release import Release
-from subspacedp.report.charts import publishing
-from subspacedp.report.dictionary import default_files, share_words, size_words
-from subspacedp.report.notes import PublishedFile, ReportNotes
-from subspacedp.report.section import Section
+import numpy as np
 
-__all__ = ["source_digest", "template_text", "write_report"]
+from subspacedp.errors import DomainError, ReleaseError
+from subspacedp.mechanisms.marginals import compare_tables
+from subspacedp.queries import ClippedSums, Margins
+from subspacedp.release import Release, Verification
+from subspacedp.release.certificate import certificate_text
+from subspacedp.report.charts import (
+    Chart,
+    errors_chart,
+    estimates_chart,
+    histogram_chart,
+    publishing,
+    tables_chart,
+)
+from subspacedp.report.estimates import (
+    CellErrors,
+    Estimates,
+    cell_estimates,
+    margin_estimates,
+    within_reach,
+)
+from subspacedp.report.rows import (
+    LabelColumn,
+    MarginError,
+    Rows,
+    error_digits,
+    label_column,
+    margin_errors,
+    margin_labels,
+    shown,
+    table_rows,
+)
+from subspacedp.report.words import (
+    Fact,
+    PublishedColumn,
+    PublishedFile,
+    ReportNotes,
+    default_files,
+    facts,
+    figure_words,
+    kind_words,
+    plain_noun,
+    share_words,
+    size_words,
+    value_columns,
+)
+from subspacedp.tables import Margin
+
+__all__ = ["rendered", "template_text", "write_report"]
 
 MOST_EMBEDDED = 2_500_000  # bytes of rows in one page, shared by its releases
 ALONE = "release"  # the name of a release that was given by itself
+
+FIRST_ROWS = 25  # in the page itself, for readers without scripts and for paper
+MOST_GROUPS, EACH_PANEL = 30, 12
+MOST_BARS = 40  # tables whose errors are drawn
+LONG_LIST, SHORT_LIST = 24, 8
 
 
 def write_report(
@@ -98,7 +146,9 @@ def write_report(
         )
         for number, (name, release) in enumerate(named.items(), 1)
     ]
-    return _rendered(Page(title.strip(), about, tuple(files) or default_files(), tuple(sections)))
+    page = Page(title.strip(), about, tuple(files) or default_files(), tuple(sections))
+    style, script = template_text("report.css"), template_text("report.js")
+    return rendered(template_text("report.html"), page, style=style, script=script)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -143,7 +193,14 @@ def _check_margins(named: Mapping[str, Release], notes: ReportNotes) -> None:
         raise ReleaseError(f"`margins` names the release {unknown!r}; the page has {known}.")
 
 
-def _rendered(page: Page) -> str:
+def rendered(template: str, page: Any, *, style: str, script: str = "") -> str:
+    """A page from its template, with a security policy that lets it load nothing.
+
+    Guarantees
+    ----------
+    1. It loads nothing, runs no script but this one, and its security policy forbids both.
+    2. All words are shown as text, whatever is in them.
+    """
     jinja2 = publishing("jinja2")
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -151,21 +208,292 @@ def _rendered(page: Page) -> str:
     environment.filters["share"] = share_words
     environment.filters["size"] = size_words
     environment.globals["whole"] = publishing("markupsafe").Markup
-    style, script = template_text("report.css"), template_text("report.js")
-    policy = (
-        f"default-src 'none'; style-src {source_digest(style)}; "
-        f"script-src {source_digest(script)}; img-src data:; base-uri 'none'; form-action 'none'"
-    )
-    context: dict[str, Any] = {"page": page, "style": style, "script": script, "policy": policy}
-    return str(environment.from_string(template_text("report.html")).render(context))
+    allowed = f"style-src {source_digest(style)}; "
+    if script:
+        allowed += f"script-src {source_digest(script)}; img-src data:; "
+    policy = f"default-src 'none'; {allowed}base-uri 'none'; form-action 'none'"
+    context = {"page": page, "style": style, "script": script, "policy": policy}
+    return str(environment.from_string(template).render(context))
 
 
-def template_text(name: str) -> str:
-    """A file of the report's templates."""
-    return (package_files(__package__) / "templates" / name).read_text("utf-8").strip()
+def template_text(name: str, package: str = __package__) -> str:
+    """A file of the templates of the report, or of another package."""
+    return (package_files(package) / "templates" / name).read_text("utf-8").strip()
 
 
 def source_digest(text: str) -> str:
     """An inline style or script by its digest, for the page's security policy."""
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return f"'sha256-{digest}'"
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Section:
+    """What the page says about one release.
+
+    Parameters
+    ----------
+    release
+        The release.
+    name
+        Its name on a page with several; empty when it is alone.
+    prefix
+        Before the addresses of its parts of the page.
+    chosen
+        Margins chosen for publication, each by the names of its levels.
+    most_bytes
+        What its rows may add to the page.
+    disclosure
+        What its held figures give away by themselves, in paragraphs.
+    contributions
+        How the records of a person were bounded.
+    non_negative
+        Whether a biased version without negative values is published beside it.
+    """
+
+    release: Release
+    name: str
+    prefix: str
+    chosen: tuple[tuple[str, ...], ...]
+    most_bytes: int
+    disclosure: tuple[str, ...] = ()
+    contributions: str = ""
+    non_negative: bool = False
+
+    @cached_property
+    def cells(self) -> Estimates:
+        """The estimate of every cell."""
+        return cell_estimates(self.release)
+
+    @cached_property
+    def errors(self) -> CellErrors:
+        """How exact the cells are."""
+        return CellErrors(self.cells)
+
+    @cached_property
+    def verification(self) -> Verification:
+        """Every check that a reader can repeat."""
+        return self.release.verify()
+
+    @cached_property
+    def facts(self) -> list[Fact]:
+        """The headline."""
+        digits = error_digits(self.cells.stderr)
+        typical = shown(self.errors.median, digits) if self.errors.known else None
+        return [*facts(self.release, typical), self._checked()]
+
+    def _checked(self) -> Fact:
+        failed = sum(not check.ok for check in self.verification.checks)
+        number = len(self.verification.checks)
+        answer = f"{failed} of {number} fail" if failed else f"All {number} hold"
+        return Fact("Checks", answer, "Made from the published figures; anybody can repeat them.")
+
+    @property
+    def error_words(self) -> str:
+        """The standard errors of the cells with noise, in words."""
+        noisy, digits = self.errors.noisy, error_digits(self.cells.stderr)
+        if not noisy.size:
+            return f"The held figures fix every {self.noun}: nothing has noise."
+        least, most = shown(noisy.min(), digits), shown(noisy.max(), digits)
+        middle = shown(np.median(noisy), digits)
+        fixed = self.errors.exact
+        cells = (
+            f" {fixed:,} {self.noun}{'s are' if fixed > 1 else ' is'} fixed by the held figures."
+        )
+        spread = f"about {middle}" if self.errors.alike else f"{least} to {most}, median {middle}"
+        return f"Standard error of a {self.noun}: {spread}.{cells if fixed else ''}"
+
+    @property
+    def noun(self) -> str:
+        """What one number of the release is called."""
+        return plain_noun(self.release.mechanism.query)
+
+    @property
+    def workload(self) -> Margins | None:
+        """The margins that are published, where no cells are."""
+        return self.release.mechanism.query.workload
+
+    @cached_property
+    def margin_errors(self) -> list[MarginError]:
+        """The error of every margin, where margins are published alone."""
+        if self.workload is None or not self.errors.known:
+            return []
+        return list(margin_errors(self.workload, self.cells))
+
+    @property
+    def weighted(self) -> bool:
+        """Whether some margins count for more than others."""
+        return self.workload is not None and len(set(self.workload.weights or ())) > 1
+
+    @cached_property
+    def table_chart(self) -> Chart | None:
+        """The error of every table that noise was designed for."""
+        mechanism = self.release.mechanism
+        if len(mechanism.designed_for) > MOST_BARS:
+            return None
+        errors = compare_tables(mechanism)
+        return None if errors is None else tables_chart(errors)
+
+    @property
+    def figure_note(self) -> str:
+        """What the figures are, where they are not plain counts of all records; or nothing."""
+        mechanism = self.release.mechanism
+        if isinstance(mechanism.query, ClippedSums) or mechanism.capped:
+            return f"Apart from noise, every figure is the {figure_words(mechanism)}."
+        return ""
+
+    @property
+    def negative(self) -> int:
+        """How many published values are negative."""
+        return int(np.count_nonzero(self.cells.value < 0))
+
+    @property
+    def kind_words(self) -> str:
+        """What the kind of guarantee means."""
+        return kind_words(self.release.guarantee.kind)
+
+    @cached_property
+    def certificate(self) -> dict[str, Any]:
+        """What `certificate.json` says."""
+        return self.release.certificate()
+
+    @cached_property
+    def certificate_digest(self) -> str:
+        """SHA-256 of the file that `Release.save` writes."""
+        text = certificate_text(self.certificate) + "\n"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @cached_property
+    def certificate_shown(self) -> str:
+        """The certificate with long lists cut short."""
+        return certificate_text(_shortened(self.certificate))
+
+    @property
+    def columns(self) -> Sequence[PublishedColumn]:
+        """The data dictionary of the values files."""
+        return value_columns(self.release)
+
+    @cached_property
+    def error_charts(self) -> list[Chart]:
+        """Charts of the expected error."""
+        if not self.errors.known:
+            return []
+        noun = self.noun
+        drawn = (errors_chart(self.errors, noun), histogram_chart(self.errors, noun))
+        return [chart for chart in drawn if chart is not None]
+
+    @cached_property
+    def rows(self) -> Rows | None:
+        """The table at the end of the page."""
+        return table_rows(self.release, self.cells, self.most_bytes)
+
+    @property
+    def part_words(self) -> str:
+        """Which part of the release the table has, where it is not all of it."""
+        if self.rows is None:
+            return ""
+        title = self.rows.title
+        return title if self.workload is not None else f"the {title} totals"
+
+    @property
+    def embedded(self) -> str:
+        """The table as JSON."""
+        return self.rows.embedded(self.download) if self.rows is not None else ""
+
+    @property
+    def download(self) -> str:
+        """The name of the file that the table can be saved as."""
+        words = [self.name, "" if self.rows is None or self.rows.complete else self.rows.title]
+        plain = "-".join(re.sub(r"[^A-Za-z0-9]+", "-", word).strip("-") for word in words if word)
+        return f"{plain.strip('-') or 'cells'}.csv"
+
+    @property
+    def first_rows(self) -> list[tuple[list[str], list[str]]]:
+        """The rows that are in the page without its script."""
+        return list(self.rows.first(FIRST_ROWS)) if self.rows is not None else []
+
+    @cached_property
+    def margin(self) -> Margin | None:
+        """The margin that is charted: the first one chosen, or the coarsest, that has noise."""
+        domain = self.release.mechanism.query.axes
+        if domain is None:
+            return None
+        chosen = self._published()
+        if self.workload is not None:
+            some = list(self.workload.margins)
+        else:
+            some = [domain.margin(level.name) for axis in domain.axes for level in axis.chain]
+        candidates = chosen or sorted(some, key=lambda m: m.nonempty)
+        noisy = (
+            m
+            for m in candidates
+            if within_reach(self.release, m)
+            and not np.all(self.release.mechanism.margin_accuracy(*m.names).fixed)
+        )
+        return next(noisy, chosen[0] if chosen else None)
+
+    def _published(self) -> list[Margin]:
+        try:
+            return [self.release.mechanism.domain.margin(*names) for names in self.chosen]
+        except DomainError as error:
+            raise ReleaseError(f"`margins`: {error}", **error.evidence) from None
+
+    @property
+    def loading(self) -> str:
+        """Two lines that read a release and add up cells, for readers who program."""
+        names = ", ".join(map(repr, self.margin.names)) if self.margin is not None else None
+        ask = "estimate(weights).interval(0.95)" if names is None else f"margin({names})"
+        frame = "" if names is None else ".to_frame(level=0.95)"
+        return f'release = subspacedp.Release.load("FOLDER")\nprint(release.{ask}{frame})'
+
+    @cached_property
+    def estimate_charts(self) -> list[Chart]:
+        """One chart of all groups; of many, some at even steps, in two charts by size."""
+        labels, estimates, what = self.charted
+        if np.isnan(estimates.stderr).any():
+            return []
+        digits = (0 if estimates.value.dtype.kind == "i" else 1, error_digits(estimates.stderr))
+        if estimates.value.size <= MOST_GROUPS:
+            names = [_joined(labels, i) for i in range(estimates.value.size)]
+            return [estimates_chart(names, estimates, f"Every {what}", digits)]
+        # By place, not by value: the extremes of many noisy values are extreme by their noise, and
+        # intervals chosen so cover less often than they say.
+        places = np.linspace(0, estimates.value.size - 1, 2 * EACH_PANEL).astype(np.int64)
+        order = places[np.argsort(-estimates.value[places], kind="stable")]
+        panels = {"larger": order[:EACH_PANEL], "smaller": order[EACH_PANEL:]}
+        return [
+            estimates_chart(
+                [_joined(labels, i) for i in rows],
+                estimates.take(rows),
+                f"By {what}: {2 * EACH_PANEL} of {estimates.value.size:,}, the {size} half",
+                digits,
+            )
+            for size, rows in panels.items()
+        ]
+
+    @cached_property
+    def charted(self) -> tuple[tuple[LabelColumn, ...], Estimates, str]:
+        """The figures of the charts: labels, estimates, and what they are."""
+        if self.margin is not None:
+            labels, kept = margin_labels(self.margin)
+            what = " × ".join(self.margin.names) or "total"
+            return labels, margin_estimates(self.release, self.margin).take(kept), what
+        columns = self.release.mechanism.query.columns()
+        labels = tuple(label_column(name, column) for name, column in columns.items())
+        noun = "cell" if self.release.mechanism.query.axes is not None else "question"
+        return labels, self.cells, noun
+
+
+def _joined(labels: Sequence[LabelColumn], row: int) -> str:
+    return " · ".join(column.texts[column.codes[row]] for column in labels) or "total"
+
+
+def _shortened(data: Any) -> Any:
+    """The same data with long lists cut short; what is left out is counted."""
+    if isinstance(data, dict):
+        return {key: _shortened(value) for key, value in data.items()}
+    if isinstance(data, list):
+        kept = [_shortened(item) for item in data[: SHORT_LIST if len(data) > LONG_LIST else None]]
+        left = len(data) - len(kept)
+        return [*kept, f"… and {left:,} more"] if left else kept
+    return data

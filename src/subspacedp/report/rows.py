@@ -28,7 +28,6 @@ __all__ = [
     "MOST_ROWS",
     "LabelColumn",
     "MarginError",
-    "NumberColumn",
     "Rows",
     "margin_errors",
     "margin_labels",
@@ -242,12 +241,12 @@ def margin_errors(query: Margins, figures: Estimates) -> Iterator[MarginError]:
     parts = zip(query.split(figures.value), query.split(figures.stderr), strict=True)
     for i, (value, stderr) in enumerate(parts):
         noisy = stderr[stderr > 0]
-        ends = [shown(float(end(noisy)), digits) for end in (np.min, np.max) if noisy.size]
+        limits = [shown(float(limit(noisy)), digits) for limit in (np.min, np.max) if noisy.size]
         yield MarginError(
             name=block_name(query.margins[i]),
             figures=value.size,
             exact=int(np.count_nonzero(stderr == 0)),
             value=shown(float(np.median(value)), 0),
-            stderr=" to ".join(dict.fromkeys(ends)) or "0",
+            stderr=" to ".join(dict.fromkeys(limits)) or "0",
             weight=f"{(query.weights or ())[i]:g}",
         )

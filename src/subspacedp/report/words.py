@@ -1,9 +1,9 @@
-"""What a release is and promises, in plain words for a review board and for data users."""
+"""What a release is and promises, and what is in its files, in plain words for its readers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import singledispatch
 
 from subspacedp.mechanisms.base import Mechanism
@@ -12,15 +12,22 @@ from subspacedp.problem import Guarantee, Kind
 from subspacedp.queries import Cells, ClippedSums, Margins, Query
 from subspacedp.queries.margins import block_name
 from subspacedp.release import Release
+from subspacedp.release.files import CERTIFICATE, CSV, PARQUET
 
 __all__ = [
     "Fact",
+    "PublishedColumn",
+    "PublishedFile",
+    "ReportNotes",
     "axes_words",
+    "default_files",
     "facts",
     "figure_words",
     "kind_words",
-    "person_words",
     "plain_noun",
+    "share_words",
+    "size_words",
+    "value_columns",
 ]
 
 LISTED = 6  # margins in the headline, and axes in a title
@@ -226,3 +233,197 @@ def _held_means(release: Release) -> str:
 
 def _change(guarantee: Guarantee) -> str:
     return f"Neighbouring data differ by {guarantee.change}; the budget bounds what that changes."
+
+
+def default_files() -> tuple[PublishedFile, ...]:
+    """What `Release.save` writes."""
+    return (
+        PublishedFile(
+            name=CSV, holds="Labels, value and standard error, one row per cell, as text."
+        ),
+        PublishedFile(name=PARQUET, holds="The same, for programs; numbers keep their type."),
+        PublishedFile(
+            name=CERTIFICATE,
+            holds="The promise, its terms, the held figures, and a digest of the values.",
+        ),
+    )
+
+
+def value_columns(release: Release) -> Sequence[PublishedColumn]:
+    """The columns of the values files."""
+    query = release.mechanism.query
+    noun = "cell" if query.axes is not None else "answer"
+    of = f" of the {noun}" if query.workload is None else ""
+    noise = (
+        "noise of mean zero" if release.mechanism.declared is None else "another mechanism's noise"
+    )
+    value = PublishedColumn(
+        name="value",
+        meaning=f"the published figure{of}, which has {noise}{_of(release)}",
+        type="whole number" if release.values.dtype.kind == "i" else "decimal number",
+        unit=_unit(query),
+    )
+    stderr = PublishedColumn(
+        name="stderr",
+        meaning="its standard error, the noise alone; 0 where the held figures fix the value",
+        type="decimal number",
+        unit=value.unit,
+    )
+    return (*_label_columns(release), value, stderr)
+
+
+def _of(release: Release) -> str:
+    """What the figure is apart from the noise, where that is not plain from the table."""
+    plain = release.mechanism.query.counts_records and not release.mechanism.capped
+    return (
+        ""
+        if plain or release.mechanism.query.axes is None
+        else f": {figure_words(release.mechanism)}"
+    )
+
+
+@singledispatch
+def _unit(query: Query) -> str:
+    return "that of the question"
+
+
+@_unit.register
+def _(query: Cells) -> str:
+    return "records"
+
+
+@_unit.register
+def _(query: Margins) -> str:
+    return "records"
+
+
+@_unit.register
+def _(query: ClippedSums) -> str:
+    return f"that of `{query.value}`"
+
+
+def _label_columns(release: Release) -> list[PublishedColumn]:
+    domain = release.mechanism.query.axes
+    if domain is None:
+        return [PublishedColumn(name="question", meaning="the name of the question", type="text")]
+    out, query = [], release.mechanism.query
+    if query.workload is not None:
+        meaning = "the margin of the row, by its levels; labels of other levels are empty"
+        out.append(PublishedColumn(name="margin", meaning=meaning, type="text"))
+    for axis in domain.axes:
+        for step, level in enumerate(axis.chain):
+            if level.name not in query.level_names:
+                continue
+            kind = "text" if isinstance(level.labels[0], str) else "whole number"
+            meaning = (
+                f"label on the axis {axis.name}, one of {level.groups:,}"
+                if step == 0
+                else f"group of {axis.name}, one of {level.groups:,}"
+            )
+            out.append(PublishedColumn(name=level.name, meaning=meaning, type=kind))
+    return out
+
+
+def size_words(size: int | None) -> str:
+    """A number of bytes as people say it."""
+    if size is None:
+        return ""
+    for unit, step in (("MB", 10**6), ("kB", 10**3)):
+        if size >= step:
+            return f"{size / step:,.1f} {unit}"
+    return f"{size:,} bytes"
+
+
+def share_words(share: float) -> str:
+    """A part of the whole, rounded down: only all of it is 100 %."""
+    tenths = int(share * 1000 + 1e-9) / 10
+    return f"{tenths:g} %" if tenths in (0.0, 100.0) else f"{tenths:.1f} %"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedColumn:
+    """One column of a published file, for the data dictionary."""
+
+    name: str
+    meaning: str
+    type: str = ""
+    unit: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedFile:
+    """One file of a release folder.
+
+    Parameters
+    ----------
+    name
+        Its path in the folder.
+    holds
+        One sentence on what is in it.
+    size
+        In bytes, where known.
+    sha256
+        Its digest, where known.
+    columns
+        Its own columns, where they differ from those of the values files.
+    """
+
+    name: str
+    holds: str
+    size: int | None = None
+    sha256: str = ""
+    columns: Sequence[PublishedColumn] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportNotes:
+    """What a release does not know about itself. Every field may be left empty.
+
+    Parameters
+    ----------
+    about
+        What the tables are about and who publishes them; blank lines separate paragraphs.
+    contact
+        Whom to ask.
+    source
+        Where the counts come from.
+    budget
+        Lines about the budget: what was spent before, what is left.
+    contributions
+        How the records of a person were bounded, and whether the held figures count the records
+        beyond the bound; for all releases, or by the name of the release.
+    disclosure
+        Name of a release → what its held figures give away by themselves; blank lines separate
+        paragraphs.
+    non_negative
+        Whether a second, biased version without negative values is published beside every release,
+        or the names of the releases that have one.
+    signature
+        Who signed the certificate, and how to check it.
+    margins
+        Name of a release → the margins chosen for publication, each by the names of its levels;
+        the first of them that has noise is charted. A release given by itself has the name
+        `release`.
+    """
+
+    about: str = ""
+    contact: str = ""
+    source: str = ""
+    budget: Sequence[str] = ()
+    contributions: str | Mapping[str, str] = ""
+    disclosure: Mapping[str, str] = field(default_factory=dict)
+    non_negative: bool | Collection[str] = False
+    signature: str = ""
+    margins: Mapping[str, Sequence[str | Sequence[str]]] = field(default_factory=dict)
+
+    def bound_on(self, name: str) -> str:
+        """How the records of a person were bounded for the release of that name."""
+        if isinstance(self.contributions, str):
+            return self.contributions
+        return self.contributions.get(name, "")
+
+    def also_non_negative(self, name: str) -> bool:
+        """Whether the release of that name has a version without negative values beside it."""
+        if isinstance(self.non_negative, bool):
+            return self.non_negative
+        return name in self.non_negative

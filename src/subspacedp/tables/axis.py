@@ -77,7 +77,7 @@ class Axis:
     name
         Name of the axis, and of its finest level.
     labels
-        One label a position; distinct strings or integers. A `range` is kept as it is, so a
+        One label per position; distinct strings or integers. A `range` is kept as it is, so a
         long axis of numbers costs nothing.
     levels
         Coarser levels, finest first: name → the group of every label, in the order of `labels`.

@@ -1,4 +1,4 @@
-"""A box of cells: a stretch of positions on every axis, and where its cells are in the table."""
+"""A box of cells: a range of positions on every axis, and where its cells are in the table."""
 
 from __future__ import annotations
 
@@ -79,5 +79,5 @@ class Box:
 
 
 def blocks(shape: Sequence[int], most: int) -> list[Box]:
-    """A table cut into boxes of at most `most` cells, each a stretch of row-major order."""
+    """A table cut into boxes of at most `most` cells, each a run of row-major order."""
     return Box((0,) * len(shape), tuple(shape)).split(most)

@@ -130,7 +130,7 @@ class Domain:
                     f"The level `{name}` is named twice in one margin."
                     if other == name
                     else f"The levels `{other}` and `{name}` are of the same axis "
-                    f"`{self.axes[a].name}`; one margin takes one level an axis."
+                    f"`{self.axes[a].name}`; one margin takes one level per axis."
                 )
             used[a] = name
             steps[a] = step

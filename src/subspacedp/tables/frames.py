@@ -49,7 +49,7 @@ def column_values(frame: Any, name: str) -> list[Label]:
 def counts_from_frame(
     frame: Any, domain: Domain, value: str, *, fill: int | None
 ) -> npt.NDArray[Any]:
-    """The counts of a long dataframe, one row a cell, as an array in the domain's shape."""
+    """The counts of a long dataframe, one row per cell, as an array in the domain's shape."""
     wrapped = _eager(frame)
     if value not in wrapped.columns:
         raise DataError(f"The data have no column `{value}`.", column=value)
@@ -89,9 +89,9 @@ def positions(axis: Axis, values: Sequence[Label]) -> npt.NDArray[np.int64]:
     if unknown:
         # How many, never which: the values are confidential.
         kinds = {type(label).__name__ for label in axis.labels}
-        found = {type(v).__name__ for v in values}
-        hint = "" if kinds & found else (
-            f" The labels are {'/'.join(sorted(kinds))}, the column is {'/'.join(sorted(found))}."
+        types = {type(v).__name__ for v in values}
+        hint = "" if kinds & types else (
+            f" The labels are {'/'.join(sorted(kinds))}, the column is {'/'.join(sorted(types))}."
         )  # fmt: skip
         raise DataError(
             f"{unknown} rows have a label in column `{axis.name}` that is not on the axis.{hint}",

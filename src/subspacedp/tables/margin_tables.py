@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,12 +14,13 @@ import numpy.typing as npt
 from subspacedp.errors import DataError
 from subspacedp.tables.domain import Domain
 from subspacedp.tables.margin import Margin
-from subspacedp.tables.meets import meets_with, steps_of
 from subspacedp.tables.table import MAX_TOTAL
 
-__all__ = ["MarginTables"]
+__all__ = ["MarginTables", "all_meets", "meets_with", "steps_of"]
 
 Int64Array = npt.NDArray[np.int64]
+
+Steps = npt.NDArray[np.int16]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -31,8 +32,8 @@ class MarginTables:
     domain
         The axes.
     tables
-        For each margin, by the names of its levels, an array of whole counts with one dimension a
-        level that is named, in the order of the axes.
+        For each margin, by the names of its levels, an array of whole counts with one dimension per
+        named level, in the order of the axes.
 
     Guarantees
     ----------
@@ -142,3 +143,36 @@ def _counts(margin: Margin, counts: Any) -> Int64Array:
         raise DataError(f"The margin `{named}` has records in a group without labels.")
     out.setflags(write=False)
     return out
+
+
+def steps_of(margins: Iterable[Margin]) -> Steps:
+    """The steps of margins, one row per margin."""
+    return np.array([m.steps for m in margins], np.int16)
+
+
+def meets_with(margin: Margin, others: Steps) -> list[Margin]:
+    """The distinct meets of a margin with others."""
+    meets = np.maximum(others, np.array([margin.steps], np.int16))
+    return [Margin(margin.axes, tuple(meets[i].tolist())) for i in _rows(meets).values()]
+
+
+def all_meets(margins: Iterable[Margin]) -> list[Margin]:
+    """The margins and all meets of any number of them, one margin at a time.
+
+    After a margin is taken in, the meets so far are those of all subsets up to it.
+    """
+    given = list(margins)
+    so_far = np.zeros((0, len(given[0].steps)), np.int16)
+    seen: set[bytes] = set()
+    for steps in steps_of(given)[:, None, :]:
+        meets = np.concatenate([steps, np.maximum(so_far, steps)])
+        fresh = {row: i for row, i in _rows(meets).items() if row not in seen}
+        seen.update(fresh)
+        so_far = np.concatenate([so_far, meets[list(fresh.values())]])
+    return [Margin(given[0].axes, tuple(row)) for row in so_far.tolist()]
+
+
+def _rows(steps: Steps) -> dict[bytes, int]:
+    """The distinct rows, as bytes, and where one of each is."""
+    text = np.ascontiguousarray(steps).view(f"S{steps.shape[1] * steps.itemsize}")
+    return {row: i for i, row in enumerate(text.reshape(-1).tolist())}

@@ -58,7 +58,7 @@ class Table:
     def from_frame(
         cls, frame: Any, domain: Domain, value: str, *, fill: int | None = None
     ) -> Table:
-        """A table from a dataframe with one row a cell.
+        """A table from a dataframe with one row per cell.
 
         Parameters
         ----------
