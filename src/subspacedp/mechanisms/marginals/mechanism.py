@@ -374,7 +374,10 @@ class Marginals(Mechanism):
     def check_size(self, answers: Int64Array) -> None:
         """Refuse totals that float64 could not carry through the sums over contrasts."""
         super().check_size(answers)
-        most = self.query.largest_total(answers)
+        self.check_total(self.query.largest_total(answers))
+
+    def check_total(self, most: int) -> None:
+        """Refuse a largest total that float64 or 64-bit contrasts could not carry."""
         if most >= REAL_LIMIT:
             raise ReleaseError("The totals are too large: margins take totals below 2**43.")
         if most >= self.measurement.largest_total():
