@@ -18,7 +18,6 @@ from subspacedp.cli.agent import agent_app
 from subspacedp.cli.demo import demo_app
 from subspacedp.cli.ledger import ledger_app
 from subspacedp.cli.standing import end_by_signals, exit_status, forgive_output
-from subspacedp.cli.stream import stream_app
 from subspacedp.errors import SubspaceDPError
 
 __all__ = ["app", "main"]
@@ -46,7 +45,6 @@ app = typer.Typer(
 app.add_typer(demo_app, name="demo", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger", no_args_is_help=True)
 app.add_typer(agent_app, name="agent", no_args_is_help=True)
-app.add_typer(stream_app, name="stream", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.balls import ball, round_up
-from subspacedp.errors import BudgetError, DataError, ReleaseError
+from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.invariants import (
     FreeContrasts,
     HeldMargins,
@@ -30,6 +30,7 @@ from subspacedp.invariants import (
     NullSpace,
     space_of,
 )
+from subspacedp.mechanisms.block_view import BlockView, OnePiece, check_filled
 from subspacedp.mechanisms.error_laws import JointNoise, NoiseModel
 from subspacedp.mechanisms.estimates import Accuracy
 from subspacedp.mechanisms.figures import (
@@ -456,6 +457,10 @@ class Mechanism(ABC):
         With `overwrite` it may take the memory of `noisy`, whose content is then lost.
         """
 
+    def blocks(self) -> BlockView:
+        """How the mechanism is carried out piece by piece; here as one piece."""
+        return OnePiece(self)
+
     def without_noise(
         self, answers: npt.NDArray[np.int64], exact: HeldValues
     ) -> npt.NDArray[np.float64]:
@@ -485,7 +490,8 @@ class Mechanism(ABC):
         answers = self.answers(data)
         full = answers if everything is None else self.answers(everything)
         for table in (answers,) if full is answers else (answers, full):
-            _check_empty(table, self.held)
+            if self.held.empty is not None:
+                check_filled(int(np.count_nonzero(table[self.held.empty])))
             self.check_size(table)
         return answers, full
 
@@ -561,15 +567,3 @@ class Mechanism(ABC):
 
     def __repr__(self) -> str:
         return f"{self.name} mechanism on {self.problem!r}"
-
-
-def _check_empty(answers: npt.NDArray[np.int64], held: HeldMargins | HeldMatrix) -> None:
-    """Cells declared empty must be so; how many are not is said, never which."""
-    empty = held.empty
-    if empty is not None and np.any(answers[empty]):
-        filled = int(np.count_nonzero(answers[empty]))
-        raise DataError(
-            f"{filled} of the cells declared empty have someone in them; a structural zero must "
-            "be impossible, not just unobserved.",
-            cells=filled,
-        )

@@ -27,12 +27,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.distributed.commit import KEY, destroy_key, hold_folder, let_go
 from subspacedp.errors import ReleaseError
 from subspacedp.noise import ReleaseKeys
 from subspacedp.release.durable import set_modes, sync_folder, sync_tree, write_durably
 from subspacedp.release.files import CERTIFICATE
-from subspacedp.release.folders import free_place, missing_folders
+from subspacedp.release.folders import (
+    KEY,
+    destroy_key,
+    free_place,
+    hold_folder,
+    let_go,
+    missing_folders,
+)
 
 __all__ = ["HeldPlace", "Plan", "hold_place", "scratch_folder", "sweep"]
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.blocks.stores import values_hash
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, Mixed
-from subspacedp.tables.boxes import Box
 
 if TYPE_CHECKING:
-    from subspacedp.mechanisms.base import Mechanism
     from subspacedp.release.kept_totals import KeptTotals
     from subspacedp.release.release import Release
 
@@ -66,20 +63,7 @@ class Verification:
         return "\n".join([*map(str, self.checks), *notes, *([self.stamp] if self.stamp else [])])
 
 
-class Released(Protocol):
-    """What is verified: a release in memory, or one whose values stay on disk."""
-
-    @property
-    def mechanism(self) -> Mechanism: ...
-    @property
-    def exact(self) -> HeldValues: ...
-    @property
-    def seeded(self) -> bool: ...
-    def blocks_of_values(self) -> Iterable[tuple[Box, npt.NDArray[Any]]]:
-        """Every block: where its cells are, and their values, flat in row-major order."""
-
-
-def verify_release(release: Released, *, sha256: str | None = None) -> Verification:
+def verify_release(release: Release, *, sha256: str | None = None) -> Verification:
     """Check values against held totals, and held totals against each other.
 
     Parameters
@@ -104,19 +88,17 @@ def verify_release(release: Released, *, sha256: str | None = None) -> Verificat
         kept = None
     if kept is not None:
         checks.append(kept.check())
-    else:
-        whole: Any = release  # only a release in memory holds more than margins of cells
-        if workload is not None and family is not None:
-            checks += check_workload(whole, workload, family)
-        elif family is None:
-            checks.append(_check_matrix(whole, held.as_matrix()))
+    elif checks[-1].ok and workload is not None and family is not None:
+        checks += check_workload(release, workload, family)
+    elif checks[-1].ok and family is None:
+        checks.append(_check_matrix(release, held.as_matrix()))
     return Verification(tuple(checks), SEEDED if release.seeded else "")
 
 
-def _check_values(release: Released, kept: KeptTotals | None, sha256: str | None) -> Check:
+def _check_values(release: Release, kept: KeptTotals | None, sha256: str | None) -> Check:
     """One pass over all values: whether they are finite and the ones that were certified."""
-    kind = "<i8" if release.mechanism.decimals == 0 else "<f8"
-    digest = hashlib.sha256(f"{kind} {release.mechanism.query.shape}".encode())
+    kind = "<i8" if release.whole else "<f8"
+    digest = values_hash(release.mechanism.query.shape, whole=release.whole)
     bad = number = 0
     words = "whole"
     for box, values in release.blocks_of_values():
