@@ -153,6 +153,10 @@ class BlockView(ABC):
         """What must be known of a piece's counts, flat."""
         return CountFacts.of(counts)
 
+    def check(self, facts: CountFacts) -> None:
+        """Refuse what must be refused of all counts together."""
+        facts.check(self.mechanism)
+
     def held_totals(self, box: Box, counts: Int64Array, totals: Any = None) -> Any:
         """C·counts of a piece, added to `totals`, whose memory it may take."""
         return add_totals(self._margins, box, counts, totals)

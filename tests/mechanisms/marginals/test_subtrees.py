@@ -8,7 +8,8 @@ import pytest
 from tests.statistical import ALPHA
 
 import subspacedp as sdp
-from subspacedp.mechanisms.block_view import OnePiece
+from subspacedp.errors import DataError
+from subspacedp.mechanisms.block_view import CountFacts, OnePiece
 from subspacedp.mechanisms.marginals import Marginals, subtrees
 from subspacedp.mechanisms.marginals.cell_rounding import CellRounding
 from subspacedp.mechanisms.marginals.measurement import ContrastMeasurement
@@ -147,6 +148,14 @@ def test_what_cannot_be_cut_is_one_piece(monkeypatch):
         sdp.design(sdp.Margins(DOMAIN, [["block", "sex"], ["state"]]), None, sdp.ZCDP(0.2)),
     ]
     assert all(isinstance(d.mechanism.blocks(), OnePiece) for d in one_piece)
+
+
+def test_totals_beyond_float64_are_refused_before_noise(monkeypatch):
+    cut_below(monkeypatch, 1)
+    view = design(None).mechanism.blocks()
+    view.check(CountFacts(largest=2**40, total=2**42))
+    with pytest.raises(DataError, match=r"totals below 2\*\*43"):
+        view.check(CountFacts(largest=2**40, total=2**43))
 
 
 def test_variances_of_all_cells_need_no_table_of_them():
