@@ -8,6 +8,7 @@ import pytest
 from tests.statistical import ALPHA
 
 import subspacedp as sdp
+from subspacedp.blocks import memory
 from subspacedp.errors import DataError
 from subspacedp.mechanisms.block_view import CountFacts, OnePiece
 from subspacedp.mechanisms.marginals import Marginals, subtrees
@@ -118,6 +119,20 @@ def test_with_a_contribution_bound(monkeypatch, held, decimals):
     if decimals == 0:
         sums = mechanism.held.sums(values)
         assert all(np.array_equal(a, b) for a, b in zip(sums, exact, strict=True))
+
+
+@pytest.mark.parametrize("decimals", [None, 0])
+def test_from_file_to_file_in_blocks(monkeypatch, tmp_path, decimals):
+    cut_below(monkeypatch, 9 * PER_LABEL)
+    monkeypatch.setattr(memory, "SMALLEST", 100)
+    made = design(HELD["states"], decimals=decimals)
+    counts, _ = data(DOMAIN)
+    np.save(tmp_path / "counts.npy", counts)
+    blocks = made.release_to(tmp_path / "out", tmp_path / "counts.npy", store="npy", seed=7)
+    in_memory = made.release(sdp.Table(counts, DOMAIN), seed=7)
+    assert len(made.mechanism.blocks().boxes(memory.block_cells(counts.size))) > 1
+    assert np.array_equal(blocks.values, in_memory.values)
+    assert blocks.verify().ok
 
 
 def test_boxes_are_runs_of_whole_subtrees(monkeypatch):
