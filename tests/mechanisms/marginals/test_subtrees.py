@@ -12,7 +12,7 @@ from subspacedp.blocks import memory
 from subspacedp.errors import DataError
 from subspacedp.mechanisms.block_view import CountFacts, OnePiece
 from subspacedp.mechanisms.marginals import Marginals, subtrees
-from subspacedp.mechanisms.marginals.cell_rounding import CellRounding
+from subspacedp.mechanisms.marginals.cell_rounding import SubtreeRounding
 from subspacedp.mechanisms.marginals.measurement import ContrastMeasurement
 from subspacedp.noise import Keystream, ReleaseKeys
 
@@ -211,10 +211,10 @@ def rounding_of(monkeypatch, held):
     noisy = mechanism.add_noise(counts, ReleaseKeys.from_seed(3, mechanism.context))
     total = noisy[-1] if mechanism.total_measured else None
     measured = mechanism.measurement.contrasts(dict(enumerate(mechanism.measurement.split(noisy))))
-    return mechanism.rounding, mechanism.estimate_of(measured, exact, total)
+    return mechanism.rounding.by_subtree, mechanism.estimate_of(measured, exact, total)
 
 
-def is_unbiased(rounding: CellRounding, estimate, forget: bool = False) -> bool:
+def is_unbiased(rounding: SubtreeRounding, estimate, forget: bool = False) -> bool:
     """Hoeffding's inequality for the mean of the roundings of every cell, two subtrees alone.
 
     The rounding of a cell is a signed sum of at most 2^axes draws with a range of one.
@@ -231,8 +231,8 @@ def is_unbiased(rounding: CellRounding, estimate, forget: bool = False) -> bool:
     mean = np.zeros(cells[rows].shape)
     for i in range(draws):
         words = Keystream(i.to_bytes(32, "big"))
-        mean += rounding.round_subtrees(carried, piece, cells[rows], words) / draws
-    roundings = 2 ** len(rounding.axes)
+        mean += rounding.round(carried, piece, cells[rows], words) / draws
+    roundings = 2 ** len(rounding.plan.axes)
     bound = math.sqrt(roundings * math.log(2 * mean.size / ALPHA) / (2 * draws))
     return bool(np.abs(mean - cells[rows]).max() < bound)
 

@@ -27,7 +27,7 @@ from subspacedp.rounding.levels import LevelRounding
 from subspacedp.rounding.merged import MergedAxis
 from subspacedp.tables import Margin
 
-__all__ = ["Carried", "CellRounding"]
+__all__ = ["Carried", "CellRounding", "Cut", "SubtreeRounding"]
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -70,10 +70,29 @@ class Carried:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CellRounding(LevelRounding):
-    """`LevelRounding` of an estimate: the table of cells, the first of its workload.
+class Segments:
+    """The segments of a merged axis, in its order."""
 
-    With a `cut`, `round_subtrees` rounds any run of subtrees by itself.
+    order: Int64Array  # of pairs of a subtree and a group of flat combinations
+    node: Int64Array  # the subtree of every segment
+    stops: Int64Array  # the position behind every segment
+    member: Int64Array  # the group of every flat combination
+    keys: dict[Steps, Int64Array]  # of every segment, for levels that subtrees do not cut
+
+    @cached_property
+    def sizes(self) -> Int64Array:
+        """The number of positions of every segment."""
+        return np.diff(self.stops, prepend=0)
+
+    @cached_property
+    def number(self) -> Int64Array:
+        """The number of the segment of every pair."""
+        return np.argsort(self.order)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SubtreeRounding:
+    """The rounding of a table of cells, for any run of subtrees by itself.
 
     Guarantees
     ----------
@@ -82,60 +101,29 @@ class CellRounding(LevelRounding):
     2. The value of a cell does not depend on which subtrees it is rounded together with.
     """
 
-    cut: Cut | None = field(default=None, kw_only=True)
-
-    def round_estimate(self, estimate: Estimate, dither: WordSource) -> Int64Array:
-        """The cells in steps, with the held totals."""
-        if self.cut is None:
-            return self.round(*self._in_parts(estimate), dither)
-        cut = self.cut
-        steps = estimate.interactions.published[0].steps
-        carried = self.carry(estimate.totals(cut.level, steps), estimate.held_totals)
-        everything = cut.tree.subtrees(cut.level, 0, cut.tree.nodes(cut.level))
-        return self.round_subtrees(carried, everything, estimate.table(0), dither)
-
-    def _in_parts(self, estimate: Estimate) -> tuple[Int64Array, FloatArray]:
-        """Whole numbers and what is left of cells, whose sums keep the held totals.
-
-        Of large counts float64 loses the sums of what is left. These are known: the held totals
-        less the sums of whole numbers, and the difference, of rounding error, is spread evenly.
-        """
-        cells = estimate.table(0)
-        near = np.rint(cells)
-        whole, rest = near.astype(np.int64), cells - near
-        off = tuple(
-            margin.sum(rest) - (totals - margin.sum(whole))
-            for margin, totals in zip(estimate.held.margins, estimate.held_totals, strict=True)
-        )
-        return whole, rest - self.space.lift(off, error=1.0) if off else rest
-
-    def total_variance(self) -> float:
-        """What rounding adds to the variances of all cells together, at most."""
-        cells = self.held.domain.cells
-        chains = {axis.members: axis.chain for axis in self.axes}
-        mean = float(Cumulation(self.held, (cells,), (1.0,)).roundings(chains)[0])
-        return mean * cells.nonempty * self.unit_variance / self.step**2
+    plan: LevelRounding
+    cut: Cut
 
     # ------------------------------------------------------------------------ where cells stand
 
     @cached_property
     def _tree_axis(self) -> int:
         """The number of the merged axis with the tree."""
-        return next(i for i, axis in enumerate(self.axes) if 0 in axis.members)
+        return next(i for i, axis in enumerate(self.plan.axes) if 0 in axis.members)
 
     @property
     def _merged(self) -> MergedAxis:
-        return self.axes[self._tree_axis]
+        return self.plan.axes[self._tree_axis]
 
     @cached_property
     def _others(self) -> tuple[MergedAxis, ...]:
-        return tuple(axis for i, axis in enumerate(self.axes) if i != self._tree_axis)
+        return tuple(axis for i, axis in enumerate(self.plan.axes) if i != self._tree_axis)
 
     def _flat_codes(self, steps: Steps) -> tuple[Int64Array, int]:
         """The group of every combination of labels merged with the tree, and how many there are."""
         out, number = np.zeros(1, np.int64), 1
         for b, step in zip(self._merged.members[1:], steps[1:], strict=True):
-            level = self.held.domain.axes[b].step(step)
+            level = self.plan.held.domain.axes[b].step(step)
             out = (out[:, None] * level.groups + level.codes[None, :]).ravel()
             number *= level.groups
         return out, number
@@ -143,7 +131,7 @@ class CellRounding(LevelRounding):
     def _codes(self, labels: Int64Array, flat: Int64Array, steps: Steps) -> Int64Array:
         """The group of a level of the merged axis, for labels of the tree × flat combinations."""
         codes, number = self._flat_codes(steps)
-        tree = self.held.domain.axes[0].step(steps[0]).codes[labels]
+        tree = self.plan.held.domain.axes[0].step(steps[0]).codes[labels]
         return np.asarray((tree[:, None] * number + codes[flat][None, :]).reshape(-1))
 
     def _lines(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -163,7 +151,7 @@ class CellRounding(LevelRounding):
         for a, axis in enumerate(self._others, 1):
             out = np.take(out, np.argsort(axis.order), axis=a)
         members = [*self._merged.members, *(b for axis in self._others for b in axis.members)]
-        shape = self.held.domain.shape
+        shape = self.plan.held.domain.shape
         out = out.reshape([-1, *(shape[b] for b in members[1:])])
         return np.ascontiguousarray(out.transpose(np.argsort(members)))
 
@@ -172,14 +160,12 @@ class CellRounding(LevelRounding):
     @cached_property
     def _coarse(self) -> list[Steps]:
         """The levels of the merged axis that subtrees do not cut."""
-        return [s for s in self._merged.chain if self.cut is not None and s[0] >= self.cut.step]
+        return [s for s in self._merged.chain if s[0] >= self.cut.step]
 
     @cached_property
     def _segments(self) -> Segments:
         """Every subtree × group of the finest such level, in the order of the merged axis."""
         cut = self.cut
-        if cut is None:
-            raise ValueError("a table without a cut has no segments")
         steps = self._coarse[-1] if self._coarse else (0,) * len(self._merged.members)
         flat = self._flat_codes(steps)[0] if self._coarse else self._flat_codes(steps)[0] * 0
         groups, first, sizes = np.unique(flat, return_index=True, return_counts=True)
@@ -203,7 +189,7 @@ class CellRounding(LevelRounding):
         whole, fraction = (self._by_segment(part) for part in self._in_units(roots))
         for a in range(whole.ndim - 1, -1, -1):
             _cumulate(whole, fraction, a)
-        held = [self._held_entries(m, exact) for m in self.held.essential]
+        held = [self._held_entries(m, exact) for m in self.plan.held.essential]
         return Carried(
             whole,
             fraction,
@@ -214,9 +200,9 @@ class CellRounding(LevelRounding):
     def _in_units(self, table: FloatArray) -> tuple[Int64Array, Int64Array]:
         """Whole steps, and what is left in units of 2**-36."""
         near = np.rint(table)
-        rest = (table - near) * self.step
+        rest = (table - near) * self.plan.step
         turns = np.rint(rest)
-        whole = near.astype(np.int64) * self.step + turns.astype(np.int64)
+        whole = near.astype(np.int64) * self.plan.step + turns.astype(np.int64)
         return whole, np.rint((rest - turns) * 2.0**BITS).astype(np.int64)
 
     def _by_segment(self, roots: Int64Array) -> Int64Array:
@@ -243,42 +229,32 @@ class CellRounding(LevelRounding):
             groups, segment = self._runs_inside(steps)
         runs = [axis.run(margin) for axis in self._others]
         members = [*self._merged.members, *(b for axis in self._others for b in axis.members)]
-        totals = self.held.of(exact, margin).transpose(members)
+        totals = self.plan.held.of(exact, margin).transpose(members)
         out = totals.reshape(-1, *(axis.groups(margin) for axis in self._others))[groups]
         for a, run in enumerate(runs, 1):
             out = np.take(out, run.ids, axis=a)
         for a in range(out.ndim):
             out = np.cumsum(out, axis=a)
         lines = tuple(np.flatnonzero(run.place == run.sizes[run.group]) for run in runs)
-        return HeldEntries(margin, segment, lines, out * self.step)
+        return HeldEntries(margin, segment, lines, out * self.plan.step)
 
     def _runs_inside(self, steps: Steps) -> tuple[Int64Array, Int64Array]:
         """The groups of a level below the roots of subtrees in order, and the segment of each."""
-        tree, segments = self._segments_tree, self._segments
+        tree, segments = self.cut.tree, self._segments
         level = tree.steps.index(steps[0])
         flat = self._flat_codes(steps)[0]
         first = np.unique(flat, return_index=True)[1]
         chain = self._merged.chain
         keys = [self._codes(tree.starts[level], first, s) for s in chain[: chain.index(steps) + 1]]
         order = np.lexsort(keys[::-1])
-        node = np.repeat(tree.ancestors(level, self._cut_level), len(first))
+        node = np.repeat(tree.ancestors(level, self.cut.level), len(first))
         group = np.tile(segments.member[first], tree.nodes(level))
         groups = int(segments.member.max()) + 1
         return keys[-1][order], segments.number[node * groups + group][order]
 
-    @property
-    def _segments_tree(self) -> Tree:
-        if self.cut is None:
-            raise ValueError("a table without a cut has no segments")
-        return self.cut.tree
-
-    @property
-    def _cut_level(self) -> int:
-        return 0 if self.cut is None else self.cut.level
-
     # ------------------------------------------------------------------------ rounding
 
-    def round_subtrees(
+    def round(
         self, carried: Carried, subtrees: Subtrees, cells: FloatArray, dither: WordSource
     ) -> Int64Array:
         """The cells of a run of subtrees in steps.
@@ -291,17 +267,17 @@ class CellRounding(LevelRounding):
             Uniform words, one per entry of the merged table in row-major order.
         """
         segments = self._segments
-        own = np.flatnonzero((segments.node >= subtrees.first) & (segments.node < subtrees.stop))
+        chosen = np.flatnonzero((segments.node >= subtrees.first) & (segments.node < subtrees.stop))
         labels = np.arange(*subtrees.range)
         keys = [self._codes(labels, np.arange(len(segments.member)), s) for s in self._merged.chain]
         order = np.lexsort(keys[::-1]) if keys else np.arange(len(labels) * len(segments.member))
         whole, fraction = (self._lines(part)[order] for part in self._in_units(cells))
-        sizes = segments.sizes[own]
-        self._cumulate(whole, fraction, sizes, carried, own)
-        breaks = np.flatnonzero(np.diff(own, prepend=-2) != 1)
+        sizes = segments.sizes[chosen]
+        self._cumulate(whole, fraction, sizes, carried, chosen)
+        breaks = np.flatnonzero(np.diff(chosen, prepend=-2) != 1)
         runs = [
             (int(segments.stops[s] - segments.sizes[s]), int(segments.stops[t]))
-            for s, t in zip(own[breaks], own[[*(breaks[1:] - 1), -1]], strict=True)
+            for s, t in zip(chosen[breaks], chosen[[*(breaks[1:] - 1), -1]], strict=True)
         ]
         entries = np.concatenate([self._words(dither, start, stop) for start, stop in runs])
         entries = _rounded(whole, fraction, entries)
@@ -309,12 +285,12 @@ class CellRounding(LevelRounding):
         for held in carried.inside:
             codes = keys[self._merged.chain.index(self._steps_of(held.margin))][order]
             ends = np.flatnonzero(np.diff(codes, append=-1))
-            entries[np.ix_(ends, *held.lines)] = held.totals[np.isin(held.segment, own)]
+            entries[np.ix_(ends, *held.lines)] = held.totals[np.isin(held.segment, chosen)]
         at_ends = entries[stops - 1]
-        _put_held(carried.at_ends, own, at_ends)
+        _put_held(carried.at_ends, chosen, at_ends)
         entries[stops - 1] = at_ends
         before = np.zeros((len(breaks), *entries.shape[1:]), np.int64)
-        for i, s in enumerate(own[breaks].tolist()):
+        for i, s in enumerate(chosen[breaks].tolist()):
             if s > 0:
                 before[i] = self._entry_at_end(carried, s - 1, dither)
         out = np.diff(entries, axis=0, prepend=before[:1])
@@ -332,7 +308,7 @@ class CellRounding(LevelRounding):
         fraction: Int64Array,
         sizes: Int64Array,
         carried: Carried,
-        own: Int64Array,
+        chosen: Int64Array,
     ) -> None:
         """Cumulative sums of the positions of some segments, in their own memory.
 
@@ -340,7 +316,7 @@ class CellRounding(LevelRounding):
         segment's own sum is off the carried one, by rounding error, is spread over it evenly.
         """
         stops = np.cumsum(sizes)
-        before = [np.concatenate([np.zeros_like(part[:1]), part])[own]
+        before = [np.concatenate([np.zeros_like(part[:1]), part])[chosen]
                   for part in (carried.whole, carried.fraction)]  # fmt: skip
         for a in range(whole.ndim - 1, 0, -1):
             _cumulate(whole, fraction, a)
@@ -348,8 +324,8 @@ class CellRounding(LevelRounding):
             np.cumsum(part, axis=0, out=part)
             at_start = np.concatenate([np.zeros_like(part[:1]), part[stops[:-1] - 1]])
             part -= np.repeat(at_start, sizes, axis=0)
-        off = (carried.whole[own] - before[0] - whole[stops - 1]) << BITS
-        off += carried.fraction[own] - before[1] - fraction[stops - 1]
+        off = (carried.whole[chosen] - before[0] - whole[stops - 1]) << BITS
+        off += carried.fraction[chosen] - before[1] - fraction[stops - 1]
         place = np.arange(len(whole)) - np.repeat(stops - sizes, sizes) + 1
         column = (-1, *(1,) * (whole.ndim - 1))
         spread = np.repeat(off, sizes, axis=0) * place.reshape(column)
@@ -368,9 +344,9 @@ class CellRounding(LevelRounding):
 
     def _words(self, dither: WordSource, start: int, stop: int) -> npt.NDArray[np.uint64]:
         """The words of some positions of the merged axis of the tree, those first."""
-        leading = int(np.prod(self.shape[: self._tree_axis], dtype=np.int64))
-        trailing = int(np.prod(self.shape[self._tree_axis + 1 :], dtype=np.int64))
-        length, shape = self.shape[self._tree_axis], [len(axis) for axis in self._others]
+        leading = int(np.prod(self.plan.shape[: self._tree_axis], dtype=np.int64))
+        trailing = int(np.prod(self.plan.shape[self._tree_axis + 1 :], dtype=np.int64))
+        length, shape = self.plan.shape[self._tree_axis], [len(axis) for axis in self._others]
         lines = [
             dither.words((line * length + start) * trailing, (stop - start) * trailing)
             for line in range(leading)
@@ -380,24 +356,47 @@ class CellRounding(LevelRounding):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Segments:
-    """The segments of a merged axis, in its order."""
+class CellRounding(LevelRounding):
+    """`LevelRounding` of an estimate: the table of cells, the first of its workload."""
 
-    order: Int64Array  # of pairs of a subtree and a group of flat combinations
-    node: Int64Array  # the subtree of every segment
-    stops: Int64Array  # the position behind every segment
-    member: Int64Array  # the group of every flat combination
-    keys: dict[Steps, Int64Array]  # of every segment, for levels that subtrees do not cut
+    cut: Cut | None = field(default=None, kw_only=True)
 
     @cached_property
-    def sizes(self) -> Int64Array:
-        """The number of positions of every segment."""
-        return np.diff(self.stops, prepend=0)
+    def by_subtree(self) -> SubtreeRounding | None:
+        """The same for any run of subtrees by itself, where the table is cut."""
+        return None if self.cut is None else SubtreeRounding(self, self.cut)
 
-    @cached_property
-    def number(self) -> Int64Array:
-        """The number of the segment of every pair."""
-        return np.argsort(self.order)
+    def round_estimate(self, estimate: Estimate, dither: WordSource) -> Int64Array:
+        """The cells in steps, with the held totals."""
+        if self.by_subtree is None:
+            return self.round(*self._in_parts(estimate), dither)
+        tree, level = self.by_subtree.cut.tree, self.by_subtree.cut.level
+        roots = estimate.totals(level, estimate.interactions.published[0].steps)
+        carried = self.by_subtree.carry(roots, estimate.held_totals)
+        everything = tree.subtrees(level, 0, tree.nodes(level))
+        return self.by_subtree.round(carried, everything, estimate.table(0), dither)
+
+    def _in_parts(self, estimate: Estimate) -> tuple[Int64Array, FloatArray]:
+        """Whole numbers and what is left of cells, whose sums keep the held totals.
+
+        Of large counts float64 loses the sums of what is left. These are known: the held totals
+        less the sums of whole numbers, and the difference, of rounding error, is spread evenly.
+        """
+        cells = estimate.table(0)
+        near = np.rint(cells)
+        whole, rest = near.astype(np.int64), cells - near
+        off = tuple(
+            margin.sum(rest) - (totals - margin.sum(whole))
+            for margin, totals in zip(estimate.held.margins, estimate.held_totals, strict=True)
+        )
+        return whole, rest - self.space.lift(off, error=1.0) if off else rest
+
+    def total_variance(self) -> float:
+        """What rounding adds to the variances of all cells together, at most."""
+        cells = self.held.domain.cells
+        chains = {axis.members: axis.chain for axis in self.axes}
+        mean = float(Cumulation(self.held, (cells,), (1.0,)).roundings(chains)[0])
+        return mean * cells.nonempty * self.unit_variance / self.step**2
 
 
 def _cumulate(whole: Int64Array, fraction: Int64Array, axis: int) -> None:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from subspacedp.errors import DataError, ReleaseError
 from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.block_view import BlockView, CountFacts
-from subspacedp.mechanisms.marginals.cell_rounding import Carried, CellRounding, Cut
+from subspacedp.mechanisms.marginals.cell_rounding import Carried, Cut, SubtreeRounding
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.measurement import ByLevel
 from subspacedp.mechanisms.marginals.smoother import Smoother
@@ -287,8 +287,8 @@ class SubtreeBlocks(BlockView):
         if self._rounding is None or shared.carried is None:
             return cells.reshape(-1)
         dither = keys.stream("dither")
-        steps_of_cells = self._rounding.round_subtrees(shared.carried, piece, cells, dither)
-        return self.mechanism.in_answers(steps_of_cells).reshape(-1)
+        rounded = self._rounding.round(shared.carried, piece, cells, dither)
+        return self.mechanism.in_answers(rounded).reshape(-1)
 
     # ------------------------------------------------------------------------ one piece
 
@@ -322,6 +322,6 @@ class SubtreeBlocks(BlockView):
         return self.mechanism.measurement.smoother(self._inter.all[steps])
 
     @property
-    def _rounding(self) -> CellRounding | None:
+    def _rounding(self) -> SubtreeRounding | None:
         rounding = self.mechanism.rounding
-        return rounding if isinstance(rounding, CellRounding) else None
+        return None if rounding is None else rounding.by_subtree
