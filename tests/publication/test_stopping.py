@@ -459,6 +459,19 @@ def test_docstrings_that_are_left_out_are_noticed_before_paying(office):
     assert states(folder) == []
 
 
+def test_a_limit_of_addresses_is_noticed_before_paying(office):
+    """Drawing reserves far more of them than it uses, and ended the process without a sentence."""
+    folder, specification = office
+    path = as_file(folder, specification())
+    limited = f"import resource; resource.setrlimit(resource.RLIMIT_AS, (20 << 30,) * 2); {COMMAND}"
+    done = started(path, "--out", folder / "r", command=limited)
+    _, words = done.communicate(timeout=300)
+    assert done.returncode == 2, words
+    assert "`ulimit -v` leaves fewer" in words
+    assert states(folder) == []
+    assert hidden(folder) == []
+
+
 def test_a_path_that_is_no_text_is_refused_before_paying(office):
     folder, specification = office
     for options in ({"dry_run": True}, {}):

@@ -15,7 +15,7 @@ from subspacedp.privacy.numbers import exact_total
 from subspacedp.publication.code_lists import axis_of
 from subspacedp.publication.document import AxisEntry, Document
 from subspacedp.publication.faults import Fault, Place, nearest
-from subspacedp.queries.margins import COLUMN, MOST_AXES
+from subspacedp.queries.margins import COLUMN, MAX_AXES
 from subspacedp.release.files import margin_stem
 from subspacedp.release.folder_checks import NAMES
 from subspacedp.tables import Label
@@ -330,8 +330,8 @@ def _margins_alone(table: TableSpecification) -> Iterator[Fault]:
             f"must be {', '.join(f'`{m}`' for m in FOR_MARGINS)} with `cells: false`; got "
             f"`{table.mechanism}`",
         )
-    if len(table.axes) > MOST_AXES:
-        yield Fault(("axes",), f"has {len(table.axes)} axes, and margins alone take {MOST_AXES}")
+    if len(table.axes) > MAX_AXES:
+        yield Fault(("axes",), f"has {len(table.axes)} axes, and margins alone take {MAX_AXES}")
     for axis, entry in table.axes.items():
         if COLUMN in (axis, *entry.level_names):
             yield Fault(

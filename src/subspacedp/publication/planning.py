@@ -9,6 +9,7 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.mechanisms import OPTIONS, default_name
@@ -29,7 +30,8 @@ TRUSTED = (
     "and read the counts: trust them, and the network between them, as this machine."
 )
 FEW_CELLS = 10**6  # of a table whose margins are compared with those of noise on its cells
-EXACT_UP_TO = 64  # figures with a law each; beyond, margins of error are the normal ones
+EXACT_UP_TO = 64  # figures with a law each; of more, margins of error are those of a few
+OF_MORE = 4  # with the least, the largest and variances between
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,7 +243,8 @@ def _line(what: str, accuracy: Accuracy, beside: Accuracy | None) -> ErrorLine:
     cells_alone = None if beside is None else _ends(beside.stderr)
     number = fixed = 0
     least, most = math.inf, 0.0
-    laws: set[int] = set()
+    variance_of_law: dict[int, float] = {}
+    every_law = True
     for kinds in accuracy.figures.kinds():
         loose = kinds.variance > 0
         number += int(kinds.number.sum())
@@ -250,9 +253,9 @@ def _line(what: str, accuracy: Accuracy, beside: Accuracy | None) -> ErrorLine:
             least = min(least, float(kinds.variance[loose].min()))
             most = max(most, float(kinds.variance[loose].max()))
         if kinds.law is None:
-            laws.update(range(-EXACT_UP_TO - 1, 0))  # more than are looked at
-        elif len(laws) <= EXACT_UP_TO:
-            laws.update(np.unique(kinds.law[loose])[: EXACT_UP_TO + 1].tolist())
+            every_law = False
+        else:
+            variance_of_law.update(_spread(kinds.law[loose], kinds.variance[loose]))
     if most == 0.0:
         return ErrorLine(
             what=what,
@@ -264,8 +267,10 @@ def _line(what: str, accuracy: Accuracy, beside: Accuracy | None) -> ErrorLine:
         )
     stderr = (math.sqrt(least), math.sqrt(most))
     margins = tuple(normal_margin(error, LEVEL) for error in stderr)
-    if len(laws) <= EXACT_UP_TO:
-        exact = [accuracy.figures.law(law).margin_of_error(1 - LEVEL) for law in sorted(laws)]
+    if every_law:
+        laws = np.array(list(variance_of_law))
+        looked_at = sorted(_spread(laws, np.array(list(variance_of_law.values()))))
+        exact = [accuracy.figures.law(law).margin_of_error(1 - LEVEL) for law in looked_at]
         margins = (min(exact), max(exact))
     return ErrorLine(
         what=what,
@@ -275,6 +280,16 @@ def _line(what: str, accuracy: Accuracy, beside: Accuracy | None) -> ErrorLine:
         margin_of_error=(margins[0], margins[1]),
         cells_alone=cells_alone,
     )
+
+
+def _spread(laws: npt.NDArray[Any], variance: npt.NDArray[Any]) -> dict[int, float]:
+    """All different laws with their variances if they are few, or some over all variances."""
+    distinct, first = np.unique(laws, return_index=True)
+    if len(distinct) > EXACT_UP_TO:
+        order = np.argsort(variance[first], kind="stable")
+        few = np.linspace(0, len(order) - 1, OF_MORE).astype(np.int64)
+        distinct, first = distinct[order[few]], first[order[few]]
+    return dict(zip(distinct.tolist(), variance[first].tolist(), strict=True))
 
 
 def _ends(stderr: Any) -> tuple[float, float]:

@@ -65,15 +65,15 @@ class Comparison:
     @property
     def bound(self) -> float | None:
         """The largest lower bound on the error of Gaussian noise that any of them proves."""
-        proven = []
+        proofs = []
         for entry in self.entries:
             if entry.design is not None and not entry.design.mechanism.budget.pure:
                 try:
-                    proven.append(entry.design.optimality())
+                    proofs.append(entry.design.optimality())
                 except ReleaseError:
                     continue
         weighted = any(entry.importance is not None for entry in self.entries)
-        return max((f.bound for f in proven if f.weighted == weighted), default=None)
+        return max((f.bound for f in proofs if f.weighted == weighted), default=None)
 
     def __str__(self) -> str:
         best = self.bound

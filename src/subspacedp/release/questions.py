@@ -16,8 +16,8 @@ __all__ = ["where"]
 FloatArray = npt.NDArray[np.float64]
 
 
-def _is_label(label: object) -> bool:
-    return isinstance(label, (str, int, np.integer)) and not isinstance(label, bool)
+def _is_label(value: object) -> bool:
+    return isinstance(value, (str, int, np.integer)) and not isinstance(value, bool)
 
 
 def where(about: Domain | Query, labels: dict[str, Any]) -> FloatArray:
