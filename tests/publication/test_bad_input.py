@@ -226,8 +226,8 @@ def test_a_database_that_goes_away_half_way(world, attempt, monkeypatch, answers
 
     real = DuckSource._run
 
-    def going(self, sql):
-        for i, batch in enumerate(real(self, sql)):
+    def going(self, sql, scratch):
+        for i, batch in enumerate(real(self, sql, scratch)):
             if i == answers:
                 break
             yield batch

@@ -106,6 +106,14 @@ publish:
   weights: [1, 2]
 """
 
+ORDERED = """\
+data: {counts: {source: counted, value: n, in_order: true}}
+axes: {county: {labels: [1, 2, 3]}}
+privacy: {mu: 1}
+publish: {values: zarr}
+engine: {dask: "tcp://host:8786"}
+"""
+
 EXAMPLES = {
     "records": RECORDS,
     "wide": WIDE,
@@ -113,6 +121,7 @@ EXAMPLES = {
     "several": SEVERAL,
     "levels": LEVELS,
     "margins": MARGINS,
+    "ordered": ORDERED,
 }
 
 

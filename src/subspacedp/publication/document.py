@@ -533,7 +533,7 @@ class Ledger(Section):
 
 
 def _engine(value: object) -> object:
-    if value != DASK and not (isinstance(value, Mapping) and set(value) == {DASK}):
+    if value != DASK and not isinstance(value, Mapping):
         raise said(f"must be `{DASK}` or `{{{DASK}: address}}`; got {shown(value)}")
     return value
 

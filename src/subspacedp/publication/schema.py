@@ -120,7 +120,11 @@ def _places(schema: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str
 
 
 def _resolve(schema: dict[str, Any]) -> dict[str, Any]:
-    reference = schema.get("$ref")
+    """A section by its reference; of several forms, the one with keys."""
+    forms = [
+        form for form in (*schema.get("oneOf", ()), *schema.get("anyOf", ())) if "$ref" in form
+    ]
+    reference = (schema | (forms[0] if forms else {})).get("$ref")
     resolved = _schema()["$defs"][reference.rpartition("/")[2]] if reference else schema
     return dict(resolved)
 
