@@ -321,8 +321,9 @@ def _check_table(
 def _agrees(column: str, wanted: Mapping[str, Any], present: Any) -> bool:
     """Whole numbers and labels exactly; what is computed again as real numbers to its last digits.
 
-    Values and limits of intervals may differ between machines by the rounding of sums as large as the
-    largest of them, and by a billionth of the standard error; never by a share of a large total.
+    Values and limits of intervals may differ between machines by the rounding of sums as large as
+    the largest of them, and by a billionth of the standard error; never by a share of a large
+    total.
     """
     expected = wanted[column]
     if "lower" not in wanted or expected.dtype.kind != "f":
