@@ -52,14 +52,14 @@ class _Generator(GenerateJsonSchema):
 
 @cache
 def _schema() -> dict[str, Any]:
-    made = Document.model_json_schema(schema_generator=_Generator)
+    schema = Document.model_json_schema(schema_generator=_Generator)
     titled = {
         "$schema": DIALECT,
         "$id": "urn:subspacedp:specification:1",
         "title": "Specification of a subspacedp publication",
     }
-    _untitle(made)
-    return titled | made
+    _untitle(schema)
+    return titled | schema
 
 
 def _untitle(schema: dict[str, Any]) -> None:
@@ -116,5 +116,5 @@ def _places(schema: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str
 
 def _resolve(schema: dict[str, Any]) -> dict[str, Any]:
     reference = schema.get("$ref")
-    found = _schema()["$defs"][reference.rpartition("/")[2]] if reference else schema
-    return dict(found)
+    resolved = _schema()["$defs"][reference.rpartition("/")[2]] if reference else schema
+    return dict(resolved)
