@@ -75,21 +75,21 @@ def look(source: Source, limit: int = 50) -> list[Column]:
         Distinct values are counted up to here, and shown when there are no more.
     """
     table = source.table
-    aggregates: dict[str, Any] = {"rows": table.count()}
+    asked: dict[str, Any] = {"rows": table.count()}
     for i, (name, kind) in enumerate(source.kinds.items()):
-        aggregates[f"there{i}"] = table[name].count()
+        asked[f"there{i}"] = table[name].count()
         if kind is Kind.TEXT:
             for read, pattern in _READ_AS.items():
                 matches = table[name].re_search(pattern).ifelse(1, 0)
-                aggregates[f"{read.value}{i}"] = matches.sum().coalesce(0)
-    counts = _aggregated(source, aggregates)
-    rows = counts["rows"]
+                asked[f"{read.value}{i}"] = matches.sum().coalesce(0)
+    found = _asked(source, asked)
+    rows = found["rows"]
     kinds = [
         next(
             (
                 r
                 for r in _READ_AS
-                if counts[f"there{i}"] and counts.get(f"{r.value}{i}") == counts[f"there{i}"]
+                if found[f"there{i}"] and found.get(f"{r.value}{i}") == found[f"there{i}"]
             ),
             kind,
         )
@@ -98,7 +98,7 @@ def look(source: Source, limit: int = 50) -> list[Column]:
     more = _more(source, kinds)
     columns = []
     for i, name in enumerate(source.kinds):
-        there, values = counts[f"there{i}"], distinct_values(source, name, limit)
+        there, values = found[f"there{i}"], distinct_values(source, name, limit)
         number = more.get(f"values{i}", 0)
         columns.append(
             Column(
@@ -134,19 +134,19 @@ def is_total(name: str) -> bool:
     return re.split(r"[^a-z]+", name.lower())[-1] in {"total", "totals"}
 
 
-def _aggregated(source: Source, aggregates: dict[str, Any]) -> dict[str, int]:
-    if not aggregates:
+def _asked(source: Source, asked: dict[str, Any]) -> dict[str, int]:
+    if not asked:
         return {}
-    batches = source.batches(source.table.aggregate(**aggregates))
+    batches = source.batches(source.table.aggregate(**asked))
     answers = without_values(
-        lambda: read_whole(batches, list(aggregates)), "The engine's answer cannot be used"
+        lambda: read_whole(batches, list(asked)), "The engine's answer cannot be used"
     )
     return {name: int(column[0]) for name, column in answers.items()}
 
 
 def _more(source: Source, kinds: Sequence[Kind]) -> dict[str, int]:
     """What can be asked once it is known which columns are text and which whole numbers."""
-    table, aggregates = source.table, {}
+    table, asked = source.table, {}
     names = list(source.kinds)
     whole = {
         i: whole_number(table[names[i]], source.kinds[names[i]])
@@ -155,14 +155,14 @@ def _more(source: Source, kinds: Sequence[Kind]) -> dict[str, int]:
     }
     for i, kind in enumerate(kinds):
         if kind in (Kind.TEXT, Kind.WHOLE):
-            aggregates[f"values{i}"] = table[names[i]].nunique()
+            asked[f"values{i}"] = table[names[i]].nunique()
     for i, number in whole.items():
-        aggregates[f"below{i}"] = (number < 0).ifelse(1, 0).sum().coalesce(0)
+        asked[f"below{i}"] = (number < 0).ifelse(1, 0).sum().coalesce(0)
         prefix = prefix_of(names[i])
         family = [j for j in whole if prefix and prefix_of(names[j]) == prefix]
         others = [j for j in family if j != i and not is_total(names[j])]
         if len(others) > 1:
             total = sum_of(whole[j].coalesce(0).cast("float64") for j in others)
             differs = (number.coalesce(0).cast("float64") != total).ifelse(1, 0)
-            aggregates[f"differ{i}"] = differs.sum().coalesce(0)
-    return _aggregated(source, aggregates)
+            asked[f"differ{i}"] = differs.sum().coalesce(0)
+    return _asked(source, asked)

@@ -38,9 +38,9 @@ def distinct_values(source: Source, column: str, limit: int) -> list[Label] | No
     value = table[column]
     if source.kinds[column] is not Kind.WHOLE:
         value = value.cast("string")
-    distinct = table.filter(table[column].notnull()).select(value=value).distinct().limit(limit + 1)
+    found = table.filter(table[column].notnull()).select(value=value).distinct().limit(limit + 1)
     values: list[Label] = []
-    for batch in source.batches(distinct):
+    for batch in source.batches(found):
         values.extend(batch.column(0).to_pylist())
     # Sorted here: engines order text by their own rules.
     return None if len(values) > limit else sorted(values)

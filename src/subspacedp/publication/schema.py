@@ -52,14 +52,14 @@ class _Generator(GenerateJsonSchema):
 
 @cache
 def _schema() -> dict[str, Any]:
-    schema = Document.model_json_schema(schema_generator=_Generator)
+    made = Document.model_json_schema(schema_generator=_Generator)
     titled = {
         "$schema": DIALECT,
         "$id": "urn:subspacedp:specification:1",
         "title": "Specification of a subspacedp publication",
     }
-    _untitle(schema)
-    return titled | schema
+    _untitle(made)
+    return titled | made
 
 
 def _untitle(schema: dict[str, Any]) -> None:
@@ -116,5 +116,5 @@ def _places(schema: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str
 
 def _resolve(schema: dict[str, Any]) -> dict[str, Any]:
     reference = schema.get("$ref")
-    resolved = _schema()["$defs"][reference.rpartition("/")[2]] if reference else schema
-    return dict(resolved)
+    found = _schema()["$defs"][reference.rpartition("/")[2]] if reference else schema
+    return dict(found)

@@ -266,9 +266,9 @@ def _other_axes(
     Where a column is another one in every row, it is the only one: what else a row says of itself
     would make cells that nobody can be in.
     """
-    axes = []
+    found = []
     if key is not None:
-        axes.append(_axis(key, taken, code_lists=True) or _code_list(key, taken, sure=True))
+        found.append(_axis(key, taken, code_lists=True) or _code_list(key, taken, sure=True))
     for column in columns:
         axis = None if column is key else _axis(column, taken, code_lists=code_lists)
         if axis is not None and key is not None:
@@ -278,8 +278,8 @@ def _other_axes(
             )
             axis = replace(axis, sure=False, comments=[level])
         if axis is not None:
-            axes.append(axis)
-    return axes
+            found.append(axis)
+    return found
 
 
 def _axis(column: Column, taken: set[str], *, code_lists: bool) -> _Proposal | None:
@@ -305,20 +305,20 @@ def _labels(column: Column) -> list[str | int]:
     """The labels to propose; none where there are too many, or of a kind that is no label."""
     if column.kind == "bool":
         return ["false", "true"]
-    labels = [getattr(v, "item", lambda v=v: v)() for v in column.sample or () if v is not None]
+    found = [getattr(v, "item", lambda v=v: v)() for v in column.sample or () if v is not None]
     if column.kind == "date":
-        labels = [str(value) for value in labels]
+        found = [str(value) for value in found]
     if column.kind == "whole":  # text files hold numbers as text
-        labels = [int(v) if isinstance(v, str) and WHOLE.fullmatch(v) else v for v in labels]
+        found = [int(v) if isinstance(v, str) and WHOLE.fullmatch(v) else v for v in found]
     kind = int if column.kind == "whole" else str
-    fits = all(isinstance(value, kind) and not isinstance(value, bool) for value in labels)
+    fits = all(isinstance(value, kind) and not isinstance(value, bool) for value in found)
     if not _countable(column) or not fits or column.kind == "real":
         return []
-    if any(isinstance(v, int) and abs(v) >= 2**63 for v in labels):
+    if any(isinstance(v, int) and abs(v) >= 2**63 for v in found):
         return []
-    if any(isinstance(v, str) and (not v or any(_unwritable(c) for c in v)) for v in labels):
+    if any(isinstance(v, str) and (not v or any(_unwritable(c) for c in v)) for v in found):
         return []
-    return sorted(set(labels)) if len(set(labels)) <= MOST_LABELS else []
+    return sorted(set(found)) if len(set(found)) <= MOST_LABELS else []
 
 
 def _countable(column: Column) -> bool:
@@ -326,7 +326,7 @@ def _countable(column: Column) -> bool:
 
 
 def _code_list(column: Column, taken: set[str], *, sure: bool) -> _Proposal:
-    entry = _entry(
+    made = _entry(
         column,
         taken,
         [
@@ -336,7 +336,7 @@ def _code_list(column: Column, taken: set[str], *, sure: bool) -> _Proposal:
         f"labels: {quoted(f'codes/{_safe_name(column.name)}.csv')}",
         column.distinct or 1000,
     )
-    return replace(entry, sure=sure)
+    return replace(made, sure=sure)
 
 
 def _any_axis(column: Column, taken: set[str]) -> _Proposal:
@@ -389,12 +389,12 @@ def _is_id(column: Column) -> bool:
 
 def _maybe_persons(columns: list[Column]) -> list[Column]:
     """Text with many values that are repeated, that with the most values first."""
-    candidates = [
+    found = [
         (c.per_value, c)
         for c in columns
         if c.kind == "text" and c.distinct is None and c.per_value is not None and c.per_value >= 2
     ]
-    return [column for _, column in sorted(candidates, key=lambda pair: pair[0])]
+    return [column for _, column in sorted(found, key=lambda pair: pair[0])]
 
 
 def _key(columns: list[Column]) -> Column | None:
@@ -418,9 +418,9 @@ def _counted(columns: list[Column]) -> _Counts:
     # Answers to questions have prefixes too: one of many values, or a sum, tells counts from them.
     sides = [f for f in families.values() if any(not _countable(c) or c.adds_up for c in f)]
     for side in sides:
-        table = _side(side, [c for other in sides if other is not side for c in other])
-        if len(table.used) > 1:
-            return table
+        made = _side(side, [c for other in sides if other is not side for c in other])
+        if len(made.used) > 1:
+            return made
     named = [c for c in whole if not _countable(c) and _has_word(c.name, COUNT_WORDS)]
     return _Counts(used=named[:1])
 

@@ -75,10 +75,10 @@ def _path(loc: Sequence[str | int], data: Any) -> Place:
     for number, key in enumerate(loc):
         last = number == len(loc) - 1
         keyed = isinstance(data, Mapping)
-        present = key in data if keyed else isinstance(data, list | tuple) and isinstance(key, int)
-        if present or (last and keyed and key != "[key]"):
+        found = key in data if keyed else isinstance(data, list | tuple) and isinstance(key, int)
+        if found or (last and keyed and key != "[key]"):
             path.append(key)
-            data = data[key] if present else None
+            data = data[key] if found else None
     return tuple(path)
 
 
