@@ -135,7 +135,7 @@ def survey(
     check_shared(runner, sources)
     looked = runner.sum(_Look(view, sources, key), list(enumerate(boxes)), report)
     for facts in looked.facts:
-        facts.check(mechanism)
+        view.check(facts)
     return Survey(
         exact=view.exact(looked.totals),
         boxes=boxes,

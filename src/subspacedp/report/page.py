@@ -18,6 +18,7 @@ from subspacedp.mechanisms.marginals import compare_tables
 from subspacedp.queries import ClippedSums, Margins
 from subspacedp.release import Release, Verification
 from subspacedp.release.certificate import certificate_text
+from subspacedp.release.drawing import MAX_LABELLED
 from subspacedp.report.charts import (
     Chart,
     errors_chart,
@@ -29,6 +30,7 @@ from subspacedp.report.charts import (
 from subspacedp.report.rows import (
     CellErrors,
     Estimates,
+    KindErrors,
     LabelColumn,
     MarginError,
     Rows,
@@ -266,7 +268,19 @@ class Section:
     @cached_property
     def errors(self) -> CellErrors:
         """How exact the cells are."""
+        if self.large:
+            return KindErrors(self.cells, self.release.mechanism.accuracy().figures)
         return CellErrors(self.cells)
+
+    @property
+    def large(self) -> bool:
+        """Whether there are too many cells to look at all of them for a page."""
+        return self.size > MAX_LABELLED and self.release.stored is not None
+
+    @property
+    def size(self) -> int:
+        """How many figures there are."""
+        return self.release.mechanism.query.size
 
     @cached_property
     def verification(self) -> Verification:
@@ -276,7 +290,7 @@ class Section:
     @cached_property
     def facts(self) -> list[Fact]:
         """The headline."""
-        digits = error_digits(self.cells.stderr)
+        digits = error_digits(self.errors.stderr)
         typical = shown(self.errors.median, digits) if self.errors.known else None
         return [*facts(self.release, typical), self._checked()]
 
@@ -289,7 +303,7 @@ class Section:
     @property
     def error_words(self) -> str:
         """The standard errors of the cells with noise, in words."""
-        noisy, digits = self.errors.noisy, error_digits(self.cells.stderr)
+        noisy, digits = self.errors.noisy, error_digits(self.errors.stderr)
         if not noisy.size:
             return f"The held figures fix every {self.noun}: nothing has noise."
         least, most = shown(noisy.min(), digits), shown(noisy.max(), digits)
@@ -343,7 +357,8 @@ class Section:
     @property
     def negative(self) -> int:
         """How many published values are negative."""
-        return int(np.count_nonzero(self.cells.value < 0))
+        blocks = self.release.blocks_of_values()
+        return sum(int(np.count_nonzero(values < 0)) for _, values in blocks)
 
     @property
     def kind_words(self) -> str:
@@ -374,7 +389,7 @@ class Section:
     @cached_property
     def error_charts(self) -> list[Chart]:
         """Charts of the expected error."""
-        if not self.errors.known:
+        if not self.errors.known or self.large:
             return []
         noun = self.noun
         drawn = (errors_chart(self.errors, noun), histogram_chart(self.errors, noun))

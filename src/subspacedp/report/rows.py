@@ -30,6 +30,7 @@ __all__ = [
     "THRESHOLDS",
     "CellErrors",
     "Estimates",
+    "KindErrors",
     "LabelColumn",
     "MarginError",
     "Rows",
@@ -135,7 +136,7 @@ def table_rows(release: Release, cells: Estimates, most_bytes: int) -> Rows | No
     workload = release.mechanism.query.workload
     if workload is not None:
         return _workload_rows(workload, cells, most_bytes, decimals)
-    if cells.value.size <= MAX_ROWS:
+    if release.mechanism.query.size <= MAX_ROWS:
         columns = release.mechanism.query.columns()
         labels = tuple(label_column(name, column) for name, column in columns.items())
         rows = Rows("every cell", True, labels, cells, decimals)
@@ -409,6 +410,11 @@ class CellErrors:
         return float(np.median(self.estimates.stderr))
 
     @property
+    def stderr(self) -> FloatArray:
+        """All standard errors."""
+        return self.estimates.stderr
+
+    @property
     def noisy(self) -> FloatArray:
         """The standard errors of the cells that the held figures do not fix."""
         return self.estimates.stderr[self.estimates.stderr > 0]
@@ -477,6 +483,50 @@ class CellErrors:
             {"from": float(a), "to": float(b), "cells": int(n)}
             for a, b, n in zip(edges, edges[1:], cells, strict=False)
         ]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KindErrors(CellErrors):
+    """How exact the cells of a table are that is too large to look at cell by cell.
+
+    By the kinds of its cells, of which there are far fewer; `estimates` are not looked at.
+    """
+
+    figures: Figures
+
+    @cached_property
+    def _kinds(self) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+        parts = [(kinds.variance, kinds.number) for kinds in self.figures.kinds()]
+        variance, number = (np.concatenate(part) for part in zip(*parts, strict=True))
+        order = np.argsort(variance, kind="stable")
+        return np.sqrt(variance[order]), number[order]
+
+    @property
+    def known(self) -> bool:
+        """Whether the standard errors are known at all."""
+        return not bool(np.isnan(self.stderr).any())
+
+    @property
+    def exact(self) -> int:
+        """How many cells the held figures fix."""
+        stderr, number = self._kinds
+        return int(number[stderr == 0.0].sum())
+
+    @property
+    def median(self) -> float:
+        """The median standard error of the cells."""
+        stderr, number = self._kinds
+        return float(stderr[np.searchsorted(np.cumsum(number), number.sum() / 2)])
+
+    @property
+    def stderr(self) -> FloatArray:
+        """One standard error per kind of cell."""
+        return self._kinds[0]
+
+    @property
+    def noisy(self) -> FloatArray:
+        """One standard error per kind of cell that the held figures do not fix."""
+        return self.stderr[self.stderr > 0]
 
 
 def _bins(x: FloatArray, low: float, high: float, number: int) -> npt.NDArray[np.int64]:

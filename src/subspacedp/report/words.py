@@ -256,7 +256,7 @@ def value_columns(release: Release) -> Sequence[PublishedColumn]:
     value = PublishedColumn(
         name="value",
         meaning=f"the published figure{of}, which has {noise}{_of(release)}",
-        type="whole number" if release.values.dtype.kind == "i" else "decimal number",
+        type="whole number" if release.whole else "decimal number",
         unit=_words_of(query).unit,
     )
     stderr = PublishedColumn(
