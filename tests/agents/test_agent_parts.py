@@ -339,8 +339,11 @@ def test_rows_that_do_not_fit(plan, change, sentence):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"county": ["Kent"] * 3}, "one value a row; they have: `county` 3, `year` 4, `people` 4"),
-        ({"people": ["5"] * 5}, "one value a row"),
+        (
+            {"county": ["Kent"] * 3},
+            "one value per row; they have: `county` 3, `year` 4, `people` 4",
+        ),
+        ({"people": ["5"] * 5}, "one value per row"),
         ({"people": "5678"}, "`people` must be a list of values"),
         ({"people": 5}, "`people` must be a list of values"),
         ({"people": [[5], [6], [7], [8]]}, "not a whole number"),

@@ -16,23 +16,23 @@ from subspacedp.noise import DiscreteLaplace, ReleaseKeys, RoundedGaussian, draw
 from subspacedp.noise.cell_noise import CellNoise
 from subspacedp.rounding import MarginRounding
 from subspacedp.rounding import rows as rounding
-from subspacedp.rounding.merged_parts import AxisPart, ordered_groups
+from subspacedp.rounding.merged import AxisPart, ordered_groups
 from subspacedp.tables import RowPlan
 from subspacedp.tables.boxes import Box, blocks
 
 
 @st.composite
 def partitions(draw, shape):
-    """A table cut into boxes: by random cuts of every axis, or into stretches of cells."""
+    """A table cut into boxes: by random cuts of every axis, or into ranges of cells."""
     if draw(st.booleans()):
         return blocks(shape, draw(st.integers(1, 40)))
-    stretches = []
+    ranges = []
     for n in shape:
         cuts = sorted({0, n, *draw(st.lists(st.integers(0, n), max_size=3))})
-        stretches.append(list(itertools.pairwise(cuts)))
+        ranges.append(list(itertools.pairwise(cuts)))
     return [
         Box(tuple(lo for lo, _ in place), tuple(hi for _, hi in place))
-        for place in itertools.product(*stretches)
+        for place in itertools.product(*ranges)
     ]
 
 
@@ -41,7 +41,7 @@ def inside(box):
 
 
 @given(st.data())
-def test_blocks_are_stretches_of_all_cells_in_order(data):
+def test_blocks_are_ranges_of_all_cells_in_order(data):
     shape = tuple(data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=4)))
     most = data.draw(st.integers(1, 60))
     cells = []
@@ -71,7 +71,7 @@ def test_part_of_a_merged_axis_is_where_the_order_has_it(data):
     box = data.draw(st.sampled_from(data.draw(partitions(domain.shape))))
     for axis in plan.axes:
         part = AxisPart(axis, box, box)
-        found = part.stretch()
+        found = part.range()
         position = np.argsort(axis.order).reshape([domain.shape[b] for b in axis.members])
         own = position[tuple(inside(box)[b] for b in axis.members)]
         assert np.array_equal(found.positions[found.wanted], np.sort(own, axis=None))

@@ -96,8 +96,8 @@ def _share(plan: AgentPlan, part: str, secret: Secret) -> tuple[Share, int]:
     """An agent's own share, and for how many numbers noise was computed to make it."""
     keys = secret.keys(plan)
     if plan.masked:
-        own, drawn = mask(plan, keys, part)
-        return Share(Form.MASK, own, None), drawn
+        masked, drawn = mask(plan, keys, part)
+        return Share(Form.MASK, masked, None), drawn
     total = totals(plan.mechanism, keys, plan.partition.cells(part))
     return total.share, total.drawn
 

@@ -52,7 +52,7 @@ def mask(plan: AgentPlan, keys: ReleaseKeys, part: str) -> tuple[Int64Array, int
 
     Notes
     -----
-    mask_l = w_l − w_(l+1), in a ring, with a stretch of uniform words w_l for every part: uniform
+    mask_l = w_l − w_(l+1), in a ring, with a run of uniform words w_l for every part: uniform
     on all masks that add up to zero. The first part has e besides.
     """
     names, length = plan.partition.names, plan.numbers

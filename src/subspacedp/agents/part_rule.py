@@ -89,8 +89,8 @@ class PartRule:
 def cells_of_product(places: Sequence[Int64Array], shape: Sequence[int]) -> Int64Array:
     """The numbers, in row-major order, of the cells with these places on the axes; increasing."""
     out = np.zeros(1, np.int64)
-    for own, n in zip(places, shape, strict=True):
-        out = (out[:, None] * n + own[None, :]).ravel()
+    for axis_places, n in zip(places, shape, strict=True):
+        out = (out[:, None] * n + axis_places[None, :]).ravel()
     return out
 
 

@@ -66,10 +66,12 @@ class Partition:
     @classmethod
     def by(cls, domain: Domain, level: str) -> Partition:
         """One part for every label of a level that has a cell."""
-        found = next((e for a in domain.axes for e in a.chain if e.name == level), None)
-        if found is None:
+        level_of_parts = next((e for a in domain.axes for e in a.chain if e.name == level), None)
+        if level_of_parts is None:
             raise DomainError(f"The domain has no level `{level}` to make parts of.")
-        labels = [label for label, n in zip(found.labels, found.sizes, strict=True) if n]
+        labels = [
+            label for label, n in zip(level_of_parts.labels, level_of_parts.sizes, strict=True) if n
+        ]
         try:
             _check_names([str(label) for label in labels])
         except DomainError as error:
@@ -102,12 +104,12 @@ class Partition:
 
     def known(self, name: str) -> str:
         """The name of a part as the partition writes it; one that it does not have is refused."""
-        found = part_name(name)
-        if found not in self.rules:
+        known_name = part_name(name)
+        if known_name not in self.rules:
             known = ", ".join(f"`{part}`" for part in self.names[:12])
             more = " and others" if len(self.names) > 12 else ""
             raise DomainError(f"The plan has no part `{name}`; its parts are {known}{more}.")
-        return found
+        return known_name
 
     def cells(self, name: str) -> Int64Array:
         """The numbers of a part's cells in row-major order, increasing."""
@@ -206,18 +208,18 @@ class Partition:
         return f"Partition({shown}{', …' if len(self.names) > 6 else ''})"
 
 
-def _overlap(one: str, other: str, number: int, thing: str) -> DomainError:
+def _overlap(one: str, other: str, number: int, noun: str) -> DomainError:
     if one == other:
-        return DomainError(f"The part `{one}` has a {thing} twice.")
-    things = thing if number == 1 else thing.replace("cell", "cells").replace("label ", "labels ")
+        return DomainError(f"The part `{one}` has a {noun} twice.")
+    things = noun if number == 1 else noun.replace("cell", "cells").replace("label ", "labels ")
     return DomainError(
         f"The parts `{one}` and `{other}` overlap: both have {number:,} {things}.",
         parts=(one, other),
     )
 
 
-def _missing(number: int, thing: str, first: str) -> DomainError:
-    things = thing if number == 1 else thing.replace("cell", "cells").replace("label ", "labels ")
+def _missing(number: int, noun: str, first: str) -> DomainError:
+    things = noun if number == 1 else noun.replace("cell", "cells").replace("label ", "labels ")
     verb = "is" if number == 1 else "are"
     such = "" if number == 1 else ", such as"
     return DomainError(f"{number:,} {things} {verb} in no part{such}: {first!r}.", missing=number)

@@ -130,16 +130,16 @@ class AgentPlan:
         _check_design(mechanism)
         partition = Partition.from_dict(mechanism.domain, data["parts"])
         _check_value(mechanism, data["value"])
-        made = cls(
+        plan = cls(
             plan_id=data["id"], mechanism=mechanism, partition=partition, value=data["value"]
         )
-        _check_masks(made)
-        if made.digest != data["sha256"]:
+        _check_masks(plan)
+        if plan.digest != data["sha256"]:
             raise ReleaseError(
                 f"The plan {name} was made by another version of this package, which writes it "
                 "differently."
             )
-        return made
+        return plan
 
     def __repr__(self) -> str:
         return (

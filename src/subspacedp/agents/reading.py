@@ -33,7 +33,7 @@ def answers_of_rows(
         One column an axis, named like it; whole numbers may come as text. Columns of levels are
         not needed.
     value
-        The column of counts or entries, one row a cell; by default the plan's, or else the only
+        The column of counts or entries, one row per cell; by default the plan's, or else the only
         column that is neither an axis nor a level, and without one every row is one record.
     fill
         Whether a cell without a row has nobody in it; otherwise it is an error.
@@ -46,9 +46,9 @@ def answers_of_rows(
     used = [axis.name for axis in domain.axes] + ([] if chosen is None else [chosen])
     _check_lengths({name: columns[name] for name in used})
     places = [_places(axis, columns[axis.name]) for axis in domain.axes]
-    own = np.ravel_multi_index(tuple(places), domain.shape)
-    at = np.minimum(np.searchsorted(cells, own), cells.size - 1)
-    foreign = int(np.count_nonzero(cells[at] != own)) if own.size else 0
+    row_cells = np.ravel_multi_index(tuple(places), domain.shape)
+    at = np.minimum(np.searchsorted(cells, row_cells), cells.size - 1)
+    foreign = int(np.count_nonzero(cells[at] != row_cells)) if row_cells.size else 0
     if foreign:
         raise DataError(
             f"{_rows(foreign)} of cells that are not in part `{part}`; an agent has its own "
@@ -110,8 +110,8 @@ def _check_lengths(columns: Mapping[str, Sequence[Any]]) -> None:
             raise DataError(f"The column `{name}` must be a list of values.", column=name)
         lengths[name] = len(column)
     if len(set(lengths.values())) > 1:
-        found = ", ".join(f"`{name}` {length:,}" for name, length in lengths.items())
-        raise DataError(f"All columns must have one value a row; they have: {found}.")
+        listed = ", ".join(f"`{name}` {length:,}" for name, length in lengths.items())
+        raise DataError(f"All columns must have one value per row; they have: {listed}.")
 
 
 def _places(axis: Axis, values: Sequence[Any]) -> Int64Array:

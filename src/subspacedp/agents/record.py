@@ -78,13 +78,13 @@ class Record:
                         "same id and another content; make a new plan, with a new id."
                     )
             key = f"{plan.plan_id}/{part}"
-            found = entries.get(key)
-            if found is None:
+            earlier = entries.get(key)
+            if earlier is None:
                 entries[key] = {"plan_sha256": plan.digest, "fingerprint": mark}
                 data = {"format": FORMAT, "entries": entries}
                 replace_file(self.path, (json.dumps(data, indent=1) + "\n").encode())
                 return False
-            if not hmac.compare_digest(found["fingerprint"], mark):
+            if not hmac.compare_digest(earlier["fingerprint"], mark):
                 raise ReleaseError(
                     f"The part `{part}` of this plan was privatised before with other data, or "
                     "with other noise: both together would give away more than the plan allows. "

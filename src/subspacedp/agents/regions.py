@@ -74,24 +74,25 @@ class LocalRounding(MarginRounding):
     def word_numbers(self) -> Int64Array:
         """The numbers, in the whole merged table, of the entries of this one; increasing."""
         places = [
-            self._places(own, whole) for own, whole in zip(self.axes, self.whole.axes, strict=True)
+            self._places(local, whole)
+            for local, whole in zip(self.axes, self.whole.axes, strict=True)
         ]
         return cells_of_product(places, self.whole.shape)
 
-    def _places(self, own: MergedAxis, whole: MergedAxis) -> Int64Array:
+    def _places(self, local: MergedAxis, whole: MergedAxis) -> Int64Array:
         """Where each position of a merged axis is on that of the whole table.
 
         Both are sorted by the coarsest group, and a group that is here is here completely.
         """
-        if len(own) == len(whole) or not whole.chain:
-            return np.arange(len(own))
+        if len(local) == len(whole) or not whole.chain:
+            return np.arange(len(local))
         group, sizes = np.zeros(1, np.int64), np.ones(1, np.int64)
         for b, step in zip(whole.members, whole.chain[0], strict=True):
             level = whole.domain.axes[b].step(step)
             codes = level.codes[self.region.labels[b]]
             group = (group[:, None] * level.groups + codes[None, :]).ravel()
             sizes = (sizes[:, None] * level.sizes[None, :]).ravel()
-        group = group[own.order]
+        group = group[local.order]
         first = np.searchsorted(group, group, side="left")  # of its group, here
         return (np.cumsum(sizes) - sizes)[group] + np.arange(group.size) - first
 

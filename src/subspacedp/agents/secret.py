@@ -99,23 +99,23 @@ def read_secret(path: str | PathLike[str] | None = None) -> Secret:
 
 def _decoded(text: str, name: str) -> Secret:
     stripped = "".join(text.split())
-    found = None
+    key = None
     try:
-        found = bytes.fromhex(stripped)
+        key = bytes.fromhex(stripped)
     except ValueError:
         try:
             padded = stripped + "=" * (-len(stripped) % 4)
-            found = base64.b64decode(padded, validate=True)
+            key = base64.b64decode(padded, validate=True)
         except (binascii.Error, ValueError):
-            found = None
-    if found is None:
+            key = None
+    if key is None:
         raise ReleaseError(f"{name} must be 32 bytes in hexadecimal or base64.")
-    if len(found) != SIZE:
-        short = "short" if len(found) < SIZE else "long"
+    if len(key) != SIZE:
+        short = "short" if len(key) < SIZE else "long"
         raise ReleaseError(
             f"{name} is too {short}: it must be 32 bytes in hexadecimal or base64, as "
             "`subspacedp agent secret` makes it."
         )
-    if len(set(found)) < DISTINCT:
+    if len(set(key)) < DISTINCT:
         raise ReleaseError(f"{name} is not random; make one with `subspacedp agent secret`.")
-    return Secret(found)
+    return Secret(key)

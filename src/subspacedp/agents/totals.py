@@ -117,18 +117,18 @@ def _of_margins(
     drawn = 0
     for region in regions_of(held, cells, separating(held, rounding)):
         mine = np.isin(cells, region.cells, assume_unique=True)
-        own = np.searchsorted(region.cells, cells[mine])
+        places = np.searchsorted(region.cells, cells[mine])
         noise = noise_at(mechanism.law, keys, region.cells)
         drawn += noise.size
         if form is Form.STEPS and rounding is not None:
             steps = _steps(region, rounding, noise, keys)
             if steps is None:
                 return _of_everything(mechanism, keys, cells)
-            whole[mine] = steps[own]
+            whole[mine] = steps[places]
             continue
-        found = (_mixed if form is Form.MIXED else _floats)(region, noise)
-        whole[mine] = found[0][own]
-        fraction[mine] = found[1][own]
+        values = (_mixed if form is Form.MIXED else _floats)(region, noise)
+        whole[mine] = values[0][places]
+        fraction[mine] = values[1][places]
     return Totals(Share(form, whole, None if form is Form.STEPS else fraction), drawn)
 
 

@@ -72,7 +72,7 @@ STEP_LIMIT = 2**51
 class ExpectedError:
     """Mean squared error, from the mechanism alone; rounding of digits included.
 
-    With digits that add up the rounding part is a proven upper bound, close for noise that
+    Under controlled rounding the rounding part is a proven upper bound, close for noise that
     spreads over several whole numbers (docs/proofs/digits.md).
     """
 
@@ -112,7 +112,7 @@ class Options(ABC):
 
     @abstractmethod
     def fit(self, problem: Problem) -> Mechanism:
-        """The mechanism for a problem: scales, shares, bodies are chosen here; no data."""
+        """The mechanism for a problem: scales, shares, norm balls are chosen here; no data."""
 
     @classmethod
     def quick_for(cls, query: Query) -> bool:
@@ -149,7 +149,7 @@ class Mechanism(ABC):
     proofs: ClassVar[tuple[str, ...]] = ()
     keys_in_files: ClassVar[tuple[str, ...]] = ()  # what it states beside the problem
     for_workloads: ClassVar[bool] = False  # whether it answers several margins at once
-    offers_decimals: ClassVar[bool] = False  # whether it may publish digits that add up
+    offers_decimals: ClassVar[bool] = False  # whether it offers controlled rounding
     measures_counts: ClassVar[bool] = False  # noise on every answer itself: cell by cell, in blocks
     linear: ClassVar[bool] = True  # `integers` of parts add up to those of the whole: for agents
     fitted_at_once: ClassVar[bool] = False  # there is nothing to optimise
@@ -361,8 +361,8 @@ class Mechanism(ABC):
 
     def gap_in_words(self, bound: float = 0.0) -> str:
         """How near the error is to the least possible, also by a bound that another proved."""
-        own = self.optimality()
-        return str(replace(own, bound=max(own.bound, bound)))
+        optimality = self.optimality()
+        return str(replace(optimality, bound=max(optimality.bound, bound)))
 
     def cell_figures(self) -> Figures:
         """Every answer."""
@@ -562,7 +562,7 @@ class Mechanism(ABC):
 
     @property
     def can_round(self) -> bool:
-        """Whether the mechanism can publish digits that add up for its problem."""
+        """Whether the mechanism can publish values that add up for its problem."""
         return False
 
     def __repr__(self) -> str:

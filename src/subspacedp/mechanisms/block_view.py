@@ -80,14 +80,10 @@ class CountFacts:
         upper, lower = int((counts >> 31).sum()), int((counts & (2**31 - 1)).sum())
         return cls(largest=high, total=(upper << 31) + lower)
 
-    def check(self, mechanism: Mechanism) -> None:
+    def check(self) -> None:
         """Refuse what `Table` and `Mechanism.check` refuse, in the same words."""
         self.check_counts()
         check_filled(self.filled)
-        try:
-            mechanism.check_size(np.array([self.largest], np.int64))
-        except ReleaseError as error:
-            raise DataError(str(error)) from None  # these data, whatever else is tried
 
     def check_counts(self) -> None:
         """Refuse what `Table` refuses, in the same words."""
@@ -154,8 +150,12 @@ class BlockView(ABC):
         return CountFacts.of(counts)
 
     def check(self, facts: CountFacts) -> None:
-        """Refuse what must be refused of all counts together."""
-        facts.check(self.mechanism)
+        """Refuse counts of which all pieces together know these facts."""
+        facts.check()
+        try:
+            self.mechanism.check_size(np.array([facts.largest], np.int64))
+        except ReleaseError as error:
+            raise DataError(str(error)) from None  # these data, whatever else is tried
 
     def held_totals(self, box: Box, counts: Int64Array, totals: Any = None) -> Any:
         """C·counts of a piece, added to `totals`, whose memory it may take."""
@@ -235,7 +235,13 @@ class OnePiece(BlockView):
             return CountFacts()
         facts, empty = CountFacts.of(counts), self.mechanism.held.empty
         filled = 0 if empty is None else int(np.count_nonzero(counts.reshape(box.shape)[empty]))
+        if not facts.negative:
+            self.mechanism.check_size(counts.reshape(box.shape))
         return facts + CountFacts(filled=filled)
+
+    def check(self, facts: CountFacts) -> None:
+        """The sizes were looked at with the whole of the counts."""
+        facts.check()
 
     def held_totals(self, box: Box, counts: Int64Array, totals: Any = None) -> Any:
         """The held values themselves."""

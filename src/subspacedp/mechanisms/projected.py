@@ -78,7 +78,7 @@ class Projected(Mechanism):
 
     @property
     def can_round(self) -> bool:
-        """Whole answers have digits that add up."""
+        """Whole answers can be rounded to add up."""
         return self.query.grid == 1
 
     def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[np.int64]:
@@ -97,7 +97,7 @@ class Projected(Mechanism):
         *,
         overwrite: bool = False,
     ) -> npt.NDArray[Any]:
-        """`noisy - lift(C·noisy - c)`, as rationals rounded once or as digits that add up."""
+        """`noisy - lift(C·noisy - c)`, as rationals rounded once or by controlled rounding."""
         residual = self.held.residual(noisy, exact)
         rounding, grid = self.rounding, float(self.query.grid)
         if rounding is None:

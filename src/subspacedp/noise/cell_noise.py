@@ -157,13 +157,13 @@ class _Part:
 
             guide, shift = self._lookup.guide
             open_ = np.empty(MOST_OPEN, np.int64)
-            found = add_values(
+            number = add_values(
                 words, self._lookup.thresholds, guide, np.uint64(shift), self._lookup.first,
                 self._weight, base, out, open_,
             )  # fmt: skip
-            if not found:
+            if not number:
                 return
-            places = open_[:found] if found <= MOST_OPEN else self._lookup.lookup(words)[1]
+            places = open_[:number] if number <= MOST_OPEN else self._lookup.lookup(words)[1]
         else:
             values, places = self._lookup.lookup(words)
             np.add(base, self._weight * values, out=out)

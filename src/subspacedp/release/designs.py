@@ -90,7 +90,7 @@ class Design:
         data
             The confidential data that the query is asked of: a table of counts on its domain.
         everything
-            For a design with `capped=True`, where `data` counts a bounded number of records a
+            For a design with `capped=True`, where `data` counts a bounded number of records per
             person: the same table of all records, which the held values are taken from.
         seed
             Only for examples and tests: a whole number that makes the noise reproducible. The
@@ -223,7 +223,7 @@ def design(
         names are listed in `subspacedp.mechanisms`. "auto" takes the one with the smallest
         expected error, and `why` says so in words. By default the first that answers the query.
     decimals
-        None: real values and the S guarantee. 0 or k: digits that add up exactly, and G.
+        None: real values and the S guarantee. 0 or k: controlled rounding to k decimals, and G.
     capped
         Whether held values are to count all records of a person while the noise protects a table
         with at most `neighbours.records` of them; `release` then takes both tables.
@@ -390,5 +390,5 @@ def _compared(
     return choose(entries, left_out)
 
 
-def _a(thing: object) -> str:
-    return f"a {type(thing).__name__}"
+def _a(value: object) -> str:
+    return f"a {type(value).__name__}"

@@ -260,13 +260,13 @@ def _release(data: dict[str, Any], mechanism: Mechanism, values: Any) -> Release
         ) from None
 
 
-def same_column(column: str, wanted: Any, found: Any) -> bool:
+def same_column(column: str, wanted: Any, present: Any) -> bool:
     """Whether a column is the wanted one: exactly, but for the last bits of standard errors."""
-    if wanted.shape != found.shape:
+    if wanted.shape != present.shape:
         return False
-    numbers = {wanted.dtype.kind, found.dtype.kind} & set("iuf")
-    if numbers and wanted.dtype.kind != found.dtype.kind:
+    numbers = {wanted.dtype.kind, present.dtype.kind} & set("iuf")
+    if numbers and wanted.dtype.kind != present.dtype.kind:
         return False  # float64 does not tell whole numbers beyond 2**53 apart
     if column == "stderr":  # standard errors may differ in the last bit between machines
-        return bool(np.allclose(wanted, found, rtol=1e-9, atol=0.0, equal_nan=True))
-    return bool(np.array_equal(wanted, found))
+        return bool(np.allclose(wanted, present, rtol=1e-9, atol=0.0, equal_nan=True))
+    return bool(np.array_equal(wanted, present))

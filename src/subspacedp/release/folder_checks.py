@@ -102,14 +102,14 @@ def _check_lists(
     listed: list[Path] = []
     for home in dict.fromkeys((source, *homes)):
         name = "" if home == source else f"{home.relative_to(source).as_posix()}: "
-        found = []
+        whole_folder = []
         if os.path.lexists(home / SIGNATURE) or (home == source and public_key is not None):
-            found.append(check_signature(home, public_key if home == source else None))
+            whole_folder.append(check_signature(home, public_key if home == source else None))
         if os.path.lexists(home / DIGESTS):
-            found.append(check_digests(home))
-        if found:
+            whole_folder.append(check_digests(home))
+        if whole_folder:
             listed.append(home)
-        checks += [Check(f"{name}{c.name}", c.ok, c.detail) for c in found]
+        checks += [Check(f"{name}{c.name}", c.ok, c.detail) for c in whole_folder]
     bare = [
         path.relative_to(source).as_posix()
         for path in _entries(source)
@@ -321,17 +321,18 @@ def _check_table(
 def _agrees(column: str, wanted: Mapping[str, Any], present: Any) -> bool:
     """Whole numbers and labels exactly; what is computed again as real numbers to its last digits.
 
-    Values and ends of intervals may differ between machines by the rounding of sums as large as the
-    largest of them, and by a billionth of the standard error; never by a share of a large total.
+    Values and limits of intervals may differ between machines by the rounding of sums as large as
+    the largest of them, and by a billionth of the standard error; never by a share of a large
+    total.
     """
-    own = wanted[column]
-    if "lower" not in wanted or own.dtype.kind != "f":
-        return same_column(column, own, present)
-    if own.shape != present.shape or present.dtype.kind != "f":
+    expected = wanted[column]
+    if "lower" not in wanted or expected.dtype.kind != "f":
+        return same_column(column, expected, present)
+    if expected.shape != present.shape or present.dtype.kind != "f":
         return False
     rounding = 2.0**-46 * float(np.abs(wanted["value"]).max(initial=0.0))
     slack = 1e-9 * np.asarray(wanted["stderr"], np.float64)
     if column != "stderr":
         slack = slack + rounding
-    same = (own == present) | (np.isnan(own) & np.isnan(present))
-    return bool(np.all(same | (np.abs(own - present) <= slack)))
+    same = (expected == present) | (np.isnan(expected) & np.isnan(present))
+    return bool(np.all(same | (np.abs(expected - present) <= slack)))

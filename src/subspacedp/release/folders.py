@@ -36,8 +36,8 @@ def check_new_folder(folder: str | PathLike[str]) -> Path:
     is found.
     """
     target = free_place(folder)
-    made, scratch = _scratch(target)
-    _clear(scratch, made)
+    parents, scratch = _scratch(target)
+    _clear(scratch, parents)
     return target
 
 
@@ -116,21 +116,21 @@ def _scratch(target: Path) -> tuple[list[Path], Path]:
     """A new folder beside the target that its owner alone can read, and what was made for it."""
     import tempfile
 
-    made = missing_folders(target)
+    parents = missing_folders(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        return made, Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        return parents, Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     except OSError as error:
-        _clear(None, made)
+        _clear(None, parents)
         raise ReleaseError(f"Cannot write to `{target.parent}`: {error.strerror}.") from None
 
 
-def _clear(scratch: Path | None, made: Sequence[Path]) -> None:
+def _clear(scratch: Path | None, parents: Sequence[Path]) -> None:
     if scratch is not None:
         import shutil
 
         shutil.rmtree(scratch, ignore_errors=True)
-    for path in made:  # those with something in them stay
+    for path in parents:  # those with something in them stay
         with suppress(OSError):
             path.rmdir()
 
@@ -147,19 +147,19 @@ def new_folder(folder: str | PathLike[str], *, mode: int = 0o755) -> Iterator[Pa
        the umask; it is on disk with all it holds when the block is left.
     """
     target = free_place(folder)
-    made, scratch = _scratch(target)
+    parents, scratch = _scratch(target)
     try:
         yield scratch
         set_modes(scratch, mode)
         sync_tree(scratch)  # a name without its content must not outlive a loss of power
         free_place(target)  # renaming would take the place of an empty folder
         os.rename(scratch, target)
-        for folder_with_names in (target.parent, *(path.parent for path in made)):
+        for folder_with_names in (target.parent, *(path.parent for path in parents)):
             sync_folder(folder_with_names)
     except OSError as error:
         raise ReleaseError(f"Cannot write `{target}`: {error.strerror or error}.") from None
     finally:
-        _clear(scratch, made)
+        _clear(scratch, parents)
 
 
 def hold_folder(folder: Path, most: int = PRIVATE) -> int:

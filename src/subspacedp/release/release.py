@@ -159,7 +159,7 @@ class Release:
     def interval(
         self, level: float = 0.95, *, simultaneous: bool = False, method: str = "exact"
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Lower and upper ends, in the shape of the values, that cover the truth.
+        """Lower and upper limits, in the shape of the values, that cover the truth.
 
         Parameters
         ----------
@@ -225,7 +225,7 @@ class Release:
     def covariance(self, weights: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """The covariance matrix of several weighted sums of the answers.
 
-        With digits that add up it is an upper bound, in the sense of matrices.
+        Under controlled rounding it is an upper bound, in the sense of matrices.
         """
         w = checked_weights(weights, self.mechanism.query.shape)
         return self.mechanism.noise.covariance(
@@ -262,7 +262,7 @@ class Release:
         return verify_release(self)
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """One row an answer: labels (and their levels), value, standard error."""
+        """One row per answer: labels (and their levels), value, standard error."""
         return {
             **self.mechanism.query.columns(),
             "value": self.values.ravel(),
@@ -270,7 +270,7 @@ class Release:
         }
 
     def to_frame(self, backend: str = "pyarrow") -> Any:
-        """One row a cell, as a dataframe of pyarrow, pandas or polars."""
+        """One row per cell, as a dataframe of pyarrow, pandas or polars."""
         return frame_from_columns(self.columns(), backend)
 
     def to_xarray(self) -> Any:

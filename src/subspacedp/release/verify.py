@@ -120,12 +120,12 @@ def _check_values(release: Release, kept: KeptTotals | None, sha256: str | None)
 def _check_consistent(held: HeldMargins, exact: HeldValues) -> Check:
     """Held totals must be possible: of the right shapes, and in agreement."""
     name = "held totals agree with each other"
-    found = held.contradiction(exact)
-    if not found and any((np.abs(t.astype(object)) > 2**62).any() for t in exact):
-        found = "a total is beyond 2**62"
-    if not found and held.counts and any((t < 0).any() for t in exact):
-        found = "a total is negative"
-    return Check(name, not found, found or f"{sum(t.size for t in exact):,} totals")
+    fault = held.contradiction(exact)
+    if not fault and any((np.abs(t.astype(object)) > 2**62).any() for t in exact):
+        fault = "a total is beyond 2**62"
+    if not fault and held.counts and any((t < 0).any() for t in exact):
+        fault = "a total is negative"
+    return Check(name, not fault, fault or f"{sum(t.size for t in exact):,} totals")
 
 
 def _check_matrix(release: Release, held: HeldMatrix) -> Check:
@@ -141,8 +141,8 @@ def _check_matrix(release: Release, held: HeldMatrix) -> Check:
         if steps is None:
             return Check(name, False, f"some values do not have {decimals} decimals")
         wanted = release.exact[0].astype(object) * step
-        found = held.matrix.toarray().astype(object) @ steps.astype(object)
-        broken = int(np.count_nonzero(found != wanted))
+        sums = held.matrix.toarray().astype(object) @ steps.astype(object)
+        broken = int(np.count_nonzero(sums != wanted))
         return Check(name, broken == 0, f"{held.rows - broken} of {held.rows:,}, in whole numbers")
     size = abs(held.matrix) @ np.abs(units) + np.abs(release.exact[0])
     off = np.abs(held.matrix @ units - release.exact[0])

@@ -22,8 +22,7 @@ from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.marginals.estimate import Estimate
 from subspacedp.mechanisms.marginals.tree import Subtrees, Tree
 from subspacedp.rounding.controlled import WordSource
-from subspacedp.rounding.cumulation import Cumulation
-from subspacedp.rounding.levels import LevelRounding
+from subspacedp.rounding.levels import Cumulation, LevelRounding
 from subspacedp.rounding.merged import MergedAxis
 from subspacedp.tables import Margin
 

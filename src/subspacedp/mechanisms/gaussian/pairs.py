@@ -12,19 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import InvariantError
-from subspacedp.mechanisms.gaussian.ellipsoids.coordinates import (
+from subspacedp.mechanisms.gaussian.covariance import (
+    BestCovariance,
     Coordinates,
     FloatArray,
     Metric,
-    checked,
-    distinct,
-)
-from subspacedp.mechanisms.gaussian.ellipsoids.covariance import (
-    BestCovariance,
     Pairs,
     Progress,
-    found,
+    checked,
+    distinct,
     pair_moment,
+    scaled_covariance,
     trace_bound,
 )
 
@@ -70,25 +68,25 @@ def best_covariance_of_pairs(
 
     Examples
     --------
-    >>> found = best_covariance_of_pairs(np.eye(3))
-    >>> round(found.trace, 3), found.gap < 1e-3
+    >>> covariance = best_covariance_of_pairs(np.eye(3))
+    >>> round(covariance.trace, 3), covariance.gap < 1e-3
     (4.0, True)
     """
     P = centred(points)
-    own = distinct(P)
-    frame = Coordinates.of(P[:, own])
-    first = all_at_once if len(own) <= dense else _longest_first
+    chosen = distinct(P)
+    frame = Coordinates.of(P[:, chosen])
+    first = all_at_once if len(chosen) <= dense else _longest_first
     pairs, weights, rounds = first(frame, tolerance, progress)
     metric, pairs, weights, rounds = _active(frame, pairs, weights, rounds, tolerance, progress)
     _, lengths = longest_pairs(metric.half @ frame.vectors, 1)
-    return found(
+    return scaled_covariance(
         frame,
         metric,
         float(lengths[0]) / metric.trace,
-        bound=trace_bound(P[:, own], weights, pairs),
+        bound=trace_bound(P[:, chosen], weights, pairs),
         weights=weights,
         rounds=rounds,
-        pairs=own[pairs],
+        pairs=chosen[pairs],
     )
 
 

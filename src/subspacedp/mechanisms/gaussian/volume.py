@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.mechanisms.gaussian.ellipsoids.coordinates import (
+from subspacedp.mechanisms.gaussian.covariance import (
     Coordinates,
     FloatArray,
+    Pairs,
     Whitened,
     checked,
     distinct,
 )
-from subspacedp.mechanisms.gaussian.ellipsoids.covariance import Pairs
-from subspacedp.mechanisms.gaussian.ellipsoids.pairs import (
+from subspacedp.mechanisms.gaussian.pairs import (
     DENSE,
     all_at_once,
     centred,
@@ -75,17 +75,17 @@ def smallest_ellipsoid(points: npt.ArrayLike, *, tolerance: float = 1e-3) -> Sma
 
     Examples
     --------
-    >>> found = smallest_ellipsoid([[2.0, 0.0], [0.0, 1.0]])
-    >>> found.radii.round(3).tolist()
+    >>> ellipsoid = smallest_ellipsoid([[2.0, 0.0], [0.0, 1.0]])
+    >>> ellipsoid.radii.round(3).tolist()
     [2.0, 1.0]
     """
     V = checked(points)
-    own = distinct(V)
-    frame = Coordinates.of(V[:, own])
+    chosen = distinct(V)
+    frame = Coordinates.of(V[:, chosen])
     R = frame.turned  # an invertible map of the points: volumes keep their ratios
-    weights, longest, steps = _solve(R, np.full(len(own), 1.0 / len(own)), tolerance)
+    weights, longest, steps = _solve(R, np.full(len(chosen), 1.0 / len(chosen)), tolerance)
     every = np.zeros(V.shape[1])
-    every[own] = weights
+    every[chosen] = weights
     return _shaped(frame, (R * weights) @ R.T, longest, weights=every, steps=steps)
 
 
@@ -94,8 +94,8 @@ def smallest_ellipsoid_of_pairs(
 ) -> SmallestEllipsoid:
     """The same around all differences of two points, by an active set of pairs."""
     P = centred(points)
-    own = distinct(P)
-    frame = Coordinates.of(P[:, own])
+    chosen = distinct(P)
+    frame = Coordinates.of(P[:, chosen])
     R = frame.turned
     r, d = R.shape
     number, steps = MOST * max(d, r), 0
@@ -117,7 +117,7 @@ def smallest_ellipsoid_of_pairs(
         more, lengths = longest_pairs(half @ R, number)
         longest = float(lengths[0])
         if longest / r - 1.0 <= tolerance or steps >= STEPS:
-            return _shaped(frame, X, longest, weights=weights, steps=steps, pairs=own[pairs])
+            return _shaped(frame, X, longest, weights=weights, steps=steps, pairs=chosen[pairs])
         kept = weights > 0
         pairs, weights = pairs[kept], weights[kept]
         more = more[lengths > (1 + 0.1 * tolerance) * r]
