@@ -18,8 +18,8 @@ import numpy as np
 from bench.timing import Ratio, best_times
 from subspacedp import AddRemoveOne, ReplaceOne
 from subspacedp.mechanisms import decompose
-from subspacedp.mechanisms.gaussian.ellipsoids import best_covariance, best_covariance_of_pairs
-from subspacedp.mechanisms.gaussian.ellipsoids.pairs import longest_pairs
+from subspacedp.mechanisms.gaussian.covariance import best_covariance
+from subspacedp.mechanisms.gaussian.pairs import best_covariance_of_pairs, longest_pairs
 
 PICTURE = Path(__file__).with_name("optimal.png")
 LARGEST_BLOCKS = 2 * 10**5  # entries beyond which the paper's blocks of all pairs take minutes

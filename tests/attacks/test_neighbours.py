@@ -23,11 +23,11 @@ from tests.attacks.losses import loss, neighbours
 from tests.release.fitted import FITTED
 
 import subspacedp as sdp
-from subspacedp.distributed import AgentPlan, Partition, make_plan
+from subspacedp.agents import AgentPlan, Partition, make_plan
 from subspacedp.errors import SubspaceDPError
 from subspacedp.invariants import HeldMargins
 from subspacedp.mechanisms import MECHANISMS
-from subspacedp.mechanisms.knorm.norm_balls.base import NormBall
+from subspacedp.mechanisms.knorm.norm_balls.reading import NORM_BALLS
 from subspacedp.mechanisms.marginals.measurement import ContrastMeasurement, TableMeasurement
 from subspacedp.noise import ReleaseKeys
 from subspacedp.privacy import Neighbours
@@ -92,8 +92,8 @@ def test_every_norm_ball_of_k_norm_noise_keeps_the_budget(name):
 
 
 def test_every_norm_ball_of_k_norm_noise_is_attacked():
-    norm_balls = {type(FITTED[name]().mechanism.norm_ball.norm_ball) for name in KNORM}
-    assert norm_balls == subclasses(NormBall)
+    norm_balls = {FITTED[name]().mechanism.choice.norm_ball.as_dict()["body"] for name in KNORM}
+    assert norm_balls == set(NORM_BALLS)
 
 
 # ------------------------------------------------------------------------------------- neighbours

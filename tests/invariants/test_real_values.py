@@ -12,7 +12,7 @@ from scipy import sparse
 import subspacedp as sdp
 from subspacedp.errors import DataError, InvariantError
 from subspacedp.invariants import as_held, bind
-from subspacedp.invariants.real_sums import real_product
+from subspacedp.invariants.linear import real_product
 
 
 def line(n):
@@ -133,7 +133,7 @@ def test_rows_are_summed_in_parts_of_any_size(monkeypatch):
     counts = rng.integers(0, 2**40, 200)
     wanted = [nearest(exactly(row, counts)) for row in C.toarray()]
     for most in (1, 7, 100, 10**6):
-        monkeypatch.setattr("subspacedp.invariants.real_sums.MOST_TERMS", most)
+        monkeypatch.setattr("subspacedp.invariants.linear.MOST_TERMS", most)
         assert real_product(C, counts).tolist() == wanted
 
 

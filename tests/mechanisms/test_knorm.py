@@ -18,21 +18,20 @@ from subspacedp.errors import BudgetError, ReleaseError, SubspaceDPError
 from subspacedp.inference import Likelihood, combine, replicates
 from subspacedp.inference import test_value as test_value_
 from subspacedp.inference.likelihood import Shifted
-from subspacedp.invariants.groups import HeldGroups
 from subspacedp.ledger import spend_of
-from subspacedp.mechanisms.knorm.changes import changes
 from subspacedp.mechanisms.knorm.law import KNormLaw
-from subspacedp.mechanisms.knorm.mechanism import _smaller_spread
+from subspacedp.mechanisms.knorm.mechanism import _smaller_spread, changes
 from subspacedp.mechanisms.knorm.norm_balls import (
     CrossPolytope,
     Ellipsoid,
     Exchanges,
     Fit,
-    Polytope,
     Swaps,
     enclosing,
+    hull_of,
 )
-from subspacedp.mechanisms.knorm.norm_balls.points import dot
+from subspacedp.mechanisms.knorm.norm_balls.base import dot
+from subspacedp.mechanisms.knorm.norm_balls.groups import HeldGroups
 from subspacedp.mechanisms.registry import mechanism_from
 from subspacedp.noise import ReleaseKeys
 
@@ -51,7 +50,7 @@ def made(domain, held, epsilon=1.0, *, relation=None, decimals=None, capped=Fals
 
 
 def fitted_of(mechanism):
-    return mechanism.mechanism.norm_ball
+    return mechanism.mechanism.choice
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 4.0])
@@ -319,7 +318,7 @@ def test_exact_true_is_refused_in_one_sentence_where_it_must_be():
     with pytest.raises(ReleaseError) as caught:
         made(rows, sdp.hold("s"), exact=True)
     text = str(caught.value)
-    assert text.startswith("`exact=True` asks for noise of the sensitivity body itself")
+    assert text.startswith("`exact=True` asks for noise of the sensitivity polytope itself")
     assert text.count(". ") == 0
     mechanism, _ = made(rows, sdp.hold("s"), relation=sdp.AddRemoveOne(), exact=True)
     assert fitted_of(mechanism).own
@@ -332,7 +331,7 @@ def test_a_bound_a_cell_makes_the_norm_ball_one_around_the_true_one():
     assert not fitted.own
     assert fitted.bound
     assert 4 <= fitted.price < 6
-    with pytest.raises(ReleaseError, match="only bodies around it can be sampled exactly"):
+    with pytest.raises(ReleaseError, match="only norm balls around it can be sampled exactly"):
         made(line(4), sdp.hold(), relation=relation, exact=True)
 
 
@@ -401,7 +400,7 @@ def test_an_enclosing_norm_ball_that_misses_a_vertex_is_refused():
     for lost in range(4):
         kept = np.delete(moves, lost, axis=0)
         refused = 0
-        for norm_ball in (Polytope.hull(kept), *enclosing(kept)):
+        for norm_ball in (hull_of(kept), *enclosing(kept)):
             twin = dataclasses.replace(design, fit=Fit(norm_ball=norm_ball, own=False))
             if norm_ball.holds(moves[lost : lost + 1]):
                 twin.check_norm_ball()
@@ -475,7 +474,7 @@ def test_releases_are_saved_loaded_and_verified(name, tmp_path):
     data = release.certificate()
     jsonschema.validate(data, json.loads(sdp.certificate_schema()))
     assert data["guarantee"]["proof"][0] == "docs/proofs/knorm.md"
-    assert "sensitivity body" in data["noise"]["on"]
+    assert "sensitivity polytope" in data["noise"]["on"]
     release.save(tmp_path / "made")
     again = sdp.Release.load(tmp_path / "made")
     assert again.verify().ok
@@ -551,7 +550,7 @@ def test_a_polytope_cannot_be_cut_down_in_a_certificate():
     ]
     with pytest.raises(ReleaseError, match="too little noise"):
         mechanism_from(altered(data, facets=half, corners=smaller))
-    # A facet less is a larger body: private, but errors are stated for the hull of the corners.
+    # A facet less is a larger ball: private, but errors are stated for the hull of the corners.
     with pytest.raises(ReleaseError, match="larger than the hull of its corners"):
         mechanism_from(altered(data, facets=norm_ball["facets"][1:]))
 
@@ -671,7 +670,7 @@ def test_what_is_rounded_off_is_paid_for_and_certificates_are_read_again():
     ("query", "held"), [(line(3), None), (line(3), sdp.hold()), (PREFIX, None)], ids=str
 )
 def test_a_bounded_table_is_booked_for_what_its_norm_ball_holds(query, held):
-    # Differences of records are longer than records, and the body holds differences alone.
+    # Differences of records are longer than records, and the norm ball holds differences alone.
     mechanism, base = made(query, held, capped=True)
     assert spend_of(mechanism.mechanism).neighbours == sdp.ReplaceOne()
     assert spend_of(base.mechanism).neighbours == sdp.ReplaceOne(exactly=query is PREFIX)

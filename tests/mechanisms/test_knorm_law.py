@@ -13,23 +13,22 @@ from tests.statistical import ALPHA, p_value, sample_size
 
 from subspacedp.balls import ball, certain_compare
 from subspacedp.errors import BudgetError, ReleaseError
-from subspacedp.mechanisms.knorm import counting, lazy, rejection
+from subspacedp.mechanisms.knorm import sampling
 from subspacedp.mechanisms.knorm.law import KNormLaw, bounded, summed
-from subspacedp.mechanisms.knorm.lazy import Uniform, Words
 from subspacedp.mechanisms.knorm.norm_balls import (
     Box,
     CrossPolytope,
     Deviations,
     Ellipsoid,
     Exchanges,
-    Polytope,
     SkewCross,
     Swaps,
     base,
-    deviations,
     enclosing,
-    exchanges,
+    groups,
+    hull_of,
 )
+from subspacedp.mechanisms.knorm.sampling import Uniform, Words
 from subspacedp.noise import ReleaseKeys
 
 ONE = Fraction(1)
@@ -52,9 +51,9 @@ REJECTED = {
     "skew": SkewCross(((2, 1), (-1, 3)), Fraction(2, 3)),
     "swaps": Swaps(((1, 0), (0, 2), (-1, -1))),
     "swaps and one apart": Swaps(((3, 1), (-1, 2)), ((0, 2),)),
-    "hexagon": Polytope.hull(HEXAGON),
-    "hexagon from a box": Polytope.hull(HEXAGON, Box((Fraction(2), Fraction(2)))),
-    "solid": Polytope.hull([[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, -1, 0]]),
+    "hexagon": hull_of(HEXAGON),
+    "hexagon from a box": hull_of(HEXAGON, Box((Fraction(2), Fraction(2)))),
+    "solid": hull_of([[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, -1, 0]]),
 }
 NORM_BALLS = {**CLOSED, **REJECTED}
 
@@ -121,7 +120,7 @@ def test_the_closed_form_is_the_sum_of_all_weights_up_to_a_stated_tail(name, rat
 )
 def test_shells_are_counted_exactly(norm_ball):
     k = norm_ball.dimension
-    series = (counting.cube_series if isinstance(norm_ball, Box) else counting.exchange_series)(k)
+    series = (sampling.cube_series if isinstance(norm_ball, Box) else sampling.exchange_series)(k)
     found = Counter(norm_ball.gauge(z) for z in grid(norm_ball, 6))
     for m in range(4):
         stated = sum(h * math.comb(m - j + k - 1, k - 1) for j, h in enumerate(series) if j <= m)
@@ -134,14 +133,14 @@ def test_medians_are_counted_exactly(n):
     for signs in itertools.product((-1, 0, 1), repeat=n):
         if sorted(signs)[(n - 1) // 2] == 0:
             found[sum(map(abs, signs))] += 1
-    assert list(counting.median_counts(n)) == [found[t] for t in range(n)]
+    assert list(sampling.median_counts(n)) == [found[t] for t in range(n)]
 
 
 @pytest.mark.parametrize(("n", "m"), [(2, 3), (3, 1), (3, 4), (4, 3), (5, 2)])
 def test_vectors_are_counted_by_their_positive_entries(n, m):
     found = Counter(sum(v > 0 for v in z) for z in grid(Exchanges(n), m) if max(z) <= m
                     and Exchanges(n).gauge(z) == m)  # fmt: skip
-    stated = counting.positive_counts(n, m)
+    stated = sampling.positive_counts(n, m)
     assert stated == [found[a] for a in range(1, len(stated) + 1)]
     assert sum(stated) == sum(found.values())
 
@@ -194,7 +193,7 @@ def test_subsets_and_compositions_are_uniform():
 
 @pytest.mark.parametrize(("n", "m"), [(2, 2), (3, 1), (3, 2), (4, 2)])
 def test_exchanges_are_uniform_on_every_shell(n, m, monkeypatch):
-    monkeypatch.setattr(exchanges, "drawn_level", lambda *_: m)
+    monkeypatch.setattr(groups, "drawn_level", lambda *_: m)
     law = outcomes(lambda words: Exchanges(n).draw(ONE, words))
     assert set(law) == {z for z in grid(Exchanges(n), m) if Exchanges(n).gauge(z) == m}
     assert set(law.values()) == {Fraction(1, len(law))}
@@ -202,11 +201,11 @@ def test_exchanges_are_uniform_on_every_shell(n, m, monkeypatch):
 
 @pytest.mark.parametrize(("n", "moved"), [(2, 1), (3, 1), (3, 2), (4, 2), (4, 3), (5, 4)])
 def test_deviations_are_uniform_in_places_and_signs(n, moved, monkeypatch):
-    monkeypatch.setattr(deviations, "one_of", lambda *_: moved)
-    monkeypatch.setattr(deviations, "geometric", lambda *_: 0)
+    monkeypatch.setattr(groups, "one_of", lambda *_: moved)
+    monkeypatch.setattr(groups, "geometric", lambda *_: 0)
     law = outcomes(lambda words: Deviations((n,)).draw(ONE, words))
     assert all(sorted(z)[(n - 1) // 2] == 0 for z in law)
-    assert len(law) == counting.median_counts(n)[moved]
+    assert len(law) == sampling.median_counts(n)[moved]
     assert set(law.values()) == {Fraction(1, len(law))}
 
 
@@ -229,11 +228,11 @@ def test_an_open_word_takes_as_many_more_as_it_needs():
         whole = int((ball(-1).exp() * 2**192).floor().unique_fmpz())
     words = [whole >> 128, whole >> 64 & top, whole & top]
     # U < 1/e is G ≥ 1; only the third word tells.
-    assert lazy.geometric(ONE, Given(*words[:2], words[2] - 1)) == 1
-    assert lazy.geometric(ONE, Given(*words[:2], words[2] + 1)) == 0
+    assert sampling.geometric(ONE, Given(*words[:2], words[2] - 1)) == 1
+    assert sampling.geometric(ONE, Given(*words[:2], words[2] + 1)) == 0
     # All bits zero so far: the far tail, 64 ln 2 and beyond.
-    assert lazy.geometric(ONE, Given(0, 0, 2**63)) == math.floor(129 * math.log(2))
-    assert lazy.geometric(ONE, Given(0, 2**63)) == math.floor(65 * math.log(2))
+    assert sampling.geometric(ONE, Given(0, 0, 2**63)) == math.floor(129 * math.log(2))
+    assert sampling.geometric(ONE, Given(0, 2**63)) == math.floor(65 * math.log(2))
 
 
 def test_a_choice_between_weights_is_decided_by_later_words():
@@ -242,16 +241,16 @@ def test_a_choice_between_weights_is_decided_by_later_words():
     def sums():
         return [ball(1), ball(3)]
 
-    assert lazy.one_of(sums, Given(third, third - 1)) == 0
-    assert lazy.one_of(sums, Given(third, third + 1)) == 1
-    assert lazy.one_of(sums, Given(third - 1)) == 0
-    assert lazy.one_of(sums, Given(third + 1)) == 1
+    assert sampling.one_of(sums, Given(third, third - 1)) == 0
+    assert sampling.one_of(sums, Given(third, third + 1)) == 1
+    assert sampling.one_of(sums, Given(third - 1)) == 0
+    assert sampling.one_of(sums, Given(third + 1)) == 1
 
 
 def test_a_question_that_never_settles_is_an_error():
     real = Uniform(Given(*[0] * 400))
     with pytest.raises(ArithmeticError):
-        lazy.settle([real], lambda: None)
+        sampling.settle([real], lambda: None)
 
 
 @pytest.mark.parametrize("name", ["cross", "cube", "exchanges", "groups", "hexagon", "ellipse"])
@@ -294,7 +293,7 @@ PRIVATE = {
     "cross": (CrossPolytope((Fraction(2), Fraction(3))), signed([[2, 0], [0, 3], [1, 1]])),
     "box": (Box((Fraction(1), Fraction(2))), signed([[1, 2], [1, -2]])),
     "skew": (SkewCross(((2, 1), (-1, 3))), signed([[2, 1], [-1, 3]])),
-    "hexagon": (Polytope.hull(HEXAGON), signed(HEXAGON)),
+    "hexagon": (hull_of(HEXAGON), signed(HEXAGON)),
     "exchanges": (Exchanges(3), swaps(3)),
     "swaps": (Swaps(((1, 0), (0, 2), (-1, -1))), signed([[1, -2], [2, 1], [1, 3]])),
     "exchanges of four": (Exchanges(4), swaps(4)),
@@ -311,7 +310,7 @@ def test_privacy_on_a_grid_for_all_changes(name):
 
 
 BROKEN = {
-    "a vertex left out": (Polytope.hull([HEXAGON[0], HEXAGON[2]]), signed(HEXAGON)),
+    "a vertex left out": (hull_of([HEXAGON[0], HEXAGON[2]]), signed(HEXAGON)),
     "a width too small": (CrossPolytope((Fraction(2), Fraction(2))), signed([[2, 0], [0, 3]])),
     "a corner cut off": (CrossPolytope((ONE, Fraction(2))), signed([[1, 2]])),
     "a cube for swaps of three": (Box((ONE, ONE, Fraction(99, 100))), swaps(3)),
@@ -409,7 +408,7 @@ def test_rounding_without_rejection_is_caught(monkeypatch):
 
     def careless(norm_ball, cover, rate, words):
         proposal = cover.proposal(rate, words)
-        return lazy.settle(proposal.reals, lambda: rejection.rounded(proposal.point()))
+        return sampling.settle(proposal.reals, lambda: sampling.rounded(proposal.point()))
 
     monkeypatch.setattr(base, "attempt", careless)
     counts = counted(norm_ball, KNormLaw(norm_ball, rate).draw(KEYS, n), keep)
@@ -479,7 +478,7 @@ def test_signs_are_counted_exactly(n):
             sum(math.comb(t, a) for a in range(t + 1) if a <= below and t - a <= above)
             for t in range(n + 1)
         ]
-        assert counting.signs_within(n + 1, below, above) == truth
+        assert sampling.signs_within(n + 1, below, above) == truth
 
 
 def test_thousands_of_cells():
@@ -508,5 +507,5 @@ def test_messages():
     assert caught.value.log_trials == pytest.approx(100.0)
     with pytest.raises(ReleaseError, match="no cover"):
         Exchanges(3).proposal(ONE, None)
-    with pytest.raises(ReleaseError, match="one variance a group"):
+    with pytest.raises(ReleaseError, match="one variance per group"):
         _ = KNormLaw(Box((ONE,)), ONE).group_variances

@@ -10,7 +10,6 @@ from tests.mechanisms.test_knorm_law import HEXAGON, NORM_BALLS, masses
 from tests.spanning import spanning
 
 from subspacedp.mechanisms.error_laws.sums import Least, OnlyVariance, WeightedSum
-from subspacedp.mechanisms.knorm.bounds import Radial, Stretched, Unimodal
 from subspacedp.mechanisms.knorm.joint import independent_parts, weighted_sum
 from subspacedp.mechanisms.knorm.law import KNormLaw
 from subspacedp.mechanisms.knorm.norm_balls import (
@@ -19,9 +18,10 @@ from subspacedp.mechanisms.knorm.norm_balls import (
     Deviations,
     Ellipsoid,
     Exchanges,
-    Polytope,
     SkewCross,
+    hull_of,
 )
+from subspacedp.mechanisms.knorm.tails import Dominated, Radial, Unimodal
 
 RATES = [Fraction(1, 2), Fraction(2)]
 ALPHAS = [0.5, 0.05, 0.001]
@@ -29,8 +29,8 @@ FINE = 2**24
 SOLID = [[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, -1, 0]]
 SMOOTH = {
     "skew": SkewCross(((2 * FINE, FINE), (-FINE, 3 * FINE))),
-    "hexagon": Polytope.hull(np.array(HEXAGON, object) * FINE),
-    "solid": Polytope.hull(np.array(SOLID, object) * FINE),
+    "hexagon": hull_of(np.array(HEXAGON, object) * FINE),
+    "solid": hull_of(np.array(SOLID, object) * FINE),
     "ellipse": Ellipsoid(((2, 1), (0, 3)), 30 * FINE**2),
     "ball": Ellipsoid(((1, 0, 0), (0, 1, 0), (0, 0, 1)), FINE**2),
     "box": Box((Fraction(FINE), Fraction(2 * FINE))),
@@ -46,7 +46,7 @@ def law_of(norm_ball, rate, weights):
 
 
 def several(norm_ball, rng):
-    """Single entries, sums of a few, and anything; up to constants where the body is."""
+    """Single entries, sums of a few, and anything; up to constants where the norm ball is."""
     n = norm_ball.entries
     rows = [np.eye(n)[0], np.eye(n)[-1] - np.eye(n)[0], rng.normal(size=n)]
     if isinstance(norm_ball, Deviations):
@@ -119,7 +119,7 @@ def sum_of(one, n):
 
 
 def continuous(norm_ball, number, rng):
-    """Continuous noise of rate one, by an independent way: uniform in the body times a Gamma."""
+    """Continuous noise of rate one, by an independent way: uniform in the ball times a Gamma."""
     k = norm_ball.dimension
     found = []
     while sum(map(len, found)) < number:
@@ -183,13 +183,13 @@ def test_a_radial_law_is_that_of_points_in_a_ball():
             assert stats.binom.cdf(outside, 100_000, 0.95 * alpha) > 1e-9
 
 
-def test_the_least_of_bounds_and_stretched_ones():
+def test_the_least_of_bounds_and_dominated_ones():
     first, second = Unimodal(1.0), OnlyVariance(1.0)
     both = Least((first, second))
     assert both.method == "conservative"
     for t in (0.5, 1.0, 3.0):
         assert both.tail(t) == min(first.tail(t), second.tail(t))
-    stretched = Stretched(OnlyVariance(1.0), 2.0, 0.5)
-    assert stretched.tail(2.5) == 2 * OnlyVariance(1.0).tail(2.0)
-    assert stretched.margin_of_error(0.1) == OnlyVariance(1.0).margin_of_error(0.05) + 0.5
-    assert stretched.method == "conservative"
+    dominated = Dominated(OnlyVariance(1.0), 2.0, 0.5)
+    assert dominated.tail(2.5) == 2 * OnlyVariance(1.0).tail(2.0)
+    assert dominated.margin_of_error(0.1) == OnlyVariance(1.0).margin_of_error(0.05) + 0.5
+    assert dominated.method == "conservative"

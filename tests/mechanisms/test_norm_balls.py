@@ -1,4 +1,4 @@
-"""Norm bodies: norms in exact fractions against linear programmes, moments, enclosing bodies."""
+"""Norm balls: norms in exact fractions against linear programmes, moments, enclosing norm balls."""
 
 import dataclasses
 import itertools
@@ -23,6 +23,7 @@ from subspacedp.mechanisms.knorm.norm_balls import (
     enclosing,
     fit,
     fitting,
+    hull_of,
     norm_ball_from,
     polytope,
 )
@@ -38,8 +39,8 @@ FLAT = {
     "box": Box((Fraction(1), Fraction(3))),
     "ellipse": Ellipsoid(((2, 1), (0, 3)), 20),
     "skew": SkewCross(((2, 1), (-1, 3)), Fraction(3, 2)),
-    "hexagon": Polytope.hull(HEXAGON),
-    "solid": Polytope.hull(SOLID),
+    "hexagon": hull_of(HEXAGON),
+    "solid": hull_of(SOLID),
     "swaps": Swaps(((1, 0), (0, 2), (-1, -1))),
     "swaps and one apart": Swaps(((3, 1), (-1, 2)), ((0, 2),)),
 }
@@ -47,7 +48,7 @@ SUMS = {"exchanges": Exchanges(3), "deviations": Deviations((3,)), "groups": Dev
 
 
 def grid(norm_ball, reach=2):
-    """Small integer vectors that the body's norm is defined for."""
+    """Small integer vectors that the norm ball's norm is defined for."""
     points = itertools.product(range(-reach, reach + 1), repeat=norm_ball.entries)
     return [z for z in points if not isinstance(norm_ball, Exchanges) or sum(z) == 0]
 
@@ -94,8 +95,8 @@ def test_norms_of_hulls_are_those_of_a_linear_programme():
     unit3 = np.eye(3, dtype=int)
     centred = 3 * unit3 - 1  # 3·Π e_i
     cases = [
-        (Polytope.hull(HEXAGON), HEXAGON, 1),
-        (Polytope.hull(SOLID), SOLID, 1),
+        (hull_of(HEXAGON), HEXAGON, 1),
+        (hull_of(SOLID), SOLID, 1),
         (SkewCross(((2, 1), (-1, 3)), Fraction(3, 2)), [[3, 1.5], [-1.5, 4.5]], 1),
         (Swaps(((1, 0), (0, 2), (-1, -1))), [[1, -2], [2, 1], [1, 3]], 1),
         (Exchanges(3), [unit3[0] - unit3[1], unit3[0] - unit3[2], unit3[1] - unit3[2]], 1),
@@ -131,7 +132,7 @@ def test_a_missed_facet_makes_the_norm_ball_larger_up_to_its_cover():
 
 def test_facets_are_exact_for_entries_far_beyond_floats():
     huge = [[2**60 + 1, 3], [5, 2**60 - 7], [2**59 + 11, 2**59 + 13]]
-    norm_ball = Polytope.hull(huge)
+    norm_ball = hull_of(huge)
     assert max(norm_ball.gauge(v) for v in huge) == 1
     assert all(norm_ball.gauge(v) == 1 for v in huge[:2])
     assert norm_ball.gauge([2 * huge[0][0] + 2, 2 * huge[0][1]]) > 2
@@ -152,7 +153,7 @@ def test_facets_are_exact_for_entries_far_beyond_floats():
     ],
 )  # fmt: skip
 def test_volume_and_moments_agree_with_the_hull(norm_ball, vertices):
-    hull = Polytope.hull(vertices)
+    hull = hull_of(vertices)
     assert math.isclose(norm_ball.log_volume, hull.log_volume, rel_tol=1e-12)
     assert np.allclose(norm_ball.second_moment, hull.second_moment, rtol=1e-12)
     assert math.isclose(norm_ball.spread(), hull.spread(), rel_tol=1e-12)
@@ -165,13 +166,13 @@ def test_volume_and_moments_of_held_totals(n):
     drop = unit[: n - 1]
     swaps = [drop @ (unit[i] - unit[j]) for i in range(n) for j in range(i)]
     back = np.vstack([np.eye(n - 1), -np.ones(n - 1)])
-    hull, norm_ball = Polytope.hull(swaps), Exchanges(n)
+    hull, norm_ball = hull_of(swaps), Exchanges(n)
     assert math.isclose(norm_ball.log_volume, hull.log_volume + 0.5 * math.log(n), abs_tol=1e-12)
     assert np.allclose(norm_ball.second_moment, back @ hull.second_moment @ back.T, rtol=1e-12)
 
     # Classes up to constants, by their member with last entry 0.
     ones = [np.eye(n - 1, dtype=int)[i] for i in range(n - 1)] + [-np.ones(n - 1, int)]
-    hull, norm_ball = Polytope.hull(ones), Deviations((n,))
+    hull, norm_ball = hull_of(ones), Deviations((n,))
     centre = (np.eye(n) - 1 / n)[:, : n - 1]
     assert math.isclose(norm_ball.log_volume, hull.log_volume - 0.5 * math.log(n), abs_tol=1e-12)
     assert np.allclose(norm_ball.second_moment, centre @ hull.second_moment @ centre.T, atol=1e-12)
@@ -184,7 +185,7 @@ def test_moments_of_groups_are_those_of_their_hull():
     centre = np.zeros((5, 3))
     centre[:2, 0] = [0.5, -0.5]
     centre[2:, 1:] = (np.eye(3) - 1 / 3)[:, :2]
-    hull, norm_ball = Polytope.hull(vectors), Deviations((2, 3))
+    hull, norm_ball = hull_of(vectors), Deviations((2, 3))
     assert np.allclose(norm_ball.second_moment, centre @ hull.second_moment @ centre.T, atol=1e-12)
     assert math.isclose(norm_ball.log_volume, hull.log_volume - 0.5 * math.log(6), abs_tol=1e-12)
 
@@ -197,7 +198,7 @@ def test_an_ellipsoid_has_the_moments_of_its_map():
     assert np.allclose(norm_ball.reach, np.sqrt(np.diag(shape @ shape.T)))
 
 
-# -------------------------------------------------------------------------------- enclosing bodies
+# ---------------------------------------------------------------------------- enclosing norm balls
 
 
 @pytest.mark.parametrize("vectors", [HEXAGON, SOLID, MANY], ids=["hexagon", "solid", "many"])
@@ -256,7 +257,7 @@ def test_the_bound_on_a_price_is_never_below_the_price(monkeypatch):
         exact = fit(vectors, Fraction(1, 10**6))
         assert not exact.own
         assert not exact.bound
-        hull = Polytope.hull(vectors)
+        hull = hull_of(vectors)
         assert math.isclose(exact.price, exact.norm_ball.spread() / hull.spread(), rel_tol=1e-9)
         with monkeypatch.context() as m:
             m.setattr(polytope, "MOST_DIMENSIONS", 1)
@@ -287,8 +288,9 @@ def test_exact_is_refused_in_one_sentence():
     with pytest.raises(ReleaseError) as caught:
         fit(MANY, ONE, exact=True)
     assert str(caught.value) == (
-        "`exact=True` asks for noise of the sensitivity body itself, and one with 120 vertices in "
-        "12 dimensions cannot be sampled exactly; leave it out to use the best enclosing body."
+        "`exact=True` asks for noise of the sensitivity polytope itself, and one with 120 vertices "
+        "in 12 dimensions cannot be sampled exactly; leave it out to use the best enclosing "
+        "norm ball."
     )
     assert (caught.value.dimension, caught.value.vertices) == (12, 120)
 
@@ -307,10 +309,10 @@ def test_exact_is_refused_in_one_sentence():
         (lambda: Swaps(((1, 2), (2, 4))), "one kind of record more"),
         (lambda: Deviations((1, 1)), "one of them two"),
         (lambda: Exchanges(3).gauge((1, 0, 0)), "add up to zero"),
-        (lambda: Polytope.hull([[1, 1], [2, 2]]), "hold what no person can change"),
-        (lambda: Polytope.hull([[0, 0]]), "nothing to protect"),
-        (lambda: Polytope.hull(MANY), "too large"),
-        (lambda: Polytope.hull(HEXAGON, Box((ONE, ONE))), "does not contain"),
+        (lambda: hull_of([[1, 1], [2, 2]]), "hold what no person can change"),
+        (lambda: hull_of([[0, 0]]), "nothing to protect"),
+        (lambda: hull_of(MANY), "too large"),
+        (lambda: hull_of(HEXAGON, Box((ONE, ONE))), "does not contain"),
         (lambda: fit([[1, -1, 0], [0, 1, -1]], ONE), "hold what no person can change"),
     ],
 )

@@ -17,7 +17,7 @@ from tests.statistical import ALPHA, mean_p
 
 import subspacedp as sdp
 from subspacedp.errors import BudgetError, InvariantError, ReleaseError
-from subspacedp.mechanisms.gaussian.ellipsoids import best_covariance
+from subspacedp.mechanisms.gaussian.covariance import best_covariance
 from subspacedp.mechanisms.gaussian.optimal import inside, with_rows
 from subspacedp.mechanisms.gaussian.optimality import moved_alike
 from subspacedp.mechanisms.registry import mechanism_from

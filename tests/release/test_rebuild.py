@@ -12,13 +12,13 @@ from tests.release.fitted import CELLS, ENTRIES, FITTED
 from tests.release.mutations import put, some
 
 import subspacedp as sdp
-from subspacedp.distributed import AgentPlan, Partition, make_plan
-from subspacedp.distributed.plan import _digest
+from subspacedp.agents import AgentPlan, Partition, make_plan
+from subspacedp.agents.plan import _digest
 from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.mechanisms import extended, registry
 from subspacedp.mechanisms.extended import Extended
 from subspacedp.mechanisms.knorm.norm_balls import Box
-from subspacedp.mechanisms.knorm.norm_balls.base import NormBall
+from subspacedp.mechanisms.knorm.norm_balls.reading import NORM_BALLS
 from subspacedp.mechanisms.projected import Projected
 from subspacedp.mechanisms.registry import MECHANISMS, mechanism_from
 from subspacedp.mechanisms.strategies import BasisStrategy
@@ -53,8 +53,8 @@ def test_the_list_of_designs_is_complete():
     assert {d.query.as_dict()["kind"] for d in designs} == {
         "cells", "margins", "linear", "function", "clipped sums", "entries",
     }  # fmt: skip
-    norm_balls = {d.norm_ball.norm_ball for d in designs if d.name == "knorm"}
-    assert {type(b) for b in norm_balls} == set(NormBall.__subclasses__())
+    norm_balls = {d.choice.norm_ball for d in designs if d.name == "knorm"}
+    assert {b.as_dict()["body"] for b in norm_balls} == set(NORM_BALLS)
     assert {d.budget.name for d in designs} == set(BUDGETS)
     assert any(isinstance(d, Extended) and d.basis is not None and d.basis.drop for d in designs)
     assert any(d.capped for d in designs)

@@ -14,8 +14,7 @@ import subspacedp as sdp
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import as_held, bind
 from subspacedp.mechanisms.registry import mechanism_from
-from subspacedp.rounding.cumulation import Cumulation
-from subspacedp.rounding.levels import LevelRounding
+from subspacedp.rounding.levels import Cumulation, LevelRounding
 from subspacedp.rounding.merged import MergedAxis, fewest_merged_axes
 
 HELD = sdp.hold("state", "race") & sdp.hold("county")

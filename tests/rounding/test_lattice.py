@@ -547,7 +547,7 @@ def test_invariants_must_be_a_matrix(C):
     with pytest.raises(InvariantError) as caught:
         LatticeRounding(C, 0)
     assert str(caught.value) == (
-        "Invariants must be a matrix with one row an invariant and one column a cell."
+        "Invariants must be a matrix with one row per invariant and one column per cell."
     )
 
 
@@ -617,4 +617,4 @@ def test_dither_that_does_not_fit_is_refused(dither):
 def test_weights_that_do_not_fit_are_refused():
     with pytest.raises(InvariantError) as caught:
         LatticeRounding(TOTAL, 0).variance([1.0, 2.0])
-    assert str(caught.value) == "`weights` must have 3 entries, one a cell; got 2."
+    assert str(caught.value) == "`weights` must have 3 entries, one per cell; got 2."

@@ -6,16 +6,15 @@ from subspacedp.invariants.linear import (
     LinearInvariants,
     StructuralZeros,
     bind,
+    held_from,
     hold_matrix,
     zeros,
 )
 from subspacedp.invariants.margin_space import MarginNullSpace
-from subspacedp.invariants.matrix.general import GeneralNullSpace
+from subspacedp.invariants.matrix.null_space import GeneralNullSpace
 from subspacedp.invariants.mixed import Mixed
 from subspacedp.invariants.null_space import FreeContrasts, NullSpace, null_space, space_of
-from subspacedp.invariants.stated import held_from
-from subspacedp.invariants.workload import HeldOfWorkload
-from subspacedp.invariants.workload_space import WorkloadSpace
+from subspacedp.invariants.workload import HeldOfWorkload, WorkloadSpace
 
 __all__ = [
     "FreeContrasts",

@@ -79,18 +79,18 @@ class Held:
         return str(self) or "Held()"
 
 
-def as_held(thing: Held | LinearInvariants | StructuralZeros | None) -> Held:
+def as_held(expression: Held | LinearInvariants | StructuralZeros | None) -> Held:
     """Any way of saying what is held, as one expression."""
     from subspacedp.invariants.linear import LinearInvariants, StructuralZeros
 
-    if thing is None:
+    if expression is None:
         return Held()
-    if not isinstance(thing, Held | LinearInvariants | StructuralZeros):
+    if not isinstance(expression, Held | LinearInvariants | StructuralZeros):
         raise InvariantError(
             "What is held must come from hold(...), LinearInvariants(...) or zeros(...); got a "
-            f"{type(thing).__name__}."
+            f"{type(expression).__name__}."
         )
-    return thing.alone()
+    return expression.alone()
 
 
 def hold(*names: str) -> Held:
@@ -99,7 +99,7 @@ def hold(*names: str) -> Held:
     Parameters
     ----------
     names
-        One level an axis; axes that are not named are summed over. Without names: the grand total.
+        One level per axis; axes that are not named are summed over. Without names: the grand total.
 
     Examples
     --------
@@ -217,7 +217,7 @@ class HeldMargins:
         """The largest sum of sizes of coefficients of a row of C; at least 1."""
         return max([1.0, *(float(m.sizes.max()) for m in self.margins)])
 
-    def asked(self) -> Held:
+    def expression(self) -> Held:
         """The expression that means this."""
         return Held(tuple(margin.names for margin in self.margins))
 
@@ -225,16 +225,16 @@ class HeldMargins:
         """The same as a sparse matrix on the answers of a query; by default the cells."""
         from subspacedp.invariants.linear import hold_matrix
 
-        return hold_matrix(self.asked(), query or Cells(self.domain))
+        return hold_matrix(self.expression(), query or Cells(self.domain))
 
     def values(self, table: Table) -> HeldValues:
-        """The exact totals c of a table, one integer array a margin, in the order of `margins`."""
+        """The exact totals c of a table, an integer array per margin, in the order of `margins`."""
         if table.domain is not self.domain and table.domain.shape != self.domain.shape:
             raise InvariantError("The table is not on the domain of the held margins.")
         return self.sums(table.counts)
 
     def sums(self, answers: npt.NDArray[np.int64]) -> HeldValues:
-        """The exact totals of integer answers, one array a margin."""
+        """The exact totals of integer answers, one array per margin."""
         return margin_sums(answers, self.margins)
 
     def real_sums(self, values: npt.NDArray[np.float64]) -> HeldValues:
@@ -294,9 +294,9 @@ class HeldMargins:
 
     def check_agreement(self, values: Sequence[npt.ArrayLike]) -> None:
         """Two margins must agree on every margin that both determine; an error if not."""
-        found = self.contradiction(values)
-        if found:
-            raise InvariantError(f"The held values contradict each other: {found}.")
+        contradiction = self.contradiction(values)
+        if contradiction:
+            raise InvariantError(f"The held values contradict each other: {contradiction}.")
 
     def contradiction(self, values: Sequence[npt.ArrayLike]) -> str:
         """What is impossible about values of the margins, in words; empty when nothing is."""

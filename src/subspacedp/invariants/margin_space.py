@@ -22,7 +22,7 @@ from subspacedp.parallel import compiled, for_each
 from subspacedp.tables import Domain, Margin, RowPlan, along, margin_sums
 from subspacedp.tables.boxes import Box
 
-__all__ = ["MarginNullSpace"]
+__all__ = ["MarginNullSpace", "distinct_columns"]
 
 FloatArray = npt.NDArray[np.float64]
 LiftParts = tuple[npt.NDArray[np.int64], FloatArray]  # whole and fractional parts of its terms
@@ -106,7 +106,7 @@ class MarginNullSpace(NullSpace):
                 flat, *stretch, plan.row, plan.outer, plan.offsets, plan.modes, plan.codes,
                 plan.bases, means,
             ),
-            plan.stretches(),
+            plan.fixed_parts(),
         )  # fmt: skip
 
     @cached_property
@@ -114,7 +114,7 @@ class MarginNullSpace(NullSpace):
         return RowPlan(tuple(self.held.expansion))
 
     def lift(self, residual: HeldValues, *, error: float = 0.0) -> FloatArray:
-        """The z of least norm with C z = r; `residual` has one array a held margin.
+        """The z of least norm with C z = r; `residual` has one array per held margin.
 
         `error` says how far each number may be from the exact one, for an r computed in floating
         point; margins that disagree are an error only without it.
@@ -164,7 +164,7 @@ class MarginNullSpace(NullSpace):
         out = flat.view(np.float64) if overwrite else np.empty(flat.shape, np.float64)
         for_each(
             lambda stretch: self._subtract(flat, out, parts, self._rows, stretch),
-            self._rows.stretches(),
+            self._rows.fixed_parts(),
         )
         return out.reshape(noisy.shape)
 
@@ -232,8 +232,8 @@ class MarginNullSpace(NullSpace):
             levels = [self.domain.axes[a].step(step) for step in steps]
             sizes = np.array([level.sizes[level.codes] for level in levels], np.int64)
             sizes = sizes.reshape(len(levels), len(self.domain.axes[a]))
-            distinct, member = np.unique(sizes, axis=1, return_inverse=True)
-            members.append(member.reshape(-1))
+            distinct, member = distinct_columns(sizes)
+            members.append(member)
             columns.append(dict(zip(steps, distinct, strict=False)))
         sizes_of = {}
         for k in self.held.expansion:
@@ -276,7 +276,7 @@ class MarginNullSpace(NullSpace):
     def diagonal_of_classes(self) -> FloatArray:
         """diag(Π_N) of every kind of cell: what share of its noise remains."""
         members, sizes_of = self._size_classes
-        out = np.ones([int(own.max()) + 1 for own in members])
+        out = np.ones([int(classes.max()) + 1 for classes in members])
         for k, a in self.held.expansion.items():
             out -= a / sizes_of[k]
         # A cell that is not fixed keeps at least 2**-axes: smaller is rounding error of zero.
@@ -334,3 +334,20 @@ class MarginNullSpace(NullSpace):
                 f"Expected an array of the domain's shape {self.domain.shape}; got {array.shape}."
             )
         return array
+
+
+def distinct_columns(
+    rows: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The distinct columns in order, and which of them each column is.
+
+    Row by row: sorting numbers is far faster than sorting columns.
+    """
+    code = np.zeros(rows.shape[1], np.int64)
+    first = np.zeros(min(1, len(code)), np.int64)
+    for row in rows:
+        values, rank = np.unique(row, return_inverse=True)
+        _, first, code = np.unique(
+            code * len(values) + rank, return_index=True, return_inverse=True
+        )
+    return rows[:, first], code

@@ -1,4 +1,4 @@
-"""Held margins of a workload: the same algebra, without a table of all cells."""
+"""Held margins of a workload, and what they leave open: the same algebra, no table of all cells."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ import numpy.typing as npt
 
 from subspacedp.errors import InvariantError
 from subspacedp.invariants.held import Held, HeldMargins, HeldValues
+from subspacedp.invariants.null_space import FreeContrasts, scaled_question, share
 from subspacedp.queries import Margins
-from subspacedp.tables import Margin
+from subspacedp.tables import Domain, Margin
+from subspacedp.tables.margin import sum_groups
 
 if TYPE_CHECKING:
     from subspacedp.invariants.null_space import FreeContrasts
 
-__all__ = ["HeldOfWorkload", "hold_of_workload"]
+__all__ = ["HeldOfWorkload", "WorkloadSpace", "hold_of_workload"]
+
+FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -34,8 +38,6 @@ class HeldOfWorkload(HeldMargins):
     @cached_property
     def space(self) -> FreeContrasts:
         """The contrasts that are free, without a table of all cells."""
-        from subspacedp.invariants.workload_space import WorkloadSpace
-
         return WorkloadSpace(self)
 
     @cached_property
@@ -92,3 +94,125 @@ def hold_of_workload(held: Held, query: Margins) -> HeldOfWorkload:
     return HeldOfWorkload(
         domain=query.domain, margins=held.margins_on(query.domain), counts=True, query=query
     )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WorkloadSpace(FreeContrasts):
+    """The free contrasts of a workload, in place of a null space of all cells.
+
+    Questions are weights of the workload's answers. Nothing here forms an array of all cells.
+    """
+
+    held: HeldOfWorkload
+
+    @property
+    def domain(self) -> Domain:
+        """The domain, of which no table is formed."""
+        return self.held.domain
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the answers."""
+        return self.held.query.shape
+
+    @cached_property
+    def size(self) -> int:
+        """The number of independent figures, of the workload and held."""
+        margins = (*self.held.query.margins, *self.held.essential)
+        return HeldMargins(domain=self.domain, margins=margins).rank
+
+    @property
+    def rank(self) -> int:
+        """How many independent figures are published exactly."""
+        return self.held.rank
+
+    def share_exposed(self, weights: npt.ArrayLike) -> float:
+        """|Π_R w|²/|w|² of the question that weights of answers ask of the table.
+
+        The squared length of a question's part in a margin's row space is Σ (its mean over a
+        group)² · |group|, and Π_R = Σ a_k P_k over the meets k of the held margins. Lengths are
+        taken relative to the number of cells, so that no size leaves float64.
+        """
+        w = scaled_question(self._vector(weights))
+        split = self.held.query.split(w)
+        whole = self._squared(split, self._everything)
+        if not self.held.margins:
+            return 0.0
+        inside = self._squared(split, self.held)
+        return share(inside / whole if whole > 0 else 1.0)
+
+    @cached_property
+    def _everything(self) -> HeldMargins:
+        return HeldMargins(domain=self.domain, margins=tuple(self.held.query.margins))
+
+    def _squared(self, split: list[npt.NDArray[np.float64]], family: HeldMargins) -> float:
+        """|Π w|² for the row space of a family, over the number of cells."""
+        terms = [
+            a * self._mean_square(split, k)
+            for k, a in family.expansion.items()
+        ]  # fmt: skip
+        return max(math.fsum(terms), 0.0)
+
+    def _mean_square(self, split: list[npt.NDArray[np.float64]], k: Margin) -> float:
+        """Σ_g (mean of the question over group g of k)² · |g|/cells."""
+        means = np.zeros(k.shape)
+        for margin, weights in zip(self.held.query.margins, split, strict=True):
+            if not np.any(weights):
+                continue
+            # The question is own[c] on every cell of group c; its mean over a group of k.
+            meet = k.meet(margin)
+            means = means + self._conditional(weights, margin, meet, k)
+        return float(np.square(means).ravel() @ self._chance(k).ravel())
+
+    def _conditional(
+        self, weights: FloatArray, margin: Margin, meet: Margin, k: Margin
+    ) -> FloatArray:
+        """E[weights | group of k] for a uniform cell: margins of one domain are independent."""
+        dims = len(self.domain.axes)
+        out: npt.NDArray[np.float64] = weights
+        for a, axis in enumerate(self.domain.axes):
+            fine, coarse = margin.steps[a], meet.steps[a]
+            if fine != coarse:  # k is coarser here: average over the fine groups in it
+                level, up = axis.step(fine), axis.parents(fine, coarse)
+                size = axis.step(coarse).sizes
+                share = level.sizes / np.maximum(size[up], 1)
+                shape = [1] * dims
+                shape[a] = len(share)
+                out = sum_groups(
+                    out * share.reshape(shape), up, axis.step(coarse).groups, a,
+                    one=coarse == axis.depth - 1,
+                )  # fmt: skip
+            elif k.steps[a] != coarse:  # k is finer here: the same for all groups inside
+                out = np.take(out, axis.parents(k.steps[a], coarse), axis=a)
+        return out
+
+    def _chance(self, k: Margin) -> FloatArray:
+        out = np.ones(k.shape)
+        for a, level in enumerate(k.levels):
+            shape = [1] * len(k.shape)
+            shape[a] = level.groups
+            out = out * (level.sizes / len(self.domain.axes[a])).reshape(shape)
+        return out
+
+    def _vector(self, weights: npt.ArrayLike) -> FloatArray:
+        array = np.asarray(weights, np.float64)
+        if array.shape != self.shape:
+            raise InvariantError(
+                f"Expected weights of the {self.shape[0]:,} answers; got shape {array.shape}."
+            )
+        return array
+
+    def imposed(self, values: FloatArray, wanted: HeldValues) -> FloatArray:
+        """The held totals in the place of those that are known of every margin."""
+        tables = []
+        query = self.held.query
+        for margin, table in zip(query.margins, query.split(values), strict=True):
+            exact = self.held.known(wanted, margin)
+            tables.append((table if exact is None else exact).reshape(-1))
+        return np.concatenate(tables).astype(np.float64)
+
+    def __repr__(self) -> str:
+        return (
+            f"WorkloadSpace(dimension {self.dimension:,} of {self.size:,}; "
+            f"held exactly: {self.held})"
+        )

@@ -22,8 +22,7 @@ from subspacedp.mechanisms.gaussian.correlated import (
     decompose,
 )
 from subspacedp.mechanisms.gaussian.optimal import Optimal, OptimalOptions
-from subspacedp.mechanisms.impose import impose
-from subspacedp.mechanisms.imposed import Imposed
+from subspacedp.mechanisms.impose import Imposed, impose
 from subspacedp.mechanisms.knorm.mechanism import KNorm, KNormOptions
 from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
 from subspacedp.mechanisms.projected import Projected, ProjectedOptions

@@ -48,18 +48,18 @@ class Accuracy:
     1. A figure is within its `margin_of_error(level)` of the truth with at least that probability;
        with `simultaneous`, all of them are, together.
     2. The margins come from the law of the noise itself, by default: exact where it lies on a
-       lattice of moderate size, otherwise wider by at most 0.6 % of a standard error; with rounded
-       digits they are proven bounds. `method="normal"` is the usual approximation.
+       lattice of moderate size, otherwise wider by at most 0.6 % of a standard error; under
+       controlled rounding they are proven bounds. `method="normal"` is the usual approximation.
     """
 
     figures: Figures
     held: str
-    labels: Callable[[], dict[str, npt.NDArray[Any]]] = dict  # made when asked for: one a figure
+    labels: Callable[[], dict[str, npt.NDArray[Any]]] = dict  # made when asked for: one per figure
     shape: tuple[int, ...] | None = None  # of the figures, if not that of the family
 
     @property
     def names(self) -> dict[str, npt.NDArray[Any]]:
-        """The labels of every figure, one column a level."""
+        """The labels of every figure, one column per level."""
         return self.labels()
 
     @cached_property
@@ -77,7 +77,7 @@ class Accuracy:
     def stderr(self) -> Any:
         """The standard error of every figure; 0 where the invariants fix it.
 
-        With digits that add up, the rounding part is a proven upper bound.
+        With controlled rounding, the rounding part is a proven upper bound.
         """
         return _plain(self._stderr)
 
@@ -151,8 +151,8 @@ class Accuracy:
         may get wrong but for a probability of 10⁻¹².
         """
         loose = self._stderr > 0
-        found = {self.figures.law(int(k)).method for k in np.unique(self._classes()[loose])}
-        return found | ({"fixed"} if not np.all(loose) else set())
+        methods = {self.figures.law(int(k)).method for k in np.unique(self._classes()[loose])}
+        return methods | ({"fixed"} if not np.all(loose) else set())
 
     def __repr__(self) -> str:
         return f"Accuracy({self._about()})"
@@ -203,7 +203,7 @@ class Estimate(Accuracy):
         return _plain(values - half), _plain(values + half)
 
     def columns(self, level: float | None = None) -> dict[str, npt.NDArray[Any]]:
-        """One row a figure: names, value, standard error, and the interval if a level is given."""
+        """One row per figure: names, value, standard error, and an interval if a level is given."""
         out = {**self.names, "value": self.values.reshape(-1), "stderr": self._stderr.reshape(-1)}
         if level is not None:
             lower, upper = self.interval(level)
@@ -211,7 +211,7 @@ class Estimate(Accuracy):
         return out
 
     def to_frame(self, backend: str = "pyarrow", *, level: float | None = None) -> Any:
-        """One row a figure, as a dataframe of pyarrow, pandas or polars."""
+        """One row per figure, as a dataframe of pyarrow, pandas or polars."""
         return frame_from_columns(self.columns(level), backend)
 
     def __repr__(self) -> str:

@@ -71,8 +71,8 @@ class EachApart(Figures):
         if self.known_variance is not None:
             return self.known_variance
         number = int(np.prod(self.shape, dtype=np.int64))
-        found = [self.noise.variance(self.weights(i)) for i in range(number)]
-        return np.asarray(found, np.float64).reshape(self.shape)
+        variances = [self.noise.variance(self.weights(i)) for i in range(number)]
+        return np.asarray(variances, np.float64).reshape(self.shape)
 
     def classes(self) -> Int64Array:
         """All different."""
@@ -207,6 +207,8 @@ class GroupTotals(MarginFigures):
     def _most_roundings(self) -> int:
         if self._kinds is not None:
             return self._kinds.most_roundings() + 1
+        if self.noise.plan is None:
+            return 1
         return int(self._roundings.max(initial=0)) + 1
 
     def law(self, number: int) -> SumLaw:
@@ -234,7 +236,7 @@ def cells_apart(noise: JointNoise, shape: tuple[int, ...]) -> EachApart:
 
 
 def rows_apart(noise: JointNoise, rows: npt.NDArray[Any], shape: tuple[int, ...]) -> EachApart:
-    """Given weights, one row a figure."""
+    """Given weights, one row per figure."""
     return EachApart(noise, shape, lambda i: np.asarray(rows[i], np.float64))
 
 
@@ -301,7 +303,7 @@ def kept_shape(margin: Margin) -> tuple[int, ...]:
 
 
 def margin_names(margin: Margin) -> dict[str, npt.NDArray[Any]]:
-    """The labels of every group of a margin, one column a level that is kept."""
+    """The labels of every group of a margin, one column per level that is kept."""
     out: dict[str, npt.NDArray[Any]] = {}
     for a, level in enumerate(margin.levels):
         if level.name:

@@ -101,8 +101,8 @@ class MarginStrategy:
         kinds = [self._pair_kinds(a) for a in range(len(self._sizes))]
         if math.prod(map(len, kinds)) > MOST_PAIR_TYPES:
             return Fraction(2)
-        one = self._held_shares([[(i, i, 0) for i, _, _ in own] for own in kinds])
-        two = self._held_shares([[(j, j, 0) for _, j, _ in own] for own in kinds])
+        one = self._held_shares([[(i, i, 0) for i, _, _ in pairs] for pairs in kinds])
+        two = self._held_shares([[(j, j, 0) for _, j, _ in pairs] for pairs in kinds])
         moved = one + two - 2 * self._held_shares(kinds)  # by Π_R
         # The same cell twice: on every axis such kinds come first.
         moved[tuple(slice(len(sizes)) for sizes in self._sizes)] = 2 * self._whole
@@ -115,17 +115,17 @@ class MarginStrategy:
         axes, taken axis by axis.
         """
         left = {k.steps: np.full((), a, object) for k, a in self.space.held.expansion.items()}
-        for (_, parts), own in zip(self._multiples, kinds, strict=True):
+        for (_, parts), pairs in zip(self._multiples, kinds, strict=True):
             after: dict[tuple[int, ...], Any] = {}
             for (step, *rest), sums in left.items():
                 factors = np.array(
-                    [parts[i][step] * (level <= step) for i, _, level in own], object
+                    [parts[i][step] * (level <= step) for i, _, level in pairs], object
                 )
                 term = np.multiply.outer(sums, factors)
                 key = tuple(rest)
                 after[key] = after[key] + term if key in after else term
             left = after
-        return np.asarray(left.get((), np.zeros([len(own) for own in kinds], object)))
+        return np.asarray(left.get((), np.zeros([len(pairs) for pairs in kinds], object)))
 
     @cached_property
     def _whole(self) -> int:
@@ -154,8 +154,10 @@ class MarginStrategy:
         """For every axis the least common multiple of all sizes, and it over each of `_sizes`."""
         out = []
         for sizes in self._sizes:
-            multiple = math.lcm(*(size for own in sizes for size in own.values()))
-            out.append((multiple, [{s: multiple // n for s, n in own.items()} for own in sizes]))
+            multiple = math.lcm(*(size for by_step in sizes for size in by_step.values()))
+            out.append(
+                (multiple, [{s: multiple // n for s, n in by_step.items()} for by_step in sizes])
+            )
         return out
 
     def _pair_kinds(self, axis: int) -> list[tuple[int, int, int]]:
@@ -188,7 +190,7 @@ class BasisStrategy:
     Parameters
     ----------
     weights
-        Whole numbers in units of 2**-bits, one row a coordinate. A basis, orthonormal or not, of
+        Whole numbers in units of 2**-bits, one row per coordinate. A basis, orthonormal or not, of
         N or of the part of N that records reach.
     drop
         How many binary places of the product are rounded off; the sensitivity counts this.
@@ -280,13 +282,13 @@ class BasisStrategy:
 
     def sensitivity(self, query: Query, neighbours: Neighbours) -> Sensitivity:
         """Of exactly the integers measured; from the declared one for a black box."""
-        found = self._sensitivity(query, neighbours)
+        sensitivity = self._sensitivity(query, neighbours)
         if not self.drop:
-            return found
+            return sensitivity
         # |round(a) − round(b)| ≤ |a − b| + 1 in every coordinate, so Δ₂ grows by √k and Δ₁ by k.
         k = len(self.weights)
-        l2 = _root_up(found.l2_squared) / 2**self.drop + _root_up(Fraction(k))
-        return Sensitivity(found.l1 / 2**self.drop + k, l2 * l2)
+        l2 = _root_up(sensitivity.l2_squared) / 2**self.drop + _root_up(Fraction(k))
+        return Sensitivity(sensitivity.l1 / 2**self.drop + k, l2 * l2)
 
     def _sensitivity(self, query: Query, neighbours: Neighbours) -> Sensitivity:
         from scipy.sparse import csr_array

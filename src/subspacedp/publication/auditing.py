@@ -164,7 +164,7 @@ def _of_release(release: Release) -> InvariantAudit | MarginsAudit:
     mechanism = release.mechanism
     if mechanism.query.workload is None:
         return audit_releases(release, programs=IN_A_REPORT)
-    return _of_margins(mechanism, mechanism.held.asked(), release.exact, programs=IN_A_REPORT)
+    return _of_margins(mechanism, mechanism.held.expression(), release.exact, programs=IN_A_REPORT)
 
 
 def _of_margins(

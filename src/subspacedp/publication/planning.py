@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -17,6 +17,7 @@ from subspacedp.mechanisms.estimates import Accuracy, normal_margin
 from subspacedp.privacy import Budget
 from subspacedp.publication.faults import SpecificationError
 from subspacedp.publication.releases import ReleaseSpecification, public_domain, releases_of
+from subspacedp.publication.resources import Making, making_of, memory_of
 from subspacedp.publication.specification import Specification, read_specification
 from subspacedp.release import Design, budget_for, design
 from subspacedp.tables import Domain
@@ -24,6 +25,10 @@ from subspacedp.tables import Domain
 __all__ = ["ErrorLine", "Plan", "PlannedRelease", "plan", "target_budget"]
 
 LEVEL = 0.95
+TRUSTED = (
+    "The blocks are made on a Dask cluster, whose workers and scheduler get the keys of the noise "
+    "and read the counts: trust them, and the network between them, as this machine."
+)
 FEW_CELLS = 10**6  # of a table whose margins are compared with those of noise on its cells
 EXACT_UP_TO = 64  # figures with a law each; of more, margins of error are those of a few
 OF_MORE = 4  # with the least, the largest and variances between
@@ -62,7 +67,15 @@ class PlannedRelease:
     compared: Mapping[
         str, float | str
     ]  # mechanism → total squared error, or why it is not for this
+    making: Making
+    engine: str | None = None  # what makes its blocks, where that is not this process
     near: str = ""  # how near the error is to the best possible, where known
+
+    def how(self) -> Iterator[str]:
+        """How it will be made, in sentences."""
+        yield str(self.making)
+        if self.engine is not None and self.making.blocks > 1:
+            yield TRUSTED
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data."""
@@ -78,6 +91,7 @@ class PlannedRelease:
             "promise": self.design.guarantee.sentences(),
             "errors": [line.as_dict() for line in self.lines],
             "mechanisms": dict(self.compared),
+            "made": self.making.as_dict(),
             **({"why": self.design.why} if self.design.why else {}),
             **({"optimality": self.near} if self.near else {}),
         }
@@ -111,18 +125,21 @@ def plan(
     specification: Specification | str | PathLike[str] | Mapping[str, Any],
     *,
     compare: bool = False,
+    memory: int | str | None = None,
 ) -> Plan:
     """The expected error of everything that a specification publishes; no data are opened.
 
-    With `compare` every mechanism is designed, also those that have to be optimised.
+    With `compare` every mechanism is designed, also those that have to be optimised. `memory` is
+    that of `run`.
     """
     releases, waiting = [], []
+    limit = None if memory is None else memory_of(memory)
     for wanted in releases_of(read_specification(specification)):
         domain = public_domain(wanted.table)
         if domain is None:
             waiting.append(wanted.name)
         else:
-            releases.append(_planned(wanted, domain, compare=compare))
+            releases.append(_planned(wanted, domain, limit, compare=compare))
     return Plan(releases=releases, waiting=waiting)
 
 
@@ -168,7 +185,7 @@ def target_budget(
 
 
 def _planned(
-    wanted: ReleaseSpecification, domain: Domain, *, compare: bool = False
+    wanted: ReleaseSpecification, domain: Domain, memory: int | None, *, compare: bool = False
 ) -> PlannedRelease:
     planned = wanted.design(domain)
     others, refused = _others(wanted, domain, planned, every=compare)
@@ -178,6 +195,8 @@ def _planned(
         design=planned,
         lines=_lines(wanted, domain, planned),
         compared={name: errors[name] for name in OPTIONS if name in errors},
+        making=making_of(wanted, planned.mechanism, memory),
+        engine=wanted.specification.engine,
         near=_near(planned, others.values()),
     )
 

@@ -12,8 +12,7 @@ import numpy.typing as npt
 from subspacedp.balls import ball, round_up
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, as_held, bind
-from subspacedp.mechanisms.impose import check_something_left
-from subspacedp.mechanisms.imposed import Imposed
+from subspacedp.mechanisms.impose import Imposed, check_something_left
 from subspacedp.noise import DeclaredNoise
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, Neighbours, PureDP, ReplaceOne
 from subspacedp.problem import Problem

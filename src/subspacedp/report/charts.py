@@ -19,8 +19,7 @@ import numpy as np
 
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.marginals import TableComparison
-from subspacedp.report.estimates import THRESHOLDS, CellErrors, Estimates
-from subspacedp.report.rows import error_digits, shown
+from subspacedp.report.rows import THRESHOLDS, CellErrors, Estimates, error_digits, shown
 
 __all__ = [
     "Chart",

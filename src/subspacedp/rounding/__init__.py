@@ -1,11 +1,11 @@
-"""Controlled rounding: published digits that add up, unbiased, given the held values."""
+"""Controlled rounding: published values that add up, unbiased, given the held values."""
 
 from __future__ import annotations
 
 from subspacedp.invariants import HeldMargins, HeldMatrix
 from subspacedp.rounding.controlled import NOISE_ALONE, ControlledRounding
+from subspacedp.rounding.lattice import MatrixRounding
 from subspacedp.rounding.margins import MarginRounding
-from subspacedp.rounding.matrix import MatrixRounding
 from subspacedp.rounding.profiles import GroupProfiles, corner_counts
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
 def rounding_of(
     held: HeldMargins | HeldMatrix, decimals: int | None, *, unit_variance: float = NOISE_ALONE
 ) -> ControlledRounding | None:
-    """How digits are made to add up: along merged axes for margins, in a lattice basis otherwise.
+    """Controlled rounding: along merged axes for margins, in a lattice basis otherwise.
 
     None for real values. `unit_variance` bounds the variance of one randomised rounding:
     1/6 where a residual is noise of ours alone, else 1/4.

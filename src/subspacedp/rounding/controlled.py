@@ -1,4 +1,4 @@
-"""Controlled rounding: what every way of making published digits add up has in common."""
+"""Controlled rounding: what every way of making published values add up has in common."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ControlledRounding(ABC):
     space
         The null space of the invariants.
     decimals
-        Published digits after the point.
+        Decimals that are published.
     unit_variance
         A bound on the variance of one rounding, in squared steps: 1/6 for a residual made of noise
         alone whose characteristic function is never negative, 1/4 for any.

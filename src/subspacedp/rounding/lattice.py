@@ -1,4 +1,4 @@
-"""Published digits that add up, for a small matrix of invariants with whole coefficients.
+"""Controlled rounding for a small matrix of invariants with whole coefficients.
 
 The correction C⁺r of noisy counts is rational. What has to be subtracted instead is a vector of
 whole grid steps R with C R = 10**decimals · r and the same mean. Any two such vectors differ by a
@@ -12,21 +12,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import InvariantError, ReleaseError
+from subspacedp.invariants import HeldValues
+from subspacedp.invariants.matrix.null_space import GeneralNullSpace
+from subspacedp.rounding.controlled import ControlledRounding, WordSource
 
 if TYPE_CHECKING:
     from flint import fmpz_mat
 
-__all__ = ["LatticeRounding", "kernel_basis"]
+__all__ = ["LatticeRounding", "MatrixRounding", "kernel_basis"]
 
 Int64Array = npt.NDArray[np.int64]
 Integers = npt.NDArray[Any]  # Python integers of any size
-
 LARGEST = 300  # cells
 MOST_BITS = 400  # of the volume of the row lattice; with LARGEST, set-up takes 4 s at most
 MOST_BITS_A_VECTOR = 30  # corrections of a thousand million would drown any table
@@ -34,6 +37,69 @@ MOST_DECIMALS = 18
 SCALE_BITS = 32
 ATTEMPTS = 2
 INSTEAD = "publish real values (decimals=None), or hold margins"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MatrixRounding(ControlledRounding):
+    """Random rounding in a reduced basis of the kernel lattice of C (`lattice.py`)."""
+
+    space: GeneralNullSpace
+
+    @cached_property
+    def lattice(self) -> LatticeRounding:
+        """The rounding itself; refuses a C that is not whole or too large."""
+        if not self.space.held.exact:
+            raise InvariantError(
+                "Digits can add up only for invariants with whole coefficients; publish real "
+                "values (decimals=None) instead."
+            )
+        return LatticeRounding(self.space.held.matrix.toarray(), self.decimals)
+
+    @property
+    def needed(self) -> bool:
+        """Whether a lifted integer residual can miss the grid at all."""
+        return bool(self.space.held.rows) and self.lattice.needed
+
+    def round_in_place(
+        self, noisy: npt.NDArray[np.int64], residual: HeldValues, dither: WordSource
+    ) -> npt.NDArray[np.int64]:
+        """10**decimals · noisy − R with C R = 10**decimals · r."""
+        if not self.space.held.rows:
+            return noisy * self.step
+        words = dither.words(0, max(1, self.lattice.dimension))
+        return noisy * self.step - self.lattice.apply(residual[0], words).reshape(noisy.shape)
+
+    def variance(self, weights: npt.NDArray[Any] | None = None) -> Any:
+        """The variance that rounding adds, at most: to every answer, or to one weighted sum."""
+        if not self.needed:
+            return 0.0 if weights is not None else np.zeros(self.space.shape)
+        unit = 1.0 / self.step**2
+        if weights is None:
+            return (
+                np.asarray(self.lattice.variance(any_noise=not self.of_noise_alone)).reshape(
+                    self.space.shape
+                )
+                * unit
+            )
+        flat = np.asarray(weights, float).reshape(-1)
+        return float(self.lattice.variance(flat, any_noise=not self.of_noise_alone)) * unit
+
+    def coefficients(
+        self, weights: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """What each rounding adds to a weighted sum of answers, and a bound on its variance."""
+        if not self.needed:
+            return np.zeros(0), np.zeros(0)
+        v = np.asarray(weights, np.float64).reshape(-1) @ self.lattice.basis.astype(np.float64)
+        return v / self.step, self.lattice.rounding_variances(any_noise=not self.of_noise_alone)
+
+    def describe(self) -> str:
+        """The rounding in words, for certificates."""
+        return (
+            f"random rounding in a reduced basis of the kernel lattice to multiples of "
+            f"10**-{self.decimals}, independent of the noise; a bound on its variance is in "
+            "every stated error"
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,10 +133,10 @@ class LatticeRounding:
     --------
     A junction: what flows in (cells 0 and 1) flows out (cells 2 to 4).
 
-    >>> digits = LatticeRounding(np.array([[1, 1, -1, -1, -1]]), decimals=0)
-    >>> digits.dimension, digits.needed
+    >>> rounding = LatticeRounding(np.array([[1, 1, -1, -1, -1]]), decimals=0)
+    >>> rounding.dimension, rounding.needed
     (4, True)
-    >>> R = digits.apply(np.array([7]), np.array([5, 9, 2, 6], np.uint64) << np.uint64(60))
+    >>> R = rounding.apply(np.array([7]), np.array([5, 9, 2, 6], np.uint64) << np.uint64(60))
     >>> int(R[0] + R[1] - R[2] - R[3] - R[4])
     7
     """
@@ -132,7 +198,7 @@ class LatticeRounding:
         Parameters
         ----------
         residual
-            r = C·noisy − c, one integer an invariant.
+            r = C·noisy − c, one integer per invariant.
         dither
             At least `dimension` uniform words, independent of everything else; word j decides
             coordinate j. None are read where rounding is not `needed`.
@@ -166,7 +232,7 @@ class LatticeRounding:
         Parameters
         ----------
         weights
-            One weight a cell, for the variance of the weighted sum; None for every cell.
+            One weight per cell, for the variance of the weighted sum; None for every cell.
         any_noise
             Whether the bound has to hold for every law of whole noise. Otherwise the noise has
             independent cells with a non-negative characteristic function, as all laws of this
@@ -184,7 +250,9 @@ class LatticeRounding:
             return (B * B) @ v
         w = np.asarray(weights, np.float64).reshape(-1)
         if len(w) != len(B):
-            raise InvariantError(f"`weights` must have {len(B)} entries, one a cell; got {len(w)}.")
+            raise InvariantError(
+                f"`weights` must have {len(B)} entries, one per cell; got {len(w)}."
+            )
         return float(((w @ B) ** 2) @ v)
 
     def rounding_variances(self, *, any_noise: bool = False) -> npt.NDArray[np.float64]:
@@ -214,7 +282,7 @@ def kernel_basis(matrix: Any) -> Int64Array:
     Returns
     -------
     Int64Array
-        Cells by dimension, one basis vector a column.
+        Cells by dimension, one basis vector per column.
 
     Guarantees
     ----------
@@ -242,7 +310,7 @@ def _whole(matrix: Any) -> Int64Array:
         given = np.zeros(0)
     if given.ndim != 2 or given.shape[1] == 0:
         raise InvariantError(
-            "Invariants must be a matrix with one row an invariant and one column a cell."
+            "Invariants must be a matrix with one row per invariant and one column per cell."
         )
     if given.shape[1] > LARGEST:
         raise InvariantError(

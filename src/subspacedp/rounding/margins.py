@@ -1,4 +1,4 @@
-"""Published digits that add up: unbiased rounding of a lifted residual that keeps C z = r exact.
+"""Controlled rounding of a lifted residual: unbiased, and C z = r stays exact.
 
 The lifted residual z has C z = r in rationals. Rounding its cells one by one would break that;
 rounding its *cumulative* table does not. Order the axes so that every group of every held level is
@@ -88,7 +88,7 @@ class MarginRounding(ControlledRounding):
         residual
             One integer array for every held margin.
         dither
-            One uniform word a cell, independent of everything else.
+            One uniform word per cell, independent of everything else.
         """
         scaled = tuple(self._scaled(r) for r in residual)
         if not self.needed:
@@ -128,12 +128,15 @@ class MarginRounding(ControlledRounding):
             words = dither.words(0, noisy.size)
             return noisy * self.step - self.apply(residual, words)
         if not self.needed:
-            scaled = tuple(self._scaled(r) for r in residual)
-            return noisy * self.step - self.space.lift_exact(scaled).whole
+            return noisy * self.step - self.space.lift_exact(self.scaled(residual)).whole
         from subspacedp.rounding.rows import RowRounding
 
-        RowRounding(self, tuple(self._scaled(r) for r in residual)).run(noisy.reshape(-1), dither)
+        RowRounding(self, self.scaled(residual)).run(noisy.reshape(-1), dither)
         return noisy
+
+    def scaled(self, residual: HeldValues) -> HeldValues:
+        """A residual in published steps."""
+        return tuple(self._scaled(r) for r in residual)
 
     def variance(self, weights: npt.NDArray[Any] | None = None) -> Any:
         """The variance that rounding adds: to every cell, or to one weighted sum of cells."""
@@ -205,12 +208,12 @@ class MarginRounding(ControlledRounding):
         place: 1 at the end of a run, and a denominator of its weight elsewhere.
         """
         dimensions = len(parts)
-        shape = tuple(len(next(iter(own.values()))) for own in parts)
+        shape = tuple(len(next(iter(denominators.values()))) for denominators in parts)
         fixed = np.zeros(shape, bool)
         for m in self.held.essential:
             ends = np.ones((1,) * dimensions, bool)
-            for a, own in enumerate(parts):
-                ends = ends & along(own[m] == 1, a, dimensions)
+            for a, denominators in enumerate(parts):
+                ends = ends & along(denominators[m] == 1, a, dimensions)
             fixed |= ends
         if not self.of_noise_alone:
             return np.where(fixed, 0.0, self.unit_variance)
@@ -218,8 +221,8 @@ class MarginRounding(ControlledRounding):
         saturated = np.zeros(shape, bool)
         for k, factor in self.held.expansion.items():
             denominator = np.ones((1,) * dimensions, np.int64)
-            for a, own in enumerate(parts):
-                denominator = denominator * along(own[k], a, dimensions)
+            for a, denominators in enumerate(parts):
+                denominator = denominator * along(denominators[k], a, dimensions)
             denominator = denominator // np.gcd(denominator, factor * self.step)
             # Beyond 2**20 the factor 1 − 1/L² is 1 to twelve digits: stop multiplying there.
             saturated |= denominator > 2**20
@@ -276,7 +279,7 @@ class MarginRounding(ControlledRounding):
         return out
 
     def _group_totals(self, totals: Int64Array, k: Margin) -> Int64Array:
-        """Totals of margin k with one dimension a merged axis, groups in order of their runs."""
+        """Totals of margin k with one dimension per merged axis, groups in order of their runs."""
         arranged = totals.transpose([b for axis in self.axes for b in axis.members])
         arranged = arranged.reshape([axis.groups(k) for axis in self.axes])
         for a, axis in enumerate(self.axes):
@@ -317,7 +320,7 @@ def round_entries(
     """Entries of a cumulative table as whole numbers, in the memory of the entries.
 
     Those that held totals determine become the nearest one. floor(x + dither) is x rounded up with
-    the probability of its fractional part. `words(at, count)` gives uniform words, one an entry in
+    the probability of its fractional part. `words(at, count)` gives uniform words, one per entry in
     row-major order.
     """
     entry = np.ascontiguousarray(entry)
@@ -325,8 +328,8 @@ def round_entries(
     check_whole(float(np.abs(entry - nearest).max(where=ends, initial=0.0)))
     flat = entry.reshape(-1)
     for at in range(0, flat.size, SLAB):
-        own = flat[at : at + SLAB]
-        own += (words(at, own.size) >> np.uint64(12)) * 2.0**-52
+        slab = flat[at : at + SLAB]
+        slab += (words(at, slab.size) >> np.uint64(12)) * 2.0**-52
     np.floor(entry, out=entry)
     np.copyto(entry, nearest, where=ends)
     return entry.astype(np.int64)

@@ -1,21 +1,40 @@
-"""Axes merged for cumulation: as few as possible, each with its held levels in runs."""
+"""Axes merged for cumulation: as few as possible, each with its held levels in runs.
+
+The order of a merged axis sorts its positions by the groups of the coarsest level in use, then by
+those of the next finer one, and so on, with the members in turn within a level. Positions that
+agree so far are a product of groups, one on every member, so how many come before a position is a
+sum of products of sizes: where the labels of a box stand needs no list of all positions.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.tables import Domain, Margin
+from subspacedp.tables.boxes import Box
 
-__all__ = ["MergedAxis", "Run", "chain_of", "fewest_classes", "fewest_merged_axes", "in_order"]
+__all__ = [
+    "AxisPart",
+    "AxisRange",
+    "MergedAxis",
+    "Run",
+    "chain_of",
+    "fewest_classes",
+    "fewest_merged_axes",
+    "in_order",
+    "ordered_groups",
+]
 
 Int64Array = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -140,3 +159,206 @@ def fewest_classes(axes: int, margins: Sequence[Margin]) -> list[tuple[int, ...]
 
     extend([], 0)
     return best
+
+
+def ordered_groups(axis: MergedAxis, margin: Margin) -> tuple[Int64Array, Int64Array]:
+    """The groups of a margin's level on an axis in the order of their runs: numbers and sizes.
+
+    `MergedAxis.run` says the same; here groups are sorted, so no list of all positions is made.
+    """
+    steps = tuple(margin.steps[b] for b in axis.members)
+    axes = [axis.domain.axes[b] for b in axis.members]
+    levels = [one.step(step) for one, step in zip(axes, steps, strict=True)]
+    filled = [np.flatnonzero(level.sizes) for level in levels]
+    ids, sizes = np.zeros(1, np.int64), np.ones(1, np.int64)
+    for level, groups in zip(levels, filled, strict=True):
+        ids = (ids[:, None] * level.groups + groups).ravel()
+        sizes = (sizes[:, None] * level.sizes[groups]).ravel()
+    keys = [ids]
+    for coarse in reversed(axis.chain[: axis.chain.index(steps)]):
+        key = np.zeros(1, np.int64)
+        for one, fine, up, groups in zip(axes, steps, coarse, filled, strict=True):
+            key = (key[:, None] * one.step(up).groups + one.parents(fine, up)[groups]).ravel()
+        keys.append(key)
+    order = np.lexsort(keys)
+    return ids[order], sizes[order]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AxisRange:
+    """Positions of a merged axis in ascending order, some of them there for their successor.
+
+    Differences are taken between neighbours, so every position that is wanted has the one before
+    it in the list too.
+    """
+
+    positions: Int64Array
+    places: Int64Array  # what each adds to the number of a cell of the box
+    wanted: npt.NDArray[np.bool_]
+    inside: tuple[tuple[Int64Array, Int64Array, Int64Array], ...]  # by level: run, place, size
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AxisPart:
+    """The labels of a box on a merged axis.
+
+    Guarantees
+    ----------
+    1. Positions, runs and places are those of `MergedAxis.order` and `MergedAxis.run`.
+    2. Time and memory grow with the box and the axes of the domain, not with the merged axis.
+    """
+
+    axis: MergedAxis
+    box: Box
+    frame: Box  # whose cells are numbered; the box is part of it
+    counted: dict[Any, Any] = field(default_factory=dict)  # of the axis alone; may be shared
+
+    def __len__(self) -> int:
+        return math.prod(self.box.shape[b] for b in self.axis.members)
+
+    def level(self, margin: Margin) -> int:
+        """The number in the chain, coarsest first, of the level that a margin has here."""
+        return self.axis.chain.index(tuple(margin.steps[b] for b in self.axis.members))
+
+    def range(self) -> AxisRange:
+        """The positions of the box in ascending order, each with the one before it."""
+        levels = len(self.axis.chain)
+        before = [self._count(level, levels) for level in range(levels + 1)]
+        positions = sum(before[1:], before[0])
+        after, inside = np.ones(1, np.int64), []
+        for level in range(levels - 1, -1, -1):
+            after = after + before[level + 1]
+            run = sum(
+                (self._count(fine, level) for fine in range(1, level + 1)), self._count(0, level)
+            )
+            inside.append((run, after, self._sizes(level)))
+        inside.reverse()
+        shape = tuple(self.box.shape[b] for b in self.axis.members)
+        flat = np.broadcast_to(positions, shape).ravel()
+        order = None if bool((np.diff(flat) > 0).all()) else np.argsort(flat)
+
+        def arranged(values: Int64Array) -> Int64Array:
+            out = np.broadcast_to(values, shape).ravel()
+            return out if order is None else out[order]
+
+        return _with_predecessors(
+            arranged(flat.reshape(shape)),
+            arranged(self._places()),
+            [(arranged(g), arranged(q), arranged(s)) for g, q, s in inside],
+        )
+
+    def _places(self) -> Int64Array:
+        """What each label adds to the number of a cell in the row-major order of the frame."""
+        out = np.zeros((1,) * len(self.axis.members), np.int64)
+        for i, b in enumerate(self.axis.members):
+            stride = math.prod(self.frame.shape[b + 1 :])
+            labels = np.arange(self.box.lower[b], self.box.upper[b]) - self.frame.lower[b]
+            out = out + self._along(stride * labels, i)
+        return out
+
+    def _count(self, level: int, of: int) -> Int64Array:
+        """How many groups of level `of` come before each label's own because of one level.
+
+        They agree with it on all coarser levels and are smaller at this one. Broadcastable over
+        the members of the box; the number of levels stands for the labels themselves.
+        """
+        out = np.zeros((1,) * len(self.axis.members), np.int64)
+        for i in range(len(self.axis.members)):
+            lower, _ = self._table(i, level, of)
+            if not lower.any():
+                continue
+            term = self._along(lower, i)
+            for j in range(len(self.axis.members)):
+                if j != i:
+                    # Members before this one agree at this level too, those after it do not yet.
+                    _, same = self._table(j, level if j < i else level - 1, of)
+                    term = term * self._along(same, j)
+            out = out + term
+        return out
+
+    def _sizes(self, level: int) -> Int64Array:
+        out = np.ones((1,) * len(self.axis.members), np.int64)
+        for i in range(len(self.axis.members)):
+            _, same = self._table(i, level, len(self.axis.chain))
+            out = out * self._along(same, i)
+        return out
+
+    def _table(self, member: int, level: int, of: int) -> tuple[Int64Array, Int64Array]:
+        """For the box's labels of one member: groups of `of` that are lower, and that are equal.
+
+        Lower: in the same group one level coarser, with a smaller number at this level.
+        """
+        key = (member, level, of)
+        if key not in self.counted:
+            self.counted[key] = _lower_and_same(
+                self._codes(member, level - 1), self._codes(member, level), self._codes(member, of)
+            )
+        axis = self.axis.members[member]
+        inside = slice(self.box.lower[axis], self.box.upper[axis])
+        lower, same = self.counted[key]
+        return lower[inside], same[inside]
+
+    def _codes(self, member: int, level: int) -> Int64Array:
+        axis = self.axis.domain.axes[self.axis.members[member]]
+        if level < 0:
+            return axis.all.codes
+        if level == len(self.axis.chain):
+            return axis.step(0).codes
+        return axis.step(self.axis.chain[level][member]).codes
+
+    def _along(self, vector: Int64Array, member: int) -> Int64Array:
+        shape = [1] * len(self.axis.members)
+        shape[member] = len(vector)
+        return vector.reshape(shape)
+
+
+def _lower_and_same(
+    coarse: Int64Array, codes: Int64Array, fine: Int64Array
+) -> tuple[Int64Array, Int64Array]:
+    """For every label, by nested groups: fine groups in lower groups of its coarse one, in its own.
+
+    The coarsest level of all is that of one group.
+    """
+    _, first = np.unique(fine, return_index=True)  # one label of every fine group
+    groups, inverse, number = np.unique(codes[first], return_index=True, return_counts=True)
+    parents = coarse[first][inverse]
+    order = np.lexsort([groups, parents])
+    running = np.cumsum(number[order]) - number[order]
+    opens = np.flatnonzero(np.diff(parents[order], prepend=-1))
+    lower = running - np.repeat(running[opens], np.diff(opens, append=len(order)))
+    of_group = np.zeros(int(codes.max()) + 1, np.int64)
+    size = np.zeros_like(of_group)
+    of_group[groups[order]] = lower
+    size[groups] = number
+    return of_group[codes], size[codes]
+
+
+def _with_predecessors(
+    positions: Int64Array,
+    places: Int64Array,
+    inside: list[tuple[Int64Array, Int64Array, Int64Array]],
+) -> AxisRange:
+    """Put the position before every one that lacks it into the list.
+
+    The one before the first of a run is the last of the run before: its share of that run is all
+    of it, whatever the run's size.
+    """
+    lacking = (positions > 0) & (np.diff(positions, prepend=-2) != 1)
+    at = np.flatnonzero(lacking)
+    wanted = np.insert(np.ones(len(positions), np.bool_), at, False)
+    levels = []
+    for group, place, size in inside:
+        opens = place[at] == 1
+        levels.append(
+            (
+                np.insert(group, at, group[at] - opens),
+                np.insert(place, at, np.where(opens, size[at], place[at] - 1)),
+                np.insert(size, at, size[at]),
+            )
+        )
+    return AxisRange(
+        np.insert(positions, at, positions[at] - 1),
+        np.insert(places, at, 0),
+        wanted,
+        tuple(levels),
+    )

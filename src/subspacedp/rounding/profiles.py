@@ -14,7 +14,7 @@ from functools import cached_property, reduce
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.invariants.margin_space import MarginNullSpace
+from subspacedp.invariants.margin_space import MarginNullSpace, distinct_columns
 from subspacedp.rounding.margins import MarginRounding
 from subspacedp.rounding.merged import MergedAxis
 from subspacedp.tables import Margin, along
@@ -43,15 +43,14 @@ class GroupProfiles:
         """For every axis: the steps in use from the margin's own on, sizes by class, classes."""
         out = []
         for a, axis in enumerate(self.space.domain.axes):
-            own = self.margin.steps[a]
-            above = {k.steps[a] for k in self.space.held.expansion if k.steps[a] > own}
-            steps = (own, *sorted(above))
+            step = self.margin.steps[a]
+            above = {k.steps[a] for k in self.space.held.expansion if k.steps[a] > step}
+            steps = (step, *sorted(above))
             sizes = np.stack(
-                [axis.step(s).sizes[axis.parents(own, s)] if s > own else axis.step(s).sizes
+                [axis.step(s).sizes[axis.parents(step, s)] if s > step else axis.step(s).sizes
                  for s in steps]
             )  # fmt: skip
-            distinct, member = np.unique(sizes, axis=1, return_inverse=True)
-            out.append((steps, distinct, member.reshape(-1)))
+            out.append((steps, *distinct_columns(sizes)))
         return tuple(out)
 
     @cached_property
@@ -99,10 +98,10 @@ class GroupProfiles:
         for k, factor in self.space.held.expansion.items():
             term = np.ones((1,) * dimensions)
             for a, (steps, sizes, _) in enumerate(self._axes):
-                own = sizes[0].astype(np.float64)
+                squares = sizes[0].astype(np.float64)
                 if k.steps[a] > steps[0]:
-                    own = own**2 / np.maximum(sizes[steps.index(k.steps[a])], 1)
-                term = term * along(own, a, dimensions)
+                    squares = squares**2 / np.maximum(sizes[steps.index(k.steps[a])], 1)
+                term = term * along(squares, a, dimensions)
             out = out - factor * term
         out[out < 1e-11 * whole] = 0.0  # rounding error of a difference that is zero
         return out
@@ -156,8 +155,8 @@ def corners(borders: Sequence[Int64Array]) -> Int64Array:
     total = np.zeros((1,) * dimensions, np.int64)
     for chosen, of_each in enumerate(zip(*borders, strict=True)):
         term = np.ones((1,) * dimensions, np.int64)
-        for a, own in enumerate(of_each):
-            term = term * along(own, a, dimensions)
+        for a, borders_of_axis in enumerate(of_each):
+            term = term * along(borders_of_axis, a, dimensions)
         total = total + (-1) ** chosen.bit_count() * term
     return total
 
@@ -188,15 +187,15 @@ def axis_borders(plan: MarginRounding, margin: Margin, axis: MergedAxis) -> Int6
     for level in range(levels + 1):
         for i in range(len(members)):
             parts = [
-                own.steps(level) if j == i else own.stands(level if j < i else level - 1)
-                for j, own in enumerate(members)
+                loops.steps(level) if j == i else loops.stands(level if j < i else level - 1)
+                for j, loops in enumerate(members)
             ]
             last, first, both = (reduce(_outer, vectors) for vectors in zip(*parts, strict=True))
             by_level[level] += last + first - 2 * both
     out = np.cumsum(by_level, axis=0)[deepest]
     place = 0
-    for own in members:
-        place = place * own.groups + int(own.sorted[-1])
+    for loops in members:
+        place = place * loops.groups + int(loops.sorted[-1])
     out[:, place] += 1  # behind the last position there is a border too
     return out
 

@@ -1,4 +1,4 @@
-"""Driver of the compiled rounding: tables for the kernel, slabs of words, threads, boxes.
+"""Compiled controlled rounding: kernels, their tables, slabs of words, threads, boxes.
 
 The rounding of `margins.py` in one sweep: whole parts of the correction pass through as integers;
 what is left, remainders of at most half a group, is cumulated and rounded entry by entry, and only
@@ -20,27 +20,247 @@ import numpy.typing as npt
 
 from subspacedp.invariants import HeldValues
 from subspacedp.invariants.mixed import centred_divmod
-from subspacedp.parallel import for_each, pieces, thread_count
+from subspacedp.parallel import for_each, kernel, pieces, thread_count
 from subspacedp.rounding.controlled import WordSource
-from subspacedp.rounding.kernels import round_rows
 from subspacedp.rounding.margins import MarginRounding, check_whole, cumulated
-from subspacedp.rounding.merged_parts import AxisPart, Stretch, ordered_groups
+from subspacedp.rounding.merged import AxisPart, AxisRange, ordered_groups
 from subspacedp.tables import along
 from subspacedp.tables.boxes import Box
 
-__all__ = ["RowRounding"]
+__all__ = ["RowRounding", "round_rows"]
 
 SLAB = 1 << 16  # words fetched at a time
 LONGEST = 1 << 18  # positions of a merged axis whose tables are made at a time
-SLICE, THIN = 1 << 17, 32  # entries of a slice, and positions not worth cutting further
 GAP = 1 << 11  # words that are fetched in vain rather than ask again
-
 Int64Array = npt.NDArray[np.int64]
+
+
+@kernel
+def _add(target: Any, source: Any) -> None:
+    for i in range(target.size):
+        target[i] += source[i]
+
+
+@kernel
+def _add_at(target: Any, source: Any, places: Any) -> None:
+    for i in range(target.size):
+        target[i] += source[places[i]]
+
+
+@kernel
+def _add_weighted(entry: Any, weight: Any, source: Any) -> None:
+    for i in range(entry.size):
+        entry[i] += weight * source[i]
+
+
+@kernel
+def _add_weighted_at(entry: Any, weight: Any, source: Any, places: Any) -> None:
+    for i in range(entry.size):
+        entry[i] += weight * source[places[i]]
+
+
+@kernel
+def _interpolate(entry: Any, weight: Any, sums: Any, group: Any, share: Any) -> None:
+    for i in range(entry.size):
+        g = group[i]
+        entry[i] += weight * (sums[g] + (sums[g + 1] - sums[g]) * share[i])
+
+
+@kernel
+def _add_ramp(entry: Any, scale: Any, first: Any, along: Any, steady: Any) -> None:
+    if steady:
+        for i in range(entry.size):
+            entry[i] += scale * (first + i + 1)
+    else:
+        for i in range(entry.size):
+            entry[i] += scale * (along[i] + 1)
+
+
+@kernel
+def round_rows(
+    noisy: Any, step: Any, words: Any, first: Any, last: Any, counts: Any, begins: Any, skip: Any,
+    shape: Any, positions: Any, wanted: Any, places: Any, steady: Any, contiguous: Any, group: Any,
+    share: Any, ends: Any, last_ends: Any, last_ends_at: Any, groups: Any, factor: Any, sums: Any,
+    sum_at: Any, whole: Any, whole_at: Any, buffers: Any, buffer_at: Any,
+) -> Any:  # fmt: skip
+    """Controlled rounding of rows of a merged table, or of a box of it, in place.
+
+    On every merged axis there is a list of positions, in ascending order; one row takes the whole
+    list of the last axis, and rows run over the lists of the others in row-major order.
+
+    Parameters
+    ----------
+    noisy
+        The flat table or box in its own order; becomes step·noisy minus the rounded correction.
+    words
+        Dither of rows `first` to `last - 1`, one per entry.
+    counts, begins
+        The length of each list, and where it begins in the tables below.
+    skip
+        1 when the first entry of each row is there for its successor alone.
+    shape, positions, wanted, places
+        Lengths of the merged axes; for axis s at every entry of its table: the position, whether
+        cells there are written, and what it adds to a cell's number.
+    steady, contiguous
+        Whether positions of the last list follow each other, with no gap that is not wanted; and
+        whether its cells do too.
+    group, share, groups
+        For term k and axis s at every entry: its run, the share of the run up to it, and the
+        number of runs.
+    ends, last_ends
+        For margin m and outer axis s at every entry whether it ends a run; for the last axis the
+        entries that do, margin after margin.
+    factor, sums, whole
+        The coefficient of each term, the cumulated remainders at corners, the whole parts.
+    buffers
+        The last slice along every outer axis, before differencing along it.
+
+    Returns
+    -------
+    float
+        The largest distance from a whole number of an entry that must be one.
+    """
+    axes = shape.size
+    final = axes - 1
+    size, begin = counts[final], begins[final]
+    lo = positions[final, begin]
+    entry = np.empty(size, np.float64)
+    rounded = np.empty(size, np.int64)
+    change = np.empty(size, np.int64)
+    minus = np.empty(size, np.int64)
+    index = np.zeros(axes, np.int64)
+    number = np.zeros(axes, np.int64)
+    along = positions[final, begin : begin + size]
+    worst = 0.0
+    for r in range(first, last):
+        rest = r
+        write = True
+        for s in range(final - 1, -1, -1):
+            rest, number[s] = divmod(rest, counts[s])
+            index[s] = begins[s] + number[s]
+            write = write and wanted[s, index[s]]
+        entry[:] = 0.0
+        minus[:] = 0
+        ramp, constant = 0.0, np.int64(0)
+        for k in range(factor.size):
+            runs = groups[k, final]
+            for corner in range(1 << final):
+                weight, at = factor[k], np.int64(0)
+                for s in range(final):
+                    g, f = group[k, s, index[s]], share[k, s, index[s]]
+                    if corner >> s & 1:
+                        weight *= f
+                        g += 1
+                    else:
+                        weight *= 1.0 - f
+                        if g == 0:
+                            weight = 0.0
+                    at = at * (groups[k, s] + 1) + g
+                if weight == 0.0:
+                    continue
+                at = sum_at[k] + at * (runs + 1)
+                if runs == 1:
+                    ramp += weight * sums[at + 1]
+                elif runs == shape[final] and steady:
+                    _add_weighted(entry, weight, sums[at + 1 + lo : at + 1 + lo + size])
+                elif runs == shape[final]:
+                    _add_weighted_at(entry, weight, sums[at + 1 :], along)
+                else:
+                    _interpolate(
+                        entry, weight, sums[at:], group[k, final, begin : begin + size],
+                        share[k, final, begin : begin + size],
+                    )  # fmt: skip
+            at = np.int64(0)
+            for s in range(final):
+                at = at * groups[k, s] + group[k, s, index[s]]
+            at = whole_at[k] + at * runs
+            if runs == 1:
+                constant += whole[at]
+            elif runs == shape[final] and steady:
+                _add(minus, whole[at + lo : at + lo + size])
+            elif runs == shape[final]:
+                _add_at(minus, whole[at:], along)
+            else:
+                _add_at(minus, whole[at:], group[k, final, begin : begin + size])
+        if ramp != 0.0:
+            _add_ramp(entry, ramp / shape[final], lo, along, steady)
+        row = words[(r - first) * size : (r - first + 1) * size]
+        for i in range(size):
+            # floor(x + dither) is x rounded up with the probability of its fractional part.
+            dither = np.float64(row[i] >> np.uint64(12)) * 2.0**-52
+            rounded[i] = np.int64(np.floor(entry[i] + dither))
+        for m in range(ends.shape[0]):
+            fixed = True
+            for s in range(final):
+                fixed = fixed and ends[m, s, index[s]]
+            if fixed:
+                for place in last_ends[last_ends_at[m] : last_ends_at[m + 1]]:
+                    if begin <= place < begin + size:
+                        nearest = np.rint(entry[place - begin])
+                        worst = max(worst, abs(entry[place - begin] - nearest))
+                        rounded[place - begin] = np.int64(nearest)
+        # Differences along the last axis and the one before it in one go, then the others.
+        upper, lower, between = rounded[1:], rounded[: size - 1], change[1:]
+        inner, stride = np.int64(0), np.int64(size)
+        change[0] = rounded[0]
+        if final == 0:
+            for i in range(size - 1):
+                between[i] = upper[i] - lower[i]
+        for s in range(final - 1, -1, -1):
+            past = buffers[buffer_at[s] + inner : buffer_at[s] + inner + size]
+            opens = positions[s, index[s]] == 0
+            if s == final - 1:
+                behind = past[1:]
+                if opens:
+                    for i in range(size - 1):
+                        between[i] = upper[i] - lower[i]
+                        behind[i] = between[i]
+                else:
+                    for i in range(size - 1):
+                        now = upper[i] - lower[i]
+                        between[i] = now - behind[i]
+                        behind[i] = now
+                    change[0] = rounded[0] - past[0]
+                past[0] = rounded[0]
+            elif opens:
+                for i in range(size):
+                    past[i] = change[i]
+            else:
+                for i in range(size):
+                    now = change[i]
+                    change[i] = now - past[i]
+                    past[i] = now
+            inner += number[s] * stride
+            stride *= counts[s]
+        if not write:
+            continue
+        cell = np.int64(0)
+        for s in range(final):
+            cell += places[s, index[s]]
+        if contiguous:
+            start = cell + places[final, begin + skip]
+            target = noisy[start : start + size - skip]
+            away, last_change = minus[skip:], change[skip:]
+            if step == 1:
+                for i in range(target.size):
+                    target[i] -= away[i] + constant + last_change[i]
+            else:
+                for i in range(target.size):
+                    target[i] = step * target[i] - (away[i] + constant) - last_change[i]
+        else:
+            for i in range(skip, size):
+                if steady or wanted[final, begin + i]:
+                    where = cell + places[final, begin + i]
+                    noisy[where] = step * noisy[where] - (minus[i] + constant) - change[i]
+    return worst
+
+
+SLICE, THIN = 1 << 17, 32  # entries of a slice, and positions not worth cutting further
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Tables:
-    """What the kernel knows of the lists of positions, one a merged axis."""
+    """What the kernel knows of the lists of positions, one per merged axis."""
 
     positions: Int64Array
     wanted: npt.NDArray[np.bool_]
@@ -59,9 +279,9 @@ class RowRounding:
         self.plan = plan
         self.terms = tuple(plan.held.expansion)
         self.shape = np.array(plan.shape, np.int64)
-        found = {k: [ordered_groups(axis, k) for axis in plan.axes] for k in self.terms}
+        groups = {k: [ordered_groups(axis, k) for axis in plan.axes] for k in self.terms}
         self.groups = np.array(
-            [[len(sizes) for _, sizes in found[k]] for k in self.terms], np.int64
+            [[len(sizes) for _, sizes in groups[k]] for k in self.terms], np.int64
         )
         self.factor = np.array([float(a) for a in plan.held.expansion.values()])
         sums, whole = [], []
@@ -70,7 +290,7 @@ class RowRounding:
             totals = plan.held.of(scaled, k).transpose([b for x in plan.axes for b in x.members])
             totals = totals.reshape([axis.groups(k) for axis in plan.axes])
             sizes = np.ones((1,) * totals.ndim, np.int64)
-            for s, (ids, lengths) in enumerate(found[k]):
+            for s, (ids, lengths) in enumerate(groups[k]):
                 totals = np.take(totals, ids, axis=s)
                 sizes = sizes * along(lengths, s, totals.ndim)
             quotient, rest = centred_divmod(totals, sizes)
@@ -96,16 +316,16 @@ class RowRounding:
 
     def run_box(self, noisy: Int64Array, box: Box, dither: WordSource) -> None:
         """Replace noisy counts of a box, flat, by the same steps as `run`; on this thread."""
-        known: dict[Any, tuple[Stretch, list[Any]]] = {}  # by axis and labels, for all pieces
+        known: dict[Any, tuple[AxisRange, list[Any]]] = {}  # by axis and labels, for all pieces
         for piece in self._pieces(box):
-            stretches, levels = [], []
+            ranges, levels = [], []
             for s, axis in enumerate(self.plan.axes):
                 key = (s, *((piece.lower[b], piece.upper[b]) for b in axis.members))
                 if key not in known:
-                    known[key] = self._stretch(AxisPart(axis, piece, box, self._counted[s]))
-                stretches.append(known[key][0])
+                    known[key] = self._range(AxisPart(axis, piece, box, self._counted[s]))
+                ranges.append(known[key][0])
                 levels.append(known[key][1])
-            self._box(noisy, stretches, self._tables(stretches, levels), dither)
+            self._box(noisy, ranges, self._tables(ranges, levels), dither)
 
     def _pieces(self, box: Box) -> list[Box]:
         """The box in pieces whose slices stay in a processor's cache.
@@ -128,10 +348,10 @@ class RowRounding:
                 done.append(piece)
         return done
 
-    def _stretch(self, part: AxisPart) -> tuple[Stretch, list[Any]]:
-        found = part.stretch()
+    def _range(self, part: AxisPart) -> tuple[AxisRange, list[Any]]:
+        cells = part.range()
         margins = (*self.terms, *self.plan.held.essential)
-        return found, [found.inside[part.level(m)] for m in margins]
+        return cells, [cells.inside[part.level(m)] for m in margins]
 
     @cached_property
     def _counted(self) -> list[dict[Any, Any]]:
@@ -139,7 +359,7 @@ class RowRounding:
         return [{} for _ in self.plan.axes]
 
     def _segments(self, noisy: Int64Array, dither: WordSource, first: int, last: int) -> None:
-        """One merged axis: stretches of it, each with the entry before its first."""
+        """One merged axis: ranges of it, each with the entry before its first."""
         scratch = np.empty(SLAB + 4, np.uint64)
         for at in range(first, last, SLAB):
             before = int(at > 0)
@@ -167,7 +387,7 @@ class RowRounding:
             self._kernel(noisy, words, (at, end), counts, begins, 0, tables, buffers)
 
     def _box(
-        self, noisy: Int64Array, lists: list[Stretch], tables: _Tables, dither: WordSource
+        self, noisy: Int64Array, lists: list[AxisRange], tables: _Tables, dither: WordSource
     ) -> None:
         """The rows of a box, a slab of words at a time."""
         counts = [len(one.positions) for one in lists]
@@ -207,9 +427,11 @@ class RowRounding:
         out = np.empty(len(numbers), np.uint64)
         cuts = np.flatnonzero(np.diff(numbers) > GAP) + 1
         for first, last in zip([0, *cuts.tolist()], [*cuts.tolist(), len(numbers)], strict=True):
-            own = numbers[first:last]
-            found = dither.words(int(own[0]), int(own[-1] - own[0]) + 1)
-            out[first:last] = found if found.size == own.size else found[own - own[0]]
+            wanted = numbers[first:last]
+            fetched = dither.words(int(wanted[0]), int(wanted[-1] - wanted[0]) + 1)
+            out[first:last] = (
+                fetched if fetched.size == wanted.size else fetched[wanted - wanted[0]]
+            )
         return out
 
     @cached_property
@@ -218,7 +440,7 @@ class RowRounding:
         lists, levels = [], []
         for axis in self.plan.axes:
             length = len(axis)
-            lists.append(Stretch(np.arange(length), axis.places, np.ones(length, np.bool_), ()))
+            lists.append(AxisRange(np.arange(length), axis.places, np.ones(length, np.bool_), ()))
             runs = [axis.run(k) for k in (*self.terms, *self.plan.held.essential)]
             levels.append([(run.group, run.place, run.sizes[run.group]) for run in runs])
         return self._tables(lists, levels)
@@ -229,7 +451,7 @@ class RowRounding:
         return bool(np.array_equal(last.places, np.arange(len(last))))
 
     def _tables(
-        self, lists: Sequence[Stretch], levels: Sequence[Sequence[tuple[Any, Any, Any]]]
+        self, lists: Sequence[AxisRange], levels: Sequence[Sequence[tuple[Any, Any, Any]]]
     ) -> _Tables:
         """Tables from lists of positions; `levels` tells run, place and size by term and margin."""
         axes, longest = len(lists), max(len(one.positions) for one in lists)

@@ -9,8 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.invariants.matrix.components import Rows, connected, peel, used_columns
-from subspacedp.invariants.matrix.gram import CLEAR, TOLERANCE, dense_gram, triangular
-from subspacedp.invariants.matrix.gram_band import conjugate_gradients, norm
+from subspacedp.invariants.matrix.gram import (
+    CLEAR,
+    TOLERANCE,
+    conjugate_gradients,
+    dense_gram,
+    norm,
+    triangular,
+)
 
 __all__ = ["UNKNOWN", "Ranks", "ranks_of"]
 
@@ -64,9 +70,9 @@ def ranks_of(rows: Rows) -> Ranks:
     label = connected(core)
     parent = np.zeros(label.max() + 1, np.int64)
     parent[label] = rows.component[left]
-    found, undecided = np.zeros(parent.size, np.int64), np.ones(parent.size, bool)
+    core_ranks, undecided = np.zeros(parent.size, np.int64), np.ones(parent.size, bool)
     if integer and np.sum(np.bincount(label).astype(np.float64) ** 3) > FLINT_WORK:
-        found, undecided, spare[left] = _eliminated(core, label)
+        core_ranks, undecided, spare[left] = _eliminated(core, label)
     methods = {EXACT}
     order = np.argsort(label, kind="stable")
     ends = np.cumsum(np.bincount(label))
@@ -75,10 +81,10 @@ def ranks_of(rows: Rows) -> Ranks:
         answer = _integer_rank(used_columns(core[members])[0]) if integer else None
         if answer is None:
             answer = _real_rank(used_columns(rows.matrix[left[members]])[0])
-        found[part], method = answer
+        core_ranks[part], method = answer
         methods.add(method)
-    np.add.at(rank, parent, np.maximum(found, 0))
-    rank[parent[found == UNKNOWN]] = UNKNOWN
+    np.add.at(rank, parent, np.maximum(core_ranks, 0))
+    rank[parent[core_ranks == UNKNOWN]] = UNKNOWN
     return Ranks(rank, max(methods, key=METHODS.index), spare)
 
 
@@ -86,13 +92,17 @@ def _eliminated(
     core: Any, label: Int64Array
 ) -> tuple[Int64Array, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """The rank of every core, those left undecided, and rows that depend on others."""
-    from subspacedp.invariants.matrix.gram_kernels import eliminate
+    from subspacedp.invariants.kernels import eliminate
 
     rows, columns = core.shape
     of_column = np.zeros(columns, np.int64)
     of_column[core.indices] = np.repeat(label, np.diff(core.indptr))
     bound = np.minimum(np.bincount(label), np.bincount(of_column))
-    found, undecided, spare = np.zeros_like(bound), np.ones(bound.size, bool), np.zeros(rows, bool)
+    core_ranks, undecided, spare = (
+        np.zeros_like(bound),
+        np.ones(bound.size, bool),
+        np.zeros(rows, bool),
+    )
     # Rank by rows is rank by columns; the more numerous are the sparser and stay so for longer.
     for by_columns in (columns > rows, columns <= rows):
         vectors: Any = core.T.tocsr() if by_columns else core
@@ -106,14 +116,14 @@ def _eliminated(
             np.bincount(vectors.indices, minlength=length),
             ELIMINATION,
         )
-        found = np.bincount(part[state == 1], minlength=bound.size)
-        undecided = (np.bincount(part[state == 2], minlength=bound.size) > 0) & (found < bound)
+        core_ranks = np.bincount(part[state == 1], minlength=bound.size)
+        undecided = (np.bincount(part[state == 2], minlength=bound.size) > 0) & (core_ranks < bound)
         spare[:] = True
         spare[places if by_columns else state > 0] = False
         spare[undecided[label]] = False
         if not undecided.any():
             break
-    return found, undecided, spare
+    return core_ranks, undecided, spare
 
 
 def _integer_rank(block: Any) -> tuple[int, str] | None:

@@ -18,27 +18,25 @@ import numpy.typing as npt
 from subspacedp.errors import InvariantError
 from subspacedp.invariants.matrix.components import Rows, used_columns
 from subspacedp.invariants.matrix.gram import (
+    BAND_ENTRIES,
     CLEAR,
     ERROR,
+    Apply,
     Block,
     DenseBlock,
-    dense_gram,
-    leverages,
-    root_by_eigenvectors,
-    root_by_singular_vectors,
-    small_blocks,
-)
-from subspacedp.invariants.matrix.gram_band import (
-    BAND_ENTRIES,
-    Apply,
     band_order,
     banded_factors,
     banded_solver,
     conjugate_gradients,
     dense_factors,
+    dense_gram,
     dense_solver,
+    leverages,
     lower_band,
     norm,
+    root_by_eigenvectors,
+    root_by_singular_vectors,
+    small_blocks,
 )
 from subspacedp.invariants.matrix.gram_rank import UNKNOWN, Ranks
 
@@ -126,8 +124,8 @@ class Dual:
         share[alone.indices] = alone.data**2
         exact = True
         for _, block in self.blocks:
-            found, certain = block.leverage()
-            share += found
+            leverages, certain = block.leverage()
+            share += leverages
             exact = exact and certain
         return np.clip(1.0 - share, 0.0, 1.0), exact
 
@@ -207,10 +205,10 @@ class IterativeBlock:
         """cᵀ G⁺ c for every column c, or what it is at least."""
         keep = np.flatnonzero(~self.spare)
         gram = self.gram if self.gram is None else self.gram[keep][:, keep]
-        found = exact_leverages(self.block, self.block[keep], gram, self.rank)
+        exact = exact_leverages(self.block, self.block[keep], gram, self.rank)
         out = np.zeros(self.width)
-        out[self.columns] = least_leverages(self.block, self.gram) if found is None else found
-        return out, found is not None
+        out[self.columns] = least_leverages(self.block, self.gram) if exact is None else exact
+        return out, exact is not None
 
 
 def iterative_block(
@@ -221,10 +219,10 @@ def iterative_block(
     trial = np.asarray(block @ np.random.default_rng(0).standard_normal(block.shape[1]))
     size = norm(trial)
     for way in _ways(gram, block):
-        made = IterativeBlock(block, columns, width, rank, spare, gram, way)
-        y = made.solve(trial, RESIDUAL * size)
+        solver = IterativeBlock(block, columns, width, rank, spare, gram, way)
+        y = solver.solve(trial, RESIDUAL * size)
         if norm(trial - block @ (block.T @ y)) <= way.enough * size:
-            return made
+            return solver
     raise InvariantError(
         f"The invariants are too close to dependent: {block.shape[0]:,} rows that share cells "
         "cannot be solved together. Drop rows that follow from others.",
@@ -292,9 +290,9 @@ def exact_leverages(block: Any, independent: Any, gram: Any | None, rank: int) -
     """
     if rank == UNKNOWN:
         return None
-    for found, error in _candidates(block, independent, gram, rank):
-        if error <= EXACT and abs(float(found.sum()) - rank) <= TRACE:
-            return found * (1 - error)
+    for candidate, error in _candidates(block, independent, gram, rank):
+        if error <= EXACT and abs(float(candidate.sum()) - rank) <= TRACE:
+            return candidate * (1 - error)
     return None
 
 
@@ -319,14 +317,14 @@ def _banded(block: Any, gram: Any) -> Iterator[tuple[FloatArray, float]]:
     wide = 4 * width > rows and rows <= CHOLESKY_ROWS
     if wide or rows * width > BAND_ENTRIES or rows * width**2 > INVERSE_WORK:
         return
-    from subspacedp.invariants.matrix.gram_kernels import band_forms, band_of_inverse
+    from subspacedp.invariants.kernels import band_forms, band_of_inverse
 
     factor = next(banded_factors(lower_band(gram, place, width)), None)
     if factor is not None:
         columns = block.tocsc()
         inverse = band_of_inverse(np.ascontiguousarray(factor.T))
-        found = band_forms(columns.indptr, place[columns.indices], columns.data, inverse)
-        yield found, ERROR * _condition(gram, banded_solver(factor, place))
+        forms = band_forms(columns.indptr, place[columns.indices], columns.data, inverse)
+        yield forms, ERROR * _condition(gram, banded_solver(factor, place))
 
 
 def _dense(block: Any) -> Iterator[tuple[FloatArray, float]]:
@@ -337,8 +335,8 @@ def _dense(block: Any) -> Iterator[tuple[FloatArray, float]]:
     factor = next(dense_factors(gram), None)
     if factor is not None:
         inverse, _ = dtrtri(factor, lower=1)
-        found = leverages(block, np.ascontiguousarray(np.tril(inverse).T))
-        yield found, ERROR * _condition(gram, dense_solver(factor))
+        forms = leverages(block, np.ascontiguousarray(np.tril(inverse).T))
+        yield forms, ERROR * _condition(gram, dense_solver(factor))
 
 
 def _condition(gram: Any, solve: Apply) -> float:
@@ -360,7 +358,7 @@ def least_leverages(block: Any, gram: Any | None) -> FloatArray:
     columns = block.tocsc()
     norm = np.add.reduceat(columns.data**2, columns.indptr[:-1])
     if gram is not None:
-        from subspacedp.invariants.matrix.gram_kernels import sparse_forms
+        from subspacedp.invariants.kernels import sparse_forms
 
         form = sparse_forms(
             columns.indptr, columns.indices, columns.data, gram.indptr, gram.indices, gram.data

@@ -15,7 +15,7 @@ from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix, MarginNullSpace, NullSpace
 from subspacedp.mechanisms.error_laws.kinds import CellKinds
 from subspacedp.mechanisms.error_laws.pooling import Pooling
-from subspacedp.mechanisms.error_laws.small_tables import MOST_CELLS, SmallTable
+from subspacedp.mechanisms.error_laws.simulated import MOST_CELLS, SmallTable
 from subspacedp.mechanisms.error_laws.sums import (
     Least,
     OnlyVariance,
@@ -42,7 +42,7 @@ WORTH_WHILE = 0.005  # of a variance: rounding whose law is simulated
 
 
 class JointNoise(ABC):
-    """Release minus truth, as a linear map of independent noise, plus rounding of digits.
+    """Release minus truth, as a linear map of independent noise, plus controlled rounding.
 
     Guarantees
     ----------
@@ -101,7 +101,7 @@ class JointNoise(ABC):
 
     @property
     def rounded(self) -> ControlledRounding | None:
-        """How digits were rounded by projection, where they were at all."""
+        """The controlled rounding of projected answers, where there is any."""
         return None
 
     def counted(self, weights: FloatArray, counts: FloatArray) -> tuple[Part, ...] | None:
@@ -115,7 +115,7 @@ class JointNoise(ABC):
     def rounding_counts(self, margin: Margin) -> tuple[float, float, Int64Array] | None:
         """What one rounding adds to a margin's totals, its variance, and how many each total has.
 
-        None where no digits were rounded.
+        None where nothing was rounded.
         """
         del margin
         return None
@@ -123,7 +123,7 @@ class JointNoise(ABC):
     def log_normal(self, difference: FloatArray) -> float | None:
         """The log-density at release − truth of a normal law with this covariance.
 
-        None where there is no closed form. Rounded digits count by their average variance.
+        None where there is no closed form. Rounding counts by its average variance.
         """
         del difference
         return None
@@ -202,9 +202,9 @@ class JointNoise(ABC):
         return self.each * float(np.vdot(inside, inside)) + float(coefficients**2 @ unit_variance)
 
     def covariance(self, rows: npt.ArrayLike) -> FloatArray:
-        """The covariance matrix of several weighted sums, one a row of weights.
+        """The covariance matrix of several weighted sums, one per row of weights.
 
-        With rounded digits it is an upper bound: it exceeds the true one by a matrix without
+        With controlled rounding it is an upper bound: it exceeds the true one by a matrix without
         negative eigenvalues.
         """
         each = [np.asarray(row, np.float64) for row in np.asarray(rows, np.float64)]
@@ -275,10 +275,10 @@ class NoiseModel(JointNoise):
 
     Guarantees
     ----------
-    1. Without digits, variances are exact: Var(w·e) = Var(e₁)·|Π_N w|². Two exceptions are upper
+    1. Without rounding, variances are exact: Var(w·e) = Var(e₁)·|Π_N w|². Two exceptions are upper
        bounds: cells of a general C of large size, and the extended mechanism on margins with
        unequal groups, where the cell with most variance stands for all.
-    2. With digits, the rounding part is uncorrelated with Π_N e and bounded as the digits say.
+    2. With rounding, its part is uncorrelated with Π_N e and bounded as `rounding` says.
     """
 
     law: KnownLaw | DeclaredNoise
@@ -386,12 +386,12 @@ class NoiseModel(JointNoise):
 
     @property
     def rounded(self) -> ControlledRounding | None:
-        """How digits were rounded, where they were at all."""
+        """The controlled rounding, where any is needed."""
         return self.rounding if self.rounding is not None and self.rounding.needed else None
 
     @property
     def average(self) -> float:
-        """The variance averaged over the directions of N, without digits."""
+        """The variance averaged over the directions of N, without rounding."""
         return self.each
 
     def log_normal(self, difference: FloatArray) -> float | None:
@@ -418,7 +418,7 @@ class MarginNoise(NoiseModel):
 
     @cached_property
     def plan(self) -> MarginRounding | None:
-        """How digits add up, where they do: along merged axes."""
+        """Controlled rounding along merged axes, where there is any."""
         if not isinstance(self.rounding, MarginRounding | None):
             raise ReleaseError("Digits of held margins are rounded along merged axes.")
         return self.rounding
@@ -484,7 +484,7 @@ class MarginNoise(NoiseModel):
         return np.minimum(bound, self.small.rounding_variances)
 
     def law_of(self, weights: npt.ArrayLike) -> SumLaw:
-        """The law of the error of Σ wᵢ·answerᵢ; simulated where digits of a small table matter."""
+        """The law of the error of Σ wᵢ·answerᵢ; simulated where a small table is rounded."""
         w = np.asarray(weights, np.float64)
         law = super().law_of(w)
         inside = self.inside(w)
@@ -538,7 +538,7 @@ class MarginNoise(NoiseModel):
 
     @property
     def average(self) -> float:
-        """The variance averaged over the directions of N, without digits."""
+        """The variance averaged over the directions of N, without rounding."""
         if self.denominators is None:
             return self.each
         sizes = self.denominators.astype(np.float64)

@@ -16,9 +16,9 @@ from itertools import combinations, product
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.invariants.margin_space import distinct_columns
 from subspacedp.rounding.margins import MarginRounding
-from subspacedp.rounding.merged import MergedAxis
-from subspacedp.rounding.merged_parts import ordered_groups
+from subspacedp.rounding.merged import MergedAxis, ordered_groups
 from subspacedp.rounding.profiles import GroupProfiles, axis_borders, corners
 from subspacedp.tables import Margin, along
 
@@ -53,7 +53,7 @@ class _Positions:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CellKinds:
-    """The kinds of cells of a table whose published digits add up.
+    """The kinds of cells of a table under controlled rounding.
 
     Guarantees
     ----------
@@ -74,7 +74,7 @@ class CellKinds:
         return tuple(self._positions(axis) for axis in self.plan.axes)
 
     def __len__(self) -> int:
-        return math.prod(len(own.number) for own in self._axes)
+        return math.prod(len(axis.number) for axis in self._axes)
 
     def rounding(self) -> float:
         """What rounding adds to the variances of all cells together."""
@@ -99,7 +99,7 @@ class CellKinds:
     ) -> Iterator[tuple[FloatArray, FloatArray, Int64Array, Int64Array, Int64Array]]:
         """Diagonal of Π_N, rounding, numbers, profiles and roundings of the kinds, part by part."""
         first, *others = self._axes
-        width = max(1, PART // max(1, math.prod(len(own.number) for own in others)))
+        width = max(1, PART // max(1, math.prod(len(axis.number) for axis in others)))
         for at in range(0, len(first.number), width):
             piece = slice(at, at + width)
             yield self._part((_taken(first, piece), *others))
@@ -119,22 +119,22 @@ class CellKinds:
                 out = out * along(column[levels[a][k]], a, dimensions)
             return out
 
-        diagonal = np.ones(tuple(len(own.number) for own in axes))
+        diagonal = np.ones(tuple(len(axis.number) for axis in axes))
         for k, factor in plan.held.expansion.items():
-            diagonal -= factor / run(k, [own.sizes for own in axes])
+            diagonal -= factor / run(k, [axis.sizes for axis in axes])
         diagonal[diagonal < 2.0**-40] = 0.0
         rounding = plan.entry_variance(
-            [{k: own.entries[levels[a][k]] for k in self._held} for a, own in enumerate(axes)]
+            [{k: axis.entries[levels[a][k]] for k in self._held} for a, axis in enumerate(axes)]
         )
-        for a, own in enumerate(axes):
+        for a, axis in enumerate(axes):
             edge = [(0, int(b == a)) for b in range(dimensions)]
             padded = np.pad(rounding, edge)
-            rounding = np.take(padded, own.here, axis=a) + np.take(padded, own.before, axis=a)
+            rounding = np.take(padded, axis.here, axis=a) + np.take(padded, axis.before, axis=a)
         number = np.ones((1,) * dimensions, np.int64)
         profile = np.zeros((1,) * dimensions, np.int64)
-        for a, own in enumerate(axes):
-            number = number * along(own.number, a, dimensions)
-            profile = profile + along(own.profile, a, dimensions)
+        for a, axis in enumerate(axes):
+            number = number * along(axis.number, a, dimensions)
+            profile = profile + along(axis.profile, a, dimensions)
         return (
             diagonal,
             rounding * (1.0 / plan.step**2),
@@ -156,12 +156,12 @@ class CellKinds:
         for size in range(len(essential) + 1):
             for chosen in combinations(essential, size):
                 term = np.ones((1,) * dimensions, np.int64)
-                for a, own in enumerate(axes):
-                    ends = np.ones(own.entries.shape[1] + 1, np.int64)
+                for a, axis in enumerate(axes):
+                    ends = np.ones(axis.entries.shape[1] + 1, np.int64)
                     for m in chosen:
-                        ends[:-1] &= own.entries[levels[a][m]] == 1
+                        ends[:-1] &= axis.entries[levels[a][m]] == 1
                     ends[-1] = 0
-                    term = term * along(ends[own.here] + ends[own.before], a, dimensions)
+                    term = term * along(ends[axis.here] + ends[axis.before], a, dimensions)
                 total = total + (-1) ** size * term
         return total
 
@@ -173,7 +173,7 @@ class CellKinds:
         levels = len(axis.chain)
         profile, first = columns[0], columns[1]
         sizes, here, before = (columns[2 + i * levels : 2 + (i + 1) * levels] for i in range(3))
-        entries, place = np.unique(np.concatenate([here, before], 1), axis=1, return_inverse=True)
+        entries, place = distinct_columns(np.concatenate([here, before], 1))
         at, behind = place.reshape(2, -1)
         behind = np.where(first == 1, entries.shape[1], behind)
         return _Positions(number, profile, sizes, at, behind, entries)
@@ -187,7 +187,7 @@ class CellKinds:
             filled = np.flatnonzero(level.sizes)
             profile = self._profile(b)[_first_labels(level.codes, filled)]
             column = np.stack([level.sizes[filled], profile])
-            distinct, number = np.unique(column, axis=1, return_counts=True)
+            distinct, number = _distinct(column, np.ones(len(filled), np.int64))
             kinds.append(np.concatenate([distinct, number[None]]).T.tolist())
             opening.append(tuple(column[:, 0].tolist()))
         out = []
@@ -222,10 +222,10 @@ class CellKinds:
         rest = ids
         for b in reversed(axis.members):
             level = margins[-1].levels[b]
-            own = np.zeros(level.groups, np.int64)
-            own[level.codes] = self._profile(b)
+            of_groups = np.zeros(level.groups, np.int64)
+            of_groups[level.codes] = self._profile(b)
             rest, place = np.divmod(rest, level.groups)
-            profile += own[place]
+            profile += of_groups[place]
         columns = [profile, (starts == 0).astype(np.int64)]
         for margin in margins:
             _, wide = ordered_groups(axis, margin)
@@ -238,16 +238,16 @@ class CellKinds:
         out = []
         for at in range(0, int(ends[-1]), PART):
             position = np.arange(at, min(at + PART, int(ends[-1])))
-            own = np.searchsorted(ends, position, side="right")
-            within = position - (ends - length)[own]
+            run = np.searchsorted(ends, position, side="right")
+            within = position - (ends - length)[run]
             here, before = [], []
             for size, offset in zip(runs[2::2], runs[3::2], strict=True):
-                place = offset[own] + within
-                before.append(size[own] // np.gcd(size[own], place))
-                here.append(size[own] // np.gcd(size[own], place + 1))
-            first = runs[1][own] * (within == 0)
-            rows = np.stack([runs[0][own], first, *runs[2::2][:, own], *here, *before])
-            out.append(_distinct(rows, number[own]))
+                place = offset[run] + within
+                before.append(size[run] // np.gcd(size[run], place))
+                here.append(size[run] // np.gcd(size[run], place + 1))
+            first = runs[1][run] * (within == 0)
+            rows = np.stack([runs[0][run], first, *runs[2::2][:, run], *here, *before])
+            out.append(_distinct(rows, number[run]))
         return out
 
     def _profile(self, b: int) -> Int64Array:
@@ -258,7 +258,7 @@ class CellKinds:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TotalKinds:
-    """The kinds of groups of a margin of a table whose published digits add up.
+    """The kinds of groups of a margin of a table under controlled rounding.
 
     Guarantees
     ----------
@@ -289,8 +289,8 @@ class TotalKinds:
         for axis in self.plan.axes:
             profile = np.zeros(1, np.int64)
             for b in axis.members:
-                own = self.profiles.member(b) * math.prod(shape[b + 1 :])
-                profile = (profile[:, None] + own).ravel()
+                class_of = self.profiles.member(b) * math.prod(shape[b + 1 :])
+                profile = (profile[:, None] + class_of).ravel()
             borders = axis_borders(self.plan, self.profiles.margin, axis)
             ones = np.ones(len(profile), np.int64)
             out.append(_distinct(np.concatenate([profile[None], borders]), ones))
@@ -298,16 +298,16 @@ class TotalKinds:
 
     def _parts(self) -> Iterator[tuple[Int64Array, Int64Array, Int64Array]]:
         (rows, numbers), *others = self._axes
-        width = max(1, PART // max(1, math.prod(len(own) for _, own in others)))
+        width = max(1, PART // max(1, math.prod(len(borders) for _, borders in others)))
         dimensions = 1 + len(others)
         for at in range(0, len(numbers), width):
             axes = [(rows[:, at : at + width], numbers[at : at + width]), *others]
             number = np.ones((1,) * dimensions, np.int64)
             profile = np.zeros((1,) * dimensions, np.int64)
-            for a, (own, times) in enumerate(axes):
+            for a, (borders, times) in enumerate(axes):
                 number = number * along(times, a, dimensions)
-                profile = profile + along(own[0], a, dimensions)
-            yield number, profile, corners([own[1:] for own, _ in axes])
+                profile = profile + along(borders[0], a, dimensions)
+            yield number, profile, corners([borders[1:] for borders, _ in axes])
 
 
 def figure_kinds(plan: MarginRounding, profiles: GroupProfiles) -> CellKinds | TotalKinds:
@@ -317,9 +317,9 @@ def figure_kinds(plan: MarginRounding, profiles: GroupProfiles) -> CellKinds | T
     return TotalKinds(plan, profiles)
 
 
-def _taken(own: _Positions, piece: slice) -> _Positions:
-    return _Positions(own.number[piece], own.profile[piece], own.sizes[:, piece], own.here[piece],
-                      own.before[piece], own.entries)  # fmt: skip
+def _taken(axis: _Positions, piece: slice) -> _Positions:
+    return _Positions(axis.number[piece], axis.profile[piece], axis.sizes[:, piece],
+                      axis.here[piece], axis.before[piece], axis.entries)  # fmt: skip
 
 
 def _first_labels(codes: Int64Array, groups: Int64Array) -> Int64Array:
@@ -331,15 +331,11 @@ def _first_labels(codes: Int64Array, groups: Int64Array) -> Int64Array:
 
 def _distinct(rows: Int64Array, number: Int64Array) -> tuple[Int64Array, Int64Array]:
     """The distinct columns, and how often each occurs."""
-    code = np.zeros(rows.shape[1], np.int64)
-    for row in rows:
-        _, own = np.unique(row, return_inverse=True)
-        _, code = np.unique(code * (int(own.max()) + 1) + own, return_inverse=True)
-    _, first = np.unique(code, return_index=True)
-    out = np.zeros(len(first), np.int64)
+    columns, code = distinct_columns(rows)
+    out = np.zeros(columns.shape[1], np.int64)
     np.add.at(out, code, number)
     kept = out > 0
-    return rows[:, first[kept]], out[kept]
+    return columns[:, kept], out[kept]
 
 
 def _divisor_pairs(size: int) -> tuple[Int64Array, Int64Array, Int64Array]:
@@ -349,8 +345,11 @@ def _divisor_pairs(size: int) -> tuple[Int64Array, Int64Array, Int64Array]:
     neighbouring places a prime divides one at most: of the q**a residues q**(a−i) − q**(a−i−1) are
     divisible by q exactly i times, one a times, and as many have a predecessor that is.
     """
+    from flint import fmpz
+
     shared = [(1, 1, 1)]
-    for q, a in _factors(size):
+    for prime, a in fmpz(size).factor():
+        q = int(prime)
         times = [q ** (a - i) - q ** (a - i - 1) if i < a else 1 for i in range(1, a + 1)]
         powers = [(q**i, 1, n) for i, n in enumerate(times, 1)]
         powers += [(1, q**i, n) for i, n in enumerate(times, 1)]
@@ -358,17 +357,3 @@ def _divisor_pairs(size: int) -> tuple[Int64Array, Int64Array, Int64Array]:
         shared = [(d * e, f * g, n * m) for d, f, n in shared for e, g, m in powers if n * m]
     here, before, number = np.array(shared, np.int64).T
     return size // here, size // before, number.copy()
-
-
-def _factors(size: int) -> Iterator[tuple[int, int]]:
-    """Primes and their exponents."""
-    q = 2
-    while q * q <= size:
-        a = 0
-        while size % q == 0:
-            size, a = size // q, a + 1
-        if a:
-            yield q, a
-        q += 1
-    if size > 1:
-        yield size, 1

@@ -20,27 +20,16 @@ from subspacedp.noise.laws import RoundedGaussian
 __all__ = ["NearNormal", "NormalAndBounded", "near_normal"]
 
 NEAR = 0.002  # of a standard deviation: what rounding may move at most
-CELLS = 500.0  # a standard deviation in steps of the lattice that carries digits
+CELLS = 500.0  # a standard deviation in steps of the lattice that carries roundings
 NEGLECTED = 3e-4  # of a tail: where bounded variables may be beyond their bound
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class _NormalAndRoundings:
-    """A normal variable, and perhaps roundings, within some distance of what a figure is off.
+    """A normal variable, and perhaps roundings, within some distance of what a figure is off."""
 
-    Parameters
-    ----------
-    deviation
-        At least that of the normal variable.
-    rounding
-        The randomised roundings.
-    step
-        The figure is off by multiples of it; None when nothing is known.
-    """
-
-    deviation: float
+    deviation: float  # at least that of the normal variable
     rounding: Rounding | None
-    step: float | None
+    step: float | None  # the figure is off by multiples of it; None when nothing is known
 
     @cached_property
     def _cell(self) -> float:
@@ -55,7 +44,7 @@ class _NormalAndRoundings:
         lattice = Part(normal, np.array([self._cell]), np.ones(1))
         return WeightedSum(parts=(lattice,), rounding=self.rounding)
 
-    def tail(self, distance: float, off: float) -> float:
+    def _tail(self, distance: float, off: float) -> float:
         """At least P(|S| ≥ distance), S within `off` of the normal variable and roundings."""
         if self.step is not None:
             distance = math.ceil(distance / self.step - 1e-6) * self.step
@@ -66,7 +55,7 @@ class _NormalAndRoundings:
             return self._on_lattice.tail(left - self._cell / 2)
         return min(1.0, math.erfc(left / (self.deviation * math.sqrt(2.0))) * (1 + 1e-12))
 
-    def margin_of_error(self, alpha: float, off: float) -> float:
+    def _margin_of_error(self, alpha: float, off: float) -> float:
         """A q with P(|S| > q) ≤ alpha, S within `off` of the normal variable and roundings."""
         if self.rounding is None:
             from scipy.special import ndtri
@@ -81,7 +70,7 @@ class _NormalAndRoundings:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class NearNormal:
+class NearNormal(_NormalAndRoundings):
     """A variable within `off` of a normal one, or of a normal one and roundings.
 
     Guarantees
@@ -95,21 +84,17 @@ class NearNormal:
     step: float | None = None
     method: str = "conservative"
 
-    @cached_property
-    def _inner(self) -> _NormalAndRoundings:
-        return _NormalAndRoundings(self.deviation, self.rounding, self.step)
-
     def tail(self, distance: float) -> float:
         """At least P(|S| ≥ distance)."""
-        return self._inner.tail(distance, self.off)
+        return self._tail(distance, self.off)
 
     def margin_of_error(self, alpha: float) -> float:
         """A q with P(|S| > q) ≤ alpha."""
-        return self._inner.margin_of_error(alpha, self.off)
+        return self._margin_of_error(alpha, self.off)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class NormalAndBounded:
+class NormalAndBounded(_NormalAndRoundings):
     """Rounded Gaussian noise of which only sums of squares are known, and perhaps roundings.
 
     Parameters
@@ -137,10 +122,6 @@ class NormalAndBounded:
     step: float | None = None
     method: str = "conservative"
 
-    @cached_property
-    def _inner(self) -> _NormalAndRoundings:
-        return _NormalAndRoundings(self.deviation, self.rounding, self.step)
-
     def _bounded(self, probability: float) -> float:
         """What |D| exceeds with at most this probability."""
         return math.sqrt(self.squared * math.log(2 / probability) / 2)
@@ -148,13 +129,13 @@ class NormalAndBounded:
     def tail(self, distance: float) -> float:
         """At least P(|S| ≥ distance)."""
         given = [10.0**-k for k in (2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 30, 50, 80, 120, 200, 300)]
-        return min(1.0, min(self._inner.tail(distance, self._bounded(p)) + p for p in given))
+        return min(1.0, min(self._tail(distance, self._bounded(p)) + p for p in given))
 
     def margin_of_error(self, alpha: float) -> float:
         """A q with P(|S| > q) ≤ alpha."""
         shares = [NEGLECTED] if self.rounding else [0.3, 0.2, 0.1, 0.05, 0.02, 0.01]
         return min(
-            self._inner.margin_of_error(alpha * (1 - share), self._bounded(alpha * share))
+            self._margin_of_error(alpha * (1 - share), self._bounded(alpha * share))
             for share in shares
         )
 

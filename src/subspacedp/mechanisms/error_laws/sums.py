@@ -1,6 +1,6 @@
 """The law of a weighted sum of independent noise: tails and margins of error, never too small.
 
-A figure computed from a release is off by S = Σ aᵢeᵢ, plus Σ vⱼuⱼ where digits were rounded. Its
+A figure computed from a release is off by S = Σ aᵢeᵢ, plus Σ vⱼuⱼ by controlled rounding. Its
 characteristic function is a product, so its law is a Fourier series away:
 
 - where the weights lie on a lattice, S does too, and the series is finite: the exact law;
@@ -158,8 +158,8 @@ def _equal_trials(k: int, s: FloatArray) -> FloatArray:
     from scipy.special import bdtrc
 
     m = np.arange(1.0, k + 1)[:, None]
-    found = np.max(bdtrc(m - 1, k, np.maximum(m - s, 0.0) / k), axis=0, initial=0.0)
-    return np.asarray(np.minimum(found * (1 + 1e-12), 1.0), np.float64)
+    largest = np.max(bdtrc(m - 1, k, np.maximum(m - s, 0.0) / k), axis=0, initial=0.0)
+    return np.asarray(np.minimum(largest * (1 + 1e-12), 1.0), np.float64)
 
 
 @lru_cache(maxsize=128)
@@ -234,7 +234,7 @@ class WeightedSum:
     parts
         Independent noise with its weights.
     rounding
-        What making digits add up contributes.
+        What controlled rounding contributes.
     step
         S is known to lie on multiples of it; None when nothing is known.
 
@@ -300,8 +300,8 @@ class WeightedSum:
             place = min(place, law.points.size - 1)
         else:
             place = int(np.searchsorted(law.points, distance, side="right")) - 1
-        found = 2 * float(law.above[place]) if place >= 0 else 1.0
-        return max(min(1.0, found, 2 * self._chernoff(distance)), sys.float_info.min)
+        probability = 2 * float(law.above[place]) if place >= 0 else 1.0
+        return max(min(1.0, probability, 2 * self._chernoff(distance)), sys.float_info.min)
 
     def margin_of_error(self, alpha: float) -> float:
         """A q with P(|S| > q) ≤ alpha, the least the method finds."""
@@ -322,21 +322,21 @@ class WeightedSum:
         return max(first, 0.0) * (1 + 1e-9) + 1e-9 * math.sqrt(self.variance)
 
     def _tail(self, alpha: float) -> _Tail:
-        found = self._tails.get(alpha)
-        if found is None:
+        table = self._tails.get(alpha)
+        if table is None:
             reach = self._far_enough(alpha)
             if self.lattice is not None and self._on_few_points(reach):
-                found = self._on_lattice(self.lattice / self._finer(reach), reach, alpha)
+                table = self._on_lattice(self.lattice / self._finer(reach), reach, alpha)
             else:
                 coarse, off = self._coarser(alpha)
-                found = coarse._smeared(coarse._far_enough(alpha), alpha)
+                table = coarse._smeared(coarse._far_enough(alpha), alpha)
                 if off:
-                    found = _Tail(found.points + off, found.above + alpha * NEGLECTED)
-            self._tails[alpha] = found
-        return found
+                    table = _Tail(table.points + off, table.above + alpha * NEGLECTED)
+            self._tails[alpha] = table
+        return table
 
     def _finer(self, reach: float) -> int:
-        """By how much a lattice is divided where digits are finer: tails are wanted at digits."""
+        """By how much a lattice is divided where published steps, which need tails, are finer."""
         if self.rounding is None or self.lattice is None or not self.rounding.roundings:
             return 1
         wanted = math.ceil(4 * self.lattice * self.rounding.roundings / self.rounding.total)
@@ -387,8 +387,8 @@ class WeightedSum:
             counts = np.bincount(place.reshape(-1), p.counts, whole.size).astype(np.float64)
             kept = whole > 0
             parts.append(Part(p.law, whole[kept] * step, counts[kept]))
-        made = WeightedSum(parts=parts, rounding=self.rounding, step=self.step)
-        return made, off
+        coarser = WeightedSum(parts=parts, rounding=self.rounding, step=self.step)
+        return coarser, off
 
     def _smeared(self, reach: float, alpha: float) -> _Tail:
         """The law of S + V on a grid; its tail at q bounds that of S at q + δ."""
@@ -458,16 +458,16 @@ class WeightedSum:
         for p in self.parts:
             rows = max(1, 2**19 // max(1, p.weights.size))
             for at in range(0, lows.size, rows):
-                own = slice(at, at + rows)
-                first = np.multiply.outer(lows[own] / (2 * np.pi), p.weights)
-                last = np.multiply.outer(highs[own] / (2 * np.pi), p.weights)
+                piece = slice(at, at + rows)
+                first = np.multiply.outer(lows[piece] / (2 * np.pi), p.weights)
+                last = np.multiply.outer(highs[piece] / (2 * np.pi), p.weights)
                 turn = np.floor(first)
                 near = np.minimum(np.minimum(first - turn, turn + 1 - last), 0.5)
                 between = np.floor(last) == turn
                 with np.errstate(divide="ignore", under="ignore"):
                     factors = np.log(p.law.envelope(2 * np.pi * np.maximum(near, 0.0)))
                 # A factor of 0 has the logarithm −∞; a multiple of 2π inside allows only 1.
-                logs[own] += np.where(between, np.maximum(factors, -1e4), 0.0) @ p.counts
+                logs[piece] += np.where(between, np.maximum(factors, -1e4), 0.0) @ p.counts
         return np.where(logs < -700, 0.0, np.exp(np.clip(logs, -700, 0.0)))
 
     def _characteristic(

@@ -22,12 +22,7 @@ import numpy.typing as npt
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.mechanisms.extended import Extended
-from subspacedp.mechanisms.gaussian.ellipsoids import (
-    smallest_ellipsoid,
-    smallest_ellipsoid_of_pairs,
-)
-from subspacedp.mechanisms.gaussian.ellipsoids.coordinates import Coordinates
-from subspacedp.mechanisms.gaussian.ellipsoids.pairs import centred, longest_pairs
+from subspacedp.mechanisms.gaussian.covariance import Coordinates
 from subspacedp.mechanisms.gaussian.optimal import (
     correlated_words,
     inside,
@@ -35,6 +30,8 @@ from subspacedp.mechanisms.gaussian.optimal import (
     with_free,
     with_rows,
 )
+from subspacedp.mechanisms.gaussian.pairs import centred, longest_pairs
+from subspacedp.mechanisms.gaussian.volume import smallest_ellipsoid, smallest_ellipsoid_of_pairs
 from subspacedp.privacy import Neighbours
 from subspacedp.problem import Problem
 from subspacedp.queries import Query

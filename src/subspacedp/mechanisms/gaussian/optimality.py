@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.invariants import NullSpace
-from subspacedp.mechanisms.gaussian.ellipsoids import trace_bound
+from subspacedp.mechanisms.gaussian.covariance import trace_bound
 from subspacedp.privacy import Neighbours
 from subspacedp.queries import Query
 
@@ -40,7 +40,7 @@ class DualWeights:
     Parameters
     ----------
     weights
-        λ, one a column of the query, or one a pair of columns.
+        λ, one per column of the query, or one per pair of columns.
     pairs
         Under replace-one the numbers of the two columns; one past the last stands for no record.
     importance
@@ -238,7 +238,7 @@ def reached_by(query: Query, space: NullSpace) -> FloatArray:
 
     Π_N A(x) is a combination of the columns of Π_N A: outside their span it is zero.
     """
-    from subspacedp.mechanisms.gaussian.ellipsoids.coordinates import Coordinates, checked
+    from subspacedp.mechanisms.gaussian.covariance import Coordinates, checked
 
     columns = checked(inner_columns(query, space))
     span = Coordinates.of(columns).span

@@ -1,1 +1,1 @@
-"""Pure ε with noise in the shape of what one person can change: bodies, laws, the mechanism."""
+"""Pure ε with noise in the shape of what one person can change: norm balls, laws, the mechanism."""

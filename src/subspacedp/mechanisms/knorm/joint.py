@@ -10,7 +10,6 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.invariants.groups import HeldGroups
 from subspacedp.mechanisms.error_laws.joint import JointNoise
 from subspacedp.mechanisms.error_laws.simulated import Simulated
 from subspacedp.mechanisms.error_laws.sums import (
@@ -21,8 +20,9 @@ from subspacedp.mechanisms.error_laws.sums import (
     WeightedSum,
     part,
 )
-from subspacedp.mechanisms.knorm.bounds import Stretched
 from subspacedp.mechanisms.knorm.law import KNormLaw
+from subspacedp.mechanisms.knorm.norm_balls.groups import HeldGroups
+from subspacedp.mechanisms.knorm.tails import Dominated
 from subspacedp.noise.laws import DiscreteLaplace
 
 __all__ = ["GroupedNoise", "KNormNoise", "independent_parts", "weighted_sum"]
@@ -160,9 +160,9 @@ class GroupedNoise(JointNoise):
         w = np.asarray(weights, np.float64)
         if self.is_fixed(w):
             return WeightedSum(parts=())
-        own = self.groups.space.project(w).reshape(-1)[self.groups.order]
-        own[np.abs(own) < 1e-13 * np.abs(own).max()] = 0.0
-        return weighted_sum(self.law, own, self.variance(w))
+        inside = self.groups.space.project(w).reshape(-1)[self.groups.order]
+        inside[np.abs(inside) < 1e-13 * np.abs(inside).max()] = 0.0
+        return weighted_sum(self.law, inside, self.variance(w))
 
 
 def weighted_sum(law: KNormLaw, weights: FloatArray, variance: float) -> SumLaw:
@@ -182,11 +182,11 @@ def weighted_sum(law: KNormLaw, weights: FloatArray, variance: float) -> SumLaw:
     return Least(tuple(bounds))
 
 
-def _rounded(law: KNormLaw, weights: FloatArray) -> Stretched:
+def _rounded(law: KNormLaw, weights: FloatArray) -> Dominated:
     """By continuous noise."""
     norm_ball, rate = law.norm_ball, law.rate
     factor = math.exp(min(2 * float(rate * norm_ball.free_half_cell), 700.0))
-    return Stretched(
+    return Dominated(
         norm_ball.smooth_sum(float(rate), weights), factor, norm_ball.rounded_off(weights)
     )
 
@@ -194,7 +194,7 @@ def _rounded(law: KNormLaw, weights: FloatArray) -> Stretched:
 def independent_parts(
     widths: tuple[Fraction, ...], rate: Fraction, weights: FloatArray
 ) -> tuple[Part, ...]:
-    """Σ aᵢzᵢ for the independent entries of a cross-polytope's noise, one part a width."""
+    """Σ aᵢzᵢ for the independent entries of a cross-polytope's noise, one part per width."""
     kinds = {w: j for j, w in enumerate(sorted(set(widths)))}
     member = np.array([kinds[w] for w in widths])
     return tuple(part(DiscreteLaplace(rate / w), weights[member == j]) for w, j in kinds.items())

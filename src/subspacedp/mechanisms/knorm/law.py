@@ -1,6 +1,6 @@
 """The discrete k-norm law: P(z) ∝ exp(−rate·‖z‖) over integer vectors z, drawn exactly.
 
-Three bodies have a closed form; the others are drawn by rounding continuous noise and rejecting
+Three norm balls have a closed form; the others are drawn by rounding continuous noise and rejecting
 what rounding gets wrong (docs/proofs/knorm.md).
 """
 
@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from subspacedp.balls import ball
 from subspacedp.errors import BudgetError, ReleaseError
-from subspacedp.mechanisms.knorm.lazy import Words
 from subspacedp.mechanisms.knorm.norm_balls import MOST_TRIALS, NormBall
+from subspacedp.mechanisms.knorm.sampling import Words
 from subspacedp.noise.draw import draw
 from subspacedp.noise.laws import FRACTION, DiscreteLaplace
 from subspacedp.noise.words import ReleaseKeys
@@ -37,18 +37,18 @@ MOST_SUMMED = 2e6  # integer vectors
 
 @dataclass(frozen=True)
 class KNormLaw:
-    """P(z) ∝ exp(−rate·‖z‖) for the norm of a body.
+    """P(z) ∝ exp(−rate·‖z‖) for the norm of a norm ball.
 
     Guarantees
     ----------
-    1. On whole answers whose neighbouring changes all lie in the body, the law is exactly
+    1. On whole answers whose neighbouring changes all lie in the norm ball, the law is exactly
        rate-private: rate = ε.
     2. `draw` has exactly this law, tails included, if the keystream is uniform.
     3. A draw takes at most `trials` trials on average; a law that needs too many is refused.
 
     Examples
     --------
-    >>> from subspacedp.mechanisms.knorm.bodies import Exchanges
+    >>> from subspacedp.mechanisms.knorm.norm_balls import Exchanges
     >>> law = KNormLaw(Exchanges(4), Fraction(1))
     >>> noise = law.draw(ReleaseKeys.from_seed(1, b"example"))
     >>> noise.shape, int(noise.sum())
@@ -67,9 +67,9 @@ class KNormLaw:
             raise BudgetError("The rate of a k-norm law must be positive.")
         if not self.norm_ball.log_trials(self.rate) <= math.log(MOST_TRIALS):
             raise ReleaseError(
-                "The k-norm law of this body cannot be drawn exactly with fewer than "
-                f"{MOST_TRIALS:,.0f} expected trials; use an enclosing body, or a finer grid where "
-                "the noise is small.",
+                "The k-norm law of this norm ball cannot be drawn exactly with fewer than "
+                f"{MOST_TRIALS:,.0f} expected trials; use an enclosing norm ball, or a finer grid "
+                "where the noise is small.",
                 log_trials=self.norm_ball.log_trials(self.rate),
             )
 
@@ -99,9 +99,9 @@ class KNormLaw:
 
         The two differ by a factor of at most exp(±rate·c), c the norm of half a cell.
         """
-        found = self.normaliser
-        if found is not None:
-            return float(found().log())
+        total = self.normaliser
+        if total is not None:
+            return float(total().log())
         k = self.norm_ball.dimension
         return math.lgamma(k + 1) + self.norm_ball.log_volume - k * math.log(self.rate)
 
@@ -130,7 +130,7 @@ class KNormLaw:
         return math.sqrt(self.variance)
 
     def draw(self, keys: ReleaseKeys, count: int = 1, start: int = 0) -> npt.NDArray[np.int64]:
-        """Draws `start` to `start + count − 1`, one a row, modulo 2**64.
+        """Draws `start` to `start + count − 1`, one per row, modulo 2**64.
 
         A draw depends on the keys and its number alone.
         """

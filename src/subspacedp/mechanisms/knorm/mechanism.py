@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from subspacedp.errors import BudgetError, InvariantError, ReleaseError
 from subspacedp.invariants import HeldValues
-from subspacedp.invariants.groups import HeldGroups
 from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.mechanisms.error_laws import JointNoise, NoiseModel
 from subspacedp.mechanisms.extended import (
@@ -31,7 +30,6 @@ from subspacedp.mechanisms.extended import (
     basis_from,
 )
 from subspacedp.mechanisms.gaussian.optimality import inner_columns, reached_by
-from subspacedp.mechanisms.knorm.changes import changes, measured_columns
 from subspacedp.mechanisms.knorm.joint import GroupedNoise, KNormNoise
 from subspacedp.mechanisms.knorm.law import KNormLaw
 from subspacedp.mechanisms.knorm.norm_balls import (
@@ -48,38 +46,43 @@ from subspacedp.mechanisms.knorm.norm_balls import (
     norm_ball_from,
     scaled,
 )
+from subspacedp.mechanisms.knorm.norm_balls.groups import HeldGroups
 from subspacedp.mechanisms.strategies import BasisStrategy
 from subspacedp.noise import DiscreteLaplace, Keystream, ReleaseKeys
 from subspacedp.privacy import Neighbours, PureDP
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.problem import Problem
 from subspacedp.queries import Query, Sensitivity
+from subspacedp.queries.linear import used_columns
 from subspacedp.rounding import ControlledRounding
 from subspacedp.stated import stated_fraction
 
 __all__ = ["KNorm", "KNormOptions"]
 
-OWN = Fraction(1, 10**6)  # by which rounding may widen the sensitivity body itself
-TOO_LITTLE = "The body of the noise does not hold what one record changes: too little noise."
+OWN = Fraction(1, 10**6)  # by which rounding may widen the sensitivity polytope itself
+TOO_LITTLE = "The norm ball of the noise does not hold what one record changes: too little noise."
 TOO_SMALL = "The budget is too small for this mechanism's grid; use the projected mechanism."
 QUICK_ANSWERS, QUICK_COLUMNS, QUICK_CELLS = 32, 64, 16
 FREE = 1e-3  # of the others' size: noise in a direction that no replacement can change
+MOST_VECTORS = 50_000  # pairs of kinds of records
+
+ObjectArray = npt.NDArray[np.object_]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KNorm(Extended):
-    """Noise in the shape of the sensitivity body.
+    """Noise in the shape of the sensitivity polytope.
 
     Guarantees
     ----------
     1. The measurement is ε-private over all neighbours: every change of the measured integers lies
-       in `records · within` times the body, decided in whole numbers (docs/proofs/knorm.md).
+       in `records · within` times the norm ball, decided in whole numbers (docs/proofs/knorm.md).
     2. The law of the noise is exactly the stated one; no Markov chain is run.
     3. A histogram with its total held: whole counts whose total is exact, and plain privacy.
        Otherwise the release is g(noisy) + C⁺c with g(noisy) in the null space: S.
     """
 
-    fit: Fit | None = None  # the body of the noise; None while it is still to be chosen
+    fit: Fit | None = None  # the norm ball of the noise; None while it is still to be chosen
 
     name: ClassVar[str] = "knorm"
     laws: ClassVar[tuple[type[KNormLaw], ...]] = (KNormLaw,)
@@ -90,26 +93,26 @@ class KNorm(Extended):
     keys_in_files: ClassVar[tuple[str, ...]] = ("basis", "body")
 
     @property
-    def norm_ball(self) -> Fit:
-        """The body, whether it is the sensitivity body itself, and the price if it is not."""
+    def choice(self) -> Fit:
+        """The norm ball, whether it is the sensitivity polytope itself, and its price if not."""
         if self.fit is None:
-            raise ReleaseError("its norm body is missing.")
+            raise ReleaseError("its norm ball is missing.")
         return self.fit
 
     @property
     def rate(self) -> Fraction:
-        """ε over what all records of a person change: each is within so many times the body."""
+        """ε over what all records of a person change, in multiples of the norm ball."""
         if not isinstance(self.budget, PureDP):
             raise BudgetError(
                 "The k-norm mechanism is for pure budgets: use PureDP(...), or another mechanism."
             )
-        most = self.neighbours.records * self.norm_ball.within
+        most = self.neighbours.records * self.choice.within
         return exact_decimal(self.budget.epsilon) / most
 
     @cached_property
     def law(self) -> KNormLaw:
         """The law of the noise on the vector that is measured, in units of `unit`."""
-        return KNormLaw(self.norm_ball.norm_ball, self.rate)
+        return KNormLaw(self.choice.norm_ball, self.rate)
 
     @cached_property
     def rounding(self) -> ControlledRounding | None:
@@ -129,7 +132,7 @@ class KNorm(Extended):
         return self.basis.sensitivity(self.query, self.neighbours)
 
     def without_rounded_products(self) -> Mechanism:
-        """The body is one of the integers as they are."""
+        """The norm ball is one of the integers as they are."""
         return self
 
     @cached_property
@@ -194,26 +197,27 @@ class KNorm(Extended):
                 f"on a grid of 2**-{self.basis.bits}"
             )
         else:
-            what = self.norm_ball.norm_ball.on_answers
+            what = self.choice.norm_ball.on_answers
         return f"{what}; {self.price_in_words()}"
 
     def price_in_words(self) -> str:
-        """Whose noise it is, and at what price relative to the sensitivity body."""
-        fitted = self.norm_ball
+        """Whose noise it is, and at what price relative to the sensitivity polytope."""
+        fitted = self.choice
         kind = fitted.norm_ball.as_dict()["body"]
         if fitted.own:
-            return f"noise of the sensitivity body itself ({kind})"
+            return f"noise of the sensitivity polytope itself ({kind})"
         price = math.ceil(fitted.price * 1000 - 1e-6) / 1000
         most = "at most " if fitted.bound else ""
         return (
-            f"noise of a body around the sensitivity body ({kind}), with {most}{price:,.4g} times "
-            "the expected squared error of that body's own noise on a fine grid"
+            f"noise of a norm ball around the sensitivity polytope ({kind}), with "
+            f"{most}{price:,.4g} times the expected squared error of that "
+            "polytope's own noise on a fine grid"
         )
 
     def check_norm_ball(self) -> None:
-        """Refuse a body that does not hold what one record changes; exact, in whole numbers."""
+        """Refuse a norm ball that does not hold what one record changes, in whole numbers."""
         _ = self.rate
-        norm_ball, within = self.norm_ball.norm_ball, self.norm_ball.within
+        norm_ball, within = self.choice.norm_ball, self.choice.within
         query, relation = self.query, self.neighbours
         if self.basis is not None:
             moves = changes(self.basis, query, relation)
@@ -229,7 +233,7 @@ class KNorm(Extended):
             raise ReleaseError("Only whole counts whose noise adds up to zero have digits.")
 
     def protects(self, larger: Neighbours) -> bool:
-        """The body decides, not how long a change is."""
+        """The norm ball decides, not how long a change is."""
         try:
             self.for_problem(neighbours=larger).check_norm_ball()
         except ReleaseError:
@@ -237,8 +241,8 @@ class KNorm(Extended):
         return True
 
     def fitted(self) -> dict[str, Any]:
-        """The basis, where there is one; the body, how it holds what a record does, the price."""
-        fit = self.norm_ball
+        """The basis, if any; the norm ball, how it holds what a record does, the price."""
+        fit = self.choice
         norm_ball = {
             **fit.norm_ball.as_dict(),
             "own": fit.own,
@@ -251,7 +255,7 @@ class KNorm(Extended):
 
     @classmethod
     def from_dict(cls, problem: Problem, data: Mapping[str, Any]) -> Self:
-        """The body is not fitted again, and what privacy rests on is checked."""
+        """The norm ball is not fitted again, and what privacy rests on is checked."""
         if "body" not in data:
             raise ReleaseError("what it measures is not what its mechanism measures.")
         basis = basis_from(data["basis"], problem) if "basis" in data else None
@@ -260,9 +264,9 @@ class KNorm(Extended):
         within = stated_fraction(stated["within"])
         usable = isinstance(own, bool) and isinstance(bound, bool) and isinstance(price, float)
         if not usable or not math.isfinite(price) or price <= 0 or within <= 0:
-            raise ReleaseError("what is said of its norm body is out of range.")
+            raise ReleaseError("what is said of its norm ball is out of range.")
         if own and (not 1 <= within <= 1 + OWN or price != 1.0 or bound):
-            raise ReleaseError("the sensitivity body itself has no price.")
+            raise ReleaseError("the sensitivity polytope itself has no price.")
         norm_ball = norm_ball_from(
             stated, problem.query.size if basis is None else len(basis.weights)
         )
@@ -307,11 +311,11 @@ class KNorm(Extended):
 
 
 def with_norm_ball(mechanism: KNorm, *, exact: bool = False) -> KNorm:
-    """The mechanism with what it measures and the body of its noise.
+    """The mechanism with what it measures and the norm ball of its noise.
 
-    Of what can be drawn exactly, that of least expected error: the sensitivity body K itself on a
-    fine grid, held groups on whole counts, or the answers with the cross-polytope of Δ₁. Where K
-    cannot be drawn from, the best body around it takes its place.
+    Of what can be drawn exactly, that of least expected error: the sensitivity polytope K itself on
+    a fine grid, held groups on whole counts, or the answers with the cross-polytope of Δ₁. Where K
+    cannot be drawn from, the best norm ball around it takes its place.
 
     Parameters
     ----------
@@ -327,31 +331,32 @@ def with_norm_ball(mechanism: KNorm, *, exact: bool = False) -> KNorm:
             "The k-norm mechanism needs to know what a record adds to the answers; a query of "
             "which only the sensitivity is declared has no such columns."
         )
-    found = _chosen(mechanism, exact=exact)
-    found.check_norm_ball()
+    chosen = _chosen(mechanism, exact=exact)
+    chosen.check_norm_ball()
     relation = mechanism.neighbours
     if relation.per_cell is None or relation.per_cell == relation.records:
-        return found
+        return chosen
     # K is smaller than m times the hull for one record, and not smaller than that hull.
     if exact:
         raise ReleaseError(
-            "`exact=True` asks for noise of the sensitivity body itself, and with `per_cell` below "
-            "`records` only bodies around it can be sampled exactly; leave it out to use one."
+            "`exact=True` asks for noise of the sensitivity polytope itself, and with `per_cell` "
+            "below `records` only norm balls around it can be sampled exactly; leave it out to use "
+            "one."
         )
-    fitted = found.norm_ball
+    fitted = chosen.choice
     if fitted.own:
         one = fitted.norm_ball
         least = least_spread(one.dimension, one.log_volume)
         fitted = replace(fitted, own=False, price=one.spread() / least)
     elif not fitted.bound:
         fitted = replace(fitted, price=fitted.price * _smaller_spread(fitted.norm_ball.dimension))
-    return _with(found, replace(fitted, price=relation.records**2 * fitted.price, bound=True))
+    return _with(chosen, replace(fitted, price=relation.records**2 * fitted.price, bound=True))
 
 
 def _smaller_spread(d: int) -> float:
     """By what factor a symmetric convex body may spread less than one inside it, at most.
 
-    In a direction where a body reaches h, E⟨u, θ⟩² is between that of a double cone,
+    In a direction where a norm ball reaches h, E⟨u, θ⟩² is between that of a double cone,
     2h²/((d + 1)(d + 2)), and that of a box, h²/3.
     """
     return (d + 1) * (d + 2) / 6
@@ -362,7 +367,7 @@ def _with(mechanism: KNorm, fitted: Fit) -> KNorm:
 
 
 def _chosen(mechanism: KNorm, *, exact: bool) -> KNorm:
-    """What is measured, and the body, for one record or for several without a bound a cell."""
+    """What is measured, and the norm ball, for records without a bound per cell."""
     grouped = _grouped(mechanism)
     if grouped is not None and grouped.norm_ball.adds_up and not mechanism.capped:
         return _with(mechanism, grouped)
@@ -383,15 +388,15 @@ def _chosen(mechanism: KNorm, *, exact: bool) -> KNorm:
     if grouped is not None and not small and not exact:
         return _best(_with(mechanism, grouped), _on_answers(mechanism))
     try:
-        found = _in_basis(mechanism, exact=exact or grouped is not None)
+        shaped = _in_basis(mechanism, exact=exact or grouped is not None)
     except ReleaseError:
         if grouped is None or exact:
             raise
         return _best(_with(mechanism, grouped), _on_answers(mechanism))
     if exact:
-        return found
+        return shaped
     others = [_on_answers(mechanism)] if grouped is None else [_with(mechanism, grouped)]
-    return _best(found, *others)
+    return _best(shaped, *others)
 
 
 def _in_basis(mechanism: KNorm, *, exact: bool) -> KNorm:
@@ -403,7 +408,7 @@ def _in_basis(mechanism: KNorm, *, exact: bool) -> KNorm:
     rate = exact_decimal(pure_epsilon(mechanism)) / mechanism.neighbours.records
     basis, moves = _measured(mechanism, MOST_BITS)
     size = float(np.abs(moves).max(initial=0))
-    # The noise reaches about (k + 1)/rate times the body.
+    # The noise reaches about (k + 1)/rate times the norm ball.
     reach = (moves.shape[1] + 1) / float(rate) * size
     spare = math.ceil(math.log2(max(reach / LARGEST_UNITS, 1.0)))
     if 0 < spare <= MOST_BITS - LEAST_BITS:
@@ -428,8 +433,8 @@ def _widened(fitted: Fit, *, exact: bool) -> Fit:
         return replace(fitted, within=within)
     if exact:
         raise ReleaseError(
-            "`exact=True` asks for noise of the sensitivity body itself, and on the grid that this "
-            "budget allows only wider noise is private; leave it out to use that."
+            "`exact=True` asks for noise of the sensitivity polytope itself, and on the grid that "
+            "this budget allows only wider noise is private; leave it out to use that."
         )
     price = fitted.price * float(within) ** 2
     return replace(fitted, within=within, own=False, price=price)
@@ -473,7 +478,7 @@ def _basis(mechanism: KNorm, bits: int) -> BasisStrategy:
 def _free(basis: BasisStrategy, mechanism: KNorm) -> npt.NDArray[np.object_]:
     """A short vector in the direction that records reach and no replacement changes, if any.
 
-    All records share what they add there. It needs no noise; a little keeps the body solid, and
+    All records share what they add there. It needs no noise; a little keeps the ball solid, and
     noise of the others is not touched, as the hull with a vector apart is a sum of norms.
     """
     columns = np.asarray(measured_columns(basis, mechanism.query), np.float64)
@@ -512,20 +517,20 @@ def _on_answers(mechanism: KNorm) -> KNorm | None:
 def _best(first: KNorm, *others: KNorm | None) -> KNorm:
     """The mechanism of least expected error; prices of others are relative to that of the first.
 
-    Noise of a large budget is mostly zero on whole numbers, and never on a fine grid, so a body
+    Noise of a large budget is mostly zero on whole numbers, and never on a fine grid, so a ball
     around K may have less error than K itself.
     """
-    base, fitted = first.expected_error().total, first.norm_ball
+    base, fitted = first.expected_error().total, first.choice
     best, least = first, base
     for other in others:
         if other is not None and (error := other.expected_error().total) < least:
-            price = replace(other.norm_ball, price=fitted.price * error / base, bound=fitted.bound)
+            price = replace(other.choice, price=fitted.price * error / base, bound=fitted.bound)
             best, least = _with(other, price), error
     return best
 
 
 def _grouped(mechanism: KNorm) -> Fit | None:
-    """The body of counts whose held totals are those of disjoint groups; None for others."""
+    """The norm ball of counts whose held totals are those of disjoint groups; None for others."""
     held, relation = mechanism.held, mechanism.neighbours
     if not mechanism.query.is_histogram or len(held.essential) != 1:
         return None
@@ -536,7 +541,7 @@ def _grouped(mechanism: KNorm) -> Fit | None:
     if relation.persons == 1:
         return Fit(norm_ball=norm_ball, own=True)
     # Π(e_i − e_j) has a norm of at most 2. The hull of these holds every Π e_i, the mean of such
-    # vectors over the j of another group, so that its volume is at least this body's.
+    # vectors over the j of another group, so that its volume is at least this norm ball's.
     least = least_spread(norm_ball.dimension, norm_ball.log_volume)
     return Fit(
         norm_ball=norm_ball,
@@ -547,6 +552,44 @@ def _grouped(mechanism: KNorm) -> Fit | None:
     )
 
 
+def measured_columns(basis: BasisStrategy, query: Query) -> ObjectArray:
+    """What each kind of record adds to the measured integers, one per row, each once."""
+    if query.contributions is None:
+        raise ReleaseError(
+            "The k-norm mechanism needs to know what a record adds to the answers; a query of "
+            "which only the sensitivity is declared has no such columns."
+        )
+    records = used_columns(query.contributions)
+    largest = int(np.abs(basis.weights).sum(axis=1).max()) * int(abs(records).max())
+    if largest < 2**62:
+        rows = np.unique(np.asarray(basis.weights @ records).T, axis=0).tolist()
+    else:
+        from flint import fmpz_mat
+
+        product = fmpz_mat(basis.weights.tolist()) * fmpz_mat(records.toarray().tolist())
+        rows = sorted({tuple(map(int, row)) for row in zip(*product.tolist(), strict=True)})
+    return np.array(rows, object)
+
+
+def changes(basis: BasisStrategy, query: Query, relation: Neighbours) -> ObjectArray:
+    """What one record's worth of change does to the measured integers, up to sign, as rows.
+
+    Columns, and under replace-one their differences; columns beside these where one person may
+    have no record.
+    """
+    columns = measured_columns(basis, query)
+    if relation.persons == 1:
+        return columns
+    if len(columns) * (len(columns) - 1) // 2 > MOST_VECTORS:
+        raise ReleaseError(
+            f"{len(columns):,} kinds of records have too many pairs for this mechanism; use the "
+            "projected mechanism."
+        )
+    first, second = np.triu_indices(len(columns), 1)
+    pairs = columns[first] - columns[second]
+    return pairs if relation.keeps_total else np.concatenate([pairs, columns])
+
+
 def pure_epsilon(mechanism: KNorm) -> float:
     """ε of a pure budget."""
     if not isinstance(mechanism.budget, PureDP):
@@ -555,7 +598,7 @@ def pure_epsilon(mechanism: KNorm) -> float:
 
 
 def cell_norm(norm_ball: NormBall) -> Fraction:
-    """At least the norm of half a cell, in the body and in its cover."""
+    """At least the norm of half a cell, in the norm ball and in its cover."""
     return max(norm_ball.half_cell, norm_ball.cover.half_cell)
 
 
@@ -566,7 +609,7 @@ class KNormOptions(Options):
     Parameters
     ----------
     exact
-        Take noise of the sensitivity body itself, and refuse where that cannot be sampled exactly.
+        Take noise of the sensitivity polytope itself, and refuse where it cannot be drawn exactly.
     """
 
     exact: bool = False
@@ -575,7 +618,7 @@ class KNormOptions(Options):
 
     @classmethod
     def quick_for(cls, query: Query) -> bool:
-        """A body around what records do is fitted in about a second for small queries."""
+        """A norm ball around what records do is fitted in about a second for small queries."""
         answers, columns = (
             (QUICK_CELLS, QUICK_CELLS) if query.is_histogram else (QUICK_ANSWERS, QUICK_COLUMNS)
         )

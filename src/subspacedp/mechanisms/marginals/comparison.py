@@ -40,7 +40,7 @@ def compare_tables(mechanism: Mechanism) -> TableComparison | None:
     if not margins or math.prod(mechanism.domain.shape) > MAX_CELLS:
         return None
     cells = Cells(mechanism.domain)
-    held = bind(mechanism.held.asked(), cells)
+    held = bind(mechanism.held.expression(), cells)
     alone = Projected(replace(problem, query=cells, held=held, decimals=None))
     return TableComparison(
         names=tuple(" × ".join(m.names) or "total" for m in margins),

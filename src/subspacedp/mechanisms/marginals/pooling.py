@@ -21,7 +21,6 @@ import numpy.typing as npt
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues
 from subspacedp.mechanisms.error_laws.joint import UNEQUAL
 from subspacedp.mechanisms.error_laws.pooling import Averaging, Pooling
-from subspacedp.mechanisms.impose import impose_bound
 from subspacedp.mechanisms.marginals.error_model import MarginalsNoise, noise_variance
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.smoother import Smoother
@@ -193,8 +192,8 @@ class TreePooling(Pooling):
         for t in range(len(tables[0])):
             where = inter.published[t]
             here = {s: e[where.level] for s, e in estimates.items() if where.level in e}
-            out.append(inter.table_from(here, where.level, where.steps))
-        return impose_bound(held, self.noises[0].answers_of(out), exact)
+            out.append(inter.table_from(here, where.steps))
+        return held.space.imposed(self.noises[0].answers_of(out), exact)
 
     def _held(
         self, held: HeldMargins | HeldMatrix, exact: HeldValues, interaction: Interaction

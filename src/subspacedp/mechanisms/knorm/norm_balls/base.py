@@ -1,8 +1,8 @@
-"""Norm bodies: what one person can do to a vector of integers, or more than that.
+"""Norm balls: what one person can do to a vector of integers, or more than that.
 
 A symmetric convex body K is the unit ball of a norm ‖·‖_K. If no neighbouring change leaves K,
-noise with P(z) ∝ exp(−ε‖z‖_K) is ε-private; so it is for every body around K. Sizes of integer
-vectors are exact fractions (the square of it for an ellipsoid), so whether a body holds a change
+noise with P(z) ∝ exp(−ε‖z‖_K) is ε-private; so it is for every norm ball around K. Sizes of integer
+vectors are exact fractions (the square of it for an ellipsoid), so whether a ball holds a change
 is decided, not estimated. Volumes and second moments are floats: they state errors and prices,
 and no guarantee rests on them.
 """
@@ -24,9 +24,8 @@ from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix
 from subspacedp.mechanisms.error_laws.simulated import Simulated
 from subspacedp.mechanisms.error_laws.sums import Least, SumLaw
-from subspacedp.mechanisms.knorm.bounds import Unimodal
-from subspacedp.mechanisms.knorm.lazy import Words
-from subspacedp.mechanisms.knorm.rejection import Proposal, attempt
+from subspacedp.mechanisms.knorm.sampling import Proposal, Words, attempt
+from subspacedp.mechanisms.knorm.tails import Unimodal
 from subspacedp.problem import Problem
 
 if TYPE_CHECKING:
@@ -40,7 +39,12 @@ __all__ = [
     "ObjectArray",
     "Row",
     "check_widths",
+    "distinct",
+    "dot",
     "log_product",
+    "scaled",
+    "signed",
+    "spanning",
 ]
 
 FloatArray = npt.NDArray[np.float64]
@@ -49,6 +53,44 @@ Row = tuple[int, ...]
 HALF = Fraction(1, 2)
 NEAR_ONE = 1 + 1e-9  # floats that state a variance
 NEAR = 1e-9  # sums of positive floats are right to far better than this part
+
+
+def distinct(vectors: npt.ArrayLike) -> ObjectArray:
+    """Distinct rows up to sign, as whole numbers, without zeros."""
+    rows = {signed(tuple(int(x) for x in row)) for row in np.asarray(vectors, object).tolist()}
+    kept = sorted(row for row in rows if any(row))
+    if not kept:
+        raise ReleaseError(
+            "No record changes what would be measured: there is nothing to protect by noise."
+        )
+    return np.array(kept, object)
+
+
+def spanning(vectors: npt.ArrayLike) -> ObjectArray:
+    """The same, refused where the hull would be flat."""
+    points = distinct(vectors)
+    if np.linalg.matrix_rank(scaled(points)) < points.shape[1]:
+        raise ReleaseError(
+            "The changes that one person can make do not reach all that would be measured; hold "
+            "what no person can change, such as the grand total."
+        )
+    return points
+
+
+def signed(row: Row) -> Row:
+    """The row or its opposite, the first entry that is not zero positive."""
+    first = next((x for x in row if x), 1)
+    return row if first > 0 else tuple(-x for x in row)
+
+
+def dot(a: Sequence[int], b: Sequence[int]) -> int:
+    """Σ a_i b_i in whole numbers."""
+    return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+def scaled(points: ObjectArray) -> FloatArray:
+    """The points over the largest entry of all."""
+    return np.asarray(points / int(np.abs(points).max()), np.float64)
 
 
 @dataclass(frozen=True)
@@ -74,7 +116,7 @@ class NormBall(ABC):
 
     @property
     def dimension(self) -> int:
-        """The dimension of the body."""
+        """The dimension of the norm ball."""
         return self.entries
 
     @abstractmethod
@@ -94,7 +136,7 @@ class NormBall(ABC):
     @property
     @abstractmethod
     def second_moment(self) -> FloatArray:
-        """E[U Uᵀ] for U uniform in the body."""
+        """E[U Uᵀ] for U uniform in the norm ball."""
 
     @abstractmethod
     def lengths(self, points: FloatArray) -> FloatArray:
@@ -102,16 +144,16 @@ class NormBall(ABC):
 
     @property
     def reach(self) -> FloatArray:
-        """At least the largest entries of vectors in the body, in floats."""
+        """At least the largest entries of vectors in the norm ball, in floats."""
         return self.cover.reach
 
     @abstractmethod
     def as_dict(self) -> dict[str, Any]:
-        """The body as plain data, exactly."""
+        """The norm ball as plain data, exactly."""
 
     @property
     def cover(self) -> NormBall:
-        """A body around this one that continuous noise is drawn from: itself where it can be."""
+        """One around this that continuous noise is drawn from: itself where it can be."""
         return self
 
     def norm(self, z: Sequence[int]) -> Callable[[], arb]:
@@ -120,7 +162,7 @@ class NormBall(ABC):
         return (lambda: ball(power)) if self.degree == 1 else (lambda: ball(power).sqrt())
 
     def holds(self, points: npt.ArrayLike, times: Fraction = Fraction(1)) -> bool:
-        """Whether every row of whole numbers lies in so many times the body, exactly."""
+        """Whether every row of whole numbers lies in so many times the norm ball, exactly."""
         rows = np.asarray(points, object)
         if self.positive_sums:
             lengths = self.lengths(rows.astype(np.float64))
@@ -136,7 +178,7 @@ class NormBall(ABC):
 
     @property
     def independent(self) -> tuple[Fraction, ...] | None:
-        """The widths of entries that are independent of each other; None for other bodies."""
+        """The widths of entries that are independent of each other; None for other norm balls."""
         return None
 
     # ------------------------------------------------- the law P(z) ∝ exp(−rate·‖z‖) over integers
@@ -149,7 +191,7 @@ class NormBall(ABC):
                 return z
 
     def proposal(self, rate: Fraction, words: Words) -> Proposal:
-        """Continuous noise of the body, with its level."""
+        """Continuous noise of the norm ball, with its level."""
         del rate, words
         raise ReleaseError(f"A {type(self).__name__} is no cover to draw from.")
 
@@ -166,7 +208,7 @@ class NormBall(ABC):
     def group_variances(self, rate: Fraction) -> list[float]:
         """For cells in groups: s² with covariance s²(I − 11ᵀ/n) in each of them."""
         del rate
-        raise ReleaseError("Only noise on counts in groups has one variance a group.")
+        raise ReleaseError("Only noise on counts in groups has one variance per group.")
 
     def mean_variance(self, rate: Fraction) -> float | None:
         """The mean variance of an entry; None where it is that of a covariance matrix."""
@@ -193,12 +235,12 @@ class NormBall(ABC):
         return Least((Simulated.of(drawn @ weights * (NEAR_ONE / rate)), bound))
 
     def unimodal(self, rate: float, squared: float) -> Unimodal:
-        """By the variance of a log-concave variable, `squared` its moment for U in the body."""
+        """By the variance of a log-concave variable, `squared` its moment for U in the ball."""
         k = self.dimension
         return Unimodal((k + 1) * (k + 2) / rate**2 * squared * NEAR_ONE)
 
     def continuous_noise(self) -> FloatArray | None:
-        """Draws of the density exp(−‖x‖), one a row; None where no way is known here."""
+        """Draws of the density exp(−‖x‖), one per row; None where no way is known here."""
         return None
 
     def conditioned(self, rate: Fraction, weights: FloatArray) -> SumLaw | None:
@@ -207,14 +249,14 @@ class NormBall(ABC):
         return None
 
     def whole_noise(self, rate: Fraction) -> FloatArray | None:
-        """Draws of the discrete law in floats, one a row; None where they are not needed."""
+        """Draws of the discrete law in floats, one per row; None where they are not needed."""
         del rate
         return None
 
     # -------------------------------------------------------------------- noise without a basis
 
     def protects(self, problem: Problem, within: Fraction) -> bool:
-        """Whether `within` times the body holds what a record does to the answers themselves."""
+        """Whether `within` times the ball holds what a record does to the answers themselves."""
         del problem, within
         return False
 
@@ -231,14 +273,14 @@ class NormBall(ABC):
         return noise
 
     def spread(self) -> float:
-        """E|U|² for U uniform in the body; k-norm noise has (k + 1)(k + 2)/ε² times it."""
+        """E|U|² for U uniform in the norm ball; k-norm noise has (k + 1)(k + 2)/ε² times it."""
         return float(np.trace(self.second_moment))
 
 
 def check_widths(widths: tuple[Fraction, ...]) -> None:
     """Refuse widths that are not positive."""
     if not widths or min(widths) <= 0:
-        raise ReleaseError("The widths of a body must be positive, one for each dimension.")
+        raise ReleaseError("The widths of a norm ball must be positive, one for each dimension.")
 
 
 def log_product(widths: tuple[Fraction, ...]) -> float:

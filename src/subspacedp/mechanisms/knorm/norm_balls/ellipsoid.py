@@ -15,8 +15,6 @@ import numpy.typing as npt
 from subspacedp.balls import ball, round_up
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.error_laws.sums import SumLaw
-from subspacedp.mechanisms.knorm.bounds import Radial
-from subspacedp.mechanisms.knorm.lazy import Uniform, Words
 from subspacedp.mechanisms.knorm.norm_balls.base import (
     NEAR_ONE,
     FloatArray,
@@ -24,7 +22,8 @@ from subspacedp.mechanisms.knorm.norm_balls.base import (
     ObjectArray,
     Row,
 )
-from subspacedp.mechanisms.knorm.rejection import Proposal, exponential_total
+from subspacedp.mechanisms.knorm.sampling import Proposal, Uniform, Words, exponential_total
+from subspacedp.mechanisms.knorm.tails import Radial
 
 __all__ = ["Ellipsoid"]
 
@@ -49,7 +48,7 @@ class Ellipsoid(NormBall):
 
     @property
     def entries(self) -> int:
-        """One a column of F."""
+        """One per column of F."""
         return len(self.factor)
 
     @cached_property
@@ -58,7 +57,7 @@ class Ellipsoid(NormBall):
 
     @cached_property
     def shape(self) -> FloatArray:
-        """√s·F⁻¹ in floats: the body is this matrix times the unit ball."""
+        """√s·F⁻¹ in floats: the norm ball is this matrix times the unit ball."""
         return np.asarray(math.sqrt(self.squared) * np.linalg.inv(self._rows.astype(np.float64)))
 
     def gauge(self, z: Sequence[int]) -> Fraction:

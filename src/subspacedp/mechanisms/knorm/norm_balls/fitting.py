@@ -1,4 +1,4 @@
-"""The body that noise is drawn for: the sensitivity body itself where that can be drawn from."""
+"""The norm ball that noise is drawn for: the sensitivity polytope itself, or one around it."""
 
 from __future__ import annotations
 
@@ -10,31 +10,103 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.mechanisms.knorm.norm_balls.base import NormBall, ObjectArray
-from subspacedp.mechanisms.knorm.norm_balls.box import Box
-from subspacedp.mechanisms.knorm.norm_balls.cross_polytope import CrossPolytope
-from subspacedp.mechanisms.knorm.norm_balls.enclosing import best_skew, enclosing
-from subspacedp.mechanisms.knorm.norm_balls.points import scaled, spanning
+from subspacedp.mechanisms.knorm.norm_balls.base import NormBall, ObjectArray, scaled, spanning
+from subspacedp.mechanisms.knorm.norm_balls.ellipsoid import Ellipsoid
+from subspacedp.mechanisms.knorm.norm_balls.images import SkewCross, Swaps
 from subspacedp.mechanisms.knorm.norm_balls.polytope import Polytope
-from subspacedp.mechanisms.knorm.norm_balls.swaps import Swaps
+from subspacedp.mechanisms.knorm.norm_balls.widths import Box, CrossPolytope
 
-__all__ = ["MOST_TRIALS", "Fit", "fit", "least_spread"]
+__all__ = ["MOST_TRIALS", "Fit", "best_skew", "enclosing", "fit", "hull_of", "least_spread"]
 
+CROSS_ROUNDS = 300
+ELLIPSOID_BITS = 24
+MOST_SKEW = 64  # dimensions in which a skew cross-polytope is tried around more vectors
 MOST_TRIALS = 10_000.0  # expected for one draw
+
+
+def enclosing(vectors: npt.ArrayLike) -> tuple[NormBall, ...]:
+    """Cross-polytopes, a box and an ellipsoid around ±vectors, each with small expected error."""
+    points = spanning(vectors)
+    return (
+        _best_cross(points),
+        _best_box(points),
+        _best_ellipsoid(points),
+        *best_skew(points),
+    )
+
+
+def _best_box(points: ObjectArray) -> Box:
+    return Box(tuple(Fraction(int(w)) for w in np.abs(points).max(axis=0)))
+
+
+def _best_cross(points: ObjectArray) -> CrossPolytope:
+    """Minimise Σ w_i² with Σ_i |v_ji|/w_i ≤ 1 for all j.
+
+    The gradient vanishes at w_i³ = Σ_j λ_j |v_ji|; λ grows where the constraint is violated.
+    """
+    sizes = np.abs(points).astype(np.float64)
+    weights = np.full(len(sizes), 1.0 / len(sizes))
+    best, best_error = np.ones(sizes.shape[1]), math.inf
+    for _ in range(CROSS_ROUNDS):
+        w = np.maximum(weights @ sizes, 1e-9 * sizes.max(axis=0)) ** (1 / 3)
+        reached = (sizes / w).sum(axis=1)
+        error = float((w**2).sum() * reached.max() ** 2)
+        if error < best_error:
+            best, best_error = w * reached.max(), error
+        weights = weights * reached**2
+        weights /= weights.sum()
+    rough = CrossPolytope(tuple(Fraction(float(w)) for w in best))
+    # Whole numbers of a fine step, rounded up, after scaling so that every vector is inside.
+    # Sums of positive terms: floats tell the largest to far better than a part in 10⁹.
+    lengths = rough.lengths(sizes)
+    over = max(rough.gauge(v) for v in points[lengths > lengths.max() * (1 - 1e-9)].tolist())
+    step = Fraction(2) ** (math.floor(math.log2(float(min(best)))) - 30)
+    return CrossPolytope(tuple(math.ceil(w * over / step) * step for w in rough.widths))
+
+
+def _best_ellipsoid(points: ObjectArray) -> Ellipsoid:
+    """The one of least trace, its matrix put on a grid and s set by the largest vector."""
+    from flint import fmpz_mat
+
+    from subspacedp.mechanisms.gaussian.covariance import best_covariance
+
+    root = best_covariance(scaled(points).T, tolerance=1e-2).root
+    factor = np.rint(root / np.abs(root).max() * 2.0**ELLIPSOID_BITS).astype(np.int64)
+    turned = fmpz_mat(points.tolist()) * fmpz_mat(factor.T.tolist())
+    squared = max(sum(int(x) ** 2 for x in row) for row in turned.tolist())
+    return Ellipsoid(tuple(tuple(int(x) for x in row) for row in factor), squared)
+
+
+def best_skew(points: ObjectArray) -> tuple[SkewCross, ...]:
+    """The cross-polytope of k long and independent ones of the vectors, as large as it must be."""
+    from scipy.linalg import qr
+
+    k = points.shape[1]
+    if len(points) > k and k > MOST_SKEW:
+        return ()
+    chosen = qr(scaled(points).T, mode="r", pivoting=True)[1][:k]
+    try:
+        rough = SkewCross(tuple(tuple(int(x) for x in points[j]) for j in sorted(chosen)))
+    except ReleaseError:  # independent in floats alone
+        return ()
+    if len(points) == k:
+        return (rough,)
+    over = rough.longest(points)
+    return (SkewCross(rough.corners, Fraction(math.ceil(over * 2**20), 2**20)),)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """The body that noise is drawn for, and what it costs.
+    """The norm ball that noise is drawn for, and what it costs.
 
     Parameters
     ----------
-    body
-        K itself, or a body around it.
+    norm_ball
+        K itself, or a norm ball around it.
     own
         Whether it is K itself.
     within
-        Every change by one record lies in so many times the body.
+        Every change by one record lies in so many times the norm ball.
     price
         The expected squared error relative to noise for K on a fine grid.
     bound
@@ -51,7 +123,7 @@ class Fit:
 def fit(
     vectors: npt.ArrayLike, rate: Fraction, *, exact: bool = False, swaps: Swaps | None = None
 ) -> Fit:
-    """The hull K of ±vectors where its law can be drawn exactly, or the best body around it.
+    """The hull K of ±vectors where its law can be drawn exactly, or the best norm ball around it.
 
     Parameters
     ----------
@@ -60,17 +132,17 @@ def fit(
     rate
         ε: what a change on the surface of K may cost.
     exact
-        Refuse instead of taking a body around K.
+        Refuse instead of taking a norm ball around K.
     swaps
         K itself, where it is known to be of this form.
 
     Guarantees
     ----------
-    1. Every vector lies in the body, decided in whole numbers.
+    1. Every vector lies in the norm ball, decided in whole numbers.
 
     Examples
     --------
-    >>> fit([[3, 0], [0, 2]], Fraction(1)).body
+    >>> fit([[3, 0], [0, 2]], Fraction(1)).norm_ball
     CrossPolytope(widths=(Fraction(3, 1), Fraction(2, 1)))
     """
     points = spanning(vectors)
@@ -85,9 +157,9 @@ def fit(
         return Fit(norm_ball=swaps, own=True)
     if exact:
         raise ReleaseError(
-            f"`exact=True` asks for noise of the sensitivity body itself, and one with {corners:,} "
-            f"vertices in {k} dimensions cannot be sampled exactly; leave it out to use the best "
-            "enclosing body.",
+            "`exact=True` asks for noise of the sensitivity polytope itself, and one with "
+            f"{corners:,} vertices in {k} dimensions cannot be sampled exactly; leave it out to "
+            "use the best enclosing norm ball.",
             dimension=k,
             vertices=corners,
         )
@@ -100,10 +172,18 @@ def fit(
     return Fit(norm_ball=norm_ball, own=False, price=norm_ball.spread() / least, bound=True)
 
 
+def hull_of(vectors: npt.ArrayLike, cover: NormBall | None = None) -> Polytope:
+    """The hull of ±vectors; by default its cover is the enclosing norm ball of least volume."""
+    points = spanning(vectors)
+    return Polytope.of(
+        points, lambda: cover or min(enclosing(points), key=lambda around: around.log_volume)
+    )
+
+
 def _hull_or_none(points: ObjectArray) -> Polytope | None:
     try:
-        return Polytope.hull(points)
-    except ReleaseError:  # too large: an enclosing body is left
+        return hull_of(points)
+    except ReleaseError:  # too large: an enclosing norm ball is left
         return None
 
 
@@ -123,7 +203,7 @@ def _recognised(points: ObjectArray) -> NormBall | None:
 
 
 def least_spread(k: int, log_volume: float) -> float:
-    """The least E|U|² of all bodies of a volume: that of a ball."""
+    """The least E|U|² of all norm balls of a volume: that of a ball."""
     log_ball = 0.5 * k * math.log(math.pi) - math.lgamma(0.5 * k + 1)
     return k / (k + 2) * math.exp(2 * (log_volume - log_ball) / k)
 

@@ -1,4 +1,8 @@
-"""The hull of whole vectors, by its facets."""
+"""The hull of whole vectors and their opposites, by its facets.
+
+Floating point (Qhull) says which points make a simplex of the boundary; what is computed of them is
+exact, or states an error and no guarantee.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,21 +19,126 @@ import numpy.typing as npt
 from subspacedp.balls import ball
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.error_laws.sums import SumLaw
-from subspacedp.mechanisms.knorm.exponentials import exponential_sum
-from subspacedp.mechanisms.knorm.norm_balls.base import NEAR_ONE, FloatArray, NormBall, Row
-from subspacedp.mechanisms.knorm.norm_balls.enclosing import enclosing
-from subspacedp.mechanisms.knorm.norm_balls.hulls import Cones, cones, facets_of, most_facets
-from subspacedp.mechanisms.knorm.norm_balls.points import dot, spanning
+from subspacedp.mechanisms.knorm.norm_balls.base import (
+    NEAR_ONE,
+    FloatArray,
+    NormBall,
+    ObjectArray,
+    Row,
+    dot,
+    signed,
+)
+from subspacedp.mechanisms.knorm.tails import exponential_sum
 
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["MOST_DIMENSIONS", "Polytope"]
+__all__ = ["MOST_DIMENSIONS", "Cones", "Polytope", "cones", "facets_of", "most_facets"]
 
 MOST_DIMENSIONS = 8
 MOST_FACETS = 20_000
-NEARLY = 1e-6  # on the boundary of a body
+NEARLY = 1e-6  # on the boundary of a norm ball
 MOST_POSSIBLE_FACETS = 1_000_000  # as many could be asked for before they are counted
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Cones:
+    """The hull cut into simplices from the origin to its boundary."""
+
+    corners: FloatArray  # (simplices, k, k): corners in rows
+    volumes: FloatArray
+    apart: FloatArray  # corners that all simplices have, or their opposites: a norm of their own
+    rest: FloatArray  # what is left of each simplex without them, in rows as `corners`
+
+    @property
+    def volume(self) -> float:
+        """Of the hull."""
+        return float(self.volumes.sum())
+
+    @property
+    def second_moment(self) -> FloatArray:
+        """E[U Uᵀ] for U uniform in the hull.
+
+        A simplex with corners 0, v_1 … v_k has E[x xᵀ] = (Σ v vᵀ + (Σ v)(Σ v)ᵀ)/((k + 1)(k + 2)).
+        """
+        corners, k = self.corners, self.corners.shape[1]
+        sums = corners.sum(axis=1)
+        each = np.einsum("ski,skj->sij", corners, corners) + np.einsum("si,sj->sij", sums, sums)
+        total = np.einsum("s,sij->ij", self.volumes, each)
+        return np.asarray(total / (self.volume * (k + 1) * (k + 2)))
+
+
+@lru_cache(maxsize=16)
+def cones(corners: tuple[Row, ...]) -> Cones:
+    """The simplices of the hull of ±corners."""
+    both = _both(corners)
+    numbers = np.array(_simplices(corners))
+    floats = both.astype(np.float64)
+    points = floats[numbers]
+    volumes = np.abs(np.linalg.det(points)) / math.factorial(both.shape[1])
+    pairs = numbers % len(corners)  # a corner and its opposite are one
+    everywhere = np.bincount(pairs.reshape(-1), minlength=len(corners)) == len(numbers)
+    kept = ~everywhere[pairs]
+    rest = points[kept].reshape(len(points), -1, both.shape[1])
+    return Cones(points, volumes, floats[: len(corners)][everywhere], rest)
+
+
+def facets_of(corners: tuple[Row, ...], most: int) -> set[Row] | None:
+    """The whole normals of the facets of the hull of ±corners, up to sign; None if too many."""
+    simplices, both = _simplices(corners), _both(corners)
+    if len(simplices) > most:
+        return None
+    return {f for s in simplices if (f := _normal(both, s)) is not None}
+
+
+def most_facets(vertices: int, dimension: int) -> int:
+    """No polytope with so many vertices has more facets (the upper bound theorem)."""
+    half, odd = divmod(dimension, 2)
+    if odd:
+        return 2 * math.comb(max(vertices - half - 1, half), half)
+    return math.comb(max(vertices - half, half), half) + math.comb(
+        max(vertices - half - 1, half - 1), half - 1
+    )
+
+
+def _both(corners: tuple[Row, ...]) -> ObjectArray:
+    points = np.array(corners, object)
+    return np.concatenate([points, -points])
+
+
+@lru_cache(maxsize=16)
+def _simplices(corners: tuple[Row, ...]) -> list[list[int]]:
+    """The simplices of the boundary, by the numbers of corners and, beyond them, opposites."""
+    from scipy.spatial import ConvexHull, QhullError
+
+    points = _both(corners)
+    if points.shape[1] == 1:
+        return [[int(np.argmax(points[:, 0]))], [int(np.argmin(points[:, 0]))]]
+    sizes = np.abs(points).max(axis=0).astype(np.float64)
+    try:
+        return ConvexHull(points.astype(np.float64) / sizes).simplices.tolist()
+    except (QhullError, ValueError):
+        raise ReleaseError("The facets of this norm ball could not be computed.") from None
+
+
+def _normal(points: ObjectArray, simplex: list[int]) -> Row | None:
+    """The whole normal a with a·v the same for the simplex's points; None if it is degenerate."""
+    from flint import fmpz_mat
+
+    corners = points[simplex].tolist()
+    system = fmpz_mat(corners)
+    if system.det() == 0:
+        return None
+    return signed(_lowest(system.solve(fmpz_mat([[1]] * len(corners)))))
+
+
+def _lowest(column: Any) -> Row:
+    """A column of fractions as whole numbers without a common factor."""
+    values = [Fraction(int(v.p), int(v.q)) for v in column.entries()]
+    bottom = math.lcm(*(v.denominator for v in values))
+    whole = [int(v * bottom) for v in values]
+    common = math.gcd(*whole)
+    return tuple(v // common for v in whole)
 
 
 @dataclass(frozen=True)
@@ -47,9 +156,9 @@ class Polytope(NormBall):
 
     Guarantees
     ----------
-    1. Every corner lies in the body, decided in whole numbers.
-    2. The body lies in its cover: `norm` is the larger of both norms. Facets that floating point
-       found wrong or missed can make the body larger up to its cover, never smaller, so privacy
+    1. Every corner lies in the norm ball, decided in whole numbers.
+    2. The polytope lies in its cover: `norm` is the larger of both norms. Facets that floating
+       point found wrong or missed can make it larger up to its cover, never smaller, so privacy
        does not rest on them.
     """
 
@@ -62,21 +171,17 @@ class Polytope(NormBall):
         if lengths != {self.around.entries} or min((b for _, b in self.facets), default=0) <= 0:
             raise ReleaseError("The facets, the corners and the cover of a polytope do not fit.")
         if not self.around.holds(self.corners):
-            raise ReleaseError("The cover does not contain the body.")
+            raise ReleaseError("The cover does not contain the norm ball.")
         if any(abs(dot(a, v)) > b for a, b in self.facets for v in self.corners):
             raise ReleaseError("A facet of the polytope cuts off a corner.")
 
     @classmethod
-    def hull(cls, vectors: npt.ArrayLike, cover: NormBall | None = None) -> Polytope:
-        """The hull of ±vectors (rows of whole numbers), drawn by rejection from a cover of it.
-
-        The cover is the enclosing body of least volume if none is given.
-        """
-        points = spanning(vectors)
+    def of(cls, points: ObjectArray, cover: Callable[[], NormBall]) -> Polytope:
+        """The hull of ±points (whole and spanning), drawn by rejection from a cover of it."""
         k = points.shape[1]
         too_large = ReleaseError(
-            f"A body with {2 * len(points):,} vertices in {k} dimensions is too large for its "
-            "facets to be computed; use an enclosing body."
+            f"A norm ball with {2 * len(points):,} vertices in {k} dimensions is too large for its "
+            "facets to be computed; use an enclosing norm ball."
         )
         if k > MOST_DIMENSIONS or most_facets(2 * len(points), k) > MOST_POSSIBLE_FACETS:
             raise too_large
@@ -85,25 +190,24 @@ class Polytope(NormBall):
         if normals is None:
             raise too_large
         facets = tuple(sorted((a, max(abs(dot(a, v)) for v in corners)) for a in normals))
-        around = cover or min(enclosing(points), key=lambda norm_ball: norm_ball.log_volume)
-        made = cls(facets, corners, around)
-        if not made.tight:
-            raise ReleaseError("The facets of this body could not be computed.")
-        return made
+        hull = cls(facets, corners, cover())
+        if not hull.tight:
+            raise ReleaseError("The facets of this norm ball could not be computed.")
+        return hull
 
     @property
     def cover(self) -> NormBall:
-        """The body around it."""
+        """The norm ball around it."""
         return self.around
 
     @property
     def entries(self) -> int:
-        """One a coordinate of a facet."""
+        """One per coordinate of a facet."""
         return self.around.entries
 
     @property
     def tight(self) -> bool:
-        """Whether the boundary of the corners' hull is that of the body, so that its errors are.
+        """Whether the boundary of the corners' hull is that of the facets, so that its errors are.
 
         In floats: errors rest on it, and no privacy.
         """
@@ -130,11 +234,11 @@ class Polytope(NormBall):
 
     def norm(self, z: Sequence[int]) -> Callable[[], arb]:
         """The largest |a_j·z|/b_j, or the norm of the cover should that be larger."""
-        own, other = self.gauge(z), self.around.norm(z)
-        return lambda: ball(own).max(other())
+        size, other = self.gauge(z), self.around.norm(z)
+        return lambda: ball(size).max(other())
 
     def holds(self, points: npt.ArrayLike, times: Fraction = Fraction(1)) -> bool:
-        """Whether facets and cover both hold every row in so many times the body, exactly."""
+        """Whether facets and cover both hold every row in so many times the norm ball, exactly."""
         return super().holds(points, times) and self.around.holds(points, times)
 
     @cached_property
