@@ -1,6 +1,6 @@
 """`make bench`: run every benchmark, print the table, write `bench/latest.json`.
 
-`python -m bench streaming --full` takes 10⁹ cells instead of 10⁸.
+`python -m bench blocks --full` takes 10⁹ cells instead of 10⁸.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import (
+    blocks,
     campus,
     inference,
     marginals,
@@ -23,7 +24,6 @@ from bench import (
     projection,
     publication,
     startup,
-    streaming,
     tabulation,
     whole_release,
 )
@@ -42,7 +42,7 @@ PARTS = {
     "publication": publication.run,
     "plans": plans.run,
     "marginals": marginals.run,
-    "streaming": streaming.run,
+    "blocks": blocks.run,
 }
 LATEST = Path(__file__).with_name("latest.json")
 

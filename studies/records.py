@@ -180,8 +180,8 @@ def tabulated(
 ) -> tuple[Design, Any]:
     """The mechanism for one bound, and the tables it would release.
 
-    The specification is written to the folder; the tables are `answers`, within the bound, and
-    `full`, of everything, with how many `records` there are and how many were `dropped`.
+    The specification is written to the folder; the tables are those within the bound and of
+    everything, with how many `records` there are and how many were `dropped`.
     """
     from subspacedp.publication import read_specification
     from subspacedp.publication.releases import open_data, releases_of, tabulate_release
@@ -197,7 +197,7 @@ def tabulated(
 
 def _trial(case: Case, folder: Path, unit: str, records: int, per_cell: int) -> Trial:
     mechanism, found = tabulated(case, folder, unit, records, per_cell)
-    all_counts, bounded = found.full, found.answers
+    bounded, all_counts = found.arrays(mechanism.mechanism.query.shape)
     space = mechanism.mechanism.null_space
 
     def size(table: Any) -> float:

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -235,11 +236,13 @@ def test_the_stations_of_one_number_are_those_of_a_run(tmp_path, monkeypatch, ca
             visited.append((path, frame.f_code.co_qualname))
 
     before = sys.getprofile()
+    threading.setprofile(enter)  # blocks are made by threads
     sys.setprofile(enter)
     try:
         run_here("subspacedp release walk.yaml", ROOT / "docs" / "architecture.md", monkeypatch)
     finally:
         sys.setprofile(before)
+        threading.setprofile(None)  # type: ignore[arg-type]  # as the library itself resets it
     rest = iter(visited)
     for station in stations:
         assert station in rest, station  # which moves on to it: the order counts

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from subspacedp import datasets, distributed, inference
+    from subspacedp import agents, datasets, inference
     from subspacedp.disclosure import audit_invariants, audit_privacy, audit_releases
     from subspacedp.errors import SubspaceDPError
     from subspacedp.invariants import LinearInvariants, hold, null_space, zeros
@@ -98,6 +98,7 @@ __all__ = [
     "Spend",
     "SubspaceDPError",
     "Table",
+    "agents",
     "audit",
     "audit_invariants",
     "audit_privacy",
@@ -110,7 +111,6 @@ __all__ = [
     "compose",
     "datasets",
     "design",
-    "distributed",
     "gaussian_delta",
     "hold",
     "impose",
@@ -169,7 +169,7 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("datasets", "distributed", "inference"):
+    if name in ("agents", "datasets", "inference"):
         return import_module(f"subspacedp.{name}")
     if name in _OPTIONS:
         from subspacedp import mechanisms

@@ -18,8 +18,8 @@ __all__ = ["ball", "certain_compare", "certain_floor", "round_down", "round_up"]
 
 Quantity = Callable[[], "arb"]
 START_BITS = 128
-MOST_BITS = 1 << 15
-SMALLEST = Fraction(1, 2**1074)
+MAX_BITS = 1 << 15
+SMALLEST_FLOAT = Fraction(1, 2**1074)
 
 
 def ball(number: Fraction | int | float) -> arb:
@@ -72,10 +72,10 @@ def _round(quantity: Quantity, *, upward: bool) -> float:
     from flint import ctx
 
     bits, exact = START_BITS, Fraction(0)
-    while bits <= MOST_BITS:
+    while bits <= MAX_BITS:
         with ctx.workprec(bits):
             value = quantity()
-            if abs(value) < ball(SMALLEST):  # too small for its digits to be written out
+            if abs(value) < ball(SMALLEST_FLOAT):  # too small for its digits to be written out
                 return math.ulp(0.0) if upward else 0.0 if value > 0 else -math.ulp(0.0)
             exact = _exact(value.upper() if upward else value.lower())
             if value.rel_accuracy_bits() >= START_BITS // 2:
@@ -101,7 +101,7 @@ def _sharpen(decide: Callable[[], int | None]) -> int:
     from flint import ctx
 
     bits = START_BITS
-    while bits <= MOST_BITS:
+    while bits <= MAX_BITS:
         with ctx.workprec(bits):
             answer: Any = decide()
         if answer is not None:

@@ -147,21 +147,25 @@ class Coverage:
     share_exposed: float
     kind: Kind
 
+    @property
+    def sense(self) -> str:
+        """In which sense what is not exposed is protected."""
+        return {
+            "plain": "by ordinary differential privacy",
+            "S": "by differential privacy over all neighbours",
+            "G": "given the held values, and only given them",
+        }[self.kind]
+
     def __str__(self) -> str:
         if self.kind == "plain":
             return "Protected: the held values cannot be changed by any one person."
         if self.share_exposed == 1.0:
             return "Exposed: the invariants fix the answer; it is published exactly."
-        sense = (
-            "by differential privacy over all neighbours"
-            if self.kind == "S"
-            else "given the held values, and only given them"
-        )
         if self.share_exposed == 0.0:
-            return f"Protected {sense}."
+            return f"Protected {self.sense}."
         return (
             f"Part of each: {self.share_exposed:.1%} of the question (by squared weight) lies in "
-            f"what the invariants publish exactly; the rest is protected {sense}."
+            f"what the invariants publish exactly; the rest is protected {self.sense}."
         )
 
 

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from subspacedp import noise as sampling
-from subspacedp.distributed import cell_noise
 from subspacedp.mechanisms.knorm.law import KNormLaw
-from subspacedp.noise import Keystream, ReleaseKeys
+from subspacedp.noise import Keystream, ReleaseKeys, cell_noise
 
 FUNCTIONS = ("add_noise", "draw", "draw_each")  # of the sampler, imported by name elsewhere
 WITHOUT_NOISE = ("dither", "mask")  # purposes of keystreams that decide no noise

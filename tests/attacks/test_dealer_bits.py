@@ -14,7 +14,7 @@ import pytest
 from tests.strategies import both_engines, using
 
 import subspacedp as sdp
-from subspacedp.distributed import (
+from subspacedp.agents import (
     Partition,
     Secret,
     collect,
@@ -22,9 +22,9 @@ from subspacedp.distributed import (
     privatize_share,
     read_share,
 )
-from subspacedp.distributed import masked as masked_module
-from subspacedp.distributed import totals as totals_module
-from subspacedp.distributed.dealer import deal_with
+from subspacedp.agents import masked as masked_module
+from subspacedp.agents import totals as totals_module
+from subspacedp.agents.dealer import deal_with
 from subspacedp.invariants import HeldMatrix
 from subspacedp.mechanisms import projected as projected_module
 from subspacedp.mechanisms.extended import Extended

@@ -23,7 +23,7 @@ from tests.attacks.losses import loss, neighbours
 from tests.release.fitted import FITTED
 
 import subspacedp as sdp
-from subspacedp.distributed import AgentPlan, Partition, make_plan
+from subspacedp.agents import AgentPlan, Partition, make_plan
 from subspacedp.errors import SubspaceDPError
 from subspacedp.invariants import HeldMargins
 from subspacedp.mechanisms import MECHANISMS

@@ -13,7 +13,7 @@ from tests.attacks.test_ways import BLOCK, streamable
 from tests.attacks.views import answers, both, content, figures, unseen_change
 from tests.strategies import using
 
-from subspacedp.distributed import Secret, collect, privatize, stream_release
+from subspacedp.agents import Secret, collect, privatize
 from subspacedp.noise import ReleaseKeys
 from subspacedp.queries import LocalEntries
 
@@ -137,7 +137,8 @@ def test_a_release_of_agents_says_nothing_else(name, query, tmp_path):
     assert done
 
 
-def test_a_release_in_blocks_says_nothing_else(tmp_path):
+def test_a_release_in_blocks_says_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setattr("subspacedp.blocks.memory.LARGEST", BLOCK)
     done = 0
     for number, case in enumerate(streamable(8)):
         pair = pairs_of(case, number)
@@ -149,7 +150,7 @@ def test_a_release_in_blocks_says_nothing_else(tmp_path):
             folder = tmp_path / str(len(list(tmp_path.iterdir())))
             counts = x.reshape(case.mechanism.query.shape)
             with using("compiled"):
-                stream_release(case.design, counts, folder, seed=1, block_cells=BLOCK)
+                case.design.release_to(folder, counts, seed=1, store="npy")
             return content(folder)
 
         one, two = both(case, *pair, work)

@@ -27,8 +27,8 @@ from tests.release.test_rebuild import (
 )
 
 import subspacedp as sdp
-from subspacedp.distributed import AgentPlan, Partition, make_plan
-from subspacedp.distributed.plan import _digest
+from subspacedp.agents import AgentPlan, Partition, make_plan
+from subspacedp.agents.plan import _digest
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMatrix
 from subspacedp.mechanisms import extended

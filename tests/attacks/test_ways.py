@@ -10,21 +10,25 @@ from tests.attacks.test_neighbours import AGENTS, plans
 from tests.strategies import using
 
 import subspacedp as sdp
-from subspacedp.distributed import (
+from subspacedp.agents import (
     Secret,
     collect,
     privatize,
     privatize_share,
     read_share,
-    release_dask,
-    stream_release,
 )
-from subspacedp.distributed.dealer import deal_with
+from subspacedp.agents.dealer import deal_with
 from subspacedp.invariants import HeldMargins
 from subspacedp.queries import Cells
 from subspacedp.release.designs import Design
 
 BLOCK = 2  # cells
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of two cells."""
+    monkeypatch.setattr("subspacedp.blocks.memory.LARGEST", BLOCK)
 
 
 def streamable(number):
@@ -57,33 +61,21 @@ def check_blocks(case, in_blocks):
     assert np.asarray(values).tobytes() == memory.values.tobytes()
 
 
+@pytest.mark.usefixtures("small_blocks")
 def test_blocks_have_the_laws_and_words_of_memory(tmp_path):
     for number, case in enumerate(streamable(8)):
 
         def in_blocks(counts, case=case, number=number):
             folder = tmp_path / str(number)
-            made = stream_release(case.design, counts, folder, seed=1, block_cells=BLOCK)
-            return made.to_release().values
+            return case.design.release_to(folder, counts, seed=1, store="npy").values
 
         check_blocks(case, in_blocks)
 
 
-def test_chunks_have_the_laws_and_words_of_memory():
-    dask = pytest.importorskip("dask")
-    array = pytest.importorskip("dask.array")
-    for case in streamable(4):
-
-        def in_chunks(counts, case=case):
-            with dask.config.set(scheduler="synchronous"):
-                chunks = array.from_array(counts, chunks=BLOCK)
-                return release_dask(case.design, chunks, seed=1).to_release().values
-
-        check_blocks(case, in_chunks)
-
-
+@pytest.mark.usefixtures("small_blocks")
 def test_a_block_with_the_words_of_another_is_caught(tmp_path):
     """The twin: every block counts its words from zero."""
-    from subspacedp.distributed import cell_noise
+    from subspacedp.noise import cell_noise
 
     (case,) = streamable(1)
 
@@ -96,8 +88,7 @@ def test_a_block_with_the_words_of_another_is_caught(tmp_path):
         # Undone before the interception is: what it finds here is its own stand-in.
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(cell_noise.CellNoise, "add", again)
-            made = stream_release(case.design, counts, tmp_path / "x", seed=1, block_cells=BLOCK)
-        return made.to_release().values
+            return case.design.release_to(tmp_path / "x", counts, seed=1, store="npy").values
 
     with pytest.raises((AssertionError, sdp.SubspaceDPError)):
         check_blocks(case, in_blocks)

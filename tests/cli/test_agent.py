@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 import subspacedp as sdp
+from subspacedp.agents import AgentPlan, Partition, make_plan, read_secret
 from subspacedp.cli.app import main
-from subspacedp.distributed import AgentPlan, Partition, make_plan, read_secret
 from subspacedp.release import Design
 
 pytest.importorskip("pydantic", reason="the extra `publish` is not installed")

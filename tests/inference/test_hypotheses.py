@@ -510,3 +510,17 @@ def test_pytest_does_not_take_them_for_tests():
     assert repr(found) == (
         "TestResult(statistic 1.5, df 2, p-value 0.25; null: a null; by a method)"
     )
+
+
+def test_answers_without_axes_are_tested_too():
+    """A linear query has no domain: the p-value is that of its noise, P(|Z| ≥ |d|)."""
+    table = sdp.Table([30, 20, 10], sdp.Domain([sdp.Axis("a", ["x", "y", "z"])]))
+    design = sdp.design(sdp.LinearQuery(np.eye(3)), None, sdp.PureDP(1.0), mechanism="projected")
+    release = design.release(table, seed=1)
+    rate = float(release.mechanism.law.rate)
+    distance = abs(float(release.values[0]) - 25)
+    q = np.exp(-rate)
+    expected = 2 * q ** np.ceil(distance - 1e-9) / (1 + q) if distance else 1.0
+    found = sdp.inference.test_value(release, [1.0, 0.0, 0.0], 25)
+    assert found.pvalue == pytest.approx(expected, rel=1e-6)
+    assert sdp.inference.test_equal(release, [1, 0, 0], [0, 1, 0]).pvalue > 0

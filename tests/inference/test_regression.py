@@ -370,3 +370,16 @@ def test_errors_are_one_sentence():
     made = silent.release(sdp.Table(np.full(DOMAIN.shape, 5), DOMAIN))
     with pytest.raises(ReleaseError, match="without a variance"):
         regress(made, MEN)
+
+
+def test_answers_without_axes_have_the_coefficients_of_least_squares():
+    """A linear query has no domain, and its answers are figures like any others."""
+    table = sdp.Table([30, 20, 10, 5, 40, 2], sdp.Domain([sdp.Axis("a", list("uvwxyz"))]))
+    design = sdp.design(sdp.LinearQuery(np.eye(6)), None, sdp.PureDP(1.0), mechanism="projected")
+    release = design.release(table, seed=1)
+    x = np.arange(6.0)
+    fitted = regress(release, {"x": x})
+    naive = np.linalg.lstsq(np.column_stack([np.ones(6), x]), release.values, rcond=None)[0]
+    np.testing.assert_allclose(fitted.coefficients, naive)
+    variance = release.mechanism.law.variance / np.sum((x - x.mean()) ** 2)
+    assert fitted.noise_covariance[1, 1] == pytest.approx(variance)

@@ -138,6 +138,24 @@ def test_counts_are_added(source):
     assert np.array_equal(found.everything.counts, want)
 
 
+@pytest.mark.parametrize("bound", [{}, {"unit": "person", "records": 7, "per_cell": 2, "key": "k"}])
+def test_tables_on_disk_are_those_in_memory(source, tmp_path, bound):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir(0o700)
+    here, there = tabulate(source, AXES, **bound), tabulate(source, AXES, scratch=scratch, **bound)
+    for name in ("everything", "bounded"):
+        assert np.array_equal(np.load(getattr(there, name)), getattr(here, name).counts)
+        assert getattr(there, name).stat().st_mode & 0o077 == 0
+    assert (there.dropped, there.records) == (here.dropped, here.records)
+    assert bool(there.dropped) == bool(bound)
+    counts = tabulate(source, AXES[:2], count="age", scratch=scratch)
+    assert np.array_equal(
+        np.load(counts.everything), tabulate(source, AXES[:2], count="age").everything.counts
+    )
+    files = {path.name for path in scratch.iterdir()}
+    assert files == {"everything.npy"} | ({"left-out.npy"} if bound else set())
+
+
 def test_wrong_rows_are_counted_and_not_shown(source):
     short = AxisColumn(Axis("area", AREAS[1:]))
     wrong = people()["area"].count(AREAS[0])

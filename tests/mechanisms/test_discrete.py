@@ -16,7 +16,6 @@ from tests.mechanisms.test_projected import TOTAL, TWO, maker
 
 import subspacedp as sdp
 from subspacedp.balls import ball, certain_compare, round_down
-from subspacedp.distributed import stream_release
 from subspacedp.errors import BudgetError
 from subspacedp.inference import Likelihood
 from subspacedp.ledger.entries import spend_of
@@ -213,15 +212,15 @@ def test_the_likelihood_of_a_held_total_adds_up_to_one():
     assert total == pytest.approx(1.0, rel=1e-12)
 
 
-def test_a_streamed_release_states_the_law_it_has(tmp_path):
+def test_a_release_in_a_store_states_the_law_it_has(tmp_path):
     """A certificate that was built from another mechanism stated rounded noise."""
     made = designed(0.5, sdp.hold(), decimals=0)
-    streamed = stream_release(made, np.array([4, 5, 6]), tmp_path / "out", seed=1)
+    drawn = made.release_to(tmp_path / "out", np.array([4, 5, 6]), seed=1, store="npy")
     memory = made.release(sdp.Table([4, 5, 6], CELLS), seed=1)
-    assert np.array_equal(np.asarray(streamed.values()).reshape(-1), memory.values)
+    assert np.array_equal(drawn.values, memory.values)
     for key in ("design", "noise", "guarantee"):
-        assert streamed.certificate()[key] == memory.certificate()[key]
-    assert streamed.verify().ok
+        assert drawn.certificate()[key] == memory.certificate()[key]
+    assert drawn.verify().ok
 
 
 def test_a_certificate_that_states_another_law_is_refused():

@@ -272,7 +272,7 @@ def test_the_held_figures_are_told_of_only_where_there_are_any():
     )
     assert "moved to agree" in " ".join(moved.not_protected())
     assert nothing.not_protected() == [
-        "At most 2 records a person take part in what noise protects."
+        "At most 2 records per person take part in what noise protects."
     ]
     for guarantee in (moved, nothing):
         assert guarantee.sentences()[0].endswith(

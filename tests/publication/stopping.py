@@ -25,6 +25,7 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
+from subspacedp.blocks import memory as blocks
 from subspacedp.cli import main
 from subspacedp.ledger import database, open_ledger
 from subspacedp.publication import unfinished
@@ -101,7 +102,9 @@ def command(job: dict, out: Path, log: Path) -> None:
     os.dup2(handle, 1)
     os.dup2(handle, 2)
     compare = ["--compare", str(out.with_name("private"))] if job.get("compare") else []
-    sys.argv = ["subspacedp", "release", job["spec"], "--out", str(out), *compare]
+    small = ["--memory", job["memory"]] if "memory" in job else []
+    blocks.LARGEST = job.get("cells", blocks.LARGEST)  # of a block
+    sys.argv = ["subspacedp", "release", job["spec"], "--out", str(out), *compare, *small]
     code = 0
     try:
         main()
@@ -175,7 +178,7 @@ def trial(job: dict, number: int, point: float, whole: float) -> dict:
     with open_ledger(job["ledger"]) as ledger:
         before = [e.state.value for e in ledger.history(job["account"]) if e.counts]
     there = sorted(p.name for p in (home / ".release.publishing").glob("*"))
-    drawn = sorted((home / ".release.publishing" / "drawn").glob("values.csv"))
+    drawn = sorted((home / ".release.publishing" / "drawn").glob("values.[cn]*"))
     values = drawn[0].read_bytes() if drawn else b""
     _, ended = os.waitpid(forked(again), 0)
     with open_ledger(job["ledger"]) as ledger:
@@ -183,7 +186,7 @@ def trial(job: dict, number: int, point: float, whole: float) -> dict:
     verified = False
     with suppress(Exception):
         verified = verify_folder(out).ok
-    same = not values or (out.exists() and (out / "values.csv").read_bytes() == values)
+    same = not values or (out.exists() and (out / drawn[0].name).read_bytes() == values)
     return {
         "point": point,
         "stopped": os.WIFSIGNALED(status),

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from subspacedp.blocks import memory
 from subspacedp.errors import ReleaseError
 from subspacedp.publication import plan, resources, run
 
@@ -108,11 +109,12 @@ def test_what_does_not_fit_is_refused_before_data_are_opened(monkeypatch, tmp_pa
     monkeypatch.setattr("subspacedp.publication.releases.open_source", opened)
     monkeypatch.setattr(resources, "available_memory", lambda: 3_000_000_000)
     asked = spec(hold=[["b"]], decimals=0)
+    asked["publish"]["values"] = "csv"
     for dry_run in (True, False):
         with pytest.raises(ReleaseError) as caught:
             run(asked, out=tmp_path / "out", dry_run=dry_run)
         sentence = str(caught.value)
-        for part in ("99,897,344 figures", "GB of memory", "3.0 GB are available", "stream"):
+        for part in ("99,897,344 figures", "GB of memory", "3.0 GB are available", "by block"):
             assert part in sentence
         assert caught.value.evidence["needed"] > 3_000_000_000
     monkeypatch.setattr(resources, "available_memory", lambda: 30_000_000_000)
@@ -124,14 +126,14 @@ def test_available_memory_is_the_least_of_what_binds(tmp_path, monkeypatch):
     (tmp_path / "memory.max").write_text("5000000000\n", "ascii")
     (tmp_path / "memory.current").write_text("3000000000\n", "ascii")
     (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 1000000000\n", "ascii")
-    group = resources._control_group(tmp_path)
+    group = memory._control_group(tmp_path)
     assert group == [3_000_000_000]
     (tmp_path / "memory.max").write_text("max\n", "ascii")
-    assert resources._control_group(tmp_path) == []
-    monkeypatch.setattr(resources, "_machine", lambda: [7_000])
-    monkeypatch.setattr(resources, "_control_group", lambda: [5_000])
-    monkeypatch.setattr(resources, "_limit", lambda: [])
-    assert resources.available_memory() == 5_000
-    monkeypatch.setattr(resources, "_control_group", list)
-    monkeypatch.setattr(resources, "_machine", list)
-    assert resources.available_memory() is None
+    assert memory._control_group(tmp_path) == []
+    monkeypatch.setattr(memory, "_machine", lambda: [7_000])
+    monkeypatch.setattr(memory, "_control_group", lambda: [5_000])
+    monkeypatch.setattr(memory, "_limit", lambda: [])
+    assert memory.available_memory() == 5_000
+    monkeypatch.setattr(memory, "_control_group", list)
+    monkeypatch.setattr(memory, "_machine", list)
+    assert memory.available_memory() is None

@@ -10,7 +10,7 @@ from tests.spanning import spanning
 import subspacedp as sdp
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.mechanisms.marginals import MarginalsOptions
-from subspacedp.publication import SpecificationError, plan, read_specification
+from subspacedp.publication import SpecificationError, plan, planning, read_specification
 from subspacedp.publication.planning import target_budget
 
 BUDGETS = [{"epsilon": 0.4}, {"epsilon": 0.4, "delta": 1e-6}, {"rho": 0.05}, {"mu": 0.3}]
@@ -81,6 +81,29 @@ def test_a_plan_says_what_the_mechanism_says(privacy, decimals):
         decimals=decimals,
     )
     assert direct.mechanism.as_dict() == mechanism.mechanism.as_dict()
+
+
+@pytest.mark.parametrize("privacy", [{"epsilon": 1.0}, {"rho": 0.02}])
+def test_margins_of_error_of_many_laws_are_those_of_a_release(privacy):
+    """Normal margins would promise a pure release 8 % less than it has."""
+    counties = [f"c{i}" for i in range(20)]
+    states = {"w": counties[:5], "x": counties[5:10], "y": counties[10:15], "z": counties[15:]}
+    axes = {
+        "county": {"labels": counties, "levels": {"state": states}},
+        "sex": {"labels": ["F", "M"]},
+        "age": {"labels": ["0-17", "18-39", "40-64", "65+"]},
+    }
+    asked = spec(
+        axes=axes, hold=[[]], privacy=privacy, mechanism="projected", publish={"decimals": 0}
+    )
+    (release,) = plan(asked).releases
+    line = next(line for line in release.lines if line.what == "every cell")
+    accuracy = release.design.accuracy()
+    assert len(np.unique(next(iter(accuracy.figures.kinds())).law)) > planning.EXACT_UP_TO
+    stated = accuracy.margin_of_error()
+    assert line.margin_of_error == pytest.approx((stated.min(), stated.max()))
+    normal = planning.normal_margin(line.stderr[1], 0.95)
+    assert normal < stated.max() * (0.95 if "epsilon" in privacy else 1.06)
 
 
 def test_the_mechanisms_are_compared_and_auto_takes_the_better():

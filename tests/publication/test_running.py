@@ -408,7 +408,7 @@ def test_a_sum_that_holds_nothing_is_not_said_to_be_moved(with_sums):
     guarantees = {name: one.guarantee for name, one in with_sums.releases.items()}
     assert "moved to agree" in " ".join(guarantees["counts"].not_protected())
     (only,) = guarantees["income"].not_protected()
-    assert only == "At most 2 records a person take part in what noise protects."
+    assert only == "At most 2 records per person take part in what noise protects."
     counts, income = sections((with_sums.folder / "report.html").read_text("utf-8"))
     for words in ("moved to agree", "held exact count all records"):
         assert words in counts

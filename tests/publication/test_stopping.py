@@ -231,23 +231,32 @@ def test_scratch_that_was_abandoned_is_removed_by_the_next_run(office):
     assert b"confidential," in (folder / "private" / "table.csv").read_bytes().replace(b'"', b"")
 
 
-def stopped(ledger, tmp_path, how, points, twin="", seconds=300):
-    """The trials of `stopping.py`, each of which must cost one payment in all."""
+def stopped(ledger, tmp_path, how, points, twin="", seconds=300, size=2):
+    """The trials of `stopping.py`, each of which must cost one payment in all.
+
+    A county and its sexes per row; with a large `size` counts go to files, and values to blocks.
+    """
     counts = tmp_path / "counts.csv"
-    counts.write_text("county,sex,n\na,F,5\na,M,3\nb,F,7\nb,M,2\n", "utf-8")
+    rows = [f"{c},{s},{5 + c % 7}\n" for c in range(size) for s in "FM"]
+    counts.write_text(f"county,sex,n\n{''.join(rows)}", "utf-8")
+    large = {"memory": "700kB", "cells": 9_000, "compare": False} if size > 1000 else {}
     specification = {
         "data": {"counts": {"source": str(counts), "value": "n"}},
-        "axes": {"county": {"labels": ["a", "b"]}, "sex": {"labels": ["F", "M"]}},
+        "axes": {
+            "county": {"labels": [str(c) for c in range(size)]},
+            "sex": {"labels": ["F", "M"]},
+        },
         "hold": [["county"]],
         "privacy": {"epsilon": 0.1},
-        "publish": {"decimals": 0, "margins": [["sex"]]},
+        "mechanism": "projected",
+        "publish": {"decimals": 0, "margins": [["sex"]], "values": "npy" if large else "csv"},
         "budget": {"ledger": ledger, "account": "people"},
     }
     work = tmp_path / "work"
     work.mkdir()
     job = {
         "spec": str(as_file(tmp_path, specification)), "ledger": ledger, "account": "people",
-        "work": str(work), "how": how, "points": points, "twin": twin, "compare": True,
+        "work": str(work), "how": how, "points": points, "twin": twin, "compare": True, **large,
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, str(HERE / "stopping.py")], input=json.dumps(job), text=True,
@@ -273,6 +282,31 @@ def test_every_paid_release_survives_being_killed(ledger, tmp_path):
     trials = stopped(ledger, tmp_path, "kill", 5)
     assert wrong(trials) == []
     assert all(trial["stopped"] for trial in trials)
+
+
+LARGE = 50_000  # counties: counts on disk, a dozen blocks
+
+
+@pytest.fixture
+def large_account(tmp_path):
+    address = str(tmp_path / "budget.db")
+    with open_ledger(address) as opened:
+        opened.create("people", sdp.PureDP(10_000.0), sdp.ReplaceOne())
+    return address
+
+
+@pytest.mark.parametrize("how", ["kill", "strict"])
+def test_every_paid_release_of_a_large_table_survives(large_account, tmp_path, how):
+    trials = stopped(large_account, tmp_path, how, 4, size=LARGE, seconds=580)
+    assert wrong(trials) == []
+    assert any("key" in trial["there"] or "drawn" in trial["there"] for trial in trials)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("how", ["kill", "strict", "ahead"])
+def test_many_stops_of_a_large_table(large_account, tmp_path, how):
+    points = 40 if how != "kill" else [float(x) for x in np.linspace(0.01, 0.99, 40)]
+    assert wrong(stopped(large_account, tmp_path, how, points, size=LARGE, seconds=7200)) == []
 
 
 def test_every_paid_release_survives_a_loss_of_power(tmp_path):
@@ -423,6 +457,19 @@ def test_docstrings_that_are_left_out_are_noticed_before_paying(office):
     assert done.returncode == 2
     assert "run Python without -OO" in done.stderr
     assert states(folder) == []
+
+
+def test_a_limit_of_addresses_is_noticed_before_paying(office):
+    """Drawing reserves far more of them than it uses, and ended the process without a sentence."""
+    folder, specification = office
+    path = as_file(folder, specification())
+    limited = f"import resource; resource.setrlimit(resource.RLIMIT_AS, (20 << 30,) * 2); {COMMAND}"
+    done = started(path, "--out", folder / "r", command=limited)
+    _, words = done.communicate(timeout=300)
+    assert done.returncode == 2, words
+    assert "`ulimit -v` leaves fewer" in words
+    assert states(folder) == []
+    assert hidden(folder) == []
 
 
 def test_a_path_that_is_no_text_is_refused_before_paying(office):

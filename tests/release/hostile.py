@@ -155,8 +155,8 @@ def designs(data: dict[str, Any]) -> list[Any]:
 def _readers(kind: str) -> list[Any]:
     from typer.testing import CliRunner
 
+    from subspacedp.agents import AgentPlan
     from subspacedp.cli.app import app
-    from subspacedp.distributed import AgentPlan
     from subspacedp.release import Release
 
     def command(path: Path) -> None:
@@ -175,7 +175,7 @@ def _readers(kind: str) -> list[Any]:
 
 def main() -> None:
     """Every file through every reader."""
-    from subspacedp.distributed.plan import _digest
+    from subspacedp.agents.plan import _digest
     from subspacedp.errors import SubspaceDPError
     from subspacedp.release.certificate import design_digest
 

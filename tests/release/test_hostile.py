@@ -11,7 +11,7 @@ import pytest
 from tests.release.fitted import CELLS, ENTRIES, FITTED
 
 import subspacedp as sdp
-from subspacedp.distributed import Partition, make_plan
+from subspacedp.agents import Partition, make_plan
 from subspacedp.errors import ReleaseError
 from subspacedp.stated import MAX_BYTES, json_of, read_json, stated_fraction, stated_whole
 

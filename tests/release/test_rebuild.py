@@ -12,8 +12,8 @@ from tests.release.fitted import CELLS, ENTRIES, FITTED
 from tests.release.mutations import put, some
 
 import subspacedp as sdp
-from subspacedp.distributed import AgentPlan, Partition, make_plan
-from subspacedp.distributed.plan import _digest
+from subspacedp.agents import AgentPlan, Partition, make_plan
+from subspacedp.agents.plan import _digest
 from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.mechanisms import extended, registry
 from subspacedp.mechanisms.extended import Extended

@@ -125,7 +125,7 @@ def test_notes_and_files_are_shown(release: sdp.Release) -> None:
         contact="the review board",
         source="a register",
         budget=["0.8 is left"],
-        contributions="At most one record a person.",
+        contributions="At most one record per person.",
         non_negative=True,
         signature="Signed by the office.",
         margins={"release": [("sex",)]},
@@ -138,7 +138,7 @@ def test_notes_and_files_are_shown(release: sdp.Release) -> None:
     text = words(page)
     for part in (
         "First paragraph.", "Second paragraph.", "the review board", "a register", "0.8 is left",
-        "At most one record a person.", "A second version without negative values",
+        "At most one record per person.", "A second version without negative values",
         "Signed by the office.", "sex.csv", "Totals by sex.", "12.3 kB", "ab12", "the lower end",
         "Every sex",
     ):  # fmt: skip
@@ -152,11 +152,11 @@ def articles(page: str) -> list[str]:
 
 
 def test_notes_on_one_release_stand_in_its_part_alone(release: sdp.Release) -> None:
-    notes = ReportNotes(contributions={"b": "Two records a person."}, non_negative=["a"])
+    notes = ReportNotes(contributions={"b": "Two records per person."}, non_negative=["a"])
     first, second = articles(write_report({"a": release, "b": release}, title="x", notes=notes))
     assert "A second version without negative values" in first
     assert "A second version without negative values" not in second
-    assert "Two records a person." in second
+    assert "Two records per person." in second
     assert "Records of one person" not in first
 
 

@@ -52,7 +52,7 @@ def plan(
 
     No data are opened. All agents must work from the same file.
     """
-    from subspacedp.distributed import Partition, make_plan
+    from subspacedp.agents import Partition, make_plan
     from subspacedp.publication import read_specification
 
     if sum(bool(way) for way in (by, part, partition)) != 1:
@@ -103,7 +103,7 @@ def secret(
     out: Annotated[Path, typer.Option(help="The file to write; it must not exist yet.")],
 ) -> None:
     """Make a secret of 256 bits for all agents, in a file that its owner alone can read."""
-    from subspacedp.distributed import make_secret
+    from subspacedp.agents import make_secret
 
     make_secret(out)
     print(f"Written: {out}")
@@ -142,8 +142,8 @@ def privatize(
     as_json: Json = False,
 ) -> None:
     """Privatise one part; this needs the agent's own cells and the common secret, or a share."""
-    from subspacedp.distributed import AgentPlan
-    from subspacedp.distributed.reading import answers_of_rows, counted_column
+    from subspacedp.agents import AgentPlan
+    from subspacedp.agents.reading import answers_of_rows, counted_column
 
     agreed = AgentPlan.load(plan)
     name, add_noise = noise_of_options(
@@ -185,8 +185,8 @@ def deal(
 
     Hand every agent its own share over a private channel, then delete the folder.
     """
-    from subspacedp.distributed import AgentPlan
-    from subspacedp.distributed import deal as deal_shares
+    from subspacedp.agents import AgentPlan
+    from subspacedp.agents import deal as deal_shares
 
     agreed = AgentPlan.load(plan)
     with _status("dealing"):
@@ -213,9 +213,9 @@ def collect(
     from rich.markup import escape
     from rich.padding import Padding
 
+    from subspacedp.agents import AgentPlan, Part
+    from subspacedp.agents import collect as put_together
     from subspacedp.cli.show import checks_table
-    from subspacedp.distributed import AgentPlan, Part
-    from subspacedp.distributed import collect as put_together
     from subspacedp.release import check_new_folder, verify_folder
 
     agreed = AgentPlan.load(plan)

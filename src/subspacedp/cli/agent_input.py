@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from subspacedp.distributed import AgentPlan, Partition, Privatised
+    from subspacedp.agents import AgentPlan, Partition, Privatised
     from subspacedp.publication import Specification
     from subspacedp.release import Design
     from subspacedp.tables import Domain
@@ -81,7 +81,7 @@ def left_out(specification: Specification, name: str | None) -> list[str]:
 
 def partition_of_options(domain: Domain, level: str | None, parts: list[str]) -> Partition:
     """Parts that are given as NAME=LABEL,LABEL."""
-    from subspacedp.distributed import Partition
+    from subspacedp.agents import Partition
 
     if level is None:
         raise DomainError("`--part` needs `--level`, the axis or level that its labels are of.")
@@ -110,9 +110,9 @@ def noise_of_options(
     record: Path | None,
 ) -> tuple[str, Callable[[npt.NDArray[np.int64]], Privatised]]:
     """The part's name, and what privatises its answers: a dealer's share, or the common secret."""
-    from subspacedp.distributed import privatize, privatize_share, read_secret, read_share
-    from subspacedp.distributed.partition import part_name
-    from subspacedp.distributed.record import record_beside
+    from subspacedp.agents import privatize, privatize_share, read_secret, read_share
+    from subspacedp.agents.partition import part_name
+    from subspacedp.agents.record import record_beside
 
     if share is not None:
         if secret_file is not None:

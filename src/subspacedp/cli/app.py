@@ -18,7 +18,6 @@ from subspacedp.cli.agent import agent_app
 from subspacedp.cli.demo import demo_app
 from subspacedp.cli.ledger import ledger_app
 from subspacedp.cli.standing import end_by_signals, exit_status, forgive_output
-from subspacedp.cli.stream import stream_app
 from subspacedp.errors import SubspaceDPError
 
 __all__ = ["app", "main"]
@@ -46,8 +45,14 @@ app = typer.Typer(
 app.add_typer(demo_app, name="demo", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger", no_args_is_help=True)
 app.add_typer(agent_app, name="agent", no_args_is_help=True)
-app.add_typer(stream_app, name="stream", no_args_is_help=True)
 
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="The most memory that tables take, such as 2GiB; a quarter of what is free.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
 
 
@@ -84,12 +89,13 @@ def plan(
         bool,
         typer.Option("--compare", help="Design with every mechanism, and compare their errors."),
     ] = False,
+    memory: Memory = None,
     as_json: Json = False,
 ) -> None:
     """Say how far off every figure would be; no data are opened and no budget is spent."""
     from subspacedp.cli.plan import run
 
-    run(specification, target_error, margin, table, as_json=as_json, compare=compare)
+    run(specification, target_error, margin, table, memory, as_json=as_json, compare=compare)
 
 
 @app.command()
@@ -108,12 +114,26 @@ def release(
     replaces: Annotated[
         int | None, typer.Option(help="The entry of the ledger that this publication corrects.")
     ] = None,
+    memory: Memory = None,
     as_json: Json = False,
 ) -> None:
-    """Tabulate, add noise, and publish what a specification says."""
+    """Tabulate, add noise, and publish what a specification says; tables may have any size."""
     from subspacedp.cli.release import run
 
-    raise typer.Exit(run(specification, out, compare, replaces, dry_run=dry_run, as_json=as_json))
+    raise typer.Exit(
+        run(specification, out, compare, replaces, memory, dry_run=dry_run, as_json=as_json)
+    )
+
+
+@app.command(
+    hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
+)
+def stream() -> None:
+    """Say what took the place of this verb."""
+    raise SubspaceDPError(
+        "`stream` is now `subspacedp release SPECIFICATION`, which takes tables of any size: name "
+        "the counted table in `data.counts`, and how values are written in `publish.values`."
+    )
 
 
 @app.command()

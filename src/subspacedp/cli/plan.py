@@ -25,6 +25,7 @@ def run(
     target: float | None,
     margin: str | None,
     table: str | None,
+    memory: str | None = None,
     *,
     as_json: bool,
     compare: bool = False,
@@ -48,7 +49,7 @@ def run(
         return
     if margin is not None or table is not None:
         raise SpecificationError("`--margin` and `--table` are for `--target-error`; give it too.")
-    made = plan(specification, compare=compare)
+    made = plan(specification, compare=compare, memory=memory)
     if as_json:
         print(json.dumps(made.as_dict(), ensure_ascii=False))
         return
@@ -88,7 +89,8 @@ def _print(console: Console, release: PlannedRelease) -> None:
             text = f"{found:,.6g}" if isinstance(found, float) else f"[dim]{escape(found)}[/]"
             other.add_row(name + chosen, text)
         indented(other)
-    for words in (release.design.why, release.near and f"The error is {release.near}."):
+    nearness = release.near and f"The error is {release.near}."
+    for words in (release.design.why, nearness, *release.how()):
         if words:
             console.print()
             indented(escape(words[0].upper() + words[1:]))

@@ -23,6 +23,7 @@ def run(
     out: Path | None,
     compare: Path | None,
     replaces: int | None = None,
+    memory: str | None = None,
     *,
     dry_run: bool,
     as_json: bool,
@@ -36,6 +37,7 @@ def run(
             dry_run=dry_run,
             compare=compare,
             replaces=replaces,
+            memory=memory,
             progress=tell,
         )
     console = Console(highlight=False)

@@ -47,7 +47,6 @@ __all__ = [
     "zero_line",
 ]
 
-
 PIXELS = 2  # of a PNG, for one unit of the drawing
 PADDING = {"left": 8, "right": 14, "top": 8, "bottom": 8}
 

@@ -31,13 +31,13 @@ __all__ = ["Batched", "PrivacyLowerBound", "audit_privacy"]
 
 FloatArray = npt.NDArray[np.float64]
 Claim = tuple[float | None, Callable[[FloatArray], FloatArray] | None]  # ε, and what it is about
-DENSE_CELLS = 500  # of a table whose projector is formed
+MAX_DENSE_CELLS = 500  # of a table whose projector is formed
 
 Statistic = Callable[[FloatArray], FloatArray]  # (runs, answers) → (runs,)
 
-MOST_CELLS = 64  # single cells that are looked at
-MOST_THRESHOLDS = 200
-FEW_VALUES = 20_000  # a statistic with so few values is looked at value by value
+MAX_SINGLE_CELLS = 64  # single cells that are looked at
+MAX_THRESHOLDS = 200
+MAX_VALUES = 20_000  # a statistic with so few values is looked at value by value
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,7 +273,7 @@ def _claim(design: Design, table: Any, neighbour: Any, delta: float) -> Claim:
         return claimed, None
     shape, size, grid = mechanism.query.shape, mechanism.query.size, float(mechanism.query.grid)
     projector = None
-    if size <= DENSE_CELLS:  # one product instead of one projection per run
+    if size <= MAX_DENSE_CELLS:  # one product instead of one projection per run
         projector = np.stack(
             [mechanism.null_space.project(unit.reshape(shape)).reshape(-1) for unit in np.eye(size)]
         )
@@ -342,7 +342,7 @@ def statistics_of(
     out.append(("the answers along the difference of the means", _linear(direction)))
     if width > 1:
         size = np.abs(direction)
-        order = np.argsort(-size, kind="stable")[:MOST_CELLS].tolist()
+        order = np.argsort(-size, kind="stable")[:MAX_SINGLE_CELLS].tolist()
         out.extend((f"answer {cell}", _one(cell)) for cell in order)
         out.append(("the whole output", _all_answers(width)))
     for i, function in enumerate(further):
@@ -402,8 +402,8 @@ def _candidates(
     out = []
     both = np.unique(np.concatenate([a, b]))
     cuts = both
-    if both.size > MOST_THRESHOLDS:
-        cuts = np.unique(np.quantile(both, np.linspace(0, 1, MOST_THRESHOLDS), method="nearest"))
+    if both.size > MAX_THRESHOLDS:
+        cuts = np.unique(np.quantile(both, np.linspace(0, 1, MAX_THRESHOLDS), method="nearest"))
     below = [np.searchsorted(np.sort(t), cuts, side="left") for t in (a, b)]
     upto = [np.searchsorted(np.sort(t), cuts, side="right") for t in (a, b)]
     for above, hits in ((True, [a.size - n for n in below]), (False, upto)):
@@ -417,7 +417,7 @@ def _candidates(
                  Event(statistic=statistic, words=f"{words}: {sign} {cuts[i]:.6g}",
                         forward=forward, threshold=float(cuts[i]), above=above))
             )  # fmt: skip
-    if both.size <= FEW_VALUES:
+    if both.size <= MAX_VALUES:
         # Values in the order of their ratio on one part, how many of them by the other: a set
         # chosen and scored on the same runs would look better than it is.
         part = a.size // 2

@@ -28,7 +28,7 @@ BoolArray = npt.NDArray[np.bool_]
 Totals = Sequence[tuple[Margin, Int64Array]]
 
 UNBOUNDED = int(np.iinfo(np.int64).max)
-MOST_ROUNDS = 50
+MAX_SHUTTLE_ROUNDS = 50
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -189,7 +189,7 @@ def shuttle(
     largest = max(int((t * m.sizes).max(initial=0)) for m, t in totals)
     if largest >= 2**62:  # the sums below could wrap
         return lower, upper
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_SHUTTLE_ROUNDS):
         before = int(lower.sum()), int(upper.sum())
         for margin, total in totals:
             np.maximum(lower, margin.spread(total - margin.sum(upper)) + upper, out=lower)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.disclosure.values import AnyHeld, PublishedInvariants, given, joined
+from subspacedp.disclosure.values import AnyHeld, PublishedInvariants, joined, published_invariants
 from subspacedp.errors import InvariantError
 from subspacedp.privacy import Neighbours
-from subspacedp.problem import Kind, kind_of
+from subspacedp.problem import Coverage, Kind, kind_of
 from subspacedp.release.questions import where
 from subspacedp.rounding import rounding_of
 from subspacedp.tables import Domain
@@ -23,7 +23,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuestionCoverage:
+class QuestionCoverage(Coverage):
     """How much of one linear question the invariants publish.
 
     `share_exposed` is |Π_R w|²/|w|² for R the span of all invariants together; `alone` the same for
@@ -32,9 +32,7 @@ class QuestionCoverage:
     """
 
     question: str
-    share_exposed: float
     alone: tuple[float, ...]
-    kind: Kind
     free: bool
 
     @property
@@ -67,16 +65,11 @@ class QuestionCoverage:
             if self.only_jointly:
                 text += ", by several releases together and by none alone"
             return text + (", and no neighbouring change can alter it." if self.free else ".")
-        sense = {
-            "plain": "by ordinary differential privacy",
-            "S": "by differential privacy over all neighbours",
-            "G": "given the held values, and only given them",
-        }[self.kind]
         if self.share_exposed == 0.0 or self.kind == "plain":
-            return f"{subject} is protected {sense}."
+            return f"{subject} is protected {self.sense}."
         return (
             f"{subject} is partly exposed: {self.share_exposed:.1%} of it (by squared weight) lies "
-            f"in what the invariants publish exactly; the rest is protected {sense}."
+            f"in what the invariants publish exactly; the rest is protected {self.sense}."
         )
 
 
@@ -115,7 +108,7 @@ def covers(
     The number with county Kent is fixed by the invariants: published exactly.
     """
     listed: list[Any] = list(helds) if isinstance(helds, list | tuple) else [helds]
-    parts = [given(domain, held) for held in listed]
+    parts = [published_invariants(domain, held) for held in listed]
     kind = kind_of_parts(parts, neighbours, decimals)
     whole = joined(parts)
     if not capped or whole.bound.space.rank == 0:

@@ -33,7 +33,13 @@ from subspacedp.disclosure.ranges import (
     small_totals,
     worst_cells,
 )
-from subspacedp.disclosure.values import AnyHeld, PublishedInvariants, given, joined, stack
+from subspacedp.disclosure.values import (
+    AnyHeld,
+    PublishedInvariants,
+    joined,
+    published_invariants,
+    stack,
+)
 from subspacedp.errors import BudgetError, InvariantError
 from subspacedp.invariants import Held, HeldValues, space_of
 from subspacedp.privacy import Budget, Neighbours
@@ -43,7 +49,7 @@ from subspacedp.tables import Domain
 
 __all__ = ["InvariantAudit", "Linkage", "audit_invariants", "audit_releases"]
 
-LISTED = 20  # findings of each kind that are listed; all are counted
+MAX_LISTED = 20  # findings of each kind that are listed; all are counted
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -308,7 +314,7 @@ def audit_invariants(
     if capped and move is not None and move.people > 1:
         # Held values count all records of a person, so one with many may be enough.
         move = replace(move, at_least=1, exact=False)
-    small_count, small = small_totals(parts, smallest_group, LISTED)
+    small_count, small = small_totals(parts, smallest_group, MAX_LISTED)
     return InvariantAudit(
         parts=tuple(parts),
         whole=whole,
@@ -320,7 +326,9 @@ def audit_invariants(
         kind=kind,
         fixed_cells=int(np.count_nonzero(space.diagonal() < 1e-9)),
         bounds=bounds,
-        worst=() if bounds is None else tuple(worst_cells(whole.domain, bounds, narrow, LISTED)),
+        worst=()
+        if bounds is None
+        else tuple(worst_cells(whole.domain, bounds, narrow, MAX_LISTED)),
         small_count=small_count,
         small=tuple(small),
         move=move,
@@ -334,16 +342,16 @@ def audit_invariants(
 
 def _parts(domain: Domain, held: Any, values: Any) -> list[PublishedInvariants]:
     if not isinstance(held, list | tuple):
-        return [given(domain, held, values)]
+        return [published_invariants(domain, held, values)]
     if not held:
         raise InvariantError("Give what at least one release holds.")
     if values is None:
-        return [given(domain, one) for one in held]
+        return [published_invariants(domain, one) for one in held]
     if not isinstance(values, list | tuple) or len(values) != len(held):
         raise InvariantError(
             f"Held values of {len(held)} releases are a list of {len(held)}, one for each."
         )
-    return [given(domain, one, its) for one, its in zip(held, values, strict=True)]
+    return [published_invariants(domain, one, its) for one, its in zip(held, values, strict=True)]
 
 
 def _free(whole: PublishedInvariants, neighbours: Neighbours) -> tuple[str, ...]:
@@ -445,7 +453,7 @@ def linkage(
         pinned, close = int(new.sum()), int(np.count_nonzero(near & ~bounds.pinned))
         cells = np.flatnonzero(new)
         order = np.lexsort((bounds.upper.reshape(-1)[cells], bounds.upper.reshape(-1)[cells] == 0))
-        examples = [cell_range(whole.domain, bounds, int(c)) for c in cells[order[:LISTED]]]
+        examples = [cell_range(whole.domain, bounds, int(c)) for c in cells[order[:MAX_LISTED]]]
     return Linkage(
         held=tuple(str(part.bound) for part in parts),
         ranks=tuple(space.rank for space in spaces),

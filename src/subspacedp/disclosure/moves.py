@@ -26,10 +26,10 @@ __all__ = ["Loss", "Move", "move_loss", "smallest_epsilon", "smallest_move"]
 
 Int64Array = npt.NDArray[np.int64]
 
-LARGEST_PROGRAM = 3000  # cells of a table whose smallest move is searched for
-MOVE_SECONDS = 10.0
-TRIES = 1 << 16  # moves around empty cells that are tried before a search
-LARGEST_STEP = 1000  # records of one cell in a move that is searched for
+MAX_PROGRAM_CELLS = 3000  # cells of a table whose smallest move is searched for
+MAX_MOVE_SECONDS = 10.0
+MAX_RANDOM_MOVES = 1 << 16  # moves around empty cells that are tried before a search
+MAX_MOVED_RECORDS = 1000  # records of one cell in a move that is searched for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,7 +302,7 @@ def _of_matrix(bound: HeldMatrix, neighbours: Neighbours) -> Move | None:
         change = _around(domain, margins, bound)
         if change is not None:
             return _move_of(domain, change, neighbours)
-    if n > LARGEST_PROGRAM:
+    if n > MAX_PROGRAM_CELLS:
         return None
     C: Any = csr_array(bound.matrix)
     if neighbours.keeps_total:
@@ -314,16 +314,18 @@ def _of_matrix(bound: HeldMatrix, neighbours: Neighbours) -> Move | None:
     limits = [
         LinearConstraint(block_array([[C, -C, none_of_it]], format="csr"), 0, 0),
         LinearConstraint(block_array([[one, empty, -one]], format="csr"), 0, np.inf),
-        LinearConstraint(block_array([[empty, one, LARGEST_STEP * one]], format="csr"), -np.inf,
-                         LARGEST_STEP),
+        LinearConstraint(
+            block_array([[empty, one, MAX_MOVED_RECORDS * one]], format="csr"), -np.inf,
+            MAX_MOVED_RECORDS,
+        ),
         LinearConstraint(np.concatenate([none, none, ones])[None], 1, np.inf),
     ]  # fmt: skip
     solution: Any = milp(
         np.concatenate([ones, ones, none]),
         integrality=np.ones(3 * n, np.int64),
-        bounds=Bounds(0, np.concatenate([np.full(2 * n, LARGEST_STEP), ones])),
+        bounds=Bounds(0, np.concatenate([np.full(2 * n, MAX_MOVED_RECORDS), ones])),
         constraints=limits,
-        options={"time_limit": MOVE_SECONDS},
+        options={"time_limit": MAX_MOVE_SECONDS},
     )
     if solution.x is None:
         return None
@@ -348,7 +350,7 @@ def _around(domain: Domain, margins: Sequence[Margin], bound: HeldMatrix) -> dic
         return None
     rng = np.random.default_rng(0)
     for chosen in unseparated_sets(domain, margins):
-        corners, moves = random_corners(domain, chosen, rng.choice(cells, TRIES), rng)
+        corners, moves = random_corners(domain, chosen, rng.choice(cells, MAX_RANDOM_MOVES), rng)
         for corner, _ in corners:
             moves = moves & ~empty[corner]
         if moves.any():

@@ -30,13 +30,13 @@ Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
-WHOLE_SECONDS = 5.0  # for one program in whole numbers
+MAX_INTEGER_SECONDS = 5.0  # for one program in whole numbers
 
 # From a table, the most that each cell may have, and the numbers of some cells, to the least and
 # the most found possible there.
 Walk = Callable[[Int64Array, Int64Array, Int64Array], tuple[Int64Array, Int64Array]]
 
-ROUNDS = 40
+WALK_ROUNDS = 40
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
@@ -135,7 +135,7 @@ class Programs:
             integrality=np.ones(columns.size, np.int64),
             bounds=Bounds(limits[:, 0], limits[:, 1]),
             constraints=[] if A is None else [LinearConstraint(A, b, b)],
-            options={"time_limit": WHOLE_SECONDS},
+            options={"time_limit": MAX_INTEGER_SECONDS},
         )
         if solution.status == 2:
             raise _impossible()
@@ -258,7 +258,7 @@ def walk_of(domain: Domain, margins: Sequence[Margin]) -> Walk:
         table: Int64Array, upper: Int64Array, cells: Int64Array
     ) -> tuple[Int64Array, Int64Array]:
         least, most = table[cells].copy(), table[cells].copy()
-        for number in range(ROUNDS if sets and sets[0] else 0):
+        for number in range(WALK_ROUNDS if sets and sets[0] else 0):
             corners, moves = random_corners(domain, sets[number % len(sets)], cells, rng)
             down = np.full(cells.size, np.iinfo(np.int64).max)
             up = down.copy()

@@ -23,11 +23,11 @@ from subspacedp.invariants import (
 from subspacedp.queries import Cells, Query, as_query
 from subspacedp.tables import Domain, Margin, Table
 
-__all__ = ["AnyHeld", "PublishedInvariants", "given", "joined", "stack"]
+__all__ = ["AnyHeld", "PublishedInvariants", "joined", "published_invariants", "stack"]
 
 AnyHeld = Held | LinearInvariants | StructuralZeros
 ON_CELLS = "Invariants are audited on the cells of a `Domain`, which count people"
-LARGEST_TOTAL = 2**56  # sums of a few dozen totals stay within 64 bits
+MAX_HELD_TOTAL = 2**56  # sums of a few dozen totals stay within 64 bits
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -83,7 +83,9 @@ def stack(helds: Sequence[AnyHeld], domains: Sequence[Domain] | None = None) -> 
     return out
 
 
-def given(domain: Domain | Cells, held: AnyHeld | None, values: Any = None) -> PublishedInvariants:
+def published_invariants(
+    domain: Domain | Cells, held: AnyHeld | None, values: Any = None
+) -> PublishedInvariants:
     """Held values in their shapes, checked to be possible at all."""
     if not isinstance(domain, Domain | Query):
         raise DomainError(f"{ON_CELLS}; got a {type(domain).__name__}.")
@@ -169,7 +171,7 @@ def _numbers(array: Any, shape: tuple[int, ...], *, whole: bool) -> npt.NDArray[
         raise InvariantError("The held values must be finite numbers.")
     if whole and np.any(out != np.rint(out)):
         raise InvariantError("Held totals of counts must be whole numbers.")
-    if np.any(np.abs(out.astype(np.float64)) > LARGEST_TOTAL):
+    if np.any(np.abs(out.astype(np.float64)) > MAX_HELD_TOTAL):
         raise InvariantError("Held totals above 2**56 cannot be audited.")
     return out.reshape(shape).astype(np.int64 if whole else np.float64)
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from subspacedp.errors import InvariantError, ReleaseError
 from subspacedp.inference.combined_noise import (
-    MOST_DENSE,
+    MAX_DENSE_ANSWERS,
     CombinedNoise,
     DensePooling,
     Projection,
@@ -55,7 +55,7 @@ __all__ = ["Combined", "combine"]
 
 FloatArray = npt.NDArray[np.float64]
 
-MOST_RANKED = 500_000  # entries of a matrix whose rank is computed exactly
+MAX_RANK_ENTRIES = 500_000  # entries of a matrix whose rank is computed exactly
 
 
 def combine(*releases: Release | Iterable[Release]) -> Combined:
@@ -123,7 +123,7 @@ def _joint_noise(
     pooling = None
     if alike and all(query.same_as(design.query) for design in designs):
         pooling = noises[0].pooled(noises)
-    if pooling is None or (query.size <= MOST_DENSE and not pooling.best):
+    if pooling is None or (query.size <= MAX_DENSE_ANSWERS and not pooling.best):
         pooling = DensePooling.of(query, [design.query for design in designs], noises, held)
     return CombinedNoise(designs=designs, noises=noises, pooling=pooling, query=query)
 
@@ -426,7 +426,7 @@ def _stacked(releases: tuple[Release, ...], query: Query) -> tuple[HeldMatrix, H
 def _check_solvable(held: HeldMatrix, values: npt.NDArray[Any]) -> None:
     """C x = c must have a solution: exactly for whole numbers of moderate size, else to 1e-9."""
     sentence = "The releases contradict each other: no table has all their exact values."
-    if held.exact and values.dtype.kind == "i" and held.rows * held.query.size <= MOST_RANKED:
+    if held.exact and values.dtype.kind == "i" and held.rows * held.query.size <= MAX_RANK_ENTRIES:
         from flint import fmpz_mat
 
         rows = held.matrix.toarray().tolist()

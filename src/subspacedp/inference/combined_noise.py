@@ -27,17 +27,17 @@ from subspacedp.queries import Query
 from subspacedp.rounding import GroupProfiles
 from subspacedp.tables import Margin
 
-__all__ = ["MOST_DENSE", "CombinedNoise", "DensePooling", "Projection", "UniformNoise"]
+__all__ = ["MAX_DENSE_ANSWERS", "CombinedNoise", "DensePooling", "Projection", "UniformNoise"]
 
 FloatArray = npt.NDArray[np.float64]
 
-MOST_CELLS = 20_000  # whose variances are worked out one by one
+MAX_SEPARATE_FIGURES = 20_000  # whose variances are worked out one by one
 
 Int64Array = npt.NDArray[np.int64]
 
 
-MOST_DENSE = 2000  # answers, where covariances have to be matrices
-NO_NOISE = 1e-10  # of the largest variance: a direction that is known exactly
+MAX_DENSE_ANSWERS = 2000  # answers, where covariances have to be matrices
+RELATIVE_ZERO_VARIANCE = 1e-10  # of the largest variance: a direction that is known exactly
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -186,7 +186,7 @@ class CombinedNoise(JointNoise):
             variance = self.pooling.figure_variance([f.variance() for f in figures], margins)
         if variance is not None:
             return PooledFigures(self, shape, weights, tuple(figures), variance.reshape(shape))
-        if math.prod(shape) > MOST_CELLS:
+        if math.prod(shape) > MAX_SEPARATE_FIGURES:
             raise ReleaseError(
                 f"The standard errors of {math.prod(shape):,} figures have no closed form here, "
                 "because the combined releases differ in what they hold, measure or round; ask for "
@@ -414,17 +414,18 @@ class DensePooling(Pooling):
         Controlled rounding counts in V_r by the bound on its covariance.
         """
         n = max(query.size, *(q.size for q in queries))
-        if n > MOST_DENSE:
+        if n > MAX_DENSE_ANSWERS:
             raise ReleaseError(
                 "These releases differ in what they ask, hold or measure, so that they are "
-                f"combined by matrices, and {n:,} answers are more than the {MOST_DENSE:,} for "
-                "which that is done; combine releases of one workload that hold the same."
+                f"combined by matrices, and {n:,} answers are more than the "
+                f"{MAX_DENSE_ANSWERS:,} for which that is done; combine releases of one workload "
+                "that hold the same."
             )
         questions = tuple(_matrix(query, q) for q in queries)
         inverses, noiseless = [], []
         for noise, q in zip(noises, queries, strict=True):
             values, vectors = np.linalg.eigh(_covariance(noise, q))
-            free = values > NO_NOISE * max(float(values[-1]), 1e-300)
+            free = values > RELATIVE_ZERO_VARIANCE * max(float(values[-1]), 1e-300)
             inverses.append((vectors[:, free] / values[free]) @ vectors[:, free].T)
             noiseless.append(vectors[:, ~free].T)
         out = cls(
@@ -454,7 +455,7 @@ class DensePooling(Pooling):
         rows = [self.agreement, *(r for _, r in self.across), *(z @ a for z, a in pairs)]
         known = np.concatenate(rows)
         values, vectors = np.linalg.eigh(known.T @ known)
-        return known, vectors[:, values <= NO_NOISE * max(float(values[-1]), 1e-300)]
+        return known, vectors[:, values <= RELATIVE_ZERO_VARIANCE * max(float(values[-1]), 1e-300)]
 
     def under(self, weights: FloatArray) -> list[FloatArray]:
         """M_rᵀ w for every release."""

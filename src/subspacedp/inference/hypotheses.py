@@ -20,9 +20,9 @@ from subspacedp.inference.combination import Combined
 from subspacedp.inference.results import (
     TestResult,
     check_counts,
+    check_estimates,
     check_variance,
     no_test,
-    public_side,
     scaled_tail,
 )
 from subspacedp.mechanisms.error_laws import SumLaw
@@ -34,7 +34,7 @@ __all__ = ["test_equal", "test_value"]
 
 FloatArray = npt.NDArray[np.float64]
 
-LEAST_VARIANCE = 8.0  # of a difference of cells, for the normal approximation
+MIN_POISSON_VARIANCE = 8.0  # of a difference of cells, for the normal approximation
 
 EXACT = "the exact law of the noise"
 HOW = {
@@ -94,8 +94,7 @@ def test_value(
     else:
         w = _one_figure(release, figure)
         estimate, size = _weighted(release, w)
-        noise = public_side(release, "A test").noise
-        stderr, law = math.sqrt(noise.variance(w)), noise.law_of(w)
+        stderr, law = math.sqrt(release.noise.variance(w)), release.noise.law_of(w)
     wanted = _number(value)
     null = f"the true figure is {wanted:,.10g}"
     return _against_noise(estimate - wanted, max(size, abs(estimate), 1.0), stderr, law, null)
@@ -145,19 +144,18 @@ def test_equal(
         raise ReleaseError(f"`sampling` must be 'none' or 'poisson'; got {sampling!r}.")
     w = _one_figure(release, first) - _one_figure(release, second)
     difference, size = _weighted(release, w)
-    side = public_side(release, "A test")
-    joint = side.noise
+    joint = release.noise
     noise = joint.variance(w)
     if sampling == "none":
         law = joint.law_of(w)
         null = "the two true figures are equal"
         return _against_noise(difference, max(size, 1.0), math.sqrt(noise), law, null)
-    check_counts(side.query)
+    check_counts(release.query)
     check_variance(noise)
     values = np.asarray(release.values, np.float64)
     sampled = float(np.vdot(w * w, values))  # Var(w·n) = Σ w²λ, estimated
     variance = noise + max(0.0, sampled)
-    if variance < LEAST_VARIANCE * float(np.abs(w).max(initial=0.0)) ** 2:
+    if variance < MIN_POISSON_VARIANCE * float(np.abs(w).max(initial=0.0)) ** 2:
         raise ReleaseError(
             "The two figures have too few people for a Poisson test; `sampling='none'` tests the "
             "confidential figures themselves."
@@ -200,7 +198,7 @@ def _against_noise(
 
 
 def _one_figure(release: Release | Combined, weights: npt.ArrayLike) -> FloatArray:
-    public_side(release, "A test")
+    check_estimates(release, "A test")
     if isinstance(weights, Estimate):
         raise ReleaseError("Give the weights of a figure; an estimate has forgotten its own.")
     w = checked_weights(weights, release.values.shape)

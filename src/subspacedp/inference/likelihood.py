@@ -31,10 +31,9 @@ FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 
 
-NEAR_WHOLE = 0.1  # of a unit: how far recovered coordinates may be from whole numbers
+MAX_FROM_WHOLE = 0.1  # of a unit: how far recovered coordinates may be from whole numbers
 
-
-MOST_AT_ONCE = 1 << 19  # sums over residuals held in memory
+MAX_SUMS_AT_ONCE = 1 << 19  # sums over residuals held in memory
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -276,7 +275,7 @@ def _whole_part(release: Release, values: FloatArray) -> Int64Array | None:
 def _measured(mechanism: Mechanism, numbers: FloatArray) -> Law:
     """What was measured is recovered, so its own law is that of the release."""
     whole = np.rint(numbers)
-    near = bool(np.abs(numbers - whole).max(initial=0.0) < NEAR_WHOLE)
+    near = bool(np.abs(numbers - whole).max(initial=0.0) < MAX_FROM_WHOLE)
     exact, words = mechanism.probability_in_words(near)
     return Measured(mechanism, whole.astype(np.int64), exact, words)
 
@@ -493,7 +492,7 @@ class RoundedGroups(ByGroup):
             if reach * self.step * int(m) >= 2**62:
                 raise ReleaseError("There are too many decimals to sum over their rounding.")
             r = np.arange(-reach, reach + 1)
-            at_once = max(1, MOST_AT_ONCE // r.size)
+            at_once = max(1, MAX_SUMS_AT_ONCE // r.size)
             for start in range(0, chosen.size, at_once):
                 piece = slice(start, start + at_once)
                 out[layout.filled[chosen[piece]]] = self._forward(d[cells[piece]], r)

@@ -22,7 +22,7 @@ __all__ = ["biased_non_negative"]
 
 FloatArray = npt.NDArray[np.float64]
 
-ROUNDS = 300
+MAX_NEWTON_STEPS = 300
 TOLERANCE = 1e-7  # of a held total, or what float64 tells apart if that is more
 
 
@@ -142,7 +142,7 @@ def _newton(values: FloatArray, held: HeldMargins, exact: HeldValues) -> FloatAr
 
     dual = np.zeros(totals.size)
     z, miss, height = at(dual)
-    for _ in range(ROUNDS):
+    for _ in range(MAX_NEWTON_STEPS):
         worst = float(np.abs(miss).max())
         if worst <= goal:
             return z

@@ -20,29 +20,32 @@ import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.combination import Combined
-from subspacedp.inference.results import check_variance, public_side, sum_excess
+from subspacedp.inference.results import (
+    check_estimates,
+    check_variance,
+    noise_without_rounding,
+    sum_excess,
+)
 from subspacedp.invariants import NullSpace
 from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.mechanisms.estimates import check_level
 from subspacedp.mechanisms.figures import checked_weights
 from subspacedp.queries import Query
 from subspacedp.release import Release
-from subspacedp.tables import Domain
+from subspacedp.tables import Margin
 
 __all__ = ["Regression", "regress"]
 
 FloatArray = npt.NDArray[np.float64]
 
+MIN_SINGULAR_RATIO = 1e-10  # of X with columns of length one: smallest singular value over largest
 
-COLLINEAR = 1e-10  # the smallest singular value of X with columns of length one, over the largest
-
-
-MOST_DENSE = 800  # figures whose covariance is taken apart
-MOST_WEIGHTS = 2**25  # figures × answers, where covariances are matrices
-POINTS = 160  # values of σ² that are averaged over
-LEAST_SHAPE = 0.05  # of the law of the variance of noise
-LEAST_TAIL = 1e-12  # less than this is not told apart
-NORMAL = 100.0  # from this shape on noise is normal
+MAX_DENSE_FIGURES = 800  # figures whose covariance is taken apart
+MAX_COVARIANCE_WEIGHTS = 2**25  # figures × answers, where covariances are matrices
+SIGMA_POINTS = 160  # values of σ² that are averaged over
+MIN_GAMMA_SHAPE = 0.05  # of the law of the variance of noise
+MIN_PVALUE = 1e-12  # less than this is not told apart
+NORMAL_FROM_SHAPE = 100.0  # from this shape on noise is normal
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -284,32 +287,26 @@ class Outcome:
     """Figures of a release, and the covariance of linear combinations of them."""
 
     query: Query
-    domain: Domain
     noise: JointNoise
-    plain: JointNoise  # the same without digits: what is certainly noise
+    plain: JointNoise  # the same without rounding: what is certainly noise
     values: FloatArray
-    names: tuple[str, ...] | None = None  # of a margin
+    margin: Margin | None = None  # whose totals the figures are
     rows: FloatArray | None = None  # weights of the answers
 
     @classmethod
     def of(cls, release: Release | Combined, figures: Any) -> Outcome:
         """The answers of a release, or the given figures of it."""
-        side = public_side(release, "A regression")
-        make = partial(
-            cls,
-            query=side.query,
-            domain=side.domain,
-            noise=side.noise,
-            plain=side.noise_without_rounding(),
-        )
+        check_estimates(release, "A regression")
+        plain = noise_without_rounding(release)
+        make = partial(cls, query=release.query, noise=release.noise, plain=plain)
         if figures is None:
             values = np.asarray(release.values, np.float64).reshape(-1)
             return make(values=values)
         names = (figures,) if isinstance(figures, str) else figures
         if isinstance(names, Sequence) and names and all(isinstance(v, str) for v in names):
             values = np.asarray(release.margin(*names).values, np.float64).reshape(-1)
-            return make(values=values, names=tuple(names))
-        shape = side.query.shape
+            return make(values=values, margin=release.domain.margin(*names))
+        shape = release.query.shape
         rows = checked_weights(figures, shape)
         if rows.shape == shape:
             raise ReleaseError("`figures` must have one row of weights per figure; got one figure.")
@@ -332,15 +329,15 @@ class Outcome:
     @property
     def is_cells(self) -> bool:
         """Whether the figures are the answers themselves."""
-        return self.names is None and self.rows is None
+        return self.margin is None and self.rows is None
 
     def weights(self, row: FloatArray) -> FloatArray:
         """The weights of the answers in a combination of the figures."""
         if self.rows is not None:
             return np.asarray(np.tensordot(row, self.rows, 1))
-        if self.names is None:
+        if self.margin is None:
             return row.reshape(self.query.shape)
-        return self.query.indicator(self.domain.margin(*self.names), row)
+        return self.query.indicator(self.margin, row)
 
 
 def covariates(
@@ -411,7 +408,7 @@ def solution(
         raise ReleaseError(f"The covariate `{zero}` is 0 everywhere; leave it out.")
     Q, R = np.linalg.qr(weighted / lengths)
     values = np.linalg.svd(R, compute_uv=False)
-    if values[-1] <= COLLINEAR * values[0]:
+    if values[-1] <= MIN_SINGULAR_RATIO * values[0]:
         raise ReleaseError(
             "The covariates are collinear: one of "
             + ", ".join(f"`{name}`" for name in labels)
@@ -491,7 +488,7 @@ class ResidualSpread:
         scales = [x for x in (without, typical, seen) if x > 0]
         low, high = math.log(1e-6 * min(scales)), math.log(1e9 * max(scales))
         for _ in range(3):  # ever closer to where the weight is
-            logs = np.linspace(low, high, POINTS)
+            logs = np.linspace(low, high, SIGMA_POINTS)
             sigma2 = np.exp(logs)
             variance = sigma2[:, None] + self.noise
             log = -0.5 * (np.log(variance) @ numbers + (squares / variance).sum(axis=1))
@@ -499,7 +496,7 @@ class ResidualSpread:
             log += 1.5 * (logs - np.log(sigma2 + typical))
             log -= log.max()
             inside = np.flatnonzero(log > -30)
-            first, last = max(inside[0] - 1, 0), min(inside[-1] + 1, POINTS - 1)
+            first, last = max(inside[0] - 1, 0), min(inside[-1] + 1, SIGMA_POINTS - 1)
             low, high = float(logs[first]), float(logs[last])
         weights = np.exp(log)
         return sigma2, weights / weights.sum()
@@ -510,7 +507,7 @@ class ResidualSpread:
         `excess` is the excess kurtosis of its noise: Laplace noise is normal noise of random
         variance, and a gamma law with the right mean and variance stands for that variance.
         """
-        return max(LEAST_TAIL, _beyond(distance, *self._mixture(share, known, excess)))
+        return max(MIN_PVALUE, _beyond(distance, *self._mixture(share, known, excess)))
 
     def margin_of_error(self, alpha: float, share: float, known: float, excess: float) -> float:
         """Where the tail is alpha."""
@@ -554,11 +551,11 @@ def _beyond(distance: float, deviations: FloatArray, weights: FloatArray) -> flo
 @lru_cache(maxsize=256)
 def _gamma(excess: float) -> tuple[FloatArray, FloatArray]:
     """Points and weights of a gamma law of mean 1 and variance excess/3."""
-    if excess <= 3 / NORMAL:
+    if excess <= 3 / NORMAL_FROM_SHAPE:
         return np.ones(1), np.ones(1)
     from scipy.special import roots_genlaguerre
 
-    shape = max(3 / excess, LEAST_SHAPE)
+    shape = max(3 / excess, MIN_GAMMA_SHAPE)
     points, weights = roots_genlaguerre(16, shape - 1)
     return points / shape, weights / weights.sum()
 
@@ -584,7 +581,7 @@ def residual_spread(
             values, numbers, squares = split
             return ResidualSpread(factor * values, numbers, factor * squares, excess)
     n = outcome.values.size
-    if n <= MOST_DENSE and n * outcome.query.size <= MOST_WEIGHTS:
+    if n <= MAX_DENSE_FIGURES and n * outcome.query.size <= MAX_COVARIANCE_WEIGHTS:
         values, squares = _taken_apart(outcome, matrix, w, divisor)
         return ResidualSpread(values, np.ones(values.size), squares, excess)
     _, A = solution(matrix, w, labels)

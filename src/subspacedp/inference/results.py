@@ -12,19 +12,18 @@ import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.combination import Combined
-from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.queries import Query
 from subspacedp.release import Release
-from subspacedp.tables import Domain
 
 __all__ = [
     "TestResult",
     "check_counts",
+    "check_estimates",
     "check_release",
     "check_variance",
     "no_test",
-    "public_side",
+    "noise_without_rounding",
     "scaled_tail",
     "sum_excess",
 ]
@@ -96,26 +95,16 @@ def scaled_tail(statistic: float, df: int, fourth: float) -> tuple[float, str]:
     return float(chdtrc(effective, statistic * effective / df)), how
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class PublicSide:
-    """What inference knows of one release, or of several combined: questions and noise."""
-
-    query: Query
-    domain: Domain
-    noise: JointNoise
-    designs: tuple[Mechanism, ...]
-
-    def noise_without_rounding(self) -> JointNoise:
-        """The noise without controlled rounding, for which there are only bounds."""
-        plain = tuple(mechanism.noise_before_rounding() for mechanism in self.designs)
-        return self.noise.without_rounding(plain)
+def noise_without_rounding(release: Release | Combined) -> JointNoise:
+    """The noise without controlled rounding, for which there are only bounds."""
+    plain = tuple(mechanism.noise_before_rounding() for mechanism in release.designs)
+    return release.noise.without_rounding(plain)
 
 
-def public_side(release: object, what: str) -> PublicSide:
-    """The public side of a release or of combined releases; nothing else will do."""
+def check_estimates(release: object, what: str) -> None:
+    """Refuse what is neither a release nor several combined."""
     if not isinstance(release, Release | Combined):
         raise ReleaseError(f"{what} needs a release; got a {type(release).__name__}.")
-    return PublicSide(release.query, release.domain, release.noise, release.designs)
 
 
 def check_release(release: object, what: str) -> Release:

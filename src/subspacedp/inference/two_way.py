@@ -19,9 +19,9 @@ from subspacedp.inference.replicates import check_draws, replicates
 from subspacedp.inference.results import (
     TestResult,
     check_counts,
+    check_estimates,
     check_variance,
     no_test,
-    public_side,
     scaled_tail,
 )
 from subspacedp.mechanisms.error_laws import JointNoise
@@ -33,10 +33,10 @@ __all__ = ["statistics", "test_homogeneity", "test_independence"]
 
 FloatArray = npt.NDArray[np.float64]
 
-LEAST_TOTAL = 5.0  # of a row or a column, for the chi-square approximation ...
-LEAST_RATIO = 2.0  # ... and in standard errors of its noise
-MOST_WEIGHTS = 2**25  # groups × cells whose covariance is taken
-BATCH = 2**22  # numbers in one batch of statistics
+MIN_TOTAL = 5.0  # of a row or a column, for the chi-square approximation ...
+MIN_TOTAL_OVER_STDERR = 2.0  # ... and in standard errors of its noise
+MAX_COVARIANCE_WEIGHTS = 2**25  # groups × cells whose covariance is taken
+MAX_BATCH_NUMBERS = 2**22  # numbers in one batch of statistics
 
 
 @no_test
@@ -174,15 +174,16 @@ class _TwoWay:
 
     @classmethod
     def of(cls, release: Release | Combined, rows: str, columns: str) -> _TwoWay:
-        side = public_side(release, "A test of a two-way table")
-        query, domain = side.query, side.domain
+        check_estimates(release, "A test of a two-way table")
+        query = release.query
         check_counts(query)
+        domain = release.domain
         for name in (rows, columns):
             if not isinstance(name, str):
                 raise ReleaseError("`rows` and `columns` are names of levels.")
         margin = domain.margin(rows, columns)
         groups = int(np.prod(margin.shape))
-        if groups * release.values.size > MOST_WEIGHTS:
+        if groups * release.values.size > MAX_COVARIANCE_WEIGHTS:
             raise ReleaseError(
                 f"A two-way table of {groups:,} groups over {release.values.size:,} cells is too "
                 "large for its covariance; take coarser levels."
@@ -215,7 +216,7 @@ class _TwoWay:
             keep=(keep[0], keep[1]),
             values=values,
             noise=cov,
-            roots=_roots(side.noise, weights[order[np.ix_(*keep)].ravel()]),
+            roots=_roots(release.noise, weights[order[np.ix_(*keep)].ravel()]),
         )
 
     def check(self) -> None:
@@ -223,7 +224,7 @@ class _TwoWay:
         cov = self.noise.reshape(self.values.shape * 2)
         for a, name in enumerate(self.names):
             totals = self.values.sum(axis=1 - a)
-            least = np.maximum(LEAST_TOTAL, LEAST_RATIO * np.sqrt(_total_variances(cov, a)))
+            least = np.maximum(MIN_TOTAL, MIN_TOTAL_OVER_STDERR * np.sqrt(_total_variances(cov, a)))
             small = int(np.count_nonzero(totals < least))
             if small:
                 raise ReleaseError(
@@ -304,7 +305,7 @@ def statistics(tables: FloatArray, noise: FloatArray) -> FloatArray:
     """
     b, r, c = tables.shape
     out = np.empty(b)
-    step = max(1, BATCH // ((r - 1) * (c - 1) * r * c))
+    step = max(1, MAX_BATCH_NUMBERS // ((r - 1) * (c - 1) * r * c))
     for start in range(0, b, step):
         out[start : start + step] = _batch(tables[start : start + step], noise)
     return out

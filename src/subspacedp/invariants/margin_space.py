@@ -106,7 +106,7 @@ class MarginNullSpace(NullSpace):
                 flat, *stretch, plan.row, plan.outer, plan.offsets, plan.modes, plan.codes,
                 plan.bases, means,
             ),
-            plan.stretches(),
+            plan.fixed_parts(),
         )  # fmt: skip
 
     @cached_property
@@ -164,7 +164,7 @@ class MarginNullSpace(NullSpace):
         out = flat.view(np.float64) if overwrite else np.empty(flat.shape, np.float64)
         for_each(
             lambda stretch: self._subtract(flat, out, parts, self._rows, stretch),
-            self._rows.stretches(),
+            self._rows.fixed_parts(),
         )
         return out.reshape(noisy.shape)
 

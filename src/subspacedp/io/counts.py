@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import DataError, DomainError, without_values
+from subspacedp.io.cell_tables import CellTable
 from subspacedp.io.coding import (
     AxisColumn,
     error_of_rows,
@@ -36,8 +38,12 @@ def check_counts(*, unit: object, value: object, wide: int, count: str | None) -
 
 
 def tabulate_counts(
-    source: Source, axes: Sequence[AxisColumn], domain: Domain, count: str | None
-) -> npt.NDArray[np.int64]:
+    source: Source,
+    axes: Sequence[AxisColumn],
+    domain: Domain,
+    count: str | None,
+    scratch: Path | None,
+) -> CellTable:
     """The counts of a source in the domain's shape; rows of one cell are added."""
     wide = next((i for i, entry in enumerate(axes) if entry.columns is not None), None)
     if wide is None:
@@ -47,11 +53,16 @@ def tabulate_counts(
         names = [of[label] for label in axes[wide].axis.labels]
         stride = strides_of(domain)[wide]
     statement = _statement(source, axes, domain, names)
-    batches = source.batches(statement)
+    if scratch is not None:
+        statement = statement.order_by("cell")
     wanted = ("cell", "rows", *(f"{p}{i}" for i in range(len(names)) for p in ("n", "bad")))
     return without_values(
         lambda: _filled(
-            (read_whole([batch], wanted) for batch in batches), axes, domain, names, stride
+            (read_whole([batch], wanted) for batch in source.batches(statement, scratch)),
+            axes,
+            CellTable(domain, scratch, "everything"),
+            names,
+            stride,
         ),
         "The engine's answer cannot be used",
     )
@@ -91,14 +102,13 @@ def _whole(source: Source, table: Any, name: str) -> Any:
 def _filled(
     parts: Iterable[dict[str, npt.NDArray[np.int64]]],
     axes: Sequence[AxisColumn],
-    domain: Domain,
+    out: CellTable,
     names: Sequence[str],
     stride: int,
-) -> npt.NDArray[np.int64]:
+) -> CellTable:
     """The table, filled as the answer comes; at its end, what is wrong with how many rows."""
     broken: dict[int, int] = {}
     bad, too_large, some = [0] * len(names), False, False
-    out = np.zeros(domain.size, np.int64)
     for columns in parts:
         cell, rows = columns["cell"], columns["rows"]
         some = some or bool(rows.size)
@@ -108,7 +118,7 @@ def _filled(
             n = columns[f"n{i}"]
             bad[i] += int(columns[f"bad{i}"].sum())
             too_large = too_large or bool(np.any(n < 0))
-            out[cell[cell >= 0] + i * stride] = n[cell >= 0]
+            out.add(np.where(cell < 0, cell, cell + i * stride), n)
     if not some:
         raise DataError("The source has no rows.")
     error = error_of_rows([entry for entry in axes if entry.columns is None], broken)
@@ -124,4 +134,4 @@ def _filled(
             )
     if too_large:
         raise DataError("The counts must sum to at most 2**62.")
-    return out.reshape(domain.shape)
+    return out

@@ -201,7 +201,8 @@ class DuckSource(Source):
         codes = pa.array(range(len(labels)), pa.int64())
         self._con.register(name, pa.table({"label": pa.array(labels), "code": codes}))
 
-    def _run(self, sql: str) -> Iterable[Any]:
+    def _run(self, sql: str, scratch: Path | None) -> Iterable[Any]:
+        del scratch  # DuckDB hands out batches
         yield from self._con.sql(sql).to_arrow_reader(_BATCH)
 
 

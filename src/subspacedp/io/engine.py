@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
@@ -138,10 +138,15 @@ class Source(ABC):
         kind = "string" if isinstance(labels[0], str) else "int64"
         return ibis.table({"label": kind, "code": "int64"}, name=self._lists[labels])
 
-    def batches(self, expression: Any) -> list[Any]:
-        """The answer as arrow record batches; errors are told without the engine's words."""
-        sql = self._sql(expression)
-        return self._asked(lambda: list(self._run(sql)))
+    def batches(self, expression: Any, scratch: Path | None = None) -> Iterator[Any]:
+        """The answer as arrow record batches; errors are told without the engine's words.
+
+        With a scratch folder, for an answer that need not fit in memory: an engine that hands out
+        whole answers alone writes it there first.
+        """
+        rows = iter(self._run(self._sql(expression), scratch))
+        while (batch := self._asked(lambda: next(rows, None))) is not None:
+            yield batch
 
     def keep(self, expression: Any) -> Any:
         """The answer as a table that later expressions can use.
@@ -186,8 +191,8 @@ class Source(ABC):
         """Make labels and their codes known under a name."""
 
     @abstractmethod
-    def _run(self, sql: str) -> Iterable[Any]:
-        """The arrow batches of a statement."""
+    def _run(self, sql: str, scratch: Path | None) -> Iterable[Any]:
+        """The arrow batches of a statement; `scratch` as in `batches`."""
 
     def __enter__(self) -> Self:
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -129,14 +130,18 @@ class PostgresSource(Source):
     def _list(self, name: str, labels: Sequence[Label]) -> None:
         self._prefix.append(values(name, labels, self.dialect, _sql_type))
 
-    def _run(self, sql: str) -> Iterable[Any]:
+    def _run(self, sql: str, scratch: Path | None) -> Iterable[Any]:
         import pyarrow as pa
 
+        del scratch
+        statement = f"WITH {', '.join(self._prefix)} SELECT * FROM ({sql}) AS answer"  # noqa: S608 - compiled by ibis
         with self._con.cursor() as cursor:
-            cursor.execute(f"WITH {', '.join(self._prefix)} SELECT * FROM ({sql}) AS answer")  # noqa: S608 - compiled by ibis
-            names = [column.name for column in cursor.description]
-            while rows := cursor.fetchmany(_BATCH):
-                columns = [pa.array(column) for column in zip(*rows, strict=True)]
+            # Row by row from the server: neither side has the whole answer in memory, and unlike
+            # with a cursor of the server it may count on several processors.
+            rows = cursor.stream(statement)
+            while some := list(islice(rows, _BATCH)):
+                names = [column.name for column in cursor.description]
+                columns = [pa.array(column) for column in zip(*some, strict=True)]
                 yield pa.RecordBatch.from_arrays(columns, names)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import warnings
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -132,13 +133,33 @@ class SparkSource(Source):
     def _list(self, name: str, labels: Sequence[Label]) -> None:
         self._prefix.append(values(name, labels, "spark", _sql_type))
 
-    def _run(self, sql: str) -> Iterable[Any]:
+    def _run(self, sql: str, scratch: Path | None) -> Iterable[Any]:
         prefix = [f"{NAME} AS (SELECT * FROM {self._name})", *self._prefix]  # noqa: S608 - our own names
         frame = self._session.sql(f"WITH {', '.join(prefix)} SELECT * FROM ({sql}) AS answer")  # noqa: S608 - compiled by ibis
         with warnings.catch_warnings():
             # PySpark leaves the socket of an answer to the garbage collector.
             warnings.simplefilter("ignore", ResourceWarning)
-            return list(frame.toArrow().to_batches())
+            if scratch is None:
+                yield from frame.toArrow().to_batches()
+            else:
+                yield from _between(frame, scratch)
+
+
+def _between(frame: Any, scratch: Path) -> Iterable[Any]:
+    """The answer by way of Parquet files: PySpark hands out whole answers, or single rows."""
+    import pyarrow.dataset
+
+    folder = scratch / "answer"
+    shutil.rmtree(folder, ignore_errors=True)
+    frame.write.parquet(str(folder.absolute()))
+    parts = sorted(map(str, folder.glob("*.parquet")))
+    if not parts:
+        raise DataError(
+            f"The workers of Spark did not write their counts to `{scratch}`; publish to a folder "
+            "that they and this machine share."
+        )
+    yield from pyarrow.dataset.dataset(parts).to_batches()
+    shutil.rmtree(folder)
 
 
 def _escaped(path: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from subspacedp.errors import DataError, without_values
 from subspacedp.io.bounding import checked_bounds, left_out, no_unit, unit_of
+from subspacedp.io.cell_tables import CellTable
 from subspacedp.io.coding import (
     AxisColumn,
     domain_of,
@@ -37,27 +39,26 @@ class Tabulated:
 
     Parameters
     ----------
+    domain
+        The cells; public.
     everything
-        All records: held totals come from it.
+        All records: held totals come from it. A path where the table was made on disk.
     bounded
         The records within the bound: what noise is added to, and the guarantee is about. The same
         object as `everything` when nothing was left out.
     sums, sums_everything
         Sums of the clipped value in units, over the bounded records and over all.
-    dropped
-        How many records the bound left out.
+    dropped, records
+        How many records the bound left out, and how many there are.
     """
 
-    everything: Table
-    bounded: Table
+    domain: Domain
+    everything: Table | Path
+    bounded: Table | Path
     sums: Int64Array | None
     sums_everything: Int64Array | None
     dropped: int
-
-    @property
-    def domain(self) -> Domain:
-        """The cells; public."""
-        return self.everything.domain
+    records: int
 
     def __repr__(self) -> str:
         return f"Tabulated({repr(self.domain)[len('Domain(') : -1]}, counts hidden)"
@@ -74,6 +75,7 @@ def tabulate(
     value: ClippedValue | None = None,
     count: str | None = None,
     without_unit: bool = False,
+    scratch: Path | None = None,
     progress: Progress | None = None,
 ) -> Tabulated:
     r"""Tables of a source, in one statement that the engine runs.
@@ -99,6 +101,10 @@ def tabulate(
     without_unit
         Whether rows that do not say whose they are (NULL, or blank text) stay out of everything,
         held totals included; otherwise they are an error.
+    scratch
+        For tables that need not fit in memory: a folder that its owner alone can read, where they
+        are made as .npy files. They are confidential, and the caller's to remove. Sums of a value
+        are made in memory.
     progress
         Called with a public sentence before each step.
 
@@ -136,9 +142,16 @@ def tabulate(
     if count is not None or wide:
         check_counts(unit=unit, value=value, wide=len(wide), count=count)
         tell(f"adding counts in {source.kind}")
-        table = Table(tabulate_counts(source, axes, domain, count), domain)
+        counts = tabulate_counts(source, axes, domain, count, scratch)
+        table = counts.table()
         return Tabulated(
-            everything=table, bounded=table, sums=None, sums_everything=None, dropped=0
+            domain=domain,
+            everything=table,
+            bounded=table,
+            sums=None,
+            sums_everything=None,
+            dropped=0,
+            records=counts.total,
         )
     bounds = checked_bounds(unit, records, per_cell, key)
     if value is not None:
@@ -148,10 +161,11 @@ def tabulate(
     else:
         statement = _persons(source, axes, domain, value, unit, bounds, without_unit)
     tell(f"counting in {source.kind}")
-    batches = source.batches(statement)
-    tell("filling the table")
+    if scratch is not None:
+        statement = statement.order_by("cell")  # a file is filled from its beginning to its end
     return without_values(
-        lambda: _filled(batches, axes, domain, unit, value), "The engine's answer cannot be used"
+        lambda: _filled(source.batches(statement, scratch), axes, domain, unit, value, scratch),
+        "The engine's answer cannot be used",
     )
 
 
@@ -227,54 +241,66 @@ def _filled(
     domain: Domain,
     unit: str | None,
     value: ClippedValue | None,
+    scratch: Path | None,
 ) -> Tabulated:
     """The answer's rows in tables, or the sentence that says what is wrong with the data."""
-    columns = read_whole(batches, _COLUMNS)
-    part, cell, n, units = (columns[name] for name in ("part", "cell", "n", "units"))
-    rows = int(n[part == _ALL].sum())
+    places = ("everything", "left-out", "sums", "sums-left-out")
+    tables = dict(zip(places, (CellTable(domain, scratch, name) for name in places), strict=True))
+    broken: dict[int, int] = {}
+    rows = lost = bad = 0
+    for batch in batches:
+        columns = read_whole([batch], _COLUMNS)
+        lost, bad = lost + int(columns["lost"].sum()), bad + int(columns["bad"].sum())
+        for part, counted, summed in ((_ALL, "everything", "sums"),
+                                      (_LEFT_OUT, "left-out", "sums-left-out")):  # fmt: skip
+            here = columns["part"] == part
+            cell, n = columns["cell"][here], columns["n"][here]
+            if part == _ALL:
+                rows += int(n.sum())
+                for code, number in zip(cell[cell < 0].tolist(), n[cell < 0].tolist(), strict=True):
+                    broken[code] = broken.get(code, 0) + number
+            tables[counted].add(cell, n)
+            if value is not None:
+                tables[summed].add(cell, columns["units"][here])
     if rows == 0:
         raise DataError("The source has no rows.")
-    _check(columns, axes, unit, value)
+    _check(broken, lost, bad, axes, unit, value)
     if value is not None:
         value.check_total(rows)
-    everything, gone, sums, gone_sums = (np.zeros(domain.size, np.int64) for _ in range(4))
-    for counts, totals, number in ((everything, sums, _ALL), (gone, gone_sums, _LEFT_OUT)):
-        here = part == number
-        np.add.at(counts, cell[here], n[here])
-        np.add.at(totals, cell[here], units[here])
-    dropped = int(gone.sum())
-    table = Table(everything.reshape(domain.shape), domain)
-    bounded = table
+    everything = tables["everything"].table()
+    bounded, dropped = everything, tables["left-out"].total
     if dropped:
-        bounded = Table((everything - gone).reshape(domain.shape), domain)
-    all_sums = sums.reshape(domain.shape)
-    kept = all_sums - gone_sums.reshape(domain.shape)
-    for array in (all_sums, kept):
-        array.setflags(write=False)
+        bounded = tables["left-out"].rest_of(tables["everything"])
+    sums = sums_everything = None
+    if value is not None:
+        sums_everything = tables["sums"].array
+        sums = sums_everything - tables["sums-left-out"].array
+        for array in (sums_everything, sums):
+            array.setflags(write=False)
     return Tabulated(
-        everything=table,
+        domain=domain,
+        everything=everything,
         bounded=bounded,
-        sums=kept if value else None,
-        sums_everything=all_sums if value else None,
+        sums=sums,
+        sums_everything=sums_everything,
         dropped=dropped,
+        records=rows,
     )
 
 
 def _check(
-    columns: dict[str, Int64Array],
+    broken: dict[int, int],
+    lost: int,
+    bad: int,
     axes: Sequence[AxisColumn],
     unit: str | None,
     value: ClippedValue | None,
 ) -> None:
-    here = columns["part"] == _ALL
-    cells = zip(columns["cell"][here].tolist(), columns["n"][here].tolist(), strict=True)
-    error = error_of_rows(axes, {cell: n for cell, n in cells if cell < 0})
+    error = error_of_rows(axes, broken)
     if error is not None:
         raise error
-    lost = int(columns["lost"].sum())
     if lost:
         raise no_unit(lost, unit)
-    bad = int(columns["bad"].sum())
     if bad and value is not None:
         raise DataError(
             f"{rows_have(bad)} a value of `{value.column}` that is missing or not a finite number.",

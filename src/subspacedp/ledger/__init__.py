@@ -9,8 +9,7 @@ from subspacedp.ledger.entries import (
     invariants_of,
     spend_of,
 )
-from subspacedp.ledger.ledger import Ledger, open_ledger
-from subspacedp.ledger.reservation import Reservation
+from subspacedp.ledger.ledger import Ledger, Reservation, open_ledger
 
 __all__ = [
     "Account",

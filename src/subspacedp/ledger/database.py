@@ -320,27 +320,21 @@ class PostgresDatabase(Database):
     _CREATION = 7_310_286_041  # of the advisory lock under which tables are made
 
     def __init__(self, address: str, patience: float) -> None:
-        missing = False
-        host, name = "", ""
+        fault = ""
         try:
             from psycopg import conninfo
 
             options = conninfo.conninfo_to_dict(address)
-            host, name = str(options.get("host", "localhost")), str(options.get("dbname", ""))
-            known = True
         except ImportError:
-            missing, known = True, False
-        except Exception:  # the driver's sentence would quote the address, password and all
-            known = False
-        if missing:
-            raise LedgerError(
+            fault = (
                 "A ledger in PostgreSQL needs psycopg; install it with "
                 "`pip install subspacedp[ledger,postgres]`."
             )
-        if not known:
-            raise LedgerError(
-                "The PostgreSQL address cannot be read; write postgresql://user@host/database."
-            )
+        except Exception:  # the driver's sentence would quote the address, password and all
+            fault = "The PostgreSQL address cannot be read; write postgresql://user@host/database."
+        if fault:
+            raise LedgerError(fault)
+        host, name = options.get("host", "localhost"), options.get("dbname", "")
         super().__init__(f"postgresql://{host}/{name}", patience)
         self._options = options
 

@@ -36,7 +36,6 @@ __all__ = [
     "tables",
 ]
 
-
 FORMAT = "subspacedp ledger"
 VERSION = 2  # 1 had no seals
 
@@ -70,13 +69,9 @@ def tables() -> Tables:
     try:
         import sqlalchemy as sa
     except ImportError:
-        missing = True
-    else:
-        missing = False
-    if missing:
         raise LedgerError(
             "A ledger needs SQLAlchemy; install it with `pip install subspacedp[ledger]`."
-        )
+        ) from None
     metadata = sa.MetaData()
 
     def text(name: str, *, empty: bool = False) -> sa.Column[str]:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.balls import ball, round_up
-from subspacedp.errors import BudgetError, DataError, ReleaseError
+from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.invariants import (
     FreeContrasts,
     HeldMargins,
@@ -30,6 +30,7 @@ from subspacedp.invariants import (
     NullSpace,
     space_of,
 )
+from subspacedp.mechanisms.block_view import BlockView, OnePiece, check_filled
 from subspacedp.mechanisms.error_laws import JointNoise, NoiseModel
 from subspacedp.mechanisms.estimates import Accuracy
 from subspacedp.mechanisms.figures import (
@@ -71,7 +72,7 @@ STEP_LIMIT = 2**51
 class ExpectedError:
     """Mean squared error, from the mechanism alone; rounding of digits included.
 
-    With digits that add up the rounding part is a proven upper bound, close for noise that
+    Under controlled rounding the rounding part is a proven upper bound, close for noise that
     spreads over several whole numbers (docs/proofs/digits.md).
     """
 
@@ -148,7 +149,7 @@ class Mechanism(ABC):
     proofs: ClassVar[tuple[str, ...]] = ()
     keys_in_files: ClassVar[tuple[str, ...]] = ()  # what it states beside the problem
     for_workloads: ClassVar[bool] = False  # whether it answers several margins at once
-    offers_decimals: ClassVar[bool] = False  # whether it may publish digits that add up
+    offers_decimals: ClassVar[bool] = False  # whether it offers controlled rounding
     measures_counts: ClassVar[bool] = False  # noise on every answer itself: cell by cell, in blocks
     linear: ClassVar[bool] = True  # `integers` of parts add up to those of the whole: for agents
     fitted_at_once: ClassVar[bool] = False  # there is nothing to optimise
@@ -456,6 +457,10 @@ class Mechanism(ABC):
         With `overwrite` it may take the memory of `noisy`, whose content is then lost.
         """
 
+    def blocks(self) -> BlockView:
+        """How the mechanism is carried out piece by piece; here as one piece."""
+        return OnePiece(self)
+
     def without_noise(
         self, answers: npt.NDArray[np.int64], exact: HeldValues
     ) -> npt.NDArray[np.float64]:
@@ -485,7 +490,8 @@ class Mechanism(ABC):
         answers = self.answers(data)
         full = answers if everything is None else self.answers(everything)
         for table in (answers,) if full is answers else (answers, full):
-            _check_empty(table, self.held)
+            if self.held.empty is not None:
+                check_filled(int(np.count_nonzero(table[self.held.empty])))
             self.check_size(table)
         return answers, full
 
@@ -556,20 +562,8 @@ class Mechanism(ABC):
 
     @property
     def can_round(self) -> bool:
-        """Whether the mechanism can publish digits that add up for its problem."""
+        """Whether the mechanism can publish values that add up for its problem."""
         return False
 
     def __repr__(self) -> str:
         return f"{self.name} mechanism on {self.problem!r}"
-
-
-def _check_empty(answers: npt.NDArray[np.int64], held: HeldMargins | HeldMatrix) -> None:
-    """Cells declared empty must be so; how many are not is said, never which."""
-    empty = held.empty
-    if empty is not None and np.any(answers[empty]):
-        filled = int(np.count_nonzero(answers[empty]))
-        raise DataError(
-            f"{filled} of the cells declared empty have someone in them; a structural zero must "
-            "be impossible, not just unobserved.",
-            cells=filled,
-        )

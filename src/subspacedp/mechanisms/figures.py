@@ -207,6 +207,8 @@ class GroupTotals(MarginFigures):
     def _most_roundings(self) -> int:
         if self._kinds is not None:
             return self._kinds.most_roundings() + 1
+        if self.noise.plan is None:
+            return 1
         return int(self._roundings.max(initial=0)) + 1
 
     def law(self, number: int) -> SumLaw:

@@ -5,18 +5,34 @@ release = noisy − lift(C·noisy − c), which equals A(x) + Π_N(noise), compu
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.invariants import HeldValues
+from subspacedp.errors import ReleaseError
+from subspacedp.invariants import HeldValues, MarginNullSpace
 from subspacedp.mechanisms.base import Mechanism, Options
-from subspacedp.noise import Keystream, KnownLaw, ReleaseKeys, add_noise
+from subspacedp.mechanisms.block_view import BlockView, OnePiece, no_totals, split_totals
+from subspacedp.noise import CellNoise, KeySource, Keystream, KnownLaw, ReleaseKeys, add_noise
+from subspacedp.parallel import compiled
 from subspacedp.problem import Problem
+from subspacedp.rounding import ControlledRounding, MarginRounding
+from subspacedp.tables import RowPlan
+from subspacedp.tables.boxes import Box
 
-__all__ = ["Projected", "ProjectedOptions"]
+if TYPE_CHECKING:
+    from subspacedp.invariants.margin_space import LiftParts
+    from subspacedp.rounding.rows import RowRounding
+
+__all__ = ["Projected", "ProjectedBlocks", "ProjectedOptions"]
+
+Int64Array = npt.NDArray[np.int64]
+PIECE = 1 << 20  # cells for which memory is had when noise is only summed
+CACHE = 1 << 16  # cells that stay in a core's cache from one step to the next
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,7 +78,7 @@ class Projected(Mechanism):
 
     @property
     def can_round(self) -> bool:
-        """Whole answers have digits that add up."""
+        """Whole answers can be rounded to add up."""
         return self.query.grid == 1
 
     def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[np.int64]:
@@ -81,7 +97,7 @@ class Projected(Mechanism):
         *,
         overwrite: bool = False,
     ) -> npt.NDArray[Any]:
-        """`noisy - lift(C·noisy - c)`, as rationals rounded once or as digits that add up."""
+        """`noisy - lift(C·noisy - c)`, as rationals rounded once or by controlled rounding."""
         residual = self.held.residual(noisy, exact)
         rounding, grid = self.rounding, float(self.query.grid)
         if rounding is None:
@@ -90,6 +106,136 @@ class Projected(Mechanism):
         workspace = noisy if overwrite else noisy.copy()
         steps = rounding.round_in_place(workspace, residual, dither)
         return steps if rounding.decimals == 0 else steps / rounding.step
+
+    def blocks(self) -> BlockView:
+        """Piece by piece where margins of the cells are held; small tables are one piece."""
+        divisible = self.query.is_histogram and self.held.family is not None
+        return ProjectedBlocks(self) if divisible and compiled(self.query.size) else OnePiece(self)
+
+
+class ProjectedBlocks(BlockView):
+    """The projected mechanism piece by piece: pieces share the residual C·noisy − c alone.
+
+    Without a contribution bound c = C·counts, so the residual is C·noise: the first pass draws the
+    noise, sums it up and forgets it, and no data are read.
+    """
+
+    mechanism: Projected
+
+    @property
+    def reads_first(self) -> bool:
+        """With a contribution bound c counts records that are not measured."""
+        return self.mechanism.capped
+
+    def first(
+        self, keys: KeySource, box: Box, counts: Int64Array | None, total: Any = None
+    ) -> Int64Array:
+        """C·noise of a piece, or C·noisy where c is of another table; modulo 2**64."""
+        held = self._margins
+        out: Int64Array = no_totals(held) if total is None else total
+        if not held.margins:
+            return out
+        noise = CellNoise(self.mechanism.law, keys)
+        buffer = _room(min(PIECE, box.size))
+        done = 0
+        for part in box.split(PIECE):
+            starts, _ = part.runs(self.mechanism.query.shape)
+            plan, noisy = RowPlan(held.margins, part), buffer[: part.size]
+            for run in plan.ranges(CACHE):  # each still in the cache when it is summed
+                at, stop = _cells_of(plan, run)
+                base = _zeros(stop - at) if counts is None else counts[done + at : done + stop]
+                noise.add(starts + at, stop - at, base, noisy[at:stop])
+                plan.add_sums(noisy, out, run)
+            done += part.size
+        return out
+
+    def shared(self, total: Int64Array, keys: KeySource, exact: HeldValues) -> Correction:
+        """The tables of the correction, from the residual."""
+        del keys
+        residual = split_totals(self._margins, total)
+        if self.reads_first:
+            residual = tuple(r - c for r, c in zip(residual, exact, strict=True))
+        return Correction.of(self.mechanism, residual)
+
+    def values(
+        self, shared: Correction, keys: KeySource, box: Box, counts: Int64Array
+    ) -> npt.NDArray[Any]:
+        """Noisy − lift(residual), in the memory of the counts."""
+        starts, length = box.runs(self.mechanism.query.shape)
+        CellNoise(self.mechanism.law, keys).add(starts, length, counts, counts)
+        return shared.subtract(counts, box, keys.stream("dither"))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Correction:
+    """lift(residual), or the rounded one, for any box of cells.
+
+    Guarantees
+    ----------
+    1. The same numbers as those of `Projected.reconstruct` for the whole table, bit for bit.
+    """
+
+    space: MarginNullSpace
+    controlled: ControlledRounding | None
+    parts: LiftParts | None  # of the lift, group by group
+    rows: RowRounding | None  # where values have to be rounded
+
+    @classmethod
+    def of(cls, mechanism: Projected, residual: HeldValues) -> Correction:
+        """From the residual, in exact integers."""
+        from subspacedp.rounding.rows import RowRounding
+
+        family, controlled = mechanism.held.family, mechanism.rounding
+        if family is None or not isinstance(controlled, MarginRounding | None):
+            raise ReleaseError("This design holds more than margins.")
+        space = family.cell_space
+        if not family.margins:
+            return cls(space, controlled, None, None)
+        if controlled is None:
+            return cls(space, controlled, space.lift_parts(residual), None)
+        scaled = controlled.scaled(residual)
+        if controlled.needed:
+            return cls(space, controlled, None, RowRounding(controlled, scaled))
+        return cls(space, controlled, space.lift_parts(scaled), None)
+
+    def subtract(self, noisy: Int64Array, box: Box, dither: Keystream) -> npt.NDArray[Any]:
+        """Released values of a box, flat, in the memory of its noisy counts."""
+        if self.controlled is None:
+            if self.parts is None:
+                return noisy.astype(np.float64)
+            return self.space.subtract_parts(noisy, self.parts, box).reshape(-1)
+        if self.rows is not None:
+            self.rows.run_box(noisy, box, dither)
+        else:
+            noisy *= self.controlled.step
+            if self.parts is not None:
+                self.space.subtract_whole(noisy, self.parts, box)
+        if self.controlled.decimals == 0:
+            return noisy
+        return np.divide(noisy, self.controlled.step, out=noisy.view(np.float64))
+
+
+def _cells_of(plan: RowPlan, run: tuple[int, int, int, int]) -> tuple[int, int]:
+    """Where a range of rows, or of places in a row, begins and ends among the cells of a box."""
+    first, last, lo, hi = run
+    return first * plan.row + lo, (last - 1) * plan.row + hi
+
+
+_KEPT = threading.local()
+
+
+def _room(size: int) -> Int64Array:
+    """Memory of this thread, kept for its next box: fresh memory costs as much as the sums."""
+    if getattr(_KEPT, "room", np.empty(0)).size < size:
+        _KEPT.room = np.empty(size, np.int64)
+    return _KEPT.room[:size]  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=8)
+def _zeros(size: int) -> Int64Array:
+    out = np.zeros(size, np.int64)
+    out.setflags(write=False)
+    return out
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ def _check(mechanism: Mechanism) -> None:
     if mechanism.query.workload is not None and not mechanism.for_workloads:
         raise ReleaseError("what it measures is not what its mechanism measures.")
     if mechanism.decimals is not None and not mechanism.can_round:
-        raise ReleaseError("its mechanism does not publish digits that add up.")
+        raise ReleaseError("its mechanism does not round values to add up.")
     if mechanism.space.dimension <= 0:
         raise ReleaseError("what is held fixes every answer.")
     _ = mechanism.guarantee

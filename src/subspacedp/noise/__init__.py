@@ -1,5 +1,6 @@
 """Noise: keyed random words, and exact laws on the integers."""
 
+from subspacedp.noise.cell_noise import CellNoise, noise_at, words_at
 from subspacedp.noise.draw import add_noise, draw, draw_each
 from subspacedp.noise.laws import (
     DeclaredNoise,
@@ -10,13 +11,15 @@ from subspacedp.noise.laws import (
     RoundedGaussian,
 )
 from subspacedp.noise.thresholds import QUANTILE_BOUND
-from subspacedp.noise.words import Keystream, ReleaseKeys
+from subspacedp.noise.words import KeySource, Keystream, ReleaseKeys
 
 __all__ = [
     "QUANTILE_BOUND",
+    "CellNoise",
     "DeclaredNoise",
     "DiscreteGaussian",
     "DiscreteLaplace",
+    "KeySource",
     "Keystream",
     "KnownLaw",
     "NoiseLaw",
@@ -25,4 +28,6 @@ __all__ = [
     "add_noise",
     "draw",
     "draw_each",
+    "noise_at",
+    "words_at",
 ]

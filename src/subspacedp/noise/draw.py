@@ -15,7 +15,7 @@ from subspacedp.noise.thresholds import (
     refine,
     threshold_table,
 )
-from subspacedp.noise.words import Keystream, ReleaseKeys
+from subspacedp.noise.words import KeySource, Keystream, ReleaseKeys
 from subspacedp.parallel import compiled, for_each, pieces, thread_count
 
 __all__ = ["add_noise", "draw", "draw_each", "lookup_of"]
@@ -35,7 +35,7 @@ def draw(law: NoiseLaw, keys: ReleaseKeys, start: int, count: int) -> Int64Array
 
 
 def add_noise(
-    law: NoiseLaw, keys: ReleaseKeys, start: int, base: Int64Array, out: Int64Array
+    law: NoiseLaw, keys: KeySource, start: int, base: Int64Array, out: Int64Array
 ) -> None:
     """Write base + noise of cells `start`, `start + 1`, … to `out`, which may be `base` itself.
 

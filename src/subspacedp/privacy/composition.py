@@ -34,15 +34,15 @@ from subspacedp.privacy.numbers import decimal_above, exact_decimal, positive, r
 __all__ = ["Composed", "Spend", "compose", "gaussian_profile"]
 
 # Relative width at which a search for ε ends, on the private side: closed forms, and sums.
-CLOSE, CLOSE_MIXED = 1e-10, 1e-7
+EPSILON_WIDTH, MIXED_EPSILON_WIDTH = 1e-10, 1e-7
 # Where to convert a stated ρ, in units of √ρ above it; the best of them is taken.
 CONVERSIONS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.5, 10.0, 12.0, 15.0)
 
 INFLATION = 1 + 1e-9  # float64 computes δ to a relative 1e-10: its terms are positive
-TERM = 1e-13  # relative error of erfcx and of the weights of one term, with room
-GRID = 1 << 13  # grid points at least, where the losses have no grid of their own
-MOST = 1 << 17  # ... and at most
-MESH = 0.05  # of the grid's own spread to that of the losses
+TERM_ERROR = 1e-13  # relative error of erfcx and of the weights of one term, with room
+MIN_GRID_POINTS = 1 << 13  # grid points at least, where the losses have no grid of their own
+MAX_GRID_POINTS = 1 << 17  # ... and at most
+MAX_MESH = 0.05  # of the grid's own spread to that of the losses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +190,7 @@ class Composed:
             return min(round_up(delta_ball(exact, self.square)), 1.0)
         if not self.gaussians and not self.concentrated and exact >= self._sum_epsilon:
             return min(decimal_above(self._sum_delta), 1.0)
-        deltas = [losses.delta(number) for losses in self._losses]
+        deltas = [each.delta(number) for each in self._distributions]
         if self.rho is not None and math.isfinite(self.rho):
             deltas.append(concentrated_delta(self.rho, number))
         return min([1.0, *deltas])  # in this order, as nothing is below what is not a number
@@ -222,7 +222,7 @@ class Composed:
             if high > 1e12:
                 return math.inf
         low = 0.0
-        close = CLOSE_MIXED if self.exact_square is None else CLOSE
+        close = MIXED_EPSILON_WIDTH if self.exact_square is None else EPSILON_WIDTH
         while high - low > close * high and high > 1e-12:
             middle = low + (high - low) / 2
             low, high = (low, middle) if private(middle) else (middle, high)
@@ -261,18 +261,18 @@ class Composed:
         return sum((n * d for _, d, n in self.parts), Fraction(0))
 
     @cached_property
-    def _losses(self) -> tuple[Losses, ...]:
+    def _distributions(self) -> tuple[PrivacyLossDistribution, ...]:
         """Dominating pairs, each valid; several where a ρ has to be turned into an (ε, δ)."""
         mu = root_above(self.square)
         if not self.concentrated:
-            return (Losses(self.parts, mu),)
+            return (PrivacyLossDistribution(self.parts, mu),)
         rho, out = decimal_above(self.stated_rho), []
         for c in CONVERSIONS:
             epsilon = rho + c * math.sqrt(rho)
             if math.isinf(epsilon):
                 break  # nothing is promised
             pair = (Fraction(epsilon), Fraction(concentrated_delta(rho, epsilon)), 1)
-            out.append(Losses((*self.parts, pair), mu))
+            out.append(PrivacyLossDistribution((*self.parts, pair), mu))
         return tuple(out)
 
     def __str__(self) -> str:
@@ -352,8 +352,8 @@ def common_relation(spends: Iterable[Spend]) -> Neighbours | None:
     )
 
 
-class Losses:
-    """Randomised responses beside one Gaussian pair: δ(ε) of both together, from above.
+class PrivacyLossDistribution:
+    """The privacy loss of randomised responses beside one Gaussian pair, and its δ(ε) from above.
 
     Parameters
     ----------
@@ -397,11 +397,11 @@ def _grid_step(parts: Sequence[tuple[Fraction, int]]) -> Fraction:
     total = sum((n * e for e, n in parts), Fraction(0))
     bottom = math.lcm(*(e.denominator for e, _ in parts))
     common = Fraction(math.gcd(*(int(e * bottom) for e, _ in parts)), bottom)
-    if 2 * total / common <= MOST // 2:
+    if 2 * total / common <= MAX_GRID_POINTS // 2:
         return common
     spread = math.sqrt(sum(n * float(e) ** 2 for e, n in parts) / len(parts))
-    fine = min(float(2 * total) / GRID, MESH * spread)
-    return Fraction(max(fine, float(2 * total) / MOST))
+    fine = min(float(2 * total) / MIN_GRID_POINTS, MAX_MESH * spread)
+    return Fraction(max(fine, float(2 * total) / MAX_GRID_POINTS))
 
 
 def _add_responses(
@@ -453,7 +453,7 @@ def gaussian_profile(epsilon: npt.NDArray[np.float64], mu: float) -> npt.NDArray
         mills = math.sqrt(math.pi / 2) * erfcx(np.maximum(a, 0) / math.sqrt(2))
         first = np.where(a < 0, ndtr(-a), density * mills)
         second = density * math.sqrt(math.pi / 2) * erfcx((a + mu) / math.sqrt(2))
-        tail = np.maximum(first * (1 + TERM) - second, 0) * (1 + 1e-15 * a * a)
+        tail = np.maximum(first * (1 + TERM_ERROR) - second, 0) * (1 + 1e-15 * a * a)
     # δ(−ε) = 1 − e^−ε + e^−ε δ(ε)
     return np.where(epsilon < 0, -np.expm1(-size) + np.exp(-size) * tail, tail)
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from subspacedp.disclosure import QuestionCoverage
 from subspacedp.disclosure.coverage import coverage, kind_of_parts, weakest
-from subspacedp.disclosure.values import given, joined
+from subspacedp.disclosure.values import joined, published_invariants
 from subspacedp.errors import DomainError, InvariantError
 from subspacedp.invariants import Held, HeldValues
 from subspacedp.ledger import Ledger, open_ledger
@@ -190,7 +190,7 @@ def held_together(ledger: Ledger | str | PathLike[str], account: str) -> HeldTog
         decimals = entry.get("decimals", 0)
         domains.append(domain)
         helds.append(held)
-        kinds.append(kind_of_parts([given(domain, held)], neighbours, decimals))
+        kinds.append(kind_of_parts([published_invariants(domain, held)], neighbours, decimals))
         if query.workload is not None and decimals is not None:
             kinds.append("G")  # digits of margins are rounded on axes that are not here
         rounded = rounded or decimals is not None
@@ -250,7 +250,7 @@ def account_covers(
     if unknown:
         raise InvariantError(f"No table of the account has an axis or level `{unknown[0]}`.")
     neighbours = opened.account(account).neighbours
-    parts = [given(together.domain, held) for held in together.helds]
+    parts = [published_invariants(together.domain, held) for held in together.helds]
     whole = joined(parts)
     found = coverage(parts, whole, weights, labels, neighbours, together.kind)
     if together.capped:

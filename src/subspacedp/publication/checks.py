@@ -15,7 +15,7 @@ from subspacedp.privacy.numbers import exact_total
 from subspacedp.publication.code_lists import axis_of
 from subspacedp.publication.document import AxisEntry, Document
 from subspacedp.publication.faults import Fault, Place, nearest
-from subspacedp.queries.margins import COLUMN, MOST_AXES
+from subspacedp.queries.margins import COLUMN, MAX_AXES
 from subspacedp.release.files import margin_stem
 from subspacedp.release.folder_checks import NAMES
 from subspacedp.tables import Label
@@ -124,7 +124,9 @@ def _data(document: Document) -> Iterator[Fault]:
         yield Fault(
             ("data", "counts", "value"), f"cannot stand beside the columns of axis `{wide[0]}`"
         )
-    if counts is not None and not wide and counts.value is None:
+    if counts is not None and counts.cells_in_order:
+        yield from _in_order(document)
+    elif counts is not None and not wide and counts.value is None:
         yield Fault(("data", "counts"), "needs `value`, the column with the counts")
     if document.privacy.exactly and person is not None and document.data.records > 1:
         yield Fault(
@@ -140,6 +142,17 @@ def _data(document: Document) -> Iterator[Fault]:
             twice = next((column for column in columns if columns.count(column) > 1), None)
             if twice is not None:
                 yield Fault(("axes", name, "columns"), f"has the column `{twice}` twice")
+
+
+def _in_order(document: Document) -> Iterator[Fault]:
+    """A table whose cells are known by their place has neither labels nor columns to read."""
+    for name, entry in document.axes.items():
+        if entry.from_data:
+            yield Fault(
+                ("axes", name, "labels"), "must be listed, as `data.counts` has cells without them"
+            )
+        if entry.columns is not None:
+            yield Fault(("axes", name, "columns"), "is for rows; `data.counts` has cells in order")
 
 
 def _groups(name: str, entry: AxisEntry) -> Iterator[Fault]:
@@ -308,16 +321,17 @@ def _margins_alone(table: TableSpecification) -> Iterator[Fault]:
         yield Fault(
             at("sums"), "cannot stand beside `cells: false`; sums need the cells of their table"
         )
-    if table.publish.non_negative:
-        yield Fault(at("publish", "non_negative"), "needs the cells; leave out `cells: false`")
+    for key in ("non_negative", "values"):
+        if getattr(table.publish, key):
+            yield Fault(at("publish", key), "needs the cells; leave out `cells: false`")
     if table.mechanism not in FOR_MARGINS:
         yield Fault(
             at("mechanism"),
             f"must be {', '.join(f'`{m}`' for m in FOR_MARGINS)} with `cells: false`; got "
             f"`{table.mechanism}`",
         )
-    if len(table.axes) > MOST_AXES:
-        yield Fault(("axes",), f"has {len(table.axes)} axes, and margins alone take {MOST_AXES}")
+    if len(table.axes) > MAX_AXES:
+        yield Fault(("axes",), f"has {len(table.axes)} axes, and margins alone take {MAX_AXES}")
     for axis, entry in table.axes.items():
         if COLUMN in (axis, *entry.level_names):
             yield Fault(

@@ -10,11 +10,13 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.errors import ReleaseError
 from subspacedp.publication.releases import Confidential
-from subspacedp.release import Release
+from subspacedp.release import Design, Release
+from subspacedp.release.drawing import MAX_LABELLED
 from subspacedp.release.label_columns import LabelColumns, write_rows
 
-__all__ = ["write_comparison"]
+__all__ = ["check_comparison", "write_comparison"]
 
 WARNING = """CONFIDENTIAL: these files compare a release with the data it was made from.
 
@@ -40,20 +42,33 @@ def write_comparison(
             write_rows(labels, _numbers(release, data[name]), csv=file)
 
 
+def check_comparison(designs: Mapping[str, Design]) -> None:
+    """Refuse what would be compared row by row for too many rows; ask before anything is paid."""
+    for name, design in designs.items():
+        size = design.mechanism.query.size
+        if size > MAX_LABELLED:
+            raise ReleaseError(
+                f"A comparison has one row per figure, and at most {MAX_LABELLED:,}; `{name}` has "
+                f"{size:,}. Publish it without a comparison.",
+                cells=size,
+            )
+
+
 def _numbers(release: Release, data: Confidential) -> dict[str, npt.NDArray[Any]]:
     """The confidential figures, the released ones, and how far these are off."""
     mechanism, grid = release.mechanism, float(release.mechanism.query.grid)
+    answers, full = data.arrays(mechanism.blocks().answers_shape)
 
     def figures(answers: npt.NDArray[Any]) -> npt.NDArray[Any]:
         # Totals of held margins that no figure shows come after those of the query.
         return answers.reshape(-1)[: mechanism.query.size] * grid
 
-    without_noise = figures(data.answers)
+    without_noise = figures(answers)
     columns: dict[str, npt.NDArray[Any]] = {"confidential": without_noise}
     if mechanism.capped:
-        columns["all_records"] = figures(data.full)
+        columns["all_records"] = figures(full)
         if mechanism.space.rank:
-            without_noise = figures(mechanism.without_noise(data.answers, release.exact))
+            without_noise = figures(mechanism.without_noise(answers, release.exact))
             columns["without_noise"] = without_noise
     error = release.values.ravel() - without_noise
     stderr = release.stderr().ravel()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from subspacedp.errors import BudgetError
 from subspacedp.io import bin_labels
-from subspacedp.io.sources import HAS_PASSWORD, has_password, source_fault
+from subspacedp.io.sources import HAS_PASSWORD, has_password, is_path, source_fault
 from subspacedp.mechanisms import OPTIONS
 from subspacedp.privacy import AddRemoveOne, Budget, Neighbours, ReplaceOne
 from subspacedp.privacy.budgets import budget_of_fields
@@ -17,6 +17,7 @@ from subspacedp.problem import MAX_DECIMALS
 from subspacedp.publication.faults import nearest, shown
 from subspacedp.publication.fields import (
     BeforeValidator,
+    Discriminator,
     Field,
     Labels,
     Levels,
@@ -27,6 +28,7 @@ from subspacedp.publication.fields import (
     Section,
     Share,
     Strict,
+    Tag,
     Text,
     Value,
     Weights,
@@ -52,7 +54,9 @@ __all__ = [
 ]
 
 FROM_DATA = "from-data"  # labels that are read off the data
+DASK = "dask"
 ROW = "row"  # every row is another person
+ARRAYS = (".npy", ".zarr")
 AT_MOST = re.compile(r"^at most \+?(\d+(\.\d+)?) ?%$")  # of `cells`
 if TYPE_CHECKING:
     MechanismName = str
@@ -61,22 +65,44 @@ else:
 
 
 class Counts(Section):
-    """A table that was counted before: one row a cell, or several cells side by side in a row."""
+    """A table that was counted before.
+
+    One row per cell, several cells side by side in a row, or all cells in order.
+    """
 
     source: Text = Field(
         description="Path of the counted table, relative to this file, or an address such as "
-        "postgresql://host/database. Confidential."
+        "postgresql://host/database. An array (.npy or .zarr) has the cells in row-major order of "
+        "the axes. Confidential."
     )
     value: Text | None = Field(
         default=None,
-        description="The column with the counts; none where an axis lists `columns`.",
+        description="The column with the counts; none where an axis lists `columns`, and for "
+        "arrays.",
     )
     table: Text | None = Field(default=None, description="The table within a database.")
+    in_order: bool | None = Field(
+        default=None,
+        description="Whether Parquet has one row for every cell in row-major order of the axes, so "
+        "that no labels are read; arrays always do.",
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Counts:
         _check_source(self.source, self.table)
+        array = self.source.casefold().endswith(ARRAYS)
+        if array and self.in_order is False:
+            raise said("cannot be false for an array", "in_order")
+        if self.in_order and not array and not is_path(self.source):
+            raise said("is for paths; a database has no order", "in_order")
+        if self.cells_in_order and self.table is not None:
+            raise said("is for databases", "table")
         return self
+
+    @property
+    def cells_in_order(self) -> bool:
+        """Whether the cells are known by their place alone."""
+        return bool(self.in_order) or self.source.casefold().endswith(ARRAYS)
 
 
 class Data(Section):
@@ -331,6 +357,13 @@ class TablePublish(Section):
         description="Whether to publish, beside the unbiased values, the nearest table without "
         "negative ones, which is biased.",
     )
+    values: Literal["csv", "npy", "parquet", "zarr"] | None = Field(
+        default=None,
+        description="How the values of the cells are written: `csv`, with labels and standard "
+        "errors, and the same in Parquet; or the values alone, in the order of the cells, as "
+        "`npy`, `parquet` or `zarr`. If not given, `csv` for up to 2,000,000 cells and `npy` "
+        "beyond.",
+    )
 
     @property
     def cells_at_most(self) -> float | None:
@@ -477,6 +510,15 @@ class Privacy(Section):
         return AddRemoveOne(records=data.records, per_cell=data.per_cell)
 
 
+class Engine(Section):
+    """A cluster that makes large tables."""
+
+    dask: Text = Field(
+        description="Address of a Dask scheduler, such as tcp://host:8786. Workers and scheduler "
+        "get the keys of the noise: trust them as this machine."
+    )
+
+
 class Ledger(Section):
     """The account that the budget is taken from."""
 
@@ -488,6 +530,19 @@ class Ledger(Section):
         if has_password(self.ledger):
             raise said(HAS_PASSWORD, "ledger")
         return self
+
+
+def _engine(value: object) -> object:
+    if value != DASK and not (isinstance(value, Mapping) and set(value) == {DASK}):
+        raise said(f"must be `{DASK}` or `{{{DASK}: address}}`; got {shown(value)}")
+    return value
+
+
+EngineName = Annotated[
+    Annotated[Literal["dask"], Tag("#text")] | Annotated[Engine, Tag("#mapping")],
+    Discriminator(lambda value: "#text" if isinstance(value, str) else "#mapping"),
+    BeforeValidator(_engine),
+]
 
 
 def _for_one_table(given: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
@@ -543,6 +598,11 @@ class Document(Section):
     )
     budget: Ledger | None = Field(
         default=None, description="The account that the budget is taken from."
+    )
+    engine: EngineName | None = Field(
+        default=None,
+        description="What makes the blocks of large tables: `dask` for a cluster of processes on "
+        "this machine, or the address of a scheduler; threads of one process, if not given.",
     )
 
     @property

@@ -25,6 +25,7 @@ except ImportError:
 
 __all__ = [
     "BeforeValidator",  # pydantic's own, so that one place knows that it may be missing
+    "Discriminator",
     "Field",
     "Labels",
     "Levels",
@@ -35,6 +36,7 @@ __all__ = [
     "Section",
     "Share",
     "Strict",
+    "Tag",
     "Text",
     "Texts",
     "Value",

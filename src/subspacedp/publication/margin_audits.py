@@ -16,7 +16,7 @@ from subspacedp.disclosure import InvariantAudit, audit_invariants
 from subspacedp.disclosure.moves import Loss, Move, move_loss, smallest_move, unseparated_sets
 from subspacedp.disclosure.programs import Progress
 from subspacedp.disclosure.ranges import SmallTotal, small_totals
-from subspacedp.disclosure.values import given
+from subspacedp.disclosure.values import published_invariants
 from subspacedp.invariants import Held, HeldMargins, HeldValues
 from subspacedp.privacy import Budget, Neighbours
 from subspacedp.problem import Kind
@@ -302,7 +302,7 @@ def _small(
         named = named_domain(domain, held)
         if named is None:
             continue
-        own = given(named, held, values_on(named, domain, held, (total,)))
+        own = published_invariants(named, held, values_on(named, domain, held, (total,)))
         number, some = small_totals([own], SMALLEST, LISTED)
         count += number
         found += some

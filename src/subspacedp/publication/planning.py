@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.mechanisms import OPTIONS, default_name
@@ -16,6 +17,7 @@ from subspacedp.mechanisms.estimates import Accuracy, normal_margin
 from subspacedp.privacy import Budget
 from subspacedp.publication.faults import SpecificationError
 from subspacedp.publication.releases import ReleaseSpecification, public_domain, releases_of
+from subspacedp.publication.resources import Making, making_of, memory_of
 from subspacedp.publication.specification import Specification, read_specification
 from subspacedp.release import Design, budget_for, design
 from subspacedp.tables import Domain
@@ -23,8 +25,13 @@ from subspacedp.tables import Domain
 __all__ = ["ErrorLine", "Plan", "PlannedRelease", "plan", "target_budget"]
 
 LEVEL = 0.95
+TRUSTED = (
+    "The blocks are made on a Dask cluster, whose workers and scheduler get the keys of the noise "
+    "and read the counts: trust them, and the network between them, as this machine."
+)
 FEW_CELLS = 10**6  # of a table whose margins are compared with those of noise on its cells
-EXACT_UP_TO = 64  # figures with a law each; beyond, margins of error are the normal ones
+EXACT_UP_TO = 64  # figures with a law each; of more, margins of error are those of a few
+OF_MORE = 4  # with the least, the largest and variances between
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +67,15 @@ class PlannedRelease:
     compared: Mapping[
         str, float | str
     ]  # mechanism → total squared error, or why it is not for this
+    making: Making
+    engine: str | None = None  # what makes its blocks, where that is not this process
     near: str = ""  # how near the error is to the best possible, where known
+
+    def how(self) -> Iterator[str]:
+        """How it will be made, in sentences."""
+        yield str(self.making)
+        if self.engine is not None and self.making.blocks > 1:
+            yield TRUSTED
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data."""
@@ -76,6 +91,7 @@ class PlannedRelease:
             "promise": self.design.guarantee.sentences(),
             "errors": [line.as_dict() for line in self.lines],
             "mechanisms": dict(self.compared),
+            "made": self.making.as_dict(),
             **({"why": self.design.why} if self.design.why else {}),
             **({"optimality": self.near} if self.near else {}),
         }
@@ -109,18 +125,21 @@ def plan(
     specification: Specification | str | PathLike[str] | Mapping[str, Any],
     *,
     compare: bool = False,
+    memory: int | str | None = None,
 ) -> Plan:
     """The expected error of everything that a specification publishes; no data are opened.
 
-    With `compare` every mechanism is designed, also those that have to be optimised.
+    With `compare` every mechanism is designed, also those that have to be optimised. `memory` is
+    that of `run`.
     """
     releases, waiting = [], []
+    limit = None if memory is None else memory_of(memory)
     for wanted in releases_of(read_specification(specification)):
         domain = public_domain(wanted.table)
         if domain is None:
             waiting.append(wanted.name)
         else:
-            releases.append(_planned(wanted, domain, compare=compare))
+            releases.append(_planned(wanted, domain, limit, compare=compare))
     return Plan(releases=releases, waiting=waiting)
 
 
@@ -166,7 +185,7 @@ def target_budget(
 
 
 def _planned(
-    wanted: ReleaseSpecification, domain: Domain, *, compare: bool = False
+    wanted: ReleaseSpecification, domain: Domain, memory: int | None, *, compare: bool = False
 ) -> PlannedRelease:
     planned = wanted.design(domain)
     others, refused = _others(wanted, domain, planned, every=compare)
@@ -176,6 +195,8 @@ def _planned(
         design=planned,
         lines=_lines(wanted, domain, planned),
         compared={name: errors[name] for name in OPTIONS if name in errors},
+        making=making_of(wanted, planned.mechanism, memory),
+        engine=wanted.specification.engine,
         near=_near(planned, others.values()),
     )
 
@@ -222,7 +243,8 @@ def _line(what: str, accuracy: Accuracy, beside: Accuracy | None) -> ErrorLine:
     cells_alone = None if beside is None else _ends(beside.stderr)
     number = fixed = 0
     least, most = math.inf, 0.0
-    laws: set[int] = set()
+    variance_of_law: dict[int, float] = {}
+    every_law = True
     for kinds in accuracy.figures.kinds():
         loose = kinds.variance > 0
         number += int(kinds.number.sum())
@@ -231,9 +253,9 @@ def _line(what: str, accuracy: Accuracy, beside: Accuracy | None) -> ErrorLine:
             least = min(least, float(kinds.variance[loose].min()))
             most = max(most, float(kinds.variance[loose].max()))
         if kinds.law is None:
-            laws.update(range(-EXACT_UP_TO - 1, 0))  # more than are looked at
-        elif len(laws) <= EXACT_UP_TO:
-            laws.update(np.unique(kinds.law[loose])[: EXACT_UP_TO + 1].tolist())
+            every_law = False
+        else:
+            variance_of_law.update(_spread(kinds.law[loose], kinds.variance[loose]))
     if most == 0.0:
         return ErrorLine(
             what=what,
@@ -245,8 +267,10 @@ def _line(what: str, accuracy: Accuracy, beside: Accuracy | None) -> ErrorLine:
         )
     stderr = (math.sqrt(least), math.sqrt(most))
     margins = tuple(normal_margin(error, LEVEL) for error in stderr)
-    if len(laws) <= EXACT_UP_TO:
-        exact = [accuracy.figures.law(law).margin_of_error(1 - LEVEL) for law in sorted(laws)]
+    if every_law:
+        laws = np.array(list(variance_of_law))
+        looked_at = sorted(_spread(laws, np.array(list(variance_of_law.values()))))
+        exact = [accuracy.figures.law(law).margin_of_error(1 - LEVEL) for law in looked_at]
         margins = (min(exact), max(exact))
     return ErrorLine(
         what=what,
@@ -256,6 +280,16 @@ def _line(what: str, accuracy: Accuracy, beside: Accuracy | None) -> ErrorLine:
         margin_of_error=(margins[0], margins[1]),
         cells_alone=cells_alone,
     )
+
+
+def _spread(laws: npt.NDArray[Any], variance: npt.NDArray[Any]) -> dict[int, float]:
+    """All different laws with their variances if they are few, or some over all variances."""
+    distinct, first = np.unique(laws, return_index=True)
+    if len(distinct) > EXACT_UP_TO:
+        order = np.argsort(variance[first], kind="stable")
+        few = np.linspace(0, len(order) - 1, OF_MORE).astype(np.int64)
+        distinct, first = distinct[order[few]], first[order[few]]
+    return dict(zip(distinct.tolist(), variance[first].tolist(), strict=True))
 
 
 def _ends(stderr: Any) -> tuple[float, float]:

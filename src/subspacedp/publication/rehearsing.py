@@ -9,16 +9,24 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from subspacedp.blocks.passes import Survey
+from subspacedp.blocks.sources import ArraySource
+from subspacedp.blocks.stores import open_store
 from subspacedp.errors import ReleaseError, SubspaceDPError
+from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import ReleaseKeys
 from subspacedp.noise.words import KEY_BYTES
 from subspacedp.publication.releases import Confidential, ReleaseSpecification
 from subspacedp.publication.specification import Specification
-from subspacedp.publication.writing import write_draw, write_rest
+from subspacedp.publication.writing import write_rest
 from subspacedp.release.designs import Design
+from subspacedp.release.drawing import LABELLED, draw_to, look_at, store_kind
 from subspacedp.release.files import load
 
 if TYPE_CHECKING:
@@ -34,27 +42,37 @@ def rehearse(
     specification: Specification,
     wanted: Sequence[ReleaseSpecification],
     designs: Mapping[str, Design],
+    surveys: Mapping[str, Survey],
     home: Path,
     *,
     key: Ed25519PrivateKey | None,
 ) -> None:
     """Write the publication of the empty table to a folder in `home`, and take it away.
 
-    Large tables are spared it: what fails after their draw is on disk costs time and no budget.
+    Of large tables only the empty store: what fails after their draw is on disk costs time and no
+    budget.
     """
-    if sum(one.mechanism.query.size for one in designs.values()) > MAX_REHEARSED_FIGURES:
-        return
     folder = home / REHEARSAL
     folder.mkdir(0o700)
     try:
-        nothing = {name: design.mechanism.nothing() for name, design in designs.items()}
-        stand_in = {
-            name: design.release_with(
-                _public_keys(design), nothing[name], nothing[name], seeded=True
+        if sum(one.mechanism.query.size for one in designs.values()) > MAX_REHEARSED_FIGURES:
+            for one in wanted:
+                _rehearse_store(one, designs[one.name].mechanism, surveys[one.name], folder)
+            return
+        for one in wanted:
+            design = designs[one.name]
+            (folder / one.folder).mkdir(exist_ok=True)
+            nothing = ArraySource(design.mechanism.nothing())
+            surveyed = look_at(design, nothing, nothing if design.mechanism.capped else None)
+            draw_to(
+                folder / one.folder,
+                design,
+                _public_keys(design),
+                nothing,
+                surveyed=surveyed,
+                seeded=True,
+                store=one.store,
             )
-            for name, design in designs.items()
-        }
-        write_draw(wanted, stand_in, folder)
         stand_in = {one.name: load(folder / one.folder) for one in wanted}
         write_rest(specification, wanted, stand_in, folder, key=key, progress=lambda _: None)
     except (SubspaceDPError, OSError, MemoryError):
@@ -69,14 +87,29 @@ def rehearse(
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _rehearse_store(
+    wanted: ReleaseSpecification, mechanism: Mechanism, surveyed: Survey, folder: Path
+) -> None:
+    kind = store_kind(mechanism, wanted.store)
+    if kind != LABELLED:
+        home = folder / wanted.folder
+        home.mkdir(exist_ok=True)
+        with closing(open_store(kind, home, mechanism.query.shape, np.int64)) as store:
+            store.create(surveyed.boxes)
+
+
 def rehearse_draw(design: Design, data: Confidential) -> None:
     """Measure and reconstruct the data with the noise of a public key, and forget the result.
 
-    What the size of the counts would stop after payment stops here. Nothing is written.
+    What the size of the counts would stop after payment stops here. Nothing is written. Of a table
+    in several blocks, the sizes were looked at before.
     """
+    if len(data.surveyed.boxes) > 1:
+        return
     failed = ""
     try:
-        design.release_with(_public_keys(design), *data.pair, seeded=True)
+        answers, full = data.arrays(design.mechanism.blocks().answers_shape)
+        design.release_with(_public_keys(design), answers, full, seeded=True)
     except (SubspaceDPError, MemoryError):
         raise
     except Exception as error:

@@ -9,13 +9,19 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.errors import DataError, ReleaseError, SubspaceDPError
+from subspacedp.blocks.passes import Survey
+from subspacedp.blocks.sources import ArraySource
+from subspacedp.blocks.sources import Source as BlockSource
+from subspacedp.blocks.sources import open_source as open_blocks
+from subspacedp.errors import DataError, InvariantError, ReleaseError, SubspaceDPError
 from subspacedp.invariants import Held, HeldValues
 from subspacedp.io import (
     AxisColumn,
@@ -28,14 +34,17 @@ from subspacedp.io import (
     tabulate_margins,
 )
 from subspacedp.mechanisms import default_name
-from subspacedp.mechanisms.base import Options
+from subspacedp.mechanisms.base import Mechanism, Options
+from subspacedp.mechanisms.block_view import CountFacts, OnePiece
 from subspacedp.mechanisms.estimates import Accuracy
 from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
 from subspacedp.privacy import Budget
 from subspacedp.publication.specification import Specification, TableSpecification
 from subspacedp.queries import Cells, Margins, Query
 from subspacedp.release import Design, design
-from subspacedp.tables import Domain, Label
+from subspacedp.release.drawing import LABELLED, MAX_LABELLED, look_at
+from subspacedp.tables import Domain, Label, Margin, MarginTables, RowPlan, Table
+from subspacedp.tables.boxes import Box, blocks
 
 __all__ = [
     "MOST_CELLS",
@@ -46,6 +55,7 @@ __all__ = [
     "ReleaseSpecification",
     "SumsRelease",
     "found_labels",
+    "in_one_piece",
     "open_data",
     "public_domain",
     "releases_of",
@@ -54,7 +64,9 @@ __all__ = [
 
 Int64Array = npt.NDArray[np.int64]
 Progress = Callable[[str], None]
-MOST_CELLS = 2 * 10**8  # figures of one release: 1.6 GB of float64, and several such are needed
+MOST_CELLS = 2 * 10**8  # figures made at once: 1.6 GB of float64, and several such are needed
+MOST_STORED = 10**11  # figures of one release: 800 GB on disk
+AT_ONCE = 1 << 22  # cells of a table on disk that are summed at a time
 MAX_JOINT_CELLS = 10**7  # beyond, `auto` stays with noise on the cells, whose errors have few kinds
 AUTO = "auto"
 WORTH_WHILE = 1.01  # times less squared error: what noise for all tables must gain to be taken
@@ -62,17 +74,15 @@ WORTH_WHILE = 1.01  # times less squared error: what noise for all tables must g
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Counted:
-    """The data of one release, as the engine counted them. Confidential: nothing is shown."""
+    """The data of one release, as the engine counted them; a path for a table on disk.
+
+    Confidential: nothing is shown.
+    """
 
     protected: Any
     everything: Any  # None where nothing was bounded
-    dropped: int
-    records: int
-
-    @property
-    def whole(self) -> Any:
-        """The data of all records."""
-        return self.protected if self.everything is None else self.everything
+    dropped: int = 0
+    records: int = 0
 
     def __repr__(self) -> str:
         return "Counted(hidden)"
@@ -80,25 +90,33 @@ class Counted:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Confidential:
-    """The data of one release, checked; nothing of them is shown.
+    """The data of one release, looked at once; nothing of them is shown.
 
     Parameters
     ----------
-    answers, full
-        What is measured, and what held values come from, as `Mechanism.check` returns them.
+    counts, everything
+        What is measured; and where records are bounded, what held values come from.
+    surveyed
+        The held values, and how the data are known again.
     dropped, records
-        How many records the bound left out, and how many there are.
+        How many records the bound left out, and how many there are, where records were counted.
     """
 
-    answers: Int64Array
-    full: Int64Array
-    dropped: int
-    records: int
+    counts: BlockSource
+    everything: BlockSource | None
+    surveyed: Survey
+    dropped: int = 0
+    records: int = 0
 
-    @property
-    def pair(self) -> tuple[Int64Array, Int64Array]:
-        """What a release is made from."""
-        return self.answers, self.full
+    def arrays(self, shape: tuple[int, ...]) -> tuple[Int64Array, Int64Array]:
+        """What is measured and what held values come from, in memory."""
+        counts = read_all(self.counts, shape)
+        return counts, counts if self.everything is None else read_all(self.everything, shape)
+
+    def close(self) -> None:
+        """Let go of open files."""
+        for source in filter(None, (self.counts, self.everything)):
+            source.close()
 
     def __repr__(self) -> str:
         return "Confidential(hidden)"
@@ -183,9 +201,9 @@ class ReleaseSpecification(ABC):
 
     @abstractmethod
     def count(
-        self, domain: Domain, source: Source, progress: Progress, *, held_alone: bool = False
+        self, domain: Domain, source: Source | None, progress: Progress, scratch: Path | None
     ) -> Counted:
-        """Have its data counted where they lie; if possible, only what is held."""
+        """Have its data counted where they lie: in memory, or to files in a scratch folder."""
 
     def options(self, name: str | None = None) -> dict[str, Any]:
         """The arguments of `design` beyond the budget, for this or another mechanism."""
@@ -203,7 +221,21 @@ class ReleaseSpecification(ABC):
     def design(self, domain: Domain, name: str | None = None) -> Design:
         """The mechanism that the specification asks for, or another one for comparison."""
         self.check_size(domain)
-        return design(self.query(domain), self.held, self.budget, **self.options(name))
+        designed = design(self.query(domain), self.held, self.budget, **self.options(name))
+        if domain.size > MOST_CELLS and self.cells and in_one_piece(designed.mechanism):
+            raise ReleaseError(
+                f"The table `{self.table.name}` has {domain.size:,} cells, and the "
+                f"{designed.mechanism.name} mechanism makes at most {MOST_CELLS:,} at once; take "
+                f"`mechanism: {default_name()}`, leave out an axis, take coarser labels, or "
+                "publish margins alone (`cells: false`).",
+                cells=domain.size,
+            )
+        return designed
+
+    @property
+    def store(self) -> str | None:
+        """How values are written; None: by their number."""
+        return self.table.publish.values
 
     def check_files(self, domain: Domain) -> None:
         """Refuse held margins for which no file can be written: without cells nothing has them."""
@@ -217,22 +249,44 @@ class ReleaseSpecification(ABC):
                 )
 
     def check_size(self, domain: Domain) -> None:
-        """Refuse what is too large to publish."""
-        if domain.size > MOST_CELLS:
+        """Refuse what is too large to publish, whatever the mechanism."""
+        if domain.size > MOST_STORED:
             raise ReleaseError(
                 f"The table `{self.table.name}` has {domain.size:,} cells, and at most "
-                f"{MOST_CELLS:,} can be published; leave out an axis, take coarser labels, or "
+                f"{MOST_STORED:,} can be published; leave out an axis, take coarser labels, or "
                 "publish margins alone (`cells: false`).",
                 cells=domain.size,
             )
+        if self.non_negative and domain.size > MAX_LABELLED:
+            raise ReleaseError(
+                f"The table `{self.table.name}` has {domain.size:,} cells, and the nearest table "
+                f"without negative values is worked out for at most {MAX_LABELLED:,}; leave out "
+                "`non_negative`.",
+                cells=domain.size,
+            )
 
-    def held_values(self, domain: Domain, source: Source, progress: Progress) -> HeldValues:
+    def held_values(self, domain: Domain, source: Source | None, progress: Progress) -> HeldValues:
         """The held values of the data, and nothing else of them. Confidential."""
-        held = self.held.margins_on(domain)
+        held, data = self.held.margins_on(domain), self.specification.data
         if not held:
             return ()
-        counted = self.count(domain, source, progress, held_alone=True)
-        return tuple(counted.whole.of(margin) for margin in held)
+        if data.in_order:
+            with closing(self._in_place()) as counts:
+                return margin_totals(counts, domain, held)
+        if source is None:
+            raise InvariantError("The data were not opened.")
+        if data.counted:
+            table = self._counted(self._tabulated(domain, source, progress)).protected
+            return tuple(table.of(margin) for margin in held)
+        margins = Margins(domain, self.held.margins)
+        counted = tabulate_margins(
+            source, self._columns(domain), margins, self.held, progress=progress, **data.bound
+        )
+        return tuple(counted.everything.of(margin) for margin in held)
+
+    def _in_place(self) -> BlockSource:
+        """A table that was counted before and whose cells are in order, where it lies."""
+        return open_blocks(self.specification.source, self.specification.data.count)
 
     def _columns(self, domain: Domain) -> list[AxisColumn]:
         return [
@@ -246,9 +300,10 @@ class ReleaseSpecification(ABC):
         source: Source,
         progress: Progress,
         value: ClippedValue | None = None,
+        scratch: Path | None = None,
     ) -> Tabulated:
         """The table of all cells, of records within the bound and of all."""
-        if domain.size > MOST_CELLS:
+        if domain.size > MOST_CELLS and scratch is None:
             raise DataError(
                 f"The table `{self.table.name}` has {domain.size:,} cells, and a table that was "
                 f"counted before is read with at most {MOST_CELLS:,}; margins of more are counted "
@@ -260,13 +315,14 @@ class ReleaseSpecification(ABC):
             self._columns(domain),
             value=value,
             count=data.count,
+            scratch=scratch,
             progress=progress,
             **data.bound,
         )
 
-    def _counted(self, found: Tabulated) -> Counted:
-        everything = found.everything if self.specification.data.bounded else None
-        return Counted(found.bounded, everything, found.dropped, int(found.everything.counts.sum()))
+    def _counted(self, tabulated: Tabulated) -> Counted:
+        everything = tabulated.everything if self.specification.data.bounded else None
+        return Counted(tabulated.bounded, everything, tabulated.dropped, tabulated.records)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,11 +339,12 @@ class CellsRelease(ReleaseSpecification):
         return Cells(domain)
 
     def count(
-        self, domain: Domain, source: Source, progress: Progress, *, held_alone: bool = False
+        self, domain: Domain, source: Source | None, progress: Progress, scratch: Path | None
     ) -> Counted:
-        """Have the table counted where its records lie."""
-        del held_alone  # what is held follows from the table
-        return self._counted(self._tabulated(domain, source, progress))
+        """Have the table counted where its records lie; cells in order stay where they are."""
+        if source is None:
+            return Counted(self._in_place(), None)
+        return self._counted(self._tabulated(domain, source, progress, scratch=scratch))
 
     def _mechanism(self, name: str) -> str | Options:
         if name != Marginals.name:
@@ -377,28 +434,39 @@ class MarginsRelease(ReleaseSpecification):
         return Margins(domain, self.margins, self.table.publish.weights)
 
     def count(
-        self, domain: Domain, source: Source, progress: Progress, *, held_alone: bool = False
+        self, domain: Domain, source: Source | None, progress: Progress, scratch: Path | None
     ) -> Counted:
         """Have the margins counted one by one; of a table that was counted before, its cells."""
-        data = self.specification.data
+        del scratch  # margins are counted in memory
+        data, margins = self.specification.data, self._counted_margins(domain)
+        if source is None:
+            wanted = [domain.margin(*names) for names in (*margins, *self.held.margins)]
+            with closing(self._in_place()) as counts:
+                totals = margin_totals(counts, domain, wanted)
+            return Counted(MarginTables(domain, dict(zip(wanted, totals, strict=True))), None)
         if data.counted:
             return self._counted(self._tabulated(domain, source, progress))
-        found = tabulate_margins(
+        tabulated = tabulate_margins(
             source,
             self._columns(domain),
-            Margins(domain, self.held.margins if held_alone else self._counted_margins(domain)),
+            Margins(domain, margins),
             self.held,
             progress=progress,
             **data.bound,
         )
-        records = int(found.everything.of(domain.margin()).sum())
-        everything = found.everything if data.bounded else None
-        return Counted(found.bounded, everything, found.dropped, records)
+        records = int(tabulated.everything.of(domain.margin()).sum())
+        everything = tabulated.everything if data.bounded else None
+        return Counted(tabulated.bounded, everything, tabulated.dropped, records)
 
     def _counted_margins(self, domain: Domain) -> tuple[tuple[str, ...], ...]:
         """The margins that are published, and tables beside them that are measured."""
         beside = self.design(domain).mechanism.measured_beside if self.budget.pure else ()
         return (*self.margins, *beside)
+
+    @property
+    def store(self) -> str | None:
+        """Figures of several margins have labels."""
+        return LABELLED
 
     def check_size(self, domain: Domain) -> None:
         """Refuse what is too large to publish."""
@@ -459,18 +527,15 @@ class SumsRelease(ReleaseSpecification):
         return self.table.clipped_value(self.sum).sums(domain)
 
     def count(
-        self, domain: Domain, source: Source, progress: Progress, *, held_alone: bool = False
+        self, domain: Domain, source: Source | None, progress: Progress, scratch: Path | None
     ) -> Counted:
         """Have the values added up where they lie."""
-        del held_alone  # nothing is
-        found = self._tabulated(domain, source, progress, self.table.clipped_value(self.sum))
-        counted = self._counted(found)
-        bounded = self.specification.data.bounded
-        return replace(
-            counted,
-            protected=found.sums,
-            everything=found.sums_everything if bounded else None,
-        )
+        del scratch  # sums are made in memory
+        if source is None:
+            raise InvariantError("Sums need records.")
+        tabulated = self._tabulated(domain, source, progress, self.table.clipped_value(self.sum))
+        everything = tabulated.sums_everything if self.specification.data.bounded else None
+        return replace(self._counted(tabulated), protected=tabulated.sums, everything=everything)
 
 
 def _squared_error(accuracy: Accuracy) -> float:
@@ -502,30 +567,93 @@ def public_domain(
     return table.domain(known)
 
 
-def open_data(specification: Specification) -> Source:
-    """Open the source of a specification."""
+def open_data(specification: Specification) -> AbstractContextManager[Source | None]:
+    """Open the source of a specification; None where the cells lie in order, ready to be read."""
     data = specification.data
+    if data.in_order:
+        return nullcontext()
     return open_source(data.address, base=specification.folder, table=data.table)
 
 
 def found_labels(
-    specification: Specification, source: Source, progress: Progress
+    specification: Specification, source: Source | None, progress: Progress
 ) -> dict[str, Sequence[Label]]:
     """The labels of axes with `labels: from-data`; they are not protected."""
     axes = {axis for table in specification.tables for axis in table.from_data}
     out: dict[str, Sequence[Label]] = {}
-    for axis in sorted(axes):
-        progress(f"reading the labels of `{axis}` off the data")
-        out[axis] = labels_from_data(source, specification.column(axis))
+    if source is not None:
+        for axis in sorted(axes):
+            progress(f"reading the labels of `{axis}` off the data")
+            out[axis] = labels_from_data(source, specification.column(axis))
     return out
 
 
 def tabulate_release(
-    wanted: ReleaseSpecification, design: Design, source: Source, progress: Progress
+    wanted: ReleaseSpecification,
+    design: Design,
+    source: Source | None,
+    progress: Progress,
+    *,
+    scratch: Path | None = None,
+    memory: int | None = None,
+    engine: str | None = None,
+    tag_key: bytes | None = None,
 ) -> Confidential:
-    """Have what one release needs counted, and refuse what cannot be released."""
-    counted = wanted.count(design.mechanism.domain, source, progress)
-    answers, full = design.check(counted.protected, everything=counted.everything)
+    """Have what one release needs counted, look at it, and refuse what cannot be released.
+
+    Parameters
+    ----------
+    scratch
+        A folder of its owner's alone for tables that do not fit into memory; None for those that
+        do.
+    memory, engine, tag_key
+        As `look_at` takes them.
+    """
+    counted = wanted.count(design.mechanism.domain, source, progress, scratch)
+    if isinstance(counted.protected, Table | MarginTables | np.ndarray):
+        answers, full = design.check(counted.protected, everything=counted.everything)
+        counts: BlockSource = ArraySource(answers)
+        everything: BlockSource | None = None
+        if counted.everything is not None:
+            everything = ArraySource(full)
+    else:
+        counts = open_blocks(counted.protected)
+        everything = None if counted.everything is None else open_blocks(counted.everything)
+    progress(f"looking at the data of {wanted.name}")
+    surveyed = look_at(design, counts, everything, memory=memory, engine=engine, tag_key=tag_key)
     return Confidential(
-        answers=answers, full=full, dropped=counted.dropped, records=counted.records
+        counts=counts,
+        everything=everything,
+        surveyed=surveyed,
+        dropped=counted.dropped,
+        records=counted.records,
     )
+
+
+def in_one_piece(mechanism: Mechanism) -> bool:
+    """Whether a mechanism is carried out at once, however large its table is."""
+    return isinstance(mechanism.blocks(), OnePiece)
+
+
+def margin_totals(
+    counts: BlockSource, domain: Domain, margins: Sequence[Margin]
+) -> tuple[Int64Array, ...]:
+    """The totals of margins of a table that is read in blocks. Confidential."""
+    shape, plan = domain.shape, RowPlan(tuple(margins))
+    totals, facts = np.zeros(int(plan.starts[-1]), np.int64), CountFacts()
+    if counts.shape not in (shape, (math.prod(shape),)):
+        raise DataError(f"The counts must have the domain's shape {shape}; got {counts.shape}.")
+    for box in blocks(shape, AT_ONCE):
+        part = np.empty(box.size, np.int64)
+        counts.read(box, shape, part)
+        facts += CountFacts.of(part)
+        RowPlan(tuple(margins), box).add_sums(part, totals)
+    facts.check()
+    return tuple(part.copy() for part in plan.split(totals))
+
+
+def read_all(counts: BlockSource, shape: tuple[int, ...]) -> Int64Array:
+    """A table in memory. Confidential."""
+    out = np.empty(math.prod(shape), np.int64)
+    counts.read(Box((0,) * len(shape), shape), shape, out)
+    return out.reshape(shape)

@@ -1,121 +1,176 @@
-"""About how much memory and disk a publication takes, from its designs alone, and what there is."""
+"""How releases are made, and about what that takes, from their designs alone; and what there is."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from subspacedp.blocks.memory import available_memory, block_cells, memory_limit
+from subspacedp.blocks.progress import duration
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.base import Mechanism
-from subspacedp.publication.releases import ReleaseSpecification
-from subspacedp.release import Design
+from subspacedp.publication.releases import ReleaseSpecification, in_one_piece
+from subspacedp.release.drawing import LABELLED, store_kind
 from subspacedp.release.folders import check_room
 
-__all__ = ["available_memory", "check_publication_memory", "check_publication_room"]
+__all__ = ["Making", "check_publication_memory", "check_publication_room", "making_of", "memory_of"]
 
-# Measured: what is kept of every figure until the end, and what the widest step takes beside it.
-KEPT, EVERYTHING, WORKING = 16, 8, 72
+# Measured, in bytes per figure: what is kept of it until the end, and what the widest step takes.
+COUNT, WITH_LABELS = 8, 72
 FIXED_MEMORY = 250_000_000  # the engine and the libraries, whatever the tables are
 NUMBER = 25  # bytes of a number as text, and of what separates it from the next
 FIXED_FILES = 5_000_000  # report and words, whatever the tables are
 SOME = 10_000  # labels that are looked at for their length
+# Measured, in seconds per figure: drawn and written as an array, or as text with its error.
+STORED_SECONDS, LABELLED_SECONDS, FIXED_SECONDS = 6e-8, 3e-6, 2.0
+SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(|k|M|G|T)(|i?B)", re.IGNORECASE)
 
 
-def check_publication_memory(
-    wanted: Sequence[ReleaseSpecification], designs: Mapping[str, Design]
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Making:
+    """How one release is made, and about what that takes; nothing confidential.
+
+    Parameters
+    ----------
+    figures, blocks
+        How many figures it has, and in how many blocks they are made.
+    on_disk
+        Whether its counts go to files while it is made, instead of memory.
+    kept, working
+        Bytes of memory: until the publication is complete, and while this release is made.
+    files, scratch, compared
+        Bytes on disk: of what is published, of counts while it is made, and of a comparison.
+    seconds
+        About how long noise and files take; what an engine needs to count comes to it.
+    """
+
+    figures: int
+    blocks: int
+    on_disk: bool
+    kept: int
+    working: int
+    files: int
+    scratch: int
+    compared: int
+    seconds: float
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory."""
+        return FIXED_MEMORY + self.kept + self.working
+
+    def __str__(self) -> str:
+        where = f"in about {self.blocks:,} blocks" if self.blocks > 1 else "in memory, at once"
+        counts = ", counts on disk" if self.on_disk else ""
+        return (
+            f"Made {where}{counts}; it takes about {_bytes(self.memory)} of memory, "
+            f"{_bytes(self.files + self.scratch)} of disk and {duration(self.seconds)}, beside "
+            "the counting."
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "blocks": self.blocks,
+            "counts_on_disk": self.on_disk,
+            "memory": self.memory,
+            "disk": self.files + self.scratch,
+            "seconds": round(self.seconds, 1),
+        }
+
+
+def making_of(wanted: ReleaseSpecification, mechanism: Mechanism, memory: int | None) -> Making:
+    """How a release is made with so much memory, or with what is free."""
+    size, data = mechanism.query.size, wanted.specification.data
+    view, limit = mechanism.blocks(), memory_limit(memory)
+    blocks = len(view.boxes(block_cells(math.prod(view.answers_shape))))
+    whole, tables = in_one_piece(mechanism), 1 + data.bounded
+    shared = wanted.specification.engine is not None and blocks > 1
+    on_disk = not (data.in_order or whole) and (shared or COUNT * tables * size > limit)
+    labelled = store_kind(mechanism, wanted.store) == LABELLED
+    counts = 0 if on_disk or (data.in_order and not whole) else COUNT * tables * size
+    return Making(
+        figures=size,
+        blocks=blocks,
+        on_disk=on_disk,
+        kept=counts + (COUNT * size if labelled else 0),
+        working=max(
+            WITH_LABELS * size if labelled else 0,
+            view.bytes_per_cell * size if blocks == 1 else min(limit, view.bytes_per_cell * size),
+        ),
+        files=_published(wanted, mechanism, labelled=labelled),
+        scratch=COUNT * tables * size if on_disk else 0,
+        compared=size * (_labels(mechanism) + 6 * NUMBER),
+        seconds=FIXED_SECONDS + size * (LABELLED_SECONDS if labelled else STORED_SECONDS),
+    )
+
+
+def check_publication_memory(making: Mapping[str, Making]) -> None:
     """Refuse a publication that would not fit into memory; ask before data are opened.
 
     The engine that counts is not in this: it has a limit of its own, and spills to disk.
     """
-    known = [one for one in wanted if one.name in designs]
-    if not known:
+    if not making:
         return
-    sizes = {one.name: designs[one.name].mechanism.query.size for one in known}
-    kept = sum(
-        sizes[one.name] * (KEPT + EVERYTHING * one.specification.data.bounded) for one in known
-    )
-    needed = FIXED_MEMORY + kept + WORKING * max(sizes.values())
+    figures = sum(one.figures for one in making.values())
+    kept = sum(one.kept for one in making.values())
+    needed = FIXED_MEMORY + kept + max(one.working for one in making.values())
     free = available_memory()
     if free is None or needed <= free:
         return
     raise ReleaseError(
-        f"{sum(sizes.values()):,} figures take about {needed / 1e9:,.1f} GB of memory, and "
+        f"{figures:,} figures take about {needed / 1e9:,.1f} GB of memory, and "
         f"{free / 1e9:,.1f} GB are available; nothing was spent. Leave out an axis, take coarser "
-        "labels, publish margins alone (`cells: false`), or use `subspacedp stream`, which "
-        "needs memory for one block at a time.",
+        "labels, publish margins alone (`cells: false`), or write values that are made block by "
+        "block (`values: npy`).",
         needed=needed,
         available=free,
     )
 
 
-def available_memory() -> int | None:
-    """The bytes this process may still take: of the machine, its control group and its limits."""
-    found = [*_machine(), *_control_group(), *_limit()]
-    return max(0, min(found)) if found else None
-
-
-def _machine() -> list[int]:
-    return [1024 * n for n in _numbers(Path("/proc/meminfo"), "MemAvailable:")]
-
-
-def _control_group(home: Path = Path("/sys/fs/cgroup")) -> list[int]:
-    """What a container is given, less what it uses; pages of files are given back when needed."""
-    try:
-        most = int((home / "memory.max").read_text("ascii"))
-        used = int((home / "memory.current").read_text("ascii"))
-    except (OSError, ValueError):  # no such group, or "max": no limit
-        return []
-    return [most - used + sum(_numbers(home / "memory.stat", "inactive_file"))]
-
-
-def _limit() -> list[int]:
-    """What `ulimit -v` leaves, on systems that have it."""
-    try:
-        import resource
-    except ImportError:
-        return []
-    most, _ = resource.getrlimit(resource.RLIMIT_AS)
-    used = _numbers(Path("/proc/self/status"), "VmSize:")
-    return [] if most == resource.RLIM_INFINITY or not used else [most - 1024 * used[0]]
-
-
-def _numbers(path: Path, field: str) -> list[int]:
-    try:
-        lines = path.read_text("ascii", errors="replace").splitlines()
-    except OSError:
-        return []
-    return [int(line.split()[1]) for line in lines if line.split()[:1] == [field]][:1]
-
-
 def check_publication_room(
-    wanted: Sequence[ReleaseSpecification],
-    designs: Mapping[str, Design],
-    target: Path,
-    comparison: Path | None,
+    making: Mapping[str, Making], target: Path, comparison: Path | None
 ) -> None:
     """Refuse a publication that would not fit where it is to be written."""
-    needed = {
-        target: FIXED_FILES + sum(_published(one, designs[one.name].mechanism) for one in wanted)
-    }
+    needed = {target: FIXED_FILES + sum(one.files for one in making.values())}
     if comparison is not None:
-        needed[comparison] = sum(
-            design.mechanism.query.size * (_labels(design.mechanism) + 6 * NUMBER)
-            for design in designs.values()
-        )
+        needed[comparison] = sum(one.compared for one in making.values())
     check_room(needed)
 
 
-def _published(wanted: ReleaseSpecification, mechanism: Mechanism) -> int:
-    """Values twice, margins twice, held figures, and a table without negative values."""
+def memory_of(memory: int | str) -> int:
+    """Bytes, from a number or from words such as "2GiB".
+
+    >>> memory_of("2GiB"), memory_of("1.5 GB"), memory_of(4096)
+    (2147483648, 1500000000, 4096)
+    """
+    size = SIZE.fullmatch(str(memory).strip())
+    if isinstance(memory, bool) or size is None or float(size[1]) <= 0:
+        raise ReleaseError(f"`memory` must be bytes, or such as `2GiB` or `500MB`; got {memory!r}.")
+    base = 1024 if size[3].casefold() == "ib" else 1000
+    return int(float(size[1]) * base ** ("", "k", "m", "g", "t").index(size[2].casefold()))
+
+
+def _bytes(number: int) -> str:
+    return f"{number / 1e9:,.1f} GB" if number >= 1e9 else f"{math.ceil(number / 1e6):,} MB"
+
+
+def _published(wanted: ReleaseSpecification, mechanism: Mechanism, *, labelled: bool) -> int:
+    """Values, twice where they have labels; margins twice, held figures, values not negative."""
     labels, cells = _labels(mechanism), mechanism.query.size
     margins = (*wanted.margins, *wanted.held_margins)
-    rows = [(cells, 2)] + [(math.prod(mechanism.domain.margin(*m).shape), 4) for m in margins]
+    rows = [(cells if labelled else 0, 2)] + [
+        (math.prod(mechanism.domain.margin(*m).shape), 4) for m in margins
+    ]
     if wanted.non_negative:
         rows.append((cells, 2))
     tables = sum(number * (2 * labels + columns * (NUMBER + 8)) for number, columns in rows)
-    return tables + NUMBER * sum(math.prod(shape) for shape in mechanism.held.value_shapes)
+    stored = 0 if labelled else COUNT * cells
+    return stored + tables + NUMBER * sum(math.prod(shape) for shape in mechanism.held.value_shapes)
 
 
 def _labels(mechanism: Mechanism) -> int:

@@ -9,15 +9,17 @@ last a comparison (docs/adr/0025-the-draw-is-durable-first.md).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from subspacedp.blocks.passes import Survey
+from subspacedp.blocks.progress import Progress as BlockProgress
 from subspacedp.errors import InvariantError, ReleaseError, SubspaceDPError
 from subspacedp.ledger import Reservation, State
-from subspacedp.publication.comparing import write_comparison
+from subspacedp.publication.comparing import check_comparison, write_comparison
 from subspacedp.publication.paying import PayingAccount, paying_account
 from subspacedp.publication.rehearsing import rehearse, rehearse_draw
 from subspacedp.publication.releases import (
@@ -29,13 +31,20 @@ from subspacedp.publication.releases import (
     releases_of,
     tabulate_release,
 )
-from subspacedp.publication.resources import check_publication_memory, check_publication_room
+from subspacedp.publication.resources import (
+    Making,
+    check_publication_memory,
+    check_publication_room,
+    making_of,
+    memory_of,
+)
 from subspacedp.publication.specification import Specification, read_specification
 from subspacedp.publication.unfinished import HeldPlace, Plan, hold_place, sweep
-from subspacedp.publication.writing import write_draw, write_rest
+from subspacedp.publication.writing import write_rest
 from subspacedp.release import Design, Release, read_private_key
+from subspacedp.release.drawing import draw_to
 from subspacedp.release.files import load
-from subspacedp.release.folders import free_place
+from subspacedp.release.folders import check_room, free_place
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -91,6 +100,7 @@ def run(
     dry_run: bool = False,
     compare: str | PathLike[str] | None = None,
     replaces: int | None = None,
+    memory: int | str | None = None,
     seed: int | None = None,
     progress: Progress | None = None,
 ) -> Publication:
@@ -112,6 +122,9 @@ def run(
         written alone.
     replaces
         The number of the entry in the ledger that this publication corrects; nothing is refunded.
+    memory
+        The most that tables may take of it, as bytes or such as "2GiB"; by default a quarter of
+        what is free, and at least 256 MiB. What is published does not depend on it.
     seed
         Only for examples and tests: reproducible noise, stamped as not for publication.
     progress
@@ -142,6 +155,7 @@ def run(
         compare=None if compare is None else Path(compare),
         key=None if signing is None else read_private_key(read.folder / signing),
         replaces=replaces,
+        memory=None if memory is None else memory_of(memory),
         seed=seed,
         dry_run=dry_run,
         tell=_telling(progress),
@@ -180,6 +194,7 @@ class _Job:
     compare: Path | None
     key: Ed25519PrivateKey | None
     replaces: int | None
+    memory: int | None
     seed: int | None
     dry_run: bool
     tell: Progress
@@ -188,6 +203,31 @@ class _Job:
     def payer(self) -> str | None:
         """The name of the account."""
         return None if self.account is None else self.account.name
+
+    def making(self, designs: Mapping[str, Design]) -> dict[str, Making]:
+        """How those releases are made whose designs are known."""
+        known = (one for one in self.wanted if one.name in designs)
+        return {one.name: making_of(one, designs[one.name].mechanism, self.memory) for one in known}
+
+    def check(self, designs: Mapping[str, Design]) -> None:
+        """Refuse what cannot be made or compared at its size; before data are opened."""
+        check_publication_memory(self.making(designs))
+        if self.compare is not None:
+            check_comparison(designs)
+
+    def blocks(self, sentence: str) -> Callable[[BlockProgress], None]:
+        """Tells how far a release is that is made in several blocks."""
+        self.tell(sentence)
+        told = ("", 0)
+
+        def report(progress: BlockProgress) -> None:
+            nonlocal told
+            now = (progress.stage, 10 * progress.done // max(progress.total, 1))
+            if 0 < now[1] < 10 and now != told:
+                told = now
+                self.tell(f"{sentence}: {progress}")
+
+        return report
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -202,6 +242,14 @@ class _Data:
         return _contexts(self.designs)
 
     @property
+    def surveys(self) -> dict[str, Survey]:
+        return {name: answers.surveyed for name, answers in self.answers.items()}
+
+    def close(self) -> None:
+        for answers in self.answers.values():
+            answers.close()
+
+    @property
     def notes(self) -> tuple[str, ...]:
         return tuple(
             note
@@ -212,23 +260,30 @@ class _Data:
 
 def _publish(job: _Job, place: HeldPlace, comparison: HeldPlace | None) -> Publication:
     """Read, check, rehearse, pay, draw; then the rest."""
-    data = _read_data(job)
+    data = _read_data(job, comparison or place, place.tag_keys())
+    with closing(data):
+        return _publish_data(job, place, comparison, data)
+
+
+def _publish_data(
+    job: _Job, place: HeldPlace, comparison: HeldPlace | None, data: _Data
+) -> Publication:
     designs = data.designs
     free_place(job.target)  # much may have happened while the data were read
-    check_publication_room(job.wanted, designs, job.target, job.compare)
+    check_publication_room(job.making(designs), job.target, job.compare)
     plan, paid = _begun(job, place, data.contexts)
     if plan is None and job.account is not None:
         job.account.check(designs.values(), job.replaces)
     job.tell("rehearsing the publication")
     with _writing(job.target):
-        rehearse(job.specification, job.wanted, designs, place.folder, key=job.key)
+        rehearse(job.specification, job.wanted, designs, data.surveys, place.folder, key=job.key)
     for name, design in designs.items():
         rehearse_draw(design, data.answers[name])
     if job.dry_run:
         return Publication(releases={}, designs=designs, folder=None, confidential_notes=data.notes)
     with _writing(job.target):
         if plan is None:
-            place.clear()
+            place.clear(but_counts=True)
             plan = Plan.of(data.contexts, job.payer, job.seed)
             place.begin(plan)
     if job.account is not None and paid is None:
@@ -294,19 +349,28 @@ def _pay(
 def _draw(job: _Job, place: HeldPlace, plan: Plan, data: _Data) -> dict[str, Release]:
     """Draw all releases and put them on disk."""
     place.keep = True
-    answers = {name: one.pair for name, one in data.answers.items()}
     with _writing(job.target):
-        keys = place.keys(plan, answers, job.seed)
-    releases: dict[str, Release] = {}
-    for one, release_keys in zip(job.wanted, keys, strict=True):
-        job.tell(f"adding noise to {one.name}")
-        releases[one.name] = data.designs[one.name].release_with(
-            release_keys, *answers[one.name], seeded=job.seed is not None
-        )
+        keys = place.keys(plan, data.surveys, job.seed)
+        folder = place.drawing()
+    for one in job.wanted:
+        with _writing(job.target):
+            home = folder / one.folder
+            home.mkdir(exist_ok=True)
+            draw_to(
+                home,
+                data.designs[one.name],
+                keys[one.name],
+                data.answers[one.name].counts,
+                surveyed=data.answers[one.name].surveyed,
+                store=one.store,
+                memory=job.memory,
+                engine=job.specification.engine,
+                seeded=job.seed is not None,
+                progress=job.blocks(f"adding noise to {one.name}"),
+            )
     with _writing(job.target):
-        write_draw(job.wanted, releases, place.drawing())
-        place.keep_draw()
-    return releases
+        drawn = place.keep_draw()
+    return {one.name: load(drawn / one.folder) for one in job.wanted}
 
 
 def _finish(job: _Job, place: HeldPlace, comparison: HeldPlace | None) -> Publication:
@@ -331,7 +395,7 @@ def _finish(job: _Job, place: HeldPlace, comparison: HeldPlace | None) -> Public
     if job.dry_run:
         return Publication(releases={}, designs=designs, folder=None)
     job.tell("finishing what was drawn before")
-    data = None if comparison is None else _read_data(job)
+    data = None if comparison is None else _read_data(job, comparison)
     return _complete(job, place, comparison, releases, paid, designs, data)
 
 
@@ -357,11 +421,15 @@ def _complete(
     if comparison is not None and data is not None:
         _compare(job, comparison, releases, data)
     return Publication(
-        releases=releases,
+        releases={one.name: _moved(releases[one.name], job.target, one) for one in job.wanted},
         designs=designs,
         folder=job.target,
         confidential_notes=() if data is None else data.notes,
     )
+
+
+def _moved(release: Release, target: Path, wanted: ReleaseSpecification) -> Release:
+    return release.moved_to(target / wanted.folder)
 
 
 def _published_before(job: _Job) -> Publication | None:
@@ -394,7 +462,7 @@ def _published_before(job: _Job) -> Publication | None:
         job.account.commit(paid, job.wanted, ids, job.target)
     if job.compare is not None:
         with hold_place(job.compare) as comparison:
-            _compare(job, comparison, releases, _read_data(job))
+            _compare(job, comparison, releases, _read_data(job, comparison))
     return Publication(releases=releases, designs=designs, folder=job.target)
 
 
@@ -415,14 +483,17 @@ def _compare(
         ) from None
 
 
-def _read_data(job: _Job) -> _Data:
-    """The designs and the confidential answers, with what public labels already refuse first."""
+def _read_data(job: _Job, place: HeldPlace, tag_keys: Mapping[str, bytes] | None = None) -> _Data:
+    """The designs and the confidential answers, with what public labels already refuse first.
+
+    Tables that are too large for memory are counted to files in the place.
+    """
     designs: dict[str, Design] = {}
     for one in job.wanted:
         domain = public_domain(one.table)
         if domain is not None:
             designs[one.name] = one.design(domain)
-    check_publication_memory(job.wanted, designs)
+    job.check(designs)
     answers: dict[str, Confidential] = {}
     with open_data(job.specification) as source:
         labels = found_labels(job.specification, source, job.tell)
@@ -433,8 +504,19 @@ def _read_data(job: _Job) -> _Data:
             one.check_files(domain)
             if one.name not in designs:
                 designs[one.name] = one.design(domain)
-                check_publication_memory([one], designs)
-            answers[one.name] = tabulate_release(one, designs[one.name], source, job.tell)
+                job.check({one.name: designs[one.name]})
+            making = job.making(designs)[one.name]
+            check_room({place.folder / one.name: making.scratch})
+            answers[one.name] = tabulate_release(
+                one,
+                designs[one.name],
+                source,
+                job.tell,
+                scratch=place.counts_of(one.name) if making.on_disk else None,
+                memory=job.memory,
+                engine=job.specification.engine,
+                tag_key=(tag_keys or {}).get(one.name),
+            )
     ordered = {one.name: designs[one.name] for one in job.wanted}
     return _Data(designs=ordered, answers=answers)
 

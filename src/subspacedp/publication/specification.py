@@ -23,7 +23,14 @@ from subspacedp.privacy import Budget, Neighbours
 from subspacedp.privacy.numbers import exact_decimal, exact_total
 from subspacedp.publication.checks import document_faults, table_faults
 from subspacedp.publication.code_lists import axis_of
-from subspacedp.publication.document import AxisEntry, Document, Sum, TableEntry, TablePublish
+from subspacedp.publication.document import (
+    AxisEntry,
+    Document,
+    Engine,
+    Sum,
+    TableEntry,
+    TablePublish,
+)
 from subspacedp.publication.faults import (
     Loaded,
     Place,
@@ -130,6 +137,8 @@ class DataSpecification:
         Whether it is a table that was counted before, and no records of persons.
     count
         The column with the counts of such a table; None where an axis lies in `columns`.
+    in_order
+        Whether its cells are known by their place alone, in row-major order of the axes.
     unit
         Whose privacy is protected: the column that names a person, `row`, or `counts`.
     bound
@@ -141,6 +150,7 @@ class DataSpecification:
     table: str | None
     counted: bool
     count: str | None
+    in_order: bool
     unit: str
     bound: Mapping[str, Any]
 
@@ -159,6 +169,7 @@ class DataSpecification:
                 table=counts.table,
                 counted=True,
                 count=counts.value,
+                in_order=counts.cells_in_order,
                 unit=COUNTS,
                 bound={},
             )
@@ -174,6 +185,7 @@ class DataSpecification:
             table=data.table,
             counted=False,
             count=None,
+            in_order=False,
             unit=str(data.unit),
             bound={} if data.person is None else bound,
         )
@@ -253,6 +265,12 @@ class Specification:
         if paying is None:
             return None
         return paying.ledger if "://" in paying.ledger else self.folder / paying.ledger
+
+    @property
+    def engine(self) -> str | None:
+        """What makes the blocks of large tables: None for threads, "dask", or an address."""
+        engine = self.document.engine
+        return engine.dask if isinstance(engine, Engine) else engine
 
     def column(self, axis: str) -> str:
         """The column of the data that an axis is read from."""

@@ -4,9 +4,11 @@ Beside the folder to come there is one that its owner alone can read, with
 
 - `plan.json`: the ids and designs of the releases, written before the account pays: by these ids
   a later run finds the entry of the ledger that paid;
-- `key`: the releases' keys with a keyed tag of the data, written after the account has paid and
-  before noise is drawn, destroyed when the draw is on disk;
-- `drawn`: values and certificates, on disk before anything else is written.
+- `key`: the releases' keys with a keyed tag of the data of each and the key of that tag, written
+  after the account has paid and before noise is drawn, destroyed when the draw is on disk;
+- `drawn`: values and certificates, on disk before anything else is written;
+- `counts`: tables that are too large for memory, while a run needs them. They are confidential, and
+  removed when it ends; after a kill, by the next run.
 
 Whoever comes next with the same releases goes on from there: with the draw, else with the key on
 the same data, which is the same draw, else with a new key, for then there was none.
@@ -18,30 +20,31 @@ import hmac
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from subspacedp.distributed.commit import KEY, destroy_key, hold_folder, let_go
+from subspacedp.blocks.passes import Survey
 from subspacedp.errors import ReleaseError
 from subspacedp.noise import ReleaseKeys
 from subspacedp.release.durable import set_modes, sync_folder, sync_tree, write_durably
 from subspacedp.release.files import CERTIFICATE
-from subspacedp.release.folders import free_place, missing_folders
+from subspacedp.release.folders import (
+    KEY,
+    destroy_key,
+    free_place,
+    hold_folder,
+    let_go,
+    missing_folders,
+)
 
 __all__ = ["HeldPlace", "Plan", "hold_place", "scratch_folder", "sweep"]
 
-FORMAT = "subspacedp unfinished publication 1"
-PLAN, DRAWN, WRITING = "plan.json", "drawn", "drawn.writing"
+FORMAT = "subspacedp unfinished publication 2"
+PLAN, DRAWN, WRITING, COUNTS = "plan.json", "drawn", "drawn.writing", "counts"
 KEPT = {PLAN, KEY, DRAWN}
 TRIES = 1000  # to hold a folder that others make and remove at the same time
-
-Pair = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
 def scratch_folder(target: Path) -> Path:
@@ -150,7 +153,16 @@ class HeldPlace:
         for path in (self.folder, *self.made):
             sync_folder(path.parent)
 
-    def keys(self, plan: Plan, answers: Mapping[str, Pair], seed: int | None) -> list[ReleaseKeys]:
+    def tag_keys(self) -> dict[str, bytes]:
+        """The keys of the tags of an earlier run's data, by release; none where none are kept."""
+        path, plan = self.folder / KEY, self.plan()
+        if plan is None or not path.exists():
+            return {}
+        return {name: tag_key for name, (_, tag_key, _) in self._kept(plan).items()}
+
+    def keys(
+        self, plan: Plan, surveys: Mapping[str, Survey], seed: int | None
+    ) -> dict[str, ReleaseKeys]:
         """The keys of the releases: those of an earlier run on the same data, or new ones on disk.
 
         Guarantees
@@ -159,38 +171,63 @@ class HeldPlace:
         """
         path = self.folder / KEY
         if path.exists():
-            return self._known_keys(path, plan, answers)
-        keys = []
-        for name, context in plan.contexts.items():
-            raw = bytes.fromhex(context)
-            new = ReleaseKeys.fresh(raw) if seed is None else ReleaseKeys.from_seed(seed, raw)
-            keys.append(ReleaseKeys(new.master, plan.release_ids[name], raw))
-        data = {"masters": [one.master.hex() for one in keys], "tag": _tag(keys, answers)}
-        write_durably(path, json.dumps(data).encode())
-        return keys
-
-    def _known_keys(self, path: Path, plan: Plan, answers: Mapping[str, Pair]) -> list[ReleaseKeys]:
-        try:
-            data = json.loads(path.read_bytes())
-            keys = [
-                ReleaseKeys(bytes.fromhex(master), plan.release_ids[name], bytes.fromhex(context))
-                for (name, context), master in zip(
-                    plan.contexts.items(), data["masters"], strict=True
+            kept = self._kept(plan)
+            tags = [(tag, surveys[name].tag) for name, (_, _, tag) in kept.items()]
+            if not all(hmac.compare_digest(*pair) for pair in tags):
+                raise ReleaseError(
+                    f"The data have changed since noise was drawn for `{self.target}`: the same "
+                    "noise on other data would give both away. Restore the data and run the "
+                    f"command again, or remove `{self.folder}` to begin anew, and what was paid "
+                    "for it is lost."
                 )
-            ]
-            same = hmac.compare_digest(str(data["tag"]), _tag(keys, answers))
+            masters = {name: master for name, (master, _, _) in kept.items()}
+        else:
+            masters = {
+                name: (
+                    ReleaseKeys.fresh(bytes.fromhex(context))
+                    if seed is None
+                    else ReleaseKeys.from_seed(seed, bytes.fromhex(context))
+                ).master
+                for name, context in plan.contexts.items()
+            }
+            data = {
+                name: {
+                    "master": masters[name].hex(),
+                    "tag_key": surveys[name].tag_key.hex(),
+                    "tag": surveys[name].tag,
+                }
+                for name in masters
+            }
+            write_durably(path, json.dumps(data).encode())
+        return {
+            name: ReleaseKeys(master, plan.release_ids[name], bytes.fromhex(plan.contexts[name]))
+            for name, master in masters.items()
+        }
+
+    def _kept(self, plan: Plan) -> dict[str, tuple[bytes, bytes, str]]:
+        """Of every release: its key, the key of the tag of its data, and that tag."""
+        try:
+            data = json.loads((self.folder / KEY).read_bytes())
+            return {
+                name: (
+                    bytes.fromhex(data[name]["master"]),
+                    bytes.fromhex(data[name]["tag_key"]),
+                    str(data[name]["tag"]),
+                )
+                for name in plan.contexts
+            }
         except (OSError, ValueError, KeyError, TypeError):
             raise ReleaseError(
                 f"The key in `{self.folder}` cannot be read; remove that folder to begin anew, and "
                 "what was paid for it is lost."
             ) from None
-        if not same:
-            raise ReleaseError(
-                f"The data have changed since noise was drawn for `{self.target}`: the same noise "
-                "on other data would give both away. Restore the data and run the command again, "
-                f"or remove `{self.folder}` to begin anew, and what was paid for it is lost."
-            )
-        return keys
+
+    def counts_of(self, name: str) -> Path:
+        """A new folder for the confidential tables of a release."""
+        (self.folder / COUNTS).mkdir(0o700, exist_ok=True)
+        folder = self.folder / COUNTS / name
+        folder.mkdir(0o700)
+        return folder
 
     def drawing(self) -> Path:
         """An empty folder for the draw."""
@@ -220,14 +257,14 @@ class HeldPlace:
         sync_folder(self.folder)  # where it is no more: after the place where it is
         self.clear()
 
-    def clear(self) -> None:
-        """Remove all that is in the folder; the key is overwritten."""
+    def clear(self, *, but_counts: bool = False) -> None:
+        """Remove what is in the folder, or all but counts of this run; the key is overwritten."""
         self.keep = False
         with suppress(OSError):
             destroy_key(self.folder)
         with suppress(OSError):
             (self.folder / PLAN).unlink()  # without it nothing else counts
-        _remove_all(self.folder, set())
+        _remove_all(self.folder, {COUNTS} if but_counts else set())
 
     def __repr__(self) -> str:
         return f"HeldPlace({str(self.target)!r})"
@@ -248,8 +285,8 @@ def hold_place(target: Path) -> Iterator[HeldPlace]:
         _sweep(place)
         yield place
     finally:
+        _remove_all(place.folder, {*KEPT, WRITING} if place.keep else set())
         if not place.keep:
-            _remove_all(place.folder, set())
             with suppress(OSError):
                 place.folder.rmdir()
             for path in made:  # those with something in them stay
@@ -328,14 +365,3 @@ def _remove_all(folder: Path, but: set[str]) -> None:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
-
-
-def _tag(keys: Sequence[ReleaseKeys], answers: Mapping[str, Pair]) -> str:
-    """A keyed tag of the data: without the key it says nothing of them."""
-    tag = hmac.new(keys[0].subkey("data tag"), digestmod="sha256")
-    for pair in answers.values():
-        for table in pair[:1] if pair[0] is pair[1] else pair:
-            content: Any = np.ascontiguousarray(table, "<i8").reshape(-1)
-            tag.update(f"{content.size} ".encode())
-            tag.update(content.view(np.uint8).data)
-    return tag.hexdigest()

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from subspacedp.blocks.stores import STORES
 from subspacedp.errors import ReleaseError
 from subspacedp.inference import biased_non_negative
 from subspacedp.publication.auditing import given_away
 from subspacedp.publication.releases import Progress, ReleaseSpecification
 from subspacedp.publication.specification import Specification
 from subspacedp.queries.margins import COLUMN
-from subspacedp.release import Release, sign_folder, write_files, write_margins
+from subspacedp.release import Release, sign_folder, write_margins
 from subspacedp.release.files import BIASED, CERTIFICATE, CSV, PARQUET, margin_stem
 from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.signature import DIGESTS, SIGNATURE, write_digests
@@ -27,21 +28,11 @@ from subspacedp.report.words import axes_words, figure_words
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-__all__ = ["write_draw", "write_rest"]
+__all__ = ["write_rest"]
 
 DICTIONARY = "dictionary.csv"
 NONE_FOUND = "No table without negative values was found that keeps the held figures."
 WIDTH = 79  # of README.txt
-
-
-def write_draw(
-    wanted: Sequence[ReleaseSpecification], releases: Mapping[str, Release], folder: Path
-) -> None:
-    """Write what was drawn, values and certificates: all else follows from it."""
-    for one in wanted:
-        home = folder / one.folder
-        home.mkdir(exist_ok=True)
-        write_files(releases[one.name], home)
 
 
 def write_rest(
@@ -57,7 +48,7 @@ def write_rest(
 
     It can be repeated: whatever else an earlier attempt has left in the folder is removed first.
     """
-    _remove_rest(wanted, folder)
+    _remove_rest(wanted, releases, folder)
     files: list[PublishedFile] = []
     for one in wanted:
         progress(f"writing {one.name}")
@@ -88,25 +79,42 @@ def write_rest(
         sign_folder(folder, key)
 
 
-def _remove_rest(wanted: Sequence[ReleaseSpecification], folder: Path) -> None:
-    drawn = {folder / one.folder / name for one in wanted for name in (PARQUET, CSV, CERTIFICATE)}
+def _remove_rest(
+    wanted: Sequence[ReleaseSpecification], releases: Mapping[str, Release], folder: Path
+) -> None:
+    drawn = {
+        folder / one.folder / name
+        for one in wanted
+        for name in (CERTIFICATE, *_values_names(releases[one.name]))
+    }
     for path in sorted(folder.rglob("*"), reverse=True):  # what is in a folder before the folder
+        if path in drawn or any(above in drawn for above in path.parents):
+            continue
         if path.is_dir() and not path.is_symlink():
             if not any(path in kept.parents for kept in drawn):
                 path.rmdir()
-        elif path not in drawn:
+        else:
             path.unlink()
+
+
+def _values_names(release: Release) -> tuple[str, ...]:
+    """The files or folders that the values are in."""
+    return (CSV, PARQUET) if release.stored is None else (STORES[release.stored.kind],)
 
 
 def _write_release(
     wanted: ReleaseSpecification, release: Release, folder: Path
 ) -> list[PublishedFile]:
-    prefix = wanted.prefix
+    prefix, names = wanted.prefix, _values_names(release)
+    if release.stored is None:
+        holds = [f"Values and standard errors of {wanted.what}.", "The same, for programs."]
+    else:
+        holds = [f"Values of {wanted.what}, in order. {_reading(release)}"]
     out = [
-        PublishedFile(
-            name=f"{prefix}values.csv", holds=f"Values and standard errors of {wanted.what}."
+        *(
+            PublishedFile(name=f"{prefix}{name}", holds=words)
+            for name, words in zip(names, holds, strict=True)
         ),
-        PublishedFile(name=f"{prefix}values.parquet", holds="The same, for programs."),
         PublishedFile(
             name=f"{prefix}certificate.json",
             holds="The promise, its terms, what is held exactly, and the law of the noise.",
@@ -141,6 +149,24 @@ def _write_release(
     return out
 
 
+def _reading(release: Release) -> str:
+    """How the values of a store are read, in words."""
+    if release.stored is None:
+        return ""
+    axes = ", ".join(axis.name for axis in release.mechanism.domain.axes)
+    name = STORES[release.stored.kind]
+    how = {
+        "npy": f'numpy.load("{name}", mmap_mode="r") has one axis for each of {axes}',
+        "zarr": f'zarr.open_array("{name}", mode="r") has one axis for each of {axes}',
+        "parquet": f"its files, in the order of their names, have one row for each cell, in "
+        f"row-major order of {axes}",
+    }[release.stored.kind]
+    return (
+        f"{how[0].upper()}{how[1:]}, with the labels in the order that certificate.json lists them "
+        "in; so does subspacedp.Release.load(folder).values."
+    )
+
+
 def _write_biased(release: Release, folder: Path, prefix: str) -> PublishedFile:
     numbers = {
         "non_negative_biased": biased_non_negative(release),
@@ -173,12 +199,14 @@ def _write_dictionary(
     """One row a column: where it occurs, what it means, its type."""
     rows: list[tuple[str, str, str]] = []
     for one in wanted:
+        release = releases[one.name]
         if not one.cells:
             rows.append((COLUMN, "the margin that the row is of, by its levels", "text"))
         shown = {name for names in (*one.margins, *one.table.hold) for name in names}
-        for axis in releases[one.name].mechanism.domain.axes:
+        labelled = one.cells and release.stored is None
+        for axis in release.mechanism.domain.axes:
             for level in axis.chain:
-                if one.cells or level.name in shown:
+                if labelled or level.name in shown:
                     kind = "whole number" if np.asarray(level.labels).dtype.kind == "i" else "text"
                     of = "label" if level.name == axis.name else f"group of `{axis.name}`"
                     rows.append((level.name, f"{of}; {level.groups} of them", kind))
@@ -191,8 +219,12 @@ def _write_dictionary(
         rows.append(("value", meaning, "number"))
     rows += [
         ("stderr", "standard error of the value, from the law of the noise", "number"),
-        ("lower", "lower end of an interval that covers it without the noise, with 95 %", "number"),
-        ("upper", "upper end of the same interval", "number"),
+        (
+            "lower",
+            "lower limit of an interval that covers it without the noise, with 95 %",
+            "number",
+        ),
+        ("upper", "upper limit of the same interval", "number"),
     ]
     rows += [(c.name, c.meaning, c.type) for file in files for c in file.columns]
     with path.open("w", encoding="utf-8", newline="") as handle:

@@ -217,12 +217,6 @@ class ClippedSums(Query):
         np.add.at(out, np.ravel_multi_index(tuple(places), self.shape), units)
         return out.reshape(self.shape)
 
-    def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """The labels of the cells."""
-        from subspacedp.queries.linear import Cells
-
-        return Cells(self.domain).columns()
-
     def as_dict(self) -> dict[str, Any]:
         """The domain and the clipping."""
         return {
@@ -386,12 +380,6 @@ class LocalEntries(Query):
                 entries=number,
             )
         return array.astype(np.int64)
-
-    def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """The labels of the persons."""
-        from subspacedp.queries.linear import Cells
-
-        return Cells(self.domain).columns()
 
     def as_dict(self) -> dict[str, Any]:
         """The persons and the range."""

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     from subspacedp.queries.margins import Margins
 
-LARGEST_DENSE = 1 << 24  # entries of a matrix whose pairs of columns are all compared
+MAX_DENSE_ENTRIES = 1 << 24  # entries of a matrix whose pairs of columns are all compared
 
-MOST_DIFFERENCES = 1 << 31  # entries of all differences of pairs of columns
+MAX_DIFFERENCE_ENTRIES = 1 << 31  # entries of all differences of pairs of columns
 
-LARGEST_GRAM = 1 << 25  # entries of a matrix whose columns are compared by their inner products
+MAX_GRAM_ENTRIES = 1 << 25  # entries of a matrix whose columns are compared by their inner products
 
 __all__ = ["Cells", "LinearQuery", "Query", "Sensitivity", "as_query", "name_list", "stated_matrix"]
 
@@ -169,9 +169,9 @@ class Query(ABC):
             raise DataError("The counts must sum to less than 2**62.")
         return array.astype(np.int64)
 
-    @abstractmethod
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """The labels of the answers, one row each, for files and dataframes."""
+        """The labels of the answers, one row each, for files and dataframes; here of the cells."""
+        return {} if self.axes is None else self.axes.label_columns()
 
     @abstractmethod
     def as_dict(self) -> dict[str, Any]:
@@ -241,17 +241,6 @@ class Cells(Query):
     def record_kinds(self) -> int:
         """One for every cell; known without a matrix."""
         return self.size
-
-    def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """The label of every axis and level."""
-        out: dict[str, npt.NDArray[Any]] = {}
-        for a, axis in enumerate(self.domain.axes):
-            shape = [1] * len(self.shape)
-            shape[a] = len(axis)
-            for level in axis.chain:
-                column = np.asarray(level.labels)[level.codes].reshape(shape)
-                out[level.name] = np.broadcast_to(column, self.shape).ravel()
-        return out
 
     def as_dict(self) -> dict[str, Any]:
         """The domain as plain data."""
@@ -429,7 +418,7 @@ def matrix_sensitivity(
     matrix: csr_array,
     neighbours: Neighbours,
     off: float = 0.0,
-    most: int = MOST_DIFFERENCES,
+    most: int = MAX_DIFFERENCE_ENTRIES,
 ) -> Sensitivity:
     """Sensitivity of integer answers `matrix · histogram`, in exact integers.
 
@@ -438,7 +427,7 @@ def matrix_sensitivity(
     that is given as float64 may be `off` by so much in every entry.
     """
     matrix = used_columns(matrix)
-    if matrix.shape[0] * matrix.shape[1] > LARGEST_DENSE:
+    if matrix.shape[0] * matrix.shape[1] > MAX_DENSE_ENTRIES:
         return _by_columns(matrix, neighbours, off)
     # By their bytes: `np.unique` along an axis gives every question a field of its own.
     rows = np.ascontiguousarray(matrix.toarray().T)
@@ -490,7 +479,7 @@ def _by_columns(matrix: csr_array, neighbours: Neighbours, off: float = 0.0) -> 
     l2_squared = _squares_at_most(float(data.power(2).sum(axis=0).max()), terms, off)
     records = neighbours.persons * neighbours.records
     simple = Sensitivity(records * l1, records**2 * l2_squared)
-    if neighbours.persons == 1 or n * matrix.shape[1] > LARGEST_GRAM:
+    if neighbours.persons == 1 or n * matrix.shape[1] > MAX_GRAM_ENTRIES:
         return simple
     squared = (_farthest(data.toarray(), neighbours) ** 0.5 + 2 * n**0.5 * off) ** 2
     squared = Fraction(squared) * (1 + Fraction(1, 2**40)) * neighbours.records**2

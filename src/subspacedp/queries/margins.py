@@ -26,8 +26,8 @@ __all__ = ["Margins", "block_name"]
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
-MOST_ANSWERS = 2**31
-MOST_AXES = 60 if int(np.__version__.partition(".")[0]) > 1 else 30  # dimensions of an array
+MAX_ANSWERS = 2**31
+MAX_AXES = 60 if int(np.__version__.partition(".")[0]) > 1 else 30  # dimensions of an array
 COLUMN = "margin"
 
 
@@ -73,8 +73,8 @@ class Margins(Query):
     def __post_init__(self) -> None:
         if not isinstance(self.domain, Domain):
             raise DomainError(f"A workload needs a `Domain`; got a {type(self.domain).__name__}.")
-        if len(self.domain.axes) > MOST_AXES:
-            raise DomainError(f"A workload of margins may have at most {MOST_AXES} axes.")
+        if len(self.domain.axes) > MAX_AXES:
+            raise DomainError(f"A workload of margins may have at most {MAX_AXES} axes.")
         named = any(level.name == COLUMN for axis in self.domain.axes for level in axis.chain)
         if named:
             raise DomainError(
@@ -94,7 +94,7 @@ class Margins(Query):
                 f"Two margins would both be called `{alike}` in a release; give an axis or level "
                 "another name."
             )
-        if sum(math.prod(m.shape) for m in margins) > MOST_ANSWERS:
+        if sum(math.prod(m.shape) for m in margins) > MAX_ANSWERS:
             raise DomainError("A workload may have at most 2**31 answers.")
         object.__setattr__(self, "margins", margins)
         object.__setattr__(self, "weights", _weights(self.weights, len(margins)))

@@ -17,8 +17,8 @@ from subspacedp.tables.domain import Domain
 
 __all__ = ["query_from"]
 
-MOST_LABELS = 1 << 27  # of an axis of numbers, where no values say how many there are
-MOST_COLUMNS = 1 << 24  # kinds of records of a linear query
+MAX_RANGE_LABELS = 1 << 27  # of an axis of numbers, where no values say how many there are
+MAX_RECORD_KINDS = 1 << 24  # kinds of records of a linear query
 
 
 def query_from(data: Mapping[str, Any], answers: int | None = None) -> Query:
@@ -36,7 +36,7 @@ def query_from(data: Mapping[str, Any], answers: int | None = None) -> Query:
         )
     if kind not in ("cells", "margins", "clipped sums", "entries"):
         raise ReleaseError("its query is unknown.")
-    most = max(MOST_LABELS, answers or 0)
+    most = max(MAX_RANGE_LABELS, answers or 0)
     domain = Domain([_axis(axis, most) for axis in data["domain"]])
     if kind == "cells":
         return Cells(domain)
@@ -55,7 +55,7 @@ def query_from(data: Mapping[str, Any], answers: int | None = None) -> Query:
 def _linear(data: Mapping[str, Any]) -> LinearQuery:
     """Whole numbers on a grid of a power of two, as they will be multiplied with counts."""
     rows, columns = data["integers"]["shape"]
-    if rows != len(data["labels"]) or not 1 <= columns <= MOST_COLUMNS:
+    if rows != len(data["labels"]) or not 1 <= columns <= MAX_RECORD_KINDS:
         raise ReleaseError("its query does not fit the names of its answers.")
     grid = stated_fraction(data["grid"])
     places = grid.denominator.bit_length() - 1

@@ -11,28 +11,19 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
 from subspacedp.mechanisms.registry import MECHANISMS
 from subspacedp.noise import QUANTILE_BOUND
 from subspacedp.privacy.budgets import BUDGETS
 from subspacedp.release.verify import SEEDED
 
 if TYPE_CHECKING:
+    from subspacedp.mechanisms.base import Mechanism
     from subspacedp.release.release import Release
 
-__all__ = ["FORMAT", "certificate", "certificate_schema", "certificate_text", "values_digest"]
+__all__ = ["FORMAT", "certificate", "certificate_schema", "certificate_text"]
 
 FORMAT = "subspacedp certificate 1"
-
-
-def values_digest(values: npt.NDArray[Any]) -> str:
-    """SHA-256 of the values in row-major order as little-endian 64-bit numbers."""
-    kind = "<i8" if values.dtype.kind == "i" else "<f8"
-    digest = hashlib.sha256(f"{kind} {values.shape}".encode())
-    digest.update(np.ascontiguousarray(values, kind).data)
-    return digest.hexdigest()
+MAX_TABLE = 2_000_000  # figures whose errors are added up one by one
 
 
 def certificate_schema() -> str:
@@ -66,11 +57,8 @@ def certificate_text(data: Any, indent: int = 0) -> str:
     return json.dumps(data, ensure_ascii=False)
 
 
-def certificate(release: Release, *, expected_error: float | None = None) -> dict[str, Any]:
-    """What a release promises, on what terms, and what it does not promise.
-
-    `expected_error` is given where a table of all cells would be too large to add up.
-    """
+def certificate(release: Release) -> dict[str, Any]:
+    """What a release promises, on what terms, and what it does not promise."""
     mechanism, guarantee = release.mechanism, release.guarantee
     stated = mechanism.as_dict()
     return {
@@ -120,12 +108,11 @@ def certificate(release: Release, *, expected_error: float | None = None) -> dic
             "rounding": _rounding(release),
         },
         "values": {
-            "type": "int64" if release.values.dtype.kind == "i" else "float64",
+            **({} if release.stored is None else {"store": release.stored.kind}),
+            "type": "int64" if release.whole else "float64",
             "exactness": _exactness(release),
-            "sha256": values_digest(release.values),
-            "expected_squared_error": _number_or_none(
-                mechanism.stated_error if expected_error is None else expected_error
-            ),
+            "sha256": release.sha256,
+            "expected_squared_error": _number_or_none(_expected_error(mechanism)),
         },
     }
 
@@ -134,6 +121,13 @@ def design_digest(design: Any) -> str:
     """SHA-256 of a design's plain data as JSON with sorted keys and no spaces."""
     text = json.dumps(design, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _expected_error(mechanism: Mechanism) -> float:
+    """By the number of figures alone: where it is large, without a table of all of them."""
+    if mechanism.query.size <= MAX_TABLE:
+        return mechanism.stated_error
+    return mechanism.total_error()
 
 
 def _number_or_none(value: float) -> float | None:

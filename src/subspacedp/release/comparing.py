@@ -65,15 +65,15 @@ class Comparison:
     @property
     def bound(self) -> float | None:
         """The largest lower bound on the error of Gaussian noise that any of them proves."""
-        found = []
+        proofs = []
         for entry in self.entries:
             if entry.design is not None and not entry.design.mechanism.budget.pure:
                 try:
-                    found.append(entry.design.optimality())
+                    proofs.append(entry.design.optimality())
                 except ReleaseError:
                     continue
         weighted = any(entry.importance is not None for entry in self.entries)
-        return max((f.bound for f in found if f.weighted == weighted), default=None)
+        return max((f.bound for f in proofs if f.weighted == weighted), default=None)
 
     def __str__(self) -> str:
         best = self.bound
@@ -94,8 +94,8 @@ def choose(entries: Sequence[Compared], left_out: Sequence[str] = ()) -> Compari
     K-norm noise is taken only where its intervals are no wider than those of the others: its law
     is known less sharply, and heavier tails can make up for a smaller variance.
     """
-    made = {e.name: e.design for e in entries if e.design is not None}
-    if not made:
+    designs = {e.name: e.design for e in entries if e.design is not None}
+    if not designs:
         raise next(e.refusal for e in entries if e.refusal is not None)
     errors = {e.name: e.error for e in entries if e.error is not None}
     least = min(errors.values())
@@ -114,7 +114,7 @@ def choose(entries: Sequence[Compared], left_out: Sequence[str] = ()) -> Compari
         why += f"; not applicable: {', '.join(left)}"
     if left_out:
         why += f"; not looked at for a question of this size: {', '.join(left_out)}"
-    return Comparison(entries, replace(made[name], why=why + "."))
+    return Comparison(entries, replace(designs[name], why=why + "."))
 
 
 def _narrower(entries: Sequence[Compared], errors: dict[str, float], name: str) -> str | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,27 +21,20 @@ from subspacedp.privacy.budgets import kinds_of_budgets
 from subspacedp.problem import MAX_DECIMALS, Guarantee, Problem
 from subspacedp.queries import Query, as_query
 from subspacedp.release.comparing import Compared, Comparison, choose
-from subspacedp.release.release import Release
+from subspacedp.release.release import Release, package_version
 from subspacedp.tables import Domain
 
 if TYPE_CHECKING:
+    from subspacedp.blocks.progress import Progress
     from subspacedp.mechanisms.gaussian.optimality import Optimality
 
-__all__ = ["LARGEST_SCALE", "Design", "compare", "design", "package_version"]
+__all__ = ["LARGEST_SCALE", "Design", "compare", "design"]
 
 AUTO = "auto"
 # Sums of noise of this scale over any table leave 64 bits with probability below exp(−2**13).
 LARGEST_SCALE = 2.0**40
 # Below it all noise is zero for all practical purposes, and a claim of privacy would mislead.
 SMALLEST_SCALE = 0.001
-
-
-@cache
-def package_version() -> str:
-    """The version that a certificate names."""
-    from importlib.metadata import version
-
-    return version("subspacedp")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -97,7 +90,7 @@ class Design:
         data
             The confidential data that the query is asked of: a table of counts on its domain.
         everything
-            For a design with `capped=True`, where `data` counts a bounded number of records a
+            For a design with `capped=True`, where `data` counts a bounded number of records per
             person: the same table of all records, which the held values are taken from.
         seed
             Only for examples and tests: a whole number that makes the noise reproducible. The
@@ -105,13 +98,73 @@ class Design:
             fresh key, so no two releases, and no two forks of a process, share noise.
         """
         answers, full = self.mechanism.check(data, everything=everything)
+        return self.release_with(self.keys(seed), answers, full, seeded=seed is not None)
+
+    def keys(self, seed: int | None = None) -> ReleaseKeys:
+        """Keys of a new release: fresh, or from a seed for examples and tests."""
         if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
             raise ReleaseError(f"`seed` must be a whole number; got a {type(seed).__name__}.")
         if seed is not None and self.mechanism.declared is not None:
             raise ReleaseError("A wrapped mechanism has its own randomness; it takes no seed.")
         context = self.mechanism.context
-        keys = ReleaseKeys.fresh(context) if seed is None else ReleaseKeys.from_seed(seed, context)
-        return self.release_with(keys, answers, full, seeded=seed is not None)
+        return ReleaseKeys.fresh(context) if seed is None else ReleaseKeys.from_seed(seed, context)
+
+    def release_to(
+        self,
+        folder: str | PathLike[str],
+        source: Any,
+        *,
+        everything: Any = None,
+        store: str | None = None,
+        memory: int | None = None,
+        engine: str | None = None,
+        column: str | None = None,
+        seed: int | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Release:
+        """Make a release in a new folder, of a table of any size.
+
+        Parameters
+        ----------
+        folder
+            Where the release goes: values, certificate and digests.
+        source, everything
+            What `release` takes; or, for the cells of a table, an array, or a path to a `.npy`
+            file, to Parquet (one row per cell in row-major order; a file, or a folder of files in
+            the order of their names) or to a zarr array.
+        store
+            "csv" (with labels and standard errors, and Parquet beside it), "npy", "parquet" or
+            "zarr"; by default by the size of the table alone: csv up to two million figures, npy
+            beyond.
+        memory
+            Bytes that blocks may take together; by default a quarter of what is free, and at least
+            256 MiB. What is published does not depend on it.
+        engine
+            None: threads of this process. "dask": the cluster of the current `distributed.Client`,
+            else a local one. Or the address of a scheduler. Workers have to see the same files.
+        column
+            The column with the counts, in Parquet; needed where several hold whole numbers.
+        seed
+            Only for examples and tests, as in `release`.
+        progress
+            Called with a `Progress` after every block.
+
+        Guarantees
+        ----------
+        1. Values, held totals and certificate are those of `release` with the same keys, bit for
+           bit, for any memory and engine.
+        2. Everything that can be refused is refused before noise is drawn. A source that changes
+           while it is read is refused.
+        3. The folder appears complete or not at all; after an error or an interruption nothing is
+           left of it.
+        """
+        from subspacedp.release.drawing import release_to
+
+        return release_to(
+            self, folder, source,
+            everything=everything, store=store, memory=memory, engine=engine, column=column,
+            seed=seed, progress=progress,
+        )  # fmt: skip
 
     def release_with(
         self,
@@ -170,7 +223,7 @@ def design(
         names are listed in `subspacedp.mechanisms`. "auto" takes the one with the smallest
         expected error, and `why` says so in words. By default the first that answers the query.
     decimals
-        None: real values and the S guarantee. 0 or k: digits that add up exactly, and G.
+        None: real values and the S guarantee. 0 or k: controlled rounding to k decimals, and G.
     capped
         Whether held values are to count all records of a person while the noise protects a table
         with at most `neighbours.records` of them; `release` then takes both tables.
@@ -337,5 +390,5 @@ def _compared(
     return choose(entries, left_out)
 
 
-def _a(thing: object) -> str:
-    return f"a {type(thing).__name__}"
+def _a(value: object) -> str:
+    return f"a {type(value).__name__}"

@@ -1,4 +1,4 @@
-"""A release on disk: values in Parquet and CSV, certificate and digests, all or nothing."""
+"""A release on disk: values in a store or as rows with labels, certificate, digests."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from subspacedp.blocks.stores import STORES, StoredValues, copy_store
 from subspacedp.errors import AlteredError, ReleaseError
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.registry import mechanism_from
-from subspacedp.release.certificate import FORMAT, certificate_text, values_digest
+from subspacedp.release.certificate import FORMAT, certificate_text
 from subspacedp.release.folders import new_folder
 from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.provenance import Distributed
@@ -24,7 +25,6 @@ from subspacedp.release.verify import verify_release
 from subspacedp.stated import read_json
 
 __all__ = [
-    "is_stored",
     "load",
     "margin_stem",
     "read_certificate",
@@ -62,10 +62,13 @@ def save(release: Release, folder: str | PathLike[str]) -> None:
 
 
 def write_files(release: Release, folder: Path) -> None:
-    """Write values and certificate into a folder that exists."""
-    numbers = {"value": release.values, "stderr": release.stderr()}
-    labels = LabelColumns.of_query(release.mechanism.query)
-    write_rows(labels, numbers, csv=folder / CSV, parquet=folder / PARQUET)
+    """Write values and certificate into a folder that exists, and may be that of the store."""
+    if release.stored is None:
+        numbers = {"value": release.values, "stderr": release.stderr()}
+        labels = LabelColumns.of_query(release.mechanism.query)
+        write_rows(labels, numbers, csv=folder / CSV, parquet=folder / PARQUET)
+    elif release.stored.folder != folder:
+        copy_store(release.stored, folder)
     text = certificate_text(release.certificate())
     (folder / CERTIFICATE).write_text(text + "\n", "utf-8")
 
@@ -74,11 +77,14 @@ def load(folder: str | PathLike[str]) -> Release:
     """Read a release; its values must be the ones the certificate was made for.
 
     The standard errors beside them must follow from the certificate's design, so a budget that
-    was altered is found.
+    was altered is found. Values in a store are read when they are asked for, and `verify` checks
+    them.
     """
     source = Path(folder)
     release, table = read_release(source)
     _check_essentials(release, source)
+    if table is None:
+        return release
     stated = table["stderr"].to_numpy() if "stderr" in table.column_names else None
     if stated is None or not same_column("stderr", release.stderr().ravel(), stated):
         raise AlteredError(
@@ -89,7 +95,8 @@ def load(folder: str | PathLike[str]) -> Release:
 
 def _check_essentials(release: Release, source: Path) -> None:
     """What a reader computes with must follow from the design: totals, law, kind of guarantee."""
-    failed = next((check for check in verify_release(release).checks if not check.ok), None)
+    checks = verify_release(release).checks if release.stored is None else ()
+    failed = next((check for check in checks if not check.ok), None)
     if failed is not None:
         raise AlteredError(
             f"`{source}` was altered: {failed.name} does not hold ({failed.detail})."
@@ -112,27 +119,38 @@ def _check_essentials(release: Release, source: Path) -> None:
 
 
 def read_release(source: Path) -> tuple[Release, Any]:
-    """A release and its Parquet table, if the values are the ones the certificate was made for."""
+    """A release, and its Parquet table of rows with labels where it has one.
+
+    Rows are read, and must be those that the certificate was made for; stores are not.
+    """
     data = read_certificate(source)
-    if is_stored(data):
-        raise ReleaseError(
-            f"The values of `{source}` stay on disk; read it with `distributed.load_stream`."
+    stated = _stated_digest(data)
+    kind = data["values"].get("store")
+    if kind is not None:
+        mechanism = mechanism_from(data["design"])
+        if not isinstance(kind, str) or kind not in STORES:
+            raise ReleaseError(
+                f"`{source / CERTIFICATE}` is not usable: `values.store` must be one of "
+                f"{', '.join(STORES)}."
+            )
+        stored = StoredValues(
+            kind=kind,
+            folder=source,
+            shape=mechanism.query.shape,
+            dtype=np.dtype(np.int64 if mechanism.decimals == 0 else np.float64),
+            sha256=stated,
         )
+        return _release(data, mechanism, stored), None
     table = read_parquet(source)
     mechanism = mechanism_from(data["design"], answers=table.num_rows)
     _check_rows(table, mechanism)
     values = table["value"].to_numpy().reshape(mechanism.query.shape).copy()
     release = _release(data, mechanism, values)
-    if values_digest(values) != _stated_digest(data):
+    if release.sha256 != stated:
         raise AlteredError(
             f"The values in `{source / PARQUET}` are not the ones its certificate was made for."
         )
     return release, table
-
-
-def is_stored(data: dict[str, Any]) -> bool:
-    """Whether a certificate says that the values are in a store, to be read block by block."""
-    return isinstance(data["values"], dict) and "store" in data["values"]
 
 
 def _stated_digest(data: dict[str, Any]) -> str:
@@ -242,13 +260,13 @@ def _release(data: dict[str, Any], mechanism: Mechanism, values: Any) -> Release
         ) from None
 
 
-def same_column(column: str, wanted: Any, found: Any) -> bool:
+def same_column(column: str, wanted: Any, present: Any) -> bool:
     """Whether a column is the wanted one: exactly, but for the last bits of standard errors."""
-    if wanted.shape != found.shape:
+    if wanted.shape != present.shape:
         return False
-    numbers = {wanted.dtype.kind, found.dtype.kind} & set("iuf")
-    if numbers and wanted.dtype.kind != found.dtype.kind:
+    numbers = {wanted.dtype.kind, present.dtype.kind} & set("iuf")
+    if numbers and wanted.dtype.kind != present.dtype.kind:
         return False  # float64 does not tell whole numbers beyond 2**53 apart
     if column == "stderr":  # standard errors may differ in the last bit between machines
-        return bool(np.allclose(wanted, found, rtol=1e-9, atol=0.0, equal_nan=True))
-    return bool(np.array_equal(wanted, found))
+        return bool(np.allclose(wanted, present, rtol=1e-9, atol=0.0, equal_nan=True))
+    return bool(np.array_equal(wanted, present))

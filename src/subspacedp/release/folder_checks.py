@@ -1,4 +1,4 @@
-"""All checks of a folder: one release or several, with values in memory or in a store.
+"""All checks of a folder: one release or several, of any size.
 
 The certificate decides what is checked, never the names of the files beside it. Every file is one
 of three kinds: it follows from a certificate and is derived again; or it is words that nothing
@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from subspacedp.blocks.stores import STORES
 from subspacedp.errors import AlteredError, ReleaseError
 from subspacedp.release.files import (
     BIASED,
@@ -27,7 +28,6 @@ from subspacedp.release.files import (
     LEVEL,
     MARGINS,
     PARQUET,
-    is_stored,
     read_certificate,
     read_parquet,
     read_release,
@@ -35,17 +35,16 @@ from subspacedp.release.files import (
 )
 from subspacedp.release.release import Release
 from subspacedp.release.signature import DIGESTS, SIGNATURE, check_digests, check_signature
-from subspacedp.release.stored import StreamedRelease, stored_release
-from subspacedp.release.stored_values import STORES
 from subspacedp.release.verify import VALUES, Check, Verification, verify_release
 
 __all__ = ["NAMES", "verify_folder"]
 
-IN_MEMORY = (CERTIFICATE, PARQUET, CSV, MARGINS, f"{BIASED}.csv")
+ROWS = (PARQUET, CSV)  # of values that are in no store
+FOLLOWING = (CERTIFICATE, MARGINS, f"{BIASED}.csv")
 WORDS = ("README.txt", "dictionary.csv", "report.html", f"{BIASED}.txt")
 # What a file or folder of a release may be called, whatever kind of release it is.
-NAMES = (*IN_MEMORY, *STORES.values(), *WORDS, DIGESTS, SIGNATURE)
-CERTIFIED = {*IN_MEMORY, *STORES.values()}  # no such file without a certificate that has it
+NAMES = (*FOLLOWING, *ROWS, *STORES.values(), *WORDS, DIGESTS, SIGNATURE)
+CERTIFIED = {*FOLLOWING, *ROWS, *STORES.values()}  # no such file without a certificate that has it
 BELONG = "files belong together"
 MOST_NAMED = 20  # files in one note
 
@@ -58,7 +57,7 @@ def verify_folder(
     Parameters
     ----------
     folder
-        Of one release, in memory or streamed; or of several, each in a folder below.
+        Of one release; or of several, each in a folder below.
     public_key
         A PEM file: there must be a signature by that key. Without, a signature is checked where
         there is one.
@@ -103,14 +102,14 @@ def _check_lists(
     listed: list[Path] = []
     for home in dict.fromkeys((source, *homes)):
         name = "" if home == source else f"{home.relative_to(source).as_posix()}: "
-        found = []
+        whole_folder = []
         if os.path.lexists(home / SIGNATURE) or (home == source and public_key is not None):
-            found.append(check_signature(home, public_key if home == source else None))
+            whole_folder.append(check_signature(home, public_key if home == source else None))
         if os.path.lexists(home / DIGESTS):
-            found.append(check_digests(home))
-        if found:
+            whole_folder.append(check_digests(home))
+        if whole_folder:
             listed.append(home)
-        checks += [Check(f"{name}{c.name}", c.ok, c.detail) for c in found]
+        checks += [Check(f"{name}{c.name}", c.ok, c.detail) for c in whole_folder]
     bare = [
         path.relative_to(source).as_posix()
         for path in _entries(source)
@@ -186,11 +185,10 @@ def _named(names: Sequence[str]) -> str:
 def _verify_release_folder(home: Path, *, alone: bool) -> tuple[Verification, tuple[str, ...]]:
     """The checks of one release, and the names of the files that they derive."""
     try:
-        data = read_certificate(home)
-        if is_stored(data):
-            stored = stored_release(home, data)
-            return _verify_stored(stored, data), (CERTIFICATE, STORES[stored.store])
-        return _verify_in_memory(home, data), IN_MEMORY
+        release, _ = read_release(home)
+        stored = release.stored
+        values = ROWS if stored is None else (STORES[stored.kind],)
+        return _verify_one(home, release), (*FOLLOWING, *values)
     except AlteredError as error:
         return Verification((Check(BELONG, False, str(error)),)), NAMES
     except ReleaseError as error:
@@ -199,29 +197,18 @@ def _verify_release_folder(home: Path, *, alone: bool) -> tuple[Verification, tu
         return Verification((Check(CERTIFICATE, False, str(error)),)), NAMES
 
 
-def _verify_stored(release: StreamedRelease, data: dict[str, Any]) -> Verification:
-    numbers = verify_release(release, sha256=release.sha256)
+def _verify_one(home: Path, release: Release) -> Verification:
+    # Rows were compared with their digest when they were read.
+    numbers = verify_release(release, sha256=None if release.stored is None else release.sha256)
     same = all(check.ok for check in numbers.checks if check.name == VALUES)
-    by = f"by {_fingerprint(release.folder)}"
-    together = Check(BELONG, same, by if same else "the values are not the certificate's")
-    restated = _check_restated(release, data)
-    return Verification((together, restated, *numbers.checks), numbers.stamp)
-
-
-def _verify_in_memory(home: Path, data: dict[str, Any]) -> Verification:
-    release, _ = read_release(home)
-    numbers = verify_release(release)
-    return Verification(
-        (
-            Check(BELONG, True, f"by {_fingerprint(home)}"),
-            *_check_tables(release, home),
-            *_check_margins(release, home),
-            *_check_biased(release, home),
-            _check_restated(release, data),
-            *numbers.checks,
-        ),
-        numbers.stamp,
-    )
+    together = f"by {_fingerprint(home)}" if same else "the values are not the certificate's"
+    checks = [Check(BELONG, same, together)]
+    if release.stored is None:
+        checks += _check_tables(release, home)
+    if same:  # else nothing follows from them
+        checks += [*_check_margins(release, home), *_check_biased(release, home)]
+    checks.append(_check_restated(release, read_certificate(home)))
+    return Verification((*checks, *numbers.checks), numbers.stamp)
 
 
 def _fingerprint(home: Path) -> str:
@@ -229,7 +216,7 @@ def _fingerprint(home: Path) -> str:
     return f"{CERTIFICATE} {hashlib.sha256((home / CERTIFICATE).read_bytes()).hexdigest()[:16]}…"
 
 
-def _check_restated(release: Release | StreamedRelease, data: dict[str, Any]) -> Check:
+def _check_restated(release: Release, data: dict[str, Any]) -> Check:
     """Everything the certificate says follows from its design: derive it again and compare.
 
     Compared as text, for which `1`, `1.0` and `true` are three things.
@@ -334,17 +321,18 @@ def _check_table(
 def _agrees(column: str, wanted: Mapping[str, Any], present: Any) -> bool:
     """Whole numbers and labels exactly; what is computed again as real numbers to its last digits.
 
-    Values and ends of intervals may differ between machines by the rounding of sums as large as the
-    largest of them, and by a billionth of the standard error; never by a share of a large total.
+    Values and limits of intervals may differ between machines by the rounding of sums as large as
+    the largest of them, and by a billionth of the standard error; never by a share of a large
+    total.
     """
-    own = wanted[column]
-    if "lower" not in wanted or own.dtype.kind != "f":
-        return same_column(column, own, present)
-    if own.shape != present.shape or present.dtype.kind != "f":
+    expected = wanted[column]
+    if "lower" not in wanted or expected.dtype.kind != "f":
+        return same_column(column, expected, present)
+    if expected.shape != present.shape or present.dtype.kind != "f":
         return False
     rounding = 2.0**-46 * float(np.abs(wanted["value"]).max(initial=0.0))
     slack = 1e-9 * np.asarray(wanted["stderr"], np.float64)
     if column != "stderr":
         slack = slack + rounding
-    same = (own == present) | (np.isnan(own) & np.isnan(present))
-    return bool(np.all(same | (np.abs(own - present) <= slack)))
+    same = (expected == present) | (np.isnan(expected) & np.isnan(present))
+    return bool(np.all(same | (np.abs(expected - present) <= slack)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from os import PathLike
@@ -11,7 +12,21 @@ from pathlib import Path
 from subspacedp.errors import ReleaseError
 from subspacedp.release.durable import set_modes, sync_folder, sync_tree
 
-__all__ = ["check_new_folder", "check_room", "free_place", "missing_folders", "new_folder"]
+__all__ = [
+    "KEY",
+    "check_new_folder",
+    "check_room",
+    "destroy_key",
+    "free_place",
+    "hold_folder",
+    "let_go",
+    "missing_folders",
+    "new_folder",
+]
+
+KEY = "key"  # the file with a release's key, while the release is not finished
+NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+PRIVATE = 0o700  # what a folder may grant at most
 
 
 def check_new_folder(folder: str | PathLike[str]) -> Path:
@@ -21,8 +36,8 @@ def check_new_folder(folder: str | PathLike[str]) -> Path:
     is found.
     """
     target = free_place(folder)
-    made, scratch = _scratch(target)
-    _clear(scratch, made)
+    parents, scratch = _scratch(target)
+    _clear(scratch, parents)
     return target
 
 
@@ -101,21 +116,21 @@ def _scratch(target: Path) -> tuple[list[Path], Path]:
     """A new folder beside the target that its owner alone can read, and what was made for it."""
     import tempfile
 
-    made = missing_folders(target)
+    parents = missing_folders(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        return made, Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        return parents, Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     except OSError as error:
-        _clear(None, made)
+        _clear(None, parents)
         raise ReleaseError(f"Cannot write to `{target.parent}`: {error.strerror}.") from None
 
 
-def _clear(scratch: Path | None, made: Sequence[Path]) -> None:
+def _clear(scratch: Path | None, parents: Sequence[Path]) -> None:
     if scratch is not None:
         import shutil
 
         shutil.rmtree(scratch, ignore_errors=True)
-    for path in made:  # those with something in them stay
+    for path in parents:  # those with something in them stay
         with suppress(OSError):
             path.rmdir()
 
@@ -132,16 +147,72 @@ def new_folder(folder: str | PathLike[str], *, mode: int = 0o755) -> Iterator[Pa
        the umask; it is on disk with all it holds when the block is left.
     """
     target = free_place(folder)
-    made, scratch = _scratch(target)
+    parents, scratch = _scratch(target)
     try:
         yield scratch
         set_modes(scratch, mode)
         sync_tree(scratch)  # a name without its content must not outlive a loss of power
         free_place(target)  # renaming would take the place of an empty folder
         os.rename(scratch, target)
-        for folder_with_names in (target.parent, *(path.parent for path in made)):
+        for folder_with_names in (target.parent, *(path.parent for path in parents)):
             sync_folder(folder_with_names)
     except OSError as error:
         raise ReleaseError(f"Cannot write `{target}`: {error.strerror or error}.") from None
     finally:
-        _clear(scratch, made)
+        _clear(scratch, parents)
+
+
+def hold_folder(folder: Path, most: int = PRIVATE) -> int:
+    """Hold the folder; an error while another process does, or when it is not its owner's alone.
+
+    Returns
+    -------
+    The open folder, or -1 on a system that has no such locks.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return -1
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | NOFOLLOW)
+    except OSError:
+        raise ReleaseError(f"`{folder}` is no folder that can be opened.") from None
+    try:
+        state = os.fstat(handle)
+        if state.st_uid != os.getuid() or stat.S_IMODE(state.st_mode) & ~most & 0o777:
+            raise ReleaseError(
+                f"The unfinished release in `{folder}` is another's, or can be read by others; "
+                "discard it and begin anew."
+            )
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise ReleaseError(
+            f"Another process is working on the unfinished release in `{folder}`."
+        ) from None
+    except OSError as error:
+        os.close(handle)
+        raise ReleaseError(
+            f"Cannot lock `{folder}`: {error.strerror}; release to a disk of this machine."
+        ) from None
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def let_go(handle: int) -> None:
+    """Let others have the folder."""
+    if handle >= 0:
+        os.close(handle)
+
+
+def destroy_key(folder: Path) -> None:
+    """Overwrite the sealed key, then remove it."""
+    path = folder / KEY
+    with suppress(FileNotFoundError):
+        with open(os.open(path, os.O_RDWR | NOFOLLOW), "r+b") as file:
+            file.write(bytes(os.fstat(file.fileno()).st_size))
+            file.flush()
+            os.fsync(file.fileno())
+        path.unlink()

@@ -99,17 +99,17 @@ class KeptTotals:
         _add_sums(self._held, box, values, self._sum)
         _add_sums(self._held, box, np.abs(values), self._size)
         d = self._denominators(box)
-        found = None if self._coarse else recover(values.reshape(box.shape), d)
-        if found is None:
+        fractions = None if self._coarse else recover(values.reshape(box.shape), d)
+        if fractions is None:
             self._coarse = True
-        elif isinstance(found, int):
-            self._wrong = f"{found} values are not what this design can release"
+        elif isinstance(fractions, int):
+            self._wrong = f"{fractions} values are not what this design can release"
         else:
-            self._whole.add(box, found.whole)
+            self._whole.add(box, fractions.whole)
             spread = np.broadcast_to(d, box.shape)
             for size in np.unique(d).tolist():
                 part = self._parts.setdefault(size, _Totals(self._held))
-                part.add(box, np.where(spread == size, found.numerator, 0).astype(np.int64))
+                part.add(box, np.where(spread == size, fractions.numerator, 0).astype(np.int64))
 
     def _denominators(self, box: Box) -> npt.NDArray[Any]:
         out, members = self._space.denominator_classes

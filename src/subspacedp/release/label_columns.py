@@ -1,4 +1,4 @@
-"""Columns of labels for files, made a stretch of rows at a time: codes and a short dictionary.
+"""Columns of labels for files, made a run of rows at a time: codes and a short dictionary.
 
 A table of ten million cells has ten million rows of labels, and only a few thousand labels.
 """

@@ -99,18 +99,18 @@ def budget_for(
 
     def error(value: float) -> float:
         try:
-            made = made_for(template.with_amount(value))
+            design_at = made_for(template.with_amount(value))
         except BudgetError as problem:
             scale = problem.evidence.get("scale")
             if not isinstance(scale, float):
                 raise
             return math.inf if scale > LARGEST_SCALE else 0.0
-        asked: Accuracy = (
-            made.accuracy(weights) if margin is None else made.margin_accuracy(*margin)
+        accuracy: Accuracy = (
+            design_at.accuracy(weights) if margin is None else design_at.margin_accuracy(*margin)
         )
-        if not any(np.any(kinds.variance > 0) for kinds in asked.figures.kinds()):
+        if not any(np.any(kinds.variance > 0) for kinds in accuracy.figures.kinds()):
             raise ReleaseError("The figures in question are fixed by the invariants: no error.")
-        return asked.largest_margin_of_error(level, simultaneous=simultaneous)
+        return accuracy.largest_margin_of_error(level, simultaneous=simultaneous)
 
     return template.with_amount(_smallest(error, float(margin_of_error)))
 
@@ -139,11 +139,11 @@ def _smallest(error: Callable[[float], float], target: float) -> float:
             high = middle
         else:
             low = middle
-    found = _up(high)
+    parameter = _up(high)
     # Margins on a lattice come in steps; rounding the budget up may land on the next one.
-    while error(found) > target:
-        found = _up(found * (1 + 2 * 10.0**-DIGITS))
-    return found
+    while error(parameter) > target:
+        parameter = _up(parameter * (1 + 2 * 10.0**-DIGITS))
+    return parameter
 
 
 def _up(value: float) -> float:

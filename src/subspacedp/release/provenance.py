@@ -82,15 +82,18 @@ class Distributed:
                 raise TypeError
             if not re.fullmatch("[0-9a-f]{64}", data["plan_sha256"]):
                 raise ValueError
-            made = cls(
+            provenance = cls(
                 trust=Trust(data["trust"]),
                 plan=data["plan_sha256"],
                 parts=tuple(data["parts"]),
                 exact=data["exact"],
             )
-            if not all(isinstance(part, str) for part in made.parts) or made.as_dict() != data:
+            if (
+                not all(isinstance(part, str) for part in provenance.parts)
+                or provenance.as_dict() != data
+            ):
                 raise ValueError
-            return made
+            return provenance
         except (KeyError, TypeError, ValueError):
             raise ReleaseError(
                 "The certificate is not usable: how the release was distributed cannot be read."

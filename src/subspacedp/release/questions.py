@@ -16,8 +16,8 @@ __all__ = ["where"]
 FloatArray = npt.NDArray[np.float64]
 
 
-def _is_label(thing: object) -> bool:
-    return isinstance(thing, (str, int, np.integer)) and not isinstance(thing, bool)
+def _is_label(value: object) -> bool:
+    return isinstance(value, (str, int, np.integer)) and not isinstance(value, bool)
 
 
 def where(about: Domain | Query, labels: dict[str, Any]) -> FloatArray:

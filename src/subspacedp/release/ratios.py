@@ -114,8 +114,8 @@ class Ratio:
 
     @cached_property
     def _covariance(self) -> tuple[float, float, float]:
-        found = self.noise.covariance(np.stack([self.numerator_weights, self.denominator_weights]))
-        return float(found[0, 0]), float(found[0, 1]), float(found[1, 1])
+        matrix = self.noise.covariance(np.stack([self.numerator_weights, self.denominator_weights]))
+        return float(matrix[0, 0]), float(matrix[0, 1]), float(matrix[1, 1])
 
     def _difference(self, r: float) -> FloatArray:
         return self.numerator_weights - r * self.denominator_weights

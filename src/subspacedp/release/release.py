@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.blocks.stores import StoredValues, values_hash
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.base import Mechanism
@@ -22,11 +25,38 @@ from subspacedp.release.provenance import Distributed
 from subspacedp.release.questions import where
 from subspacedp.release.ratios import Ratio, ratio_of
 from subspacedp.release.verify import Verification, verify_release
-from subspacedp.tables import Domain
+from subspacedp.tables import Domain, Margin, RowPlan
 from subspacedp.tables.boxes import Box
 from subspacedp.tables.frames import frame_from_columns
 
-__all__ = ["Release"]
+__all__ = ["Release", "package_version"]
+
+
+@cache
+def package_version() -> str:
+    """The version that a certificate names."""
+    from importlib.metadata import version
+
+    return version("subspacedp")
+
+
+class _Values:
+    """The field `values`: an array, or values on disk that become one when they are asked for."""
+
+    def __get__(self, release: Release | None, owner: Any = None) -> npt.NDArray[Any]:
+        if release is None:
+            raise AttributeError("values")  # a field without a default
+        given: npt.NDArray[Any] | StoredValues = release.__dict__["_values"]
+        if not isinstance(given, StoredValues):
+            return given
+        if "_read" not in release.__dict__:
+            array = given.array()
+            array.setflags(write=False)
+            release.__dict__["_read"] = array
+        return release.__dict__["_read"]  # type: ignore[no-any-return]
+
+    def __set__(self, release: Release, values: npt.NDArray[Any] | StoredValues) -> None:
+        release.__dict__["_values"] = values
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -38,9 +68,10 @@ class Release:
     mechanism
         Everything known before the data were touched.
     values
-        In the domain's shape: float64, or int64 with `decimals=0`.
+        In the domain's shape: float64, or int64 with `decimals=0`. Values in a store are mapped
+        into memory (npy), or read when they are first asked for.
     exact
-        The held totals, one integer array a held margin.
+        The held totals, one integer array per held margin.
     release_id
         Random and public; names the release.
     seeded
@@ -50,7 +81,7 @@ class Release:
     """
 
     mechanism: Mechanism
-    values: npt.NDArray[Any]
+    values: _Values = _Values()
     exact: HeldValues
     release_id: str
     seeded: bool
@@ -58,14 +89,43 @@ class Release:
     distributed: Distributed | None = None
 
     def __post_init__(self) -> None:
-        if self.values.shape != self.mechanism.query.shape:
+        shape = (self.stored or self.values).shape
+        if shape != self.mechanism.query.shape:
             raise ReleaseError(
                 f"The values must have the shape {self.mechanism.query.shape} of the answers; "
-                f"got {self.values.shape}."
+                f"got {shape}."
             )
-        self.values.setflags(write=False)
+        if self.stored is None:
+            self.values.setflags(write=False)
         for held in self.exact:
             held.setflags(write=False)
+
+    @property
+    def stored(self) -> StoredValues | None:
+        """Where the values are, if they are in a store; None for values in memory."""
+        given = self.__dict__["_values"]
+        return given if isinstance(given, StoredValues) else None
+
+    @cached_property
+    def sha256(self) -> str:
+        """The digest of all values, in row-major order as little-endian 64-bit numbers."""
+        if self.stored is not None:
+            return self.stored.sha256
+        digest = values_hash(self.values.shape, whole=self.whole)
+        kind = "<i8" if self.whole else "<f8"
+        digest.update(np.ascontiguousarray(self.values, kind).reshape(-1).view(np.uint8).data)
+        return str(digest.hexdigest())
+
+    @property
+    def whole(self) -> bool:
+        """Whether the values are whole numbers."""
+        return bool((self.stored or self.values).dtype.kind == "i")
+
+    def moved_to(self, folder: Path) -> Release:
+        """The same release after the folder of its store has been renamed."""
+        if self.stored is None:
+            return self
+        return replace(self, values=replace(self.stored, folder=folder))
 
     @property
     def query(self) -> Query:
@@ -99,7 +159,7 @@ class Release:
     def interval(
         self, level: float = 0.95, *, simultaneous: bool = False, method: str = "exact"
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Lower and upper ends, in the shape of the values, that cover the truth.
+        """Lower and upper limits, in the shape of the values, that cover the truth.
 
         Parameters
         ----------
@@ -143,11 +203,20 @@ class Release:
         margin = self.mechanism.domain.margin(*level_names(names))
         values: npt.NDArray[Any] | None = self.mechanism.held.known(self.exact, margin)
         if values is None:
-            values = self.query.totals(np.asarray(self.values), margin)
+            values = self._totals(margin)
         elif self.query.grid != 1:  # held totals are whole numbers of its units
             values = values * float(self.query.grid)
         accuracy = self.mechanism.margin_accuracy(*margin.names)
         return self._estimate(accuracy, values.reshape(kept_shape(margin)))
+
+    def _totals(self, margin: Margin) -> npt.NDArray[Any]:
+        """The totals of a margin's groups; those of values in a store are added up in blocks."""
+        if self.stored is None or self.query.workload is not None:
+            return self.query.totals(np.asarray(self.values), margin)
+        totals = np.zeros(margin.shape, self.stored.dtype).reshape(-1)
+        for box, values in self.blocks_of_values():
+            RowPlan((margin,), box).add_sums(values, totals)
+        return totals.reshape(margin.shape)
 
     def ratio(self, numerator: npt.ArrayLike, denominator: npt.ArrayLike) -> Ratio:
         """A ratio of two weighted sums of the answers."""
@@ -156,7 +225,7 @@ class Release:
     def covariance(self, weights: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """The covariance matrix of several weighted sums of the answers.
 
-        With digits that add up it is an upper bound, in the sense of matrices.
+        Under controlled rounding it is an upper bound, in the sense of matrices.
         """
         w = checked_weights(weights, self.mechanism.query.shape)
         return self.mechanism.noise.covariance(
@@ -181,7 +250,10 @@ class Release:
         )
 
     def blocks_of_values(self) -> Iterator[tuple[Box, npt.NDArray[Any]]]:
-        """All values as one block, flat in row-major order; a streamed release has several."""
+        """All values, flat in row-major order: in memory one block; a store is read in several."""
+        if self.stored is not None:
+            yield from self.stored.blocks()
+            return
         shape = self.values.shape
         yield Box((0,) * len(shape), shape), self.values.reshape(-1)
 
@@ -190,7 +262,7 @@ class Release:
         return verify_release(self)
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """One row an answer: labels (and their levels), value, standard error."""
+        """One row per answer: labels (and their levels), value, standard error."""
         return {
             **self.mechanism.query.columns(),
             "value": self.values.ravel(),
@@ -198,7 +270,7 @@ class Release:
         }
 
     def to_frame(self, backend: str = "pyarrow") -> Any:
-        """One row a cell, as a dataframe of pyarrow, pandas or polars."""
+        """One row per cell, as a dataframe of pyarrow, pandas or polars."""
         return frame_from_columns(self.columns(), backend)
 
     def to_xarray(self) -> Any:
@@ -231,14 +303,18 @@ class Release:
         return certificate(self)
 
     def save(self, folder: str | PathLike[str]) -> None:
-        """Write values (Parquet and CSV), the certificate and digests; all or nothing."""
+        """Write values, certificate and digests to a new folder; all or nothing.
+
+        Values in memory go to CSV and Parquet with their labels and standard errors; those of a
+        store to another of its kind.
+        """
         from subspacedp.release.files import save
 
         save(self, folder)
 
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> Release:
-        """Read a saved release."""
+        """Read a saved release, whatever its size; values in a store when they are asked for."""
         from subspacedp.release.files import load
 
         return load(folder)

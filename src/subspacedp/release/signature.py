@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from subspacedp.errors import ReleaseError
@@ -54,12 +55,13 @@ def read_private_key(path: str | PathLike[str]) -> Ed25519PrivateKey:
     return key
 
 
-def write_digests(folder: Path) -> None:
+def write_digests(folder: Path, known: Mapping[str, str] | None = None) -> None:
     """Write `digests.json`: the SHA-256 digest of every other file below.
 
     Whoever can alter a file can alter this one too: it finds accidents, and a signature finds more.
+    `known` has digests of large files that were computed while they were written.
     """
-    text = _digests_text(_digests(folder, DIGESTS))
+    text = _digests_text(_digests(folder, DIGESTS, known=known or {}))
     with (folder / DIGESTS).open("wb") as file:
         file.write(text.encode())
         file.flush()
@@ -189,10 +191,12 @@ def _read_public_key(path: str | PathLike[str]) -> bytes:
     return public.public_bytes(Encoding.Raw, PublicFormat.Raw)
 
 
-def _digests(folder: Path, *without: str) -> dict[str, str]:
+def _digests(
+    folder: Path, *without: str, known: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
     """The digest of everything below by its name: files, and what else may lie in a folder."""
     return {
-        name: _digest(path)
+        name: known.get(name) or _digest(path)
         for name, path in sorted((p.relative_to(folder).as_posix(), p) for p in folder.rglob("*"))
         if name not in without and not _has_entries(path)
     }

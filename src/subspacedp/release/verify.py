@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.blocks.stores import values_hash
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, Mixed
-from subspacedp.tables.boxes import Box
 
 if TYPE_CHECKING:
-    from subspacedp.mechanisms.base import Mechanism
     from subspacedp.release.kept_totals import KeptTotals
     from subspacedp.release.release import Release
 
@@ -66,20 +63,7 @@ class Verification:
         return "\n".join([*map(str, self.checks), *notes, *([self.stamp] if self.stamp else [])])
 
 
-class Released(Protocol):
-    """What is verified: a release in memory, or one whose values stay on disk."""
-
-    @property
-    def mechanism(self) -> Mechanism: ...
-    @property
-    def exact(self) -> HeldValues: ...
-    @property
-    def seeded(self) -> bool: ...
-    def blocks_of_values(self) -> Iterable[tuple[Box, npt.NDArray[Any]]]:
-        """Every block: where its cells are, and their values, flat in row-major order."""
-
-
-def verify_release(release: Released, *, sha256: str | None = None) -> Verification:
+def verify_release(release: Release, *, sha256: str | None = None) -> Verification:
     """Check values against held totals, and held totals against each other.
 
     Parameters
@@ -104,19 +88,17 @@ def verify_release(release: Released, *, sha256: str | None = None) -> Verificat
         kept = None
     if kept is not None:
         checks.append(kept.check())
-    else:
-        whole: Any = release  # only a release in memory holds more than margins of cells
-        if workload is not None and family is not None:
-            checks += check_workload(whole, workload, family)
-        elif family is None:
-            checks.append(_check_matrix(whole, held.as_matrix()))
+    elif checks[-1].ok and workload is not None and family is not None:
+        checks += check_workload(release, workload, family)
+    elif checks[-1].ok and family is None:
+        checks.append(_check_matrix(release, held.as_matrix()))
     return Verification(tuple(checks), SEEDED if release.seeded else "")
 
 
-def _check_values(release: Released, kept: KeptTotals | None, sha256: str | None) -> Check:
+def _check_values(release: Release, kept: KeptTotals | None, sha256: str | None) -> Check:
     """One pass over all values: whether they are finite and the ones that were certified."""
-    kind = "<i8" if release.mechanism.decimals == 0 else "<f8"
-    digest = hashlib.sha256(f"{kind} {release.mechanism.query.shape}".encode())
+    kind = "<i8" if release.whole else "<f8"
+    digest = values_hash(release.mechanism.query.shape, whole=release.whole)
     bad = number = 0
     words = "whole"
     for box, values in release.blocks_of_values():
@@ -138,12 +120,12 @@ def _check_values(release: Released, kept: KeptTotals | None, sha256: str | None
 def _check_consistent(held: HeldMargins, exact: HeldValues) -> Check:
     """Held totals must be possible: of the right shapes, and in agreement."""
     name = "held totals agree with each other"
-    found = held.contradiction(exact)
-    if not found and any((np.abs(t.astype(object)) > 2**62).any() for t in exact):
-        found = "a total is beyond 2**62"
-    if not found and held.counts and any((t < 0).any() for t in exact):
-        found = "a total is negative"
-    return Check(name, not found, found or f"{sum(t.size for t in exact):,} totals")
+    fault = held.contradiction(exact)
+    if not fault and any((np.abs(t.astype(object)) > 2**62).any() for t in exact):
+        fault = "a total is beyond 2**62"
+    if not fault and held.counts and any((t < 0).any() for t in exact):
+        fault = "a total is negative"
+    return Check(name, not fault, fault or f"{sum(t.size for t in exact):,} totals")
 
 
 def _check_matrix(release: Release, held: HeldMatrix) -> Check:
@@ -159,8 +141,8 @@ def _check_matrix(release: Release, held: HeldMatrix) -> Check:
         if steps is None:
             return Check(name, False, f"some values do not have {decimals} decimals")
         wanted = release.exact[0].astype(object) * step
-        found = held.matrix.toarray().astype(object) @ steps.astype(object)
-        broken = int(np.count_nonzero(found != wanted))
+        sums = held.matrix.toarray().astype(object) @ steps.astype(object)
+        broken = int(np.count_nonzero(sums != wanted))
         return Check(name, broken == 0, f"{held.rows - broken} of {held.rows:,}, in whole numbers")
     size = abs(held.matrix) @ np.abs(units) + np.abs(release.exact[0])
     off = np.abs(held.matrix @ units - release.exact[0])

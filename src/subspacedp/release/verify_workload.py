@@ -52,20 +52,20 @@ def check_workload(release: Release, workload: Margins, held: HeldMargins) -> tu
         for margin, table in zip(margins, tables, strict=True):
             if not margin.determines(meet):
                 continue
-            found = margin.coarsen(table, meet)
+            coarse = margin.coarsen(table, meet)
             if first is None:
-                first = found
+                first = coarse
                 continue
-            wrong_here = int(np.count_nonzero(~same(found, first)))
+            wrong_here = int(np.count_nonzero(~same(coarse, first)))
             if wanted is None:
-                compared, disagreeing = compared + found.size, disagreeing + wrong_here
+                compared, disagreeing = compared + coarse.size, disagreeing + wrong_here
             else:
-                totals, broken = totals + found.size, broken + wrong_here
+                totals, broken = totals + coarse.size, broken + wrong_here
     return _result(KEPT, broken, totals, how), _result(AGREE, disagreeing, compared, how)
 
 
-def _equal(found: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    return np.asarray(found == wanted)
+def _equal(present: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    return np.asarray(present == wanted)
 
 
 def _near(
@@ -75,8 +75,8 @@ def _near(
     largest = float(np.abs(values).max(initial=0.0)) + 64.0 * noise + 1.0
     slack = largest * values.size**0.5 * 2.0**-44
 
-    def same(found: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        return np.asarray(np.abs(found - wanted) <= slack)
+    def same(present: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        return np.asarray(np.abs(present - wanted) <= slack)
 
     return same
 

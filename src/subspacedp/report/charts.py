@@ -19,8 +19,7 @@ import numpy as np
 
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.marginals import TableComparison
-from subspacedp.report.estimates import THRESHOLDS, CellErrors, Estimates
-from subspacedp.report.rows import error_digits, shown
+from subspacedp.report.rows import THRESHOLDS, CellErrors, Estimates, error_digits, shown
 
 __all__ = [
     "Chart",
@@ -37,6 +36,7 @@ ACCENT, SECOND, INK, GRID = "#0072b2", "#d55e00", "#24292f", "#d0d7de"
 FONT_SIZE = 13
 HERE, ALONE = "this release", "noise on the cells alone"
 PADDING = {"left": 16, "right": 6, "top": 4, "bottom": 4}  # the page's font may be wider
+DRAWING_ADDRESSES = 100_000_000_000  # of its JavaScript engine, which ends the process without them
 WIDTH = 420  # of the whole drawing: readable on a phone, two beside each other on a desk
 TAG = re.compile(r"<[^<>]*>")
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -67,12 +67,27 @@ def publishing(module: str) -> Any:
         raise ReleaseError(
             f"`{module}` reads docstrings, which `python -OO` leaves out; run Python without -OO."
         )
+    if module == "vl_convert" and _address_space() < DRAWING_ADDRESSES:
+        raise ReleaseError(
+            f"`{module}` reserves {DRAWING_ADDRESSES / 1e9:.0f} GB of addresses, though hardly any "
+            "memory, and `ulimit -v` leaves fewer; lift that limit."
+        )
     try:
         return import_module(module)
     except ImportError:
         raise ReleaseError(
             f"`{module}` is not installed; reports need subspacedp[publish]."
         ) from None
+
+
+def _address_space() -> float:
+    """The bytes that a process may address, on systems that limit it."""
+    try:
+        from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
+    except ImportError:
+        return math.inf
+    limit, _ = getrlimit(RLIMIT_AS)
+    return math.inf if limit == RLIM_INFINITY else limit
 
 
 def errors_chart(errors: CellErrors, noun: str = "cell") -> Chart | None:

@@ -18,6 +18,7 @@ from subspacedp.mechanisms.marginals import compare_tables
 from subspacedp.queries import ClippedSums, Margins
 from subspacedp.release import Release, Verification
 from subspacedp.release.certificate import certificate_text
+from subspacedp.release.drawing import MAX_LABELLED
 from subspacedp.report.charts import (
     Chart,
     errors_chart,
@@ -26,23 +27,22 @@ from subspacedp.report.charts import (
     publishing,
     tables_chart,
 )
-from subspacedp.report.estimates import (
+from subspacedp.report.rows import (
     CellErrors,
     Estimates,
-    cell_estimates,
-    margin_estimates,
-    within_reach,
-)
-from subspacedp.report.rows import (
+    KindErrors,
     LabelColumn,
     MarginError,
     Rows,
+    cell_estimates,
     error_digits,
     label_column,
     margin_errors,
+    margin_estimates,
     margin_labels,
     shown,
     table_rows,
+    within_reach,
 )
 from subspacedp.report.words import (
     Fact,
@@ -62,12 +62,12 @@ from subspacedp.tables import Margin
 
 __all__ = ["rendered", "template_text", "write_report"]
 
-MOST_EMBEDDED = 2_500_000  # bytes of rows in one page, shared by its releases
-ALONE = "release"  # the name of a release that was given by itself
+MAX_EMBEDDED_BYTES = 2_500_000  # bytes of rows in one page, shared by its releases
+ONLY_RELEASE = "release"  # the name of a release that was given by itself
 
 FIRST_ROWS = 25  # in the page itself, for readers without scripts and for paper
-MOST_GROUPS, EACH_PANEL = 30, 12
-MOST_BARS = 40  # tables whose errors are drawn
+MAX_CHARTED_GROUPS, PANEL_GROUPS = 30, 12
+MAX_TABLE_BARS = 40  # tables whose errors are drawn
 LONG_LIST, SHORT_LIST = 24, 8
 
 
@@ -116,14 +116,14 @@ def write_report(
     >>> "every age total" in page
     True
     """
-    named = {ALONE: releases} if isinstance(releases, Release) else dict(releases)
+    named = {ONLY_RELEASE: releases} if isinstance(releases, Release) else dict(releases)
     if not named:
         raise ReleaseError("A report needs at least one release.")
     if not isinstance(title, str) or not title.strip():
         raise ReleaseError("`title` must be a text that says what is published.")
     about = notes or ReportNotes()
     _check_margins(named, about)
-    share = MOST_EMBEDDED // len(named)
+    share = MAX_EMBEDDED_BYTES // len(named)
     alone = len(named) == 1
     sections = [
         Section(
@@ -268,7 +268,19 @@ class Section:
     @cached_property
     def errors(self) -> CellErrors:
         """How exact the cells are."""
+        if self.large:
+            return KindErrors(self.cells, self.release.mechanism.accuracy().figures)
         return CellErrors(self.cells)
+
+    @property
+    def large(self) -> bool:
+        """Whether there are too many cells to look at all of them for a page."""
+        return self.size > MAX_LABELLED and self.release.stored is not None
+
+    @property
+    def size(self) -> int:
+        """How many figures there are."""
+        return self.release.mechanism.query.size
 
     @cached_property
     def verification(self) -> Verification:
@@ -278,7 +290,7 @@ class Section:
     @cached_property
     def facts(self) -> list[Fact]:
         """The headline."""
-        digits = error_digits(self.cells.stderr)
+        digits = error_digits(self.errors.stderr)
         typical = shown(self.errors.median, digits) if self.errors.known else None
         return [*facts(self.release, typical), self._checked()]
 
@@ -291,7 +303,7 @@ class Section:
     @property
     def error_words(self) -> str:
         """The standard errors of the cells with noise, in words."""
-        noisy, digits = self.errors.noisy, error_digits(self.cells.stderr)
+        noisy, digits = self.errors.noisy, error_digits(self.errors.stderr)
         if not noisy.size:
             return f"The held figures fix every {self.noun}: nothing has noise."
         least, most = shown(noisy.min(), digits), shown(noisy.max(), digits)
@@ -329,7 +341,7 @@ class Section:
     def table_chart(self) -> Chart | None:
         """The error of every table that noise was designed for."""
         mechanism = self.release.mechanism
-        if len(mechanism.designed_for) > MOST_BARS:
+        if len(mechanism.designed_for) > MAX_TABLE_BARS:
             return None
         errors = compare_tables(mechanism)
         return None if errors is None else tables_chart(errors)
@@ -345,7 +357,8 @@ class Section:
     @property
     def negative(self) -> int:
         """How many published values are negative."""
-        return int(np.count_nonzero(self.cells.value < 0))
+        blocks = self.release.blocks_of_values()
+        return sum(int(np.count_nonzero(values < 0)) for _, values in blocks)
 
     @property
     def kind_words(self) -> str:
@@ -376,7 +389,7 @@ class Section:
     @cached_property
     def error_charts(self) -> list[Chart]:
         """Charts of the expected error."""
-        if not self.errors.known:
+        if not self.errors.known or self.large:
             return []
         noun = self.noun
         drawn = (errors_chart(self.errors, noun), histogram_chart(self.errors, noun))
@@ -453,19 +466,19 @@ class Section:
         if np.isnan(estimates.stderr).any():
             return []
         digits = (0 if estimates.value.dtype.kind == "i" else 1, error_digits(estimates.stderr))
-        if estimates.value.size <= MOST_GROUPS:
+        if estimates.value.size <= MAX_CHARTED_GROUPS:
             names = [_joined(labels, i) for i in range(estimates.value.size)]
             return [estimates_chart(names, estimates, f"Every {what}", digits)]
         # By place, not by value: the extremes of many noisy values are extreme by their noise, and
         # intervals chosen so cover less often than they say.
-        places = np.linspace(0, estimates.value.size - 1, 2 * EACH_PANEL).astype(np.int64)
+        places = np.linspace(0, estimates.value.size - 1, 2 * PANEL_GROUPS).astype(np.int64)
         order = places[np.argsort(-estimates.value[places], kind="stable")]
-        panels = {"larger": order[:EACH_PANEL], "smaller": order[EACH_PANEL:]}
+        panels = {"larger": order[:PANEL_GROUPS], "smaller": order[PANEL_GROUPS:]}
         return [
             estimates_chart(
                 [_joined(labels, i) for i in rows],
                 estimates.take(rows),
-                f"By {what}: {2 * EACH_PANEL} of {estimates.value.size:,}, the {size} half",
+                f"By {what}: {2 * PANEL_GROUPS} of {estimates.value.size:,}, the {size} half",
                 digits,
             )
             for size, rows in panels.items()

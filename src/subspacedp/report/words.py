@@ -30,7 +30,7 @@ __all__ = [
     "value_columns",
 ]
 
-LISTED = 6  # margins in the headline, and axes in a title
+MAX_LISTED = 6  # margins in the headline, and axes in a title
 
 KINDS: dict[Kind, str] = {
     "plain": (
@@ -77,7 +77,7 @@ def facts(release: Release, typical: str | None) -> list[Fact]:
 
 def axes_words(names: Sequence[str]) -> str:
     """Axes in a title; not more than anybody reads."""
-    return " × ".join(names[:LISTED]) + (" and others" if len(names) > LISTED else "")
+    return " × ".join(names[:MAX_LISTED]) + (" and others" if len(names) > MAX_LISTED else "")
 
 
 def kind_words(kind: Kind) -> str:
@@ -87,7 +87,7 @@ def kind_words(kind: Kind) -> str:
 
 def figure_words(mechanism: Mechanism) -> str:
     """What every figure is apart from its noise; what it is unbiased for."""
-    words = _asked(mechanism.query)
+    words = _words_of(mechanism.query).figure
     if mechanism.capped:
         words += f"; {_counted(mechanism.neighbours, 'each person')}"
         if mechanism.space.rank:
@@ -98,24 +98,35 @@ def figure_words(mechanism: Mechanism) -> str:
     return words
 
 
+@dataclass(frozen=True)
+class _QueryWords:
+    """What the answers of a query are called: one number, its unit, and what it is."""
+
+    noun: str
+    unit: str
+    figure: str
+
+
 @singledispatch
-def _asked(query: Query) -> str:
-    return "answer to a question"
+def _words_of(query: Query) -> _QueryWords:
+    noun = "answer" if query.axes is None else "cell"
+    return _QueryWords(noun, "that of the question", "answer to a question")
 
 
-@_asked.register
-def _(query: Cells) -> str:
-    return "number of records in a cell"
+@_words_of.register
+def _(query: Cells) -> _QueryWords:
+    return _QueryWords("cell", "records", "number of records in a cell")
 
 
-@_asked.register
-def _(query: Margins) -> str:
-    return "number of records in a group of a margin"
+@_words_of.register
+def _(query: Margins) -> _QueryWords:
+    return _QueryWords("figure", "records", "number of records in a group of a margin")
 
 
-@_asked.register
-def _(query: ClippedSums) -> str:
-    return f"sum of `{query.value}`, {_clipped(query)}"
+@_words_of.register
+def _(query: ClippedSums) -> _QueryWords:
+    figure = f"sum of `{query.value}`, {_clipped(query)}"
+    return _QueryWords("sum", f"that of `{query.value}`", figure)
 
 
 def _clipped(query: ClippedSums) -> str:
@@ -165,23 +176,8 @@ def _spent(guarantee: Guarantee) -> str:
 
 def _published(release: Release) -> str:
     size = release.mechanism.query.size
-    noun = _noun(release.mechanism.query)
+    noun = _words_of(release.mechanism.query).noun
     return f"{size:,} {noun}{'s' if size != 1 else ''}"
-
-
-@singledispatch
-def _noun(query: Query) -> str:
-    return "cell" if query.axes is not None else "answer"
-
-
-@_noun.register
-def _(query: ClippedSums) -> str:
-    return "sum"
-
-
-@_noun.register
-def _(query: Margins) -> str:
-    return "figure"
 
 
 @singledispatch
@@ -192,8 +188,8 @@ def _table(query: Query, axes: str) -> str:
 @_table.register
 def _(query: Margins, axes: str) -> str:
     names = [block_name(margin) for margin in query.margins]
-    more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
-    margins = f"The margin{'s' if len(names) > 1 else ''} {'; '.join(names[:LISTED])}{more}"
+    more = f" and {len(names) - MAX_LISTED:,} more" if len(names) > MAX_LISTED else ""
+    margins = f"The margin{'s' if len(names) > 1 else ''} {'; '.join(names[:MAX_LISTED])}{more}"
     return f"{margins}. A table of all cells is not published, and was never built. Axes: {axes}."
 
 
@@ -260,8 +256,8 @@ def value_columns(release: Release) -> Sequence[PublishedColumn]:
     value = PublishedColumn(
         name="value",
         meaning=f"the published figure{of}, which has {noise}{_of(release)}",
-        type="whole number" if release.values.dtype.kind == "i" else "decimal number",
-        unit=_unit(query),
+        type="whole number" if release.whole else "decimal number",
+        unit=_words_of(query).unit,
     )
     stderr = PublishedColumn(
         name="stderr",
@@ -280,26 +276,6 @@ def _of(release: Release) -> str:
         if plain or release.mechanism.query.axes is None
         else f": {figure_words(release.mechanism)}"
     )
-
-
-@singledispatch
-def _unit(query: Query) -> str:
-    return "that of the question"
-
-
-@_unit.register
-def _(query: Cells) -> str:
-    return "records"
-
-
-@_unit.register
-def _(query: Margins) -> str:
-    return "records"
-
-
-@_unit.register
-def _(query: ClippedSums) -> str:
-    return f"that of `{query.value}`"
 
 
 def _label_columns(release: Release) -> list[PublishedColumn]:

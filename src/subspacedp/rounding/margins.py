@@ -125,12 +125,15 @@ class MarginRounding(ControlledRounding):
             words = dither.words(0, noisy.size)
             return noisy * self.step - self.apply(residual, words)
         if not self.needed:
-            scaled = tuple(self._scaled(r) for r in residual)
-            return noisy * self.step - self.space.lift_exact(scaled).whole
+            return noisy * self.step - self.space.lift_exact(self.scaled(residual)).whole
         from subspacedp.rounding.rows import RowRounding
 
-        RowRounding(self, tuple(self._scaled(r) for r in residual)).run(noisy.reshape(-1), dither)
+        RowRounding(self, self.scaled(residual)).run(noisy.reshape(-1), dither)
         return noisy
+
+    def scaled(self, residual: HeldValues) -> HeldValues:
+        """A residual in published steps."""
+        return tuple(self._scaled(r) for r in residual)
 
     def variance(self, weights: npt.NDArray[Any] | None = None) -> Any:
         """The variance that rounding adds: to every cell, or to one weighted sum of cells."""

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Box", "blocks"]
+__all__ = ["Box", "blocks", "inside"]
 
 
 @dataclass(frozen=True)
@@ -81,3 +81,8 @@ class Box:
 def blocks(shape: Sequence[int], most: int) -> list[Box]:
     """A table cut into boxes of at most `most` cells, each a run of row-major order."""
     return Box((0,) * len(shape), tuple(shape)).split(most)
+
+
+def inside(box: Box) -> tuple[slice, ...]:
+    """The cells of a box as an index of the table."""
+    return tuple(slice(lo, hi) for lo, hi in zip(box.lower, box.upper, strict=True))

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from subspacedp.errors import DomainError
 from subspacedp.tables.axis import Axis, Label
-from subspacedp.tables.margin import Margin
+from subspacedp.tables.margin import Margin, along
 
 __all__ = ["Domain"]
 
@@ -167,6 +170,15 @@ class Domain:
             }
             for axis in self.axes
         ]
+
+    def label_columns(self) -> dict[str, npt.NDArray[Any]]:
+        """The labels of every cell on each axis and level, in row-major order."""
+        out: dict[str, npt.NDArray[Any]] = {}
+        for a, axis in enumerate(self.axes):
+            for level in axis.chain:
+                column = along(np.asarray(level.labels)[level.codes], a, len(self.axes))
+                out[level.name] = np.broadcast_to(column, self.shape).ravel()
+        return out
 
     def label(self, index: Sequence[int]) -> tuple[Label, ...]:
         """The labels of the cell at `index`."""

@@ -25,8 +25,8 @@ __all__ = ["RowPlan", "margin_sums"]
 
 Int64Array = npt.NDArray[np.int64]
 
-SHORT, WANTED = 64, 256  # merge axes into a row until it has so many cells
-PIECES = 4  # partial sums are kept apart: fixed, so that results do not depend on threads
+MIN_ROW_CELLS, ROW_CELLS = 64, 256  # merge axes into a row until it has so many cells
+PARTIAL_SUMS = 4  # partial sums are kept apart: fixed, so that results do not depend on threads
 SCALAR, VECTOR, CODED = 0, 1, 2
 
 
@@ -57,8 +57,8 @@ class RowPlan:
         """The first of the axes that make a row."""
         shape = self.shape
         a = len(shape) - 1
-        if shape[a] < SHORT:
-            while a > 0 and math.prod(shape[a:]) < WANTED:
+        if shape[a] < MIN_ROW_CELLS:
+            while a > 0 and math.prod(shape[a:]) < ROW_CELLS:
                 a -= 1
         return a
 
@@ -151,22 +151,22 @@ class RowPlan:
         self,
         values: npt.NDArray[Any],
         totals: npt.NDArray[Any],
-        stretch: tuple[int, int, int, int] | None = None,
+        part: tuple[int, int, int, int] | None = None,
     ) -> None:
         """Add the group sums of the cells at hand to `totals`, laid end to end, on this thread.
 
-        `stretch`, one of those that `ranges` gives, takes a part of them.
+        `part`, one of those that `ranges` gives, limits it to some rows, or places within a row.
         """
         from subspacedp.tables.kernels import sum_rows
 
-        first, last, lo, hi = stretch or (0, self.rows, 0, self.row)
+        first, last, lo, hi = part or (0, self.rows, 0, self.row)
         sum_rows(
             values.reshape(-1), values.dtype.kind in "iu", first, last, lo, hi,
             self.row, self.outer, self.offsets, self.modes, self.codes, self.bases, totals,
         )  # fmt: skip
 
     def ranges(self, most: int) -> list[tuple[int, int, int, int]]:
-        """The cells at hand in parts of about `most` of them, each one stretch of row-major order.
+        """The cells at hand in parts of about `most` of them, each one run of row-major order.
 
         A range of rows, or of places within a row where even one is longer.
         """
@@ -176,13 +176,13 @@ class RowPlan:
         thick = max(1, most // self.row)
         return [(r, min(r + thick, self.rows), 0, self.row) for r in range(0, self.rows, thick)]
 
-    def stretches(self) -> list[tuple[int, int, int, int]]:
+    def fixed_parts(self) -> list[tuple[int, int, int, int]]:
         """Fixed pieces of the table: a range of rows, and of places within a row.
 
         Few enough that their partial sums stay below a twentieth of the table.
         """
         cells = self.rows * self.row
-        number = max(1, min(PIECES, cells // (20 * max(1, int(self.starts[-1])))))
+        number = max(1, min(PARTIAL_SUMS, cells // (20 * max(1, int(self.starts[-1])))))
         if self.rows >= number:
             return [(lo, hi, 0, self.row) for lo, hi in pieces(self.rows, number)]
         return [(0, self.rows, lo, hi) for lo, hi in pieces(self.row, number)]
@@ -198,18 +198,8 @@ def margin_sums(values: npt.NDArray[Any], margins: Sequence[Margin]) -> tuple[An
     """
     if not compiled(values.size) or not margins or not values.flags.c_contiguous:
         return tuple(margin.sum(values) for margin in margins)
-    from subspacedp.tables.kernels import sum_rows
-
     plan = RowPlan(tuple(margins))
-    stretches = plan.stretches()
-    partial = np.zeros((len(stretches), plan.starts[-1]), values.dtype)
-    flat, whole = values.reshape(-1), values.dtype.kind in "iu"
-
-    def work(i: int) -> None:
-        sum_rows(
-            flat, whole, *stretches[i], plan.row, plan.outer, plan.offsets, plan.modes, plan.codes,
-            plan.bases, partial[i],
-        )  # fmt: skip
-
-    for_each(work, range(len(stretches)))
+    parts = plan.fixed_parts()
+    partial = np.zeros((len(parts), plan.starts[-1]), values.dtype)
+    for_each(lambda i: plan.add_sums(values, partial[i], parts[i]), range(len(parts)))
     return plan.split(partial.sum(axis=0, dtype=values.dtype))

@@ -135,12 +135,7 @@ class MarginalsNoise(JointNoise):
         """Nodes of one orbit, groups with equally many siblings, equally many roundings."""
         inter = self.interactions
         where = inter.locate(margin)
-        closed = self.measurement.closed_form
-        sort, variance = (
-            (_alike, self._noise_variance) if closed else (_same_orbit, self._noise_of_firsts)
-        )
-        groups = [sort(axis, s) for axis, s in zip(inter.axes, where.steps, strict=True)]
-        noise = variance(where, [_firsts(classes) for classes in groups])
+        groups, noise = self._by_class(where)
         numbers = np.arange(1, noise.size + 1, dtype=np.int32).reshape(noise.shape)
         for a, classes in enumerate((inter.tree.orbits.of_node[where.level], *groups)):
             if numbers.shape[a] > 1 or len(classes) > 1:
@@ -163,6 +158,29 @@ class MarginalsNoise(JointNoise):
             if self.rounding is None
             else ROUNDING_VARIANCE / self.rounding.step**2,
         )
+
+    def _by_class(self, where: Published) -> tuple[list[Int64Array], FloatArray]:
+        """Classes of groups on every other axis, and the noise variance by orbit and class."""
+        closed = self.measurement.closed_form
+        sort, variance = (
+            (_alike, self._noise_variance) if closed else (_same_orbit, self._noise_of_firsts)
+        )
+        pairs = zip(self.interactions.axes, where.steps, strict=True)
+        groups = [sort(axis, s) for axis, s in pairs]
+        return groups, variance(where, [_firsts(classes) for classes in groups])
+
+    def total_variance(self) -> float | None:
+        """For the cells of a table, from kinds of nodes and groups: no array of all cells."""
+        if not self.cells or self.empty is not None:
+            return None
+        where = self.interactions.published[0]
+        groups, total = self._by_class(where)
+        for classes in reversed(groups):
+            total = total @ np.bincount(classes)
+        noise = float(self.interactions.tree.orbits.number[where.level] @ total)
+        if not isinstance(self.rounding, CellRounding):
+            return noise
+        return noise + self.rounding.total_variance()
 
     def draws(self, margin: Margin) -> Int64Array:
         """How many roundings enter each total of a margin."""

@@ -54,10 +54,7 @@ class Estimate:
         out: dict[tuple[int, ...], ByLevel] = {}
         for interaction in inter.all.values():
             steps, held = interaction.steps, interaction.held
-            known = None if held is None else self._held_contrasts(interaction, held)
-            root = None
-            if self.grand_total is not None and not inter.kept(steps):
-                root = np.full((1, *(1,) * len(inter.axes)), float(self.grand_total))
+            known, root = self.held_contrasts(interaction), self.root(interaction)
             if steps in self.measured:
                 smoother = self.measurement.smoother(interaction)
                 out[steps] = smoother.estimate(self.measured[steps], known, root)
@@ -68,9 +65,19 @@ class Estimate:
                 out[steps] = {tree.root: root}
         return out
 
-    def _held_contrasts(self, interaction: Interaction, level: int) -> FloatArray:
-        """The contrasts of an interaction at a level that is held."""
-        return self.interactions.contrasts(self.exact(interaction, level), interaction.steps)
+    def held_contrasts(self, interaction: Interaction) -> FloatArray | None:
+        """The contrasts of an interaction at the level that is held, if one is."""
+        if interaction.held is None:
+            return None
+        exact = self.exact(interaction, interaction.held)
+        return self.interactions.contrasts(exact, interaction.steps)
+
+    def root(self, interaction: Interaction) -> FloatArray | None:
+        """The grand total, where it is known and the interaction is that of all axes summed."""
+        inter = self.interactions
+        if self.grand_total is None or inter.kept(interaction.steps):
+            return None
+        return np.full((1, *(1,) * len(inter.axes)), float(self.grand_total))
 
     def exact(self, interaction: Interaction, level: int) -> Int64Array:
         """The totals of an interaction's margin where they are known, nodes of the tree first."""
@@ -82,7 +89,7 @@ class Estimate:
 
     def finest(self, interaction: Interaction) -> FloatArray:
         """The totals of an interaction's margin at its finest level, nodes of the tree first."""
-        return self._totals(interaction.finest, interaction.steps)
+        return self.totals(interaction.finest, interaction.steps)
 
     def table(self, number: int) -> FloatArray:
         """A table of the workload in its margin's shape."""
@@ -90,8 +97,9 @@ class Estimate:
         margin, where = inter.workload[number], inter.published[number]
         if any(h.determines(margin) for h in self.held.margins):
             return self.held.of(self.held_totals, margin).astype(np.float64)
-        return inter.from_nodes(self._totals(where.level, where.steps), where.level)
+        return inter.from_nodes(self.totals(where.level, where.steps), where.level)
 
-    def _totals(self, level: int, steps: tuple[int, ...]) -> FloatArray:
+    def totals(self, level: int, steps: tuple[int, ...]) -> FloatArray:
+        """A table of any level and steps in use, nodes of the tree first."""
         at_level = {s: e[level] for s, e in self.contrasts.items() if level in e}
-        return self.interactions.table_from(at_level, level, steps)
+        return self.interactions.table_from(at_level, steps)

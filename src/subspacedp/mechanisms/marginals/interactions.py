@@ -12,7 +12,7 @@ Tables here have the nodes of a level of the tree first, then one dimension for 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from subspacedp.errors import DomainError, ReleaseError
 from subspacedp.mechanisms.marginals.axis_steps import AxisSteps
-from subspacedp.mechanisms.marginals.tree import Tree
+from subspacedp.mechanisms.marginals.tree import Forest, Tree
 from subspacedp.tables import Axis, Domain, Margin, along
 
 __all__ = ["Interaction", "Interactions", "Published"]
@@ -340,11 +340,25 @@ class Interactions:
             out = axis.sum_up(out, steps[a], to[a], a + 1)
         return out
 
+    def totals_of(
+        self, forest: Forest, table: Int64Array, steps: Sequence[int], level: int = 0
+    ) -> Callable[[int, tuple[int, ...]], Int64Array]:
+        """The totals of all coarser tables at the nodes of a forest, by level and steps."""
+        at_level = {level: table}
+
+        def of(coarse: int, to: tuple[int, ...]) -> Int64Array:
+            for above in range(level + 1, coarse + 1):
+                if above not in at_level:
+                    at_level[above] = forest.up(above, at_level[above - 1])
+            return self.sum_up(at_level[coarse], steps, to)
+
+        return of
+
     def table_from(
-        self, contrasts: Mapping[tuple[int, ...], FloatArray], level: int, steps: Sequence[int]
+        self, contrasts: Mapping[tuple[int, ...], FloatArray], steps: Sequence[int]
     ) -> FloatArray:
-        """A table from the contrasts, at its level, of all interactions it contains."""
-        out = np.zeros((self.tree.nodes(level), *self.shape(steps)))
+        """A table from the contrasts, at its nodes, of all interactions it contains."""
+        out = np.zeros((len(next(iter(contrasts.values()))), *self.shape(steps)))
         for interaction in self.inside(steps):
             out += self.spread(contrasts[interaction.steps], interaction.steps, steps)
         return out

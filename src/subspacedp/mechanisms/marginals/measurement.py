@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from subspacedp.mechanisms.marginals.axis_steps import AxisSteps
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions, Published
 from subspacedp.mechanisms.marginals.plan import TableErrors
 from subspacedp.mechanisms.marginals.smoother import Smoother
-from subspacedp.noise import KnownLaw, ReleaseKeys, RoundedGaussian, add_noise
+from subspacedp.mechanisms.marginals.tree import Forest
+from subspacedp.noise import KnownLaw, RoundedGaussian, add_noise
+from subspacedp.noise.words import KeySource
 from subspacedp.privacy import Neighbours
 from subspacedp.queries import Sensitivity
 
@@ -83,13 +86,60 @@ class Measurement(ABC):
     def largest_total(self) -> float:
         """Totals below this can be measured in 64 bits."""
 
+    @property
     @abstractmethod
-    def measure(self, totals: Totals, keys: ReleaseKeys) -> Int64Array:
-        """The differentially private measurement: integers, noise included."""
+    def measured(self) -> tuple[Published, ...]:
+        """The tables that get noise, by level and steps, in the order of the integers."""
+
+    def width(self, table: Published) -> int:
+        """How many integers of a table one node of the tree has."""
+        return math.prod(self.interactions.shape(table.steps))
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """Where the integers of every table begin, and where the last ones end."""
+        tree = self.interactions.tree
+        sizes = [tree.nodes(table.level) * self.width(table) for table in self.measured]
+        return [0, *accumulate(sizes)]
+
+    def split(self, flat: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+        """Numbers of all that is measured, table by table, nodes of the tree first."""
+        return [
+            flat[start:stop].reshape(-1, *self.interactions.shape(table.steps))
+            for table, start, stop in zip(
+                self.measured, self._starts, self._starts[1:], strict=False
+            )
+        ]
+
+    def measure(
+        self, totals: Totals, keys: KeySource, forest: Forest, levels: Collection[int]
+    ) -> dict[int, Int64Array]:
+        """The differentially private measurement of some levels: integers, by number of table.
+
+        `totals` are those of the nodes of a forest: all of the tree, or a run of its subtrees.
+        """
+        return {
+            number: self.add_noise(
+                number, forest.rows(table.level).start, totals(table.level, table.steps), keys
+            )
+            for number, table in enumerate(self.measured)
+            if table.level in levels
+        }
 
     @abstractmethod
-    def contrasts(self, noisy: Int64Array) -> dict[tuple[int, ...], ByLevel]:
-        """For every interaction and level the contrasts that were measured, in answers."""
+    def add_noise(self, number: int, first: int, totals: Int64Array, keys: KeySource) -> Int64Array:
+        """Noisy integers of one table, for the nodes from `first` on that totals are given of.
+
+        They depend on the totals of each node and on its place in the tree, and on nothing else.
+        """
+
+    @abstractmethod
+    def contrasts(self, noisy: Mapping[int, Int64Array]) -> dict[tuple[int, ...], ByLevel]:
+        """The contrasts that were measured, in answers, by interaction and level.
+
+        `noisy` has the integers of tables by number, for the same nodes at each level; all tables
+        of a level, or none.
+        """
 
     @abstractmethod
     def noise_vector(self, weights: Mapping[tuple[int, ...], ByLevel]) -> FloatArray:
@@ -164,9 +214,10 @@ class ContrastMeasurement(Measurement):
             if np.any(self.budget_shares[where] > 0)
         )
 
-    def _size(self, interaction: Interaction, level: int) -> int:
-        inter = self.interactions
-        return inter.tree.nodes(level) * math.prod(inter.shape(interaction.steps))
+    @cached_property
+    def measured(self) -> tuple[Published, ...]:
+        """The contrasts of every interaction at some levels."""
+        return tuple(Published(level, interaction.steps) for interaction, level in self.pieces)
 
     def _sigma(self, interaction: Interaction, level: int) -> list[tuple[FloatArray, float]]:
         """By region the standard deviation of the noise on every group: (per group, share)."""
@@ -263,95 +314,86 @@ class ContrastMeasurement(Measurement):
             least = min(least, float(scales[scales > 0].min()) / math.sqrt(largest_share))
         return least
 
-    def measure(self, totals: Totals, keys: ReleaseKeys) -> Int64Array:
+    def add_noise(self, number: int, first: int, totals: Int64Array, keys: KeySource) -> Int64Array:
         """Contrasts as integers, plus noise."""
-        inter = self.interactions
-        out, at = [], 0
-        for interaction, level in self.pieces:
-            fine = self._fine[interaction.steps, level]
-            exact = inter.whole_contrasts(totals(level, interaction.steps), interaction.steps, fine)
-            # What gets no noise, because its region has no share, is not measured: zeros.
-            noisy = np.zeros(exact.size, np.int64)
-            for scale, start, places in self._runs(interaction, level):
-                piece = exact.reshape(-1)[places].copy()
-                add_noise(RoundedGaussian(scale), keys, at + start, piece, piece)
-                noisy[places] = piece
-            out.append(noisy)
-            at += noisy.size
-        return np.concatenate(out) if out else np.zeros(0, np.int64)
+        interaction, level = self.pieces[number]
+        fine = self._fine[interaction.steps, level]
+        exact = self.interactions.whole_contrasts(totals, interaction.steps, fine).reshape(-1)
+        # What gets no noise, because its region has no share, is not measured: zeros.
+        noisy = np.zeros(exact.size, np.int64)
+        for scale, start, places in self._runs(number, first, first + len(totals)):
+            part = exact[places].copy()
+            add_noise(RoundedGaussian(scale), keys, self._starts[number] + start, part, part)
+            noisy[places] = part
+        return noisy.reshape(totals.shape)
 
-    def _runs(self, interaction: Interaction, level: int) -> list[tuple[float, int, Any]]:
-        """Scales of a piece, the first random word of each, and the places that have it.
+    def _runs(self, number: int, first: int, stop: int) -> list[tuple[float, int, Any]]:
+        """Scales of the noise on some nodes, the first random word of each, and their places.
 
-        Words are numbered on from one scale to the next. Groups without contrasts, and regions
-        without a share, have no scale and no place.
+        Words are numbered on from one scale to the next, over all nodes. Groups without contrasts,
+        and regions without a share, have no scale and no place.
         """
+        interaction, level = self.pieces[number]
         drawn = self._drawn(interaction, level)
         shape = self.interactions.shape(interaction.steps)
         flat = np.broadcast_to(drawn, (len(drawn), *shape)).reshape(len(drawn), -1)
         distinct = np.unique(flat[flat > 0])
         if len(distinct) == 1 and np.all(flat > 0):
-            return [(float(distinct[0]), 0, slice(None))]
-        region = self._regions(level)
+            return [(float(distinct[0]), first * flat.shape[1], slice(None))]
+        before, everywhere = (self._in_regions(level, n)[: len(flat)] for n in (first, None))
+        region = self._regions(level, first, stop)
         out, start = [], 0
         for scale in distinct:
-            places = np.flatnonzero((flat == scale)[region].reshape(-1))
-            out.append((float(scale), start, places))
-            start += len(places)
+            here = flat == scale
+            per_node = here.sum(axis=1)
+            places = np.flatnonzero(here[region].reshape(-1))
+            out.append((float(scale), start + int(before @ per_node), places))
+            start += int(everywhere @ per_node)
         return out
 
-    def _regions(self, level: int) -> Int64Array:
-        """The region of every node of a level."""
-        regions, orbits = self.errors.regions, self.interactions.tree.orbits
-        if not regions.apart(level):
-            return np.zeros(self.interactions.tree.nodes(level), np.int64)
-        return np.asarray(orbits.spread(regions.of_orbits(level), level), np.int64)
+    def _regions(self, level: int, first: int = 0, stop: int | None = None) -> Int64Array:
+        """The region of some nodes of a level; all by default."""
+        orbits = self.interactions.tree.orbits.of_node[level][first:stop]
+        return np.take(self.errors.regions.of_orbits(level), orbits)
 
-    def contrasts(self, noisy: Int64Array) -> dict[tuple[int, ...], ByLevel]:
+    def _in_regions(self, level: int, number: int | None) -> Int64Array:
+        """How many of the first nodes of a level are in each region."""
+        regions, orbits = self.errors.regions, self.interactions.tree.orbits
+        nodes = np.bincount(
+            orbits.of_node[level][:number], minlength=len(orbits.number[level])
+        ).astype(np.int64)
+        out = np.zeros(regions.number, np.int64)
+        np.add.at(out, regions.of_orbits(level), nodes)
+        return out
+
+    def contrasts(self, noisy: Mapping[int, Int64Array]) -> dict[tuple[int, ...], ByLevel]:
         """Noisy contrasts in answers, projected onto contrasts."""
-        inter = self.interactions
         out: dict[tuple[int, ...], ByLevel] = {}
-        at = 0
-        for interaction, level in self.pieces:
-            size = self._size(interaction, level)
-            table = noisy[at : at + size].reshape(
-                inter.tree.nodes(level), *inter.shape(interaction.steps)
-            )
+        for number, table in noisy.items():
+            interaction, level = self.pieces[number]
             units = np.maximum(self._units(interaction, level), 1.0)
-            out.setdefault(interaction.steps, {})[level] = inter.contrasts(
+            out.setdefault(interaction.steps, {})[level] = self.interactions.contrasts(
                 table / units, interaction.steps
             )
-            at += size
         return out
 
     def noise_vector(self, weights: Mapping[tuple[int, ...], ByLevel]) -> FloatArray:
         """Weights on contrasts, projected, times the standard deviation of every group's noise."""
-        inter = self.interactions
-        out = []
-        for interaction, level in self.pieces:
+        out = np.zeros(self._starts[-1])
+        for (interaction, level), table in zip(self.pieces, self.split(out), strict=True):
             on_contrasts = weights.get(interaction.steps, {}).get(level)
-            if on_contrasts is None:
-                out.append(np.zeros(self._size(interaction, level)))
-                continue
-            inner = inter.contrasts(on_contrasts, interaction.steps)
-            deviation = self._deviations(interaction, level)[self._regions(level)]
-            out.append((inner * deviation).reshape(-1))
-        return np.concatenate(out) if out else np.zeros(0)
+            if on_contrasts is not None:
+                inner = self.interactions.contrasts(on_contrasts, interaction.steps)
+                deviation = self._deviations(interaction, level)[self._regions(level)]
+                np.multiply(inner, deviation, out=table)
+        return out
 
     def drawn(self, vector: FloatArray) -> FloatArray:
         """Times the standard deviation of every number."""
-        out, at = np.zeros_like(vector), 0
-        for interaction, level in self.pieces:
-            each = (self._deviations(interaction, level) * self._units(interaction, level))[
-                self._regions(level)
-            ]
-            size = self._size(interaction, level)
-            shape = (
-                self.interactions.tree.nodes(level),
-                *self.interactions.shape(interaction.steps),
-            )
-            out[at : at + size] = vector[at : at + size] * np.broadcast_to(each, shape).reshape(-1)
-            at += size
+        out = vector.copy()
+        for (interaction, level), table in zip(self.pieces, self.split(out), strict=True):
+            each = self._deviations(interaction, level) * self._units(interaction, level)
+            table *= each[self._regions(level)]
         return out
 
     def _deviations(self, interaction: Interaction, level: int) -> FloatArray:
@@ -363,16 +405,11 @@ class ContrastMeasurement(Measurement):
     def parts(self, vector: FloatArray) -> tuple[Part, ...]:
         """One law for every scale."""
         out: list[Part] = []
-        at = 0
-        for interaction, level in self.pieces:
-            size = self._size(interaction, level)
-            piece = vector[at : at + size]
-            at += size
-            if not piece.any():
-                continue
-            for scale, _, places in self._runs(interaction, level):
-                law = RoundedGaussian(scale)
-                out.append(part(law, piece[places] / math.sqrt(law.variance)))
+        for number, table in enumerate(self.split(vector)):
+            if table.any():
+                for scale, _, places in self._runs(number, 0, len(table)):
+                    law = RoundedGaussian(scale)
+                    out.append(part(law, table.reshape(-1)[places] / math.sqrt(law.variance)))
         return tuple(out)
 
 
@@ -441,9 +478,10 @@ class TableMeasurement(Measurement):
         """Totals are measured as they are."""
         return math.inf
 
-    def _shape(self, table: Published) -> tuple[int, ...]:
-        inter = self.interactions
-        return (inter.tree.nodes(table.level), *inter.shape(table.steps))
+    @property
+    def measured(self) -> tuple[Published, ...]:
+        """The tables."""
+        return self.tables
 
     def _present(self, table: Published) -> npt.NDArray[np.bool_]:
         """Which groups of the other axes have labels: the others are publicly empty."""
@@ -456,16 +494,14 @@ class TableMeasurement(Measurement):
             out = out & (sizes > 0).reshape(shape)
         return np.broadcast_to(out, inter.shape(table.steps))
 
-    def measure(self, totals: Totals, keys: ReleaseKeys) -> Int64Array:
-        """Every table's totals, plus noise of its own law."""
-        out, at = [], 0
-        for table, law in zip(self.tables, self.laws, strict=True):
-            noisy = totals(table.level, table.steps).reshape(-1).copy()
-            add_noise(law, keys, at, noisy, noisy)
-            noisy.reshape(self._shape(table))[:, ~self._present(table)] = 0
-            out.append(noisy)
-            at += noisy.size
-        return np.concatenate(out) if out else np.zeros(0, np.int64)
+    def add_noise(self, number: int, first: int, totals: Int64Array, keys: KeySource) -> Int64Array:
+        """The totals of a table, plus noise of its own law."""
+        table = self.tables[number]
+        noisy = totals.copy()
+        start = self._starts[number] + first * self.width(table)
+        add_noise(self.laws[number], keys, start, noisy.reshape(-1), noisy.reshape(-1))
+        noisy[:, ~self._present(table)] = 0
+        return noisy
 
     def _mixing(self, interaction: Interaction, level: int) -> list[tuple[int, float]]:
         """Tables that tell an interaction at a level, and what each counts for."""
@@ -491,17 +527,16 @@ class TableMeasurement(Measurement):
             for t in self.tables
         )
 
-    def contrasts(self, noisy: Int64Array) -> dict[tuple[int, ...], ByLevel]:
+    def contrasts(self, noisy: Mapping[int, Int64Array]) -> dict[tuple[int, ...], ByLevel]:
         """The weighted mean of what every table says."""
         inter = self.interactions
-        tables, at = [], 0
-        for table in self.tables:
-            size = math.prod(self._shape(table))
-            tables.append(noisy[at : at + size].reshape(self._shape(table)).astype(np.float64))
-            at += size
+        tables = {t: table.astype(np.float64) for t, table in noisy.items()}
+        nodes = {self.tables[t].level: len(table) for t, table in tables.items()}
         out: dict[tuple[int, ...], ByLevel] = {}
         for interaction, level in self._levels():
-            mean = np.zeros((inter.tree.nodes(level), *inter.shape(interaction.steps)))
+            if level not in nodes:
+                continue
+            mean = np.zeros((nodes[level], *inter.shape(interaction.steps)))
             for t, weight in self._mixing(interaction, level):
                 mean += weight * inter.sum_up(tables[t], self.tables[t].steps, interaction.steps)
             out.setdefault(interaction.steps, {})[level] = inter.contrasts(mean, interaction.steps)
@@ -510,7 +545,7 @@ class TableMeasurement(Measurement):
     def noise_vector(self, weights: Mapping[tuple[int, ...], ByLevel]) -> FloatArray:
         """Weights on the totals of the tables, times the standard deviations of their noise."""
         inter = self.interactions
-        out = [np.zeros(self._shape(table)) for table in self.tables]
+        out = self.split(np.zeros(self._starts[-1]))
         for interaction, level in self._levels():
             on_contrasts = weights.get(interaction.steps, {}).get(level)
             if on_contrasts is None:
@@ -572,19 +607,15 @@ class TableMeasurement(Measurement):
 
     def parts(self, vector: FloatArray) -> tuple[Part, ...]:
         """One law a table."""
-        out, at = [], 0
-        for table, law in zip(self.tables, self.laws, strict=True):
-            size = math.prod(self._shape(table))
-            piece = vector[at : at + size]
-            at += size
-            if piece.any():
-                out.append(part(law, piece / math.sqrt(law.variance)))
-        return tuple(out)
+        return tuple(
+            part(law, table.reshape(-1) / math.sqrt(law.variance))
+            for table, law in zip(self.split(vector), self.laws, strict=True)
+            if table.any()
+        )
 
     def drawn(self, vector: FloatArray) -> FloatArray:
         """Times the standard deviation of every table's noise."""
-        sizes = [math.prod(self._shape(table)) for table in self.tables]
-        return np.asarray(vector * np.repeat(np.sqrt(self._variances), sizes))
+        return np.asarray(vector * np.repeat(np.sqrt(self._variances), np.diff(self._starts)))
 
 
 def table_information(errors: TableErrors, tables: tuple[Published, ...]) -> FloatArray:

@@ -20,9 +20,10 @@ import numpy.typing as npt
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.mechanisms.base import REAL_LIMIT, Mechanism
+from subspacedp.mechanisms.block_view import BlockView, OnePiece
 from subspacedp.mechanisms.figures import Figures
 from subspacedp.mechanisms.gaussian.optimality import Optimality, moved_alike
-from subspacedp.mechanisms.marginals.cell_rounding import CellRounding
+from subspacedp.mechanisms.marginals.cell_rounding import CellRounding, Cut
 from subspacedp.mechanisms.marginals.empty_cells import EmptyCells
 from subspacedp.mechanisms.marginals.error_model import (
     AllTotals,
@@ -34,7 +35,7 @@ from subspacedp.mechanisms.marginals.estimate import Estimate
 from subspacedp.mechanisms.marginals.fitting import SHARP, Goal
 from subspacedp.mechanisms.marginals.interactions import Interactions
 from subspacedp.mechanisms.marginals.lower_bound import LowerBound
-from subspacedp.mechanisms.marginals.measurement import ByLevel, Measurement
+from subspacedp.mechanisms.marginals.measurement import ByLevel, Measurement, Totals
 from subspacedp.mechanisms.marginals.nesting import nesting_cost
 from subspacedp.mechanisms.marginals.prefix_rounding import PrefixRounding
 from subspacedp.mechanisms.marginals.strategy import (
@@ -43,6 +44,7 @@ from subspacedp.mechanisms.marginals.strategy import (
     held_margins,
     total_known,
 )
+from subspacedp.mechanisms.marginals.subtrees import SubtreeBlocks, cut_of
 from subspacedp.noise import Keystream, ReleaseKeys
 from subspacedp.problem import Problem
 from subspacedp.queries import Sensitivity
@@ -83,7 +85,7 @@ class Marginals(Mechanism):
         """The margins among what is held."""
         return held_margins(self.problem)
 
-    def _estimate(
+    def estimate_of(
         self, measured: Mapping[tuple[int, ...], ByLevel], exact: HeldValues, total: Any
     ) -> Estimate:
         """Least squares; of the held values those of margins, cells known to be empty left out."""
@@ -92,7 +94,7 @@ class Marginals(Mechanism):
             measured=measured,
             held=self.held_margins,
             held_totals=tuple(totals for _, totals in self.held.totals(exact)),
-            grand_total=int(total) if self._total_measured else None,
+            grand_total=int(total) if self.total_measured else None,
         )
 
     @cached_property
@@ -111,9 +113,9 @@ class Marginals(Mechanism):
 
     def _of_noise(self, drawn: FloatArray) -> FloatArray:
         """What noise alone makes of the table, before empty cells are imposed."""
-        measured = self.measurement.contrasts(drawn)  # type: ignore[arg-type]
+        measured = self._contrasts(drawn)
         nothing = tuple(np.zeros(shape, np.int64) for shape in self.held.value_shapes)
-        return self._estimate(measured, nothing, 0).table(0)
+        return self.estimate_of(measured, nothing, 0).table(0)
 
     @property
     def interactions(self) -> Interactions:
@@ -156,7 +158,9 @@ class Marginals(Mechanism):
         if self.query.is_histogram:
             margins, space = self.interactions.workload, self.held_margins.cell_space
             counts = tuple(float(w) for w in self._goal.scaled())
-            return CellRounding(space, self.decimals, margins, counts, unit_variance=1 / 4)
+            return CellRounding(
+                space, self.decimals, margins, counts, unit_variance=1 / 4, cut=self.cut
+            )
         return PrefixRounding(
             interactions=self.interactions,
             decimals=self.decimals,
@@ -370,7 +374,10 @@ class Marginals(Mechanism):
     def check_size(self, answers: Int64Array) -> None:
         """Refuse totals that float64 could not carry through the sums over contrasts."""
         super().check_size(answers)
-        most = self.query.largest_total(answers)
+        self.check_total(self.query.largest_total(answers))
+
+    def check_total(self, most: int) -> None:
+        """Refuse a largest total that float64 or 64-bit contrasts could not carry."""
         if most >= REAL_LIMIT:
             raise ReleaseError("The totals are too large: margins take totals below 2**43.")
         if most >= self.measurement.largest_total():
@@ -383,25 +390,36 @@ class Marginals(Mechanism):
 
     def add_noise(self, answers: Int64Array, keys: ReleaseKeys) -> Int64Array:
         """Contrasts or tables plus noise; last the grand total where none is needed."""
-        of = self._totals(answers)
+        inter, of = self.interactions, self._totals(answers)
+        levels = range(len(inter.tree))
 
-        def totals(level: int, steps: tuple[int, ...]) -> Int64Array:
-            table = of(self.interactions.margin(level, steps))
-            return np.asarray(self.interactions.to_nodes(table, level), np.int64)
+        def from_margins(level: int, steps: tuple[int, ...]) -> Int64Array:
+            return np.asarray(inter.to_nodes(of(inter.margin(level, steps)), level), np.int64)
 
-        noisy = self.measurement.measure(totals, keys)
-        if not self._total_measured:
-            return noisy
-        empty = self.interactions.domain.margin()
-        return np.concatenate([noisy, of(empty).reshape(-1)])
+        totals: Totals = from_margins
+        if self.query.is_histogram:
+            cells = inter.published[0].steps
+            totals = inter.totals_of(inter.tree, inter.to_nodes(answers, 0), cells)
+        noisy = self.measurement.measure(totals, keys, inter.tree, levels)
+        total = [of(inter.domain.margin())] if self.total_measured else []
+        return np.concatenate([np.zeros(0, np.int64), *map(np.ravel, [*noisy.values(), *total])])
 
     @cached_property
-    def _total_measured(self) -> bool:
+    def total_measured(self) -> bool:
         """Whether the grand total is measured as it is: no neighbouring change alters it."""
         inter = self.interactions
         return total_known(self.problem) and any(not inter.kept(i.steps) for i in inter.measured)
 
     # ------------------------------------------------------------------------ reconstruct
+
+    @cached_property
+    def cut(self) -> Cut | None:
+        """Where a large table is cut into subtrees; None where it is one piece."""
+        return cut_of(self)
+
+    def blocks(self) -> BlockView:
+        """Runs of subtrees of a large table of cells."""
+        return OnePiece(self) if self.cut is None else SubtreeBlocks(self)
 
     def reconstruct(
         self,
@@ -413,12 +431,19 @@ class Marginals(Mechanism):
     ) -> npt.NDArray[Any]:
         """Every margin of the workload from the measurement and the held totals."""
         del overwrite
-        total = noisy[-1] if self._total_measured else None
-        estimate = self._estimate(self.measurement.contrasts(noisy), exact, total)
+        total = noisy[-1] if self.total_measured else None
+        estimate = self.estimate_of(self._contrasts(noisy), exact, total)
         if self.rounding is None:
             return self._real(estimate)
-        steps = self.rounding.round_estimate(estimate, dither)
+        return self.in_answers(self.rounding.round_estimate(estimate, dither))
+
+    def in_answers(self, steps: Int64Array) -> npt.NDArray[Any]:
+        """Whole numbers of published steps as values."""
         return np.asarray(steps if self.decimals == 0 else steps / self.rounding.step)
+
+    def _contrasts(self, noisy: npt.NDArray[Any]) -> dict[tuple[int, ...], ByLevel]:
+        """What was measured of every interaction, from all integers in order."""
+        return self.measurement.contrasts(dict(enumerate(self.measurement.split(noisy))))
 
     def _real(self, estimate: Estimate) -> FloatArray:
         """The answers, real-valued."""
@@ -437,5 +462,5 @@ class Marginals(Mechanism):
                 totals = inter.to_nodes(of(inter.margin(level, interaction.steps)), level)
                 by_level = measured.setdefault(interaction.steps, {})
                 by_level[level] = inter.contrasts(totals, interaction.steps)
-        total = of(inter.domain.margin()).reshape(()) if self._total_measured else None
-        return self._real(self._estimate(measured, exact, total))
+        total = of(inter.domain.margin()).reshape(()) if self.total_measured else None
+        return self._real(self.estimate_of(measured, exact, total))

@@ -53,10 +53,17 @@ class Regions:
 
     def of_orbits(self, level: int) -> Int64Array:
         """The region of every orbit of a level; zeros above the regions."""
-        orbits = self.interactions.tree.orbits
-        if self.level is None or level > self.level:
-            return np.zeros(len(orbits.number[level]), np.int64)
-        return orbits.ancestors(level, self.level)
+        return self._of_orbits[level]
+
+    @cached_property
+    def _of_orbits(self) -> list[Int64Array]:
+        orbits, regions = self.interactions.tree.orbits, self.level
+        return [
+            orbits.ancestors(level, regions)
+            if regions is not None and self.apart(level)
+            else np.zeros(len(number), np.int64)
+            for level, number in enumerate(orbits.number)
+        ]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -192,7 +192,7 @@ class TreePooling(Pooling):
         for t in range(len(tables[0])):
             where = inter.published[t]
             here = {s: e[where.level] for s, e in estimates.items() if where.level in e}
-            out.append(inter.table_from(here, where.level, where.steps))
+            out.append(inter.table_from(here, where.steps))
         return held.space.imposed(self.noises[0].answers_of(out), exact)
 
     def _held(

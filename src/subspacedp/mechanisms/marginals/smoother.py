@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.mechanisms.marginals.tree import Orbits, Tree
+from subspacedp.mechanisms.marginals.tree import Forest, Orbits, Tree
 
 __all__ = ["Smoother"]
 
@@ -323,12 +323,12 @@ class Smoother:
 
     @cached_property
     def _gains(self) -> list[FloatArray]:
-        """For every level above the finest what its own measurement counts for, by node."""
+        """For every level above the finest what its own measurement counts for, by orbit."""
         below, _ = self._up
         out: list[FloatArray] = [np.empty(0)] * len(self.tree)
         for level in range(self.finest + 1, self.top + 1):
             ts = self.precision[level] * below[level]
-            out[level] = self.orbits.spread(ts / (1.0 + ts), level)
+            out[level] = ts / (1.0 + ts)
         return out
 
     def estimate(
@@ -342,7 +342,7 @@ class Smoother:
         Parameters
         ----------
         measured
-            For each level that is measured one row a node.
+            For each level that is measured one row per node.
         exact
             The exact totals of the held level; None where nothing is held.
         root
@@ -350,46 +350,73 @@ class Smoother:
         """
         f, top, tree = self.finest, self.top, self.tree
         estimates: dict[int, FloatArray] = {f: measured[f]}
-        sums: dict[int, FloatArray] = {}
-        for level in range(f + 1, top + 1):
-            sums[level] = tree.up(level, estimates[level - 1])
-            estimates[level] = sums[level]
-            if level in measured:
-                gain = _rows(self._gains[level], sums[level])
-                estimates[level] = sums[level] + gain * (measured[level] - sums[level])
-        if self._exact_top:
-            known = exact if self.constrained and self.held is not None else root
-            if known is None:
-                raise ReleaseError("The exact totals that an estimate starts from are missing.")
-            estimates[top] = known
-        return self._down(estimates, sums, exact)
-
-    def _down(
-        self,
-        estimates: dict[int, FloatArray],
-        sums: dict[int, FloatArray],
-        exact: FloatArray | None,
-    ) -> dict[int, FloatArray]:
-        tree = self.tree
-        for level in range(self.top - 1, self.finest - 1, -1):
-            over = tree.down(level + 1, estimates[level + 1] - sums[level + 1])
-            estimates[level] = estimates[level] + _rows(self._node_shares[level], over) * over
+        sums = self.upward(tree, measured, estimates, f, top)
+        self.start_from(estimates, exact, root)
+        self.downward(tree, estimates, sums, f, top)
         if self.held is not None and exact is not None:
             if self.projected:
                 off = exact - estimates[self.held]
-                for level in range(self.finest, self.held):
+                for level in range(f, self.held):
                     over = tree.descend(off, self.held, level)
-                    part = self.orbits.spread(self._by_leaves[level], level)
-                    estimates[level] = estimates[level] + _rows(part, over) * over
+                    estimates[level] = self.moved(tree, estimates[level], over, level)
             for level in range(self.held, len(tree)):
                 estimates[level] = tree.climb(exact, self.held, level)
         return estimates
 
-    @cached_property
-    def _node_shares(self) -> list[FloatArray]:
-        return [
-            self.orbits.spread(r, level) if len(r) else r for level, r in enumerate(self.shares)
-        ]
+    # The passes of `estimate`, for all of the tree or for a run of its subtrees: what they give a
+    # node depends on its own subtree and, on the way down, on its parent, and on nothing else.
+
+    def upward(
+        self,
+        forest: Forest,
+        measured: Mapping[int, FloatArray],
+        estimates: dict[int, FloatArray],
+        low: int,
+        high: int,
+    ) -> dict[int, FloatArray]:
+        """Estimates of the levels above `low` up to `high` from subtrees; the sums of children."""
+        sums: dict[int, FloatArray] = {}
+        for level in range(low + 1, high + 1):
+            sums[level] = forest.up(level, estimates[level - 1])
+            estimates[level] = sums[level]
+            if level in measured:
+                gain = _rows(forest.spread(self._gains[level], level), sums[level])
+                estimates[level] = sums[level] + gain * (measured[level] - sums[level])
+        return sums
+
+    def start_from(
+        self,
+        estimates: dict[int, FloatArray],
+        exact: FloatArray | None,
+        root: FloatArray | None,
+    ) -> None:
+        """Put exact totals at the top, where the pass down starts from them."""
+        if not self._exact_top:
+            return
+        known = exact if self.constrained and self.held is not None else root
+        if known is None:
+            raise ReleaseError("The exact totals that an estimate starts from are missing.")
+        estimates[self.top] = known
+
+    def downward(
+        self,
+        forest: Forest,
+        estimates: dict[int, FloatArray],
+        sums: Mapping[int, FloatArray],
+        low: int,
+        high: int,
+    ) -> None:
+        """Share what every parent's estimate exceeds the sum of its children's."""
+        for level in range(high - 1, low - 1, -1):
+            over = forest.down(level + 1, estimates[level + 1] - sums[level + 1])
+            share = _rows(forest.spread(self.shares[level], level), over)
+            estimates[level] = estimates[level] + share * over
+
+    def moved(
+        self, forest: Forest, estimate: FloatArray, over: FloatArray, level: int
+    ) -> FloatArray:
+        """Nodes below the held level, each moved by its share of labels of what that is off."""
+        return estimate + _rows(forest.spread(self._by_leaves[level], level), over) * over
 
     def noise_weights(self, weights: Mapping[int, FloatArray]) -> dict[int, FloatArray]:
         """The adjoint of `estimate`: weights of the measurements in a weighted sum of estimates."""
@@ -415,14 +442,17 @@ class Smoother:
         sums = {level: nothing(level) for level in range(f, top + 1)}
         for level in range(f, top):
             on_estimates[level] += final[level]
-            above = tree.up(level + 1, _rows(self._node_shares[level], final[level]) * final[level])
+            above = tree.up(
+                level + 1,
+                _rows(tree.spread(self.shares[level], level), final[level]) * final[level],
+            )
             final[level + 1] += above
             sums[level + 1] -= above
         if not self._exact_top:
             on_estimates[top] += final[top]
         out = {}
         for level in range(top, f, -1):
-            gain = _rows(self._gains[level], on_estimates[level])
+            gain = _rows(tree.spread(self._gains[level], level), on_estimates[level])
             sums[level] += (1.0 - gain) * on_estimates[level]
             if np.any(self.precision[level]):
                 out[level] = gain * on_estimates[level]

@@ -6,6 +6,7 @@ are numbered so that the children of every node are neighbours; groups without l
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -15,66 +16,33 @@ import numpy.typing as npt
 
 from subspacedp.tables import Axis
 
-__all__ = ["Orbits", "Tree"]
+__all__ = ["Forest", "Orbits", "Subtrees", "Tree"]
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 ArrayT = TypeVar("ArrayT", bound=npt.NDArray[Any])
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Tree:
-    """The nodes of some levels of an axis, from the finest in use to the root.
-
-    Parameters
-    ----------
-    axis
-        The axis with nested levels.
-    steps
-        The places of the levels in the chain of the axis, ascending; the last one is
-        `axis.depth - 1`, all in one.
-    """
-
-    axis: Axis
-    steps: tuple[int, ...]
-
-    def __len__(self) -> int:
-        return len(self.steps)
+class Forest(ABC):
+    """Nodes of several levels, finest first: the children of every node are neighbours."""
 
     @property
-    def root(self) -> int:
-        """The number of the coarsest level: one node."""
-        return len(self.steps) - 1
-
-    @cached_property
-    def order(self) -> Int64Array:
-        """The labels of the axis in the order of the tree."""
-        codes = [self.axis.step(s).codes for s in self.steps[:-1]]
-        if all(bool(np.all(c[1:] >= c[:-1])) for c in codes):
-            return np.arange(len(self.axis))
-        return np.asarray(np.lexsort(codes) if codes else np.arange(len(self.axis)))
-
-    @cached_property
+    @abstractmethod
     def starts(self) -> tuple[Int64Array, ...]:
         """For every level the first label of each node, as a place in the order."""
-        out = []
-        for step in self.steps:
-            codes = self.axis.step(step).codes[self.order]
-            out.append(np.flatnonzero(np.diff(codes, prepend=-1)))
-        return tuple(out)
 
-    @cached_property
-    def leaves(self) -> tuple[Int64Array, ...]:
-        """For every level how many labels of the axis each node has."""
-        return tuple(np.diff(starts, append=len(self.axis)) for starts in self.starts)
+    @property
+    @abstractmethod
+    def labels(self) -> int:
+        """How many labels of the axis there are in all nodes."""
 
-    @cached_property
-    def groups(self) -> tuple[Int64Array, ...]:
-        """For every level the number of each node among the groups of the axis."""
-        return tuple(
-            self.axis.step(step).codes[self.order[starts]]
-            for step, starts in zip(self.steps, self.starts, strict=True)
-        )
+    @abstractmethod
+    def rows(self, level: int) -> slice:
+        """Where its nodes of a level are among those of the whole tree."""
+
+    @abstractmethod
+    def spread(self, values: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
+        """Every node's value of a level from those of the orbits."""
 
     @cached_property
     def _first_child(self) -> tuple[Int64Array, ...]:
@@ -121,6 +89,84 @@ class Tree:
         above = np.searchsorted(self.starts[coarse], self.starts[fine], side="right") - 1
         return np.asarray(above, np.int64)
 
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tree(Forest):
+    """The nodes of some levels of an axis, from the finest in use to the root.
+
+    Parameters
+    ----------
+    axis
+        The axis with nested levels.
+    steps
+        The places of the levels in the chain of the axis, ascending; the last one is
+        `axis.depth - 1`, all in one.
+    """
+
+    axis: Axis
+    steps: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @property
+    def root(self) -> int:
+        """The number of the coarsest level: one node."""
+        return len(self.steps) - 1
+
+    @property
+    def labels(self) -> int:
+        """All of the axis."""
+        return len(self.axis)
+
+    @cached_property
+    def in_order(self) -> bool:
+        """Whether the labels of every node are neighbours on the axis already."""
+        codes = (self.axis.step(s).codes for s in self.steps[:-1])
+        return all(bool(np.all(c[1:] >= c[:-1])) for c in codes)
+
+    @cached_property
+    def order(self) -> Int64Array:
+        """The labels of the axis in the order of the tree."""
+        codes = [self.axis.step(s).codes for s in self.steps[:-1]]
+        if self.in_order:
+            return np.arange(len(self.axis))
+        return np.asarray(np.lexsort(codes) if codes else np.arange(len(self.axis)))
+
+    @cached_property
+    def starts(self) -> tuple[Int64Array, ...]:
+        """For every level the first label of each node, as a place in the order."""
+        out = []
+        for step in self.steps:
+            codes = self.axis.step(step).codes[self.order]
+            out.append(np.flatnonzero(np.diff(codes, prepend=-1)))
+        return tuple(out)
+
+    @cached_property
+    def leaves(self) -> tuple[Int64Array, ...]:
+        """For every level how many labels of the axis each node has."""
+        return tuple(np.diff(starts, append=len(self.axis)) for starts in self.starts)
+
+    @cached_property
+    def groups(self) -> tuple[Int64Array, ...]:
+        """For every level the number of each node among the groups of the axis."""
+        return tuple(
+            self.axis.step(step).codes[self.order[starts]]
+            for step, starts in zip(self.steps, self.starts, strict=True)
+        )
+
+    def spread(self, values: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
+        """Every node's value of a level from those of the orbits."""
+        return self.orbits.spread(values, level)
+
+    def rows(self, level: int) -> slice:
+        """All of them."""
+        return slice(0, self.nodes(level))
+
+    def subtrees(self, level: int, first: int, stop: int) -> Subtrees:
+        """The nodes `first` to `stop - 1` of a level, and all below them."""
+        return Subtrees(self, level, first, stop)
+
     def gather(self, table: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
         """Rows of a table over the axis' groups of a level, in the order of the nodes."""
         return np.take(table, self.groups[level], axis=0)
@@ -138,6 +184,45 @@ class Tree:
     def orbits(self) -> Orbits:
         """Which nodes are alike."""
         return Orbits(self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Subtrees(Forest):
+    """Neighbouring nodes of one level of a tree, with everything below them.
+
+    Its levels are those of the tree up to `level`; nodes are numbered from its own first one on.
+    """
+
+    tree: Tree
+    level: int
+    first: int
+    stop: int
+
+    @cached_property
+    def range(self) -> tuple[int, int]:
+        """Its labels, as places in the order of the tree."""
+        ends = np.append(self.tree.starts[self.level], self.tree.labels)
+        return int(ends[self.first]), int(ends[self.stop])
+
+    @property
+    def labels(self) -> int:
+        """Those below its nodes."""
+        return self.range[1] - self.range[0]
+
+    def rows(self, level: int) -> slice:
+        """Where its nodes of a level are among those of the whole tree."""
+        first, stop = np.searchsorted(self.tree.starts[level], self.range)
+        return slice(int(first), int(stop))
+
+    @cached_property
+    def starts(self) -> tuple[Int64Array, ...]:
+        """For every level the first label of each node, from its first label on."""
+        levels = range(self.level + 1)
+        return tuple(self.tree.starts[lv][self.rows(lv)] - self.range[0] for lv in levels)
+
+    def spread(self, values: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
+        """Every node's value of a level from those of the orbits."""
+        return np.take(values, self.tree.orbits.of_node[level][self.rows(level)], axis=0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,0 +1,1 @@
+"""Tables of any size, block by block: sources, stores, passes, and who carries them out."""

@@ -1,0 +1,254 @@
+"""Who does the pieces of a table: threads of this process, or the workers of a Dask cluster."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.blocks.progress import Reporter
+from subspacedp.errors import ReleaseError
+from subspacedp.mechanisms.block_view import BlockView
+from subspacedp.noise import KeySource, Keystream, ReleaseKeys
+from subspacedp.parallel import pieces as split
+from subspacedp.tables.boxes import Box
+
+__all__ = ["OnDask", "Runner", "Sum", "Task", "Threads", "WorkerKeys", "open_runner"]
+
+Int64Array = npt.NDArray[np.int64]
+Piece = tuple[int, Box]  # the number of a box among all, and the box
+TASKS = 4  # sums per thread of a cluster
+
+
+class Task(Protocol):
+    """Something to do with every piece; it can be pickled."""
+
+    def __call__(self, number: int, box: Box, room: Int64Array) -> npt.NDArray[Any] | None:
+        """Do a piece in the given memory; what is returned may be a view of it."""
+
+
+class Sum(Protocol):
+    """Something to add up over all pieces; it can be pickled."""
+
+    def __call__(self, number: int, box: Box, room: Int64Array, total: Any) -> Any:
+        """The total with a piece added; None is the total of no pieces."""
+
+    def add(self, total: Any, other: Any) -> Any:
+        """Two totals as one."""
+
+
+class Runner(Protocol):
+    """Does all pieces of a table, several at a time."""
+
+    remote: bool  # whether other processes do them
+
+    def sum(self, task: Sum, pieces: Sequence[Piece], report: Reporter) -> Any:
+        """The total over all pieces; None where there are none."""
+
+    def each(self, task: Task, pieces: Sequence[Piece]) -> Iterator[npt.NDArray[Any] | None]:
+        """What the task returns for every piece, in order; valid until the next is asked for."""
+
+    def keys(self, keys: ReleaseKeys, view: BlockView) -> KeySource:
+        """The keys as those who do the pieces get them."""
+
+
+class Threads:
+    """Threads of this process; memory for blocks is kept and used again."""
+
+    remote = False
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def keys(self, keys: ReleaseKeys, view: BlockView) -> KeySource:
+        """The keys themselves."""
+        del view
+        return keys
+
+    def sum(self, task: Sum, pieces: Sequence[Piece], report: Reporter) -> Any:
+        """Every thread has a total of its own until the end."""
+        longest = max(box.size for _, box in pieces)
+        local = threading.local()
+        parts: list[list[Any]] = []
+
+        def work(number: int, box: Box) -> None:
+            if not hasattr(local, "total"):
+                local.room, local.total = np.empty(longest, np.int64), [None]
+                parts.append(local.total)
+            local.total[0] = task(number, box, local.room[: box.size], local.total[0])
+            report.add(box.size)
+
+        with _pool(min(self._number, len(pieces))) as pool:
+            for future in [pool.submit(work, number, box) for number, box in pieces]:
+                future.result()
+        total = parts[0][0]
+        for part in parts[1:]:
+            total = task.add(total, part[0])
+        return total
+
+    def each(self, task: Task, pieces: Sequence[Piece]) -> Iterator[npt.NDArray[Any] | None]:
+        """In flight are one piece per thread and one whose result is being used."""
+        longest = max(box.size for _, box in pieces)
+        waiting: deque[tuple[Future[Any], Int64Array]] = deque()
+        rooms = [np.empty(longest, np.int64) for _ in range(min(self._number + 1, len(pieces)))]
+        with _pool(self._number) as pool:
+            for number, box in pieces:
+                if not rooms:
+                    future, room = waiting.popleft()
+                    yield future.result()
+                    rooms.append(room)
+                room = rooms.pop()
+                waiting.append((pool.submit(task, number, box, room[: box.size]), room))
+            while waiting:
+                yield waiting.popleft()[0].result()
+
+
+@contextmanager
+def _pool(number: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads; after an error or an interrupt, what has not begun is not begun."""
+    pool = ThreadPoolExecutor(max(1, number))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+class WorkerKeys:
+    """The subkeys of one release, raw, for workers: unlike any other key here it can be pickled.
+
+    Whoever has one can compute the noise of every cell and take it out of what is published. It is
+    part of the tasks, so it reaches the scheduler and every worker, through whatever network is
+    between them: all of these must be trusted with the confidential table itself (which they read
+    anyway), connections that leave a machine need TLS, and no graph that holds it may be stored or
+    shown. It is kept out of the names of tasks.
+    """
+
+    def __init__(self, keys: ReleaseKeys, purposes: Sequence[str]) -> None:
+        self._raw = {purpose: keys.subkey(purpose) for purpose in purposes}
+
+    def stream(self, purpose: str) -> Keystream:
+        """The keystream of one purpose."""
+        return Keystream(self._raw[purpose])
+
+    def __repr__(self) -> str:
+        return "WorkerKeys(keys hidden)"
+
+    def __dask_tokenize__(self) -> str:
+        raise TypeError("keys are secret: no name is derived from them")
+
+
+class OnDask:
+    """The workers of a Dask cluster, which see the same files as this process."""
+
+    remote = True
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def keys(self, keys: ReleaseKeys, view: BlockView) -> WorkerKeys:
+        """Raw subkeys, for what the mechanism needs and nothing else."""
+        return WorkerKeys(keys, view.purposes)
+
+    def sum(self, task: Sum, pieces: Sequence[Piece], report: Reporter) -> Any:
+        """Every task adds up a run of pieces, so that few totals are in memory at a time."""
+        shared = self._submit(_itself, task)
+        number = TASKS * max(1, sum(self._client.nthreads().values()))
+        runs = [pieces[lo:hi] for lo, hi in split(len(pieces), number)]
+        waiting = deque((self._submit(_sum, shared, run), run) for run in runs)
+        total = None
+        try:
+            while waiting:
+                part = waiting[0][0].result()
+                total = part if total is None else task.add(total, part)
+                report.add(sum(box.size for _, box in waiting.popleft()[1]))
+        finally:
+            self._client.cancel([future for future, _ in waiting])
+        return total
+
+    def each(self, task: Task, pieces: Sequence[Piece]) -> Iterator[npt.NDArray[Any] | None]:
+        """Results stay on the workers; what is wanted of them is in files."""
+        shared = self._submit(_itself, task)
+        waiting = deque(self._submit(_done, shared, number, box) for number, box in pieces)
+        try:
+            while waiting:
+                waiting[0].result()
+                waiting.popleft()
+                yield None
+        finally:
+            self._client.cancel(list(waiting))
+
+    def _submit(self, function: Any, *arguments: Any) -> Any:
+        """A task without a name that depends on its arguments.
+
+        Tables that all pieces share are in the graph, so that they outlive any worker.
+        """
+        dask: Any = import_module("dask")
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
+            return self._client.submit(function, *arguments, pure=False)
+
+
+_KEPT = threading.local()
+
+
+def _room(size: int) -> Int64Array:
+    """Memory of this thread of a worker, kept for its next piece."""
+    if getattr(_KEPT, "room", np.empty(0)).size < size:
+        _KEPT.room = np.empty(size, np.int64)
+    return _KEPT.room[:size]  # type: ignore[no-any-return]
+
+
+def _itself(task: Any) -> Any:
+    return task
+
+
+def _sum(task: Sum, pieces: Sequence[Piece]) -> Any:
+    total = None
+    for number, box in pieces:
+        total = task(number, box, _room(box.size), total)
+    return total
+
+
+def _done(task: Task, number: int, box: Box) -> None:
+    task(number, box, _room(box.size))
+
+
+@contextmanager
+def open_runner(engine: str | None, at_once: int) -> Iterator[Runner]:
+    """Threads for None; "dask" for the current client, or a local cluster; or an address.
+
+    Parameters
+    ----------
+    engine
+        None, "dask", or the address of a scheduler, such as "tcp://10.0.0.1:8786".
+    at_once
+        How many blocks are in this process's memory at a time.
+    """
+    if engine is None:
+        yield Threads(at_once)
+        return
+    try:
+        distributed: Any = import_module("distributed")  # of Dask, which has no types
+    except ImportError:
+        raise ReleaseError("`dask` is not installed; it comes with subspacedp[large].") from None
+    with ExitStack() as opened:
+        if engine != "dask":
+            try:
+                client = opened.enter_context(distributed.Client(engine, set_as_default=False))
+            except (OSError, ValueError):
+                raise ReleaseError(f"There is no Dask scheduler at `{engine}`.") from None
+        else:
+            try:
+                client = distributed.default_client()
+            except ValueError:
+                cluster = distributed.LocalCluster(dashboard_address="127.0.0.1:0")
+                client = opened.enter_context(
+                    distributed.Client(opened.enter_context(cluster), set_as_default=False)
+                )
+        yield OnDask(client)

@@ -1,0 +1,179 @@
+"""The noise of any cells of one release: runs of them, or cells by their numbers.
+
+The very numbers of `subspacedp.noise.add_noise`; keystreams and tables are set up once for many
+calls, and words of short runs are gathered so that the compiled loop is entered rarely.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.noise.draw import BLOCK, REFINEMENT_STRIDE, draw, lookup_of
+from subspacedp.noise.laws import NoiseLaw
+from subspacedp.noise.thresholds import Lookup, ThresholdTable, refine
+from subspacedp.noise.words import KeySource, Keystream, ReleaseKeys
+from subspacedp.parallel import compiled
+
+__all__ = ["CellNoise", "noise_at", "words_at"]
+
+Int64Array = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
+LONG = 1 << 12  # cells in a row, on average, that are worth the threads of `draw`
+
+
+def noise_at(law: NoiseLaw, keys: ReleaseKeys, cells: Int64Array) -> Int64Array:
+    """The noise of cells given by their numbers, in increasing order.
+
+    Guarantees
+    ----------
+    1. Cell i gets the very noise that `draw` gives it in a stretch with other cells.
+    2. The noise of no other cell is computed.
+    """
+    breaks = np.flatnonzero(np.diff(cells) != 1) + 1
+    if cells.size and cells.size >= LONG * (breaks.size + 1):
+        runs = np.split(cells, breaks)
+        return np.concatenate([draw(law, keys, int(run[0]), run.size) for run in runs])
+    return CellNoise(law, keys).at(cells)
+
+
+def words_at(stream: Keystream, places: Int64Array) -> Words:
+    """The words at some places, in increasing order; what lies between them is skipped over."""
+    out = np.empty(places.size, np.uint64)
+    at = 0
+    while at < places.size:
+        first = int(places[at])
+        stop = int(np.searchsorted(places, first + BLOCK))
+        span = stream.words(first, int(places[stop - 1]) - first + 1)
+        out[at:stop] = span[places[at:stop] - first]
+        at = stop
+    return out
+
+
+class CellNoise:
+    """The noise of a release by the numbers of its cells.
+
+    Guarantees
+    ----------
+    1. Cell i gets the noise that `add_noise` gives it, whatever other cells it comes with.
+    """
+
+    def __init__(self, law: NoiseLaw, keys: KeySource) -> None:
+        self._parts = [
+            _Part(
+                weight, lookup_of(part), keys.stream(f"noise/{i}"), keys.stream(f"refinement/{i}")
+            )
+            for i, (weight, part) in enumerate(law.components())
+        ]
+        self._local = threading.local()
+
+    def add(self, starts: Int64Array, length: int, base: Int64Array, out: Int64Array) -> None:
+        """Write base + noise to `out`, which may be `base` itself.
+
+        Parameters
+        ----------
+        starts, length
+            The numbers of the cells: runs of that length, each from its start on.
+        base, out
+            The cells in that order, one run after another.
+        """
+        scratch, gathered = self._room()
+        at = 0
+        for runs, size in _pieces(starts, length):
+            inside = slice(at, at + runs.size * size)
+            source = base[inside]
+            cell = _cell_of_runs(runs, size)
+            for part in self._parts:
+                words = part.gather(runs, size, scratch, gathered)
+                part.add(words, source, out[inside], cell, kernel=True)
+                source = out[inside]
+            at = inside.stop
+
+    def at(self, cells: Int64Array) -> Int64Array:
+        """The noise of cells by their numbers, in increasing order."""
+        out = np.zeros(cells.size, np.int64)
+        for part in self._parts:
+            words = words_at(part.words, cells)
+            part.add(words, out, out, lambda i: int(cells[i]), kernel=compiled(cells.size))
+        return out
+
+    def _room(self) -> tuple[Words, Words]:
+        """Memory for words, kept for the next call of this thread."""
+        if not hasattr(self._local, "room"):
+            self._local.room = np.empty(BLOCK + 3, np.uint64), np.empty(BLOCK, np.uint64)
+        return self._local.room  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return "CellNoise(keys hidden)"
+
+
+def _pieces(starts: Int64Array, length: int) -> Iterator[tuple[Int64Array, int]]:
+    """Runs of cells in pieces of at most `BLOCK` cells: starts and length of each piece."""
+    if length >= BLOCK:
+        for start in starts.tolist():
+            for at in range(0, length, BLOCK):
+                yield np.array([start + at], np.int64), min(BLOCK, length - at)
+        return
+    several = BLOCK // max(length, 1)
+    for i in range(0, len(starts), several):
+        yield starts[i : i + several], length
+
+
+def _cell_of_runs(starts: Int64Array, length: int) -> Callable[[int], int]:
+    """The number of the i-th cell of some runs."""
+    return lambda i: int(starts[i // length]) + i % length
+
+
+class _Part:
+    """One component of a law, with its keystreams."""
+
+    def __init__(self, weight: int, lookup: Lookup, words: Keystream, more: Keystream) -> None:
+        self._weight, self._lookup, self.words, self._more = weight, lookup, words, more
+
+    def gather(self, starts: Int64Array, length: int, scratch: Words, gathered: Words) -> Words:
+        """The words of some runs of cells, one run after another."""
+        if len(starts) == 1:
+            return self.words.words(int(starts[0]), length, scratch)
+        for i, start in enumerate(starts.tolist()):
+            gathered[i * length : (i + 1) * length] = self.words.words(start, length, scratch)
+        return gathered[: len(starts) * length]
+
+    def add(
+        self,
+        words: Words,
+        base: Int64Array,
+        out: Int64Array,
+        cell: Callable[[int], int],
+        *,
+        kernel: bool,
+    ) -> None:
+        """Write base + weight · noise of cells whose words these are; `cell` has their numbers."""
+        if kernel and isinstance(self._lookup, ThresholdTable):
+            from subspacedp.noise.kernels import MOST_OPEN, add_values
+
+            guide, shift = self._lookup.guide
+            open_ = np.empty(MOST_OPEN, np.int64)
+            number = add_values(
+                words, self._lookup.thresholds, guide, np.uint64(shift), self._lookup.first,
+                self._weight, base, out, open_,
+            )  # fmt: skip
+            if not number:
+                return
+            places = open_[:number] if number <= MOST_OPEN else self._lookup.lookup(words)[1]
+        else:
+            values, places = self._lookup.lookup(words)
+            np.add(base, self._weight * values, out=out)
+        guesses = self._lookup.lookup(words[places])[0]
+        for i, guess in zip(places.tolist(), guesses.tolist(), strict=True):
+            exact = refine(self._lookup.law, int(words[i]), self._refinement(cell(i)), guess)
+            # Modulo 2⁶⁴, as everywhere.
+            value = int(out[i]) + self._weight * (exact - guess)
+            out[i] = (value + 2**63) % 2**64 - 2**63
+
+    def _refinement(self, cell: int) -> Callable[[int], int]:
+        """Words k = 0, 1, … of the refinement of one cell."""
+        return lambda k: int(self._more.words(cell * REFINEMENT_STRIDE + k, 1)[0])

@@ -1,0 +1,232 @@
+"""On a cluster the release is that of one process, whatever happens to its workers."""
+
+import os
+import pickle
+import signal
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.blocks.tables import COUNTS, PAIRS, designed, in_memory, same
+
+import subspacedp as sdp
+from subspacedp.blocks import passes
+from subspacedp.blocks.runners import WorkerKeys
+from subspacedp.noise import ReleaseKeys
+from subspacedp.release import verify_folder
+
+cluster = pytest.importorskip("distributed")
+dask = pytest.importorskip("dask")
+
+
+@contextmanager
+def two_workers(processes=False):
+    with (
+        cluster.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=processes, dashboard_address="127.0.0.1:0"
+        ) as machines,
+        cluster.Client(machines) as client,
+    ):
+        yield machines, client
+
+
+@pytest.fixture(scope="module")
+def workers():
+    with two_workers() as (_, client):
+        yield client
+
+
+@pytest.fixture
+def table(tmp_path):
+    np.save(tmp_path / "table.npy", COUNTS.astype(np.int32))
+    return tmp_path / "table.npy"
+
+
+CASES = [
+    (PAIRS, sdp.PureDP(0.5), 0),
+    (PAIRS, sdp.ZCDP(0.1), None),
+    (sdp.hold("part", "c") & sdp.hold("kind"), sdp.PureDP(0.5), 2),
+    (None, sdp.PureDP(0.5), 0),
+]
+
+
+@pytest.mark.parametrize("store", ["csv", "npy", "parquet", "zarr"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_files_are_those_of_one_process(workers, tmp_path, table, case, store):
+    design, files = designed(*case), []
+    for name, engine in [("here", None), ("there", "dask")]:
+        out = tmp_path / name
+        drawn = design.release_to(out, table, seed=7, store=store, engine=engine)
+        assert same(drawn, in_memory(design))
+        files.append(
+            {p.relative_to(out): p.read_bytes() for p in sorted(out.rglob("*")) if p.is_file()}
+        )
+    assert files[0] == files[1]
+    assert verify_folder(tmp_path / "there").ok
+
+
+def test_an_address_names_the_scheduler(workers, tmp_path, table):
+    address = workers.scheduler.address
+    drawn = designed().release_to(tmp_path / "out", table, seed=7, engine=address)
+    assert same(drawn, in_memory(designed()))
+
+
+def test_two_tables(workers, tmp_path, table):
+    np.save(tmp_path / "more.npy", COUNTS + 1)
+    design = designed(capped=True)
+    drawn = design.release_to(
+        tmp_path / "out", table, everything=tmp_path / "more.npy", seed=7, engine="dask"
+    )
+    assert same(drawn, in_memory(design, COUNTS, COUNTS + 1))
+
+
+def test_one_piece_is_made_here(tmp_path):
+    design = sdp.design(
+        sdp.Domain([sdp.Axis("x", range(3))]), sdp.hold(), sdp.PureDP(1.0), mechanism="projected"
+    )
+    drawn = design.release_to(tmp_path / "out", np.array([1, 2, 3]), engine="dask")
+    assert drawn.verify().ok
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_worker_is_killed(tmp_path, table, changed):
+    """Its pieces are done again by the other; if the table changed since, they are refused."""
+    out = tmp_path / "out"
+    with two_workers(processes=True) as (_, client):
+        waiting = iter(client.run(os.getpid).values())
+
+        def kill_one(progress):
+            if progress.stage == "second pass" and not progress.done:
+                if changed:
+                    counts = np.load(table, mmap_mode="r+")
+                    counts[40, 29, 65] += 1
+                    counts.flush()
+                os.kill(next(waiting), signal.SIGKILL)
+
+        def release():
+            return designed().release_to(out, table, seed=7, engine="dask", progress=kill_one)
+
+        if changed:
+            with pytest.raises(sdp.SubspaceDPError, match="must not serve other data") as told:
+                release()
+            assert told.value.changed
+            assert not out.exists()
+        else:
+            assert same(release(), in_memory(designed()))
+
+
+class SlowSource:
+    """Counts of a file whose last block takes its time when it is read a second time."""
+
+    shared = True
+
+    def __init__(self, path, flag):
+        self.path, self.flag, self.shape = path, flag, COUNTS.shape
+
+    def read(self, box, shape, out):
+        out[:] = np.load(self.path)[tuple(map(slice, box.lower, box.upper))].reshape(-1)
+        seen = Path(self.flag)
+        if box.upper == COUNTS.shape:
+            seen.write_text(seen.read_text("ascii") + f"{os.getpid()} ", "ascii")
+            if len(seen.read_text("ascii").split()) == 2:
+                time.sleep(600)
+
+    def close(self):
+        pass
+
+
+def test_a_worker_is_killed_within_a_piece(tmp_path, table):
+    flag = tmp_path / "flag"
+    flag.write_text("", "ascii")
+    with two_workers(processes=True) as (_, client):
+        client.register_plugin(_Importable())
+
+        def kill(progress):
+            pids = flag.read_text("ascii").split()
+            if progress.stage == "second pass" and len(pids) == 2:
+                os.kill(int(pids[1]), signal.SIGKILL)
+
+        drawn = designed().release_to(
+            tmp_path / "out", SlowSource(table, flag), seed=7, engine="dask", progress=kill
+        )
+        assert len(flag.read_text("ascii").split()) == 3
+        assert same(drawn, in_memory(designed()))
+
+
+class _Importable(cluster.WorkerPlugin):
+    """Workers of tests import what tests define."""
+
+    idempotent = True
+
+    def setup(self, worker):
+        import sys
+
+        root = str(Path(__file__).parents[2])
+        if root not in sys.path:
+            sys.path.insert(0, root)
+
+
+def test_a_twin_without_tags_would_leak_the_change(workers, tmp_path, table, monkeypatch):
+    """Why blocks are tagged: what is read again has the same noise on other data."""
+    monkeypatch.setattr(passes.BlockTags, "of", lambda *a: bytes(16))  # workers share this process
+    design, counts = designed(held=None), np.load(table)
+
+    def change(progress):
+        if progress.stage == "second pass" and not progress.done:
+            np.save(table, counts + 5)
+
+    drawn = design.release_to(
+        tmp_path / "out", table, seed=7, store="npy", engine="dask", progress=change
+    )
+    assert set(np.unique(drawn.values - in_memory(design).values).tolist()) == {5}
+
+
+def test_arrays_in_memory_are_not_sent(workers, tmp_path):
+    with pytest.raises(sdp.SubspaceDPError, match="files that all of them see"):
+        designed().release_to(tmp_path / "out", COUNTS, engine="dask")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_errors_of_workers_are_told_in_one_sentence(workers, tmp_path):
+    np.save(tmp_path / "bad.npy", COUNTS - 1)
+    with pytest.raises(sdp.SubspaceDPError, match="counts are negative"):
+        designed().release_to(tmp_path / "out", tmp_path / "bad.npy", engine="dask")
+
+
+def test_a_scheduler_that_is_not_there(tmp_path, table):
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "0.2s"}),
+        pytest.raises(sdp.SubspaceDPError, match="no Dask scheduler"),
+    ):
+        designed().release_to(tmp_path / "out", table, engine="tcp://127.0.0.1:9")
+
+
+def test_keys_are_not_named_nor_shown_and_only_what_is_needed_is_sent():
+    keys = ReleaseKeys.from_seed(7, b"")
+    view = designed().mechanism.blocks()
+    sent = WorkerKeys(keys, view.purposes)
+    assert "hidden" in repr(sent)
+    with pytest.raises(TypeError, match="secret"):
+        dask.base.tokenize(sent)
+    raw = pickle.dumps(sent)
+    assert all(keys.subkey(purpose) in raw for purpose in ("noise/0", "refinement/0", "dither"))
+    assert keys.master not in raw
+
+
+def test_the_scheduler_forgets_the_keys_afterwards(tmp_path, table):
+    with two_workers() as (machines, client):
+        designed().release_to(tmp_path / "out", table, engine="dask")
+        deadline = time.monotonic() + 10
+        while machines.scheduler.tasks and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not machines.scheduler.tasks
+        del client
+
+
+def test_tables_that_all_pieces_share_may_be_large(workers, tmp_path, table):
+    """They are part of the graph, of which Dask warns; here a warning is an error."""
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 kB"}):
+        drawn = designed().release_to(tmp_path / "out", table, seed=7, engine="dask")
+    assert same(drawn, in_memory(designed()))
