@@ -223,14 +223,14 @@ def test_a_twin_that_counts_words_from_the_block_is_caught(tmp_path, monkeypatch
 
 
 def test_a_twin_that_forgets_the_entries_before_a_block_breaks_totals(tmp_path, monkeypatch):
-    from subspacedp.rounding import merged_parts
+    from subspacedp.rounding import merged
 
     def alone(positions, places, inside):
-        return merged_parts.Stretch(
+        return merged.AxisRange(
             positions - positions[0], places, np.ones(len(positions), bool), tuple(inside)
         )
 
-    monkeypatch.setattr(merged_parts, "_with_predecessors", alone)
+    monkeypatch.setattr(merged, "_with_predecessors", alone)
     drawn = designed().release_to(tmp_path / "out", COUNTS, seed=7, store="npy")
     assert not drawn.verify().ok
 

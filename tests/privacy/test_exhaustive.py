@@ -242,7 +242,7 @@ def test_an_integer_release_of_a_held_total_is_not_s(n, decimals):
 @pytest.mark.parametrize(
     ("domain", "held", "decimals"), [(line(3), hold(), 0), (line(3), hold(), 2), (SQUARE, BOTH, 0)]
 )
-def test_a_roundings_falls_with_the_chance_of_the_fraction(domain, held, decimals):
+def test_a_rounding_falls_with_the_chance_of_the_fraction(domain, held, decimals):
     """The words of one entry that round it up are an end of the range, as long as its fraction."""
     case = Case(domain, held, AddRemoveOne(), decimals)
     zero, noisy = (0,) * case.cells, (1,) + (0,) * (case.cells - 1)

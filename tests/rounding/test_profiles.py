@@ -75,7 +75,7 @@ def test_profile_and_squared_norm_agree(case):
 
 
 @given(case=asked(min_margins=1), decimals=st.sampled_from([0, 0, 1]))
-def test_corner_counts_are_the_entries_with_a_roundings(case, decimals):
+def test_corner_counts_are_the_entries_that_are_rounded(case, decimals):
     """Every non-zero ±1 in the differenced indicator of a group that no held margin determines."""
     domain, held, names = case
     plan = MarginRounding(sdp.null_space(domain, held), decimals)
@@ -83,9 +83,7 @@ def test_corner_counts_are_the_entries_with_a_roundings(case, decimals):
     margin = domain.margin(*names)
     found = corner_counts(plan, margin)
     assert found.shape == margin.shape
-    ends = np.zeros(plan.shape, bool)
-    for m in plan.held.essential:
-        ends |= plan._ends(m)
+    ends = plan._all_ends
     groups = dense.margin_matrix(domain, names)
     for count, group in zip(found.ravel().tolist(), groups, strict=True):
         corners = plan._corners(group.astype(float))
@@ -97,7 +95,7 @@ def test_corner_counts_are_the_entries_with_a_roundings(case, decimals):
 
 
 @given(case=asked(min_margins=1))
-def test_no_roundings_enters_a_held_total(case):
+def test_no_rounding_enters_a_held_total(case):
     domain, held, _ = case
     plan = MarginRounding(sdp.null_space(domain, held), 0)
     for names in held.margins:

@@ -19,7 +19,7 @@ from subspacedp.invariants.null_space import (
     share,
 )
 from subspacedp.parallel import compiled, for_each
-from subspacedp.tables import Domain, Margin, RowPlan, along, margin_sums
+from subspacedp.tables import Domain, Margin, RowPlan, margin_sums, outer
 from subspacedp.tables.boxes import Box
 
 __all__ = ["MarginNullSpace", "distinct_columns"]
@@ -235,13 +235,10 @@ class MarginNullSpace(NullSpace):
             distinct, member = distinct_columns(sizes)
             members.append(member)
             columns.append(dict(zip(steps, distinct, strict=False)))
-        sizes_of = {}
-        for k in self.held.expansion:
-            term = np.ones((1,) * dimensions, np.int64)
-            for a, step in enumerate(k.steps):
-                term = term * along(columns[a][step], a, dimensions)
-            sizes_of[k] = term
-        return members, sizes_of
+        return members, {
+            k: outer(column[step] for column, step in zip(columns, k.steps, strict=True))
+            for k in self.held.expansion
+        }
 
     @cached_property
     def denominator_classes(self) -> tuple[npt.NDArray[Any], list[npt.NDArray[np.int64]]]:

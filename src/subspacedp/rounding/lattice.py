@@ -73,16 +73,9 @@ class MatrixRounding(ControlledRounding):
         """The variance that rounding adds, at most: to every answer, or to one weighted sum."""
         if not self.needed:
             return 0.0 if weights is not None else np.zeros(self.space.shape)
-        unit = 1.0 / self.step**2
-        if weights is None:
-            return (
-                np.asarray(self.lattice.variance(any_noise=not self.of_noise_alone)).reshape(
-                    self.space.shape
-                )
-                * unit
-            )
-        flat = np.asarray(weights, float).reshape(-1)
-        return float(self.lattice.variance(flat, any_noise=not self.of_noise_alone)) * unit
+        flat = None if weights is None else np.asarray(weights, float).reshape(-1)
+        out = self.lattice.variance(flat, any_noise=not self.of_noise_alone) * (1 / self.step**2)
+        return out if weights is not None else out.reshape(self.space.shape)
 
     def coefficients(
         self, weights: npt.NDArray[Any]

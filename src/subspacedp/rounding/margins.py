@@ -25,7 +25,7 @@ from subspacedp.invariants.mixed import centred_divmod
 from subspacedp.parallel import compiled
 from subspacedp.rounding.controlled import ControlledRounding, WordSource
 from subspacedp.rounding.merged import MergedAxis, fewest_merged_axes
-from subspacedp.tables import Margin, along
+from subspacedp.tables import Margin, along, outer
 
 __all__ = ["MarginRounding"]
 
@@ -111,10 +111,7 @@ class MarginRounding(ControlledRounding):
         """
         for k, a in self.held.expansion.items():
             totals = self._group_totals(self.held.of(scaled, k), k)
-            sizes = np.ones((1,) * totals.ndim, np.int64)
-            for s, axis in enumerate(self.axes):
-                sizes = sizes * along(axis.run(k).sizes, s, totals.ndim)
-            yield k, a, *centred_divmod(totals, sizes)
+            yield k, a, *centred_divmod(totals, outer(axis.run(k).sizes for axis in self.axes))
 
     def round_in_place(
         self, noisy: Int64Array, residual: HeldValues, dither: WordSource
@@ -207,22 +204,16 @@ class MarginRounding(ControlledRounding):
         For every held margin and position the size of its run over what that shares with the
         place: 1 at the end of a run, and a denominator of its weight elsewhere.
         """
-        dimensions = len(parts)
         shape = tuple(len(next(iter(denominators.values()))) for denominators in parts)
         fixed = np.zeros(shape, bool)
         for m in self.held.essential:
-            ends = np.ones((1,) * dimensions, bool)
-            for a, denominators in enumerate(parts):
-                ends = ends & along(denominators[m] == 1, a, dimensions)
-            fixed |= ends
+            fixed |= outer((denominators[m] == 1 for denominators in parts), np.logical_and)
         if not self.of_noise_alone:
             return np.where(fixed, 0.0, self.unit_variance)
         multiple = np.ones(shape, np.int64)
         saturated = np.zeros(shape, bool)
         for k, factor in self.held.expansion.items():
-            denominator = np.ones((1,) * dimensions, np.int64)
-            for a, denominators in enumerate(parts):
-                denominator = denominator * along(denominators[k], a, dimensions)
+            denominator = outer(denominators[k] for denominators in parts)
             denominator = denominator // np.gcd(denominator, factor * self.step)
             # Beyond 2**20 the factor 1 − 1/L² is 1 to twelve digits: stop multiplying there.
             saturated |= denominator > 2**20
@@ -240,20 +231,13 @@ class MarginRounding(ControlledRounding):
             )
         return residual * self.step
 
-    def _ends(self, margin: Margin) -> npt.NDArray[np.bool_]:
-        """The entries that a margin determines: every index ends one of its groups."""
-        out = np.ones(self.shape, bool)
-        for a, axis in enumerate(self.axes):
-            run = axis.run(margin)
-            out &= along(run.place == run.sizes[run.group], a, len(self.shape))
-        return out
-
     @cached_property
     def _all_ends(self) -> npt.NDArray[np.bool_]:
-        """The entries that the held totals determine."""
+        """The entries that the held totals determine: every index ends one of a margin's groups."""
         out = np.zeros(self.shape, bool)
         for margin in self.held.essential:
-            out |= self._ends(margin)
+            runs = (axis.run(margin) for axis in self.axes)
+            out |= outer((run.place == run.sizes[run.group] for run in runs), np.logical_and)
         return out
 
     def _spread(self, groups: Int64Array, k: Margin) -> Int64Array:

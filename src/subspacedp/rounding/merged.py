@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.tables import Domain, Margin
+from subspacedp.tables import Domain, Margin, outer
 from subspacedp.tables.boxes import Box
 
 __all__ = [
@@ -249,12 +249,12 @@ class AxisPart:
 
     def _places(self) -> Int64Array:
         """What each label adds to the number of a cell in the row-major order of the frame."""
-        out = np.zeros((1,) * len(self.axis.members), np.int64)
-        for i, b in enumerate(self.axis.members):
-            stride = math.prod(self.frame.shape[b + 1 :])
-            labels = np.arange(self.box.lower[b], self.box.upper[b]) - self.frame.lower[b]
-            out = out + self._along(stride * labels, i)
-        return out
+        lower, upper, frame = self.box.lower, self.box.upper, self.frame
+        strided = (
+            math.prod(frame.shape[b + 1 :]) * (np.arange(lower[b], upper[b]) - frame.lower[b])
+            for b in self.axis.members
+        )
+        return np.asarray(outer(strided, np.add))
 
     def _count(self, level: int, of: int) -> Int64Array:
         """How many groups of level `of` come before each label's own because of one level.
@@ -267,21 +267,16 @@ class AxisPart:
             lower, _ = self._table(i, level, of)
             if not lower.any():
                 continue
-            term = self._along(lower, i)
-            for j in range(len(self.axis.members)):
-                if j != i:
-                    # Members before this one agree at this level too, those after it do not yet.
-                    _, same = self._table(j, level if j < i else level - 1, of)
-                    term = term * self._along(same, j)
-            out = out + term
+            # Members before this one agree at this level too, those after it do not yet.
+            out = out + outer(
+                lower if j == i else self._table(j, level if j < i else level - 1, of)[1]
+                for j in range(len(self.axis.members))
+            )
         return out
 
     def _sizes(self, level: int) -> Int64Array:
-        out = np.ones((1,) * len(self.axis.members), np.int64)
-        for i in range(len(self.axis.members)):
-            _, same = self._table(i, level, len(self.axis.chain))
-            out = out * self._along(same, i)
-        return out
+        members, labels = range(len(self.axis.members)), len(self.axis.chain)
+        return np.asarray(outer(self._table(i, level, labels)[1] for i in members))
 
     def _table(self, member: int, level: int, of: int) -> tuple[Int64Array, Int64Array]:
         """For the box's labels of one member: groups of `of` that are lower, and that are equal.
@@ -305,11 +300,6 @@ class AxisPart:
         if level == len(self.axis.chain):
             return axis.step(0).codes
         return axis.step(self.axis.chain[level][member]).codes
-
-    def _along(self, vector: Int64Array, member: int) -> Int64Array:
-        shape = [1] * len(self.axis.members)
-        shape[member] = len(vector)
-        return vector.reshape(shape)
 
 
 def _lower_and_same(

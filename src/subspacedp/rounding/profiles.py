@@ -17,7 +17,7 @@ import numpy.typing as npt
 from subspacedp.invariants.margin_space import MarginNullSpace, distinct_columns
 from subspacedp.rounding.margins import MarginRounding
 from subspacedp.rounding.merged import MergedAxis
-from subspacedp.tables import Margin, along
+from subspacedp.tables import Margin, along, outer
 
 __all__ = ["GroupProfiles", "axis_borders", "corner_counts", "corners"]
 
@@ -71,10 +71,9 @@ class GroupProfiles:
 
     def numbers(self) -> Int64Array:
         """How many groups every class has, in the shape of the classes."""
-        out = np.ones((1,) * len(self._axes), np.int64)
-        for a, (_, sizes, member) in enumerate(self._axes):
-            out = out * along(np.bincount(member, minlength=sizes.shape[1]), a, len(self._axes))
-        return out
+        return np.asarray(
+            outer(np.bincount(member, minlength=sizes.shape[1]) for _, sizes, member in self._axes)
+        )
 
     def squared(self) -> FloatArray:
         """|Π_N 1_G|² of every group, in the margin's shape; 0 for totals that are held."""
@@ -90,46 +89,37 @@ class GroupProfiles:
         Π_R = Σ_k a_k P_k, and |P_k 1_G|² is a product over the axes: |g|²/|h| where k's group h
         contains g, and |g| where k is finer there.
         """
-        dimensions = len(self._axes)
-        whole = np.ones((1,) * dimensions)
-        for a, (_, sizes, _) in enumerate(self._axes):
-            whole = whole * along(sizes[0].astype(np.float64), a, dimensions)
-        out = whole.copy()
+        whole = outer(sizes[0].astype(np.float64) for _, sizes, _ in self._axes)
+        out = np.array(whole)
         for k, factor in self.space.held.expansion.items():
-            term = np.ones((1,) * dimensions)
-            for a, (steps, sizes, _) in enumerate(self._axes):
-                squares = sizes[0].astype(np.float64)
-                if k.steps[a] > steps[0]:
-                    squares = squares**2 / np.maximum(sizes[steps.index(k.steps[a])], 1)
-                term = term * along(squares, a, dimensions)
-            out = out - factor * term
+            squares = []
+            for step, (steps, sizes, _) in zip(k.steps, self._axes, strict=True):
+                squares.append(sizes[0].astype(np.float64))
+                if step > steps[0]:
+                    squares[-1] = squares[-1] ** 2 / np.maximum(sizes[steps.index(step)], 1)
+            out -= factor * outer(squares)
         out[out < 1e-11 * whole] = 0.0  # rounding error of a difference that is zero
         return out
 
     def profile(self, number: int) -> tuple[FloatArray, FloatArray]:
         """The values of Π_N 1_G other than zero for a class, and how often each occurs."""
         place = np.unravel_index(number, self.class_shape)
-        dimensions = len(self._axes)
-        counts = np.ones((1,) * dimensions)
-        inside = np.ones((1,) * dimensions)
-        for a, (_, sizes, _) in enumerate(self._axes):
-            column = sizes[:, place[a]].astype(np.float64)
-            counts = counts * along(np.diff(column, prepend=0.0), a, dimensions)
-            inside = inside * along(_first(len(column)), a, dimensions)
-        weights = inside
+        columns = [
+            sizes[:, at].astype(np.float64)
+            for at, (_, sizes, _) in zip(place, self._axes, strict=True)
+        ]
+        counts = outer(np.diff(column, prepend=0.0) for column in columns).reshape(-1)
+        weights = outer(_first(len(column)) for column in columns)
         for k, factor in self.space.held.expansion.items():
-            term = np.ones((1,) * dimensions)
-            for a, (steps, sizes, _) in enumerate(self._axes):
-                column = sizes[:, place[a]].astype(np.float64)
-                if k.steps[a] > steps[0]:
-                    step = steps.index(k.steps[a])
-                    share = column[0] / column[step] if column[step] else 0.0
-                    here = np.where(np.arange(len(column)) <= step, share, 0.0)
-                else:
-                    here = _first(len(column))
-                term = term * along(here, a, dimensions)
-            weights = weights - factor * term
-        weights, counts = weights.reshape(-1), counts.reshape(-1)
+            shares = []
+            for step, column, (steps, _, _) in zip(k.steps, columns, self._axes, strict=True):
+                shares.append(_first(len(column)))
+                if step > steps[0]:
+                    at = steps.index(step)
+                    share = column[0] / column[at] if column[at] else 0.0
+                    shares[-1] = np.where(np.arange(len(column)) <= at, share, 0.0)
+            weights = weights - factor * outer(shares)
+        weights = weights.reshape(-1)
         kept = (counts > 0) & (np.abs(weights) > 1e-13)
         return weights[kept], counts[kept]
 
@@ -151,13 +141,9 @@ def corner_counts(plan: MarginRounding, margin: Margin) -> Int64Array:
 
 def corners(borders: Sequence[Int64Array]) -> Int64Array:
     """Numbers of roundings, from `axis_borders` of every merged axis: one dimension for each."""
-    dimensions = len(borders)
-    total = np.zeros((1,) * dimensions, np.int64)
+    total = np.zeros((1,) * len(borders), np.int64)
     for chosen, of_each in enumerate(zip(*borders, strict=True)):
-        term = np.ones((1,) * dimensions, np.int64)
-        for a, borders_of_axis in enumerate(of_each):
-            term = term * along(borders_of_axis, a, dimensions)
-        total = total + (-1) ** chosen.bit_count() * term
+        total = total + (-1) ** chosen.bit_count() * outer(of_each)
     return total
 
 

@@ -24,7 +24,7 @@ from subspacedp.parallel import for_each, kernel, pieces, thread_count
 from subspacedp.rounding.controlled import WordSource
 from subspacedp.rounding.margins import MarginRounding, check_whole, cumulated
 from subspacedp.rounding.merged import AxisPart, AxisRange, ordered_groups
-from subspacedp.tables import along
+from subspacedp.tables import outer
 from subspacedp.tables.boxes import Box
 
 __all__ = ["RowRounding", "round_rows"]
@@ -289,11 +289,8 @@ class RowRounding:
             # As `MarginRounding.parts`, group by group in the order of the runs.
             totals = plan.held.of(scaled, k).transpose([b for x in plan.axes for b in x.members])
             totals = totals.reshape([axis.groups(k) for axis in plan.axes])
-            sizes = np.ones((1,) * totals.ndim, np.int64)
-            for s, (ids, lengths) in enumerate(groups[k]):
-                totals = np.take(totals, ids, axis=s)
-                sizes = sizes * along(lengths, s, totals.ndim)
-            quotient, rest = centred_divmod(totals, sizes)
+            totals = totals[np.ix_(*(ids for ids, _ in groups[k]))]
+            quotient, rest = centred_divmod(totals, outer(sizes for _, sizes in groups[k]))
             whole.append((a * quotient).ravel())
             sums.append(cumulated(rest).ravel().astype(np.float64))
         self.whole, self.whole_at = _joined(whole)

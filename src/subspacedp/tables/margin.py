@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import product
 from typing import Any, TypeVar
 
@@ -144,6 +144,11 @@ def along(vector: npt.NDArray[Any], axis: int, dimensions: int) -> npt.NDArray[A
     shape = [1] * dimensions
     shape[axis] = len(vector)
     return vector.reshape(shape)
+
+
+def outer(vectors: Iterable[npt.NDArray[Any]], combine: np.ufunc = np.multiply) -> Any:
+    """A table from one vector per axis: products of their entries, or another combination."""
+    return reduce(combine.outer, vectors)
 
 
 def sum_groups(values: ArrayT, codes: Int64Array, groups: int, axis: int, *, one: bool) -> ArrayT:

@@ -20,7 +20,7 @@ from subspacedp.invariants.margin_space import distinct_columns
 from subspacedp.rounding.margins import MarginRounding
 from subspacedp.rounding.merged import MergedAxis, ordered_groups
 from subspacedp.rounding.profiles import GroupProfiles, axis_borders, corners
-from subspacedp.tables import Margin, along
+from subspacedp.tables import Margin, outer
 
 __all__ = ["CellKinds", "Kinds", "TotalKinds", "figure_kinds"]
 
@@ -113,15 +113,9 @@ class CellKinds:
             for merged in plan.axes
         ]
 
-        def run(k: Margin, columns: Sequence[Int64Array]) -> Int64Array:
-            out = np.ones((1,) * dimensions, np.int64)
-            for a, column in enumerate(columns):
-                out = out * along(column[levels[a][k]], a, dimensions)
-            return out
-
         diagonal = np.ones(tuple(len(axis.number) for axis in axes))
         for k, factor in plan.held.expansion.items():
-            diagonal -= factor / run(k, [axis.sizes for axis in axes])
+            diagonal -= factor / outer(axis.sizes[levels[a][k]] for a, axis in enumerate(axes))
         diagonal[diagonal < 2.0**-40] = 0.0
         rounding = plan.entry_variance(
             [{k: axis.entries[levels[a][k]] for k in self._held} for a, axis in enumerate(axes)]
@@ -130,16 +124,11 @@ class CellKinds:
             edge = [(0, int(b == a)) for b in range(dimensions)]
             padded = np.pad(rounding, edge)
             rounding = np.take(padded, axis.here, axis=a) + np.take(padded, axis.before, axis=a)
-        number = np.ones((1,) * dimensions, np.int64)
-        profile = np.zeros((1,) * dimensions, np.int64)
-        for a, axis in enumerate(axes):
-            number = number * along(axis.number, a, dimensions)
-            profile = profile + along(axis.profile, a, dimensions)
         return (
             diagonal,
             rounding * (1.0 / plan.step**2),
-            number,
-            profile,
+            outer(axis.number for axis in axes),
+            outer((axis.profile for axis in axes), np.add),
             self._roundings(axes, levels),
         )
 
@@ -151,18 +140,17 @@ class CellKinds:
         self, axes: tuple[_Positions, ...], levels: Sequence[dict[Margin, int]]
     ) -> Int64Array:
         """`corner_counts` of the cells: borders at the entry here and at the one before."""
-        dimensions, essential = len(axes), self.plan.held.essential
-        total = np.zeros((1,) * dimensions, np.int64)
+        essential, total = self.plan.held.essential, np.zeros((1,) * len(axes), np.int64)
         for size in range(len(essential) + 1):
             for chosen in combinations(essential, size):
-                term = np.ones((1,) * dimensions, np.int64)
+                borders = []
                 for a, axis in enumerate(axes):
                     ends = np.ones(axis.entries.shape[1] + 1, np.int64)
                     for m in chosen:
                         ends[:-1] &= axis.entries[levels[a][m]] == 1
                     ends[-1] = 0
-                    term = term * along(ends[axis.here] + ends[axis.before], a, dimensions)
-                total = total + (-1) ** size * term
+                    borders.append(ends[axis.here] + ends[axis.before])
+                total = total + (-1) ** size * outer(borders)
         return total
 
     def _positions(self, axis: MergedAxis) -> _Positions:
@@ -299,15 +287,11 @@ class TotalKinds:
     def _parts(self) -> Iterator[tuple[Int64Array, Int64Array, Int64Array]]:
         (rows, numbers), *others = self._axes
         width = max(1, PART // max(1, math.prod(len(borders) for _, borders in others)))
-        dimensions = 1 + len(others)
         for at in range(0, len(numbers), width):
             axes = [(rows[:, at : at + width], numbers[at : at + width]), *others]
-            number = np.ones((1,) * dimensions, np.int64)
-            profile = np.zeros((1,) * dimensions, np.int64)
-            for a, (borders, times) in enumerate(axes):
-                number = number * along(times, a, dimensions)
-                profile = profile + along(borders[0], a, dimensions)
-            yield number, profile, corners([borders[1:] for borders, _ in axes])
+            profile = outer((borders[0] for borders, _ in axes), np.add)
+            counts = corners([borders[1:] for borders, _ in axes])
+            yield outer(times for _, times in axes), profile, counts
 
 
 def figure_kinds(plan: MarginRounding, profiles: GroupProfiles) -> CellKinds | TotalKinds:
