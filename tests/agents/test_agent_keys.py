@@ -28,7 +28,7 @@ from subspacedp.agents import (
 from subspacedp.agents.dealer import deal_with
 from subspacedp.errors import ReleaseError
 from subspacedp.noise import DiscreteLaplace, Keystream, ReleaseKeys, RoundedGaussian, draw
-from subspacedp.noise.cell_noise import noise_at, words_at
+from subspacedp.noise.draw import noise_at, words_at
 from subspacedp.noise.thresholds import threshold_table
 
 SECRET = Secret(bytes(range(100, 132)))

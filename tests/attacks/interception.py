@@ -15,7 +15,7 @@ import pytest
 
 from subspacedp import noise as sampling
 from subspacedp.mechanisms.knorm.law import KNormLaw
-from subspacedp.noise import Keystream, ReleaseKeys, cell_noise
+from subspacedp.noise import CellNoise, Keystream, ReleaseKeys
 
 FUNCTIONS = ("add_noise", "draw", "draw_each")  # of the sampler, imported by name elsewhere
 WITHOUT_NOISE = ("dither", "mask")  # purposes of keystreams that decide no noise
@@ -89,7 +89,7 @@ def intercepted(sampler: Sampler) -> Iterator[Sampler]:
             out[places] = sampler.take(law, places, np.zeros(places.size, np.int64))
         return out
 
-    def prepare(self, law, keys):
+    def prepare(self, law, keys, *, kernel=True):
         del keys
         self.law = law
 
@@ -119,9 +119,9 @@ def intercepted(sampler: Sampler) -> Iterator[Sampler]:
             for name, value in list(vars(module).items()):
                 if callable(value) and getattr(value, "__hash__", None) and value in real:
                     patch.setattr(module, name, real[value])
-        patch.setattr(cell_noise.CellNoise, "__init__", prepare)
-        patch.setattr(cell_noise.CellNoise, "add", add)
-        patch.setattr(cell_noise.CellNoise, "at", at)
+        patch.setattr(CellNoise, "__init__", prepare)
+        patch.setattr(CellNoise, "add", add)
+        patch.setattr(CellNoise, "at", at)
         patch.setattr(KNormLaw, "draw", jointly)
         patch.setattr(ReleaseKeys, "stream", no_words_of_noise)
         yield sampler

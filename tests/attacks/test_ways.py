@@ -75,19 +75,19 @@ def test_blocks_have_the_laws_and_words_of_memory(tmp_path):
 @pytest.mark.usefixtures("small_blocks")
 def test_a_block_with_the_words_of_another_is_caught(tmp_path):
     """The twin: every block counts its words from zero."""
-    from subspacedp.noise import cell_noise
+    from subspacedp.noise import CellNoise
 
     (case,) = streamable(1)
 
     def in_blocks(counts):
-        add = cell_noise.CellNoise.add
+        add = CellNoise.add
 
         def again(self, starts, length, base, out):
             add(self, np.asarray(starts) % BLOCK, length, base, out)
 
         # Undone before the interception is: what it finds here is its own stand-in.
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cell_noise.CellNoise, "add", again)
+            patch.setattr(CellNoise, "add", again)
             return case.design.release_to(tmp_path / "x", counts, seed=1, store="npy").values
 
     with pytest.raises((AssertionError, sdp.SubspaceDPError)):

@@ -13,7 +13,7 @@ import subspacedp as sdp
 from subspacedp.invariants import null_space
 from subspacedp.mechanisms.error_laws.kinds import CellKinds
 from subspacedp.noise import DiscreteLaplace, ReleaseKeys, RoundedGaussian, draw
-from subspacedp.noise.cell_noise import CellNoise
+from subspacedp.noise.draw import CellNoise
 from subspacedp.rounding import MarginRounding
 from subspacedp.rounding import rows as rounding
 from subspacedp.rounding.merged import AxisPart, ordered_groups

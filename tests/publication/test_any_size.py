@@ -359,7 +359,7 @@ def test_a_cluster_that_loses_a_worker_publishes_the_same(tmp_path, specificatio
 def test_what_cannot_be_had_for_a_size_is_one_sentence_before_paying(
     tmp_path, specification, account, monkeypatch
 ):
-    for target in ("comparing", "releases"):
+    for target in ("writing", "releases"):
         monkeypatch.setattr(f"subspacedp.publication.{target}.MAX_LABELLED", 1_000)
     with pytest.raises(ReleaseError, match="one row per figure, and at most 1,000"):
         run(specification(budget=account), out=tmp_path / "r", compare=tmp_path / "private")

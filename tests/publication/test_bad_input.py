@@ -536,7 +536,7 @@ def test_folders_that_were_made_on_the_way_are_gone_too(world, attempt_with_nois
 def test_a_comparison_that_cannot_be_written_leaves_the_release_in_place(world, monkeypatch):
     private, spec = world.folder / "private", world.spec()
     with monkeypatch.context() as patch:
-        patch.setattr("subspacedp.publication.comparing._private", full_disk)
+        patch.setattr("subspacedp.publication.writing._private", full_disk)
         with pytest.raises(ReleaseError, match=r"is published, but .* No space left"):
             run(spec, compare=private)
     released = (world.folder / "release" / "values.csv").read_bytes()

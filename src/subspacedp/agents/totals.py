@@ -21,7 +21,7 @@ from subspacedp.invariants import HeldMargins, HeldMatrix
 from subspacedp.invariants.mixed import centred_divmod
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import ReleaseKeys
-from subspacedp.noise.cell_noise import noise_at, words_at
+from subspacedp.noise.draw import noise_at, words_at
 from subspacedp.parallel import compiled
 from subspacedp.rounding import MarginRounding
 from subspacedp.tables import RowPlan

@@ -17,13 +17,13 @@ __all__ = ["run"]
 def run(path: Path, *, structure: bool, as_json: bool) -> None:
     """Print the audit of every table, and of tables together."""
     with progress() as tell:
-        found = audit(path, structure=structure, progress=tell)
+        audits = audit(path, structure=structure, progress=tell)
     if as_json:
-        print(json.dumps({name: one.as_dict() for name, one in found.items()}, ensure_ascii=False))
+        print(json.dumps({name: one.as_dict() for name, one in audits.items()}, ensure_ascii=False))
         return
     console = Console(highlight=False)
-    for name, one in found.items():
-        if len(found) > 1:
+    for name, one in audits.items():
+        if len(audits) > 1:
             console.print(f"\n[bold]{escape(name)}[/]")
         console.print(escape(str(one)), soft_wrap=True)
     if not structure:

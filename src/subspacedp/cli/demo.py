@@ -22,12 +22,12 @@ class _Demonstrations(TyperGroup):
     """Commands, with one sentence for a name that is none of them."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        found = super().get_command(ctx, cmd_name)
-        if found is None:
+        command = super().get_command(ctx, cmd_name)
+        if command is None:
             *others, last = (f"`{name}`" for name in self.list_commands(ctx))
             known = f"{', '.join(others)} and {last}" if others else last
             raise ReleaseError(f"There is no demonstration `{cmd_name}`; there is {known}.")
-        return found
+        return command
 
 
 demo_app = typer.Typer(
@@ -62,14 +62,14 @@ def census(
     from subspacedp.demo.census import census as make
 
     with progress() as tell:
-        made = make(out, runs, epsilon=epsilon, decimals=decimals, progress=tell)
+        results = make(out, runs, epsilon=epsilon, decimals=decimals, progress=tell)
     if as_json:
-        print(json.dumps(made, ensure_ascii=False))
+        print(json.dumps(results, ensure_ascii=False))
         return
-    _print_census(made, out)
+    _print_census(results, out)
 
 
-def _print_census(made: dict[str, Any], out: Path) -> None:
+def _print_census(results: dict[str, Any], out: Path) -> None:
     from subspacedp.cli.show import checks_table
     from subspacedp.release import verify_folder
 
@@ -80,7 +80,7 @@ def _print_census(made: dict[str, Any], out: Path) -> None:
         for thing in things:
             console.print(Padding(thing, (0, 0, 0, 2)))
 
-    release, slopes, trend = made["release"], made["slopes"], made["trend"]
+    release, slopes, trend = results["release"], results["slopes"], results["trend"]
     runs = max(method["runs"] for method in slopes.values())
     part(
         "Population of 3,221 US counties, 2010, with state totals held exact",
@@ -112,7 +112,7 @@ def _print_census(made: dict[str, Any], out: Path) -> None:
     console.print(
         f"\nCheck them any time with: subspacedp verify {escape(str(out))}", soft_wrap=True
     )
-    console.print(f"Open the report: [bold]{escape(made['page'])}[/]", soft_wrap=True)
+    console.print(f"Open the report: [bold]{escape(results['page'])}[/]", soft_wrap=True)
 
 
 def _table(*columns: str, texts: int = 0) -> RichTable:

@@ -64,13 +64,13 @@ def create(
     kind = ReplaceOne if neighbours is Relation.REPLACE else AddRemoveOne
     relation = kind(records=records, per_cell=per_cell)
     with open_ledger(ledger) as opened:
-        made = opened.create(
+        new = opened.create(
             account, _limit(epsilon, delta, rho, mu), relation, unit=unit, note=note
         )
     if as_json:
-        print(json.dumps(made.as_dict(), ensure_ascii=False))
+        print(json.dumps(new.as_dict(), ensure_ascii=False))
         return
-    print(f"Account `{made.name}`: {made.limit}, for {made.neighbours} (unit: {made.unit}).")
+    print(f"Account `{new.name}`: {new.limit}, for {new.neighbours} (unit: {new.unit}).")
 
 
 @ledger_app.command()
@@ -292,11 +292,11 @@ def covers(
     """Say whether all releases of an account together protect a number of people."""
     from subspacedp.publication.accounts import account_covers, read_labels
 
-    found = account_covers(ledger, account, **read_labels(ledger, account, labels))
+    coverage = account_covers(ledger, account, **read_labels(ledger, account, labels))
     if as_json:
-        print(json.dumps(found.as_dict(), ensure_ascii=False))
+        print(json.dumps(coverage.as_dict(), ensure_ascii=False))
     else:
-        print(found)
+        print(coverage)
 
 
 def _limit(

@@ -42,21 +42,21 @@ def run(
                 json.dumps({"margin_of_error": target, "level": 0.95, "budget": budget.as_dict()})
             )
             return
-        asked = next(t for t in specification.tables if table in (None, t.name))
-        all_of_them = "every figure" if asked.margins_alone else "every cell"
+        chosen = next(t for t in specification.tables if table in (None, t.name))
+        all_of_them = "every figure" if chosen.margins_alone else "every cell"
         what = all_of_them if names is None else " × ".join(names) or "the grand total"
         print(f"A margin of error of {target:g} (95 %) for {what} takes {budget}.")
         return
     if margin is not None or table is not None:
         raise SpecificationError("`--margin` and `--table` are for `--target-error`; give it too.")
-    made = plan(specification, compare=compare, memory=memory)
+    planned = plan(specification, compare=compare, memory=memory)
     if as_json:
-        print(json.dumps(made.as_dict(), ensure_ascii=False))
+        print(json.dumps(planned.as_dict(), ensure_ascii=False))
         return
     console = Console(highlight=False)
-    for release in made.releases:
+    for release in planned.releases:
         _print(console, release)
-    for name in made.waiting:
+    for name in planned.waiting:
         console.print(
             f"\n[bold]{escape(name)}[/]: its labels are read off the data, so nothing can be said "
             "before."
@@ -65,8 +65,8 @@ def run(
 
 
 def _print(console: Console, release: PlannedRelease) -> None:
-    def indented(thing: Any) -> None:
-        console.print(Padding(thing, (0, 0, 0, 2)))
+    def indented(content: Any) -> None:
+        console.print(Padding(content, (0, 0, 0, 2)))
 
     mechanism, number = release.design.mechanism, release.margins
     what = f"{mechanism.query.size:,} cells"
@@ -84,9 +84,9 @@ def _print(console: Console, release: PlannedRelease) -> None:
     if release.compared:
         console.print()
         other = _table("mechanism", "total squared error")
-        for name, found in release.compared.items():
+        for name, error in release.compared.items():
             chosen = " [green](chosen)[/]" if name == mechanism.name else ""
-            text = f"{found:,.6g}" if isinstance(found, float) else f"[dim]{escape(found)}[/]"
+            text = f"{error:,.6g}" if isinstance(error, float) else f"[dim]{escape(error)}[/]"
             other.add_row(name + chosen, text)
         indented(other)
     nearness = release.near and f"The error is {release.near}."

@@ -31,7 +31,7 @@ def run(
     """Publish, verify what was written, and say where it is."""
     specification = read_specification(path)
     with progress() as tell:
-        made = publish(
+        publication = publish(
             specification,
             out=out,
             dry_run=dry_run,
@@ -42,34 +42,33 @@ def run(
         )
     console = Console(highlight=False)
     warn = Console(stderr=True, highlight=False)
-    for note in made.confidential_notes:
+    for note in publication.confidential_notes:
         warn.print(f"[bold yellow]For you alone:[/] {escape(note)}", soft_wrap=True)
-    if made.folder is None:
+    if publication.folder is None:
         if as_json:
-            print(json.dumps({"dry_run": True, "releases": list(made.designs)}))
+            print(json.dumps({"dry_run": True, "releases": list(publication.designs)}))
             return 0
-        console.print(
-            f"The data fit the specification: {', '.join(escape(name) for name in made.designs)}."
-        )
+        names = ", ".join(escape(name) for name in publication.designs)
+        console.print(f"The data fit the specification: {names}.")
         console.print("Nothing was written, and no budget was spent.")
         return 0
-    checked = verify_folder(made.folder)
+    checked = verify_folder(publication.folder)
     if as_json:
-        print(json.dumps(_summary(made, verified=checked.ok), ensure_ascii=False))
+        print(json.dumps(_summary(publication, verified=checked.ok), ensure_ascii=False))
         return 0 if checked.ok else 1
     console.print(Padding(checks_table(checked), (0, 0, 0, 2)))
     if compare is not None:
         console.print(
             f"[bold yellow]CONFIDENTIAL[/] comparison: {escape(str(compare))}", soft_wrap=True
         )
-    console.print(f"Published: {escape(str(made.folder))}", soft_wrap=True)
-    console.print(f"Open {escape(str(made.folder / 'report.html'))}", soft_wrap=True)
+    console.print(f"Published: {escape(str(publication.folder))}", soft_wrap=True)
+    console.print(f"Open {escape(str(publication.folder / 'report.html'))}", soft_wrap=True)
     return 0 if checked.ok else 1
 
 
-def _summary(made: Publication, *, verified: bool) -> dict[str, object]:
+def _summary(publication: Publication, *, verified: bool) -> dict[str, object]:
     return {
-        "folder": str(made.folder),
+        "folder": str(publication.folder),
         "verified": verified,
         "releases": {
             name: {
@@ -77,6 +76,6 @@ def _summary(made: Publication, *, verified: bool) -> dict[str, object]:
                 "guarantee": release.guarantee.kind,
                 "budget": release.mechanism.budget.as_dict(),
             }
-            for name, release in made.releases.items()
+            for name, release in publication.releases.items()
         },
     }

@@ -31,21 +31,21 @@ def _folded(checks: Sequence[Check]) -> list[Check]:
     """Checks that hold of many files in one folder as one; those that fail stay by themselves."""
     folders = Counter(_folder(check) for check in checks if check.ok)
     out: list[Check] = []
-    told: set[str] = set()
+    folded: set[str] = set()
     for check in checks:
         folder = _folder(check)
         if not check.ok or not folder or folders[folder] < MANY:
             out.append(check)
-        elif folder not in told:
-            told.add(folder)
+        elif folder not in folded:
+            folded.add(folder)
             out.append(Check(folder, True, f"{folders[folder]:,} files follow from the values"))
     return out
 
 
 def _folder(check: Check) -> str:
     """The folder of a file of margins, as checks name it; empty for other checks."""
-    head, found, _ = check.name.rpartition(f"{MARGINS}/")
-    return f"{head}{found}"
+    head, below, _ = check.name.rpartition(f"{MARGINS}/")
+    return f"{head}{below}"
 
 
 @contextmanager

@@ -2,8 +2,7 @@
 
 from subspacedp.io.coding import AxisColumn, bin_labels
 from subspacedp.io.engine import Kind, Source
-from subspacedp.io.inspect import Column, look
-from subspacedp.io.labels import labels_from_data
+from subspacedp.io.inspect import Column, labels_from_data, look
 from subspacedp.io.margin_tables import TabulatedMargins, tabulate_margins
 from subspacedp.io.sources import open_source
 from subspacedp.io.tabulate import Tabulated, tabulate

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
+import tempfile
+import weakref
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from subspacedp.errors import DataError, without_values
 from subspacedp.io.engine import NAME, Kind, Source, name_parts, need
 from subspacedp.io.files import Scan, scan_of, shown_name, sql_text
-from subspacedp.io.spill import SpillFolder
 from subspacedp.tables import Label
 
 __all__ = ["DuckSource"]
@@ -20,6 +24,8 @@ _WHOLE |= {f"U{name}" for name in _WHOLE}
 _KINDS = {"FLOAT": Kind.REAL, "DOUBLE": Kind.REAL, "DATE": Kind.DATE, "BOOLEAN": Kind.BOOL}
 _KINDS |= dict.fromkeys(_WHOLE, Kind.WHOLE) | {"VARCHAR": Kind.TEXT, "UUID": Kind.TEXT}
 _BATCH = 1 << 16
+_PREFIX = "subspacedp-spill-"
+_LOCK = "in-use"
 
 
 class DuckSource(Source):
@@ -121,11 +127,11 @@ class DuckSource(Source):
         listed = ", ".join(map(sql_text, scan.files))
         schemas = f"parquet_schema([{listed}]) WHERE duckdb_type IS NOT NULL"
         query = f"SELECT file_name, name, duckdb_type FROM {schemas}"  # noqa: S608 - quoted names
-        found = without_values(
+        described = without_values(
             lambda: self._con.execute(query).fetchall(), f"`{shown_name(path)}` could not be read"
         )
         parts: dict[str, set[tuple[str, str]]] = {}
-        for file, name, kind in found:
+        for file, name, kind in described:
             plain = Kind.WHOLE.value if kind in _WHOLE else str(kind)
             parts.setdefault(str(file), set()).add((str(name), plain))
         first, *others = parts.values()
@@ -146,11 +152,11 @@ class DuckSource(Source):
                     raise
             return None
 
-        found = without_values(describe, f"`{name}` could not be read")
-        if found is None:
+        described = without_values(describe, f"`{name}` could not be read")
+        if described is None:
             raise DataError(f"`{name}` could not be read: it has no table `{table}`.")
-        kinds = {str(row[0]): _kind(str(row[1])) for row in found}
-        columns = ", ".join(_plain(str(row[0]), str(row[1])) for row in found)
+        kinds = {str(row[0]): _kind(str(row[1])) for row in described}
+        columns = ", ".join(_plain(str(row[0]), str(row[1])) for row in described)
         without_values(
             lambda: self._con.execute(f"CREATE TEMP VIEW {NAME} AS SELECT {columns} FROM {scan}"),  # noqa: S608 - quoted names
             f"`{name}` could not be read",
@@ -245,3 +251,54 @@ def _plain(name: str, kind: str) -> str:
     if wanted is None or wanted == kind:
         return _name(name)
     return f"CAST({_name(name)} AS {wanted}) AS {_name(name)}"
+
+
+class SpillFolder:
+    """A folder that only this user can read, removed when it is closed or forgotten.
+
+    A process that is killed cannot remove its folder. The kernel then drops the lock on a file in
+    it, and the next folder made beside it removes every one whose lock is free.
+    """
+
+    def __init__(self, beside: Path | None = None) -> None:
+        root = Path(tempfile.gettempdir() if beside is None else beside)
+        _remove_abandoned(root)
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=root))
+        # Locked before it has its name, so that nobody finds it free.
+        lock = (self.path / "new").open("w", encoding="utf-8")
+        _take(lock)
+        (self.path / "new").rename(self.path / _LOCK)
+        self._end = weakref.finalize(self, _remove, self.path, lock)
+
+    def close(self) -> None:
+        """Remove the folder; a second call does nothing."""
+        self._end()
+
+
+def _remove(path: Path, lock: IO[str]) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    lock.close()
+
+
+def _take(lock: IO[str]) -> bool:
+    """Whether the lock was free; it stays taken as long as the file is open."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: folders of killed processes are left to the system
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _remove_abandoned(root: Path) -> None:
+    user = os.getuid() if hasattr(os, "getuid") else None
+    for folder in root.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):  # another process may be removing it too
+            if user is not None and folder.stat().st_uid != user:
+                continue
+            with (folder / _LOCK).open("r+", encoding="utf-8") as lock:
+                if _take(lock):
+                    shutil.rmtree(folder, ignore_errors=True)

@@ -264,7 +264,7 @@ def read_whole(batches: Iterable[Any], names: Sequence[str]) -> dict[str, npt.ND
             column = batch.column(batch.schema.get_field_index(name)).cast(pa.int64())
             parts[name].append(column.to_numpy(zero_copy_only=False))
     empty = np.zeros(0, np.int64)
-    return {name: np.concatenate([empty, *found]) for name, found in parts.items()}
+    return {name: np.concatenate([empty, *columns]) for name, columns in parts.items()}
 
 
 def rows_have(number: int) -> str:

@@ -99,12 +99,12 @@ def _files(path: Path) -> list[Path]:
     except (OSError, ValueError):  # a name that the system does not even look for
         there, folder = False, False
     if folder:
-        found = sorted(f for f in path.rglob("*") if _is_parquet(f) and f.is_file())
-        if not found:
+        files = sorted(f for f in path.rglob("*") if _is_parquet(f) and f.is_file())
+        if not files:
             raise DataError(
                 f"`{shown_name(path)}` could not be read: the folder has no .parquet file."
             )
-        return found
+        return files
     if there:
         return [path]
     if not any(sign in path.name for sign in "*?["):
@@ -113,10 +113,10 @@ def _files(path: Path) -> list[Path]:
         matching = sorted(path.parent.glob(path.name))
     except (OSError, ValueError):
         matching = []
-    found = [file for match in matching for file in _files(match)]
-    if not found:
+    files = [file for match in matching for file in _files(match)]
+    if not files:
         raise DataError(f"No file matches `{path}`.")
-    return found
+    return files
 
 
 def _header(path: Path) -> str:

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from subspacedp.errors import without_values
+from subspacedp.errors import DataError, without_values
 from subspacedp.io.coding import sum_of, whole_number
 from subspacedp.io.engine import Kind, Source, read_whole
-from subspacedp.io.labels import distinct_values
 from subspacedp.tables import Label
 
-__all__ = ["Column", "is_total", "look", "prefix_of"]
+__all__ = ["Column", "is_total", "labels_from_data", "look", "prefix_of"]
 
 # Text that another program would read as a number or a date. A leading zero means an identifier.
 _READ_AS = {
@@ -75,21 +74,21 @@ def look(source: Source, limit: int = 50) -> list[Column]:
         Distinct values are counted up to here, and shown when there are no more.
     """
     table = source.table
-    asked: dict[str, Any] = {"rows": table.count()}
+    wanted: dict[str, Any] = {"rows": table.count()}
     for i, (name, kind) in enumerate(source.kinds.items()):
-        asked[f"there{i}"] = table[name].count()
+        wanted[f"there{i}"] = table[name].count()
         if kind is Kind.TEXT:
             for read, pattern in _READ_AS.items():
                 matches = table[name].re_search(pattern).ifelse(1, 0)
-                asked[f"{read.value}{i}"] = matches.sum().coalesce(0)
-    found = _asked(source, asked)
-    rows = found["rows"]
+                wanted[f"{read.value}{i}"] = matches.sum().coalesce(0)
+    facts = _asked(source, wanted)
+    rows = facts["rows"]
     kinds = [
         next(
             (
                 r
                 for r in _READ_AS
-                if found[f"there{i}"] and found.get(f"{r.value}{i}") == found[f"there{i}"]
+                if facts[f"there{i}"] and facts.get(f"{r.value}{i}") == facts[f"there{i}"]
             ),
             kind,
         )
@@ -98,7 +97,7 @@ def look(source: Source, limit: int = 50) -> list[Column]:
     more = _more(source, kinds)
     columns = []
     for i, name in enumerate(source.kinds):
-        there, values = found[f"there{i}"], distinct_values(source, name, limit)
+        there, values = facts[f"there{i}"], distinct_values(source, name, limit)
         number = more.get(f"values{i}", 0)
         columns.append(
             Column(
@@ -134,19 +133,19 @@ def is_total(name: str) -> bool:
     return re.split(r"[^a-z]+", name.lower())[-1] in {"total", "totals"}
 
 
-def _asked(source: Source, asked: dict[str, Any]) -> dict[str, int]:
-    if not asked:
+def _asked(source: Source, wanted: dict[str, Any]) -> dict[str, int]:
+    if not wanted:
         return {}
-    batches = source.batches(source.table.aggregate(**asked))
+    batches = source.batches(source.table.aggregate(**wanted))
     answers = without_values(
-        lambda: read_whole(batches, list(asked)), "The engine's answer cannot be used"
+        lambda: read_whole(batches, list(wanted)), "The engine's answer cannot be used"
     )
     return {name: int(column[0]) for name, column in answers.items()}
 
 
 def _more(source: Source, kinds: Sequence[Kind]) -> dict[str, int]:
     """What can be asked once it is known which columns are text and which whole numbers."""
-    table, asked = source.table, {}
+    table, wanted = source.table, {}
     names = list(source.kinds)
     whole = {
         i: whole_number(table[names[i]], source.kinds[names[i]])
@@ -155,14 +154,51 @@ def _more(source: Source, kinds: Sequence[Kind]) -> dict[str, int]:
     }
     for i, kind in enumerate(kinds):
         if kind in (Kind.TEXT, Kind.WHOLE):
-            asked[f"values{i}"] = table[names[i]].nunique()
+            wanted[f"values{i}"] = table[names[i]].nunique()
     for i, number in whole.items():
-        asked[f"below{i}"] = (number < 0).ifelse(1, 0).sum().coalesce(0)
+        wanted[f"below{i}"] = (number < 0).ifelse(1, 0).sum().coalesce(0)
         prefix = prefix_of(names[i])
         family = [j for j in whole if prefix and prefix_of(names[j]) == prefix]
         others = [j for j in family if j != i and not is_total(names[j])]
         if len(others) > 1:
             total = sum_of(whole[j].coalesce(0).cast("float64") for j in others)
             differs = (number.coalesce(0).cast("float64") != total).ifelse(1, 0)
-            asked[f"differ{i}"] = differs.sum().coalesce(0)
-    return _asked(source, asked)
+            wanted[f"differ{i}"] = differs.sum().coalesce(0)
+    return _asked(source, wanted)
+
+
+def labels_from_data(source: Source, column: str, *, limit: int = 100_000) -> list[Label]:
+    """The distinct values of a column, sorted: labels that are *not protected*.
+
+    That a value occurs is itself information about the people in the data; an axis with these
+    labels must say `from_data=True`, and the certificate then reports it.
+    """
+    kind = source.column(column, "labels")
+    if kind not in (Kind.TEXT, Kind.WHOLE, Kind.BOOL, Kind.DATE):
+        raise DataError(
+            f"Column `{column}` holds {kind.value} values, which make no labels; give `bins`.",
+            column=column,
+        )
+    values = distinct_values(source, column, limit)
+    if values is None:
+        raise DataError(
+            f"Column `{column}` has more than {limit} distinct values; that is no list of labels.",
+            column=column,
+        )
+    if not values:
+        raise DataError(f"Column `{column}` has no values.", column=column)
+    return values
+
+
+def distinct_values(source: Source, column: str, limit: int) -> list[Label] | None:
+    """The distinct values without NULL, sorted; None when there are more than `limit`."""
+    table = source.table
+    value = table[column]
+    if source.kinds[column] is not Kind.WHOLE:
+        value = value.cast("string")
+    distinct = table.filter(table[column].notnull()).select(value=value).distinct().limit(limit + 1)
+    values: list[Label] = []
+    for batch in source.batches(distinct):
+        values.extend(batch.column(0).to_pylist())
+    # Sorted here: engines order text by their own rules.
+    return None if len(values) > limit else sorted(values)

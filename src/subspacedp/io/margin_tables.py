@@ -206,8 +206,8 @@ class _Counting:
         ibis = need("ibis", "publish")
 
         lost = rows.u.isnull().ifelse(1, 0).sum() if unit is not None else ibis.literal(0)
-        found = rows.group_by("bad").agg(n=rows.count(), lost=lost.cast("int64"))
-        batches = self.source.batches(found)
+        counted = rows.group_by("bad").agg(n=rows.count(), lost=lost.cast("int64"))
+        batches = self.source.batches(counted)
         without_values(
             lambda: self._refuse(read_whole(batches, ("bad", "n", "lost")), unit),
             "The engine's answer cannot be used",
@@ -245,7 +245,7 @@ class _Counting:
 
     def tables(self, rows: Any, weight: str | None) -> MarginTables:
         """The tables of all blocks, one GROUP BY each."""
-        found = {}
+        tables = {}
         for number, block in enumerate(self.blocks):
             self.tell(f"counting table {number + 1} of {len(self.blocks)} in {self.source.kind}")
             shape = [len(self.domain.axes[a]) for a in block]
@@ -261,8 +261,8 @@ class _Counting:
             batches = self.source.batches(placed.group_by("place").agg(n=total.cast("int64")))
             names = tuple(self.domain.axes[a].name for a in block)
             margin = self.domain.margin(*names)
-            found[margin] = _read(batches, shape)
-        return MarginTables(self.domain, found)
+            tables[margin] = _read(batches, shape)
+        return MarginTables(self.domain, tables)
 
 
 def _read(batches: Iterable[Any], shape: list[int]) -> Int64Array:

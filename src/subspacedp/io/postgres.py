@@ -106,8 +106,8 @@ class PostgresSource(Source):
             )
             return list(self._con.execute(query, (quoted,)).fetchall())
 
-        found = without_values(ask, sentence)
-        kinds = {str(name): _kind(str(kind), str(group)) for name, kind, group in found}
+        described = without_values(ask, sentence)
+        kinds = {str(name): _kind(str(kind), str(group)) for name, kind, group in described}
         if not kinds:
             raise DataError(f"{sentence}.")
         columns = ", ".join(

@@ -166,9 +166,9 @@ def _escaped(path: str) -> str:
     """A path that Spark takes no sign of for a pattern: all of it, or all but its last part."""
     if "://" in path:
         return path
-    found = Path(path)
-    escaped = re.sub(r"([*?\[\]{}\\])", r"\\\1", path if found.exists() else str(found.parent))
-    return escaped if found.exists() else f"{escaped}/{found.name}"
+    place = Path(path)
+    escaped = re.sub(r"([*?\[\]{}\\])", r"\\\1", path if place.exists() else str(place.parent))
+    return escaped if place.exists() else f"{escaped}/{place.name}"
 
 
 def _start(sql: Any, master: str) -> Any:

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.errors import DataError, without_values
+from subspacedp.errors import DataError, DomainError, without_values
 from subspacedp.io.bounding import checked_bounds, left_out, no_unit, unit_of
-from subspacedp.io.cell_tables import CellTable
 from subspacedp.io.coding import (
     AxisColumn,
     domain_of,
     error_of_rows,
     key_of,
     strides_of,
+    whole_number,
     with_cells,
 )
-from subspacedp.io.counts import check_counts, tabulate_counts
-from subspacedp.io.engine import Source, need, read_whole, rows_have
+from subspacedp.io.engine import Kind, Source, need, read_whole, rows_have
 from subspacedp.io.values import ClippedValue
-from subspacedp.tables import Domain, Table
+from subspacedp.tables import MAX_TOTAL, Domain, Table
 
 __all__ = ["Tabulated", "tabulate"]
 
 Int64Array = npt.NDArray[np.int64]
 Progress = Callable[[str], None]
+AT_ONCE = 1 << 24  # cells of a file that are subtracted at a time
 _ALL, _LEFT_OUT = 0, 1
 
 
@@ -62,6 +64,57 @@ class Tabulated:
 
     def __repr__(self) -> str:
         return f"Tabulated({repr(self.domain)[len('Domain(') : -1]}, counts hidden)"
+
+
+class CellTable:
+    """The counts of all cells; it takes memory, or a place on disk, with the first of them.
+
+    Parameters
+    ----------
+    domain
+        Its cells.
+    folder, name
+        Where the .npy file is made, and what it is called; without a folder, nowhere.
+    """
+
+    def __init__(self, domain: Domain, folder: Path | None, name: str) -> None:
+        self._domain = domain
+        self._path = None if folder is None else folder / f"{name}.npy"
+        self.total = 0  # of the counts that were added
+
+    @cached_property
+    def array(self) -> Int64Array:
+        """All counts, in the domain's shape; zero until they are added."""
+        if self._path is None:
+            return np.zeros(self._domain.shape, np.int64)
+        os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+        return np.lib.format.open_memmap(self._path, "w+", np.dtype("<i8"), self._domain.shape)
+
+    def add(self, cells: Int64Array, counts: Int64Array) -> None:
+        """Add counts to cells; what has a negative cell has no place, and is left out."""
+        placed = cells >= 0
+        if placed.any():
+            self.total += int(counts[placed].sum())
+            np.add.at(self.array.reshape(-1), cells[placed], counts[placed])
+
+    def rest_of(self, whole: CellTable) -> Table | Path:
+        """What another table has beyond this one; it takes this one's place."""
+        rest, all_cells = self.array.reshape(-1), whole.array.reshape(-1)
+        for at in range(0, rest.size, AT_ONCE):
+            part = slice(at, at + AT_ONCE)
+            np.subtract(all_cells[part], rest[part], out=rest[part])
+        return self.table()
+
+    def table(self) -> Table | Path:
+        """The table; the path of one on disk."""
+        array = self.array
+        if self._path is None:
+            return Table(array, self._domain)
+        array.flush()  # type: ignore[attr-defined]  # of a mapped file
+        return self._path
+
+    def __repr__(self) -> str:
+        return "CellTable(hidden)"
 
 
 def tabulate(
@@ -140,9 +193,9 @@ def tabulate(
     domain = domain_of(axes)
     wide = [entry for entry in axes if entry.columns is not None]
     if count is not None or wide:
-        check_counts(unit=unit, value=value, wide=len(wide), count=count)
+        _check_counts(unit=unit, value=value, wide=len(wide), count=count)
         tell(f"adding counts in {source.kind}")
-        counts = tabulate_counts(source, axes, domain, count, scratch)
+        counts = _tabulate_counts(source, axes, domain, count, scratch)
         table = counts.table()
         return Tabulated(
             domain=domain,
@@ -184,13 +237,13 @@ def _rows_are_persons(
     groups = rows.group_by(**keys).agg(n=rows.count(), **sums)
     cells = with_cells(source, axes, groups, strides_of(domain))
     nothing = ibis.literal(0, "int64")
-    found = cells.group_by("cell").agg(
+    counted = cells.group_by("cell").agg(
         n=cells.n.sum().cast("int64"),
         **{name: cells[name].sum().cast("int64") for name in sums},
     )
     if value is None:
-        found = found.mutate(units=nothing, bad=nothing)
-    return found.mutate(part=ibis.literal(_ALL, "int64"), lost=nothing)[list(_COLUMNS)]
+        counted = counted.mutate(units=nothing, bad=nothing)
+    return counted.mutate(part=ibis.literal(_ALL, "int64"), lost=nothing)[list(_COLUMNS)]
 
 
 _COLUMNS = ("part", "cell", "n", "units", "bad", "lost")
@@ -220,19 +273,19 @@ def _persons(
     rows = table.select(u=unit_of(source, unit, table), **keys, **extra)
     rows = with_cells(source, axes, rows, strides_of(domain))["u", "cell", *extra]
     nothing = ibis.literal(0, "int64")
-    found = rows.group_by("cell").agg(
+    counted = rows.group_by("cell").agg(
         n=rows.count(),
         lost=rows.u.isnull().ifelse(1, 0).sum().cast("int64"),
         **({"units": rows.v.sum().cast("int64"), "bad": rows.bad.sum().cast("int64")} if value
            else {}),
     )  # fmt: skip
     if value is None:
-        found = found.mutate(units=nothing, bad=nothing)
-    found = found.mutate(part=ibis.literal(_ALL, "int64"))[list(_COLUMNS)]
+        counted = counted.mutate(units=nothing, bad=nothing)
+    counted = counted.mutate(part=ibis.literal(_ALL, "int64"))[list(_COLUMNS)]
     m, k, key = bounds
     gone = left_out(source, rows, records=m, per_cell=k, key=key, valued=value is not None)
     gone = gone.mutate(part=ibis.literal(_LEFT_OUT, "int64"), bad=nothing, lost=nothing)
-    return found.union(gone[list(_COLUMNS)])
+    return counted.union(gone[list(_COLUMNS)])
 
 
 def _filled(
@@ -307,3 +360,118 @@ def _check(
             column=value.column,
             rows=bad,
         )
+
+
+# ------------------------------------------------------------ sources that are tabulated already
+
+
+def _check_counts(*, unit: object, value: object, wide: int, count: str | None) -> None:
+    """What goes together with counts."""
+    if unit is not None or value is not None:
+        raise DataError("A source of counts has no persons: leave out `unit` and `value`.")
+    if wide > 1:
+        raise DomainError("Only one axis can be spread over `columns`.")
+    if wide and count is not None:
+        raise DomainError(
+            "An axis that is spread over `columns` holds the counts; leave out `count`."
+        )
+
+
+def _tabulate_counts(
+    source: Source,
+    axes: Sequence[AxisColumn],
+    domain: Domain,
+    count: str | None,
+    scratch: Path | None,
+) -> CellTable:
+    """The counts of a source in the domain's shape; rows of one cell are added."""
+    wide = next((i for i, entry in enumerate(axes) if entry.columns is not None), None)
+    if wide is None:
+        names, stride = [str(count)], 0
+    else:
+        of = axes[wide].columns or {}
+        names = [of[label] for label in axes[wide].axis.labels]
+        stride = strides_of(domain)[wide]
+    statement = _statement(source, axes, domain, names)
+    if scratch is not None:
+        statement = statement.order_by("cell")
+    wanted = ("cell", "rows", *(f"{p}{i}" for i in range(len(names)) for p in ("n", "bad")))
+    return without_values(
+        lambda: _added(
+            (read_whole([batch], wanted) for batch in source.batches(statement, scratch)),
+            axes,
+            CellTable(domain, scratch, "everything"),
+            names,
+            stride,
+        ),
+        "The engine's answer cannot be used",
+    )
+
+
+def _statement(
+    source: Source, axes: Sequence[AxisColumn], domain: Domain, names: Sequence[str]
+) -> Any:
+    ibis = need("ibis", "publish")
+
+    table = source.table
+    strides = strides_of(domain)
+    narrow = [(e, s) for e, s in zip(axes, strides, strict=True) if e.columns is None]
+    entries = [entry for entry, _ in narrow]
+    keys = {f"k{i}": key_of(entry, source, table) for i, entry in enumerate(entries)}
+    numbers = {f"w{i}": _whole(source, table, name) for i, name in enumerate(names)}
+    rows = table.select(**keys, **numbers)
+    rows = with_cells(source, entries, rows, [stride for _, stride in narrow])
+    sums = {}
+    for i in range(len(names)):
+        good = ibis.coalesce(rows[f"w{i}"], 0).cast("decimal(38, 0)").sum()
+        # An engine's 64-bit sum may wrap; −1 stands for what is too large.
+        sums[f"n{i}"] = (good <= MAX_TOTAL).ifelse(good, -1).cast("int64")
+        sums[f"bad{i}"] = rows[f"w{i}"].isnull().ifelse(1, 0).sum().cast("int64")
+    return rows.group_by("cell").agg(rows=rows.count(), **sums)
+
+
+def _whole(source: Source, table: Any, name: str) -> Any:
+    """The counts as int64, NULL where they are missing, negative, broken or too large."""
+    kind = source.column(name, "the counts")
+    if kind not in (Kind.WHOLE, Kind.REAL, Kind.TEXT):
+        raise DataError(f"Column `{name}` must hold counts.", column=name)
+    number = whole_number(table[name], kind)
+    return ((number >= 0) & (number <= MAX_TOTAL)).ifelse(number, None).cast("int64")
+
+
+def _added(
+    parts: Iterable[dict[str, npt.NDArray[np.int64]]],
+    axes: Sequence[AxisColumn],
+    out: CellTable,
+    names: Sequence[str],
+    stride: int,
+) -> CellTable:
+    """The table, filled as the answer comes; at its end, what is wrong with how many rows."""
+    broken: dict[int, int] = {}
+    bad, too_large, some = [0] * len(names), False, False
+    for columns in parts:
+        cell, rows = columns["cell"], columns["rows"]
+        some = some or bool(rows.size)
+        for number, of in zip(cell[cell < 0].tolist(), rows[cell < 0].tolist(), strict=True):
+            broken[number] = broken.get(number, 0) + of
+        for i in range(len(names)):
+            n = columns[f"n{i}"]
+            bad[i] += int(columns[f"bad{i}"].sum())
+            too_large = too_large or bool(np.any(n < 0))
+            out.add(np.where(cell < 0, cell, cell + i * stride), n)
+    if not some:
+        raise DataError("The source has no rows.")
+    error = error_of_rows([entry for entry in axes if entry.columns is None], broken)
+    if error is not None:
+        raise error
+    for name, number in zip(names, bad, strict=True):
+        if number:
+            raise DataError(
+                f"{rows_have(number)} a value of `{name}` that is not a whole number of at least "
+                "0.",
+                column=name,
+                rows=number,
+            )
+    if too_large:
+        raise DataError("The counts must sum to at most 2**62.")
+    return out

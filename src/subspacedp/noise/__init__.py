@@ -1,7 +1,13 @@
 """Noise: keyed random words, and exact laws on the integers."""
 
-from subspacedp.noise.cell_noise import CellNoise, noise_at, words_at
-from subspacedp.noise.draw import add_noise, draw, draw_each
+from subspacedp.noise.draw import (
+    CellNoise,
+    add_noise,
+    draw,
+    draw_each,
+    noise_at,
+    words_at,
+)
 from subspacedp.noise.laws import (
     DeclaredNoise,
     DiscreteGaussian,

@@ -1,8 +1,13 @@
-"""Exact noise for a run of cells: words → integers, refinement included."""
+"""Exact noise of any cells: words → integers, refinement included.
+
+Cells are one run, several runs, or given by their numbers; cell i uses word i whatever others it
+comes with, so the noise of any part of a table can be computed alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -18,16 +23,18 @@ from subspacedp.noise.thresholds import (
 from subspacedp.noise.words import KeySource, Keystream, ReleaseKeys
 from subspacedp.parallel import compiled, for_each, pieces, thread_count
 
-__all__ = ["add_noise", "draw", "draw_each", "lookup_of"]
+__all__ = ["CellNoise", "add_noise", "draw", "draw_each", "lookup_of", "noise_at", "words_at"]
 
 Int64Array = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
 
 # Each cell has 2**40 refinement words of its own; one is needed about once in 10**16 cells.
 REFINEMENT_STRIDE = 1 << 40
 BLOCK = 1 << 16  # cells per block: words, table and output of one stay in a core's cache
+LONG = 1 << 12  # cells in a row, on average, that are worth the threads of `draw`
 
 
-def draw(law: NoiseLaw, keys: ReleaseKeys, start: int, count: int) -> Int64Array:
+def draw(law: NoiseLaw, keys: KeySource, start: int, count: int) -> Int64Array:
     """The noise of cells `start` to `start + count - 1`; see `add_noise`."""
     out = np.zeros(count, np.int64)
     add_noise(law, keys, start, out, out)
@@ -46,20 +53,11 @@ def add_noise(
        noise beyond a scale of 1000, on the stated bound of a float quantile).
     2. The noise of a cell depends on the keys and its number alone, not on blocks or threads.
     """
-    parts = [
-        _Part(weight, lookup_of(part), keys.stream(f"noise/{i}"), keys.stream(f"refinement/{i}"))
-        for i, (weight, part) in enumerate(law.components())
-    ]
-    kernel = compiled(base.size)
+    noise = CellNoise(law, keys, kernel=compiled(base.size))
 
     def work(run: tuple[int, int]) -> None:
-        scratch = np.empty(BLOCK + 3, np.uint64)
-        for at in range(run[0], run[1], BLOCK):
-            inside = slice(at, min(at + BLOCK, run[1]))
-            source = base[inside]
-            for part in parts:
-                part.add(start + at, source, out[inside], scratch, kernel=kernel)
-                source = out[inside]
+        first, inside = np.array([start + run[0]], np.int64), slice(*run)
+        noise.add(first, run[1] - run[0], base[inside], out[inside])
 
     blocks = -(-base.size // BLOCK)
     runs = [
@@ -70,19 +68,43 @@ def add_noise(
 
 def draw_each(laws: Sequence[IntegerLaw], member: Int64Array, keys: ReleaseKeys) -> Int64Array:
     """Noise where cell i has the law number `member[i]`; cell i uses word i, as everywhere."""
-    words = keys.stream("noise/0").words(0, member.size)
-    more = keys.stream("refinement/0")
+    words, more = keys.stream("noise/0"), keys.stream("refinement/0")
+    all_words = words.words(0, member.size)
     out = np.zeros(member.size, np.int64)
     for number, law in enumerate(laws):
         places = np.flatnonzero(member == number)
-        lookup = lookup_of(law)
-        values, open_ = lookup.lookup(words[places])
-        out[places] = values
-        for j in open_.tolist():
-            cell = int(places[j])
-            part = _Part(1, lookup, more, more)
-            exact = refine(law, int(words[cell]), part.words_of(cell), int(values[j]))
-            out[cell] = _settle(exact)
+        noise = np.zeros(places.size, np.int64)
+        part = _Part(1, lookup_of(law), words, more)
+        part.add(all_words[places], noise, noise, places.__getitem__, kernel=False)
+        out[places] = noise
+    return out
+
+
+def noise_at(law: NoiseLaw, keys: ReleaseKeys, cells: Int64Array) -> Int64Array:
+    """The noise of cells given by their numbers, in increasing order.
+
+    Guarantees
+    ----------
+    1. Cell i gets the very noise that `draw` gives it in a run with other cells.
+    2. The noise of no other cell is computed.
+    """
+    breaks = np.flatnonzero(np.diff(cells) != 1) + 1
+    if cells.size and cells.size >= LONG * (breaks.size + 1):
+        runs = np.split(cells, breaks)
+        return np.concatenate([draw(law, keys, int(run[0]), run.size) for run in runs])
+    return CellNoise(law, keys).at(cells)
+
+
+def words_at(stream: Keystream, places: Int64Array) -> Words:
+    """The words at some places, in increasing order; what lies between them is skipped over."""
+    out = np.empty(places.size, np.uint64)
+    at = 0
+    while at < places.size:
+        first = int(places[at])
+        stop = int(np.searchsorted(places, first + BLOCK))
+        span = stream.words(first, int(places[stop - 1]) - first + 1)
+        out[at:stop] = span[places[at:stop] - first]
+        at = stop
     return out
 
 
@@ -91,58 +113,134 @@ def lookup_of(law: IntegerLaw) -> Lookup:
     return GaussianInversion(law) if law.float_quantile else threshold_table(law)
 
 
+class CellNoise:
+    """The noise of a release by the numbers of its cells, on the thread that asks.
+
+    Keystreams and tables are set up once for many calls, and words of short runs are gathered so
+    that the compiled loop is entered rarely.
+
+    Guarantees
+    ----------
+    1. Cell i gets the noise that `add_noise` gives it, whatever other cells it comes with.
+    """
+
+    def __init__(self, law: NoiseLaw, keys: KeySource, *, kernel: bool = True) -> None:
+        self._parts = [
+            _Part(
+                weight, lookup_of(part), keys.stream(f"noise/{i}"), keys.stream(f"refinement/{i}")
+            )
+            for i, (weight, part) in enumerate(law.components())
+        ]
+        self._kernel = kernel  # whether the compiled loop is worth its loading
+        self._local = threading.local()
+
+    def add(self, starts: Int64Array, length: int, base: Int64Array, out: Int64Array) -> None:
+        """Write base + noise to `out`, which may be `base` itself.
+
+        Parameters
+        ----------
+        starts, length
+            The numbers of the cells: runs of that length, each from its start on.
+        base, out
+            The cells in that order, one run after another.
+        """
+        scratch, gathered = self._room()
+        at = 0
+        for runs, size in _pieces(starts, length):
+            inside = slice(at, at + runs.size * size)
+            source = base[inside]
+            cell = _cell_of_runs(runs, size)
+            for part in self._parts:
+                words = part.gather(runs, size, scratch, gathered)
+                part.add(words, source, out[inside], cell, kernel=self._kernel)
+                source = out[inside]
+            at = inside.stop
+
+    def at(self, cells: Int64Array) -> Int64Array:
+        """The noise of cells by their numbers, in increasing order."""
+        out = np.zeros(cells.size, np.int64)
+        for part in self._parts:
+            words = words_at(part.words, cells)
+            part.add(words, out, out, cells.__getitem__, kernel=compiled(cells.size))
+        return out
+
+    def _room(self) -> tuple[Words, Words]:
+        """Memory for words, kept for the next call of this thread."""
+        if not hasattr(self._local, "room"):
+            self._local.room = np.empty(BLOCK + 3, np.uint64), np.empty(BLOCK, np.uint64)
+        return self._local.room  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return "CellNoise(keys hidden)"
+
+
+def _pieces(starts: Int64Array, length: int) -> Iterator[tuple[Int64Array, int]]:
+    """Runs of cells in pieces of at most `BLOCK` cells: starts and length of each piece."""
+    if length >= BLOCK:
+        for start in starts.tolist():
+            for at in range(0, length, BLOCK):
+                yield np.array([start + at], np.int64), min(BLOCK, length - at)
+        return
+    several = BLOCK // max(length, 1)
+    for i in range(0, len(starts), several):
+        yield starts[i : i + several], length
+
+
+def _cell_of_runs(starts: Int64Array, length: int) -> Callable[[int], int]:
+    """The number of the i-th cell of some runs."""
+    return lambda i: int(starts[i // length]) + i % length
+
+
 class _Part:
     """One component of a law, with its keystreams."""
 
     def __init__(self, weight: int, lookup: Lookup, words: Keystream, more: Keystream) -> None:
-        self.weight, self.lookup, self.words, self.more = weight, lookup, words, more
+        self._weight, self._lookup, self.words, self._more = weight, lookup, words, more
+
+    def gather(self, starts: Int64Array, length: int, scratch: Words, gathered: Words) -> Words:
+        """The words of some runs of cells, one run after another."""
+        if len(starts) == 1:
+            return self.words.words(int(starts[0]), length, scratch)
+        for i, start in enumerate(starts.tolist()):
+            gathered[i * length : (i + 1) * length] = self.words.words(start, length, scratch)
+        return gathered[: len(starts) * length]
 
     def add(
         self,
-        first: int,
+        words: Words,
         base: Int64Array,
         out: Int64Array,
-        scratch: npt.NDArray[np.uint64],
+        cell: Callable[[int], int],
         *,
         kernel: bool,
     ) -> None:
-        """Write base + weight · noise of the cells from `first` on."""
-        words = self.words.words(first, base.size, scratch)
-        if kernel and isinstance(self.lookup, ThresholdTable):
+        """Write base + weight · noise of cells whose words these are; `cell` has their numbers."""
+        if kernel and isinstance(self._lookup, ThresholdTable):
             from subspacedp.noise.kernels import MOST_OPEN, add_values
 
-            guide, shift = self.lookup.guide
+            guide, shift = self._lookup.guide
             open_ = np.empty(MOST_OPEN, np.int64)
-            table = self.lookup.thresholds
-            at = self.lookup.first
             number = add_values(
-                words, table, guide, np.uint64(shift), at, self.weight, base, out, open_
-            )
-            if number:
-                self._correct(first, words, out, _open_places(self.lookup, words, open_, number))
-            return
-        values, places = self.lookup.lookup(words)
-        np.add(base, self.weight * values, out=out)
-        if places.size:
-            self._correct(first, words, out, places)
-
-    def _correct(
-        self, first: int, words: npt.NDArray[np.uint64], out: Int64Array, places: Int64Array
-    ) -> None:
-        """Replace the provisional values of open words by their refined ones."""
-        guesses = self.lookup.lookup(words[places])[0]
+                words, self._lookup.thresholds, guide, np.uint64(shift), self._lookup.first,
+                self._weight, base, out, open_,
+            )  # fmt: skip
+            if not number:
+                return
+            places = open_[:number] if number <= MOST_OPEN else self._lookup.lookup(words)[1]
+        else:
+            values, places = self._lookup.lookup(words)
+            np.add(base, self._weight * values, out=out)
+            if not places.size:
+                return
+        guesses = self._lookup.lookup(words[places])[0]
         for i, guess in zip(places.tolist(), guesses.tolist(), strict=True):
-            exact = refine(self.lookup.law, int(words[i]), self.words_of(first + i), guess)
-            out[i] = _settle(int(out[i]) + self.weight * (exact - guess))
+            more = self._refinement(int(cell(i)))
+            exact = refine(self._lookup.law, int(words[i]), more, guess)
+            out[i] = _settle(int(out[i]) + self._weight * (exact - guess))
 
-    def words_of(self, cell: int) -> Callable[[int], int]:
-        return lambda k: int(self.more.words(cell * REFINEMENT_STRIDE + k, 1)[0])
-
-
-def _open_places(
-    table: Lookup, words: npt.NDArray[np.uint64], open_: Int64Array, number: int
-) -> Int64Array:
-    return open_[:number] if number <= open_.size else table.lookup(words)[1]
+    def _refinement(self, cell: int) -> Callable[[int], int]:
+        """Words k = 0, 1, … of the refinement of one cell."""
+        return lambda k: int(self._more.words(cell * REFINEMENT_STRIDE + k, 1)[0])
 
 
 def _settle(value: int) -> int:

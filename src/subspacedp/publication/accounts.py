@@ -252,11 +252,11 @@ def account_covers(
     neighbours = opened.account(account).neighbours
     parts = [published_invariants(together.domain, held) for held in together.helds]
     whole = joined(parts)
-    found = coverage(parts, whole, weights, labels, neighbours, together.kind)
+    answer = coverage(parts, whole, weights, labels, neighbours, together.kind)
     if together.capped:
-        found = replace(found, free=False)
+        answer = replace(answer, free=False)
     return AccountCoverage(
-        **{field.name: getattr(found, field.name) for field in fields(found)},
+        **{field.name: getattr(answer, field.name) for field in fields(answer)},
         left_out=together.left_out,
     )
 

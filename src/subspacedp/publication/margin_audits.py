@@ -210,8 +210,8 @@ def audit_margins(
         "progress": progress,
     }
     if named is not None and named.size <= LARGEST_NAMED:
-        own = None if values is None else values_on(named, domain, held, values)
-        looked_at[_words(named)] = audit_invariants(named, held, own, **options)
+        its_values = None if values is None else values_on(named, domain, held, values)
+        looked_at[_words(named)] = audit_invariants(named, held, its_values, **options)
     elif named is not None:
         for part in _parts(domain, bound, published):
             inner = Domain([axis for axis, step in _kept(part) if step < axis.depth - 1])
@@ -295,19 +295,19 @@ def _small(
     domain: Domain, bound: HeldMargins, values: HeldValues | None
 ) -> tuple[int, list[SmallTotal]]:
     """Small held totals, each margin on its own axes: further ones would leave 64 bits."""
-    found: list[SmallTotal] = []
+    smallest: list[SmallTotal] = []
     count = 0
     for margin, total in zip(bound.margins, values or (), strict=False):
         held = Held((margin.names,))
         named = named_domain(domain, held)
         if named is None:
             continue
-        own = published_invariants(named, held, values_on(named, domain, held, (total,)))
-        number, some = small_totals([own], SMALLEST, LISTED)
+        alone = published_invariants(named, held, values_on(named, domain, held, (total,)))
+        number, some = small_totals([alone], SMALLEST, LISTED)
         count += number
-        found += some
-    found.sort(key=lambda s: (s.total == 0, s.total, -s.cells))
-    return count, found[:LISTED]
+        smallest += some
+    smallest.sort(key=lambda s: (s.total == 0, s.total, -s.cells))
+    return count, smallest[:LISTED]
 
 
 def _words(domain: Domain) -> str:

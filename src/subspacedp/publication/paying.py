@@ -163,7 +163,7 @@ def settle(ledger: Ledger | str | PathLike[str], number: int, folder: str | Path
     order: list[tuple[Path, Release]] = []
     for spend, text in zip(entry.spends, entry.invariants, strict=True):
         held = None if text is None else json.loads(text)
-        found = next(
+        paid = next(
             (
                 one
                 for one in waiting
@@ -171,13 +171,13 @@ def settle(ledger: Ledger | str | PathLike[str], number: int, folder: str | Path
             ),
             None,
         )
-        if found is None:
+        if paid is None:
             raise LedgerError(
                 f"`{source}` is not what entry {number} has paid for: a budget, a neighbour "
                 "relation or what is held differs. Nothing was settled."
             )
-        waiting.remove(found)
-        order.append(found)
+        waiting.remove(paid)
+        order.append(paid)
     for other in opened.history(entry.account):
         known = set(other.release_ids) & {release.release_id for _, release in order}
         if other.number != number and known:

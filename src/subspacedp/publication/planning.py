@@ -167,7 +167,7 @@ def target_budget(
             "The labels of this table are read off the data, so nothing can be said before."
         )
     wanted.check_size(domain)
-    own = wanted.budget
+    part = wanted.budget
     taken = wanted.design(domain).mechanism  # another budget does not change what it is for
     needed = budget_for(
         wanted.query(domain),
@@ -175,13 +175,13 @@ def target_budget(
         margin_of_error=margin_of_error,
         level=level,
         margin=margin,
-        like=own,
+        like=part,
         **wanted.options(taken.name if taken.for_workloads else None),
     )
     whole = specification.document.privacy.budget
-    if whole == own:
+    if whole == part:
         return needed
-    return whole.with_amount(needed.amount / own.amount * whole.amount)
+    return whole.with_amount(needed.amount / part.amount * whole.amount)
 
 
 def _planned(
@@ -309,13 +309,13 @@ def _others(
     """
     designs: dict[str, Design] = {}
     refused: dict[str, str] = {}
-    own = taken.mechanism.name
+    chosen = taken.mechanism.name
     for name, options in OPTIONS.items():
         kind = options.mechanism
         if not wanted.counts or taken.mechanism.for_workloads or kind.for_workloads:
             continue
         left_out = kind.only_stated or not (every or kind.fitted_at_once)
-        if name == own or not left_out:
+        if name == chosen or not left_out:
             try:
                 designs[name] = wanted.design(domain, name)
             except SubspaceDPError as error:

@@ -26,7 +26,7 @@ NUMBER = 25  # bytes of a number as text, and of what separates it from the next
 FIXED_FILES = 5_000_000  # report and words, whatever the tables are
 SOME = 10_000  # labels that are looked at for their length
 # Measured, in seconds per figure: drawn and written as an array, or as text with its error.
-STORED_SECONDS, LABELLED_SECONDS, FIXED_SECONDS = 6e-8, 3e-6, 2.0
+STORED_SECONDS, LABELLED_SECONDS, FIXED_SECONDS = 1e-7, 3e-6, 2.0
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(|k|M|G|T)(|i?B)", re.IGNORECASE)
 
 

@@ -19,7 +19,6 @@ from subspacedp.blocks.passes import Survey
 from subspacedp.blocks.progress import Progress as BlockProgress
 from subspacedp.errors import InvariantError, ReleaseError, SubspaceDPError
 from subspacedp.ledger import Reservation, State
-from subspacedp.publication.comparing import check_comparison, write_comparison
 from subspacedp.publication.paying import PayingAccount, paying_account
 from subspacedp.publication.rehearsing import rehearse, rehearse_draw
 from subspacedp.publication.releases import (
@@ -40,7 +39,7 @@ from subspacedp.publication.resources import (
 )
 from subspacedp.publication.specification import Specification, read_specification
 from subspacedp.publication.unfinished import HeldPlace, Plan, hold_place, sweep
-from subspacedp.publication.writing import write_rest
+from subspacedp.publication.writing import check_comparison, write_comparison, write_rest
 from subspacedp.release import Design, Release, read_private_key
 from subspacedp.release.drawing import draw_to
 from subspacedp.release.files import load
@@ -218,13 +217,13 @@ class _Job:
     def blocks(self, sentence: str) -> Callable[[BlockProgress], None]:
         """Tells how far a release is that is made in several blocks."""
         self.tell(sentence)
-        told = ("", 0)
+        last = ("", 0)
 
         def report(progress: BlockProgress) -> None:
-            nonlocal told
+            nonlocal last
             now = (progress.stage, 10 * progress.done // max(progress.total, 1))
-            if 0 < now[1] < 10 and now != told:
-                told = now
+            if 0 < now[1] < 10 and now != last:
+                last = now
                 self.tell(f"{sentence}: {progress}")
 
         return report

@@ -40,7 +40,7 @@ from subspacedp.publication.faults import (
     nearest,
 )
 from subspacedp.publication.reading import load_yaml, read_text
-from subspacedp.publication.validation import faults_of, scan
+from subspacedp.publication.schema import faults_of, scan
 from subspacedp.queries import ClippedSums
 from subspacedp.tables import Axis, Domain, Label
 
@@ -98,13 +98,13 @@ def read_specification(
     if faults:
         raise failure(faults, loaded)
     home = folder if folder is not None else path.parent if path else "."
-    made = Specification(document=document, folder=Path(home), path=path, loaded=loaded)
+    checked = Specification(document=document, folder=Path(home), path=path, loaded=loaded)
     faults = list(document_faults(document))
     if document.axes_known:
-        faults += table_faults(made)
+        faults += table_faults(checked)
     if faults:
         raise failure(faults, loaded)
-    return made
+    return checked
 
 
 def _loaded(source: Any) -> tuple[Path | None, Loaded]:
@@ -390,13 +390,13 @@ class TableSpecification:
         labels
             For every axis with `labels: from-data`, and for no other, the labels found.
         """
-        found = dict(labels or {})
-        unknown = next((name for name in found if name not in self.from_data), None)
+        known = dict(labels or {})
+        unknown = next((name for name in known if name not in self.from_data), None)
         if unknown is not None:
             raise SpecificationError(
                 f"Labels are passed for `{unknown}`, which is no axis with `labels: from-data`."
             )
-        return Domain([self._axis(name, axis, found) for name, axis in self.axes.items()])
+        return Domain([self._axis(name, axis, known) for name, axis in self.axes.items()])
 
     def held(self) -> Held:
         """What is held exact."""
@@ -434,13 +434,13 @@ class TableSpecification:
         """The clipped sums as queries on the domain, by name."""
         return {name: self.clipped_value(name).sums(domain) for name in self.sums}
 
-    def _axis(self, name: str, entry: AxisEntry, found: Mapping[str, Sequence[Label]]) -> Axis:
+    def _axis(self, name: str, entry: AxisEntry, known: Mapping[str, Sequence[Label]]) -> Axis:
         if entry.from_data:
-            if name not in found:
+            if name not in known:
                 raise SpecificationError(
                     f"The labels of axis `{name}` are to be read from the data; pass them."
                 )
-            labels = list(found[name])
+            labels = list(known[name])
             if len(set(labels)) < len(labels):
                 # Which one is repeated stays with the data.
                 raise SpecificationError(f"The labels found for axis `{name}` are not distinct.")

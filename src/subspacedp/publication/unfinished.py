@@ -108,7 +108,7 @@ class HeldPlace:
 
     target: Path
     folder: Path
-    made: tuple[Path, ...] = ()
+    new_folders: tuple[Path, ...] = ()
     keep: bool = False
     entry: int | None = None  # of the ledger, where it is known
     finished: bool = False  # the folder is in its place
@@ -150,7 +150,7 @@ class HeldPlace:
             "release_ids": dict(plan.release_ids),
         }
         write_durably(self.folder / PLAN, json.dumps(data, indent=1).encode())
-        for path in (self.folder, *self.made):
+        for path in (self.folder, *self.new_folders):
             sync_folder(path.parent)
 
     def tag_keys(self) -> dict[str, bytes]:
@@ -252,7 +252,7 @@ class HeldPlace:
         free_place(self.target)  # renaming would take the place of an empty folder
         os.rename(folder, self.target)
         self.finished = True
-        for path in (self.target, *self.made):
+        for path in (self.target, *self.new_folders):
             sync_folder(path.parent)
         sync_folder(self.folder)  # where it is no more: after the place where it is
         self.clear()
@@ -277,9 +277,9 @@ def hold_place(target: Path) -> Iterator[HeldPlace]:
     What a run that was killed has left there is removed, but for what was paid for.
     """
     free_place(target)
-    made = tuple(missing_folders(target))
+    new_folders = tuple(missing_folders(target))
     lock = _hold(scratch_folder(target), target.parent)
-    place = HeldPlace(target, scratch_folder(target), made)
+    place = HeldPlace(target, scratch_folder(target), new_folders)
     try:
         free_place(target)  # another run may have finished a moment ago
         _sweep(place)
@@ -289,7 +289,7 @@ def hold_place(target: Path) -> Iterator[HeldPlace]:
         if not place.keep:
             with suppress(OSError):
                 place.folder.rmdir()
-            for path in made:  # those with something in them stay
+            for path in new_folders:  # those with something in them stay
                 with suppress(OSError):
                     path.rmdir()
         let_go(lock)
