@@ -243,6 +243,25 @@ def wrapped(query, budget, relation):
     return noisy
 
 
+def marginals_options(rng, query) -> MarginalsOptions:
+    """What is measured, and what counts: margins beside the cells, weights, limits, objectives."""
+    options: dict[str, Any] = {}
+    if rng.random() < 0.6:
+        options["measured"] = str(rng.choice(["contrasts", "tables"]))
+    if isinstance(query, Cells) and rng.random() < 0.5:
+        margins = [random_margin(rng, query.domain) for _ in range(rng.integers(1, 4))]
+        margins = [m for i, m in enumerate(margins) if m not in margins[:i]]
+        options["margins"] = [m for m in margins if len(m) < len(query.domain.axes)]
+        counted = rng.random()
+        if counted < 0.3:
+            options["weights"] = rng.choice([1e-6, 1.0, 1e5], len(options["margins"]) + 1).tolist()
+        elif counted < 0.5:
+            options["cells_at_most"] = float(rng.choice([1.01, 3.0]))
+    if "cells_at_most" not in options and rng.random() < 0.4:
+        options["objective"] = str(rng.choice(["balanced", "sum", "largest"]))
+    return MarginalsOptions(**options)
+
+
 def random_case(rng, name, kind) -> Case:
     """A design of a mechanism for a kind of query; an error where this one is refused."""
     query, data, size = QUERIES[kind](rng)
@@ -256,8 +275,8 @@ def random_case(rng, name, kind) -> Case:
     options: dict[str, Any] = {"decimals": None if rng.random() < 0.5 else int(rng.integers(0, 3))}
     options["capped"] = bool(rng.random() < 0.3)
     mechanism: Any = name
-    if name == "marginals" and rng.random() < 0.6:
-        mechanism = MarginalsOptions(measured=str(rng.choice(["contrasts", "tables"])))
+    if name == "marginals":
+        mechanism = marginals_options(rng, query)
     made = sdp.design(
         query, held, budget, neighbours=relation, mechanism=mechanism, **options
     )  # fmt: skip

@@ -69,7 +69,7 @@ class EmptyCells:
 
     @cached_property
     def _columns(self) -> FloatArray:
-        """V_Z, one row an empty cell."""
+        """V_Z, one row per empty cell."""
         out = np.empty((len(self.places), self.mask.size))
         for row, place in zip(out, self.places, strict=True):
             one = np.zeros(self.mask.size)
@@ -79,7 +79,7 @@ class EmptyCells:
 
     @cached_property
     def _gain(self) -> FloatArray:
-        """(V_ZZ)⁺ V_Zᵀ, one row an empty cell."""
+        """(V_ZZ)⁺ V_Zᵀ, one row per empty cell."""
         block = self._columns[:, self.places]
         values, vectors = np.linalg.eigh((block + block.T) / 2)
         kept = values > NO_VARIANCE * max(float(values.max(initial=0.0)), 0.0)

@@ -20,7 +20,7 @@ from subspacedp.mechanisms.figures import EachApart, Figures, MarginFigures
 from subspacedp.mechanisms.marginals.axis_steps import AxisSteps
 from subspacedp.mechanisms.marginals.cell_rounding import CellRounding
 from subspacedp.mechanisms.marginals.empty_cells import EmptyCells
-from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions, Published
+from subspacedp.mechanisms.marginals.interactions import Interactions, Published, determines
 from subspacedp.mechanisms.marginals.measurement import ByLevel, Measurement
 from subspacedp.mechanisms.marginals.prefix_rounding import ROUNDING_VARIANCE, PrefixRounding
 from subspacedp.mechanisms.marginals.smoother import Smoother
@@ -33,7 +33,7 @@ __all__ = [
     "AllTotals",
     "MarginalsNoise",
     "TotalsOfMargin",
-    "noise_variance",
+    "noise_by_orbit",
     "totals_apart",
 ]
 
@@ -108,7 +108,7 @@ class MarginalsNoise(JointNoise):
         where = inter.locate(margin)
         used = all(s in axis.steps for s, axis in zip(where.steps, inter.axes, strict=True))
         return used and any(
-            p.level <= where.level and _determines(p.steps, where.steps) for p in inter.published
+            p.level <= where.level and determines(p.steps, where.steps) for p in inter.published
         )
 
     def margin_variance(self, margin: Margin) -> FloatArray:
@@ -189,24 +189,7 @@ class MarginalsNoise(JointNoise):
         return np.broadcast_to(self.rounding.rounding_counts(margin), margin.shape)
 
     def _noise_variance(self, where: Published, groups: Sequence[Int64Array]) -> FloatArray:
-        """Σ over interactions of path² · ∏(1 − 1/k)² · V, for every orbit of nodes and some groups.
-
-        `groups` has those of every other axis at the steps of the margin.
-        """
-        inter = self.interactions
-        number = len(inter.tree.orbits.number[where.level])
-        out = np.zeros((number, *(len(g) for g in groups)))
-        for interaction in inter.inside(where.steps):
-            if interaction in self._measured:
-                term = self.measurement.smoother(interaction).variances[where.level]
-                for a, axis in enumerate(inter.axes):
-                    fine, step = where.steps[a], interaction.steps[a]
-                    factor = axis.path(fine, step)[groups[a]]
-                    if step != axis.top:
-                        factor = factor * axis.share(step)[axis.axis.parents(fine, step)[groups[a]]]
-                    term = np.multiply.outer(term, factor**2)
-                out += term
-        return out
+        return noise_by_orbit(self.interactions, where, groups, self.measurement.smoothers)
 
     def _noise_of_firsts(self, where: Published, groups: Sequence[Int64Array]) -> FloatArray:
         """The same from the noise in one total of every kind, where there is no closed form."""
@@ -226,10 +209,6 @@ class MarginalsNoise(JointNoise):
                 vector = self.measurement.noise_vector(self._on_measured([(where, one)]))
                 out[place] = float(vector @ vector)
         return out
-
-    @cached_property
-    def _measured(self) -> set[Interaction]:
-        return set(self.measurement.errors.measured)
 
     # ------------------------------------------------------------------------ the joint law
 
@@ -326,7 +305,7 @@ class MarginalsNoise(JointNoise):
         for interaction in self.measurement.errors.measured:
             by_level: ByLevel = {}
             for where, table in tables:
-                if not _determines(where.steps, interaction.steps):
+                if not determines(where.steps, interaction.steps):
                     continue
                 gathered = inter.gather(table, where.steps, interaction.steps)
                 known = by_level.get(where.level)
@@ -391,19 +370,28 @@ class MarginalsNoise(JointNoise):
         return self.workload.indicator(margin, one)
 
 
-def noise_variance(
-    inter: Interactions, where: Published, smoothers: Mapping[tuple[int, ...], Smoother]
+def noise_by_orbit(
+    inter: Interactions,
+    where: Published,
+    groups: Sequence[Int64Array],
+    smoothers: Mapping[tuple[int, ...], Smoother],
 ) -> FloatArray:
-    """Σ over the interactions with noise of path² · ∏(1 − 1/k)² · V of the node."""
-    out = np.zeros((inter.tree.nodes(where.level), *inter.shape(where.steps)))
+    """Σ over interactions of path² · ∏(1 − 1/k)² · V, for every orbit of nodes and some groups.
+
+    `groups` has those of every other axis at the steps of the margin.
+    """
+    number = len(inter.tree.orbits.number[where.level])
+    out = np.zeros((number, *(len(g) for g in groups)))
     for interaction in inter.inside(where.steps):
         if interaction.steps in smoothers:
-            variances = smoothers[interaction.steps].variances[where.level]
-            node = inter.tree.orbits.spread(variances, where.level)
-            each = inter.spread(
-                (inter.shares(interaction.steps) ** 2)[None], interaction.steps, where.steps, 2
-            )
-            out += node.reshape(-1, *(1,) * (each.ndim - 1)) * each
+            term = smoothers[interaction.steps].variances[where.level]
+            for a, axis in enumerate(inter.axes):
+                fine, step = where.steps[a], interaction.steps[a]
+                factor = axis.path(fine, step)[groups[a]]
+                if step != axis.top:
+                    factor = factor * axis.share(step)[axis.axis.parents(fine, step)[groups[a]]]
+                term = np.multiply.outer(term, factor**2)
+            out += term
     return out
 
 
@@ -481,10 +469,6 @@ def totals_apart(noise: MarginalsNoise, margin: Margin) -> EachApart:
 
     known = noise.margin_variance(margin) if noise.knows(margin) else None
     return EachApart(noise, margin.shape, weights, known)
-
-
-def _determines(fine: tuple[int, ...], coarse: tuple[int, ...]) -> bool:
-    return all(s <= t for s, t in zip(fine, coarse, strict=True))
 
 
 def _same_orbit(axis: AxisSteps, step: int) -> Int64Array:

@@ -12,8 +12,9 @@ import numpy.typing as npt
 from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.measurement import ByLevel, Measurement
+from subspacedp.mechanisms.marginals.tree import Tree
 
-__all__ = ["Estimate"]
+__all__ = ["Estimate", "without_noise"]
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -53,16 +54,13 @@ class Estimate:
         inter, tree = self.interactions, self.interactions.tree
         out: dict[tuple[int, ...], ByLevel] = {}
         for interaction in inter.all.values():
-            steps, held = interaction.steps, interaction.held
+            steps = interaction.steps
             known, root = self.held_contrasts(interaction), self.root(interaction)
             if steps in self.measured:
                 smoother = self.measurement.smoother(interaction)
                 out[steps] = smoother.estimate(self.measured[steps], known, root)
-            elif known is not None and held is not None:
-                levels = range(interaction.finest, len(tree))
-                out[steps] = {level: tree.climb(known, held, level) for level in levels}
-            elif root is not None:
-                out[steps] = {tree.root: root}
+            else:
+                out[steps] = without_noise(tree, interaction, known, root)
         return out
 
     def held_contrasts(self, interaction: Interaction) -> FloatArray | None:
@@ -103,3 +101,13 @@ class Estimate:
         """A table of any level and steps in use, nodes of the tree first."""
         at_level = {s: e[level] for s, e in self.contrasts.items() if level in e}
         return self.interactions.table_from(at_level, steps)
+
+
+def without_noise(
+    tree: Tree, interaction: Interaction, known: FloatArray | None, root: FloatArray | None
+) -> ByLevel:
+    """The contrasts of an interaction that is exact, by level: held, or the grand total."""
+    if known is not None and interaction.held is not None:
+        levels = range(interaction.finest, len(tree))
+        return {level: tree.climb(known, interaction.held, level) for level in levels}
+    return {} if root is None else {tree.root: root}

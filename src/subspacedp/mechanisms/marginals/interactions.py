@@ -26,7 +26,7 @@ from subspacedp.mechanisms.marginals.axis_steps import AxisSteps
 from subspacedp.mechanisms.marginals.tree import Forest, Tree
 from subspacedp.tables import Axis, Domain, Margin, along
 
-__all__ = ["Interaction", "Interactions", "Published"]
+__all__ = ["Interaction", "Interactions", "Published", "determines"]
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -221,7 +221,7 @@ class Interactions:
         out = {}
         for steps in sorted(levels, key=lambda s: (len(self.kept(s)), s)):
             if self.dimension(steps) > 0:
-                over = [h.level for h in self.held_at if _determines(h.steps, steps)]
+                over = [h.level for h in self.held_at if determines(h.steps, steps)]
                 out[steps] = Interaction(steps, levels[steps], min(over, default=None))
         return out
 
@@ -256,7 +256,7 @@ class Interactions:
         """
         even = [{s for s in axis.steps[:-1] if axis.balanced(s)} for axis in self.axes]
         return all(
-            _determines(h.steps, i.steps)
+            determines(h.steps, i.steps)
             or any(i.steps[a] < h.steps[a] and i.steps[a] in even[a] for a in range(len(even)))
             for h in self.held_at
             for i in self.measured
@@ -371,7 +371,7 @@ class Interactions:
         able = [
             t
             for t, table in enumerate(self.published[:number])
-            if table.level == interaction.finest and _determines(table.steps, interaction.steps)
+            if table.level == interaction.finest and determines(table.steps, interaction.steps)
         ]
         return min(able, key=lambda t: math.prod(self.shape(self.published[t].steps)))
 
@@ -401,7 +401,8 @@ class Interactions:
         )
 
 
-def _determines(fine: Sequence[int], coarse: Sequence[int]) -> bool:
+def determines(fine: Sequence[int], coarse: Sequence[int]) -> bool:
+    """Whether a margin of the other axes determines another one, by their steps."""
     return all(s <= t for s, t in zip(fine, coarse, strict=True))
 
 

@@ -16,7 +16,12 @@ import numpy.typing as npt
 
 from subspacedp.mechanisms.error_laws.sums import Part, part
 from subspacedp.mechanisms.marginals.axis_steps import AxisSteps
-from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions, Published
+from subspacedp.mechanisms.marginals.interactions import (
+    Interaction,
+    Interactions,
+    Published,
+    determines,
+)
 from subspacedp.mechanisms.marginals.plan import TableErrors
 from subspacedp.mechanisms.marginals.smoother import Smoother
 from subspacedp.mechanisms.marginals.tree import Forest
@@ -169,7 +174,8 @@ class Measurement(ABC):
         """Numbers of standard deviations in the units that are drawn."""
 
     @cached_property
-    def _smoothers(self) -> dict[tuple[int, ...], Smoother]:
+    def smoothers(self) -> dict[tuple[int, ...], Smoother]:
+        """Least squares for every interaction that is measured, by its steps."""
         return {
             interaction.steps: self.errors.smoother(interaction, self.shares)
             for interaction in self.errors.measured
@@ -177,7 +183,7 @@ class Measurement(ABC):
 
     def smoother(self, interaction: Interaction) -> Smoother:
         """Least squares for one interaction."""
-        return self._smoothers[interaction.steps]
+        return self.smoothers[interaction.steps]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -521,11 +527,7 @@ class TableMeasurement(Measurement):
         ]
 
     def _mixing_exists(self, interaction: Interaction, level: int) -> bool:
-        return any(
-            t.level == level
-            and all(s <= u for s, u in zip(t.steps, interaction.steps, strict=True))
-            for t in self.tables
-        )
+        return any(t.level == level and determines(t.steps, interaction.steps) for t in self.tables)
 
     def contrasts(self, noisy: Mapping[int, Int64Array]) -> dict[tuple[int, ...], ByLevel]:
         """The weighted mean of what every table says."""
@@ -578,7 +580,7 @@ class TableMeasurement(Measurement):
         tree = {
             interaction.steps: self.smoother(interaction).noise_weights({where.level: one})
             for interaction in self.errors.measured
-            if all(s <= t for s, t in zip(where.steps, interaction.steps, strict=True))
+            if determines(where.steps, interaction.steps)
         }
         out = []
         for t, (table, law) in enumerate(zip(self.tables, self.laws, strict=True)):
@@ -606,7 +608,7 @@ class TableMeasurement(Measurement):
         return tuple(out)
 
     def parts(self, vector: FloatArray) -> tuple[Part, ...]:
-        """One law a table."""
+        """One law per table."""
         return tuple(
             part(law, table.reshape(-1) / math.sqrt(law.variance))
             for table, law in zip(self.split(vector), self.laws, strict=True)
@@ -630,9 +632,7 @@ def table_information(errors: TableErrors, tables: tuple[Published, ...]) -> Flo
     for j, (interaction, level, _) in enumerate(errors.slots):
         share = float(inter.shares(interaction.steps).max())
         for t, table in enumerate(tables):
-            if table.level != level or any(
-                s > u for s, u in zip(table.steps, interaction.steps, strict=True)
-            ):
+            if table.level != level or not determines(table.steps, interaction.steps):
                 continue
             number = math.prod(
                 axis.axis.step(s).nonempty / axis.axis.step(u).nonempty

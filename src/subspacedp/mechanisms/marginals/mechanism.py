@@ -24,6 +24,7 @@ from subspacedp.mechanisms.block_view import BlockView, OnePiece
 from subspacedp.mechanisms.figures import Figures
 from subspacedp.mechanisms.gaussian.optimality import Optimality, moved_alike
 from subspacedp.mechanisms.marginals.cell_rounding import CellRounding, Cut
+from subspacedp.mechanisms.marginals.comparison import nesting_cost
 from subspacedp.mechanisms.marginals.empty_cells import EmptyCells
 from subspacedp.mechanisms.marginals.error_model import (
     AllTotals,
@@ -36,7 +37,6 @@ from subspacedp.mechanisms.marginals.fitting import SHARP, Goal
 from subspacedp.mechanisms.marginals.interactions import Interactions
 from subspacedp.mechanisms.marginals.lower_bound import LowerBound
 from subspacedp.mechanisms.marginals.measurement import ByLevel, Measurement, Totals
-from subspacedp.mechanisms.marginals.nesting import nesting_cost
 from subspacedp.mechanisms.marginals.prefix_rounding import PrefixRounding
 from subspacedp.mechanisms.marginals.strategy import (
     ManyScales,

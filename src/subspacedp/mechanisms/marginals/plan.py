@@ -237,7 +237,7 @@ class TableErrors:
         ]
 
     def spent(self) -> FloatArray:
-        """What a record of each region spends of every share: one row a region."""
+        """What a record of each region spends of every share: one row per region."""
         rows = np.zeros((self.regions.number, len(self.slots)))
         for j, (_, level, region) in enumerate(self.slots):
             rows[region if self.regions.apart(level) else slice(None), j] = 1.0

@@ -21,7 +21,8 @@ import numpy.typing as npt
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues
 from subspacedp.mechanisms.error_laws.joint import UNEQUAL
 from subspacedp.mechanisms.error_laws.pooling import Averaging, Pooling
-from subspacedp.mechanisms.marginals.error_model import MarginalsNoise, noise_variance
+from subspacedp.mechanisms.marginals.error_model import MarginalsNoise, noise_by_orbit
+from subspacedp.mechanisms.marginals.estimate import without_noise
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.smoother import Smoother
 from subspacedp.tables import Margin
@@ -180,14 +181,8 @@ class TreePooling(Pooling):
                     measured[level] = np.sum(means, axis=0)
                 smoother = self._smoothers[interaction.steps]
                 estimates[interaction.steps] = smoother.estimate(measured, known, root)
-                continue
-            if known is not None and interaction.held is not None:
-                levels = range(interaction.finest, len(tree))
-                estimates[interaction.steps] = {
-                    lv: tree.climb(known, interaction.held, lv) for lv in levels
-                }
-            elif root is not None:
-                estimates[interaction.steps] = {tree.root: root}
+            else:
+                estimates[interaction.steps] = without_noise(tree, interaction, known, root)
         out = []
         for t in range(len(tables[0])):
             where = inter.published[t]
@@ -250,6 +245,8 @@ class TreePooling(Pooling):
             return None
         tables = []
         for where in map(inter.locate, local):
-            table = noise_variance(inter, where, self._smoothers)
-            tables.append(inter.from_nodes(table, where.level).reshape(-1))
+            groups = [np.arange(n) for n in inter.shape(where.steps)]
+            table = noise_by_orbit(inter, where, groups, self._smoothers)
+            nodes = inter.tree.spread(table, where.level)
+            tables.append(inter.from_nodes(nodes, where.level).reshape(-1))
         return np.concatenate(tables)

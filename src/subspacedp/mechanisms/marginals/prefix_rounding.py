@@ -249,12 +249,7 @@ class PrefixRounding:
             drawn = self._drawn(interaction)[rows]
             grid[places] = drawn.reshape(-1, *(1,) * (grid.ndim - 1))
         for a in range(grid.ndim):
-            before = np.zeros_like(grid)
-            moved = [slice(None)] * grid.ndim
-            kept = [slice(None)] * grid.ndim
-            moved[a], kept[a] = slice(1, None), slice(None, -1)
-            before[tuple(moved)] = grid[tuple(kept)]
-            grid = grid + before
+            grid = grid + np.insert(np.delete(grid, -1, axis=a), 0, 0, axis=a)
         return np.asarray(self._restored(grid, steps), np.int64)
 
     def rounding_counts(self, margin: Margin) -> Int64Array:
@@ -279,12 +274,7 @@ class PrefixRounding:
                 continue
             grid = self._ordered(table, steps).astype(np.float64)
             for a in range(grid.ndim):  # the adjoint of differences
-                ahead = np.zeros_like(grid)
-                moved = [slice(None)] * grid.ndim
-                kept = [slice(None)] * grid.ndim
-                moved[a], kept[a] = slice(1, None), slice(None, -1)
-                ahead[tuple(kept)] = grid[tuple(moved)]
-                grid = grid - ahead
+                grid = -np.diff(grid, axis=a, append=0.0)
             for interaction, rows, places in self._places(level, steps):
                 collected[interaction.steps][rows] += grid[places]
         parts = [

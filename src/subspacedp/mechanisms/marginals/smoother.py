@@ -170,7 +170,7 @@ class Smoother:
     def slopes(self, weights: Sequence[FloatArray]) -> list[FloatArray]:
         """−∂/∂τ of Σ weights·variances, for every level and orbit, by reverse differentiation.
 
-        `weights` has one array an orbit for every level; those of levels not estimated are ignored.
+        `weights` has one number per orbit for every level; levels not estimated are ignored.
         """
         orbits, top, f = self.orbits, self.top, self.finest
         below, subtree = self._up
@@ -221,7 +221,7 @@ class Smoother:
         Parameters
         ----------
         off
-            Contrasts of the finest level, one row a node; zero in sum where totals are exact.
+            Contrasts of the finest level, one row per node; zero in sum where totals are exact.
         shares
             ∏(1 − 1/k) for every group: noise on a group has this variance times that of a node.
 
@@ -462,5 +462,5 @@ class Smoother:
 
 
 def _rows(values: FloatArray, like: FloatArray) -> FloatArray:
-    """One value a row, to multiply an array of rows with."""
+    """One value per row, to multiply an array of rows with."""
     return values.reshape(-1, *(1,) * (like.ndim - 1))

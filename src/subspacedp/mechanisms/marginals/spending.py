@@ -70,7 +70,7 @@ class SingleRecords:
         """All rows are what records spend."""
 
     def first_rows(self) -> FloatArray:
-        """One row a region."""
+        """One row per region."""
         return self.errors.spent()
 
     def sticking_out(self, shares: FloatArray) -> tuple[FloatArray, float]:
@@ -283,7 +283,7 @@ class AxisPairs:
         return out
 
     def spent(self, shares: FloatArray) -> FloatArray:
-        """What every kind of pair spends of one share an interaction, in one node."""
+        """What every kind of pair spends of one share per interaction, in one node."""
         (left, i), (right, j) = self._halves
         middle = np.zeros((left.shape[1], right.shape[1]))
         np.add.at(middle, (i, j), shares)
@@ -293,7 +293,7 @@ class AxisPairs:
         return np.asarray(out.reshape(-1))
 
     def rows(self, kinds: Int64Array) -> FloatArray:
-        """2(1 − ∏ x) by interaction, one row a kind of pair given by its flat number."""
+        """2(1 − ∏ x) by interaction, one row per kind of pair given by its flat number."""
         numbers = np.unravel_index(kinds, self.shape) if self.shape else ()
         out = np.ones((len(kinds), len(self.measured)))
         for i, (x, at) in enumerate(zip(self.products, numbers, strict=True)):

@@ -230,7 +230,7 @@ class Orbits:
     """Nodes of a tree that some symmetry takes to each other: variances are the same for all.
 
     Two nodes are alike when their subtrees are (numbers of labels included) and their parents are.
-    Quantities that depend on the tree alone are computed once an orbit, so a design of 10⁶ leaves
+    Quantities that depend on the tree alone are computed once per orbit, so a design of 10⁶ leaves
     costs what its different kinds of places cost.
     """
 
