@@ -15,7 +15,7 @@ from functools import cached_property, reduce
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.agents.part_rule import cells_of_product
+from subspacedp.agents.partition import cells_of_product
 from subspacedp.invariants import HeldMargins, HeldMatrix, MarginNullSpace
 from subspacedp.invariants.matrix.components import connected
 from subspacedp.rounding import MarginRounding
