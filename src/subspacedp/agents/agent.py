@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.agents.collect import Part
 from subspacedp.agents.dealer import DealtShare
 from subspacedp.agents.masked import contribution, mask
-from subspacedp.agents.parts import Part
 from subspacedp.agents.plan import AgentPlan
 from subspacedp.agents.record import Record, fingerprint
 from subspacedp.agents.secret import Secret

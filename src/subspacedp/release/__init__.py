@@ -11,9 +11,8 @@ from subspacedp.release.folder_checks import verify_folder
 from subspacedp.release.folders import check_new_folder, new_folder
 from subspacedp.release.imposing import impose_on
 from subspacedp.release.planning import budget_for
-from subspacedp.release.questions import where
 from subspacedp.release.ratios import Ratio
-from subspacedp.release.release import Release
+from subspacedp.release.release import Release, where
 from subspacedp.release.signature import read_private_key, sign_folder, write_digests
 from subspacedp.release.verify import Check, Verification
 
