@@ -19,7 +19,7 @@ from subspacedp.agents.secret import Secret
 from subspacedp.agents.share import Form, Share, rounding_of_sums
 from subspacedp.agents.totals import totals
 from subspacedp.errors import DataError, ReleaseError, without_values
-from subspacedp.release.provenance import Trust
+from subspacedp.release.certificate import Trust
 
 __all__ = ["Privatised", "checked_answers", "privatize", "privatize_share"]
 

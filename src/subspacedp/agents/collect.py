@@ -19,7 +19,7 @@ from subspacedp.errors import AlteredError, ReleaseError
 from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.release import Release
-from subspacedp.release.provenance import Distributed, Trust
+from subspacedp.release.certificate import Distributed, Trust
 from subspacedp.release.release import package_version
 from subspacedp.release.verify import recover, whole_steps
 from subspacedp.tables import MAX_TOTAL

@@ -16,10 +16,9 @@ from subspacedp.invariants import Held, HeldMargins, HeldMatrix, HeldValues, hel
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.registry import UNREADABLE, mechanism_from
 from subspacedp.queries import Query, query_from
-from subspacedp.release.certificate import FORMAT, certificate_text
+from subspacedp.release.certificate import FORMAT, Distributed, certificate_text
 from subspacedp.release.folders import new_folder
 from subspacedp.release.label_columns import LabelColumns, write_rows
-from subspacedp.release.provenance import Distributed
 from subspacedp.release.release import Release
 from subspacedp.release.signature import write_digests
 from subspacedp.release.verify import verify_release

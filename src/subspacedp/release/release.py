@@ -21,7 +21,7 @@ from subspacedp.mechanisms.estimates import Accuracy, Estimate
 from subspacedp.mechanisms.figures import checked_weights, kept_shape, level_names
 from subspacedp.problem import Guarantee
 from subspacedp.queries import Query, as_query
-from subspacedp.release.provenance import Distributed
+from subspacedp.release.certificate import Distributed
 from subspacedp.release.ratios import Ratio, ratio_of
 from subspacedp.release.verify import Verification, verify_release
 from subspacedp.tables import Domain, Level, Margin, RowPlan
