@@ -10,8 +10,7 @@ from scipy.special import ndtri
 
 from subspacedp.balls import ball, certain_compare
 from subspacedp.noise import DiscreteLaplace, ReleaseKeys, RoundedGaussian, draw
-from subspacedp.noise.draw import lookup_of
-from subspacedp.noise.thresholds import QUANTILE_BOUND, GaussianInversion
+from subspacedp.noise.draw import QUANTILE_BOUND, GaussianInversion, lookup_of
 
 
 def words_everywhere(count):
