@@ -1,0 +1,110 @@
+"""What the sections of a specification are made of: types of values, and an error at a key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from subspacedp.publication.faults import missing_extra
+
+try:
+    from pydantic import (
+        BaseModel,
+        BeforeValidator,
+        ConfigDict,
+        Discriminator,
+        Field,
+        Strict,
+        Tag,
+        WithJsonSchema,
+        model_validator,
+    )
+    from pydantic_core import PydanticCustomError
+except ImportError:
+    raise missing_extra() from None
+
+__all__ = [
+    "BeforeValidator",  # pydantic's own, so that one place knows that it may be missing
+    "Discriminator",
+    "Field",
+    "Labels",
+    "Levels",
+    "Margins",
+    "Number",
+    "Persons",
+    "Positive",
+    "Section",
+    "Share",
+    "Strict",
+    "Tag",
+    "Text",
+    "Texts",
+    "Value",
+    "Weights",
+    "WithJsonSchema",
+    "model_validator",
+    "rule",
+    "said",
+]
+
+
+def said(what: str, *at: str) -> PydanticCustomError:
+    """An error in our own words, at a key of the model that raises it."""
+    return PydanticCustomError("said", "{what}", {"what": what, "at": at})
+
+
+def _label(value: object) -> object:
+    whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+    if not whole and not isinstance(value, str):
+        raise PydanticCustomError("label", "not a label")
+    return value
+
+
+def _labels(value: object) -> object:
+    if not isinstance(value, str | list | tuple):
+        raise said("must be a list of labels, the path of a code list, or `from-data`")
+    return value
+
+
+def _levels(value: object) -> object:
+    if not isinstance(value, Mapping | list | tuple):
+        raise said("must be a list of columns of the code list, or give every level its groups")
+    return value
+
+
+Text = Annotated[str, Field(min_length=1)]
+Value = Annotated[
+    str | int, BeforeValidator(_label), WithJsonSchema({"type": ["string", "integer"]})
+]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+Persons = Annotated[int, Field(ge=1, lt=2**31)]
+# YAML gives lists; the models keep tuples, which cannot be changed.
+Texts = Annotated[tuple[Text, ...], Strict(False)]
+Values = Annotated[tuple[Value, ...], Strict(False), Field(min_length=1)]
+Margins = Annotated[tuple[Texts, ...], Strict(False)]
+Weights = Annotated[
+    tuple[Annotated[float, Field(ge=1e-12, le=1e12)], ...], Strict(False), Field(min_length=1)
+]
+Labels = Annotated[
+    Annotated[Values, Tag("#list")] | Annotated[Text, Tag("#text")],
+    Discriminator(lambda value: "#text" if isinstance(value, str) else "#list"),
+    BeforeValidator(_labels),
+]
+Levels = Annotated[
+    Annotated[Texts, Tag("#list")] | Annotated[dict[Text, dict[Value, Values]], Tag("#mapping")],
+    Discriminator(lambda value: "#mapping" if isinstance(value, Mapping) else "#list"),
+    BeforeValidator(_levels),
+]
+
+
+class Section(BaseModel):
+    """Keys and nothing but these; values of their type and no other; not to be changed."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+def rule(**schema: Any) -> ConfigDict:
+    """What JSON Schema is to say about a section beyond its keys."""
+    return ConfigDict(strict=True, extra="forbid", frozen=True, json_schema_extra=schema)
