@@ -13,7 +13,7 @@ from tests.blocks.tables import COUNTS, PAIRS, designed, in_memory, same
 
 import subspacedp as sdp
 from subspacedp.blocks import passes
-from subspacedp.blocks.runners import WorkerKeys
+from subspacedp.blocks.runners import WorkerKeys, open_runner
 from subspacedp.noise import ReleaseKeys
 from subspacedp.release import verify_folder
 
@@ -201,6 +201,21 @@ def test_a_scheduler_that_is_not_there(tmp_path, table):
         pytest.raises(sdp.SubspaceDPError, match="no Dask scheduler"),
     ):
         designed().release_to(tmp_path / "out", table, engine="tcp://127.0.0.1:9")
+
+
+def test_no_stranger_joins_a_local_cluster(monkeypatch):
+    def none_yet():
+        raise ValueError
+
+    monkeypatch.setattr(cluster, "default_client", none_yet)
+    with open_runner("dask", 1) as runner:
+        address = runner._client.scheduler.address
+        assert runner._client.submit(sum, [1, 2]).result() == 3
+        with pytest.raises((OSError, TypeError)):
+            cluster.Client(address, timeout="2s", set_as_default=False)
+        with pytest.raises((OSError, TypeError)):
+            plain = address.replace("tls://", "tcp://")
+            cluster.Client(plain, timeout="2s", set_as_default=False)
 
 
 def test_keys_are_not_named_nor_shown_and_only_what_is_needed_is_sent():

@@ -298,6 +298,40 @@ def test_a_full_disk_loses_nothing(tmp_path, specification, account, monkeypatch
     assert verify_folder(tmp_path / "r").ok
 
 
+def test_a_disk_that_failed_once_is_not_believed(tmp_path, specification, account, monkeypatch):
+    """The system tells an error of writing once; a later flush of the same file has none."""
+    flush, calls = NpyStore.flush, []
+
+    def fails_once(store):
+        calls.append(store)
+        if len(calls) == 2:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        flush(store)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(NpyStore, "flush", fails_once)
+        with pytest.raises(ReleaseError, match="Input/output error"):
+            run(specification(budget=account), out=tmp_path / "r")
+    assert not (scratch_folder(tmp_path / "r") / "drawn").exists()
+    run(specification(budget=account), out=tmp_path / "r")
+    assert states(tmp_path) == ["committed"]
+    assert verify_folder(tmp_path / "r").ok
+
+
+def test_room_for_counts_is_taken_before_they_are_mapped(tmp_path, specification, monkeypatch):
+    """Without, a disk that becomes full would end the process by a signal, counts left behind."""
+
+    def full(_file, _at, length):
+        assert length >= COUNTS.nbytes
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    asked = specification(data={"source": str(records(tmp_path)), "unit": "row"})
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(ReleaseError, match="Cannot write counts to .*: No space left on device"):
+        run(asked, out=tmp_path / "r", memory=SMALL // 2)
+    assert hidden(tmp_path) == []
+
+
 def test_counts_on_disk_are_their_owners_and_go_with_the_run(
     tmp_path, specification, account, monkeypatch
 ):

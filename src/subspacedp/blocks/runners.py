@@ -247,7 +247,8 @@ def open_runner(engine: str | None, at_once: int) -> Iterator[Runner]:
             try:
                 client = distributed.default_client()
             except ValueError:
-                cluster = distributed.LocalCluster(dashboard_address="127.0.0.1:0")
+                # Without TLS every user of this machine could join, and run code as this one.
+                cluster = distributed.LocalCluster(security=True, dashboard_address="127.0.0.1:0")
                 client = opened.enter_context(
                     distributed.Client(opened.enter_context(cluster), set_as_default=False)
                 )
