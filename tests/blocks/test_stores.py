@@ -242,6 +242,27 @@ def test_a_row_group_that_is_gone_is_told(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda counts, path: write_parquet(path, counts, rows=3_000),
+        lambda counts, path: pq.write_table(
+            pa.table({"other": counts.ravel()}), path / "table.parquet", row_group_size=7_001
+        ),
+    ],
+)
+def test_parquet_that_is_written_anew_meanwhile_is_told(tmp_path, other):
+    source, again = write_parquet(tmp_path), []
+
+    def write(progress):
+        if progress.stage == "second pass" and not again:
+            again.append(other(COUNTS, tmp_path))
+
+    with pytest.raises(sdp.SubspaceDPError, match="changed|cannot be read"):
+        designed().release_to(tmp_path / "out", source, progress=write)
+    assert not (tmp_path / "out").exists()
+
+
 def test_masked_counts_are_refused(tmp_path):
     masked = np.ma.masked_equal(COUNTS, 3)
     with pytest.raises(sdp.SubspaceDPError, match="masked"):

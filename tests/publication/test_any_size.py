@@ -432,7 +432,7 @@ def test_a_plan_says_how_tables_are_made(specification):
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("2GiB", 2**31), ("500 MB", 5 * 10**8), ("1.5kB", 1500), (4096, 4096), ("7", 7)],
+    [("2GiB", 2**31), ("500 MB", 5 * 10**8), ("1.5kB", 1500), (4096, 4096), ("7", 7), ("9" * 400, int("9" * 400))],
 )
 def test_memory_in_words(text, number):
     assert memory_of(text) == number
