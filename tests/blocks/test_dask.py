@@ -13,7 +13,7 @@ from tests.blocks.tables import COUNTS, PAIRS, designed, in_memory, same
 
 import subspacedp as sdp
 from subspacedp.blocks import passes
-from subspacedp.blocks.runners import WorkerKeys
+from subspacedp.blocks.runners import WorkerKeys, open_runner
 from subspacedp.noise import ReleaseKeys
 from subspacedp.release import verify_folder
 
@@ -195,12 +195,42 @@ def test_errors_of_workers_are_told_in_one_sentence(workers, tmp_path):
         designed().release_to(tmp_path / "out", tmp_path / "bad.npy", engine="dask")
 
 
-def test_a_scheduler_that_is_not_there(tmp_path, table):
+@pytest.mark.parametrize("protocol", ["tcp", "tls"])
+def test_a_scheduler_that_is_not_there(tmp_path, table, protocol):
     with (
         dask.config.set({"distributed.comm.timeouts.connect": "0.2s"}),
         pytest.raises(sdp.SubspaceDPError, match="no Dask scheduler"),
     ):
-        designed().release_to(tmp_path / "out", table, engine="tcp://127.0.0.1:9")
+        designed().release_to(tmp_path / "out", table, engine=f"{protocol}://127.0.0.1:9")
+
+
+def raising(error):
+    def call(*_arguments, **_options):
+        raise error
+
+    return call
+
+
+def test_no_stranger_joins_a_local_cluster(monkeypatch):
+    monkeypatch.setattr(cluster, "default_client", raising(ValueError))
+    with open_runner("dask", 1) as runner:
+        address = runner._client.scheduler.address
+        assert runner._client.submit(sum, [1, 2]).result() == 3
+        with pytest.raises((OSError, TypeError)):
+            cluster.Client(address, timeout="2s", set_as_default=False)
+        with pytest.raises((OSError, TypeError)):
+            plain = address.replace("tls://", "tcp://")
+            cluster.Client(plain, timeout="2s", set_as_default=False)
+
+
+def test_a_local_cluster_that_does_not_start_is_told_in_one_sentence(monkeypatch):
+    monkeypatch.setattr(cluster, "default_client", raising(ValueError))
+    monkeypatch.setattr(cluster, "LocalCluster", raising(RuntimeError))
+    with (
+        pytest.raises(sdp.SubspaceDPError, match="local Dask cluster could not be started"),
+        open_runner("dask", 1),
+    ):
+        pass
 
 
 def test_keys_are_not_named_nor_shown_and_only_what_is_needed_is_sent():

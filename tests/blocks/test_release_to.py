@@ -16,7 +16,7 @@ from subspacedp.blocks import memory, passes, runners
 from subspacedp.blocks.sources import ArraySource
 from subspacedp.mechanisms import projected
 from subspacedp.mechanisms.block_view import CountFacts
-from subspacedp.noise import CellNoise, ReleaseKeys
+from subspacedp.noise import CellNoise, Keystream, ReleaseKeys
 from subspacedp.release import drawing, verify_folder
 
 HELD = {
@@ -352,6 +352,26 @@ def test_bad_tables_are_refused_in_one_sentence_and_leave_nothing(tmp_path, case
 def test_counts_beyond_real_numbers_are_refused(tmp_path):
     with pytest.raises(sdp.SubspaceDPError, match="decimals=0"):
         designed(decimals=None).release_to(tmp_path / "out", np.full(DOMAIN.shape, 2**44))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_totals_that_cannot_be_met_are_refused_before_noise_is_drawn(
+    tmp_path, monkeypatch, in_blocks
+):
+    """Totals of all records, with decimals: a correction to them would leave 64 bits."""
+    design = designed(sdp.hold(), None, 2, capped=True)
+    more = COUNTS + 2**41
+
+    def no_noise(*_arguments):
+        raise AssertionError
+
+    monkeypatch.setattr(Keystream, "words", no_noise)
+    with pytest.raises(sdp.SubspaceDPError, match="totals are too large for 2 decimals"):
+        if in_blocks:
+            design.release_to(tmp_path / "out", COUNTS, everything=more, store="npy")
+        else:
+            design.release(sdp.Table(COUNTS, DOMAIN), everything=sdp.Table(more, DOMAIN))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,5 +1,6 @@
 """Tables in `.npy`, Parquet and zarr, read and written in blocks."""
 
+import json
 import os
 
 import numpy as np
@@ -12,6 +13,7 @@ import subspacedp as sdp
 from subspacedp.blocks.sources import open_source
 from subspacedp.blocks.stores import open_store
 from subspacedp.release import verify_folder
+from subspacedp.release.signature import DIGESTS, write_digests
 from subspacedp.tables.boxes import blocks
 
 CELLS = 9_900
@@ -240,6 +242,27 @@ def test_a_row_group_that_is_gone_is_told(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda counts, path: write_parquet(path, counts, rows=3_000),
+        lambda counts, path: pq.write_table(
+            pa.table({"other": counts.ravel()}), path / "table.parquet", row_group_size=7_001
+        ),
+    ],
+)
+def test_parquet_that_is_written_anew_meanwhile_is_told(tmp_path, other):
+    source, again = write_parquet(tmp_path), []
+
+    def write(progress):
+        if progress.stage == "second pass" and not again:
+            again.append(other(COUNTS, tmp_path))
+
+    with pytest.raises(sdp.SubspaceDPError, match="changed|cannot be read"):
+        designed().release_to(tmp_path / "out", source, progress=write)
+    assert not (tmp_path / "out").exists()
+
+
 def test_masked_counts_are_refused(tmp_path):
     masked = np.ma.masked_equal(COUNTS, 3)
     with pytest.raises(sdp.SubspaceDPError, match="masked"):
@@ -258,6 +281,59 @@ def test_a_further_parquet_file_is_found(tmp_path):
     found = verify_folder(tmp_path / "out")
     assert not found.ok
     assert any("and no others" in check.detail for check in found.checks)
+
+
+def _note_in_header(out):
+    file = out / "values.npy"
+    content = file.read_bytes()
+    at = content.index(b"}") + 1
+    file.write_bytes(content[:at] + b"# 17" + content[at + 4 :])
+
+
+def _note_in_parquet(out):
+    part = out / "values" / "part-00000000.parquet"
+    pq.write_table(pq.read_table(part).replace_schema_metadata({"note": "17"}), part)
+
+
+def _restated(**more):
+    def change(out):
+        file = out / "values.zarr" / "zarr.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | more))
+
+    return change
+
+
+def _chunk_at(name):
+    def change(out):
+        file = out / "values.zarr" / "c" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"17")
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("store", "change"),
+    [
+        ("npy", _note_in_header),
+        ("parquet", _note_in_parquet),
+        ("zarr", _restated(dimension_names=["c", "b", "a"])),  # other programs label axes by it
+        ("zarr", _restated(attributes={"note": 17})),
+        ("zarr", _restated(note={"must_understand": False})),
+        ("zarr", _chunk_at("9999/0/0")),
+        ("zarr", _chunk_at("9999")),
+        ("zarr", _chunk_at("00/0/0")),
+        ("zarr", _chunk_at("note")),
+    ],
+)
+def test_more_than_values_is_found_whatever_the_digests_say(tmp_path, store, change):
+    designed().release_to(tmp_path / "out", COUNTS, store=store)
+    change(tmp_path / "out")
+    (tmp_path / "out" / DIGESTS).unlink()
+    write_digests(tmp_path / "out")
+    checks = verify_folder(tmp_path / "out").checks
+    assert next(check for check in checks if check.name == "digests").ok
+    assert not next(check for check in checks if check.name == "values").ok
 
 
 def test_fewer_or_more_rows_than_cells_are_found(tmp_path):

@@ -298,6 +298,40 @@ def test_a_full_disk_loses_nothing(tmp_path, specification, account, monkeypatch
     assert verify_folder(tmp_path / "r").ok
 
 
+def test_a_disk_that_failed_once_is_not_believed(tmp_path, specification, account, monkeypatch):
+    """The system tells an error of writing once; a later flush of the same file has none."""
+    flush, calls = NpyStore.flush, []
+
+    def fails_once(store):
+        calls.append(store)
+        if len(calls) == 2:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        flush(store)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(NpyStore, "flush", fails_once)
+        with pytest.raises(ReleaseError, match="Input/output error"):
+            run(specification(budget=account), out=tmp_path / "r")
+    assert not (scratch_folder(tmp_path / "r") / "drawn").exists()
+    run(specification(budget=account), out=tmp_path / "r")
+    assert states(tmp_path) == ["committed"]
+    assert verify_folder(tmp_path / "r").ok
+
+
+def test_room_for_counts_is_taken_before_they_are_mapped(tmp_path, specification, monkeypatch):
+    """Without, a disk that becomes full would end the process by a signal, counts left behind."""
+
+    def full(_file, _at, length):
+        assert length >= COUNTS.nbytes
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    asked = specification(data={"source": str(records(tmp_path)), "unit": "row"})
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(ReleaseError, match="Cannot write counts to .*: No space left on device"):
+        run(asked, out=tmp_path / "r", memory=SMALL // 2)
+    assert hidden(tmp_path) == []
+
+
 def test_counts_on_disk_are_their_owners_and_go_with_the_run(
     tmp_path, specification, account, monkeypatch
 ):
@@ -324,6 +358,13 @@ def test_counts_on_disk_are_their_owners_and_go_with_the_run(
         if stage == "draw_to":  # as after a kill
             left.mkdir(parents=True)
             (left / "everything.npy").write_bytes(b"confidential")
+    write_rest = running.write_rest
+
+    def without_counts(*arguments, **options):
+        assert not (scratch_folder(tmp_path / "r") / "counts").exists()
+        write_rest(*arguments, **options)
+
+    monkeypatch.setattr(running, "write_rest", without_counts)
     run(asked, out=tmp_path / "r", memory=SMALL // 2)
     assert states(tmp_path)[-1] == "committed"
     assert hidden(tmp_path) == []
@@ -398,7 +439,14 @@ def test_a_plan_says_how_tables_are_made(specification):
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("2GiB", 2**31), ("500 MB", 5 * 10**8), ("1.5kB", 1500), (4096, 4096), ("7", 7)],
+    [
+        ("2GiB", 2**31),
+        ("500 MB", 5 * 10**8),
+        ("1.5kB", 1500),
+        (4096, 4096),
+        ("7", 7),
+        ("9" * 400, int("9" * 400)),
+    ],
 )
 def test_memory_in_words(text, number):
     assert memory_of(text) == number

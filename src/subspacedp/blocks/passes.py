@@ -284,13 +284,15 @@ def carry_out(
     digest = values_hash(shape, whole=view.mechanism.decimals == 0)
     task = _Values(view, given, reading, shared, store, runner.remote)
     with ThreadPoolExecutor(2) as beside:
-        flushing: Future[None] | None = None
+        flushing: Future[None] = beside.submit(store.flush)
         for box, values in zip(surveyed.boxes, runner.each(task, pieces), strict=True):
             if values is not None:
                 _hash(values, digest, store.digest, beside)
             report.add(box.size)
-            if flushing is None or flushing.done():  # while the next blocks are computed
+            if flushing.done():  # while the next blocks are computed
+                flushing.result()  # a disk that failed says so once, and to no later flush
                 flushing = beside.submit(store.flush)
+        flushing.result()
         if runner.remote:  # processors were the workers' until now
             for number, box in pieces:
                 _hash(store.read(number, box), digest, store.digest, beside)

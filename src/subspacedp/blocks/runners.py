@@ -241,14 +241,25 @@ def open_runner(engine: str | None, at_once: int) -> Iterator[Runner]:
         if engine != "dask":
             try:
                 client = opened.enter_context(distributed.Client(engine, set_as_default=False))
-            except (OSError, ValueError):
+            except (OSError, TypeError, ValueError):  # TypeError: TLS that is not configured
                 raise ReleaseError(f"There is no Dask scheduler at `{engine}`.") from None
         else:
             try:
                 client = distributed.default_client()
             except ValueError:
-                cluster = distributed.LocalCluster(dashboard_address="127.0.0.1:0")
-                client = opened.enter_context(
-                    distributed.Client(opened.enter_context(cluster), set_as_default=False)
-                )
+                client = opened.enter_context(_local_client(distributed))
         yield OnDask(client)
+
+
+@contextmanager
+def _local_client(distributed: Any) -> Iterator[Any]:
+    """A cluster of this machine's processors; without TLS all its users could run code there."""
+    try:
+        cluster = distributed.LocalCluster(security=True, dashboard_address="127.0.0.1:0")
+    except (OSError, RuntimeError):
+        raise ReleaseError(
+            "A local Dask cluster could not be started; a script that asks for one does so below "
+            '`if __name__ == "__main__":`.'
+        ) from None
+    with cluster, distributed.Client(cluster, set_as_default=False) as client:
+        yield client

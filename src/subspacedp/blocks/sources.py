@@ -263,8 +263,10 @@ class ParquetSource:
         try:
             with pq.ParquetFile(file) as opened:
                 column = opened.read_row_group(group, columns=[self._column])[self._column]
-        except (OSError, pa.ArrowException):
+        except (OSError, KeyError, pa.ArrowException):
             raise DataError(f"`{file}` cannot be read.") from None
+        if len(column) != self._starts[number + 1] - self._starts[number]:
+            raise DataError(f"`{file}` changed while it was read.")
         if column.null_count:
             raise DataError(f"{column.null_count} counts of a row group are missing.")
         values = column.to_numpy()

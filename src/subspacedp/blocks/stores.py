@@ -6,6 +6,7 @@ Everything in a store must be a part of it: what another program would read alon
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 import re
@@ -38,6 +39,11 @@ READ = 1 << 22  # cells read at a time
 VALUE = "value"
 PART = "part-{:08d}.parquet"
 CHUNK = re.compile(r"zarr\.json|c(/\d+)*")
+NPY_HEADER = re.compile(rb"\x93NUMPY(\x01\0..|[\x02\x03]\0....)\{[^{}]*\} *\n", re.DOTALL)
+ZARR_KEYS = {
+    "zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding",
+    "fill_value", "codecs", "attributes", "storage_transformers",
+}  # fmt: skip
 
 Blocks = Iterator[tuple[Box, npt.NDArray[Any]]]
 
@@ -307,6 +313,11 @@ def _open_npy(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.N
         raise ReleaseError(f"`{path}` does not have the shape and type of its certificate.")
     if path.stat().st_size != array.offset + array.nbytes:
         raise ReleaseError(f"`{path}` is longer than its values.")
+    with path.open("rb") as file:
+        header = file.read(array.offset)
+    plain = f"{{'descr': '{wanted.str}', 'fortran_order': False, 'shape': {shape}, }}"
+    if not NPY_HEADER.fullmatch(header) or header[header.index(b"{") :].rstrip() != plain.encode():
+        raise ReleaseError(f"`{path}` has more in its header than shape and type.")
     return array  # type: ignore[no-any-return]
 
 
@@ -346,7 +357,8 @@ def _read_part(file: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         names = table.column_names
     except (OSError, ValueError, pa.ArrowException):
         raise ReleaseError(f"`{file}` cannot be read: it is truncated or missing.") from None
-    values = np.asarray(table[VALUE].to_numpy()) if names == [VALUE] else None
+    plain = names == [VALUE] and table.schema.metadata is None
+    values = np.asarray(table[VALUE].to_numpy()) if plain else None
     if values is None or values.dtype != dtype or not values.size:
         raise ReleaseError(f"`{file}` does not have the values of its block.")
     return values
@@ -370,14 +382,29 @@ def _zarr_box(array: Any, box: Box, path: Path) -> npt.NDArray[Any]:
 
 def _zarr_blocks(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Blocks:
     array = _open_zarr(path)
-    if tuple(array.shape) != shape or array.dtype != dtype:
+    if tuple(array.shape) != shape or array.dtype != dtype or not (path / "zarr.json").is_file():
         raise ReleaseError(f"`{path}` does not have the shape and type of its certificate.")
-    names = (file.relative_to(path).as_posix() for file in path.rglob("*"))
-    stray = next((name for name in names if not CHUNK.fullmatch(name)), None)
-    if stray is not None or dict(array.attrs):
-        raise ReleaseError(f"`{path}` has more than the values: {stray or 'attributes'}.")
+    stray = next(_strays(path, array), None)
+    if stray is not None:
+        raise ReleaseError(f"`{path}` has more than the values: {stray}.")
     for box in blocks(shape, READ):
         yield box, _zarr_box(array, box, path)
+
+
+def _strays(path: Path, array: Any) -> Iterator[str]:
+    """What is in a zarr store and no part of its values."""
+    if dict(array.attrs):
+        yield "attributes"
+    stated = json.loads((path / "zarr.json").read_bytes())
+    yield from sorted(set(stated) - ZARR_KEYS)
+    grid = [-(-size // chunk) for size, chunk in zip(array.shape, array.chunks, strict=True)]
+    for file in path.rglob("*"):
+        name = file.relative_to(path).as_posix()
+        at = name.split("/")[1:] if CHUNK.fullmatch(name) else [name]
+        known = all(number.isdecimal() and number == str(int(number)) for number in at)
+        within = known and all(int(number) < most for number, most in zip(at, grid, strict=False))
+        if not within or file.is_dir() == (name == "zarr.json" or len(at) == len(grid)):
+            yield name
 
 
 def values_hash(shape: tuple[int, ...], *, whole: bool) -> Any:

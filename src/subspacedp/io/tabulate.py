@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.errors import DataError, DomainError, without_values
+from subspacedp.errors import DataError, DomainError, ReleaseError, without_values
 from subspacedp.io.bounding import checked_bounds, left_out, no_unit, unit_of
 from subspacedp.io.coding import (
     AxisColumn,
@@ -94,8 +94,18 @@ class CellTable:
         """All counts, in the domain's shape; zero until they are added."""
         if self._path is None:
             return np.zeros(self._domain.shape, np.int64)
-        os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
-        return np.lib.format.open_memmap(self._path, "w+", np.dtype("<i8"), self._domain.shape)
+        try:
+            os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+            array = np.lib.format.open_memmap(self._path, "w+", np.dtype("<i8"), self._domain.shape)
+            # A mapped file without its room would end the process when the disk is full.
+            with self._path.open("r+b") as file:
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+        except OSError as error:
+            raise ReleaseError(
+                f"Cannot write counts to `{self._path.parent}`: {error.strerror or error}."
+            ) from None
+        return array
 
     def add(self, cells: Int64Array, counts: Int64Array) -> None:
         """Add counts to cells; what has a negative cell has no place, and is left out."""

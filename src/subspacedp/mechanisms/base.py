@@ -529,6 +529,9 @@ class Mechanism(ABC):
                 f"The counts are too large to carry {decimals} decimals in float64; ask for fewer."
             )
 
+    def check_total(self, most: int) -> None:
+        """Refuse a largest total that could not be carried; most mechanisms carry every one."""
+
     # ------------------------------------------------------------------ plain data
 
     def fitted(self) -> dict[str, Any]:

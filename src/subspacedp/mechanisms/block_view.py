@@ -154,6 +154,7 @@ class BlockView(ABC):
         facts.check()
         try:
             self.mechanism.check_size(np.array([facts.largest], np.int64))
+            self.mechanism.check_total(facts.total)
         except ReleaseError as error:
             raise DataError(str(error)) from None  # these data, whatever else is tried
 

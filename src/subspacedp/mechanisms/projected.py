@@ -81,6 +81,17 @@ class Projected(Mechanism):
         """Whole answers can be rounded to add up."""
         return self.query.grid == 1
 
+    def check_size(self, answers: npt.NDArray[np.int64]) -> None:
+        """Refuse totals of all records, too, that the bounded ones could not be moved to."""
+        super().check_size(answers)
+        if self.capped:
+            self.check_total(int(np.abs(answers).sum()))
+
+    def check_total(self, most: int) -> None:
+        """Refuse a largest total before any noise is drawn."""
+        if self.capped and self.rounding is not None:
+            self.rounding.check_total(most)
+
     def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[np.int64]:
         """Answers plus independent integer noise, modulo 2**64."""
         noisy = np.empty(answers.shape, np.int64)

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -149,10 +150,10 @@ def memory_of(memory: int | str) -> int:
     (2147483648, 1500000000, 4096)
     """
     size = SIZE.fullmatch(str(memory).strip())
-    if isinstance(memory, bool) or size is None or float(size[1]) <= 0:
+    if isinstance(memory, bool) or size is None or Fraction(size[1]) <= 0:
         raise ReleaseError(f"`memory` must be bytes, or such as `2GiB` or `500MB`; got {memory!r}.")
     base = 1024 if size[3].casefold() == "ib" else 1000
-    return int(float(size[1]) * base ** ("", "k", "m", "g", "t").index(size[2].casefold()))
+    return int(Fraction(size[1]) * base ** ("", "k", "m", "g", "t").index(size[2].casefold()))
 
 
 def _bytes(number: int) -> str:

@@ -7,8 +7,8 @@ Beside the folder to come there is one that its owner alone can read, with
 - `key`: the releases' keys with a keyed tag of the data of each and the key of that tag, written
   after the account has paid and before noise is drawn, destroyed when the draw is on disk;
 - `drawn`: values and certificates, on disk before anything else is written;
-- `counts`: tables that are too large for memory, while a run needs them. They are confidential, and
-  removed when it ends; after a kill, by the next run.
+- `counts`: tables that are too large for memory, until the draw is on disk. They are confidential,
+  and removed then or when the run ends; after a kill, by the next run.
 
 Whoever comes next with the same releases goes on from there: with the draw, else with the key on
 the same data, which is the same draw, else with a new key, for then there was none.
@@ -240,11 +240,15 @@ class HeldPlace:
         return folder
 
     def keep_draw(self) -> Path:
-        """Put the draw on disk, then destroy the key: from here on there is no other draw."""
+        """Put the draw on disk, then destroy the key: from here on there is no other draw.
+
+        Counts beside it have served; those for a comparison are in the comparison's place.
+        """
         sync_tree(self.folder / WRITING)
         os.rename(self.folder / WRITING, self.folder / DRAWN)
         sync_folder(self.folder)
         destroy_key(self.folder)
+        shutil.rmtree(self.folder / COUNTS, ignore_errors=True)
         sync_folder(self.folder)
         return self.folder / DRAWN
 

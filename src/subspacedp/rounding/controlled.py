@@ -56,6 +56,9 @@ class ControlledRounding(ABC):
     decimals: int
     unit_variance: float = field(default=NOISE_ALONE, kw_only=True)
 
+    def check_total(self, most: int) -> None:  # noqa: B027 - most ways have no such limit
+        """Refuse a largest total, of records that get no noise, whose residual could not be met."""
+
     @property
     def step(self) -> int:
         """How many grid steps make one: 10**decimals."""

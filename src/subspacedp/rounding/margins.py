@@ -224,12 +224,19 @@ class MarginRounding(ControlledRounding):
         out[fixed] = 0.0
         return out
 
+    def check_total(self, most: int) -> None:
+        """Refuse a largest total beyond half of the limit: the other half is for the noise."""
+        self._check(2 * most)
+
     def _scaled(self, residual: Int64Array) -> Int64Array:
-        if self.step > 1 and np.any(np.abs(residual) >= LIMIT // self.step):
+        self._check(int(np.abs(residual).max(initial=0)))
+        return residual * self.step
+
+    def _check(self, largest: int) -> None:
+        if self.step > 1 and largest >= LIMIT // self.step:
             raise ReleaseError(
                 f"The totals are too large for {self.decimals} decimals; ask for fewer."
             )
-        return residual * self.step
 
     @cached_property
     def _all_ends(self) -> npt.NDArray[np.bool_]:

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.errors import DataError, ReleaseError
 from subspacedp.invariants import HeldValues
-from subspacedp.mechanisms.block_view import BlockView, CountFacts
+from subspacedp.mechanisms.block_view import BlockView
 from subspacedp.mechanisms.marginals.cell_rounding import Carried, Cut, SubtreeRounding
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.measurement import ByLevel
@@ -183,14 +182,6 @@ class SubtreeBlocks(BlockView):
             out.append(Box((lower, *zeros), (int(ends[stop - 1]), *shape[1:])))
             first = stop
         return out
-
-    def check(self, facts: CountFacts) -> None:
-        """Totals of contrasts are limited too."""
-        super().check(facts)
-        try:
-            self.mechanism.check_total(facts.total)
-        except ReleaseError as error:
-            raise DataError(str(error)) from None
 
     def _piece(self, box: Box) -> Subtrees:
         starts = np.append(self._tree.starts[self._roots], self._tree.labels)
