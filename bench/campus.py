@@ -84,7 +84,7 @@ def _extended_error(table: sdp.Table) -> Iterator[Ratio]:
 
 def _fresh_times(counts: np.ndarray) -> Iterator[float]:
     """Set-up from nothing: caches of calibration and tables emptied before every run."""
-    from subspacedp.noise.thresholds import threshold_table
+    from subspacedp.noise.draw import threshold_table
     from subspacedp.privacy.gaussian import largest_mu
 
     for _ in range(20):

@@ -120,7 +120,7 @@ def test_overwriting_gives_the_same():
 def test_words_that_equal_a_threshold_are_refined_in_the_kernel(monkeypatch):
     """Feed the kernel words that sit on thresholds; it must hand all of them to refinement."""
     from subspacedp.noise import words as module
-    from subspacedp.noise.thresholds import threshold_table
+    from subspacedp.noise.draw import threshold_table
 
     law = DiscreteLaplace(Fraction(1, 2))
     table = threshold_table(law).thresholds

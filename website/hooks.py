@@ -100,7 +100,11 @@ def entries(module: str) -> str:
     paths = public_names(module)
     first = public_names("subspacedp")
     names = sorted(paths, key=lambda name: name not in first)  # stable: otherwise as in `__all__`
-    return "\n\n".join(f"::: {paths[name]}" for name in names)
+    errors = "subspacedp.errors"  # have a page of their own, whatever else lists them
+    return "\n\n".join(
+        f"::: {paths[name]}" for name in names
+        if module == errors or not paths[name].startswith(f"{errors}.")
+    )  # fmt: skip
 
 
 def table() -> str:

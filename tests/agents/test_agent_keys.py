@@ -28,8 +28,7 @@ from subspacedp.agents import (
 from subspacedp.agents.dealer import deal_with
 from subspacedp.errors import ReleaseError
 from subspacedp.noise import DiscreteLaplace, Keystream, ReleaseKeys, RoundedGaussian, draw
-from subspacedp.noise.draw import noise_at, words_at
-from subspacedp.noise.thresholds import threshold_table
+from subspacedp.noise.draw import noise_at, threshold_table, words_at
 
 SECRET = Secret(bytes(range(100, 132)))
 Z = 6.5  # two-sided probability of a normal variable beyond it: 8e-11

@@ -12,7 +12,7 @@ from tests.strategies import both_engines, problems, using
 import subspacedp as sdp
 from subspacedp.agents import AgentPlan, Partition, Secret, collect, make_plan, privatize
 from subspacedp.agents import totals as totals_module
-from subspacedp.agents.regions import connected_cells, regions_of, separating
+from subspacedp.agents.totals import connected_cells, regions_of, separating
 from subspacedp.errors import AlteredError, InvariantError, ReleaseError, SubspaceDPError
 from subspacedp.noise import Keystream
 from subspacedp.release import Design

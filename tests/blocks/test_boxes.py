@@ -148,7 +148,7 @@ def test_noise_of_runs_is_the_noise_of_cells(law, length):
 
 def test_words_on_a_threshold_are_refined_as_in_memory(monkeypatch):
     """A keystream whose every word equals a threshold; cells then differ by refinement alone."""
-    from subspacedp.noise.thresholds import threshold_table
+    from subspacedp.noise.draw import threshold_table
     from subspacedp.noise.words import Keystream
 
     law = LAWS[0]

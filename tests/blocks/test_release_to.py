@@ -521,7 +521,7 @@ def test_altered_values_and_certificates_are_found(tmp_path):
 
 
 def test_totals_that_wrap_64_bits_are_not_believed():
-    from subspacedp.release.kept_totals import _Totals
+    from subspacedp.release.verify import _Totals
     from subspacedp.tables.boxes import Box
 
     totals = _Totals(designed(sdp.hold("a")).mechanism.held)

@@ -18,7 +18,7 @@ from subspacedp.inference import (
     test_value,
 )
 from subspacedp.inference.combined_noise import CombinedNoise, DensePooling
-from subspacedp.mechanisms.error_laws.pooling import Averaging
+from subspacedp.mechanisms.error_laws.joint import Averaging
 from subspacedp.mechanisms.marginals.pooling import TreePooling
 
 DOMAIN = sdp.Domain(

@@ -10,8 +10,8 @@ from tests.mechanisms.test_knorm_law import HEXAGON, NORM_BALLS, masses
 from tests.spanning import spanning
 
 from subspacedp.mechanisms.error_laws.sums import Least, OnlyVariance, WeightedSum
-from subspacedp.mechanisms.knorm.joint import independent_parts, weighted_sum
 from subspacedp.mechanisms.knorm.law import KNormLaw
+from subspacedp.mechanisms.knorm.mechanism import independent_parts, weighted_sum
 from subspacedp.mechanisms.knorm.norm_balls import (
     Box,
     CrossPolytope,

@@ -273,7 +273,7 @@ def test_dither_that_shares_the_words_of_the_noise_is_caught():
 
 def test_neighbouring_tables_have_the_same_reachable_measurements():
     """Integers: x + z over all z is all integers, for every x. No value gives a table away."""
-    from subspacedp.noise.thresholds import threshold_table
+    from subspacedp.noise.draw import threshold_table
 
     for budget in BUDGETS:
         law = design(Domain([AGE]), hold(), budget).mechanism.law

@@ -12,8 +12,8 @@ import subspacedp as sdp
 from subspacedp.inference import replicates
 from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.mechanisms.error_laws.simulated import UNSURE, Simulated, draws_for
-from subspacedp.mechanisms.knorm.joint import weighted_sum
 from subspacedp.mechanisms.knorm.law import KNormLaw
+from subspacedp.mechanisms.knorm.mechanism import weighted_sum
 from subspacedp.mechanisms.knorm.norm_balls import Box, Deviations, Exchanges, Swaps
 from subspacedp.noise import ReleaseKeys
 

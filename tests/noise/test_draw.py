@@ -17,8 +17,7 @@ from tests.statistical import (
 from tests.strategies import ENGINES, using
 
 from subspacedp.noise import DiscreteGaussian, DiscreteLaplace, ReleaseKeys, RoundedGaussian, draw
-from subspacedp.noise.draw import REFINEMENT_STRIDE
-from subspacedp.noise.thresholds import refine, threshold_table
+from subspacedp.noise.draw import REFINEMENT_STRIDE, refine, threshold_table
 
 LAWS = [
     *(DiscreteLaplace(1 / Fraction(scale)) for scale in ("0.3", "2", "10", "104", "5000")),

@@ -1,6 +1,7 @@
 """Noise of large scale: the float quantile's bound, and values that ball arithmetic confirms."""
 
 import random
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -10,8 +11,7 @@ from scipy.special import ndtri
 
 from subspacedp.balls import ball, certain_compare
 from subspacedp.noise import DiscreteLaplace, ReleaseKeys, RoundedGaussian, draw
-from subspacedp.noise.draw import lookup_of
-from subspacedp.noise.thresholds import QUANTILE_BOUND, GaussianInversion
+from subspacedp.noise.draw import QUANTILE_BOUND, GaussianInversion, lookup_of
 
 
 def words_everywhere(count):
@@ -58,7 +58,7 @@ def test_decided_values_are_right_and_open_ones_are_few(sigma):
 def test_a_bound_too_small_is_caught(monkeypatch):
     """The twin without slack claims values that ball arithmetic refutes."""
     sigma = 2.0**50
-    monkeypatch.setattr("subspacedp.noise.thresholds.QUANTILE_BOUND", 0.0)
+    monkeypatch.setattr(sys.modules[GaussianInversion.__module__], "QUANTILE_BOUND", 0.0)
     law = RoundedGaussian(sigma)
     words = words_everywhere(300)
     values, open_ = GaussianInversion(law).lookup(words)

@@ -9,8 +9,8 @@ import pytest
 from flint import arb, ctx, fmpq, fmpz
 
 from subspacedp.noise import DiscreteGaussian, DiscreteLaplace, RoundedGaussian
+from subspacedp.noise.draw import ThresholdTable, refine, threshold_table
 from subspacedp.noise.laws import DigitDifference, KnownLaw
-from subspacedp.noise.thresholds import ThresholdTable, refine, threshold_table
 
 TOP = 2**64 - 1
 LAWS = [

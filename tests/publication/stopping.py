@@ -29,7 +29,7 @@ from subspacedp.blocks import memory as blocks
 from subspacedp.cli import main
 from subspacedp.ledger import database, open_ledger
 from subspacedp.publication import unfinished
-from subspacedp.release import durable, verify_folder
+from subspacedp.release import folders, verify_folder
 
 NEVER = 1 << 30
 LAST = -1  # the point after the command has ended
@@ -130,7 +130,7 @@ def broken(twin: str) -> None:
         unfinished.HeldPlace.plan = lambda place: None
         unfinished.HeldPlace.drawn = None
     if twin == "unflushed":  # names and contents are left to the system
-        for owner in (unfinished, durable):
+        for owner in (unfinished, folders):
             owner.sync_tree = lambda folder: None
 
 

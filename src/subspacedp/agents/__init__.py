@@ -1,10 +1,9 @@
 """Releases of which no one holds the whole table: agents, dealers, collectors."""
 
 from subspacedp.agents.agent import Privatised, privatize, privatize_share
-from subspacedp.agents.collect import collect
+from subspacedp.agents.collect import Part, collect
 from subspacedp.agents.dealer import DealtShare, deal, read_share
 from subspacedp.agents.partition import Partition
-from subspacedp.agents.parts import Part
 from subspacedp.agents.plan import AgentPlan, make_plan
 from subspacedp.agents.secret import Secret, make_secret, read_secret
 

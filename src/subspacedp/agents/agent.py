@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.agents.collect import Part
 from subspacedp.agents.dealer import DealtShare
 from subspacedp.agents.masked import contribution, mask
-from subspacedp.agents.parts import Part
 from subspacedp.agents.plan import AgentPlan
 from subspacedp.agents.record import Record, fingerprint
 from subspacedp.agents.secret import Secret
 from subspacedp.agents.share import Form, Share, rounding_of_sums
 from subspacedp.agents.totals import totals
 from subspacedp.errors import DataError, ReleaseError, without_values
-from subspacedp.release.provenance import Trust
+from subspacedp.release.certificate import Trust
 
 __all__ = ["Privatised", "checked_answers", "privatize", "privatize_share"]
 

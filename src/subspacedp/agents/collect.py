@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.agents.files import encode, read_numbers, write_new
 from subspacedp.agents.masked import reconstructed
-from subspacedp.agents.parts import Part
 from subspacedp.agents.plan import AgentPlan
 from subspacedp.agents.share import rounding_of_sums
 from subspacedp.errors import AlteredError, ReleaseError
 from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.release import Release
-from subspacedp.release.provenance import Distributed
+from subspacedp.release.certificate import Distributed, Trust
 from subspacedp.release.release import package_version
 from subspacedp.release.verify import recover, whole_steps
 from subspacedp.tables import MAX_TOTAL
 
-__all__ = ["collect"]
+__all__ = [
+    "Part",
+    "collect",
+]
 
 NOT_WHOLE = (
     "The parts do not add up to whole held figures: a part was altered, or made with other noise."
@@ -172,3 +178,70 @@ def _int64(sums: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     if np.any(np.abs(sums) >= MAX_TOTAL):
         raise AlteredError("The parts do not make a release: a held total is beyond 2**62.")
     return sums.astype(np.int64)
+
+
+# ---------------------------- a privatised part: the published values of one agent's cells. Public
+
+
+FORMAT = "subspacedp part 1"
+TYPES = {"int64": "<i8", "float64": "<f8"}
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Part:
+    """One agent's published values, and which plan and noise they are of.
+
+    Parameters
+    ----------
+    name
+        The part of the plan.
+    plan_id, plan_digest
+        The plan it was made for.
+    trust
+        Whether the agent had the common secret, or a dealer's share.
+    noise_id
+        Public; the same for all parts whose noise comes from one secret.
+    values
+        In the order of the part's cells.
+    """
+
+    name: str
+    plan_id: str
+    plan_digest: str
+    trust: Trust
+    noise_id: str
+    values: npt.NDArray[Any]
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the part; an existing file is left alone if it is the same, and refused if not."""
+        header = {
+            "format": FORMAT,
+            "plan": self.plan_id,
+            "plan_sha256": self.plan_digest,
+            "part": self.name,
+            "trust": self.trust.value,
+            "noise_id": self.noise_id,
+            "type": "float64" if self.values.dtype.kind == "f" else "int64",
+            "bytes": 8 * self.values.size,
+        }
+        write_new(Path(path), encode(header, [self.values]), mode=0o644)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Part:
+        """Read a part; a file that is truncated or damaged is refused."""
+        source = Path(path)
+        header, payload = read_numbers(source, FORMAT, "part")
+        try:
+            return cls(
+                name=str(header["part"]),
+                plan_id=str(header["plan"]),
+                plan_digest=str(header["plan_sha256"]),
+                trust=Trust(header["trust"]),
+                noise_id=str(header["noise_id"]),
+                values=np.frombuffer(payload, TYPES[header["type"]]),
+            )
+        except (KeyError, ValueError, TypeError):
+            raise ReleaseError(f"The part `{source}` does not say what it is.") from None
+
+    def __repr__(self) -> str:
+        return f"Part({self.name!r}, {self.values.size:,} cells of plan {self.plan_id[:8]}…)"

@@ -47,8 +47,8 @@ from subspacedp.mechanisms.figures import (
 )
 from subspacedp.queries import Margins, Query
 from subspacedp.release import Release
-from subspacedp.release.questions import where
 from subspacedp.release.ratios import Ratio, ratio_of
+from subspacedp.release.release import where
 from subspacedp.tables import Domain
 
 __all__ = ["Combined", "combine"]

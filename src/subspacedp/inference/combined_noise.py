@@ -20,7 +20,7 @@ from subspacedp.errors import InvariantError, ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, NullSpace
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.error_laws import JointNoise, SumLaw
-from subspacedp.mechanisms.error_laws.pooling import Pooling
+from subspacedp.mechanisms.error_laws.joint import Pooling
 from subspacedp.mechanisms.error_laws.sums import Part
 from subspacedp.mechanisms.figures import EachApart, Figures, cells_apart
 from subspacedp.queries import Query

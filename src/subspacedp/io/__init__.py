@@ -5,8 +5,7 @@ from subspacedp.io.engine import Kind, Source
 from subspacedp.io.inspect import Column, labels_from_data, look
 from subspacedp.io.margin_tables import TabulatedMargins, tabulate_margins
 from subspacedp.io.sources import open_source
-from subspacedp.io.tabulate import Tabulated, tabulate
-from subspacedp.io.values import ClippedValue
+from subspacedp.io.tabulate import ClippedValue, Tabulated, tabulate
 
 __all__ = [
     "AxisColumn",

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.figures import Figures
-from subspacedp.tables.frames import frame_from_columns
+from subspacedp.tables.table import frame_from_columns
 
 __all__ = ["Accuracy", "Estimate", "check_level", "normal_margin"]
 

@@ -1,6 +1,7 @@
 """Noise: keyed random words, and exact laws on the integers."""
 
 from subspacedp.noise.draw import (
+    QUANTILE_BOUND,
     CellNoise,
     add_noise,
     draw,
@@ -16,7 +17,6 @@ from subspacedp.noise.laws import (
     NoiseLaw,
     RoundedGaussian,
 )
-from subspacedp.noise.thresholds import QUANTILE_BOUND
 from subspacedp.noise.words import KeySource, Keystream, ReleaseKeys
 
 __all__ = [

@@ -1,7 +1,7 @@
 """Exact noise laws on the integers: all that is known of one law stands in its class.
 
 Every law can be asked for its distribution function at any integer to any precision; that is all
-that exact sampling needs (see `thresholds.py`), and the tests check it against sums of the mass.
+that exact sampling needs (see `draw.py`), and the tests check it against sums of the mass.
 Its characteristic and moment generating functions are what the laws of weighted sums need (see
 `mechanisms/error_laws/sums.py`), where independent noise is a product; its mass is what likelihoods
 need. Nothing else asks which law it has.

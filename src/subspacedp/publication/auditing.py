@@ -33,6 +33,7 @@ from subspacedp.publication.releases import (
 )
 from subspacedp.publication.specification import Specification, read_specification
 from subspacedp.release import Release
+from subspacedp.release.drawing import MAX_LABELLED
 from subspacedp.tables import Domain
 
 __all__ = ["TOGETHER", "WITH_ACCOUNT", "audit", "given_away"]
@@ -41,6 +42,10 @@ Progress = Callable[[str], None]
 IN_A_REPORT = 20  # linear programs, where no closed form exists
 LARGEST_JOINT = 10**7  # cells of a domain that several tables are brought onto
 LARGEST_IN_A_REPORT = 10**6
+NOT_LOOKED_AT = (
+    "What the held figures give away of single cells was not looked at: the table has more than "
+    f"{MAX_LABELLED:,}."
+)
 TOGETHER = "together"
 WITH_ACCOUNT = "together with what the account holds already"
 
@@ -129,11 +134,12 @@ def given_away(releases: Mapping[str, Release]) -> dict[str, str]:
     """What the held figures of finished releases say by themselves, as text for their report.
 
     Releases of counts that can be brought onto one domain are audited together as well; the text is
-    with the first of them.
+    with the first of them. What can be deduced of every cell is not looked at for large tables.
     """
     holding = {name: one for name, one in releases.items() if one.mechanism.space.rank}
-    audits = {name: _of_release(one) for name, one in holding.items()}
-    out = {name: str(one) for name, one in audits.items()}
+    large = {name for name, one in holding.items() if one.mechanism.query.size > MAX_LABELLED}
+    audits = {name: _of_release(one) for name, one in holding.items() if name not in large}
+    out = {name: str(one) for name, one in audits.items()} | dict.fromkeys(large, NOT_LOOKED_AT)
     parts = [
         part
         for name, one in audits.items()

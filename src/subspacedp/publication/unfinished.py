@@ -28,7 +28,6 @@ from pathlib import Path
 from subspacedp.blocks.passes import Survey
 from subspacedp.errors import ReleaseError
 from subspacedp.noise import ReleaseKeys
-from subspacedp.release.durable import set_modes, sync_folder, sync_tree, write_durably
 from subspacedp.release.files import CERTIFICATE
 from subspacedp.release.folders import (
     KEY,
@@ -37,6 +36,10 @@ from subspacedp.release.folders import (
     hold_folder,
     let_go,
     missing_folders,
+    set_modes,
+    sync_folder,
+    sync_tree,
+    write_durably,
 )
 
 __all__ = ["HeldPlace", "Plan", "hold_place", "scratch_folder", "sweep"]

@@ -15,8 +15,7 @@ from subspacedp.errors import BudgetError, DataError, DomainError, without_value
 from subspacedp.privacy.neighbours import Neighbours
 from subspacedp.queries.linear import Query, Sensitivity, name_list
 from subspacedp.tables.domain import Domain
-from subspacedp.tables.frames import column_values, positions
-from subspacedp.tables.table import Table
+from subspacedp.tables.table import Table, column_values, positions
 
 __all__ = ["ClippedSums", "GeneralQuery", "LocalEntries", "check_sensitivity"]
 

@@ -5,17 +5,14 @@ from subspacedp.mechanisms.estimates import Accuracy, Estimate, check_level
 from subspacedp.mechanisms.figures import checked_weights
 from subspacedp.problem import MAX_DECIMALS
 from subspacedp.release.certificate import certificate_schema
-from subspacedp.release.comparing import Comparison
-from subspacedp.release.designs import Design, compare, design
-from subspacedp.release.files import write_files, write_margins
+from subspacedp.release.designs import Comparison, Design, compare, design
+from subspacedp.release.files import rebuild_invariants, write_files, write_margins
 from subspacedp.release.folder_checks import verify_folder
 from subspacedp.release.folders import check_new_folder, new_folder
 from subspacedp.release.imposing import impose_on
 from subspacedp.release.planning import budget_for
-from subspacedp.release.questions import where
 from subspacedp.release.ratios import Ratio
-from subspacedp.release.rebuild import rebuild_invariants
-from subspacedp.release.release import Release
+from subspacedp.release.release import Release, where
 from subspacedp.release.signature import read_private_key, sign_folder, write_digests
 from subspacedp.release.verify import Check, Verification
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,25 +11,27 @@ from typing import Any
 import numpy as np
 
 from subspacedp.blocks.stores import STORES, StoredValues, copy_store
-from subspacedp.errors import AlteredError, ReleaseError
+from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
+from subspacedp.invariants import Held, HeldMargins, HeldMatrix, HeldValues, held_from
 from subspacedp.mechanisms.base import Mechanism
-from subspacedp.mechanisms.registry import mechanism_from
-from subspacedp.release.certificate import FORMAT, certificate_text
+from subspacedp.mechanisms.registry import UNREADABLE, mechanism_from
+from subspacedp.queries import Query, query_from
+from subspacedp.release.certificate import FORMAT, Distributed, certificate_text
 from subspacedp.release.folders import new_folder
 from subspacedp.release.label_columns import LabelColumns, write_rows
-from subspacedp.release.provenance import Distributed
-from subspacedp.release.rebuild import held_values
 from subspacedp.release.release import Release
 from subspacedp.release.signature import write_digests
 from subspacedp.release.verify import verify_release
-from subspacedp.stated import read_json
+from subspacedp.stated import check_plain, first_difference, read_json, shown_text
 
 __all__ = [
+    "held_values",
     "load",
     "margin_stem",
     "read_certificate",
     "read_parquet",
     "read_release",
+    "rebuild_invariants",
     "same_column",
     "save",
     "write_files",
@@ -270,3 +272,31 @@ def same_column(column: str, wanted: Any, present: Any) -> bool:
     if column == "stderr":  # standard errors may differ in the last bit between machines
         return bool(np.allclose(wanted, present, rtol=1e-9, atol=0.0, equal_nan=True))
     return bool(np.array_equal(wanted, present))
+
+
+# ----------- what a certificate states beside its mechanism: held values, and what is held of what
+
+
+def rebuild_invariants(data: Mapping[str, Any]) -> tuple[Query, Held]:
+    """What is asked and what is held of it, from the plain data of a design."""
+    try:
+        check_plain({key: data[key] for key in ("query", "held")}, "what is held")
+        query = query_from(data["query"], None)
+        return query, held_from(data["held"], query)
+    except SubspaceDPError as error:
+        raise ReleaseError(shown_text(f"What is held cannot be read: {error}")) from None
+    except UNREADABLE as error:
+        raise ReleaseError(f"What is held cannot be read ({type(error).__name__}).") from None
+
+
+def held_values(data: Mapping[str, Any], held: HeldMargins | HeldMatrix) -> HeldValues:
+    """The held values that a certificate states, in their shapes, each of its own type."""
+    kind = np.int64 if held.exact else np.float64
+    out = tuple(
+        np.asarray(item["values"], kind).reshape(shape)
+        for shape, item in zip(held.value_shapes, data["invariants"], strict=True)
+    )
+    written = [{"shape": list(v.shape), "values": v.ravel().tolist()} for v in out]
+    if first_difference(data["invariants"], written) is not None:
+        raise ReleaseError("The certificate is not usable: its held totals cannot be read.")
+    return out

@@ -13,23 +13,26 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.blocks.stores import StoredValues, values_hash
-from subspacedp.errors import ReleaseError
+from subspacedp.errors import DomainError, ReleaseError
 from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.mechanisms.estimates import Accuracy, Estimate
 from subspacedp.mechanisms.figures import checked_weights, kept_shape, level_names
 from subspacedp.problem import Guarantee
-from subspacedp.queries import Query
-from subspacedp.release.provenance import Distributed
-from subspacedp.release.questions import where
+from subspacedp.queries import Query, as_query
+from subspacedp.release.certificate import Distributed
 from subspacedp.release.ratios import Ratio, ratio_of
 from subspacedp.release.verify import Verification, verify_release
-from subspacedp.tables import Domain, Margin, RowPlan
+from subspacedp.tables import Domain, Level, Margin, RowPlan
 from subspacedp.tables.boxes import Box
-from subspacedp.tables.frames import frame_from_columns
+from subspacedp.tables.table import frame_from_columns
 
-__all__ = ["Release", "package_version"]
+__all__ = [
+    "Release",
+    "package_version",
+    "where",
+]
 
 
 @cache
@@ -322,3 +325,43 @@ class Release:
     def __repr__(self) -> str:
         stamp = ", NOT FOR PUBLICATION (seeded)" if self.seeded else ""
         return f"Release({self.mechanism!r}, guarantee {self.guarantee.kind}{stamp})"
+
+
+# -------------------------------------------------------------- cells of a release by their labels
+
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def _is_label(value: object) -> bool:
+    return isinstance(value, (str, int, np.integer)) and not isinstance(value, bool)
+
+
+def where(about: Domain | Query, labels: dict[str, Any]) -> FloatArray:
+    """Weights 1 for the cells with given labels of axes or levels, 0 elsewhere.
+
+    For a workload the weights are those of one of its margins, the smallest that has the levels.
+    """
+    query = as_query(about)
+    domain = query.axes
+    if domain is None:
+        raise ReleaseError("The answers of this query have no axes.")
+    places = {level.name: (a, level) for a, axis in enumerate(domain.axes) for level in axis.chain}
+    masks: list[tuple[int, Level, list[int]]] = []
+    for name, wanted in labels.items():
+        if name not in places:
+            known = ", ".join(f"`{lv.name}`" for axis in domain.axes for lv in axis.chain)
+            from difflib import get_close_matches
+
+            near = get_close_matches(str(name), places, n=1)
+            hint = f"did you mean `{near[0]}`? There are" if near else "there are"
+            raise DomainError(f"There is no axis or level `{name}`; {hint} {known}.")
+        a, level = places[name]
+        several = isinstance(wanted, (list, tuple, set, frozenset, np.ndarray))
+        chosen = list(wanted) if several else [wanted]
+        groups = {label: g for g, label in enumerate(level.labels)}
+        unknown = [label for label in chosen if not _is_label(label) or label not in groups]
+        if unknown:
+            raise DomainError(f"`{name}` has no label {unknown[0]!r}.")
+        masks.append((a, level, [groups[label] for label in chosen]))
+    return query.selection(masks)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,13 +13,23 @@ import numpy.typing as npt
 from subspacedp.blocks.stores import values_hash
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, Mixed
+from subspacedp.mechanisms.base import Mechanism
+from subspacedp.queries import Margins
+from subspacedp.tables import RowPlan
+from subspacedp.tables.boxes import Box
+from subspacedp.tables.margin_tables import all_meets, steps_of
+from subspacedp.tables.rows import margin_sums
 
 if TYPE_CHECKING:
-    from subspacedp.release.kept_totals import KeptTotals
     from subspacedp.release.release import Release
 
-__all__ = ["Check", "Verification", "verify_release"]
-
+__all__ = [
+    "Check",
+    "KeptTotals",
+    "Verification",
+    "check_workload",
+    "verify_release",
+]
 
 VALUES = "values"
 SEEDED = "NOT FOR PUBLICATION: made from a chosen seed; whoever knows it can remove the noise."
@@ -73,8 +85,7 @@ def verify_release(release: Release, *, sha256: str | None = None) -> Verificati
     sha256
         The digest that the values must have, where a certificate states one.
     """
-    from subspacedp.release.kept_totals import KeptTotals
-    from subspacedp.release.verify_workload import check_workload
+    from subspacedp.release.verify import KeptTotals, check_workload
 
     held, workload = release.mechanism.held, release.mechanism.query.workload
     family, kept = held.family, None
@@ -182,3 +193,226 @@ def recover(values: npt.NDArray[np.float64], denominators: npt.NDArray[Any]) -> 
     fitted = Mixed.normal(whole.astype(np.int64), numerator, d)
     off = np.abs(fitted.to_float() - values) > 64 * np.spacing(np.abs(values) + 1)
     return int(np.count_nonzero(off)) or fitted
+
+
+# --------------- checks of a release of margins: they agree with each other, and with what is held
+
+
+KEPT, AGREE = "held totals are kept", "margins agree with each other"
+
+
+def check_workload(release: Release, workload: Margins, held: HeldMargins) -> tuple[Check, Check]:
+    """Every total that two margins know, in whole steps or to the rounding of float64."""
+    decimals = release.mechanism.decimals
+    values: npt.NDArray[Any] = release.values
+    scale = 1
+    if not np.all(np.isfinite(values)):
+        return Check(KEPT, False, "some values are not finite"), Check(AGREE, False, "as above")
+    if decimals is not None:
+        scale = 10**decimals
+        steps = whole_steps(values, scale)
+        if steps is None:
+            wrong = f"some values do not have {decimals} decimals"
+            return Check(KEPT, False, wrong), Check(AGREE, False, wrong)
+        values = steps
+    tables = workload.split(values)
+    margins = tuple(workload.margins)
+    same = _equal if decimals is not None else _near(values, release.mechanism.law.scale)
+    how = "in whole numbers" if decimals is not None else "within the rounding of float64"
+    finest = steps_of(margins)
+    family = [
+        m for m in all_meets((*margins, *held.essential))
+        if np.any(np.all(finest <= np.array(m.steps), axis=1))
+    ]  # fmt: skip
+    compared = broken = disagreeing = totals = 0
+    for meet in family:
+        totals_held = held.known(release.exact, meet)
+        wanted = None if totals_held is None else totals_held * scale
+        first: npt.NDArray[Any] | None = wanted
+        for margin, table in zip(margins, tables, strict=True):
+            if not margin.determines(meet):
+                continue
+            coarse = margin.coarsen(table, meet)
+            if first is None:
+                first = coarse
+                continue
+            wrong_here = int(np.count_nonzero(~same(coarse, first)))
+            if wanted is None:
+                compared, disagreeing = compared + coarse.size, disagreeing + wrong_here
+            else:
+                totals, broken = totals + coarse.size, broken + wrong_here
+    return _result(KEPT, broken, totals, how), _result(AGREE, disagreeing, compared, how)
+
+
+def _equal(present: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    return np.asarray(present == wanted)
+
+
+def _near(
+    values: npt.NDArray[Any], noise: float
+) -> Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[np.bool_]]:
+    """Within the rounding of sums of numbers as large as these, or as the noise before sums."""
+    largest = float(np.abs(values).max(initial=0.0)) + 64.0 * noise + 1.0
+    slack = largest * values.size**0.5 * 2.0**-44
+
+    def same(present: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        return np.asarray(np.abs(present - wanted) <= slack)
+
+    return same
+
+
+def _result(name: str, broken: int, number: int, how: str) -> Check:
+    if broken:
+        return Check(name, False, f"{broken:,} of {number:,} comparisons fail, checked {how}")
+    return Check(name, True, f"all {number:,} comparisons, {how}")
+
+
+# ---------- whether released values keep the held totals: summed block by block, in exact integers
+
+
+HALF = 31  # sums are taken of high and low halves apart, so that none can wrap
+
+
+def _add_sums(
+    held: HeldMargins, box: Box, values: npt.NDArray[Any], totals: npt.NDArray[Any]
+) -> None:
+    """Add the held totals of a box, laid end to end; a whole table goes the way of memory."""
+    if not held.margins:
+        return
+    plan = RowPlan(held.margins, box)
+    if box.shape == plan.shape:
+        totals += plan.join(margin_sums(values.reshape(plan.shape), held.margins), totals.dtype)
+    else:
+        plan.add_sums(values, totals)
+
+
+def _number(held: HeldMargins) -> int:
+    return int(RowPlan(held.margins).starts[-1]) if held.margins else 0
+
+
+class _Totals:
+    """Held totals of integers that cannot wrap."""
+
+    def __init__(self, held: HeldMargins) -> None:
+        self._held = held
+        self._high, self._low = (np.zeros(_number(held), np.int64) for _ in range(2))
+
+    def add(self, box: Box, values: npt.NDArray[np.int64]) -> None:
+        _add_sums(self._held, box, values >> HALF, self._high)
+        _add_sums(self._held, box, values & (2**HALF - 1), self._low)
+
+    def result(self) -> tuple[npt.NDArray[Any], ...]:
+        exact = self._high.astype(object) * 2**HALF + self._low.astype(object)
+        return RowPlan(self._held.margins).split(exact) if self._held.margins else ()
+
+
+class KeptTotals:
+    """Compares group sums of values, in memory or on disk, with held totals.
+
+    Guarantees
+    ----------
+    1. Digits: every held total is compared in exact integers that cannot wrap.
+    2. Real values of the projected mechanism: as exact fractions recovered from float64 where it is
+       fine enough for that; all others within the rounding of float64.
+    """
+
+    def __init__(self, mechanism: Mechanism, held: HeldMargins, exact: HeldValues) -> None:
+        self._exact, self._held = exact, held
+        self._cells, self._decimals = mechanism.query.size, mechanism.decimals
+        self._step = 1 if self._decimals is None else 10**self._decimals
+        self._grid, self._noise = float(mechanism.query.grid), _noise_scale(mechanism)
+        self._whole = _Totals(held)
+        self._parts: dict[int, _Totals] = {}  # by denominator
+        self._space = held.cell_space
+        # For values that float64 carries too coarsely: their sums, and the sums of their sizes.
+        self._sum, self._size = np.zeros(_number(held)), np.zeros(_number(held))
+        self._coarse = self._decimals is None and not mechanism.measures_counts
+        fits = all(t.shape == m.shape for m, t in zip(held.margins, exact, strict=True))
+        self._wrong = "" if fits else "the totals do not fit the margins"
+
+    def add(self, box: Box, values: npt.NDArray[Any]) -> None:
+        """Take in the values of a box."""
+        if self._wrong:
+            return
+        if not np.all(np.isfinite(values)):
+            self._wrong = "some values are not finite"
+            return
+        if self._grid != 1:
+            values = values / self._grid
+        if self._decimals is None:
+            self._add_real(box, values)
+        else:
+            steps = whole_steps(values, self._step)
+            if steps is None:
+                self._wrong = f"some values do not have {self._decimals} decimals"
+            else:
+                self._whole.add(box, steps)
+
+    def _add_real(self, box: Box, values: npt.NDArray[Any]) -> None:
+        _add_sums(self._held, box, values, self._sum)
+        _add_sums(self._held, box, np.abs(values), self._size)
+        d = self._denominators(box)
+        fractions = None if self._coarse else recover(values.reshape(box.shape), d)
+        if fractions is None:
+            self._coarse = True
+        elif isinstance(fractions, int):
+            self._wrong = f"{fractions} values are not what this design can release"
+        else:
+            self._whole.add(box, fractions.whole)
+            spread = np.broadcast_to(d, box.shape)
+            for size in np.unique(d).tolist():
+                part = self._parts.setdefault(size, _Totals(self._held))
+                part.add(box, np.where(spread == size, fractions.numerator, 0).astype(np.int64))
+
+    def _denominators(self, box: Box) -> npt.NDArray[Any]:
+        out, members = self._space.denominator_classes
+        for a, member in enumerate(members):
+            if out.shape[a] > 1:
+                out = np.take(out, member[box.lower[a] : box.upper[a]], axis=a)
+        return out
+
+    def check(self) -> Check:
+        """Whether all totals are kept, once every box was taken in."""
+        name = "held totals are kept"
+        if self._wrong:
+            return Check(name, False, self._wrong)
+        if self._coarse:
+            return self._check_rounded(name)
+        sums = self._whole.result()
+        for size, part in self._parts.items():
+            sums = tuple(
+                s + p * Fraction(1, size) for s, p in zip(sums, part.result(), strict=True)
+            )
+        broken = sum(
+            int(np.count_nonzero(s != t.astype(object) * self._step))
+            for s, t in zip(sums, self._exact, strict=True)
+        )
+        fractions = "as exact fractions recovered from float64"
+        return self._result(
+            name, broken, fractions if self._decimals is None else "in whole numbers"
+        )
+
+    def _check_rounded(self, name: str) -> Check:
+        """Where float64 is too coarse to recover the fractions: within its rounding error.
+
+        Values are differences of numbers as large as the noise, which may be larger than they are.
+        """
+        sizes = [np.broadcast_to(m.sizes, m.shape).ravel() for m in self._held.margins]
+        size = self._size + 64 * self._noise * np.concatenate([np.zeros(0), *sizes])
+        slack = size * 2.0**-51 * (2 + np.log2(self._cells))
+        wanted = np.concatenate([np.zeros(0), *(t.ravel() for t in self._exact)])
+        broken = int(np.count_nonzero(np.abs(self._sum - wanted) > slack))
+        return self._result(name, broken, "within the rounding of float64")
+
+    def _result(self, name: str, broken: int, how: str) -> Check:
+        rows = self._held.rows
+        if broken:
+            return Check(name, False, f"{broken} of {rows:,} totals are not kept, checked {how}")
+        return Check(name, True, f"all {rows:,}, {how}")
+
+
+def _noise_scale(mechanism: Mechanism) -> float:
+    """The scale of the noise in units of the answers' grid; 0 where it was only declared."""
+    if mechanism.declared is not None:
+        return 0.0
+    return float(mechanism.law.scale * float(mechanism.unit / mechanism.query.grid))

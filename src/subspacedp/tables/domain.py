@@ -73,7 +73,7 @@ class Domain:
         That a label occurs is itself information about the people in the data. The certificate of
         every release with this domain says so.
         """
-        from subspacedp.tables.frames import column_values
+        from subspacedp.tables.table import column_values
 
         return cls(
             [Axis(name, _sorted_labels(column_values(frame, name)), from_data=True)

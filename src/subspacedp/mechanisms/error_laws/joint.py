@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
-from subspacedp.invariants import HeldMargins, HeldMatrix, MarginNullSpace, NullSpace
+from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, MarginNullSpace, NullSpace
 from subspacedp.mechanisms.error_laws.kinds import CellKinds
-from subspacedp.mechanisms.error_laws.pooling import Pooling
 from subspacedp.mechanisms.error_laws.simulated import MOST_CELLS, SmallTable
 from subspacedp.mechanisms.error_laws.sums import (
     Least,
@@ -33,7 +33,85 @@ from subspacedp.tables import Margin
 if TYPE_CHECKING:
     from subspacedp.mechanisms.figures import Figures
 
-__all__ = ["BasisNoise", "JointNoise", "MarginNoise", "NoiseModel"]
+__all__ = [
+    "Averaging",
+    "BasisNoise",
+    "JointNoise",
+    "MarginNoise",
+    "NoiseModel",
+    "Pooling",
+]
+
+
+class Pooling(ABC):
+    """A linear estimate x̂ = x₀ + Σ_r T_r(y_r − A_r x₀) from releases y_r of A_r x.
+
+    Guarantees
+    ----------
+    1. Unbiased: Σ_r T_r A_r u = u for every u that the exact values leave open, and x₀ has them.
+    """
+
+    shares: tuple[float, ...]  # of every release, on average over all directions
+
+    @property
+    def best(self) -> bool:
+        """Whether no linear unbiased estimate has a smaller variance, up to a part in 10,000."""
+        return True
+
+    def figure_variance(
+        self, each: Sequence[FloatArray], margins: Sequence[Margin]
+    ) -> FloatArray | None:
+        """The variances of the totals of some margins, from those in every release.
+
+        None where there is no closed form. Where there is one, figures whose errors have the same
+        law in every release have the same law in the estimate.
+        """
+        del each, margins
+        return None
+
+    @abstractmethod
+    def under(self, weights: FloatArray) -> list[FloatArray]:
+        """T_rᵀ w: the weights of every release's answers in a weighted sum of the estimate."""
+
+    @abstractmethod
+    def mix(
+        self,
+        values: Sequence[npt.NDArray[Any]],
+        held: HeldMargins | HeldMatrix,
+        exact: HeldValues,
+    ) -> FloatArray:
+        """The estimate from released values, in units of the query's grid."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Averaging(Pooling):
+    """Σ ω_r y_r with Σ ω_r = 1: for covariances that are multiples of one another."""
+
+    shares: tuple[float, ...]
+
+    def figure_variance(
+        self, each: Sequence[FloatArray], margins: Sequence[Margin]
+    ) -> FloatArray | None:
+        """Σ ω_r² Var_r: releases are independent."""
+        del margins
+        pairs = zip(self.shares, each, strict=True)
+        return np.asarray(sum((w * w * v for w, v in pairs), 0.0))
+
+    def under(self, weights: FloatArray) -> list[FloatArray]:
+        """ω_r w."""
+        return [share * weights for share in self.shares]
+
+    def mix(
+        self,
+        values: Sequence[npt.NDArray[Any]],
+        held: HeldMargins | HeldMatrix,
+        exact: HeldValues,
+    ) -> FloatArray:
+        """The average has all that is held: every release has it."""
+        del held, exact
+        pairs = zip(self.shares, values, strict=True)
+        return np.asarray(sum((w * np.asarray(v, np.float64) for w, v in pairs), 0.0))
+
 
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]

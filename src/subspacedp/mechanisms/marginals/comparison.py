@@ -16,10 +16,9 @@ import numpy.typing as npt
 
 from subspacedp.invariants import Held, bind
 from subspacedp.mechanisms.base import Mechanism
-from subspacedp.mechanisms.marginals.axis_steps import AxisSteps
 from subspacedp.mechanisms.marginals.error_model import MarginalsNoise
 from subspacedp.mechanisms.marginals.fitting import alone, best_contrasts, best_tables
-from subspacedp.mechanisms.marginals.interactions import Interactions
+from subspacedp.mechanisms.marginals.interactions import AxisSteps, Interactions
 from subspacedp.mechanisms.marginals.measurement import (
     ContrastMeasurement,
     Measurement,

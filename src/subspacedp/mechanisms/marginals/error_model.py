@@ -11,16 +11,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.mechanisms.error_laws.joint import JointNoise
+from subspacedp.mechanisms.error_laws.joint import JointNoise, Pooling
 from subspacedp.mechanisms.error_laws.kinds import Kinds
 from subspacedp.mechanisms.error_laws.near_normal import NormalAndBounded, near_normal
-from subspacedp.mechanisms.error_laws.pooling import Pooling
 from subspacedp.mechanisms.error_laws.sums import Part, Rounding, SumLaw, WeightedSum
 from subspacedp.mechanisms.figures import EachApart, Figures, MarginFigures
-from subspacedp.mechanisms.marginals.axis_steps import AxisSteps
 from subspacedp.mechanisms.marginals.cell_rounding import CellRounding
 from subspacedp.mechanisms.marginals.empty_cells import EmptyCells
-from subspacedp.mechanisms.marginals.interactions import Interactions, Published, determines
+from subspacedp.mechanisms.marginals.interactions import (
+    AxisSteps,
+    Interactions,
+    Published,
+    determines,
+)
 from subspacedp.mechanisms.marginals.measurement import ByLevel, Measurement
 from subspacedp.mechanisms.marginals.prefix_rounding import ROUNDING_VARIANCE, PrefixRounding
 from subspacedp.mechanisms.marginals.smoother import Smoother

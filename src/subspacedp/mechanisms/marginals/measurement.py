@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.mechanisms.error_laws.sums import Part, part
-from subspacedp.mechanisms.marginals.axis_steps import AxisSteps
 from subspacedp.mechanisms.marginals.interactions import (
+    AxisSteps,
     Interaction,
     Interactions,
     Published,

@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues
-from subspacedp.mechanisms.error_laws.joint import UNEQUAL
-from subspacedp.mechanisms.error_laws.pooling import Averaging, Pooling
+from subspacedp.mechanisms.error_laws.joint import UNEQUAL, Averaging, Pooling
 from subspacedp.mechanisms.marginals.error_model import MarginalsNoise, noise_by_orbit
 from subspacedp.mechanisms.marginals.estimate import without_noise
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
