@@ -219,8 +219,8 @@ def test_no_stranger_joins_a_local_cluster(monkeypatch):
         assert runner._client.submit(sum, [1, 2]).result() == 3
         with pytest.raises((OSError, TypeError)):
             cluster.Client(address, timeout="2s", set_as_default=False)
+        plain = address.replace("tls://", "tcp://")
         with pytest.raises((OSError, TypeError)):
-            plain = address.replace("tls://", "tcp://")
             cluster.Client(plain, timeout="2s", set_as_default=False)
 
 

@@ -360,18 +360,19 @@ def test_totals_that_cannot_be_met_are_refused_before_noise_is_drawn(
     tmp_path, monkeypatch, in_blocks
 ):
     """Totals of all records, with decimals: a correction to them would leave 64 bits."""
-    design = designed(sdp.hold(), None, 2, capped=True)
-    more = COUNTS + 2**41
+    design, more = designed(sdp.hold(), None, 2, capped=True), COUNTS + 2**41
+
+    def release():
+        if in_blocks:
+            return design.release_to(tmp_path / "out", COUNTS, everything=more, store="npy")
+        return design.release(sdp.Table(COUNTS, DOMAIN), everything=sdp.Table(more, DOMAIN))
 
     def no_noise(*_arguments):
         raise AssertionError
 
     monkeypatch.setattr(Keystream, "words", no_noise)
     with pytest.raises(sdp.SubspaceDPError, match="totals are too large for 2 decimals"):
-        if in_blocks:
-            design.release_to(tmp_path / "out", COUNTS, everything=more, store="npy")
-        else:
-            design.release(sdp.Table(COUNTS, DOMAIN), everything=sdp.Table(more, DOMAIN))
+        release()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -154,6 +154,11 @@ def bad_parquet_order_of_names(path):
     return parts(path, [f"part.{i}.parquet" for i in range(12)], *[counts_of] * 12)
 
 
+def bad_parquet_folder_of_nothing(path):
+    (path / "table.parquet").mkdir()
+    return path / "table.parquet"
+
+
 def bad_zarr_flat(path):
     return write_zarr(path, COUNTS.ravel(), (9_000,))
 
@@ -188,6 +193,7 @@ BAD = {
     bad_parquet_second_file_of_floats: "1.parquet` must hold whole numbers",
     bad_parquet_second_file_without_the_column: "1.parquet` has no column `n`",
     bad_parquet_order_of_names: "order is not certain",
+    bad_parquet_folder_of_nothing: "has no .parquet files",
     bad_zarr: "not a readable zarr",
     bad_zarr_flat: "shape",
     bad_suffix: "neither",
@@ -258,7 +264,7 @@ def test_parquet_that_is_written_anew_meanwhile_is_told(tmp_path, other):
         if progress.stage == "second pass" and not again:
             again.append(other(COUNTS, tmp_path))
 
-    with pytest.raises(sdp.SubspaceDPError, match="changed|cannot be read"):
+    with pytest.raises(sdp.SubspaceDPError, match=r"changed|cannot be read"):
         designed().release_to(tmp_path / "out", source, progress=write)
     assert not (tmp_path / "out").exists()
 

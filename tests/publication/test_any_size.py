@@ -327,7 +327,7 @@ def test_room_for_counts_is_taken_before_they_are_mapped(tmp_path, specification
 
     asked = specification(data={"source": str(records(tmp_path)), "unit": "row"})
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(ReleaseError, match="Cannot write counts to .*: No space left on device"):
+    with pytest.raises(ReleaseError, match=r"Cannot write counts to .*: No space left on device"):
         run(asked, out=tmp_path / "r", memory=SMALL // 2)
     assert hidden(tmp_path) == []
 

@@ -213,6 +213,8 @@ class ParquetSource:
 
         self._path = path.absolute()
         self._files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+        if not self._files:
+            raise DataError(f"The folder `{path}` has no .parquet files.")
         if self._files != sorted(self._files, key=_by_number):
             raise DataError(
                 f"The files of `{path}` have numbers of different lengths in their names, so their "

@@ -529,8 +529,8 @@ class Mechanism(ABC):
                 f"The counts are too large to carry {decimals} decimals in float64; ask for fewer."
             )
 
-    def check_total(self, most: int) -> None:
-        """Refuse a largest total that could not be carried; most mechanisms carry every one."""
+    def check_total(self, most: int) -> None:  # noqa: B027 - most have no such limit
+        """Refuse a largest total that could not be carried."""
 
     # ------------------------------------------------------------------ plain data
 

@@ -176,7 +176,7 @@ def release_to(
 ) -> Release:
     """See `Design.release_to`."""
     kind = store_kind(design.mechanism, store)
-    if memory is not None and (not isinstance(memory, int) or isinstance(memory, bool)):
+    if memory is not None and (type(memory) is not int or memory <= 0):
         raise ReleaseError("`memory` must be a whole number of bytes.")
     keys = design.keys(seed)
     with new_folder(folder) as scratch, ExitStack() as opened:
