@@ -17,7 +17,7 @@ import pytest
 import subspacedp as sdp
 from subspacedp.errors import ReleaseError
 from subspacedp.report import PublishedColumn, PublishedFile, ReportNotes, write_report
-from subspacedp.report.rows import shown
+from subspacedp.report.rows import CellErrors, KindErrors, cell_estimates, shown
 
 MOST_BYTES = 3_000_000
 
@@ -390,3 +390,16 @@ def test_whole_numbers_that_a_browser_would_round_are_text(release: sdp.Release)
 )
 def test_numbers_are_shown_as_people_write_them(number: float, digits: int, text: str) -> None:
     assert shown(number, digits) == text
+
+
+def test_the_median_of_kinds_is_that_of_their_cells():
+    """Of kinds of cells the frequent one counts, not the middle one."""
+    axis = sdp.Axis("place", range(12), levels={"area": [0] * 9 + [1] * 3})
+    domain = sdp.Domain([axis])
+    release = sdp.design(domain, sdp.hold("area"), sdp.PureDP(1.0), mechanism="projected").release(
+        sdp.Table(np.arange(12), domain), seed=1
+    )
+    cells = cell_estimates(release)
+    kinds = KindErrors(cells, release.mechanism.accuracy().figures)
+    assert kinds.noisy_median == pytest.approx(CellErrors(cells).noisy_median)
+    assert kinds.noisy_median != pytest.approx(np.median(kinds.noisy))

@@ -170,14 +170,14 @@ def _reading(release: Release) -> str:
     axes = ", ".join(axis.name for axis in release.mechanism.domain.axes)
     name = STORES[release.stored.kind]
     how = {
-        "npy": f'numpy.load("{name}", mmap_mode="r") has one axis for each of {axes}',
-        "zarr": f'zarr.open_array("{name}", mode="r") has one axis for each of {axes}',
-        "parquet": f"its files, in the order of their names, have one row for each cell, in "
+        "npy": f'In Python numpy.load("{name}", mmap_mode="r") has one axis for each of {axes}',
+        "zarr": f'In Python zarr.open_array("{name}", mode="r") has one axis for each of {axes}',
+        "parquet": f"Its files, in the order of their names, have one row for each cell, in "
         f"row-major order of {axes}",
     }[release.stored.kind]
     return (
-        f"{how[0].upper()}{how[1:]}, with the labels in the order that certificate.json lists them "
-        "in; so does subspacedp.Release.load(folder).values."
+        f"{how}, with the labels in the order that certificate.json lists them in; so does "
+        "subspacedp.Release.load(folder).values."
     )
 
 

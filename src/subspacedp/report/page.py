@@ -307,7 +307,7 @@ class Section:
         if not noisy.size:
             return f"The held figures fix every {self.noun}: nothing has noise."
         least, most = shown(noisy.min(), digits), shown(noisy.max(), digits)
-        middle = shown(np.median(noisy), digits)
+        middle = shown(self.errors.noisy_median, digits)
         fixed = self.errors.exact
         cells = (
             f" {fixed:,} {self.noun}{'s are' if fixed > 1 else ' is'} fixed by the held figures."

@@ -410,6 +410,11 @@ class CellErrors:
         return float(np.median(self.estimates.stderr))
 
     @property
+    def noisy_median(self) -> float:
+        """The median standard error of the cells that the held figures do not fix."""
+        return float(np.median(self.noisy))
+
+    @property
     def stderr(self) -> FloatArray:
         """All standard errors."""
         return self.estimates.stderr
@@ -515,8 +520,13 @@ class KindErrors(CellErrors):
     @property
     def median(self) -> float:
         """The median standard error of the cells."""
+        return _median(*self._kinds)
+
+    @property
+    def noisy_median(self) -> float:
+        """The median of the cells that the held figures do not fix."""
         stderr, number = self._kinds
-        return float(stderr[np.searchsorted(np.cumsum(number), number.sum() / 2)])
+        return _median(stderr[stderr > 0], number[stderr > 0])
 
     @property
     def stderr(self) -> FloatArray:
@@ -527,6 +537,11 @@ class KindErrors(CellErrors):
     def noisy(self) -> FloatArray:
         """One standard error per kind of cell that the held figures do not fix."""
         return self.stderr[self.stderr > 0]
+
+
+def _median(increasing: FloatArray, number: npt.NDArray[np.int64]) -> float:
+    """The median of values that occur so many times."""
+    return float(increasing[np.searchsorted(np.cumsum(number), number.sum() / 2)])
 
 
 def _bins(x: FloatArray, low: float, high: float, number: int) -> npt.NDArray[np.int64]:
