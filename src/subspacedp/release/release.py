@@ -111,7 +111,7 @@ class Release:
 
     @cached_property
     def sha256(self) -> str:
-        """The digest of all values, in row-major order as little-endian 64-bit numbers."""
+        """The SHA-256 digest of all values as a `.npy` file of little-endian 64-bit numbers."""
         if self.stored is not None:
             return self.stored.sha256
         digest = values_hash(self.values.shape, whole=self.whole)
