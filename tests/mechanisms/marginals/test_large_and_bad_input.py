@@ -180,6 +180,6 @@ def test_contrasts_that_leave_64_bits_are_refused_before_noise_is_drawn(monkeypa
 def test_a_workload_that_does_not_fit_is_refused_at_design(monkeypatch):
     monkeypatch.setattr("subspacedp.release.designs.available_memory", lambda: 1_000_000_000)
     domain = sdp.Domain([sdp.Axis(name, list(range(300))) for name in "abc"])
-    with pytest.raises(ReleaseError, match="27,000,000 figures takes about 1 GB.*, and 1 GB are"):
+    with pytest.raises(ReleaseError, match=r"27,000,000 figures takes about 1 GB.*, and 1 GB are"):
         sdp.design(sdp.Margins(domain, [["a", "b", "c"]]), sdp.hold(), sdp.ZCDP(0.1))
     assert sdp.design(sdp.Margins(domain, [["a", "b"]]), sdp.hold(), sdp.ZCDP(0.1))
