@@ -170,9 +170,9 @@ def least_budget(
     >>> wanted = sdp.Margins(domain, ["county", ["county", "sex"]], targets=[20, 12])
     >>> least = sdp.least_budget(wanted, sdp.hold())
     >>> least.budget
-    ZCDP(rho=0.0518585)
+    ZCDP(rho=0.0261628)
     >>> [round(price.without, 4) for price in least.prices]
-    [0.0519, 0.0173]
+    [0.0262, 0.0092]
     """
     asked_for = as_query(query)
     workload = asked_for.workload
