@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from subspacedp import agents, datasets, inference
     from subspacedp.disclosure import audit_invariants, audit_privacy, audit_releases
     from subspacedp.errors import SubspaceDPError
-    from subspacedp.invariants import LinearInvariants, hold, null_space, zeros
+    from subspacedp.invariants import Inequalities, LinearInvariants, hold, null_space, zeros
     from subspacedp.mechanisms import (
         CorrelatedOptions as Correlated,
     )
@@ -83,6 +83,7 @@ __all__ = [
     "Extended",
     "GaussianDP",
     "GeneralQuery",
+    "Inequalities",
     "KNorm",
     "LinearInvariants",
     "LinearQuery",
@@ -128,7 +129,7 @@ __all__ = [
 _HOME = {
     "disclosure": ["audit_invariants", "audit_privacy", "audit_releases"],
     "errors": ["SubspaceDPError"],
-    "invariants": ["LinearInvariants", "hold", "null_space", "zeros"],
+    "invariants": ["Inequalities", "LinearInvariants", "hold", "null_space", "zeros"],
     "mechanisms": ["impose"],
     "privacy": [
         "ZCDP",

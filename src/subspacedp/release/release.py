@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from os import PathLike
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from subspacedp.blocks.stores import StoredValues, values_hash
 from subspacedp.errors import DomainError, ReleaseError
-from subspacedp.invariants import HeldValues
+from subspacedp.invariants import Feasible, HeldValues, Inequalities, Limits
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.mechanisms.estimates import Accuracy, Estimate
@@ -160,7 +160,12 @@ class Release:
         return np.sqrt(self.mechanism.noise.cell_variance())
 
     def interval(
-        self, level: float = 0.95, *, simultaneous: bool = False, method: str = "exact"
+        self,
+        level: float = 0.95,
+        *,
+        simultaneous: bool = False,
+        method: str = "exact",
+        inequalities: Inequalities | None = None,
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Lower and upper limits, in the shape of the values, that cover the truth.
 
@@ -172,12 +177,18 @@ class Release:
             Whether all intervals shall cover at once.
         method
             "exact": from the law of the noise; "normal": the usual approximation.
+        inequalities
+            What is publicly known of the counts beside what is held: `Inequalities(...)`.
         """
-        return self.cells().interval(level, simultaneous=simultaneous, method=method)
+        return self.cells().interval(
+            level, simultaneous=simultaneous, method=method, inequalities=inequalities
+        )
 
     def cells(self) -> Estimate:
         """Every answer as an estimate."""
-        return self._estimate(self.mechanism.accuracy(), self.values)
+        return self._estimate(
+            self.mechanism.accuracy(), self.values, lambda known: self.feasible(known).of_answers()
+        )
 
     def estimate(self, weights: npt.ArrayLike) -> Estimate:
         """A weighted sum of the answers, or several along a leading axis of the weights.
@@ -196,7 +207,11 @@ class Release:
         w = checked_weights(weights, self.mechanism.query.shape)
         dimensions = len(self.mechanism.query.shape)
         values = np.tensordot(w, np.asarray(self.values, np.float64), dimensions)
-        return self._estimate(self.mechanism.accuracy(w), np.asarray(values))
+        return self._estimate(
+            self.mechanism.accuracy(w),
+            np.asarray(values),
+            lambda known: self.feasible(known).of_weights(w.reshape(-1, *self.query.shape)),
+        )
 
     def margin(self, *names: str) -> Estimate:
         """The total of every group of a margin, by the names of its levels.
@@ -210,7 +225,16 @@ class Release:
         elif self.query.grid != 1:  # held totals are whole numbers of its units
             values = values * float(self.query.grid)
         accuracy = self.mechanism.margin_accuracy(*margin.names)
-        return self._estimate(accuracy, values.reshape(kept_shape(margin)))
+        return self._estimate(
+            accuracy,
+            values.reshape(kept_shape(margin)),
+            lambda known: self.feasible(known).of_margin(margin),
+        )
+
+    def feasible(self, inequalities: Inequalities) -> Feasible:
+        """The tables that the held figures and inequalities allow; nothing of the noise enters."""
+        mechanism = self.mechanism
+        return inequalities.given(self.query, mechanism.held, self.exact, capped=mechanism.capped)
 
     def _totals(self, margin: Margin) -> npt.NDArray[Any]:
         """The totals of a margin's groups; those of values in a store are added up in blocks."""
@@ -243,13 +267,19 @@ class Release:
         """
         return where(self.query, labels)
 
-    def _estimate(self, accuracy: Accuracy, values: npt.NDArray[Any]) -> Estimate:
+    def _estimate(
+        self,
+        accuracy: Accuracy,
+        values: npt.NDArray[Any],
+        limits: Callable[[Inequalities], Limits],
+    ) -> Estimate:
         return Estimate(
             figures=accuracy.figures,
             held=accuracy.held,
             labels=accuracy.labels,
             shape=accuracy.shape,
             values=values,
+            limits=limits,
         )
 
     def blocks_of_values(self) -> Iterator[tuple[Box, npt.NDArray[Any]]]:
