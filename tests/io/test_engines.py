@@ -168,7 +168,7 @@ def test_wrong_rows_are_counted_and_not_shown(source):
 def test_columns_labels_and_a_look(source):
     assert set(source.columns) == set(people())
     assert labels_from_data(source, "area") == sorted(AREAS)
-    columns = {column.name: column for column in look(source, limit=30)}
+    columns = {column.name: column for column in look(source, limit=30).columns}
     assert columns["area"].distinct == len(AREAS)
     assert columns["area"].sample == tuple(sorted(AREAS))
     assert columns["number"].distinct is None

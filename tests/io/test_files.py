@@ -175,7 +175,7 @@ def test_a_look_says_what_adds_up_and_what_is_repeated(tmp_path):
     lines += [f"{i},{3 * i + 5},{i},{2 * i},5,{i},{i},p{i % 3},{i - 1}" for i in range(9)]
     (tmp_path / "p.csv").write_text("\n".join(lines))
     with open_source(tmp_path / "p.csv") as source:
-        found = {column.name: column for column in look(source, limit=4)}
+        found = {column.name: column for column in look(source, limit=4).columns}
     assert [name for name, column in found.items() if column.adds_up] == ["pop_total"]
     assert [name for name, column in found.items() if column.negative] == ["low"]
     assert [found[name].per_value for name in ("id", "who", "pop_c")] == [1.0, 3.0, 9.0]
@@ -186,4 +186,6 @@ def test_a_look_at_numbers_beyond_64_bits(tmp_path):
     with duckdb.connect(str(tmp_path / "d.duckdb")) as con:
         con.execute(f"CREATE TABLE t AS SELECT {big} AS p_a, {big} AS p_b, {big} AS p_c")
     with open_source(tmp_path / "d.duckdb", table="t") as source:
-        assert not any(column.negative or column.adds_up for column in look(source, limit=0))
+        assert not any(
+            column.negative or column.adds_up for column in look(source, limit=0).columns
+        )

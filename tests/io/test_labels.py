@@ -27,7 +27,7 @@ def test_a_look_at_text(tmp_path):
         "county,age,share,day,name,gone\n01001,5,0.5,2020-01-31,x,\n01003,40,2,2020-02-01,7,\n"
     )
     with open_source(tmp_path / "p.csv") as source:
-        columns = {column.name: column for column in look(source, limit=1)}
+        columns = {column.name: column for column in look(source, limit=1).columns}
     kinds = {name: column.kind for name, column in columns.items()}
     assert kinds == {
         "county": "text", "age": "whole", "share": "real", "day": "date", "name": "text",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.markup import escape
 
 from subspacedp.errors import ReleaseError
 from subspacedp.io import look, open_source
+from subspacedp.publication.schema import specification_schema
 from subspacedp.publication.starter import starter
 
 __all__ = ["run"]
@@ -28,16 +30,37 @@ def run(source: str, out: Path, table: str | None) -> None:
     if out.exists():
         raise ReleaseError(f"`{out}` exists already; it is not overwritten.")
     with open_source(source, table=table) as opened:
-        text = starter(look(opened), _as_seen_from(out, source), table)
+        proposal = starter(look(opened), _as_seen_from(out, source), table)
+    lists = {out.parent / path: text for path, text in proposal.code_lists.items()}
+    for path, text in lists.items():
+        if path.exists() and path.read_text("utf-8") != text:
+            raise ReleaseError(
+                f"`{path}` exists already and is not overwritten; move it, or write the "
+                "specification to another folder with `--out`."
+            )
+    schema = out.parent / "specification.schema.json"
+    for path, text in {**lists, out: proposal.text}.items():
+        if not path.exists():
+            _write(path, text)
+    if not schema.exists():
+        _write(schema, specification_schema(), mode=0o644)
+    console = Console(highlight=False)
+    written = ", ".join(escape(str(path)) for path in (out, *lists))
+    console.print(f"Wrote {written}.", soft_wrap=True)
+    console.print(
+        "Labels in it were seen in the data: compare them with a public list before you publish.",
+        soft_wrap=True,
+    )
+    console.print("Its end says what was left out, and why; it is for you alone.", soft_wrap=True)
+    console.print(f"Next: subspacedp plan {escape(shlex.quote(str(out)))}", soft_wrap=True)
+
+
+def _write(path: Path, text: str, mode: int = 0o600) -> None:
     try:
-        handle = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        if path.parent.name == "codes":
+            path.parent.mkdir(exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
             file.write(text)
     except OSError as error:
-        raise ReleaseError(f"Cannot write `{out}`: {error.strerror}.") from None
-    console = Console(highlight=False)
-    console.print(f"Wrote {escape(str(out))}.", soft_wrap=True)
-    console.print(
-        "Labels in it were seen in the data: compare them with a public list before you publish."
-    )
-    console.print(f"Next: subspacedp plan {escape(str(out))}", soft_wrap=True)
+        raise ReleaseError(f"Cannot write `{path}`: {error.strerror}.") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,7 @@ def run(
             "before."
         )
     console.print("\n[dim]No data were opened, and no budget was spent.[/]")
+    console.print(f"Next: subspacedp release {escape(shlex.quote(str(path)))}", soft_wrap=True)
 
 
 def _print(console: Console, release: PlannedRelease) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -63,6 +64,9 @@ def run(
         )
     console.print(f"Published: {escape(str(publication.folder))}", soft_wrap=True)
     console.print(f"Open {escape(str(publication.folder / 'report.html'))}", soft_wrap=True)
+    console.print(
+        f"Next: subspacedp verify {escape(shlex.quote(str(publication.folder)))}", soft_wrap=True
+    )
     return 0 if checked.ok else 1
 
 

@@ -2,7 +2,7 @@
 
 from subspacedp.io.coding import AxisColumn, bin_labels
 from subspacedp.io.engine import Kind, Source
-from subspacedp.io.inspect import Column, labels_from_data, look
+from subspacedp.io.inspect import Column, Seen, labels_from_data, look
 from subspacedp.io.margin_tables import TabulatedMargins, tabulate_margins
 from subspacedp.io.sources import open_source
 from subspacedp.io.tabulate import ClippedValue, Tabulated, tabulate
@@ -12,6 +12,7 @@ __all__ = [
     "ClippedValue",
     "Column",
     "Kind",
+    "Seen",
     "Source",
     "Tabulated",
     "TabulatedMargins",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from subspacedp.errors import DataError, without_values
@@ -12,14 +12,18 @@ from subspacedp.io.coding import sum_of, whole_number
 from subspacedp.io.engine import Kind, Source, read_whole
 from subspacedp.tables import Label
 
-__all__ = ["Column", "is_total", "labels_from_data", "look", "prefix_of"]
+__all__ = ["Column", "Seen", "is_total", "labels_from_data", "look", "prefix_of"]
 
 # Text that another program would read as a number or a date. A leading zero means an identifier.
+_REAL = r"^-?(0|[1-9][0-9]{{0,17}})({}[0-9]{{1,30}})?([eE][+-]?[0-9]{{1,2}})?$"
 _READ_AS = {
-    Kind.WHOLE: "^(0|-?[1-9][0-9]{0,17})$",
-    Kind.REAL: r"^-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?$",
-    Kind.DATE: "^[0-9]{4}-[0-9]{2}-[0-9]{2}$",
+    "whole": (Kind.WHOLE, "^(0|-?[1-9][0-9]{0,17})$"),
+    "real": (Kind.REAL, _REAL.format(r"\.")),
+    "comma": (Kind.REAL, _REAL.format(",")),
+    "date": (Kind.DATE, "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"),
+    "time": (Kind.TIME, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9.]+)?Z?)?$"),
 }
+MANY = 50  # a column with more distinct values may name persons
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -31,12 +35,12 @@ class Column:
     name
         Its name.
     kind
-        "text", "whole", "real", "date", "bool" or "other"; text that is a number in every row
-        counts as one, unless a number starts with a zero.
+        "text", "whole", "real", "date", "time", "bool" or "other"; text that is a number or a date
+        in every row counts as one, unless a number starts with a zero.
     distinct
         How many distinct values it has; None when more than were counted.
     nulls
-        The share of rows without a value.
+        The share of rows without a value; blank text is none.
     sample
         The distinct values when they are few.
     negative
@@ -47,6 +51,14 @@ class Column:
     adds_up
         Whether it holds whole numbers and is, in every row, the sum of all other columns of its
         prefix that are not named a total; False for fewer than two such columns.
+    groups
+        For labels that are few enough: the columns that they determine, as a place determines its
+        district, each with its value beside every value of `sample`.
+    records
+        For text and whole numbers that are too many to list: how many values occur in 1, 2, ...
+        rows.
+    span
+        The first and last day of a column of dates or times.
     """
 
     name: str
@@ -57,12 +69,42 @@ class Column:
     negative: bool = False
     per_value: float | None = None
     adds_up: bool = False
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    records: tuple[tuple[int, int], ...] = ()
+    span: tuple[str, str] | None = None
+
+    @property
+    def few(self) -> bool:
+        """Whether it has values, and few enough to list them in a line."""
+        return self.distinct is not None and 0 < self.distinct <= MANY
 
     def __repr__(self) -> str:
         return f"Column({self.name!r}, {self.kind}, contents hidden)"
 
 
-def look(source: Source, limit: int = 50) -> list[Column]:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Seen:
+    """What a source looks like. Confidential, as its columns are.
+
+    Parameters
+    ----------
+    rows
+        How many rows it has.
+    columns
+        Its columns.
+    decimal
+        The sign before the decimals of numbers that are text.
+    """
+
+    rows: int
+    columns: tuple[Column, ...]
+    decimal: str = "."
+
+    def __repr__(self) -> str:
+        return f"Seen({len(self.columns)} columns, contents hidden)"
+
+
+def look(source: Source, limit: int = 2_000) -> Seen:
     """Look at every column of a source.
 
     **Confidential.** What comes back is read off the data without any protection: it is for the
@@ -76,41 +118,112 @@ def look(source: Source, limit: int = 50) -> list[Column]:
     table = source.table
     wanted: dict[str, Any] = {"rows": table.count()}
     for i, (name, kind) in enumerate(source.kinds.items()):
-        wanted[f"there{i}"] = table[name].count()
+        wanted[f"there{i}"] = _there(table[name], kind).ifelse(1, 0).sum().coalesce(0)
         if kind is Kind.TEXT:
-            for read, pattern in _READ_AS.items():
+            for read, (_, pattern) in _READ_AS.items():
                 matches = table[name].re_search(pattern).ifelse(1, 0)
-                wanted[f"{read.value}{i}"] = matches.sum().coalesce(0)
+                wanted[f"{read}{i}"] = matches.sum().coalesce(0)
     facts = _asked(source, wanted)
-    rows = facts["rows"]
+    rows, names = facts["rows"], list(source.kinds)
+    read_as = [
+        next((r for r in _READ_AS if facts.get(f"{r}{i}") == facts[f"there{i}"] > 0), None)
+        for i in range(len(names))
+    ]
+    decimal = "," if "comma" in read_as and "real" not in read_as else "."
     kinds = [
-        next(
-            (
-                r
-                for r in _READ_AS
-                if facts[f"there{i}"] and facts.get(f"{r.value}{i}") == facts[f"there{i}"]
-            ),
-            kind,
-        )
-        for i, kind in enumerate(source.kinds.values())
+        _READ_AS[read][0] if read and (read != "comma" or decimal == ",") else kind
+        for read, kind in zip(read_as, source.kinds.values(), strict=True)
     ]
     more = _more(source, kinds)
     columns = []
-    for i, name in enumerate(source.kinds):
-        there, values = facts[f"there{i}"], distinct_values(source, name, limit)
-        number = more.get(f"values{i}", 0)
+    for i, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+        there, number = facts[f"there{i}"], more.get(f"values{i}", 0)
+        values = distinct_values(source, name, limit)
+        if values is not None:
+            values = [value for value in values if str(value).strip()]
+        many = kind in (Kind.TEXT, Kind.WHOLE) and (values is None or len(values) > MANY)
         columns.append(
             Column(
                 name=name,
-                kind=kinds[i].value,
+                kind=kind.value,
                 distinct=None if values is None else len(values),
                 nulls=(rows - there) / rows if rows else 0.0,
                 sample=tuple(values or ()),
                 negative=more.get(f"below{i}", 0) > 0,
                 per_value=there / number if number else None,
                 adds_up=more.get(f"differ{i}") == 0 and rows > 0,
+                records=_records(source, name) if many else (),
+                span=_span(source, name) if there and kind in (Kind.DATE, Kind.TIME) else None,
             )
         )
+    return Seen(rows=rows, columns=_nested(source, columns), decimal=decimal)
+
+
+def _there(value: Any, kind: Kind) -> Any:
+    """Whether a row has a value: blank text and NaN are none."""
+    if kind is Kind.TEXT:
+        return value.notnull() & (value.strip() != "")
+    return value.notnull() & ~value.isnan() if kind is Kind.REAL else value.notnull()
+
+
+def _span(source: Source, name: str) -> tuple[str, str]:
+    """The first and last day, as text."""
+    table = source.table
+    text = table[name].cast("string").substr(0, 10)
+    filled = table.filter(_there(table[name], source.kinds[name]))
+    (row,) = _rows(source, filled.aggregate(first=text.min(), last=text.max()))
+    return str(row[0]), str(row[1])
+
+
+def _records(source: Source, name: str) -> tuple[tuple[int, int], ...]:
+    """How many values occur in 1, 2, ... rows."""
+    table = source.table
+    filled = table.filter(_there(table[name], source.kinds[name]))
+    each = filled.group_by(value=table[name]).aggregate(records=filled.count())
+    numbers = each.group_by("records").aggregate(values=each.count())
+    return tuple(sorted((int(row[0]), int(row[1])) for row in _rows(source, numbers)))
+
+
+def _nested(source: Source, columns: Sequence[Column]) -> tuple[Column, ...]:
+    """The columns with what they determine: one question for each that could have groups."""
+    listed = [c for c in columns if c.kind in {"text", "whole", "bool"} and c.sample]
+    return tuple(
+        replace(
+            c, groups=_groups(source, c, [o for o in listed if 1 < len(o.sample) <= len(c.sample)])
+        )
+        if c in listed
+        else c
+        for c in columns
+    )
+
+
+def _groups(source: Source, fine: Column, coarser: Sequence[Column]) -> dict[str, tuple[str, ...]]:
+    table = source.table
+    others = [column for column in coarser if column is not fine]
+    if not others:
+        return {}
+    filled = table.filter(_there(table[fine.name], source.kinds[fine.name]))
+    ends: dict[str, Any] = {}
+    for i, other in enumerate(others):
+        value, kind = filled[other.name], source.kinds[other.name]
+        text = _there(value, kind).ifelse(value.cast("string"), None)
+        ends |= {f"low{i}": text.min(), f"high{i}": text.max()}
+    label = filled[fine.name].cast("string")
+    rows = {
+        row[0]: row[1:] for row in _rows(source, filled.group_by(label=label).aggregate(**ends))
+    }
+    groups = {}
+    for i, other in enumerate(others):
+        pairs = [rows[str(label)][2 * i : 2 * i + 2] for label in fine.sample]
+        if all(low == high and low is not None for low, high in pairs):
+            groups[other.name] = tuple(str(low) for low, _ in pairs)
+    return groups
+
+
+def _rows(source: Source, expression: Any) -> list[tuple[Any, ...]]:
+    columns: list[tuple[Any, ...]] = []
+    for batch in source.batches(expression):
+        columns.extend(zip(*(column.to_pylist() for column in batch.columns), strict=True))
     return columns
 
 

@@ -7,74 +7,92 @@ confirmed that they are the public list.
 
 from __future__ import annotations
 
+import csv
+import io
+import math
 import re
 import textwrap
-import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, product
 
-from subspacedp.io.inspect import Column, is_total, prefix_of
+from subspacedp.io.inspect import Column, Seen, prefix_of
 from subspacedp.io.sources import source_fault
+from subspacedp.publication.column_names import (
+    AGE_WORDS,
+    AREA_WORDS,
+    ID_WORDS,
+    free,
+    has_word,
+    quoted,
+    safe_name,
+    unwritable,
+)
+from subspacedp.publication.counted_columns import CountColumns, counted_columns, key_column
 from subspacedp.publication.faults import SpecificationError
-from subspacedp.publication.reading import plain_scalar
 from subspacedp.tables.domain import RESERVED
 
-__all__ = ["starter"]
+__all__ = ["Starter", "starter"]
 
 WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
-MOST_LABELS = 50  # a column with more distinct values is hardly an axis without a code list
-MOST_CELLS = 1_000_000
-MOST_NAMED = 3  # columns that may name the person
+DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+PERSONS_PER_CELL = 10  # cells with fewer persons on average are mostly noise
+MOST_PAIRED = 20  # axes of which all pairs are published
+MOST_NUMBERS = 30  # distinct whole numbers that still look like codes
+BOUNDS = (1, 2, 3, 5, 10, 20, 50)  # proposed for the records of a person
+LEFT_OUT = 0.01  # the share of records that a proposed bound may leave out
 WIDTH = 96
 LONGEST = 200  # of a name; YAML allows a key 1024 characters
 AGE_BINS = "[0, 5, 18, 25, 45, 65, 85]"
-ID_WORDS = {"id", "uuid", "guid", "pid", "ssn", "pin", "person", "respondent", "member", "patient"}
-AREA_WORDS = {"area", "block", "county", "district", "fips", "geo", "geoid", "place", "region"}
-AREA_WORDS |= {"state", "tract", "zip", "zone"}
-CODE_WORDS = {"code", "fips", "geoid", "id", "zip"}  # at the end of a name: no count
-AGE_WORDS = {"age", "alter", "edad", "eta", "idade", "leeftijd"}
-COUNT_WORDS = {"count", "counts", "n", "pop", "population", "freq", "frequency", "total", "persons"}
-PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
+MISSING, OTHER = "not stated", "all other"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Starter:
+    """A proposal. Confidential: it was made by looking at the data.
+
+    Parameters
+    ----------
+    text
+        The specification.
+    code_lists
+        By path beside it: the code lists that it names.
+    """
+
+    text: str
+    code_lists: Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Proposal:
-    """An axis: its lines of comment, its name, the inside of its braces, its number of labels."""
+    """An axis: its comments, its name, the inside of its braces, its labels and levels."""
 
-    comments: list[str]
     name: str
-    inside: str
+    inside: list[str]
     labels: int
-    sure: bool = True  # whether it is proposed, or only mentioned in a comment
+    comments: list[str]
+    levels: dict[str, int] = field(default_factory=dict)
 
-    def lines(self, *, active: bool) -> list[str]:
-        entry = _wrapped(f"  {quoted(self.name)}: {{", self.inside.split("\n"), "}")
-        mark = "" if active else "  #"
-        comments = [
-            line
-            for comment in self.comments
-            for line in textwrap.wrap(comment, WIDTH - 4, break_long_words=False)
+    @property
+    def sizes(self) -> dict[str, int]:
+        """By name, finest first: how many labels the axis and its levels have."""
+        return {self.name: self.labels, **self.levels}
+
+    def lines(self) -> list[str]:
+        pieces = ", \n".join(self.inside).split("\n")
+        return [
+            *_comment(self.comments, "  "),
+            *_wrapped(f"  {quoted(self.name)}: {{", pieces, "}"),
         ]
-        return [f"  # {comment}" for comment in comments] + [mark + line for line in entry]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Counts:
-    """The columns that hold the counts: one, or the side of a wide table."""
-
-    used: list[Column] = field(default_factory=list)
-    wide: bool = False
-    left: list[Column] = field(default_factory=list)  # counts of the same people
-    comments: list[str] = field(default_factory=list)
-
-
-def starter(columns: Sequence[Column], source: str, table: str | None = None) -> str:
-    """A commented specification for a file with these columns, ready to be edited.
+def starter(seen: Seen, source: str, table: str | None = None) -> Starter:
+    """A commented specification for data that look like this, ready to be edited.
 
     Parameters
     ----------
-    columns
-        What was seen of the columns.
+    seen
+        What was seen of the data.
     source
         The path or address to write into it; a password in an address is left out.
     table
@@ -82,429 +100,537 @@ def starter(columns: Sequence[Column], source: str, table: str | None = None) ->
 
     Returns
     -------
-    The text of a YAML file that `read_specification` accepts.
+    The text of a YAML file that `read_specification` accepts, and the code lists that it names.
     """
-    usable, skipped = _usable(columns)
-    if not usable:
-        raise SpecificationError("The data have no column that could be an axis; name the columns.")
-    units = [column for column in usable if _is_id(column)]
-    counts = _Counts() if units else _counted(usable)
-    others = [c for c in usable if c not in [*units, *counts.used, *counts.left]]
-    taken = {column.name for column in usable}
-    key = _key(others) if counts.used else None
-    axes = [_wide_axis(counts, taken)] if counts.wide else []
-    axes += _other_axes(others, taken, key, code_lists=bool(counts.used))
-    if not any(axis.sure for axis in axes):  # something has to stand there
-        axes = [_any_axis((others or units or usable)[0], taken)]
-        units = [column for column in units if column.name != axes[0].name]
-        if any(column.name == axes[0].name for column in counts.used):
-            counts = _Counts()
-    values = [c for c in others if c.kind == "real" and not _has_word(c.name, AGE_WORDS)]
-    return "\n".join(
-        [
-            *_heading(skipped),
-            *_data(units, counts, _maybe_persons(others), (source, table)),
-            *_axes(axes),
-            *_rest(axes, values if not counts.used else [], None if key is None else key.name),
-            "",
-        ]
-    )
+    proposing = _Proposing(seen)
+    return Starter(text=proposing.text(source, table), code_lists=proposing.code_lists)
 
 
-def _usable(columns: Sequence[Column]) -> tuple[list[Column], list[str]]:
-    usable: list[Column] = []
-    skipped: list[str] = []
-    for column in columns:
-        name = column.name
-        if not name.strip() or len(name) > LONGEST or any(_unwritable(c) for c in name):
-            skipped.append(f"{quoted(name[:LONGEST])} has a name that cannot be used; rename it.")
-        elif any(name == other.name for other in usable):
-            skipped.append(f"{quoted(name)} occurs more than once; rename all but one.")
+class _Proposing:
+    """The guesses, in the order in which they rest on each other."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+        self.left: dict[str, str] = {}  # columns that are left out, and why
+        self.unnamed: list[tuple[str, str]] = []  # those that cannot even be named, and why
+        self.code_lists: dict[str, str] = {}
+        self.usable = self._usable()
+        if not self.usable:
+            raise SpecificationError(
+                "The data have no column that could be an axis; name the columns."
+            )
+        self.taken = {column.name for column in self.usable}
+        units = [column for column in self.usable if _is_id(column)]
+        self.counts = CountColumns() if units else counted_columns(self.usable)
+        self.unit = units[0] if units else None
+        for column in units[1:]:
+            self.left[column.name] = "it could also name the person: then write it as `unit`"
+        self.persons = self._persons()
+        self.room = max(self.persons // PERSONS_PER_CELL, 2)
+        used = [*units, *self.counts.used, *self.counts.left]
+        rest = [c for c in self.usable if c not in used]
+        self.key = key_column(rest) if self.counts.used else None
+        self.axes = self._counted_axes(rest) if self.counts.used else self._axes(rest)
+        if not self.axes:  # something has to stand there
+            self.axes = [self._any_axis((rest or self.usable)[0])]
+            if self.unit is not None and self.axes[0].name == self.unit.name:
+                self.unit = None
+
+    def _usable(self) -> list[Column]:
+        usable: list[Column] = []
+        for column in self.seen.columns:
+            name = column.name
+            if not name.strip() or len(name) > LONGEST or any(map(unwritable, name)):
+                self.unnamed.append((name[:LONGEST], "its name cannot be used; rename it"))
+            elif any(name == other.name for other in usable):
+                self.unnamed.append((name, "it occurs more than once; rename all but one"))
+            else:
+                usable.append(column)
+        return usable
+
+    def _persons(self) -> int:
+        if self.unit is None:
+            return self.seen.rows
+        return sum(number for _, number in self.unit.records) or self.seen.rows
+
+    # -------------------------------------------------------------------------------------- axes
+
+    def _counted_axes(self, columns: Sequence[Column]) -> list[_Proposal]:
+        """Those of a counted table; beside a column that names its rows there is no other.
+
+        What else a row says of itself would make cells that nobody can be in.
+        """
+        axes = [self._wide_axis()] if self.counts.wide else []
+        for column in self.counts.left:
+            self.left[column.name] = "people would be counted twice"
+        for column in columns:
+            if self.key is None or column is self.key:
+                listed = self._listed(column) if column.kind in {"text", "whole", "bool"} else None
+                if listed is None and column.kind == "text":
+                    listed = self._any_axis(column)
+                if listed is not None:
+                    axes.append(listed)
+                    continue
+            self.left[column.name] = (
+                "it is no list of labels; give it `bins` or `by`"
+                if self.key is None
+                else f"every {quoted(self.key.name)} has one of these: better a level of "
+                "that axis, as a further column of its code list"
+            )
+        return axes
+
+    def _wide_axis(self) -> _Proposal:
+        used = self.counts.used
+        prefix = prefix_of(used[0].name)
+        pieces = [f"{quoted(c.name.removeprefix(prefix))}: {quoted(c.name)}" for c in used]
+        return _Proposal(
+            comments=[
+                "Columns of counts side by side: label and column of each.",
+                *self.counts.comments,
+            ],
+            name=free("category", self.taken),
+            inside=["columns: {" + ", \n".join(pieces) + "}"],
+            labels=len(used),
+        )
+
+    def _axes(self, columns: Sequence[Column]) -> list[_Proposal]:
+        """The columns of person records that look like classifications, nested where they are."""
+        listed = [c for c in columns if self._is_list(c)]
+        nested = self._nested(listed)
+        inner = {name for levels in nested.values() for name in levels}
+        axes: list[_Proposal] = []
+        for column in columns:
+            axis = None
+            if column.name in inner or column.name in self.left:
+                continue
+            if column in listed:
+                axis = self._listed(column, nested.get(column.name, []))
+            elif has_word(column.name, AGE_WORDS) and column.kind in {"whole", "real"}:
+                odd = column.negative or column.kind == "real"
+                comment = "Looks like an age: in groups, with a last one that is open."
+                axis = self._entry(column, [f"bins: {AGE_BINS}"], 7, [comment], other=odd)
+            elif column.span is not None:
+                axis = self._dated(column)
+            if axis is None:
+                self.left[column.name] = self._why_not(column)
+            elif len(axes) == MOST_PAIRED:
+                self.left[column.name] = f"{MOST_PAIRED} axes come before it"
+            else:
+                axes.append(axis)
+        return axes
+
+    def _is_list(self, column: Column) -> bool:
+        """Whether the values are few enough, and of a kind, to be labels."""
+        if column.kind == "bool":
+            return True
+        if column.kind == "whole" and has_word(column.name, AGE_WORDS):
+            return False
+        most = MOST_NUMBERS if column.kind == "whole" else self.room
+        return (
+            column.kind in {"text", "whole"}
+            and column.distinct is not None
+            and 1 < column.distinct <= max(min(most, self.room), 2)
+            and bool(_labels(column))
+        )
+
+    def _why_not(self, column: Column) -> str:
+        if column.distinct == 0:
+            return "it has no values"
+        if column.distinct == 1:
+            return "it has one value alone"
+        if column.kind in {"whole", "real"}:
+            return "numbers with many values; give it `bins` whose edges are public"
+        if column.kind in {"text", "date", "time"} and column.per_value == 1:
+            return "it has another value in every row, and would name single persons"
+        if column.kind in {"text", "whole"}:
+            return "it has too many values for the number of persons; give a coarser list"
+        return "it holds nothing that could be labels"
+
+    def _nested(self, columns: Sequence[Column]) -> dict[str, list[str]]:
+        """By column: the columns that group its labels, finest first; equals are left out."""
+        by_name = {c.name: c for c in columns if _is_axis_name(c.name)}
+        for first, second in combinations(by_name.values(), 2):
+            if second.name in first.groups and first.name in second.groups:
+                self.left[second.name] = f"it says the same as {quoted(first.name)}"
+        kept = {name: c for name, c in by_name.items() if name not in self.left}
+        below = {name for c in kept.values() for name in c.groups if name in kept}
+        nested: dict[str, list[str]] = {}
+        assigned: set[str] = set()
+        for root in sorted(kept.values(), key=lambda c: -(c.distinct or 0)):
+            if root.name in below:
+                continue
+            chain: list[str] = []
+            inside = [kept[name] for name in root.groups if name in kept and name not in assigned]
+            for column in sorted(inside, key=lambda c: -(c.distinct or 0)):
+                if not chain or column.name in kept[chain[-1]].groups:
+                    chain.append(column.name)
+            assigned |= set(chain)
+            nested[root.name] = chain
+        return {name: chain for name, chain in nested.items() if chain}
+
+    def _listed(self, column: Column, levels: Sequence[str] = ()) -> _Proposal | None:
+        """An axis of the values that were seen: listed if few, in a code list if many or nested."""
+        labels = _labels(column)
+        if not labels:
+            return None
+        comment = "Seen in the data: to be checked."
+        if column.few and not levels:
+            text = ", \n".join(map(quoted, labels))
+            return self._entry(column, [f"labels: [{text}]"], len(labels), [comment])
+        rows = list(zip(map(str, labels), *(column.groups[name] for name in levels), strict=True))
+        path = self._code_list([column.name, *levels], rows)
+        inside = [f"labels: {quoted(path)}"]
+        if levels:
+            inside.append(f"levels: [{', '.join(map(quoted, levels))}]")
+            comment = (
+                "Seen in the data, to be checked with its code list: every "
+                f"{quoted(column.name)} is of one {quoted(levels[0])} in all rows that have both."
+            )
+        sizes = {name: len(set(column.groups[name])) for name in levels}
+        return self._entry(column, inside, len(labels), [comment], levels=sizes)
+
+    def _code_list(self, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerows([header, *rows])
+        taken = {path.casefold() for path in self.code_lists}
+        name, number = safe_name(header[0]), 1
+        while f"codes/{name}.csv".casefold() in taken:
+            number += 1
+            name = f"{safe_name(header[0])}-{number}"
+        self.code_lists[f"codes/{name}.csv"] = text.getvalue()
+        return f"codes/{name}.csv"
+
+    def _dated(self, column: Column) -> _Proposal | None:
+        """By month, year or decade, whichever gives few labels; the range is to be made public."""
+        first, last = column.span or ("", "")
+        if not DAY.fullmatch(first) or not DAY.fullmatch(last):
+            return None
+        start, end = int(first[:4]), int(last[:4])
+        months = 12 * (end - start) + int(last[5:7]) - int(first[5:7]) + 1
+        comment = "The range was seen in the data: give the public one."
+        levels = {}
+        if months <= 36:
+            inside = ["by: month", f"first: {first[:7]}", f"last: {last[:7]}"]
+            if "year" not in self.taken:
+                inside.append("levels: [year]")
+                levels = {"year": end - start + 2}
+                self.taken.add("year")
+        elif end - start < 30:
+            inside, months = ["by: year", f"first: {start}", f"last: {end}"], end - start + 1
         else:
-            usable.append(column)
-    return usable, skipped
+            decades = range(start // 10 * 10, end + 1, 10)
+            edges = ", ".join(f'"{max(year, 1):04d}-01-01"' for year in decades)
+            inside, months = [f"bins: [{edges}]"], len(decades)
+        return self._entry(column, inside, months, [comment], levels=levels, other=True)
 
+    def _entry(
+        self,
+        column: Column,
+        inside: list[str],
+        labels: int,
+        comments: list[str],
+        *,
+        levels: Mapping[str, int] | None = None,
+        other: bool = False,
+    ) -> _Proposal:
+        name, inside = column.name, list(inside)
+        if not _is_axis_name(name):
+            inside.insert(0, f"column: {quoted(name)}")
+            name = free(f"{safe_name(name)}_axis", self.taken)
+            self.taken.add(name)
+        extra = 0
+        if other:
+            inside.append(f"other: {quoted(OTHER)}")
+            extra += 1
+        if column.nulls > 0 and not self.counts.used:
+            inside.append(f"missing: {quoted(MISSING)}")
+            extra += 1
+        sizes = {level: size + extra for level, size in (levels or {}).items()}
+        return _Proposal(
+            name=name, inside=inside, labels=labels + extra, comments=comments, levels=sizes
+        )
 
-def _heading(skipped: list[str]) -> list[str]:
-    return [
-        "# yaml-language-server: $schema=specification.schema.json",
-        "#",
-        "# A proposal, made by looking at the data. Check every line: what is right cannot be",
-        "# seen in a file. Until the labels below are confirmed from public knowledge, keep this",
-        "# file as confidential as the data.",
-        *(f"# Left out: {sentence}" for sentence in skipped),
-        "",
-    ]
+    def _any_axis(self, column: Column) -> _Proposal:
+        self.left.pop(column.name, None)
+        comment = "Nothing looks like an axis: choose one."
+        if column.kind in {"real", "whole"}:
+            return self._entry(column, ["bins: [0, 1]"], 2, [comment])
+        comment = "Too many labels to list: put the public code list into the file named here."
+        path = f"codes/{safe_name(column.name)}.csv"
+        return self._entry(column, [f"labels: {quoted(path)}"], 1000, [comment])
 
+    # ------------------------------------------------------------------------------------- words
 
-def _data(
-    units: list[Column],
-    counts: _Counts,
-    persons: list[Column],
-    place: tuple[str, str | None],
-) -> list[str]:
-    source, named = place
-    readable = _readable(source)
-    where = quoted(readable)
-    table = []
-    if source_fault(readable, None):
-        table = [f"table: {quoted(named or 'persons')}  # the table within the database"]
-    lines = ["data:"]
-    if counts.used:
-        lines += [
-            "  # The columns look like counts and not like persons. If every row is a person,",
-            f"  # write source: {where} and unit: row here instead.",
-            "  counts:",
-            f"    source: {where}",
-            *(f"    {line}" for line in table),
-        ]
-        if not counts.wide:
-            lines += [f"    value: {quoted(counts.used[0].name)}  # the column with the counts"]
-        lines += [
-            "  # One person is counted in at most so many cells. Nothing can check this claim.",
-            "  records: 1",
-            "",
-        ]
-        return lines
-    lines += [f"  source: {where}", *(f"  {line}" for line in table)]
-    if units:
-        lines += [
+    def text(self, source: str, table: str | None) -> str:
+        """The specification."""
+        return "\n".join(
+            [
+                "# yaml-language-server: $schema=specification.schema.json",
+                "#",
+                "# A proposal, made by looking at the data. Check every line: what is right cannot "
+                "be",
+                "# seen in a file. Until the labels below are confirmed from public knowledge, "
+                "keep this",
+                "# file and its code lists as confidential as the data.",
+                "",
+                *self._data(source, table),
+                "# One axis for every direction of the table. Labels must come from public "
+                "knowledge, such",
+                "# as a code book, and not from this file: that a label occurs can tell about a "
+                "person.",
+                "# Those listed here were seen in the data, for convenience; check and complete "
+                "them.",
+                "axes:",
+                *(line for axis in self.axes for line in axis.lines()),
+                "",
+                *self._rest(),
+                *self._confidential(),
+                "",
+            ]
+        )
+
+    def _data(self, source: str, named: str | None) -> list[str]:
+        readable = _readable(source)
+        where = quoted(readable)
+        table = []
+        if source_fault(readable, None):
+            table = [f"table: {quoted(named or 'persons')}  # the table within the database"]
+        decimal = ['decimal: ","'] if self.seen.decimal == "," else []
+        lines = ["data:"]
+        if self.counts.used:
+            value = []
+            if not self.counts.wide:
+                column = quoted(self.counts.used[0].name)
+                value = [f"    value: {column}  # the column with the counts"]
+            return [
+                *lines,
+                "  # The columns look like counts and not like persons. If every row is a person,",
+                f"  # write source: {where} and unit: row here instead.",
+                "  counts:",
+                f"    source: {where}",
+                *(f"    {line}" for line in table),
+                *value,
+                "  # One person is counted in at most so many cells. Nothing can check this claim.",
+                "  records: 1",
+                *(f"  {line}" for line in decimal),
+                "",
+            ]
+        lines += [f"  source: {where}", *(f"  {line}" for line in [*table, *decimal])]
+        if self.unit is None:
+            return [
+                *lines,
+                "  # Every row is taken for another person. If a person can have several rows, "
+                "name",
+                "  # the column that says whose they are.",
+                "  unit: row",
+                "  records: 1",
+                "",
+            ]
+        return [
+            *lines,
             "  # Whose privacy is protected: this column looks like it names the person. If every",
             "  # row is another person, write: unit: row",
-            f"  unit: {quoted(units[0].name)}",
-            *(f"  # It could also be {quoted(column.name)}." for column in units[1:]),
-            "  # The most records of one person that count; further ones are left out. More",
-            "  # records need more noise.",
+            f"  unit: {quoted(self.unit.name)}",
+            *(["  without_unit: leave-out"] if self.unit.nulls > 0 else []),
+            "  # The most records of one person that count; further ones are left out, and more",
+            "  # records need more noise. Better from public knowledge than from the figures at",
+            "  # the end of this file.",
+            f"  records: {self._bound()}",
+            "",
         ]
-    else:
-        lines += [
-            "  # Every row is taken for another person. If a person can have several rows, name",
-            "  # the column that says whose they are.",
-            *(f"  # {line}" for line in _maybe_sentence(persons)),
-            "  unit: row",
+
+    def _bound(self) -> int:
+        return next((b for b in BOUNDS if self._beyond(b) <= LEFT_OUT), BOUNDS[-1])
+
+    def _beyond(self, bound: int) -> float:
+        """The share of records that a bound leaves out."""
+        records = self.unit.records if self.unit is not None else ()
+        total = sum(n * persons for n, persons in records)
+        return sum((n - bound) * persons for n, persons in records if n > bound) / max(total, 1)
+
+    def _rest(self) -> list[str]:
+        return [
+            *self._hold(),
+            "",
+            "# The promise. The figure is a placeholder: smaller protects more, with more noise.",
+            "# It is a decision for those who answer for the data, not for this file's author "
+            "alone.",
+            "# One of: epsilon, epsilon and delta, rho, mu.",
+            f"privacy: {{{'epsilon: 1.0' if self._cells_fit else 'rho: 0.5'}, "
+            "neighbours: replace-one}",
+            "",
+            "# auto: the mechanism with the smallest expected error.",
+            "mechanism: auto",
+            "",
+            *self._sums(),
+            *self._publish(),
         ]
-    return [*lines, "  records: 1", ""]
 
+    def _hold(self) -> list[str]:
+        lines = [
+            "# Margins that are published exactly, and so not protected: hold only what must be",
+            "# exact. [] within the list is the grand total.",
+        ]
+        if self.counts.used:
+            names = [axis.name for axis in self.axes]
+            if len(names) > 1:
+                key = self.key.name if self.key is not None else names[0]
+                lines.append(f"# hold: [[{quoted(key if key in names else names[0])}]]")
+            return [*lines, "hold: []"]
+        if self.unit is None:
+            lines.append(
+                "# It costs nothing here: replacing one person by another cannot alter it."
+            )
+        else:
+            lines += [
+                "# It is the number of records, which a person with more or fewer records alters.",
+                "# Where that number is not public anyway, write: hold: []",
+            ]
+        return [*lines, "hold: [[]]"]
 
-def _maybe_sentence(persons: list[Column]) -> list[str]:
-    if not persons:
-        return []
-    names = ", ".join(f"`{quoted(column.name)}`" for column in persons[:MOST_NAMED])
-    sentence = f"By its repeated values, a column that may name the person: {names}."
-    return textwrap.wrap(sentence, WIDTH - 4, break_long_words=False)
+    @property
+    def _cells_fit(self) -> bool:
+        cells = math.prod(axis.labels for axis in self.axes)
+        return bool(self.counts.used) or len(self.axes) == 1 or cells <= self.room
 
-
-def _axes(axes: list[_Proposal]) -> list[str]:
-    lines = [
-        "# One axis for every direction of the table. Labels must come from public knowledge, such",
-        "# as a code book, and not from this file: that a label occurs can tell about a person.",
-        "# Those listed here were seen in the data, for convenience; check and complete them.",
-        "# Where one column groups another (states and their counties), keep the finer one as axis",
-        "# and name the other in its `levels`.",
-        "axes:",
-    ]
-    cells = 0
-    for axis in axes:
-        fits = not cells or cells * axis.labels <= MOST_CELLS
-        if axis.sure and not fits:
-            lines.append("  # Left out, as the table would have very many cells:")
-        active = axis.sure and fits
-        cells = max(cells, 1) * axis.labels if active else cells
-        lines += axis.lines(active=active)
-    return [*lines, ""]
-
-
-def _rest(axes: list[_Proposal], values: list[Column], key: str | None) -> list[str]:
-    sure = [axis.name for axis in axes if axis.sure]
-    first = quoted(key if key in sure and key is not None else sure[0])
-    lines = [
-        "# Margins that are published exactly, for example the totals of one axis. What is held is",
-        "# not protected, so hold only what must be exact; [] within the list is the grand total.",
-    ]
-    if len(sure) > 1:
-        lines.append(f"# hold: [[{first}]]")
-    lines += [
-        "hold: []",
-        "",
-        "# The promise. epsilon 1.0 is a placeholder: smaller protects more and adds more noise.",
-        "# It is a decision for those who answer for the data, not for this file's author alone.",
-        "# Instead of epsilon alone: epsilon and delta, or rho, or mu.",
-        "privacy: {epsilon: 1.0, neighbours: replace-one}",
-        "",
-        "# projected, extended, or auto for the one with the smaller expected error.",
-        "mechanism: auto",
-        "",
-    ]
-    if values:
-        lines += [
+    def _sums(self) -> list[str]:
+        if not self._cells_fit or self.counts.used:
+            return []
+        values = [
+            c
+            for c in self.usable
+            if c.kind == "real" and c.name in self.left and c.name not in RESERVED
+        ]
+        if not values:
+            return []
+        return [
             "# Sums of a value beside the counts. lower and upper must be public knowledge, and",
             "# the share of the budget is taken from the counts.",
             "# sums:",
             *(
-                f"#   {quoted(_safe_name(c.name))}: {{column: {quoted(c.name)}, lower: 0, "
+                f"#   {quoted(safe_name(c.name))}: {{column: {quoted(c.name)}, lower: 0, "
                 "upper: 1000, unit: 1, share: 0.1}"
                 for c in values
             ),
             "",
         ]
-    return [
-        *lines,
-        "# decimals 0: whole numbers that add up; null: real values, with the stronger guarantee.",
-        "# margins: further totals to publish, which costs nothing.",
-        "publish: {decimals: 0, margins: [], to: release}",
-    ]
 
-
-# ------------------------------------------------------------------------------------------ axes
-
-
-def _other_axes(
-    columns: list[Column], taken: set[str], key: Column | None, *, code_lists: bool
-) -> list[_Proposal]:
-    """The axes that are read from one column each.
-
-    Where a column is another one in every row, it is the only one: what else a row says of itself
-    would make cells that nobody can be in.
-    """
-    found = []
-    if key is not None:
-        found.append(_axis(key, taken, code_lists=True) or _code_list(key, taken, sure=True))
-    for column in columns:
-        axis = None if column is key else _axis(column, taken, code_lists=code_lists)
-        if axis is not None and key is not None:
-            level = (
-                f"Every {quoted(key.name)} has one of these: better a level of that axis, as a "
-                "further column of its code list."
-            )
-            axis = replace(axis, sure=False, comments=[level])
-        if axis is not None:
-            found.append(axis)
-    return found
-
-
-def _axis(column: Column, taken: set[str], *, code_lists: bool) -> _Proposal | None:
-    """The axis that a column looks like, or None."""
-    if _has_word(column.name, AGE_WORDS) and column.kind in {"whole", "real"}:
-        return _entry(
-            column,
-            taken,
-            ["Looks like an age: in groups, with a last one that is open."],
-            f"bins: {AGE_BINS}",
-            7,
-        )
-    labels = _labels(column)
-    if labels:
-        listed = ", \n".join(quoted(label) for label in labels)
-        comment = "Seen in the data: to be checked."
-        return _entry(column, taken, [comment], f"labels: [{listed}]", len(labels))
-    sure = code_lists or _countable(column)
-    return _code_list(column, taken, sure=sure) if column.kind == "text" else None
-
-
-def _labels(column: Column) -> list[str | int]:
-    """The labels to propose; none where there are too many, or of a kind that is no label."""
-    if column.kind == "bool":
-        return ["false", "true"]
-    found = [getattr(v, "item", lambda v=v: v)() for v in column.sample or () if v is not None]
-    if column.kind == "date":
-        found = [str(value) for value in found]
-    if column.kind == "whole":  # text files hold numbers as text
-        found = [int(v) if isinstance(v, str) and WHOLE.fullmatch(v) else v for v in found]
-    kind = int if column.kind == "whole" else str
-    fits = all(isinstance(value, kind) and not isinstance(value, bool) for value in found)
-    if not _countable(column) or not fits or column.kind == "real":
-        return []
-    if any(isinstance(v, int) and abs(v) >= 2**63 for v in found):
-        return []
-    if any(isinstance(v, str) and (not v or any(_unwritable(c) for c in v)) for v in found):
-        return []
-    return sorted(set(found)) if len(set(found)) <= MOST_LABELS else []
-
-
-def _countable(column: Column) -> bool:
-    return column.distinct is not None and 0 < column.distinct <= MOST_LABELS
-
-
-def _code_list(column: Column, taken: set[str], *, sure: bool) -> _Proposal:
-    made = _entry(
-        column,
-        taken,
-        [
-            "Too many labels to list: put the public code list into the file named here, the "
-            "label first."
-        ],
-        f"labels: {quoted(f'codes/{_safe_name(column.name)}.csv')}",
-        column.distinct or 1000,
-    )
-    return replace(made, sure=sure)
-
-
-def _any_axis(column: Column, taken: set[str]) -> _Proposal:
-    if column.kind in {"real", "whole"}:
-        return _entry(column, taken, ["Nothing looks like an axis: choose one."], "bins: [0, 1]", 2)
-    return _code_list(column, taken, sure=True)
-
-
-def _wide_axis(counts: _Counts, taken: set[str]) -> _Proposal:
-    prefix = prefix_of(counts.used[0].name)
-    inside = ", \n".join(
-        f"{quoted(c.name.removeprefix(prefix))}: {quoted(c.name)}" for c in counts.used
-    )
-    return _Proposal(
-        comments=["Columns of counts side by side: label and column of each.", *counts.comments],
-        name=_free("category", taken),
-        inside=f"columns: {{{inside}}}",
-        labels=len(counts.used),
-    )
-
-
-def _entry(
-    column: Column, taken: set[str], comments: list[str], inside: str, labels: int
-) -> _Proposal:
-    name = column.name
-    if name in RESERVED:
-        inside = f"column: {quoted(name)}, \n{inside}"
-        name = _free(f"{name}_axis", taken)
-    if column.nulls > 0:
-        comments = [
-            *comments,
-            f"About {max(1, round(100 * column.nulls))} % of the rows have nothing here: decide "
-            "which label they get.",
+    def _publish(self) -> list[str]:
+        digits = "# decimals 0: whole numbers that add up; null: real values, a stronger guarantee."
+        if self._cells_fit:
+            margins = [[name] for axis in self.axes for name in axis.sizes]
+            margins = [] if len(self.axes) == 1 or self.counts.used else margins
+            listed = ", ".join(f"[{quoted(name)}]" for (name,) in margins)
+            return [
+                digits,
+                "# margins: further totals to publish; noise is designed for them too.",
+                *_wrapped(
+                    "publish: {decimals: 0, ", [f"margins: [{listed}], ", "to: release"], "}"
+                ),
+            ]
+        pieces = [f"[{', '.join(map(quoted, margin))}], " for margin in self._margins()]
+        pieces[-1] = pieces[-1].removesuffix(", ")
+        return [
+            f"# All cells would be more than one for every {PERSONS_PER_CELL} persons, and mostly "
+            "noise. Instead, margins",
+            "# alone: every axis and every pair of axes, at the finest level that persons fill.",
+            digits,
+            "publish:",
+            "  decimals: 0",
+            "  cells: false",
+            *_wrapped("  margins: [", pieces, "]"),
+            "  to: release",
         ]
-    return _Proposal(comments=comments, name=name, inside=inside, labels=labels)
+
+    def _margins(self) -> list[list[str]]:
+        """Every axis and level, and every pair of axes at the finest levels that fit."""
+        margins = [[name] for axis in self.axes for name in axis.sizes]
+        for first, second in combinations(self.axes, 2):
+            fitting = [
+                (a * b, [one, other])
+                for (one, a), (other, b) in product(first.sizes.items(), second.sizes.items())
+                if a * b <= self.room
+            ]
+            if fitting:
+                margins.append(max(fitting, key=lambda pair: pair[0])[1])
+        return margins
+
+    def _confidential(self) -> list[str]:
+        """What was seen and is no part of the specification, apart from it."""
+        sentences = [
+            f"{self.seen.rows:,} rows"
+            + (f" of {self.persons:,} persons." if self.unit is not None else ".")
+        ]
+        if self.unit is not None and self.unit.records:
+            most = self.unit.records[-1][0]
+            bound = self._bound()
+            tried = sorted({b for b in BOUNDS if b <= most} | {bound})
+            shares = ", ".join(f"{b}: {100 * self._beyond(b):.2g} %" for b in tried)
+            sentences += [
+                f"Persons have up to {most:,} records. A bound leaves out this share of records: "
+                f"{shares}. Proposed is {bound}: figures count the records that stay, and "
+                "intervals say nothing of those left out."
+            ]
+        for column in self.usable:
+            if column.nulls > 0:
+                share = max(1, round(100 * column.nulls))
+                sentences.append(f"{quoted(column.name)}: about {share} % of rows have nothing.")
+        left = [*self.unnamed, *self.left.items()]
+        sentences += [f"Left out: {quoted(name)}: {why}." for name, why in left]
+        return [
+            "",
+            "# ---------------------------------------------------------------------------------",
+            "# Seen in the data, without any protection: for you alone. Delete everything from",
+            "# here on before anybody else gets this file.",
+            *_comment(sentences, ""),
+        ]
 
 
 # --------------------------------------------------------------------------------------- guesses
 
 
+def _labels(column: Column) -> list[str | int]:
+    """The labels to propose; none where they are of a kind that is no label."""
+    if column.kind == "bool":
+        return ["false", "true"]
+    values = [getattr(v, "item", lambda v=v: v)() for v in column.sample or () if v is not None]
+    if column.kind == "whole":  # text files hold numbers as text
+        values = [int(v) if isinstance(v, str) and WHOLE.fullmatch(v) else v for v in values]
+    kind = int if column.kind == "whole" else str
+    if not all(isinstance(value, kind) and not isinstance(value, bool) for value in values):
+        return []
+    if any(isinstance(v, int) and abs(v) >= 2**63 for v in values):
+        return []
+    if any(isinstance(v, str) and (not v.strip() or any(map(unwritable, v))) for v in values):
+        return []
+    return values if len(set(values)) == len(values) and column.distinct else []
+
+
+def _is_axis_name(name: str) -> bool:
+    """Whether an axis can be called so: margins are files of their axes' names."""
+    return name not in RESERVED and not re.search(r"[/\\\x00-\x1f\x7f-\x9f]|^\.", name)
+
+
 def _is_id(column: Column) -> bool:
     return (
         column.kind in {"text", "whole"}
-        and column.distinct is None
+        and not column.few
         and column.name != "row"
-        and _has_word(column.name, ID_WORDS)
-        and not _has_word(column.name, AREA_WORDS)
+        and has_word(column.name, ID_WORDS)
+        and not has_word(column.name, AREA_WORDS)
     )
-
-
-def _maybe_persons(columns: list[Column]) -> list[Column]:
-    """Text with many values that are repeated, that with the most values first."""
-    found = [
-        (c.per_value, c)
-        for c in columns
-        if c.kind == "text" and c.distinct is None and c.per_value is not None and c.per_value >= 2
-    ]
-    return [column for _, column in sorted(found, key=lambda pair: pair[0])]
-
-
-def _key(columns: list[Column]) -> Column | None:
-    """The column of a table of counts that is another one in every row, such as a county's code."""
-    unique = [
-        c for c in columns if c.kind in {"text", "whole"} and c.per_value == 1 and not c.nulls
-    ]
-    named = [c for c in unique if _has_word(c.name, AREA_WORDS | ID_WORDS) or _is_code(c)]
-    text = [c for c in unique if c.kind == "text"]
-    first = [c for c in unique if c is columns[0]]
-    return next(iter([*named, *text, *first]), None)
-
-
-def _counted(columns: list[Column]) -> _Counts:
-    """The columns that hold counts: the side of a wide table, or one column of a long one."""
-    whole = [c for c in columns if _may_count(c)]
-    families: dict[str, list[Column]] = {}
-    for column in whole:
-        families.setdefault(prefix_of(column.name), []).append(column)
-    families.pop("", None)
-    # Answers to questions have prefixes too: one of many values, or a sum, tells counts from them.
-    sides = [f for f in families.values() if any(not _countable(c) or c.adds_up for c in f)]
-    for side in sides:
-        made = _side(side, [c for other in sides if other is not side for c in other])
-        if len(made.used) > 1:
-            return made
-    named = [c for c in whole if not _countable(c) and _has_word(c.name, COUNT_WORDS)]
-    return _Counts(used=named[:1])
-
-
-def _side(family: list[Column], others: list[Column]) -> _Counts:
-    """The columns of a wide table without those in which people would be counted twice."""
-    totals = [c for c in family if is_total(c.name)]
-    sums = [c for c in family if c.adds_up and c not in totals][:1]
-    used = [c for c in family if c not in [*totals, *sums]]
-    comments = []
-    for column in (*totals, *sums):
-        why = "is the sum of the others" if column.adds_up else "is named a total"
-        comments.append(
-            f"Without {quoted(column.name)}, which {why}: people would be counted twice."
-        )
-        if not column.adds_up and len(used) > 1:
-            comments.append(
-                "The columns do not add up to it: check that nobody is in two of them, or in none."
-            )
-    if others:
-        names = ", ".join(quoted(column.name) for column in others)
-        comments.append(
-            f"Without {names}, which look like counts too: one axis can lie in columns, and people "
-            "would be counted twice. Reshape the file for a table with both."
-        )
-    return _Counts(used=used, wide=True, left=[*totals, *sums, *others], comments=comments)
-
-
-def _may_count(column: Column) -> bool:
-    return (
-        column.kind == "whole"
-        and not column.negative
-        and not _has_word(column.name, AGE_WORDS)
-        and not _is_code(column)
-    )
-
-
-def _is_code(column: Column) -> bool:
-    parts = re.findall(r"[a-z]+", column.name.casefold())
-    return bool(parts) and (parts[-1] in CODE_WORDS or column.name.lower().endswith("geoid"))
-
-
-def _has_word(name: str, words: set[str]) -> bool:
-    """Whether one of the words is in a name such as person_id, personId or PERSON ID."""
-    parts = re.sub(r"([a-z])([A-Z])", r"\1 \2", name)
-    plain = unicodedata.normalize("NFKD", parts).casefold()
-    return any(part in words for part in re.findall(r"[a-z]+", plain))
-
-
-def _free(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name
 
 
 # --------------------------------------------------------------------------------------- writing
 
 
-def quoted(value: str | int) -> str:
-    r"""A text or whole number as YAML: plain where that is safe, in double quotes otherwise.
-
-    >>> print(quoted("county"), quoted("no"), quoted("a: b"), quoted("007"), quoted(7))
-    county "no" "a: b" "007" 7
-    """
-    if isinstance(value, int):
-        return str(int(value))
-    if PLAIN.fullmatch(value) and plain_scalar(value) == (value, False):
-        return value
-    return f'"{"".join(_escaped(character) for character in value)}"'
-
-
-def _escaped(character: str) -> str:
-    if character in {'"', "\\"}:
-        return f"\\{character}"
-    return character if character.isprintable() else f"\\U{ord(character):08x}"
-
-
-def _unwritable(character: str) -> bool:
-    return unicodedata.category(character) == "Cs"  # half of a character: no text in UTF-8
-
-
-def _safe_name(name: str) -> str:
-    safe = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_-")
-    return safe or "column"
+def _comment(sentences: Iterable[str], indent: str) -> list[str]:
+    return [
+        f"{indent}# {line}"
+        for sentence in sentences
+        for line in textwrap.wrap(sentence, WIDTH - len(indent) - 2, break_long_words=False)
+    ]
 
 
 def _readable(source: str) -> str:
@@ -514,7 +640,7 @@ def _readable(source: str) -> str:
     return "data.csv" if not source or source_fault(source, "table") else source
 
 
-def _wrapped(start: str, pieces: list[str], end: str) -> list[str]:
+def _wrapped(start: str, pieces: Sequence[str], end: str) -> list[str]:
     """Pieces after one another, on further lines where they are too long for one."""
     lines = [start]
     for piece in pieces:
