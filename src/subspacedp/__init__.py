@@ -60,11 +60,11 @@ if TYPE_CHECKING:
     )
     from subspacedp.release import (
         Release,
-        budget_for,
         certificate_schema,
         compare,
         design,
         impose_on,
+        least_budget,
     )
     from subspacedp.tables import Axis, Domain, MarginTables, Table
 
@@ -104,7 +104,6 @@ __all__ = [
     "audit_invariants",
     "audit_privacy",
     "audit_releases",
-    "budget_for",
     "calibrate_gaussian",
     "certificate_schema",
     "check_sensitivity",
@@ -117,6 +116,7 @@ __all__ = [
     "impose",
     "impose_on",
     "inference",
+    "least_budget",
     "load",
     "null_space",
     "paper_constant",
@@ -156,7 +156,7 @@ _HOME = {
     ],
     "release": [
         "Release",
-        "budget_for",
+        "least_budget",
         "certificate_schema",
         "compare",
         "design",

@@ -15,6 +15,7 @@ from subspacedp.errors import ReleaseError
 from subspacedp.invariants import Inequalities, Limits
 from subspacedp.mechanisms.error_laws import SumLaw
 from subspacedp.mechanisms.figures import Figures
+from subspacedp.tables.showing import SHOWN, Shown, digits_for, number_text
 from subspacedp.tables.table import frame_from_columns
 
 __all__ = ["Accuracy", "Estimate", "check_level", "normal_margin"]
@@ -264,9 +265,49 @@ class Estimate(Accuracy):
             out |= {"lower": np.reshape(lower, -1), "upper": np.reshape(upper, -1)}
         return out
 
-    def to_frame(self, backend: str = "pyarrow", *, level: float | None = None) -> Any:
-        """One row per figure, as a dataframe of pyarrow, pandas or polars."""
+    def to_frame(self, backend: str | None = None, *, level: float | None = None) -> Any:
+        """One row per figure, as a dataframe of pandas, polars or pyarrow: as named, or as is."""
         return frame_from_columns(self.columns(level), backend)
+
+    def shown(self, title: str, level: float = 0.95) -> Shown:
+        """The first figures with standard error and interval, to the digits that mean something."""
+        values, errors = self.values.reshape(-1)[:SHOWN], self._stderr.reshape(-1)[:SHOWN]
+        classes, alpha = self._classes().reshape(-1), 1 - level
+        names = {name: column[:SHOWN] for name, column in self.names.items()}
+        rows = []
+        for i, (value, error) in enumerate(zip(values, errors, strict=True)):
+            digits = digits_for(float(error))
+            value_digits = 0 if self.figures.whole else digits
+            numbers = [number_text(value, value_digits)]
+            if digits is None or value_digits is None:
+                numbers += ["exact" if error == 0 else "unknown", "", ""]
+            else:
+                half = self.figures.law(int(classes[i])).margin_of_error(alpha)
+                half = math.floor(half + 1e-6) if self.figures.whole else half
+                step = 10.0**-value_digits  # ends are rounded outward
+                lower = math.floor((value - half) / step + 1e-6) * step
+                upper = math.ceil((value + half) / step - 1e-6) * step
+                numbers += [
+                    number_text(float(error), digits),
+                    number_text(lower, value_digits),
+                    number_text(upper, value_digits),
+                ]
+            rows.append([*(str(column[i]) for column in names.values()), *numbers])
+        per_cent = f"{100 * level:g} %"
+        head = [*names, "value", "std. error", f"{per_cent} from", f"{per_cent} to"]
+        more = self.values.size - values.size
+        return Shown(title=title, head=head, rows=rows, numbers=4, more=more)
+
+    def __str__(self) -> str:
+        shown = self.shown(repr(self))
+        if self.values.ndim:
+            return shown.text()
+        value, error, lower, upper = shown.rows[0][-4:]
+        interval = f"standard error {error}, 95 % interval from {lower} to {upper}"
+        return f"{value} ({interval if lower else error})"
+
+    def _repr_html_(self) -> str:
+        return self.shown(repr(self)).html()
 
     def __repr__(self) -> str:
         value = f"{self.value:,.10g}, " if self.values.size == 1 and self.values.ndim == 0 else ""

@@ -111,7 +111,7 @@ class Release:
 
     @cached_property
     def sha256(self) -> str:
-        """The digest of all values, in row-major order as little-endian 64-bit numbers."""
+        """The SHA-256 digest of all values as a `.npy` file of little-endian 64-bit numbers."""
         if self.stored is not None:
             return self.stored.sha256
         digest = values_hash(self.values.shape, whole=self.whole)
@@ -302,8 +302,8 @@ class Release:
             "stderr": self.stderr().ravel(),
         }
 
-    def to_frame(self, backend: str = "pyarrow") -> Any:
-        """One row per cell, as a dataframe of pyarrow, pandas or polars."""
+    def to_frame(self, backend: str | None = None) -> Any:
+        """One row per answer, as a dataframe of pandas, polars or pyarrow: as named, or as is."""
         return frame_from_columns(self.columns(), backend)
 
     def to_xarray(self) -> Any:
@@ -356,6 +356,12 @@ class Release:
         stamp = ", NOT FOR PUBLICATION (seeded)" if self.seeded else ""
         return f"Release({self.mechanism!r}, guarantee {self.guarantee.kind}{stamp})"
 
+    def __str__(self) -> str:
+        return repr(self) if self.stored is not None else self.cells().shown(repr(self)).text()
+
+    def _repr_html_(self) -> str | None:
+        return None if self.stored is not None else self.cells().shown(repr(self)).html()
+
 
 # -------------------------------------------------------------- cells of a release by their labels
 
@@ -372,6 +378,8 @@ def where(about: Domain | Query, labels: dict[str, Any]) -> FloatArray:
 
     For a workload the weights are those of one of its margins, the smallest that has the levels.
     """
+    from difflib import get_close_matches
+
     query = as_query(about)
     domain = query.axes
     if domain is None:
@@ -381,8 +389,6 @@ def where(about: Domain | Query, labels: dict[str, Any]) -> FloatArray:
     for name, wanted in labels.items():
         if name not in places:
             known = ", ".join(f"`{lv.name}`" for axis in domain.axes for lv in axis.chain)
-            from difflib import get_close_matches
-
             near = get_close_matches(str(name), places, n=1)
             hint = f"did you mean `{near[0]}`? There are" if near else "there are"
             raise DomainError(f"There is no axis or level `{name}`; {hint} {known}.")
@@ -392,6 +398,11 @@ def where(about: Domain | Query, labels: dict[str, Any]) -> FloatArray:
         groups = {label: g for g, label in enumerate(level.labels)}
         unknown = [label for label in chosen if not _is_label(label) or label not in groups]
         if unknown:
-            raise DomainError(f"`{name}` has no label {unknown[0]!r}.")
+            alike = [
+                label for label in groups if str(label).casefold() == str(unknown[0]).casefold()
+            ]
+            meant: list[Any] = alike or get_close_matches(str(unknown[0]), [*map(str, groups)], n=1)
+            hint = f"; did you mean {meant[0]!r}?" if meant else "."
+            raise DomainError(f"`{name}` has no label {unknown[0]!r}{hint}")
         masks.append((a, level, [groups[label] for label in chosen]))
     return query.selection(masks)
