@@ -265,8 +265,8 @@ class Feasible:
         for margin, limit in self.inequalities.limits_on(self.domain):
             if all(step == 0 for step in margin.steps):
                 continue
-            group = np.arange(limit.size).reshape(limit.shape)
-            group = np.broadcast_to(margin.spread(group), cells.shape).reshape(-1)
+            numbers = np.arange(limit.size).reshape(limit.shape)
+            group = np.broadcast_to(margin.spread(numbers), cells.shape).reshape(-1)
             finite = np.isfinite(limit.reshape(-1))
             place = np.cumsum(finite) - 1
             inside = finite[group]
@@ -455,7 +455,7 @@ def _plain(limit: Limit, named: str) -> Limit:
     if isinstance(limit, Sequence | np.ndarray) and not isinstance(limit, str | bytes):
         given = np.asarray(limit, object)
         each = [_whole(value, named) for value in given.reshape(-1)]
-        return np.array(each, np.int64).reshape(given.shape).tolist()  # type: ignore[no-any-return]
+        return np.array(each, np.int64).reshape(given.shape).tolist()
     return _whole(limit, named)
 
 
