@@ -54,7 +54,7 @@ def test_variance_targets_take_the_optimum_of_cvxpy(seed, relation):
     strategy = least.design.mechanism.strategy
     reached = strategy.goal * least.budget.mu**2
     assert reached == pytest.approx(float(t.value), rel=1e-3)
-    assert least.gap < 2e-3  # as proven again from the shares alone
+    assert least.gap < 2.5e-4  # as proven again from the shares alone
 
 
 @pytest.mark.parametrize("decimals", [None, 0])

@@ -42,7 +42,7 @@ NEAR = 0.9  # of the largest multiple: figures beyond it are looked at too
 PRECISE = 1e-6  # of the logarithm of the goal: where the interior-point method ends
 NEWTON_STEPS = 100
 FASTER = 10.0  # by what the gap shall fall in a step
-OVER = (1.9, 1.0)  # steps to try, in multiples of the one to the next solution
+OVER = (1.0, 1.9)  # steps to try, in multiples of the one to the next solution
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -199,14 +199,14 @@ def least_worst(
         if best[1] <= bound * (1 + TIGHT):
             break
         solution = _geometric(slopes * b**2, known, b, 0.5 if pure else 1.0)
+        tried = []
         for over in OVER:
             b_next = np.maximum(b * (solution / b) ** over, FLOOR * float(solution.max()))
             more, most = sticking_out(b_next)
-            multiples_next = worst(b_next / most)
-            if multiples_next.max() < best[1] or over == OVER[-1]:
-                break
-        known = np.unique(np.concatenate([known, more]), axis=0)
-        b, multiples = b_next / most, multiples_next
+            known = np.concatenate([known, more])
+            tried.append((b_next / most, worst(b_next / most)))
+        known = np.unique(known, axis=0)
+        b, multiples = min(tried, key=lambda step: float(step[1].max()))
         if multiples.max() < best[1]:
             best = b, float(multiples.max())
     if not math.isfinite(best[1]):
