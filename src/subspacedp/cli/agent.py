@@ -285,6 +285,10 @@ def planned_mechanism(specification: Specification, table: str | None) -> Design
         raise SpecificationError(
             "A plan is public, so it cannot have labels that are read off the data; list them."
         )
+    if wanted.table.has_targets:
+        raise SpecificationError(
+            "Agents publish cells, and targets are of noise designed for margins; leave them out."
+        )
     name = wanted.table.mechanism
     return wanted.design(domain, default_name() if name == "auto" else name)
 

@@ -81,6 +81,9 @@ def _print(console: Console, release: PlannedRelease) -> None:
     indented(_errors(release.lines[:MOST_LINES]))
     if len(release.lines) > MOST_LINES:
         indented(f"  … and {len(release.lines) - MOST_LINES:,} more; --json has all of them")
+    if release.multiples:
+        console.print()
+        indented(_targets(release))
     if release.compared:
         console.print()
         other = _table("mechanism", "total squared error")
@@ -90,7 +93,7 @@ def _print(console: Console, release: PlannedRelease) -> None:
             other.add_row(name + chosen, text)
         indented(other)
     nearness = release.near and f"The error is {release.near}."
-    for words in (release.design.why, nearness, *release.how()):
+    for words in (_reached(release), release.design.why, nearness, *release.how()):
         if words:
             console.print()
             indented(escape(words[0].upper() + words[1:]))
@@ -107,6 +110,43 @@ def _errors(lines: Sequence[ErrorLine]) -> RichTable:
             row.append("" if line.cells_alone is None else _range(line.cells_alone))
         table.add_row(escape(line.what), *row)
     return table
+
+
+def _targets(release: PlannedRelease) -> RichTable:
+    """What every target is, what is reached, and what it costs."""
+    least = release.least
+    if least is None:
+        table = _table("target of", "margin of error in multiples of it")
+        for name, multiple in release.multiples.items():
+            table.add_row(escape(name), f"{multiple:.4g}")
+        return table
+    table = _table("target of", "at most ±", "reached", "price of a unit", "budget without it")
+    for price in least.prices:
+        name = " × ".join(price.margin) or "grand total"
+        row = [f"{price.target:,.4g}", f"{price.error:,.4g}", f"{price.price:.3g}"]
+        table.add_row(escape(name), *row, f"{price.without:.4g}")
+    return table
+
+
+def _reached(release: PlannedRelease) -> str:
+    """Whether targets are met, in a sentence; empty where there are none."""
+    if not release.multiples:
+        return ""
+    if release.least is not None:
+        gap = release.least.gap
+        near = f"within {100 * gap:.2g} % of" if gap < 1 else f"at most {1 + gap:.3g} times"
+        if gap == float("inf"):
+            near = "not known to be near"
+        return f"The least budget that meets all targets is {release.least.budget}, {near} the "\
+            "least that any split over these levels and interactions could have."  # fmt: skip
+    hardest = max(release.multiples, key=lambda name: release.multiples[name])
+    largest = release.multiples[hardest]
+    if largest <= 1:
+        return f"All targets are met; the nearest to its own, {hardest}, is at {largest:.3g} of it."
+    return (
+        f"With this budget errors are up to {largest:.4g} times their targets ({hardest}), about "
+        "the least that any split of it has; `least` as the budget meets them all."
+    )
 
 
 def _table(first: str, *others: str) -> RichTable:

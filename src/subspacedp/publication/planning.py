@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any
 
@@ -16,11 +16,12 @@ from subspacedp.mechanisms import OPTIONS, default_name
 from subspacedp.mechanisms.estimates import Accuracy, normal_margin
 from subspacedp.privacy import Budget
 from subspacedp.publication.faults import SpecificationError
+from subspacedp.publication.paying import check_least
 from subspacedp.publication.releases import ReleaseSpecification, public_domain, releases_of
 from subspacedp.publication.resources import Making, making_of, memory_of
 from subspacedp.publication.specification import Specification, read_specification
 from subspacedp.release import Design, design
-from subspacedp.release.targets import budget_reaching
+from subspacedp.release.targets import LeastBudget, budget_reaching, multiples_of
 from subspacedp.tables import Domain
 
 __all__ = ["ErrorLine", "Plan", "PlannedRelease", "plan", "target_budget"]
@@ -71,6 +72,8 @@ class PlannedRelease:
     making: Making
     engine: str | None = None  # what makes its blocks, where that is not this process
     near: str = ""  # how near the error is to the best possible, where known
+    least: LeastBudget | None = None  # where the budget is the least that meets targets
+    multiples: Mapping[str, float] = field(default_factory=dict)  # of targets, by margin
 
     def how(self) -> Iterator[str]:
         """How it will be made, in sentences."""
@@ -95,6 +98,8 @@ class PlannedRelease:
             "made": self.making.as_dict(),
             **({"why": self.design.why} if self.design.why else {}),
             **({"optimality": self.near} if self.near else {}),
+            **({"multiples_of_targets": dict(self.multiples)} if self.multiples else {}),
+            **({"least_budget": self.least.as_dict()} if self.least else {}),
         }
 
     @property
@@ -135,12 +140,14 @@ def plan(
     """
     releases, waiting = [], []
     limit = None if memory is None else memory_of(memory)
-    for wanted in releases_of(read_specification(specification)):
+    specification = read_specification(specification)
+    for wanted in releases_of(specification):
         domain = public_domain(wanted.table)
         if domain is None:
             waiting.append(wanted.name)
         else:
             releases.append(_planned(wanted, domain, limit, compare=compare))
+    check_least([release.least for release in releases], specification)
     return Plan(releases=releases, waiting=waiting)
 
 
@@ -168,6 +175,11 @@ def target_budget(
             "The labels of this table are read off the data, so nothing can be said before."
         )
     wanted.check_size(domain)
+    if wanted.table.has_targets:
+        raise SpecificationError(
+            "The margins have targets in the specification; write `least` as the budget, and leave "
+            "out `--target-error`."
+        )
     part = wanted.budget
     taken = wanted.design(domain).mechanism  # another budget does not change what it is for
 
@@ -203,6 +215,8 @@ def _planned(
         making=making_of(wanted, planned.mechanism, memory),
         engine=wanted.specification.engine,
         near=_near(planned, others.values()),
+        least=wanted.least,
+        multiples=multiples_of(planned.mechanism),
     )
 
 
