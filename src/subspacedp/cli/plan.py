@@ -61,6 +61,9 @@ def run(
             f"\n[bold]{escape(name)}[/]: its labels are read off the data, so nothing can be said "
             "before."
         )
+    console.print("\n[bold]Advice[/]")
+    for advice in planned.advice:
+        console.print(Padding(f"• {escape(str(advice))}", (0, 0, 0, 2)))
     console.print("\n[dim]No data were opened, and no budget was spent.[/]")
 
 

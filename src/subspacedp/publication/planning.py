@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +24,18 @@ from subspacedp.publication.specification import Specification, read_specificati
 from subspacedp.release import Design, budget_for, design
 from subspacedp.tables import Domain
 
-__all__ = ["ErrorLine", "Plan", "PlannedRelease", "plan", "target_budget"]
+if TYPE_CHECKING:
+    from subspacedp.publication.advice import Advice
+
+__all__ = [
+    "ErrorLine",
+    "Plan",
+    "PlannedRelease",
+    "error_line",
+    "margins_of_kinds",
+    "plan",
+    "target_budget",
+]
 
 LEVEL = 0.95
 TRUSTED = (
@@ -107,14 +120,24 @@ class PlannedRelease:
 class Plan:
     """What a specification would publish, and how far off it would be."""
 
+    specification: Specification
     releases: Sequence[PlannedRelease]
     waiting: Sequence[str]  # tables whose labels are still to be read off the data
+    seconds: float = 0.0  # that the designs took
+
+    @cached_property
+    def advice(self) -> Sequence[Advice]:
+        """What the budget means and costs, and what another line would gain; no data are opened."""
+        from subspacedp.publication.advice import advise
+
+        return advise(self)
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data."""
         return {
             "releases": [release.as_dict() for release in self.releases],
             "labels_from_data": list(self.waiting),
+            "advice": [one.as_dict() for one in self.advice],
         }
 
     def __repr__(self) -> str:
@@ -133,14 +156,16 @@ def plan(
     that of `run`.
     """
     releases, waiting = [], []
+    read, start = read_specification(specification), time.process_time()
     limit = None if memory is None else memory_of(memory)
-    for wanted in releases_of(read_specification(specification)):
+    for wanted in releases_of(read):
         domain = public_domain(wanted.table)
         if domain is None:
             waiting.append(wanted.name)
         else:
             releases.append(_planned(wanted, domain, limit, compare=compare))
-    return Plan(releases=releases, waiting=waiting)
+    seconds = time.process_time() - start
+    return Plan(specification=read, releases=releases, waiting=waiting, seconds=seconds)
 
 
 def target_budget(
@@ -207,12 +232,12 @@ def _lines(wanted: ReleaseSpecification, domain: Domain, planned: Design) -> lis
     lines = []
     if wanted.cells:
         beside = None if alone is None else alone.accuracy()
-        lines.append(_line("every cell", planned.accuracy(), beside))
+        lines.append(error_line("every cell", planned.accuracy(), beside))
     for names in dict.fromkeys([*wanted.table.hold, *wanted.margins]):
         words = " × ".join(names) or "grand total"
         held = " (held)" if names in wanted.held.margins else ""
         beside = None if alone is None else alone.margin_accuracy(*names)
-        lines.append(_line(f"{words}{held}", planned.margin_accuracy(*names), beside))
+        lines.append(error_line(f"{words}{held}", planned.margin_accuracy(*names), beside))
     return lines
 
 
@@ -235,7 +260,7 @@ def _near(planned: Design, others: Iterable[Design]) -> str:
         return ""
 
 
-def _line(what: str, accuracy: Accuracy, beside: Accuracy | None) -> ErrorLine:
+def error_line(what: str, accuracy: Accuracy, beside: Accuracy | None = None) -> ErrorLine:
     """The error of a family from its kinds of figures, of which there are far fewer.
 
     `beside` is that of noise on the cells alone.
@@ -280,6 +305,21 @@ def _line(what: str, accuracy: Accuracy, beside: Accuracy | None) -> ErrorLine:
         margin_of_error=(margins[0], margins[1]),
         cells_alone=cells_alone,
     )
+
+
+def margins_of_kinds(accuracy: Accuracy) -> Iterator[tuple[int, float]]:
+    """How many figures there are of each kind, with their margin of error."""
+    for kinds in accuracy.figures.kinds():
+        margins = [normal_margin(math.sqrt(v), LEVEL) for v in kinds.variance.tolist()]
+        if kinds.law is not None and len(np.unique(kinds.law)) <= EXACT_UP_TO:
+            loose = kinds.variance > 0
+            exact = {
+                law: accuracy.figures.law(law).margin_of_error(1 - LEVEL)
+                for law in np.unique(kinds.law[loose]).tolist()
+            }
+            laws = zip(kinds.law.tolist(), loose.tolist(), strict=True)
+            margins = [exact[law] if some else 0.0 for law, some in laws]
+        yield from zip(kinds.number.tolist(), margins, strict=True)
 
 
 def _spread(laws: npt.NDArray[Any], variance: npt.NDArray[Any]) -> dict[int, float]:
