@@ -85,9 +85,9 @@ def test_every_public_name_has_an_entry(site):
 
 def test_parameters_that_share_a_paragraph_have_their_own_types(site):
     page = (site / "api" / "release.html").read_text("utf-8")
-    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page[page.index("budget_for") :]))
-    assert "level ( float , default: 0.95 )" in text
-    assert "simultaneous ( bool , default: False )" in text
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page[page.index("least_budget") :]))
+    assert "decimals ( int | None , default: None )" in text
+    assert "capped ( bool , default: False )" in text
 
 
 def test_only_parameters_are_split():

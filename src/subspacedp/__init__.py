@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from subspacedp import agents, datasets, inference
     from subspacedp.disclosure import audit_invariants, audit_privacy, audit_releases
     from subspacedp.errors import SubspaceDPError
-    from subspacedp.invariants import LinearInvariants, hold, null_space, zeros
+    from subspacedp.invariants import Inequalities, LinearInvariants, hold, null_space, zeros
     from subspacedp.mechanisms import (
         CorrelatedOptions as Correlated,
     )
@@ -60,11 +60,11 @@ if TYPE_CHECKING:
     )
     from subspacedp.release import (
         Release,
-        budget_for,
         certificate_schema,
         compare,
         design,
         impose_on,
+        least_budget,
     )
     from subspacedp.tables import Axis, Domain, MarginTables, Table
 
@@ -83,6 +83,7 @@ __all__ = [
     "Extended",
     "GaussianDP",
     "GeneralQuery",
+    "Inequalities",
     "KNorm",
     "LinearInvariants",
     "LinearQuery",
@@ -103,7 +104,6 @@ __all__ = [
     "audit_invariants",
     "audit_privacy",
     "audit_releases",
-    "budget_for",
     "calibrate_gaussian",
     "certificate_schema",
     "check_sensitivity",
@@ -116,6 +116,7 @@ __all__ = [
     "impose",
     "impose_on",
     "inference",
+    "least_budget",
     "load",
     "null_space",
     "paper_constant",
@@ -128,7 +129,7 @@ __all__ = [
 _HOME = {
     "disclosure": ["audit_invariants", "audit_privacy", "audit_releases"],
     "errors": ["SubspaceDPError"],
-    "invariants": ["LinearInvariants", "hold", "null_space", "zeros"],
+    "invariants": ["Inequalities", "LinearInvariants", "hold", "null_space", "zeros"],
     "mechanisms": ["impose"],
     "privacy": [
         "ZCDP",
@@ -155,7 +156,7 @@ _HOME = {
     ],
     "release": [
         "Release",
-        "budget_for",
+        "least_budget",
         "certificate_schema",
         "compare",
         "design",

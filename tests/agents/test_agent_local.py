@@ -105,7 +105,7 @@ def test_the_central_release_of_entries_works_too(people):
     release = mechanism.release(np.array([1, 2, 3, 4, 5, 9]), seed=1)
     assert int(release.values.sum()) == 24
     assert release.verify().ok
-    assert release.to_frame().num_rows == 6
+    assert len(release.to_frame()) == 6
 
 
 def test_bad_entries(people):

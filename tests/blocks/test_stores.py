@@ -1,5 +1,7 @@
 """Tables in `.npy`, Parquet and zarr, read and written in blocks."""
 
+import hashlib
+import io
 import json
 import os
 
@@ -279,6 +281,19 @@ def test_masked_counts_are_refused(tmp_path):
     assert same(designed().release_to(tmp_path / "o", nothing, seed=7), memory)
 
 
+@pytest.mark.parametrize("store", ["csv", "npy", "parquet", "zarr"])
+def test_the_digest_is_that_of_the_values_as_numpy_saves_them(tmp_path, store):
+    release = designed().release_to(tmp_path / "out", COUNTS, store=store)
+    np.save(file := io.BytesIO(), np.ascontiguousarray(release.values))
+    digest = hashlib.sha256(file.getvalue()).hexdigest()
+    certificate = json.loads((tmp_path / "out" / "certificate.json").read_text())
+    assert certificate["values"]["sha256"] == digest
+    if store == "npy":
+        assert (tmp_path / "out" / "values.npy").read_bytes() == file.getvalue()
+        digests = json.loads((tmp_path / "out" / "digests.json").read_text())
+        assert digests["files"]["values.npy"] == digest
+
+
 def test_a_further_parquet_file_is_found(tmp_path):
     """`values()` reads all files of the folder, so the check must count them."""
     designed().release_to(tmp_path / "out", COUNTS, store="parquet")
@@ -294,6 +309,13 @@ def _note_in_header(out):
     content = file.read_bytes()
     at = content.index(b"}") + 1
     file.write_bytes(content[:at] + b"# 17" + content[at + 4 :])
+
+
+def _other_version(out):
+    file = out / "values.npy"
+    values = np.load(file)
+    with file.open("wb") as handle:
+        np.lib.format.write_array(handle, values, version=(2, 0))
 
 
 def _note_in_parquet(out):
@@ -322,6 +344,7 @@ def _chunk_at(name):
     ("store", "change"),
     [
         ("npy", _note_in_header),
+        ("npy", _other_version),
         ("parquet", _note_in_parquet),
         ("zarr", _restated(dimension_names=["c", "b", "a"])),  # other programs label axes by it
         ("zarr", _restated(attributes={"note": 17})),

@@ -142,7 +142,10 @@ def test_wrong_rows_are_counted_and_never_shown(tmp_path):
             tabulate_margins(source, AXES, QUERY, **options)
         return str(caught.value)
 
-    assert told() == "1 row has a value of `a` that is not among its labels."
+    assert told() == (
+        "1 row has a value of `a` that is not among its labels, and `other: all other` in axis `a` "
+        "would take it."
+    )
     other = [AXES[0], AXES[2], AXES[1]]
     with open_source(tmp_path / "w.parquet") as source, pytest.raises(SubspaceDPError) as caught:
         tabulate_margins(source, other, QUERY)

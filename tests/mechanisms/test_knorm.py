@@ -611,8 +611,8 @@ def test_comparison_and_choice():
         assert errors["knorm"] <= errors["projected"] * (1 + 1e-9)
 
 
-def test_budget_for_and_audit():
-    found = sdp.budget_for(line(5), sdp.hold(), margin_of_error=20, mechanism="knorm")
+def test_least_budget_and_audit():
+    found = sdp.least_budget(line(5), sdp.hold(), sdp.PureDP, error=20, mechanism="knorm").budget
     mechanism, _ = made(line(5), sdp.hold(), found.epsilon)
     assert np.max(mechanism.accuracy().margin_of_error(0.95)) <= 20
     one, other = (sdp.Table(counts, line(5)) for counts in ([9, 0, 0, 0, 0], [8, 1, 0, 0, 0]))

@@ -70,7 +70,7 @@ def test_it_designs_plans_releases_and_loads(tmp_path):
     jsonschema.validate(release.certificate(), json.loads(sdp.certificate_schema()))
     release.save(tmp_path / "out")
     assert sdp.load(tmp_path / "out").mechanism.budget == RenyiDP(0.4, 4.0)
-    needed = sdp.budget_for(DOMAIN, sdp.hold(), margin_of_error=5.0, like=RenyiDP(1.0, 4.0))
+    needed = sdp.least_budget(DOMAIN, sdp.hold(), RenyiDP(1.0, 4.0), error=5.0).budget
     assert needed.order == 4.0
     assert needed.epsilon > 0.4
 

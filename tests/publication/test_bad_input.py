@@ -99,12 +99,18 @@ def test_a_label_outside_the_list_is_counted_and_not_told(world, attempt, source
     if source.endswith("duckdb"):
         data["table"] = "records"
     sentence = attempt(world.yaml(data=data))
-    assert sentence == "2 rows have a value of `county` that is not among its labels."
+    assert sentence == (
+        "2 rows have a value of `county` that is not among its labels, and `other: all other` in "
+        "`axes.county` (line 1) would take them."
+    )
 
 
 def test_a_missing_label(world, attempt):
     world.write("persons.csv", with_row(world, sex=""))
-    assert attempt(world.yaml()) == "1 row has no value of `sex`."
+    assert attempt(world.yaml()) == (
+        "1 row has no value of `sex`, and `missing: not stated` in `axes.sex` (line 1) would take "
+        "it."
+    )
 
 
 @pytest.mark.parametrize("source", ["persons.csv", "persons.parquet"])
@@ -119,16 +125,25 @@ def test_text_in_a_column_of_numbers(world, attempt):
     world.write("persons.csv", with_row(world, age=PLANTED, income=PLANTED))
     axes = {"age": {"bins": [0, 18, 65]}}
     sentence = attempt(world.yaml(axes=axes, hold=[]))
-    assert sentence == "1 row has a value of `age` that is not a finite number."
+    assert sentence == (
+        "1 row has a value of `age` that is not a finite number, and `other: all other` in "
+        "`axes.age` (line 1) would take it."
+    )
     sums = {"income": {"lower": 0, "upper": 10, "share": 0.5}}
     sentence = attempt(world.yaml(sums=sums))
-    assert sentence == "1 row has a value of `income` that is missing or not a finite number."
+    assert sentence == (
+        "1 row has a value of `income` that is missing or not a finite number, and `missing: 0` in "
+        "`sums.income` (line 1) would count it as 0."
+    )
 
 
 def test_a_number_below_the_first_bin(world, attempt):
     world.write("persons.csv", with_row(world, age=-7731))
     sentence = attempt(world.yaml(axes={"age": {"bins": [0, 18, 65]}}, hold=[]))
-    assert sentence == "1 row has a value of `age` below its first bin."
+    assert sentence == (
+        "1 row has a value of `age` below its first bin, and `other: all other` in `axes.age` "
+        "(line 1) would take it."
+    )
 
 
 @pytest.mark.parametrize("count", ["-3", "1.5", PLANTED, "1e30", ""])

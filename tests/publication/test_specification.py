@@ -114,7 +114,20 @@ publish: {values: zarr}
 engine: {dask: "tcp://host:8786"}
 """
 
+DATED = """\
+data: {source: visits.csv, unit: row, decimal: ","}
+axes:
+  place: {labels: codes/places.csv, names: name, missing: not stated}
+  visited: {by: month, first: 2023-07, last: 2024-06, levels: [quarter, year], other: earlier}
+  sex: {labels: {1: Female, 2: Male, 9: Not stated}, missing: Not stated}
+  born: {bins: ["1900-01-01", "1950-01-01"], missing: unknown}
+privacy: {rho: 0.5}
+sums:
+  cost: {lower: 0, upper: 9.5, unit: 0.5, share: 0.3, missing: 0}
+"""
+
 EXAMPLES = {
+    "dated": DATED,
     "records": RECORDS,
     "wide": WIDE,
     "long": LONG,

@@ -48,7 +48,7 @@ def texts(data: dict[str, Any]) -> list[str | bytes]:
         text[: len(text) // 2], text + text, text.replace("{", "[", 1), text.upper(),
         text.replace('"design"', '"Design"'), text.replace('"format"', '"format": 1, "format"'),
         text.replace('"mechanism"', '"mechanism": "projected", "mechanism"'),
-        text.encode("utf-16"), text.replace("certificate 1", "certificate 2"),
+        text.encode("utf-16"), text.replace("certificate 2", "certificate 3"),
     ]  # fmt: skip
     values: list[Any] = [
         None, 0, -1, 1.5, "", "x", [], {}, [None], {"a": None}, True, 10**400, "1e999999999",

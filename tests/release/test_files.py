@@ -311,7 +311,7 @@ def test_frames(backend):
 
 
 def test_unknown_frame_library():
-    with pytest.raises(sdp.SubspaceDPError, match="must be 'pyarrow', 'pandas' or 'polars'"):
+    with pytest.raises(sdp.SubspaceDPError, match="must be 'pandas', 'polars' or 'pyarrow'"):
         make().to_frame("excel")
 
 

@@ -283,27 +283,15 @@ def carry_out(
     shape = view.mechanism.query.shape
     digest = values_hash(shape, whole=view.mechanism.decimals == 0)
     task = _Values(view, given, reading, shared, store, runner.remote)
-    with ThreadPoolExecutor(2) as beside:
+    with ThreadPoolExecutor(1) as beside:
         flushing: Future[None] = beside.submit(store.flush)
-        for box, values in zip(surveyed.boxes, runner.each(task, pieces), strict=True):
-            if values is not None:
-                _hash(values, digest, store.digest, beside)
+        for (number, box), values in zip(pieces, runner.each(task, pieces), strict=True):
+            values = store.read(number, box) if values is None else values
+            digest.update(values.reshape(-1).view(np.uint8).data)
             report.add(box.size)
             if flushing.done():  # while the next blocks are computed
                 flushing.result()  # a disk that failed says so once, and to no later flush
                 flushing = beside.submit(store.flush)
         flushing.result()
-        if runner.remote:  # processors were the workers' until now
-            for number, box in pieces:
-                _hash(store.read(number, box), digest, store.digest, beside)
     store.finish()
     return str(digest.hexdigest())
-
-
-def _hash(values: npt.NDArray[Any], digest: Any, other: Any, beside: ThreadPoolExecutor) -> None:
-    """Add values to the digest of all values, and to that of the file where there is one."""
-    data = values.reshape(-1).view(np.uint8).data
-    waiting = None if other is None else beside.submit(other.update, data)
-    digest.update(data)
-    if waiting is not None:
-        waiting.result()

@@ -6,14 +6,15 @@ Everything in a store must be a part of it: what another program would read alon
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 import os
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -39,7 +40,6 @@ READ = 1 << 22  # cells read at a time
 VALUE = "value"
 PART = "part-{:08d}.parquet"
 CHUNK = re.compile(r"zarr\.json|c(/\d+)*")
-NPY_HEADER = re.compile(rb"\x93NUMPY(\x01\0..|[\x02\x03]\0....)\{[^{}]*\} *\n", re.DOTALL)
 ZARR_KEYS = {
     "zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding",
     "fill_value", "codecs", "attributes", "storage_transformers",
@@ -52,7 +52,6 @@ class Store(ABC):
     """Values that are being written, by several threads or processes."""
 
     shared: ClassVar[bool] = True  # whether other processes can write to it
-    digest: Any = None  # SHA-256 of the file, where it is one that holds all values in order
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
         self._path, self._shape = path.absolute(), shape
@@ -118,12 +117,11 @@ class NpyStore(Store):
     def create(self, boxes: list[Box]) -> None:
         """A file of the full length; a disk that has no room for it says so now."""
         del boxes
-        header = {"descr": self._dtype.str, "fortran_order": False, "shape": self._shape}
+        header = npy_header(self._shape, self._dtype)
         with self._path.open("wb") as file:
-            np.lib.format.write_array_header_2_0(file, header)
+            file.write(header)
             file.flush()
-            self.digest = hashlib.sha256(self._path.read_bytes())
-            length = file.tell() + math.prod(self._shape) * self._dtype.itemsize
+            length = len(header) + math.prod(self._shape) * self._dtype.itemsize
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, length)
             else:
@@ -265,8 +263,6 @@ class StoredValues:
     ----------
     sha256
         The digest that they have, by the certificate or because they were just written.
-    files
-        Digests of files that were just written, by their names.
     """
 
     kind: str
@@ -274,7 +270,11 @@ class StoredValues:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     sha256: str
-    files: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def file_digests(self) -> dict[str, str]:
+        """Digests of files, by their names, that follow from that of the values."""
+        return {STORES[self.kind]: self.sha256} if self.kind == "npy" else {}
 
     def array(self) -> npt.NDArray[Any]:
         """All values in their shape: mapped into memory (npy), or read into it."""
@@ -314,10 +314,8 @@ def _open_npy(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.N
     if path.stat().st_size != array.offset + array.nbytes:
         raise ReleaseError(f"`{path}` is longer than its values.")
     with path.open("rb") as file:
-        header = file.read(array.offset)
-    plain = f"{{'descr': '{wanted.str}', 'fortran_order': False, 'shape': {shape}, }}"
-    if not NPY_HEADER.fullmatch(header) or header[header.index(b"{") :].rstrip() != plain.encode():
-        raise ReleaseError(f"`{path}` has more in its header than shape and type.")
+        if file.read(array.offset) != npy_header(shape, wanted):
+            raise ReleaseError(f"`{path}` has another header than the one of its shape and type.")
     return array  # type: ignore[no-any-return]
 
 
@@ -407,6 +405,14 @@ def _strays(path: Path, array: Any) -> Iterator[str]:
             yield name
 
 
+def npy_header(shape: tuple[int, ...], dtype: npt.DTypeLike) -> bytes:
+    """The bytes before the values in the `.npy` file that `numpy.save` writes for them."""
+    header = io.BytesIO()
+    facts = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, facts)
+    return header.getvalue()
+
+
 def values_hash(shape: tuple[int, ...], *, whole: bool) -> Any:
-    """SHA-256 of values in row-major order as little-endian 64-bit numbers, to be updated."""
-    return hashlib.sha256(f"{'<i8' if whole else '<f8'} {shape}".encode())
+    """SHA-256 of values as a `.npy` file of little-endian 64-bit numbers, to be updated."""
+    return hashlib.sha256(npy_header(shape, "<i8" if whole else "<f8"))

@@ -26,10 +26,13 @@ from subspacedp.inference.combined_noise import (
     UniformNoise,
 )
 from subspacedp.invariants import (
+    Feasible,
     Held,
     HeldMargins,
     HeldMatrix,
     HeldValues,
+    Inequalities,
+    Limits,
     bind,
     hold_matrix,
     space_of,
@@ -190,15 +193,25 @@ class Combined:
         return np.sqrt(self.noise.cell_variance())
 
     def interval(
-        self, level: float = 0.95, *, simultaneous: bool = False, method: str = "exact"
+        self,
+        level: float = 0.95,
+        *,
+        simultaneous: bool = False,
+        method: str = "exact",
+        inequalities: Inequalities | None = None,
     ) -> tuple[FloatArray, FloatArray]:
         """Lower and upper limits, in the shape of the values, that cover the truth."""
-        return self.cells().interval(level, simultaneous=simultaneous, method=method)
+        return self.cells().interval(
+            level, simultaneous=simultaneous, method=method, inequalities=inequalities
+        )
 
     def cells(self) -> Estimate:
         """Every answer as an estimate."""
         return self._estimate(
-            self.noise.cell_figures(self.query.shape), self.values, self.query.columns
+            self.noise.cell_figures(self.query.shape),
+            self.values,
+            self.query.columns,
+            lambda known: self.feasible(known).of_answers(),
         )
 
     def estimate(self, weights: npt.ArrayLike) -> Estimate:
@@ -207,7 +220,12 @@ class Combined:
         w = checked_weights(weights, shape)
         rows = w[None] if w.shape == shape else w
         figures = rows_apart(self.noise, rows, () if w.shape == shape else (len(rows),))
-        return self._estimate(figures, np.asarray(np.tensordot(w, self.values, len(shape))), dict)
+        return self._estimate(
+            figures,
+            np.asarray(np.tensordot(w, self.values, len(shape))),
+            dict,
+            lambda known: self.feasible(known).of_weights(rows),
+        )
 
     def margin(self, *names: str) -> Estimate:
         """The total of every group of a margin, by the names of its levels."""
@@ -219,7 +237,18 @@ class Combined:
             values = exact if self.query.grid == 1 else exact * float(self.query.grid)
         figures = self.noise.margin_figures(margin, fixed=exact is not None)
         shape = kept_shape(margin)
-        return self._estimate(figures, values.reshape(shape), partial(margin_names, margin), shape)
+        return self._estimate(
+            figures,
+            values.reshape(shape),
+            partial(margin_names, margin),
+            lambda known: self.feasible(known).of_margin(margin),
+            shape,
+        )
+
+    def feasible(self, inequalities: Inequalities) -> Feasible:
+        """The tables that all held figures and inequalities allow; no noise enters."""
+        capped = self.designs[0].capped
+        return inequalities.given(self.query, self.held, self.exact, capped=capped)
 
     def ratio(self, numerator: npt.ArrayLike, denominator: npt.ArrayLike) -> Ratio:
         """A ratio of two weighted sums of the answers."""
@@ -247,10 +276,16 @@ class Combined:
         figures: Figures,
         values: npt.NDArray[Any],
         labels: Callable[[], dict[str, npt.NDArray[Any]]],
+        limits: Callable[[Inequalities], Limits],
         shape: tuple[int, ...] | None = None,
     ) -> Estimate:
         return Estimate(
-            figures=figures, held=str(self.held), labels=labels, shape=shape, values=values
+            figures=figures,
+            held=str(self.held),
+            labels=labels,
+            shape=shape,
+            values=values,
+            limits=limits,
         )
 
     def __repr__(self) -> str:

@@ -1,6 +1,7 @@
 """Invariants: the figures that are published exactly, and the null space they leave."""
 
 from subspacedp.invariants.held import Held, HeldMargins, HeldValues, as_held, hold
+from subspacedp.invariants.inequalities import Feasible, Inequalities, Limits
 from subspacedp.invariants.linear import (
     HeldMatrix,
     LinearInvariants,
@@ -17,6 +18,7 @@ from subspacedp.invariants.null_space import FreeContrasts, NullSpace, null_spac
 from subspacedp.invariants.workload import HeldOfWorkload, WorkloadSpace
 
 __all__ = [
+    "Feasible",
     "FreeContrasts",
     "GeneralNullSpace",
     "Held",
@@ -24,6 +26,8 @@ __all__ = [
     "HeldMatrix",
     "HeldOfWorkload",
     "HeldValues",
+    "Inequalities",
+    "Limits",
     "LinearInvariants",
     "MarginNullSpace",
     "Mixed",

@@ -8,14 +8,17 @@ tells which columns of how many rows are wrong, and none of their values.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 from subspacedp.errors import DataError, DomainError
 from subspacedp.io.engine import Kind, Source, need, rows_have
+from subspacedp.io.periods import Periods, clock, day_labels, day_number, is_day
 from subspacedp.tables import Axis, Domain, Label
 
 __all__ = ["AxisColumn", "RowFault", "bin_labels", "error_of_rows", "whole_number"]
@@ -47,9 +50,27 @@ class AxisColumn:
         The column with the labels; by default the one named like the axis.
     bins
         For a column of numbers: ascending edges. Label i stands for edge i ≤ value < edge i + 1,
-        the last for everything from the last edge on; `bin_labels` names them.
+        the last for everything from the last edge on; `bin_labels` names them. For a column of
+        dates the edges are days, written as 2024-12-31.
     columns
         For a wide source of counts: label → the column with its counts.
+    values
+        What the source writes → the label it stands for; by default every label stands for itself.
+        All text, or all whole numbers.
+    periods
+        For a column of dates or times: which period each of the first labels is.
+    missing
+        The label of rows that have nothing in the column: NULL, NaN or blank text.
+    other
+        The label of rows whose value has no other place: none of `values`, below the first bin,
+        outside the periods, or not to be read as a number or date.
+    where
+        Where the axis is said, in words, for messages about rows that have no place.
+
+    Guarantees
+    ----------
+    1. With `missing` and `other`, every row has one place, and which one depends on its own value
+       and on public things alone.
 
     Examples
     --------
@@ -60,8 +81,13 @@ class AxisColumn:
 
     axis: Axis
     column: str | None = None
-    bins: Sequence[float] | None = None
+    bins: Sequence[float] | Sequence[str] | None = None
     columns: Mapping[Label, str] | None = None
+    values: Mapping[Label, Label] | None = None
+    periods: Periods | None = None
+    missing: Label | None = None
+    other: Label | None = None
+    where: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.axis, Axis):
@@ -71,16 +97,25 @@ class AxisColumn:
             self._check_wide()
         if self.bins is not None:
             edges = check_edges(self.bins, name)
-            if len(edges) != len(self.axis):
+            if len(edges) != len(self.axis) - self._extra(len(edges)):
                 raise DomainError(
                     f"Axis `{name}` has {len(self.axis)} labels and {len(edges)} bins; there must "
                     "be one label for each edge, for the last bin is open."
                 )
             object.__setattr__(self, "bins", edges)
+        if self.periods is not None:
+            number = len(self.periods.labels)
+            if self.bins is not None or number != len(self.axis) - self._extra(number):
+                raise DomainError(f"Axis `{name}` must have one label for each of its periods.")
+        for label in (self.missing, self.other, *(self.values or {}).values()):
+            if label is not None and label not in self._place:
+                raise DomainError(f"Axis `{name}` has no label {label!r}.", label=label)
+        if len({isinstance(value, str) for value in self.values or ()}) > 1:
+            raise DomainError(f"Axis `{name}`: `values` must be all text or all whole numbers.")
 
     def _check_wide(self) -> None:
         columns, name = dict(self.columns or {}), self.axis.name
-        if self.column is not None or self.bins is not None:
+        if self.column is not None or self.bins is not None or self.periods is not None:
             raise DomainError(f"Axis `{name}`: `columns` excludes `column` and `bins`.")
         without = [label for label in self.axis.labels if label not in columns]
         if without or len(columns) != len(self.axis):
@@ -91,18 +126,57 @@ class AxisColumn:
             raise DomainError(f"Axis `{name}`: `columns` names one column for two labels.")
         object.__setattr__(self, "columns", columns)
 
+    @cached_property
+    def _place(self) -> Mapping[Label, int]:
+        return self.axis.chain[0].number
+
+    def _extra(self, first: int) -> int:
+        """How many labels beyond the first ones are there for rows without a value or place."""
+        places = {self._place.get(label, 0) for label in (self.missing, self.other)}  # type: ignore[arg-type]  # None is no label
+        return len([place for place in places if place >= first])
+
     @property
     def name(self) -> str:
         """The column's name."""
         return self.axis.name if self.column is None else self.column
+
+    @property
+    def counted(self) -> bool:
+        """Whether a row's place is reckoned from its value, and not looked up in a list."""
+        return self.bins is not None or self.periods is not None
+
+    @cached_property
+    def run(self) -> range | None:
+        """The labels, where they are whole numbers without a gap and stand for themselves."""
+        labels = self.axis.labels
+        plain = self.values is None and isinstance(labels, range) and labels.step == 1
+        return labels if plain else None  # type: ignore[return-value]  # a range, as was just seen
+
+    @cached_property
+    def codes(self) -> Mapping[Label, int]:
+        """What the source writes, and the place on the axis that it means."""
+        if self.values is None:
+            return self._place
+        return {value: self._place[label] for value, label in self.values.items()}
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether the source is read as whole numbers, and not as text."""
+        first = self.axis.labels[0] if self.values is None else next(iter(self.values))
+        return not isinstance(first, str)
+
+    def fault(self, fault: RowFault) -> int:
+        """The code of a row with a fault: the place that takes it, or a negative number."""
+        label = self.missing if fault is RowFault.MISSING else self.other
+        return -int(fault) if label is None else self._place[label]
 
     def __repr__(self) -> str:
         place = f"`{self.name}`" if self.columns is None else f"{len(self.columns)} columns"
         return f"AxisColumn({self.axis.name}: {len(self.axis)} labels from {place})"
 
 
-def bin_labels(bins: Sequence[float]) -> tuple[str, ...]:
-    """Names for the bins that the edges make; the last is open.
+def bin_labels(bins: Sequence[float] | Sequence[str]) -> tuple[str, ...]:
+    """Names for the bins that the edges make, numbers or days; the last is open.
 
     >>> bin_labels([0, 5, 18, 65])
     ('0-4', '5-17', '18-64', '65+')
@@ -113,6 +187,8 @@ def bin_labels(bins: Sequence[float]) -> tuple[str, ...]:
     >>> bin_labels([0, 0.5, 1])
     ('[0, 0.5)', '[0.5, 1)', '1+')
     """
+    if any(isinstance(edge, str) for edge in bins):
+        return tuple(day_labels([str(edge) for edge in check_edges(bins, "bins")]))
     edges = check_edges(bins, "bins")
     pairs = list(pairwise(edges))
     last = f"{_number(edges[-1])}+"
@@ -129,70 +205,93 @@ def _number(edge: float) -> str:
     return str(int(edge)) if float(edge).is_integer() else repr(float(edge))
 
 
-def check_edges(bins: Iterable[float], name: str) -> tuple[float, ...]:
-    """The edges of bins, ascending and finite."""
+def check_edges(bins: Iterable[Any], name: str) -> tuple[Any, ...]:
+    """The edges of bins, ascending and finite; days, if they are text."""
     edges = tuple(bins)
-    good = all(
+    days = all(map(is_day, edges))
+    good = days or all(
         isinstance(e, int | float) and not isinstance(e, bool) and math.isfinite(e) for e in edges
     )
     if not edges or not good or any(b <= a for a, b in pairwise(edges)):
-        raise DomainError(f"`{name}`: the edges of bins must be ascending finite numbers.")
-    if any(abs(e) >= 2**53 for e in edges):
+        raise DomainError(
+            f"`{name}`: the edges of bins must be ascending finite numbers, or days such as "
+            "2024-12-31."
+        )
+    if not days and any(abs(e) >= 2**53 for e in edges):
         raise DomainError(f"`{name}`: the edges of bins must be below 2**53 in size.")
     return edges
 
 
 def key_of(entry: AxisColumn, source: Source, rows: Any) -> Any:
-    """What rows are grouped by: the column itself, or the code of its bin."""
+    """What rows are grouped by: the column itself, or the code of its bin or period."""
     kind = source.column(entry.name, f"axis `{entry.axis.name}`")
     column = rows[entry.name]
-    if entry.bins is not None:
-        return _binned(entry, kind, column)
-    if kind is Kind.OTHER or (kind is Kind.REAL and isinstance(entry.axis.labels[0], str)):
-        held = "real numbers" if kind is Kind.REAL else "neither text, numbers nor dates"
+    if entry.counted:
+        return _reckoned(entry, source, column)
+    if kind in (Kind.OTHER, Kind.TIME) or (kind is Kind.REAL and not entry.whole):
+        held, remedy = {
+            Kind.REAL: ("real numbers", "give `bins`, or change the column to text"),
+            Kind.TIME: ("times", "say `by` which period they are counted, such as `by: month`"),
+        }.get(kind, ("neither text, numbers nor dates", "change the column to text"))
         raise DataError(
             f"Column `{entry.name}` holds {held}, which cannot be compared with the labels of axis "
-            f"`{entry.axis.name}`; give `bins`, or change the column to text.",
+            f"`{entry.axis.name}`; {remedy}.",
             column=entry.name,
         )
     return column
 
 
-def _binned(entry: AxisColumn, kind: Kind, column: Any) -> Any:
+def _reckoned(entry: AxisColumn, source: Source, column: Any) -> Any:
+    """The code of the bin or period of a row; negative where it has none."""
     ibis = need("ibis", "publish")
 
-    if kind not in (Kind.WHOLE, Kind.REAL, Kind.TEXT):
-        raise DataError(f"Column `{entry.name}` has `bins` and must hold numbers.")
-    edges = entry.bins or ()
-    number, faults = real_number(column, kind)
-    if kind is Kind.WHOLE and all(float(e).is_integer() for e in edges):
-        number, edges = column, tuple(int(e) for e in edges)
+    kind, unknown = source.kinds[entry.name], entry.fault(RowFault.UNKNOWN)
+    missing = [(column.isnull(), entry.fault(RowFault.MISSING))]
+    if kind is Kind.TEXT:
+        missing.append((column.strip() == "", entry.fault(RowFault.MISSING)))
+    unreadable = entry.fault(RowFault.UNREADABLE)
+    if entry.periods is not None:
+        code, bad, inside = entry.periods.code(column, kind, entry.name)
+        faults = [*missing, *((condition, unreadable) for condition in bad)]
+        return ibis.cases(*faults, (inside, code), else_=unknown).cast("int64")
+    edges: Sequence[Any] = entry.bins or ()
+    if isinstance(edges[0], str):
+        year, month, day, _, bad = clock(column, kind, entry.name)
+        faults = [*missing, *((condition, unreadable) for condition in bad)]
+        number, edges = day_number(year, month, day), [int(e.replace("-", "")) for e in edges]
+    else:
+        if kind not in (Kind.WHOLE, Kind.REAL, Kind.TEXT):
+            raise DataError(f"Column `{entry.name}` has `bins` and must hold numbers.")
+        number, wrong = real_number(column, kind, source.decimal)
+        faults = [*missing, *((condition, entry.fault(fault)) for condition, fault in wrong)]
+        if kind is Kind.WHOLE and all(float(e).is_integer() for e in edges):
+            number, edges = column, tuple(int(e) for e in edges)
     steps = [(number < edge, code) for code, edge in enumerate(edges[1:])]
     return ibis.cases(
-        *((when, -int(fault)) for when, fault in faults),
-        (number < edges[0], -int(RowFault.UNKNOWN)),
-        *steps,
-        else_=len(edges) - 1,
-    ).cast("int64")
+        *faults, (number < edges[0], unknown), *steps, else_=len(edges) - 1
+    ).cast("int64")  # fmt: skip
 
 
-def real_number(column: Any, kind: Kind) -> tuple[Any, list[tuple[Any, RowFault]]]:
+def real_number(
+    column: Any, kind: Kind, decimal: str = "."
+) -> tuple[Any, list[tuple[Any, RowFault]]]:
     """A column as float64, and the conditions under which it is no finite number."""
     missing = (column.isnull(), RowFault.MISSING)
     if kind is Kind.WHOLE:
         return column.cast("float64"), [missing]
     if kind is Kind.TEXT:
         text = column.strip()
-        read = text.re_search(_REAL)
+        read = text.re_search(_REAL.replace(r"\.", re.escape(decimal)))
         # An engine must not try the cast before the test: every engine evaluates CASE in order.
-        number = read.ifelse(text, None).try_cast("float64")
+        plain = text if decimal == "." else text.replace(decimal, ".")
+        number = read.ifelse(plain, None).try_cast("float64")
         return number, [missing, (~read, RowFault.UNREADABLE)]
     # NaN is how many programs write a missing number; engines sort it above all others.
     infinite = column.abs() > 1.7976931348623157e308
     return column, [missing, (column.isnan(), RowFault.MISSING), (infinite, RowFault.UNREADABLE)]
 
 
-def whole_number(column: Any, kind: Kind) -> Any:
+def whole_number(column: Any, kind: Kind, decimal: str = ".") -> Any:
     """A column as int64; NULL where it is no whole number below 2**53 (2**63 if stored whole)."""
     ibis = need("ibis", "publish")
 
@@ -201,18 +300,24 @@ def whole_number(column: Any, kind: Kind) -> Any:
     if kind is Kind.BOOL:
         return column.cast("int64")
     if kind is Kind.TEXT:
-        return column.strip().re_extract(_WHOLE, 1).nullif("").try_cast("int64")
+        form = _WHOLE.replace(r"\.", re.escape(decimal))
+        return column.strip().re_extract(form, 1).nullif("").try_cast("int64")
     if kind is Kind.REAL:
         inside = (~column.isnan() & (column.abs() < 2.0**53)).ifelse(column, None)
         return ibis.cases((inside == inside.floor().cast("float64"), inside.floor()))
     return ibis.null("int64")
 
 
-def _canonical(entry: AxisColumn, kind: Kind, key: Any) -> Any:
-    """The key in the type of the axis' labels."""
-    if isinstance(entry.axis.labels[0], str):
+def _canonical(entry: AxisColumn, source: Source, key: Any) -> Any:
+    """The key as what the source is compared with: text, or a whole number."""
+    if not entry.whole:
         return key.cast("string")
-    return whole_number(key, kind)
+    return whole_number(key, source.kinds[entry.name], source.decimal)
+
+
+def _joined(entry: AxisColumn) -> bool:
+    """Whether places are looked up in a table of labels."""
+    return not entry.counted and entry.run is None and len(entry.codes) > _CASE_UP_TO
 
 
 def with_cells(
@@ -224,11 +329,9 @@ def with_cells(
     if len(entries) > _MAX_AXES:
         raise DomainError(f"At most {_MAX_AXES} axes can be read from a source.")
     for i, entry in enumerate(entries):
-        labels = entry.axis.labels
-        if entry.bins is None and not _is_run(labels) and len(labels) > _CASE_UP_TO:
-            kind = source.kinds[entry.name]
-            rows = rows.mutate(**{f"t{i}": _canonical(entry, kind, rows[f"k{i}"])})
-            listing = source.listing(labels).rename({f"l{i}": "label", f"c{i}": "code"})
+        if _joined(entry):
+            rows = rows.mutate(**{f"t{i}": _canonical(entry, source, rows[f"k{i}"])})
+            listing = source.listing(entry.codes).rename({f"l{i}": "label", f"c{i}": "code"})
             rows = rows.left_join(listing, rows[f"t{i}"] == listing[f"l{i}"])
     codes = [_code(source, entry, rows, i) for i, entry in enumerate(entries)]
     if not codes:
@@ -253,33 +356,45 @@ def sum_of(terms: Iterable[Any]) -> Any:
     return first
 
 
-def _is_run(labels: Sequence[Label]) -> bool:
-    return isinstance(labels, range) and labels.step == 1
-
-
 def _code(source: Source, entry: AxisColumn, rows: Any, i: int) -> Any:
+    """The place of a row's key; tests that few rows need come last, for they cost time."""
     ibis = need("ibis", "publish")
 
-    key, labels, kind = rows[f"k{i}"], entry.axis.labels, source.kinds[entry.name]
-    if entry.bins is not None:
+    key, kind = rows[f"k{i}"], source.kinds[entry.name]
+    if entry.counted:
         return key
-    missing = key.isnull()
+    missing, unknown = entry.fault(RowFault.MISSING), entry.fault(RowFault.UNKNOWN)
+    absent = key.isnull()
     if kind is Kind.REAL:
-        missing = missing | key.isnan()
-    faults = [(missing, -int(RowFault.MISSING))]
-    if len(labels) > _CASE_UP_TO and not _is_run(labels):
-        faults.append((rows[f"c{i}"].isnull(), -int(RowFault.UNKNOWN)))
-        return ibis.cases(*faults, else_=rows[f"c{i}"]).cast("int64")
-    value, unknown = _canonical(entry, kind, key), -int(RowFault.UNKNOWN)
-    if isinstance(labels, range) and labels.step == 1:
-        inside = (value >= labels.start) & (value < labels.stop)
-        return ibis.cases(*faults, (inside, value - labels.start), else_=unknown).cast("int64")
-    places = [(value == label, code) for code, label in enumerate(labels)]
-    return ibis.cases(*faults, *places, else_=unknown).cast("int64")
+        absent = absent | key.isnan()
+    blank = []
+    if kind is Kind.TEXT and (entry.whole or not any(not str(v).strip() for v in entry.codes)):
+        blank = [(key.strip() == "", missing)]
+    if _joined(entry):
+        code = rows[f"c{i}"]
+        places = [(absent, missing), (code.notnull(), code)]
+        return ibis.cases(*places, *blank, else_=unknown).cast("int64")
+    value = _canonical(entry, source, key)
+    if entry.run is not None:
+        inside = (value >= entry.run.start) & (value < entry.run.stop)
+        places = [(inside, value - entry.run.start)]
+    else:
+        places = [(value == written, code) for written, code in entry.codes.items()]
+    return ibis.cases((absent, missing), *places, *blank, else_=unknown).cast("int64")
 
 
-def error_of_rows(entries: Sequence[AxisColumn], cells: Mapping[int, int]) -> DataError | None:
-    """What is wrong with how many rows, from the rows of every cell; None when nothing is."""
+def error_of_rows(
+    entries: Sequence[AxisColumn], cells: Mapping[int, int], *others: DataError | None
+) -> DataError | None:
+    """Why how many rows cannot be counted, from the rows of every cell; None when nothing is.
+
+    Parameters
+    ----------
+    entries, cells
+        The axes, and how many rows every cell has.
+    others
+        What else keeps rows from being counted, told in the same sentence.
+    """
     counts: dict[tuple[int, RowFault], int] = {}
     for cell, rows in cells.items():
         rest = -cell
@@ -288,23 +403,39 @@ def error_of_rows(entries: Sequence[AxisColumn], cells: Mapping[int, int]) -> Da
             if fault:
                 place = (i, RowFault(fault))
                 counts[place] = counts.get(place, 0) + rows
-    if not counts:
+    errors = [_stopped(entries[i], fault, rows) for (i, fault), rows in sorted(counts.items())]
+    errors += [error for error in others if error is not None]
+    if not errors:
         return None
-    parts = [
-        f"{rows_have(rows)} {_what(entries[i], fault)}"
-        for (i, fault), rows in sorted(counts.items())
-    ]
-    (first, _), rows = min(counts.items())
-    return DataError("; ".join(parts) + ".", column=entries[first].name, rows=rows)
+    sentence = "; ".join(str(error).removesuffix(".") for error in errors)
+    return DataError(f"{sentence}.", **errors[0].evidence)
+
+
+def _stopped(entry: AxisColumn, fault: RowFault, rows: int) -> DataError:
+    """How many rows have one fault, and the line of a specification that would take them."""
+    line = "missing: not stated" if fault is RowFault.MISSING else "other: all other"
+    where = entry.where or f"axis `{entry.axis.name}`"
+    takes = "it" if rows == 1 else "them"
+    return DataError(
+        f"{rows_have(rows)} {_what(entry, fault)}, and `{line}` in {where} would take {takes}",
+        column=entry.name,
+        rows=rows,
+    )
 
 
 def _what(entry: AxisColumn, fault: RowFault) -> str:
     if fault is RowFault.MISSING:
         return f"no value of `{entry.name}`"
+    days = entry.bins is not None and isinstance(entry.bins[0], str)
     if fault is RowFault.UNREADABLE:
-        return f"a value of `{entry.name}` that is not a finite number"
+        form = "date" if days or entry.periods is not None else "finite number"
+        if entry.periods is not None and entry.periods.by == "hour":
+            form = "date with a time"
+        return f"a value of `{entry.name}` that is not a {form}"
     if entry.bins is not None:
         return f"a value of `{entry.name}` below its first bin"
+    if entry.periods is not None:
+        return f"a value of `{entry.name}` outside its periods"
     return f"a value of `{entry.name}` that is not among its labels"
 
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -201,11 +201,11 @@ class DuckSource(Source):
             con.close()
         self._spill.close()
 
-    def _list(self, name: str, labels: Sequence[Label]) -> None:
+    def _list(self, name: str, codes: Mapping[Label, int]) -> None:
         import pyarrow as pa
 
-        codes = pa.array(range(len(labels)), pa.int64())
-        self._con.register(name, pa.table({"label": pa.array(labels), "code": codes}))
+        columns = {"label": pa.array(list(codes)), "code": pa.array(codes.values(), pa.int64())}
+        self._con.register(name, pa.table(columns))
 
     def _run(self, sql: str, scratch: Path | None) -> Iterable[Any]:
         del scratch  # DuckDB hands out batches
@@ -235,6 +235,8 @@ def _kind(kind: str) -> Kind:
         return Kind.WHOLE if _small_whole(kind) else Kind.REAL
     if kind.startswith("ENUM"):
         return Kind.TEXT
+    if kind.startswith("TIMESTAMP"):
+        return Kind.TIME
     return _KINDS.get(kind, Kind.OTHER)
 
 
@@ -248,6 +250,10 @@ def _plain(name: str, kind: str) -> str:
     wanted = {Kind.REAL: "DOUBLE", Kind.TEXT: "VARCHAR", Kind.OTHER: "VARCHAR"}.get(_kind(kind))
     if kind.startswith("DECIMAL") and _kind(kind) is Kind.WHOLE:
         wanted = "BIGINT"
+    if kind == "TIMESTAMP WITH TIME ZONE":  # in UTC, whatever zone the machine is in
+        return f"make_timestamp(epoch_us({_name(name)})) AS {_name(name)}"
+    if kind.startswith("TIMESTAMP"):
+        wanted = "TIMESTAMP"
     if wanted is None or wanted == kind:
         return _name(name)
     return f"CAST({_name(name)} AS {wanted}) AS {_name(name)}"

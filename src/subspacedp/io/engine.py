@@ -40,6 +40,7 @@ class Kind(StrEnum):
     WHOLE = "whole"
     REAL = "real"
     DATE = "date"
+    TIME = "time"  # a date with a time of day
     BOOL = "bool"
     OTHER = "other"
 
@@ -51,6 +52,7 @@ _IBIS = {
     Kind.WHOLE: "int64",
     Kind.REAL: "float64",
     Kind.DATE: "date",
+    Kind.TIME: "timestamp",
     Kind.BOOL: "boolean",
     Kind.OTHER: "string",
 }
@@ -69,6 +71,8 @@ class Source(ABC):
         The columns and what they hold.
     headed
         Whether the names of the columns are the first line of a text file.
+    decimal
+        The sign before the decimals of numbers that are text.
     """
 
     kind: ClassVar[str]
@@ -76,11 +80,13 @@ class Source(ABC):
     schemes: ClassVar[tuple[str, ...]] = ()  # how its addresses start; none for paths of files
     owner: ClassVar[str] = ""  # what holds its tables, in words
 
+    decimal = "."
+
     def __init__(self, address: str, kinds: Mapping[str, Kind], *, headed: bool = False) -> None:
         self.address = address
         self.headed = headed
         self.kinds = dict(kinds)
-        self._lists: dict[Sequence[Label], str] = {}
+        self._lists: dict[tuple[tuple[Label, int], ...], str] = {}
 
     @classmethod
     @abstractmethod
@@ -127,16 +133,17 @@ class Source(ABC):
             hint = f"; did you mean `{near[0]}`?"
         raise DataError(f"The source has no column `{name}` for {role}{hint}", column=name)
 
-    def listing(self, labels: Sequence[Label]) -> Any:
+    def listing(self, codes: Mapping[Label, int]) -> Any:
         """Public labels as a table in the engine: columns `label` and `code`."""
         ibis = need("ibis", "publish")
 
-        if labels not in self._lists:
+        listed = tuple(codes.items())
+        if listed not in self._lists:
             name = f"subspacedp_labels_{len(self._lists)}"
-            self._list(name, labels)
-            self._lists[labels] = name
-        kind = "string" if isinstance(labels[0], str) else "int64"
-        return ibis.table({"label": kind, "code": "int64"}, name=self._lists[labels])
+            self._list(name, codes)
+            self._lists[listed] = name
+        kind = "string" if isinstance(next(iter(codes)), str) else "int64"
+        return ibis.table({"label": kind, "code": "int64"}, name=self._lists[listed])
 
     def batches(self, expression: Any, scratch: Path | None = None) -> Iterator[Any]:
         """The answer as arrow record batches; errors are told without the engine's words.
@@ -187,7 +194,7 @@ class Source(ABC):
         """End the connection and remove what it left on disk; a second call does nothing."""
 
     @abstractmethod
-    def _list(self, name: str, labels: Sequence[Label]) -> None:
+    def _list(self, name: str, codes: Mapping[Label, int]) -> None:
         """Make labels and their codes known under a name."""
 
     @abstractmethod
@@ -244,10 +251,10 @@ def literal(label: Label, dialect: str) -> str:
     return str(sge.convert(label).sql(dialect))
 
 
-def values(name: str, labels: Sequence[Label], dialect: str, cast: Callable[[str], str]) -> str:
+def values(name: str, codes: Mapping[Label, int], dialect: str, cast: Callable[[str], str]) -> str:
     """A common table expression with the labels and their codes."""
-    rows = (f"({literal(label, dialect)}, {code})" for code, label in enumerate(labels))
-    kind = "string" if isinstance(labels[0], str) else "int64"
+    rows = (f"({literal(label, dialect)}, {code})" for label, code in codes.items())
+    kind = "string" if isinstance(next(iter(codes)), str) else "int64"
     label, code = f"CAST(label AS {cast(kind)}) AS label", f"CAST(code AS {cast('int64')}) AS code"
     listed = f"(VALUES {', '.join(rows)}) AS v(label, code)"
     return f"{name} AS (SELECT {label}, {code} FROM {listed})"  # noqa: S608 - escaped by sqlglot

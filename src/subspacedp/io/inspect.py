@@ -148,7 +148,7 @@ def _more(source: Source, kinds: Sequence[Kind]) -> dict[str, int]:
     table, wanted = source.table, {}
     names = list(source.kinds)
     whole = {
-        i: whole_number(table[names[i]], source.kinds[names[i]])
+        i: whole_number(table[names[i]], source.kinds[names[i]], source.decimal)
         for i, kind in enumerate(kinds)
         if kind is Kind.WHOLE
     }

@@ -217,12 +217,11 @@ class _Counting:
         cells = dict(zip(columns["bad"].tolist(), columns["n"].tolist(), strict=True))
         if not cells:
             raise DataError("The source has no rows.")
-        error = error_of_rows(self.axes, {c: n for c, n in cells.items() if c < 0})
+        lost = int(columns["lost"].sum())
+        unnamed = no_unit(lost, unit) if lost else None
+        error = error_of_rows(self.axes, {c: n for c, n in cells.items() if c < 0}, unnamed)
         if error is not None:
             raise error
-        lost = int(columns["lost"].sum())
-        if lost:
-            raise no_unit(lost, unit)
 
     def late(self, rows: Any, bounds: tuple[int, int, str]) -> Any:
         """What the bound leaves out, as codes with the number of records `n`.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -28,6 +28,7 @@ _AS = {
     Kind.WHOLE: "CAST({} AS bigint)",
     Kind.REAL: "CAST({} AS double precision)",
     Kind.DATE: "{}",
+    Kind.TIME: "{}",
     Kind.BOOL: "{}",
     Kind.TEXT: 'CAST({} AS text) COLLATE "C"',
     Kind.OTHER: 'CAST({} AS text) COLLATE "C"',
@@ -111,7 +112,8 @@ class PostgresSource(Source):
         if not kinds:
             raise DataError(f"{sentence}.")
         columns = ", ".join(
-            f"{_AS[kind].format(_name(name))} AS {_name(name)}" for name, kind in kinds.items()
+            f"{_AS[kinds[name]].format(_column(name, kind))} AS {_name(name)}"
+            for name, kind, _ in described
         )
         # Not materialised: only the columns that a statement uses are read.
         self._prefix.append(f"{NAME} AS NOT MATERIALIZED (SELECT {columns} FROM {quoted})")  # noqa: S608 - quoted names
@@ -127,8 +129,8 @@ class PostgresSource(Source):
         if not self._con.closed:
             self._con.close()
 
-    def _list(self, name: str, labels: Sequence[Label]) -> None:
-        self._prefix.append(values(name, labels, self.dialect, _sql_type))
+    def _list(self, name: str, codes: Mapping[Label, int]) -> None:
+        self._prefix.append(values(name, codes, self.dialect, _sql_type))
 
     def _run(self, sql: str, scratch: Path | None) -> Iterable[Any]:
         import pyarrow as pa
@@ -171,9 +173,17 @@ def _name(value: str) -> str:
     return '"' + value.replace('"', '""') + '"'
 
 
+def _column(name: str, kind: str) -> str:
+    """The column; a time with a zone is that of UTC, whatever zone the server is in."""
+    zoned = kind.startswith("timestamp") and kind.endswith("with time zone")
+    return f"({_name(name)} AT TIME ZONE 'UTC')" if zoned else _name(name)
+
+
 def _kind(kind: str, group: str) -> Kind:
     if group == "e":
         return Kind.TEXT
+    if kind.startswith("timestamp"):
+        return Kind.TIME
     plain, _, size = kind.partition("(")
     if plain == "numeric":
         width, _, scale = size.rstrip(")").partition(",")

@@ -28,6 +28,7 @@ def open_source(
     table: str | None = None,
     memory: str | None = None,
     scratch: Path | None = None,
+    decimal: str = ".",
 ) -> Source:
     """Open a table of records or counts where it lies; close it, or use it in a `with` statement.
 
@@ -52,6 +53,8 @@ def open_source(
         For files: the most memory to use, such as "2GB".
     scratch
         For files: where what does not fit in memory is kept until the source is closed.
+    decimal
+        The sign before the decimals of numbers that are text: "." or ",".
 
     Guarantees
     ----------
@@ -69,7 +72,9 @@ def open_source(
         )
     if reader.schemes and not table:
         raise DataError(f"A source in {reader.owner} needs the name of a `table`.")
-    return reader.at(text, table, base=base, memory=memory, scratch=scratch)
+    source = reader.at(text, table, base=base, memory=memory, scratch=scratch)
+    source.decimal = decimal
+    return source
 
 
 def source_fault(address: str, table: str | None) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,14 @@ _KINDS = {
     **dict.fromkeys(("float", "double"), Kind.REAL),
     "string": Kind.TEXT,
     "date": Kind.DATE,
+    **dict.fromkeys(("timestamp", "timestamp_ntz"), Kind.TIME),
     "boolean": Kind.BOOL,
 }
 _AS = {Kind.WHOLE: "bigint", Kind.REAL: "double", Kind.TEXT: "string", Kind.OTHER: "string"}
+_UTC = (
+    "CAST('1970-01-01 00:00:00' AS timestamp_ntz) + "
+    "make_dt_interval(0, 0, 0, CAST(unix_micros({}) AS decimal(24, 6)) / 1000000)"
+)
 
 
 class SparkSource(Source):
@@ -95,9 +100,12 @@ class SparkSource(Source):
     def _view(self, frame: Any) -> dict[str, Kind]:
         kinds, columns = {}, []
         for field in frame.schema.fields:
-            kind = _kind(field.dataType.simpleString())
+            stored = field.dataType.simpleString()
+            kind = _kind(stored)
             quoted = "`" + field.name.replace("`", "``") + "`"
             plain = f"CAST({quoted} AS {_AS[kind]})" if kind in _AS else quoted
+            if stored == "timestamp":  # in UTC, whatever zone the session is in
+                plain = _UTC.format(quoted)
             # Spark pads CHAR(n) on reading; the padding is no part of the value.
             if str(field.metadata.get("__CHAR_VARCHAR_TYPE_STRING", "")).startswith("char("):
                 plain = f"rtrim({plain})"
@@ -130,8 +138,8 @@ class SparkSource(Source):
             return
         raise DataError(f"The Spark session could not be ended ({kind}).")
 
-    def _list(self, name: str, labels: Sequence[Label]) -> None:
-        self._prefix.append(values(name, labels, "spark", _sql_type))
+    def _list(self, name: str, codes: Mapping[Label, int]) -> None:
+        self._prefix.append(values(name, codes, "spark", _sql_type))
 
     def _run(self, sql: str, scratch: Path | None) -> Iterable[Any]:
         prefix = [f"{NAME} AS (SELECT * FROM {self._name})", *self._prefix]  # noqa: S608 - our own names

@@ -366,17 +366,11 @@ def _check(
     unit: str | None,
     value: ClippedValue | None,
 ) -> None:
-    error = error_of_rows(axes, broken)
+    unnamed = no_unit(lost, unit) if lost else None
+    unsummed = value.stopped(bad) if bad and value is not None else None
+    error = error_of_rows(axes, broken, unnamed, unsummed)
     if error is not None:
         raise error
-    if lost:
-        raise no_unit(lost, unit)
-    if bad and value is not None:
-        raise DataError(
-            f"{rows_have(bad)} a value of `{value.column}` that is missing or not a finite number.",
-            column=value.column,
-            rows=bad,
-        )
 
 
 # ------------------------------------------------------------ sources that are tabulated already
@@ -452,7 +446,7 @@ def _whole(source: Source, table: Any, name: str) -> Any:
     kind = source.column(name, "the counts")
     if kind not in (Kind.WHOLE, Kind.REAL, Kind.TEXT):
         raise DataError(f"Column `{name}` must hold counts.", column=name)
-    number = whole_number(table[name], kind)
+    number = whole_number(table[name], kind, source.decimal)
     return ((number >= 0) & (number <= MAX_TOTAL)).ifelse(number, None).cast("int64")
 
 
@@ -478,17 +472,19 @@ def _added(
             out.add(np.where(cell < 0, cell, cell + i * stride), n)
     if not some:
         raise DataError("The source has no rows.")
-    error = error_of_rows([entry for entry in axes if entry.columns is None], broken)
+    uncounted = [
+        DataError(
+            f"{rows_have(number)} a value of `{name}` that is not a whole number of at least 0",
+            column=name,
+            rows=number,
+        )
+        for name, number in zip(names, bad, strict=True)
+        if number
+    ]
+    read = [entry for entry in axes if entry.columns is None]
+    error = error_of_rows(read, broken, *uncounted)
     if error is not None:
         raise error
-    for name, number in zip(names, bad, strict=True):
-        if number:
-            raise DataError(
-                f"{rows_have(number)} a value of `{name}` that is not a whole number of at least "
-                "0.",
-                column=name,
-                rows=number,
-            )
     if too_large:
         raise DataError("The counts must sum to at most 2**62.")
     return out
@@ -509,12 +505,19 @@ class ClippedValue:
         The public range; values outside are moved to its ends.
     unit
         Values are rounded to whole multiples of it, halves to the even one.
+    missing
+        The public value, within the range, of rows that have none or no finite number; without it
+        they are an error.
+    where
+        Where the sum is said, in words, for the message about such rows.
     """
 
     column: str
     lower: float
     upper: float
     unit: float = 1.0
+    missing: float | None = None
+    where: str = ""
 
     def sums(self, domain: Domain) -> ClippedSums:
         """The query that these sums answer; it checks the range."""
@@ -536,13 +539,16 @@ class ClippedValue:
         kind = source.column(self.column, "the value to sum")
         if kind not in (Kind.WHOLE, Kind.REAL, Kind.TEXT):
             raise DataError(f"Column `{self.column}` must hold numbers.", column=self.column)
-        number, faults = real_number(rows[self.column], kind)
+        number, faults = real_number(rows[self.column], kind, source.decimal)
         bad = faults[0][0]
         for condition, _ in faults[1:]:
             bad = bad | condition
-        lower, upper = (ibis.literal(float(end), "float64") for end in (self.lower, self.upper))
+        instead = self.lower if self.missing is None else self.missing
+        lower, upper, instead = (
+            ibis.literal(float(end), "float64") for end in (self.lower, self.upper, instead)
+        )
         clipped = ibis.cases(
-            (bad, lower), (number < lower, lower), (number > upper, upper), else_=number
+            (bad, instead), (number < lower, lower), (number > upper, upper), else_=number
         )
         quotient = clipped / ibis.literal(float(self.unit), "float64")
         floor = quotient.floor().cast("int64")
@@ -551,7 +557,17 @@ class ClippedValue:
         units = floor + up.ifelse(1, 0).cast("int64")
         most = self.most()
         inside = ibis.cases((units > most, most), (units < -most, -most), else_=units)
-        return inside.cast("int64"), bad
+        return inside.cast("int64"), bad if self.missing is None else ibis.literal(False)
+
+    def stopped(self, rows: int) -> DataError:
+        """The sentence for rows whose value cannot be summed."""
+        return DataError(
+            f"{rows_have(rows)} a value of `{self.column}` that is missing or not a finite number, "
+            f"and `missing: 0` in {self.where or 'its sum'} would count "
+            f"{'it' if rows == 1 else 'them'} as 0",
+            column=self.column,
+            rows=rows,
+        )
 
     def check_total(self, rows: int) -> None:
         """Refuse what could leave 64 bits."""

@@ -12,7 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
+from subspacedp.invariants import Inequalities, Limits
+from subspacedp.mechanisms.error_laws import SumLaw
 from subspacedp.mechanisms.figures import Figures
+from subspacedp.tables.showing import SHOWN, Shown, digits_for, number_text
 from subspacedp.tables.table import frame_from_columns
 
 __all__ = ["Accuracy", "Estimate", "check_level", "normal_margin"]
@@ -105,26 +108,29 @@ class Accuracy:
         method
             "exact", or "normal" for 1.96 standard errors and its like.
         """
+        alpha = 1 - check_level(level)
+        if simultaneous:
+            alpha /= max(1, int(np.count_nonzero(self._stderr > 0)))
+        return _plain(self._margins(alpha, method, one_sided=False))
+
+    def _margins(self, alpha: float, method: str, *, one_sided: bool) -> FloatArray:
+        """A q with P(|S| > q) ≤ alpha for every figure; or P(S > q) and P(S < −q), each."""
         if method not in ("exact", "normal"):
             raise ReleaseError(f"`method` must be 'exact' or 'normal'; got {method!r}.")
-        alpha = 1 - check_level(level)
-        loose = self._stderr > 0
-        if simultaneous:
-            alpha /= max(1, int(np.count_nonzero(loose)))
         if method == "normal":
-            return _plain(_normal_factor(alpha) * self._stderr)
+            return _normal_factor(min(2 * alpha, 1.0) if one_sided else alpha) * self._stderr
         if not np.all(np.isfinite(self._stderr)):
             raise ReleaseError(
                 "The noise of this release was declared without a variance, so nothing can be "
                 "said about its errors."
             )
-        out = np.zeros(self._stderr.shape)
-        classes = self._classes()
-        distinct, member = np.unique(classes[loose], return_inverse=True)
-        margins = np.array([self.figures.law(int(k)).margin_of_error(alpha) for k in distinct])
+        loose, out = self._stderr > 0, np.zeros(self._stderr.shape)
+        distinct, member = np.unique(self._classes()[loose], return_inverse=True)
+        margin = _one_sided if one_sided else _two_sided
+        margins = np.array([margin(self.figures.law(int(k)), alpha) for k in distinct])
         if distinct.size:
             out[loose] = margins[member.reshape(-1)]
-        return _plain(out)
+        return out
 
     def largest_margin_of_error(self, level: float = 0.95, *, simultaneous: bool = False) -> float:
         """The largest `margin_of_error` of all figures, from their kinds; 0 if all are fixed."""
@@ -181,6 +187,7 @@ class Estimate(Accuracy):
     """One figure or many, computed from a release."""
 
     values: npt.NDArray[Any]
+    limits: Callable[[Inequalities], Limits] | None = None  # of the figures; None: not known
 
     @property
     def value(self) -> Any:
@@ -188,19 +195,67 @@ class Estimate(Accuracy):
         return _plain(self.values)
 
     def interval(
-        self, level: float = 0.95, *, simultaneous: bool = False, method: str = "exact"
+        self,
+        level: float = 0.95,
+        *,
+        simultaneous: bool = False,
+        method: str = "exact",
+        inequalities: Inequalities | None = None,
     ) -> tuple[Any, Any]:
-        """Lower and upper end, which cover the true figure with at least this probability."""
-        half = np.asarray(
-            self.margin_of_error(level, simultaneous=simultaneous, method=method), np.float64
-        )
+        """Lower and upper end, which cover the true figure with at least this probability.
+
+        Parameters
+        ----------
+        level, simultaneous, method
+            As for `margin_of_error`.
+        inequalities
+            What is publicly known of the table beside the held figures; the interval then ends
+            where the truth must, by them and the held figures together.
+
+        Guarantees
+        ----------
+        1. With `inequalities` that are true, coverage is at least the level for every table that
+           satisfies them (docs/proofs/inequalities.md). An interval is never empty and lies within
+           the one without them, its ends moved to the nearest possible figure.
+        """
+        alpha = 1 - check_level(level)
+        limits = None if inequalities is None else self._limits(inequalities)
+        if simultaneous:
+            loose = self._stderr > 0 if limits is None else self._open(limits)
+            alpha /= max(1, int(np.count_nonzero(loose)))
+        ends = self._ends(self._margins(alpha, method, one_sided=False), method)
+        if limits is not None:
+            beyond = self._ends(self._margins(alpha, method, one_sided=True), method)
+            ends = _within(ends, beyond, limits)
+        return _plain(ends[0]), _plain(ends[1])
+
+    def _ends(self, half: FloatArray, method: str) -> tuple[FloatArray, FloatArray]:
         values = np.asarray(self.values, np.float64)
         if self.figures.whole and method == "exact":
             half = np.floor(half + 1e-6)
-            return _plain(values - half), _plain(values + half)
+            return values - half, values + half
         # Values of float64 are rounded; an end on a lattice must not lose its point to that.
         half = np.where(half > 0, half + 4 * np.spacing(np.abs(values)), 0.0)
-        return _plain(values - half), _plain(values + half)
+        return values - half, values + half
+
+    def _open(self, limits: Limits) -> npt.NDArray[np.bool_]:
+        """The figures that neither the noise nor the limits leave fixed."""
+        return np.asarray((self._stderr > 0) & (limits.lower < limits.upper))
+
+    def _limits(self, inequalities: Inequalities) -> Limits:
+        if not isinstance(inequalities, Inequalities):
+            raise ReleaseError(
+                f"`inequalities` must be `Inequalities(...)`; got a {type(inequalities).__name__}."
+            )
+        if self.limits is None:
+            raise ReleaseError("Nothing is known about which figures these inequalities bound.")
+        if not np.all(np.isfinite(self._stderr)):
+            raise ReleaseError(
+                "The noise of this release was declared without a variance, so nothing can be "
+                "said about its errors."
+            )
+        limits, shape = self.limits(inequalities), self._stderr.shape
+        return Limits(*(x.reshape(shape) for x in (limits.lower, limits.upper, limits.step)))
 
     def columns(self, level: float | None = None) -> dict[str, npt.NDArray[Any]]:
         """One row per figure: names, value, standard error, and an interval if a level is given."""
@@ -210,13 +265,87 @@ class Estimate(Accuracy):
             out |= {"lower": np.reshape(lower, -1), "upper": np.reshape(upper, -1)}
         return out
 
-    def to_frame(self, backend: str = "pyarrow", *, level: float | None = None) -> Any:
-        """One row per figure, as a dataframe of pyarrow, pandas or polars."""
+    def to_frame(self, backend: str | None = None, *, level: float | None = None) -> Any:
+        """One row per figure, as a dataframe of pandas, polars or pyarrow: as named, or as is."""
         return frame_from_columns(self.columns(level), backend)
+
+    def shown(self, title: str, level: float = 0.95) -> Shown:
+        """The first figures with standard error and interval, to the digits that mean something."""
+        values, errors = self.values.reshape(-1)[:SHOWN], self._stderr.reshape(-1)[:SHOWN]
+        classes, alpha = self._classes().reshape(-1), 1 - level
+        names = {name: column[:SHOWN] for name, column in self.names.items()}
+        rows = []
+        for i, (value, error) in enumerate(zip(values, errors, strict=True)):
+            digits = digits_for(float(error))
+            value_digits = 0 if self.figures.whole else digits
+            numbers = [number_text(value, value_digits)]
+            if digits is None or value_digits is None:
+                numbers += ["exact" if error == 0 else "unknown", "", ""]
+            else:
+                half = self.figures.law(int(classes[i])).margin_of_error(alpha)
+                half = math.floor(half + 1e-6) if self.figures.whole else half
+                step = 10.0**-value_digits  # ends are rounded outward
+                lower = math.floor((value - half) / step + 1e-6) * step
+                upper = math.ceil((value + half) / step - 1e-6) * step
+                numbers += [
+                    number_text(float(error), digits),
+                    number_text(lower, value_digits),
+                    number_text(upper, value_digits),
+                ]
+            rows.append([*(str(column[i]) for column in names.values()), *numbers])
+        per_cent = f"{100 * level:g} %"
+        head = [*names, "value", "std. error", f"{per_cent} from", f"{per_cent} to"]
+        more = self.values.size - values.size
+        return Shown(title=title, head=head, rows=rows, numbers=4, more=more)
+
+    def __str__(self) -> str:
+        shown = self.shown(repr(self))
+        if self.values.ndim:
+            return shown.text()
+        value, error, lower, upper = shown.rows[0][-4:]
+        interval = f"standard error {error}, 95 % interval from {lower} to {upper}"
+        return f"{value} ({interval if lower else error})"
+
+    def _repr_html_(self) -> str:
+        return self.shown(repr(self)).html()
 
     def __repr__(self) -> str:
         value = f"{self.value:,.10g}, " if self.values.size == 1 and self.values.ndim == 0 else ""
         return f"Estimate({value}{self._about()})"
+
+
+def _two_sided(law: SumLaw, alpha: float) -> float:
+    return law.margin_of_error(alpha)
+
+
+def _one_sided(law: SumLaw, alpha: float) -> float:
+    """A q with P(S > q) ≤ alpha and P(S < −q) ≤ alpha, at most that of both sides together.
+
+    All margins of error bound either tail by half of what they bound, but for Chebyshev's, which
+    knows nothing of symmetry.
+    """
+    both = law.margin_of_error(alpha)
+    if law.method == "Chebyshev" or 2 * alpha >= 1:
+        return both
+    return min(both, law.margin_of_error(2 * alpha))
+
+
+def _within(
+    ends: tuple[FloatArray, FloatArray], beyond: tuple[FloatArray, FloatArray], limits: Limits
+) -> tuple[FloatArray, FloatArray]:
+    """The possible figures that a test of each accepts, from the least to the largest.
+
+    A figure between its limits is tested on both sides, by `ends`. At a limit the truth can only be
+    on one side, and all of alpha is spent there: by `beyond`, with margins of one side.
+    """
+    lower, upper = (np.clip(end, limits.lower, limits.upper) for end in ends)
+    step = np.where(limits.step > 0, limits.step, 1.0)
+    low, high = np.ceil(lower / step) * step, np.floor(upper / step) * step
+    low = np.where(beyond[0] > limits.lower, np.maximum(low, limits.lower + step), low)
+    high = np.where(beyond[1] < limits.upper, np.minimum(high, limits.upper - step), high)
+    # Real figures; or no possible figure is accepted, or one figure alone is possible.
+    none = (limits.step == 0) | (low > high)
+    return np.where(none, lower, low), np.where(none, upper, high)
 
 
 def _plain(array: npt.NDArray[Any]) -> Any:

@@ -151,6 +151,9 @@ def _in_order(document: Document) -> Iterator[Fault]:
             yield Fault(
                 ("axes", name, "labels"), "must be listed, as `data.counts` has cells without them"
             )
+        for key in ("missing", "other"):
+            if getattr(entry, key) is not None:
+                yield Fault(("axes", name, key), "is for rows; `data.counts` has cells in order")
         if entry.columns is not None:
             yield Fault(("axes", name, "columns"), "is for rows; `data.counts` has cells in order")
 
@@ -164,7 +167,7 @@ def _groups(name: str, entry: AxisEntry) -> Iterator[Fault]:
         seen: dict[Label, Label] = {}
         for group, inside in members.items():
             for label in inside:
-                if label not in labels:
+                if label not in (*labels, *entry.extra):
                     yield Fault((*place, level, group), _no_such("label", label, map(str, labels)))
                 elif label in seen:
                     yield Fault(
@@ -172,10 +175,10 @@ def _groups(name: str, entry: AxisEntry) -> Iterator[Fault]:
                         f"has the label {label!r}, which `{seen[label]}` has already",
                     )
                 seen.setdefault(label, group)
-        left = [label for label in labels if label not in seen]
+        left = [label for label in labels if label not in seen and label not in entry.extra]
         if left:
             yield Fault((*place, level), f"has no group for the label {left[0]!r}")
-        fine = fine and not left and set(seen) <= set(labels)
+        fine = fine and not left and set(seen) <= {*labels, *entry.extra}
     if fine:
         try:
             axis_of(name, entry, Path())

@@ -8,37 +8,123 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from subspacedp.io import AxisColumn
 from subspacedp.publication.document import AxisEntry
 from subspacedp.publication.faults import SpecificationError, nearest
 from subspacedp.publication.reading import read_text
-from subspacedp.tables import Axis
+from subspacedp.tables import Axis, Label
 
-__all__ = ["CodeList", "axis_of", "read_code_list"]
+__all__ = ["CodeList", "axis_of", "column_of", "read_code_list"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CodeList:
-    """A public list of labels and, for every level, the group of each of them."""
+    """A public list of labels and, for every level, the group of each of them.
+
+    Parameters
+    ----------
+    labels, levels
+        The labels, and by level the group of each.
+    names
+        The name that each label is published under, where the list has names.
+    """
 
     labels: tuple[str, ...]
     levels: Mapping[str, tuple[str, ...]]
+    names: tuple[str, ...] | None = None
 
 
-def axis_of(name: str, entry: AxisEntry, folder: Path) -> Axis:
-    """The axis that an entry describes; reads its code list."""
+def axis_of(
+    name: str, entry: AxisEntry, folder: Path, found: Sequence[Label] | None = None
+) -> Axis:
+    """The axis that an entry describes; reads its code list.
+
+    Parameters
+    ----------
+    found
+        For `labels: from-data`, the labels that were read off the data.
+
+    Notes
+    -----
+    `other` and `missing` join the labels where they are none of them, and are groups of their own
+    at every level. Whole-number labels become text where one of these is text.
+    """
+    labels: Sequence[Label] = entry.inline or found or ()
+    levels: dict[str, Sequence[Label]] = {}
+    groups: dict[str, Sequence[Label]] = {}
     if entry.code_list is not None:
-        codes = read_code_list(folder / entry.code_list, name, entry.level_names)
-        return Axis(name, codes.labels, levels=codes.levels)
-    labels = entry.inline or ()
-    levels, groups = {}, {}
+        codes = _code_list(name, entry, folder)
+        labels, levels = codes.names or codes.labels, dict(codes.levels)
+    if entry.periods is not None:
+        levels = {level: entry.periods.groups(level) for level in entry.level_names}
+    extra = [label for label in entry.extra if label not in labels]
+    if extra:
+        labels = (*labels, *extra)
+        levels = {level: (*of_each, *extra) for level, of_each in levels.items()}
     for level, members in entry.groups.items():
-        group_of = {label: group for group, inside in members.items() for label in inside}
+        group_of = {label: label for label in entry.extra}
+        group_of |= {label: group for group, inside in members.items() for label in inside}
         levels[level] = [group_of[label] for label in labels]
-        groups[level] = list(members)
-    return Axis(name, labels, levels=levels, groups=groups)
+        groups[level] = tuple(dict.fromkeys((*members, *levels[level])))
+    return Axis(
+        name,
+        _alike(labels),
+        levels={level: _alike(of_each) for level, of_each in levels.items()},
+        groups={level: _alike(listed) for level, listed in groups.items()},
+        from_data=entry.from_data,
+    )
 
 
-def read_code_list(path: Path, axis: str, levels: Sequence[str] = ()) -> CodeList:
+def _alike(labels: Sequence[Label]) -> Sequence[Label]:
+    """Labels as they are, or all as text where some are text and some numbers."""
+    if isinstance(labels, range) or len({isinstance(label, str) for label in labels}) < 2:
+        return labels
+    return tuple(map(str, labels))
+
+
+def column_of(axis: Axis, entry: AxisEntry, folder: Path, where: str) -> AxisColumn:
+    """Where an axis stands in the data, and what the data write for its labels.
+
+    Parameters
+    ----------
+    where
+        Where the entry stands in the specification, for messages.
+    """
+    written: Mapping[Label, Label] | None = None
+    labels = entry.inline or ()
+    if isinstance(entry.labels, Mapping):
+        written = entry.labels
+    elif entry.names is not None:
+        codes = _code_list(axis.name, entry, folder)
+        written = dict(zip(codes.labels, codes.names or (), strict=True))
+    elif isinstance(entry.labels, tuple) and labels[0] not in axis.labels:
+        written = {label: str(label) for label in labels}
+    text = isinstance(axis.labels[0], str)
+    missing, other = (
+        str(label) if text and label is not None else label
+        for label in (entry.missing, entry.other)
+    )
+    return AxisColumn(
+        axis,
+        column=entry.column,
+        bins=entry.bins,
+        columns=entry.columns,
+        values=written,
+        periods=entry.periods,
+        missing=missing,
+        other=other,
+        where=where,
+    )
+
+
+def _code_list(name: str, entry: AxisEntry, folder: Path) -> CodeList:
+    path = folder / str(entry.code_list)
+    return read_code_list(path, name, entry.level_names, names=entry.names)
+
+
+def read_code_list(
+    path: Path, axis: str, levels: Sequence[str] = (), *, names: str | None = None
+) -> CodeList:
     """Read labels and groups from a csv file with a header, separated by commas.
 
     Parameters
@@ -50,6 +136,8 @@ def read_code_list(path: Path, axis: str, levels: Sequence[str] = ()) -> CodeLis
         stands there: `01001` keeps its zero.
     levels
         The columns that give the groups, finest first.
+    names
+        The column with the name of each label; no two labels may have the same.
     """
     rows = _rows(path)
     if not rows:
@@ -62,7 +150,8 @@ def read_code_list(path: Path, axis: str, levels: Sequence[str] = ()) -> CodeLis
     repeated = next((name for name in header if header.count(name) > 1), None)
     if repeated is not None:
         raise SpecificationError(f"The code list `{path}` has two columns `{repeated}`.")
-    for name in levels:
+    wanted = levels if names is None else (*levels, names)
+    for name in wanted:
         if name not in header:
             near = nearest(name, header)
             columns = ", ".join(f"`{column}`" for column in header)
@@ -75,24 +164,29 @@ def read_code_list(path: Path, axis: str, levels: Sequence[str] = ()) -> CodeLis
             f"`{header[where]}`."
         )
     lines: dict[str, int] = {}
+    named: dict[str, int] = {}
     for line, row in rows[1:]:
         if len(row) != len(header):
             raise SpecificationError(
                 f"The code list `{path}` has {len(row)} fields in line {line} and "
                 f"{len(header)} columns."
             )
-        for name in (header[where], *levels):
+        for name in (header[where], *wanted):
             if not row[header.index(name)]:
                 raise SpecificationError(
                     f"The code list `{path}` has nothing in column `{name}` in line {line}."
                 )
-        label = row[where]
-        if label in lines:
-            raise SpecificationError(
-                f"The code list `{path}` has the label '{label}' in line {lines[label]} and again "
-                f"in line {line}."
-            )
-        lines[label] = line
+        for seen, column, what in (
+            (lines, where, "label"),
+            (named, where if names is None else header.index(names), "name"),
+        ):
+            text = row[column]
+            if text in seen:
+                raise SpecificationError(
+                    f"The code list `{path}` has the {what} '{text}' in line {seen[text]} and "
+                    f"again in line {line}."
+                )
+            seen[text] = line
     if not lines:
         raise SpecificationError(f"The code list `{path}` has no labels.")
     return CodeList(
@@ -100,6 +194,7 @@ def read_code_list(path: Path, axis: str, levels: Sequence[str] = ()) -> CodeLis
         levels={
             name: tuple(row[header.index(name)] for _, row in rows[1:]) for name in levels
         },
+        names=None if names is None else tuple(named),
     )  # fmt: skip
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from subspacedp.errors import BudgetError
+from subspacedp.errors import BudgetError, DomainError
 from subspacedp.io import bin_labels
+from subspacedp.io.periods import PERIODS, Periods, is_day
 from subspacedp.io.sources import HAS_PASSWORD, has_password, is_path, source_fault
 from subspacedp.mechanisms import OPTIONS
 from subspacedp.privacy import AddRemoveOne, Budget, Neighbours, ReplaceOne
@@ -18,6 +20,7 @@ from subspacedp.publication.faults import nearest, shown
 from subspacedp.publication.fields import (
     BeforeValidator,
     Discriminator,
+    Edges,
     Field,
     Labels,
     Levels,
@@ -60,8 +63,10 @@ ARRAYS = (".npy", ".zarr")
 AT_MOST = re.compile(r"^at most \+?(\d+(\.\d+)?) ?%$")  # of `cells`
 if TYPE_CHECKING:
     MechanismName = str
+    PeriodName = str
 else:
     MechanismName = Literal[("auto", *OPTIONS)]
+    PeriodName = Literal[PERIODS]
 
 
 class Counts(Section):
@@ -143,6 +148,10 @@ class Data(Section):
         description="What to do with records that do not say which person they are of: `refuse`, "
         "if not given; `leave-out` of everything, held totals included.",
     )
+    decimal: Literal[".", ","] = Field(
+        default=".",
+        description="The sign before the decimals of numbers that are text, as in csv files.",
+    )
     counts: Counts | None = Field(
         default=None, description="A table that was counted before, instead of records."
     )
@@ -191,8 +200,13 @@ class AxisEntry(Section):
     """One direction of the tables: where its labels come from and how they group."""
 
     model_config = rule(
-        oneOf=[{"required": ["labels"]}, {"required": ["bins"]}, {"required": ["columns"]}],
-        dependentSchemas={"columns": {"properties": {"column": False}}},
+        oneOf=[{"required": [name]} for name in ("labels", "bins", "by", "columns")],
+        dependentSchemas={
+            "columns": {
+                "properties": dict.fromkeys(("column", "missing", "other"), False),
+            },
+        },
+        dependentRequired={"first": ["by"], "last": ["by"], "names": ["labels"]},
     )
 
     column: Text | None = Field(
@@ -200,42 +214,98 @@ class AxisEntry(Section):
     )
     labels: Labels | None = Field(
         default=None,
-        description="All labels: a list; the path of a public code list (csv), whose column named "
-        "like the axis, or else the first, has the labels; or the word `from-data`, which reads "
-        "them off the confidential data and protects them not at all.",
+        description="All labels: a list; codes of the data and the names they are published "
+        "under; the path of a public code list (csv), whose column named like the axis, or else "
+        "the first, has the labels; or the word `from-data`, which reads them off the "
+        "confidential data and protects them not at all.",
+    )
+    names: Text | None = Field(
+        default=None,
+        description="The column of the code list with the names that labels are published under; "
+        "the data have the codes.",
     )
     levels: Levels | None = Field(
         default=None,
         description="Coarser levels, finest first: columns of the code list, or for every level "
-        "its groups and the labels in them.",
+        "its groups and the labels in them; for `by`, coarser periods such as [year].",
     )
-    bins: Annotated[tuple[Number, ...], Strict(False)] | None = Field(
+    bins: Edges | None = Field(
         default=None,
         description="Increasing edges for a column of numbers: [0, 5, 18] makes `0-4`, `5-17` and "
-        "`18+`.",
+        '`18+`; or for a column of dates, days in quotes: ["2020-01-01", "2021-01-01"].',
     )
+    by: PeriodName | None = Field(
+        default=None,
+        description="For a column of dates or times: the period that rows are counted by. A year, "
+        "quarter or month needs `first` and `last`.",
+    )
+    first: Value | None = Field(
+        default=None, description="The first period: 2015, 2015-Q1 or 2015-01. Public."
+    )
+    last: Value | None = Field(default=None, description="The last period. Public.")
     columns: dict[Value, Text] | None = Field(
         default=None,
         description="For a wide table of counts: every label and the column with its counts.",
     )
+    missing: Value | None = Field(
+        default=None,
+        description="The public label of rows that have nothing here, such as `not stated`; if not "
+        "given, such rows are refused. It joins the labels where it is none of them.",
+    )
+    other: Value | None = Field(
+        default=None,
+        description="The public label of rows whose value has no place here, such as `all other`; "
+        "if not given, such rows are refused. It joins the labels where it is none of them.",
+    )
 
     @model_validator(mode="after")
     def _check(self) -> AxisEntry:
-        given = [name for name in ("labels", "bins", "columns") if getattr(self, name) is not None]
+        ways = ("labels", "bins", "by", "columns")
+        given = [name for name in ways if getattr(self, name) is not None]
         if not given:
-            raise said("needs `labels`, `bins` or `columns`")
+            raise said("needs `labels`, `bins`, `by` or `columns`")
         if len(given) > 1:
             raise said(f"cannot stand beside `{given[0]}`", given[1])
         if self.columns is not None:
-            if self.column is not None:
-                raise said("cannot stand beside `columns`", "column")
+            for name in ("column", "missing", "other"):
+                if getattr(self, name) is not None:
+                    raise said("cannot stand beside `columns`", name)
             if not self.columns:
                 raise said("must not be empty", "columns")
         if self.bins is not None:
             _check_bins(self.bins)
+        self._check_periods()
+        if self.names is not None and self.code_list is None:
+            raise said("needs a code list as `labels`, of which it is a column", "names")
+        if self.from_data and self.other is not None:
+            raise said(
+                "cannot stand beside `labels: from-data`, which takes all there are", "other"
+            )
+        if self.missing is not None and self.missing == self.other:
+            raise said("must be another label than `missing`", "other")
         self._check_labels()
         self._check_levels()
         return self
+
+    def _check_periods(self) -> None:
+        for name in ("first", "last"):
+            given = getattr(self, name) is not None
+            if given and self.by not in ("year", "quarter", "month"):
+                raise said("is for `by: year`, `quarter` or `month`", name)
+            if not given and self.by in ("year", "quarter", "month"):
+                raise said(f"needs `first` and `last`, the public range of the {self.by}s", "by")
+        try:
+            _ = self.periods
+        except DomainError as error:
+            raise said(f"cannot be used: {str(error).removesuffix('.')}", "first") from None
+
+    @cached_property
+    def periods(self) -> Periods | None:
+        """The periods that rows are counted by."""
+        if self.by is None:
+            return None
+        ends = (None if end is None else str(end) for end in (self.first, self.last))
+        return Periods(self.by, *ends)
 
     def _check_labels(self) -> None:
         text = self.labels if isinstance(self.labels, str) else None
@@ -246,12 +316,12 @@ class AxisEntry(Section):
                 f"`{FROM_DATA}`{near}",
                 "labels",
             )
-        inline = self.inline or ()
         at = "columns" if self.columns is not None else "labels"
-        if len({isinstance(label, str) for label in inline}) > 1:
+        written = self.labels if isinstance(self.labels, Mapping) else self.inline or ()
+        if len({isinstance(label, str) for label in written}) > 1:
             raise said("must be all text or all whole numbers; put the numbers in quotes", at)
         seen: set[Label] = set()
-        for label in inline:
+        for label in written:
             if label in seen:
                 raise said(f"has the label {label!r} more than once", at)
             seen.add(label)
@@ -261,6 +331,14 @@ class AxisEntry(Section):
             return
         if self.from_data:
             raise said("needs labels that are known; `from-data` has none", "levels")
+        if self.periods is not None:
+            known = self.periods.coarser
+            if isinstance(self.levels, Mapping) or any(name not in known for name in self.levels):
+                wanted = f"must be coarser periods: {', '.join(known)}" if known else "has no place"
+                raise said(f"{wanted} with `by: {self.by}`", "levels")
+            if list(self.levels) != [name for name in known if name in self.levels]:
+                raise said("must have the finer period first, and each once", "levels")
+            return
         if self.code_list is not None and isinstance(self.levels, Mapping):
             raise said("must be a list of columns of the code list", "levels")
         if self.code_list is None and not isinstance(self.levels, Mapping):
@@ -282,12 +360,21 @@ class AxisEntry(Section):
 
     @property
     def inline(self) -> tuple[Label, ...] | None:
-        """The labels that stand in the specification itself."""
+        """The labels that stand in the specification itself, without `missing` and `other`."""
         if self.columns is not None:
             return tuple(self.columns)
         if self.bins is not None:
             return bin_labels(self.bins)
+        if self.periods is not None:
+            return self.periods.labels
+        if isinstance(self.labels, Mapping):
+            return tuple(dict.fromkeys(self.labels.values()))
         return self.labels if isinstance(self.labels, tuple) else None
+
+    @property
+    def extra(self) -> tuple[Label, ...]:
+        """The labels of rows that have no other place."""
+        return tuple(label for label in (self.other, self.missing) if label is not None)
 
     @property
     def level_names(self) -> tuple[str, ...]:
@@ -300,9 +387,15 @@ class AxisEntry(Section):
         return self.levels if isinstance(self.levels, Mapping) else {}
 
 
-def _check_bins(edges: Sequence[float]) -> None:
+def _check_bins(edges: Sequence[Any]) -> None:
     if len(edges) < 2:
         raise said("needs at least two edges", "bins")
+    if any(isinstance(edge, str) for edge in edges):
+        if not all(map(is_day, edges)):
+            raise said("must be all numbers, or all days in quotes such as '2024-12-31'", "bins")
+        if any(b <= a for a, b in pairwise(edges)):
+            raise said("must increase", "bins")
+        return
     for a, b in pairwise(edges):
         if b <= a:
             raise said(f"must increase; got {b:g} after {a:g}", "bins")
@@ -394,6 +487,11 @@ class Sum(Section):
     lower: Number = Field(description="Values below are moved up to it. Public.")
     upper: Number = Field(description="Values above are moved down to it. Public.")
     unit: Positive = Field(default=1.0, description="Values are rounded to multiples of it.")
+    missing: Number | None = Field(
+        default=None,
+        description="The public value, from `lower` to `upper`, of rows that have none or no "
+        "finite number; if not given, such rows are refused.",
+    )
     share: Share = Field(
         description="The part of the table's budget for these sums; the counts keep the rest."
     )
@@ -402,6 +500,8 @@ class Sum(Section):
     def _check(self) -> Sum:
         if self.lower >= self.upper:
             raise said(f"must be below `upper`; got {self.lower:g} >= {self.upper:g}", "lower")
+        if self.missing is not None and not self.lower <= self.missing <= self.upper:
+            raise said("must be from `lower` to `upper`", "missing")
         most = max(abs(self.lower), abs(self.upper)) / self.unit
         if not 0.5 < most < 2**31 - 1:
             raise said(f"must cut the range into 1 to 2**31 units; got {most:.3g} of them", "unit")

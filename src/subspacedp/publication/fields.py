@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from subspacedp.publication.faults import missing_extra
+from subspacedp.publication.faults import missing_extra, shown
 
 try:
     from pydantic import (
@@ -26,6 +27,7 @@ except ImportError:
 __all__ = [
     "BeforeValidator",  # pydantic's own, so that one place knows that it may be missing
     "Discriminator",
+    "Edges",
     "Field",
     "Labels",
     "Levels",
@@ -61,9 +63,16 @@ def _label(value: object) -> object:
 
 
 def _labels(value: object) -> object:
-    if not isinstance(value, str | list | tuple):
+    if not isinstance(value, str | list | tuple | Mapping):
         raise said("must be a list of labels, the path of a code list, or `from-data`")
     return value
+
+
+def _edge(value: object) -> object:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not isinstance(value, str) and not (number and math.isfinite(value)):  # type: ignore[arg-type]  # a number
+        raise said(f"must be a finite number, or a day in quotes; got {shown(value)}")
+    return value if isinstance(value, str) else float(value)  # type: ignore[arg-type]  # a number
 
 
 def _levels(value: object) -> object:
@@ -72,6 +81,7 @@ def _levels(value: object) -> object:
     return value
 
 
+DAY = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 Text = Annotated[str, Field(min_length=1)]
 Value = Annotated[
     str | int, BeforeValidator(_label), WithJsonSchema({"type": ["string", "integer"]})
@@ -83,13 +93,34 @@ Persons = Annotated[int, Field(ge=1, lt=2**31)]
 # YAML gives lists; the models keep tuples, which cannot be changed.
 Texts = Annotated[tuple[Text, ...], Strict(False)]
 Values = Annotated[tuple[Value, ...], Strict(False), Field(min_length=1)]
+Edges = Annotated[
+    tuple[
+        Annotated[
+            Any,
+            BeforeValidator(_edge),
+            WithJsonSchema({"type": ["number", "string"], "pattern": DAY}),
+        ],
+        ...,
+    ],
+    Strict(False),
+]
 Margins = Annotated[tuple[Texts, ...], Strict(False)]
 Weights = Annotated[
     tuple[Annotated[float, Field(ge=1e-12, le=1e12)], ...], Strict(False), Field(min_length=1)
 ]
 Labels = Annotated[
-    Annotated[Values, Tag("#list")] | Annotated[Text, Tag("#text")],
-    Discriminator(lambda value: "#text" if isinstance(value, str) else "#list"),
+    Annotated[Values, Tag("#list")]
+    | Annotated[Text, Tag("#text")]
+    | Annotated[Annotated[dict[Value, Text], Field(min_length=1)], Tag("#mapping")],
+    Discriminator(
+        lambda value: (
+            "#text"
+            if isinstance(value, str)
+            else "#mapping"
+            if isinstance(value, Mapping)
+            else "#list"
+        )
+    ),
     BeforeValidator(_labels),
 ]
 Levels = Annotated[

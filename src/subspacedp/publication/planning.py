@@ -21,7 +21,8 @@ from subspacedp.publication.faults import SpecificationError
 from subspacedp.publication.releases import ReleaseSpecification, public_domain, releases_of
 from subspacedp.publication.resources import Making, making_of, memory_of
 from subspacedp.publication.specification import Specification, read_specification
-from subspacedp.release import Design, budget_for, design
+from subspacedp.release import Design, design
+from subspacedp.release.targets import budget_reaching
 from subspacedp.tables import Domain
 
 if TYPE_CHECKING:
@@ -194,15 +195,19 @@ def target_budget(
     wanted.check_size(domain)
     part = wanted.budget
     taken = wanted.design(domain).mechanism  # another budget does not change what it is for
-    needed = budget_for(
+
+    def figures(made: Design) -> Accuracy:
+        return made.accuracy() if margin is None else made.margin_accuracy(*margin)
+
+    needed = budget_reaching(
         wanted.query(domain),
         wanted.held,
-        margin_of_error=margin_of_error,
+        part,
+        margin_of_error,
+        figures,
         level=level,
-        margin=margin,
-        like=part,
         **wanted.options(taken.name if taken.for_workloads else None),
-    )
+    ).problem.budget
     whole = specification.document.privacy.budget
     if whole == part:
         return needed

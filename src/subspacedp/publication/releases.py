@@ -39,6 +39,7 @@ from subspacedp.mechanisms.block_view import CountFacts, OnePiece
 from subspacedp.mechanisms.estimates import Accuracy
 from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
 from subspacedp.privacy import Budget
+from subspacedp.publication.code_lists import column_of
 from subspacedp.publication.specification import Specification, TableSpecification
 from subspacedp.queries import Cells, Margins, Query
 from subspacedp.release import Design, design
@@ -289,8 +290,11 @@ class ReleaseSpecification(ABC):
         return open_blocks(self.specification.source, self.specification.data.count)
 
     def _columns(self, domain: Domain) -> list[AxisColumn]:
+        specification = self.specification
         return [
-            AxisColumn(axis, column=entry.column, bins=entry.bins, columns=entry.columns)
+            column_of(
+                axis, entry, specification.folder, specification.loaded.where(("axes", axis.name))
+            )
             for axis, entry in zip(domain.axes, self.table.axes.values(), strict=True)
         ]
 
@@ -572,7 +576,9 @@ def open_data(specification: Specification) -> AbstractContextManager[Source | N
     data = specification.data
     if data.in_order:
         return nullcontext()
-    return open_source(data.address, base=specification.folder, table=data.table)
+    return open_source(
+        data.address, base=specification.folder, table=data.table, decimal=data.decimal
+    )
 
 
 def found_labels(

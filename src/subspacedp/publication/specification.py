@@ -144,6 +144,8 @@ class DataSpecification:
     bound
         How the records of a person are bounded, as `tabulate` takes it; empty where every row is
         another person, and for counts.
+    decimal
+        The sign before the decimals of numbers that are text.
     """
 
     address: str
@@ -153,6 +155,7 @@ class DataSpecification:
     in_order: bool
     unit: str
     bound: Mapping[str, Any]
+    decimal: str
 
     @property
     def bounded(self) -> bool:
@@ -172,6 +175,7 @@ class DataSpecification:
                 in_order=counts.cells_in_order,
                 unit=COUNTS,
                 bound={},
+                decimal=data.decimal,
             )
         bound = {
             "unit": data.person,
@@ -188,6 +192,7 @@ class DataSpecification:
             in_order=False,
             unit=str(data.unit),
             bound={} if data.person is None else bound,
+            decimal=data.decimal,
         )
 
 
@@ -427,7 +432,12 @@ class TableSpecification:
         """The value that one of the sums adds up, and its public range."""
         entry = self.sums[of]
         return ClippedValue(
-            column=entry.column or of, lower=entry.lower, upper=entry.upper, unit=entry.unit
+            column=entry.column or of,
+            lower=entry.lower,
+            upper=entry.upper,
+            unit=entry.unit,
+            missing=entry.missing,
+            where=self.specification.loaded.where((*self.place, "sums", of)),
         )
 
     def sum_queries(self, domain: Domain) -> dict[str, ClippedSums]:
@@ -444,7 +454,7 @@ class TableSpecification:
             if len(set(labels)) < len(labels):
                 # Which one is repeated stays with the data.
                 raise SpecificationError(f"The labels found for axis `{name}` are not distinct.")
-            return Axis(name, labels, from_data=True)
+            return axis_of(name, entry, self.specification.folder, labels)
         loaded = self.specification.loaded
         try:
             return axis_of(name, entry, self.specification.folder)

@@ -50,6 +50,9 @@ class Margins(Query):
     weights
         What the squared error of each margin's cells counts for when noise is optimised; one each
         by default.
+    targets
+        What the 95 % margin of error of each margin's worst figure shall be at most, or None; noise
+        is then designed for these, and `least_budget` finds the least budget that meets them all.
 
     Guarantees
     ----------
@@ -69,6 +72,7 @@ class Margins(Query):
     domain: Domain
     margins: Sequence[Any]
     weights: Sequence[float] | None = None
+    targets: Sequence[float | None] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.domain, Domain):
@@ -97,7 +101,10 @@ class Margins(Query):
         if sum(math.prod(m.shape) for m in margins) > MAX_ANSWERS:
             raise DomainError("A workload may have at most 2**31 answers.")
         object.__setattr__(self, "margins", margins)
+        if self.targets is not None and self.weights is not None:
+            raise DomainError("A workload has `weights` or `targets`, not both.")
         object.__setattr__(self, "weights", _weights(self.weights, len(margins)))
+        object.__setattr__(self, "targets", _targets(self.targets, margins))
 
     @property
     def axes(self) -> Domain:
@@ -265,6 +272,7 @@ class Margins(Query):
             "domain": self.domain.as_list(),
             "margins": [list(m.names) for m in self.margins],
             "weights": list(self.weights or ()),
+            **({"targets": list(self.targets)} if self.targets else {}),
         }
 
     def __repr__(self) -> str:
@@ -306,3 +314,27 @@ def _weights(weights: Any, number: int) -> tuple[float, ...]:
             f"`weights` must have one number from 1e-12 to 1e12 for each margin: {number} in all."
         )
     return given
+
+
+def _targets(targets: Any, margins: Sequence[Margin]) -> tuple[float | None, ...] | None:
+    if targets is None:
+        return None
+    if isinstance(targets, str) or not isinstance(targets, Sequence | np.ndarray):
+        raise DomainError("`targets` is a list of margins of error, one for each margin or None.")
+    if len(targets) != len(margins):
+        raise DomainError(
+            f"`targets` must have one margin of error, or None, for each margin: {len(margins)} in "
+            f"all; got {len(targets)}."
+        )
+    out = []
+    for margin, target in zip(margins, targets, strict=True):
+        number = isinstance(target, int | float | np.number) and not isinstance(target, bool)
+        if target is not None and not (number and 1e-9 <= float(target) <= 1e15):
+            raise DomainError(
+                f"The target of `{block_name(margin)}` must be a number from 1e-9 to 1e15, a "
+                f"margin of error; got {target!r}."
+            )
+        out.append(None if target is None else float(target))
+    if all(target is None for target in out):
+        raise DomainError("`targets` has no margin of error; leave it out.")
+    return tuple(out)

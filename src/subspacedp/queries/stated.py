@@ -41,7 +41,8 @@ def query_from(data: Mapping[str, Any], answers: int | None = None) -> Query:
     if kind == "cells":
         return Cells(domain)
     if kind == "margins":
-        return Margins(domain, [tuple(names) for names in data["margins"]], data["weights"])
+        names, targets = [tuple(n) for n in data["margins"]], data.get("targets")
+        return Margins(domain, names, None if targets else data["weights"], targets)
     for name in ("lower", "upper"):
         _check_number(data[name], name)
     if kind == "entries":

@@ -10,10 +10,10 @@ from subspacedp.release.files import rebuild_invariants, write_files, write_marg
 from subspacedp.release.folder_checks import verify_folder
 from subspacedp.release.folders import check_new_folder, new_folder
 from subspacedp.release.imposing import impose_on
-from subspacedp.release.planning import budget_for
 from subspacedp.release.ratios import Ratio
 from subspacedp.release.release import Release, where
 from subspacedp.release.signature import read_private_key, sign_folder, write_digests
+from subspacedp.release.targets import LeastBudget, Price, least_budget
 from subspacedp.release.verify import Check, Verification
 
 __all__ = [
@@ -24,10 +24,11 @@ __all__ = [
     "Design",
     "Estimate",
     "ExpectedError",
+    "LeastBudget",
+    "Price",
     "Ratio",
     "Release",
     "Verification",
-    "budget_for",
     "calibrated_law",
     "certificate_schema",
     "check_level",
@@ -36,6 +37,7 @@ __all__ = [
     "compare",
     "design",
     "impose_on",
+    "least_budget",
     "new_folder",
     "read_private_key",
     "rebuild_invariants",

@@ -122,7 +122,7 @@ class Distributed:
             ) from None
 
 
-FORMAT = "subspacedp certificate 1"
+FORMAT = "subspacedp certificate 2"
 MAX_TABLE = 2_000_000  # figures whose errors are added up one by one
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.blocks.memory import available_memory
 from subspacedp.errors import BudgetError, InvariantError, ReleaseError, SubspaceDPError
 from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, as_held, bind
 from subspacedp.mechanisms.base import ExpectedError, Mechanism, Options
@@ -43,6 +44,7 @@ AUTO = "auto"
 LARGEST_SCALE = 2.0**40
 # Below it all noise is zero for all practical purposes, and a claim of privacy would mislead.
 SMALLEST_SCALE = 0.001
+DESIGN_BYTES = 40  # per figure of a workload, whose variances are all computed at design
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -316,7 +318,22 @@ def design(
             "Digits that add up need the projected or the marginals mechanism; publish real "
             f"values (decimals=None) with the {name} one."
         )
+    if workload:
+        _check_memory(query.size)
     return Design(_checked(options.fit(problem)))
+
+
+def _check_memory(figures: int) -> None:
+    """A workload is one block: one that does not fit is refused before memory runs out."""
+    needed, free = DESIGN_BYTES * figures, available_memory()
+    if free is not None and needed > free:
+        raise ReleaseError(
+            f"A workload of {figures:,} figures takes about {needed / 1e9:,.0f} GB of memory to "
+            f"design, and {free / 1e9:,.0f} GB are free; ask for fewer or coarser margins, or for "
+            "the cells of the domain, which are released in blocks.",
+            needed=needed,
+            available=free,
+        )
 
 
 def _checked(mechanism: Mechanism) -> Mechanism:

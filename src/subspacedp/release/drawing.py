@@ -143,9 +143,8 @@ def draw_to(
         values: Any = target.values
     else:
         values = StoredValues(
-            kind=on_disk, folder=folder, shape=query.shape, dtype=dtype, sha256=sha256,
-            files={} if target.digest is None else {STORES[on_disk]: target.digest.hexdigest()},
-        )  # fmt: skip
+            kind=on_disk, folder=folder, shape=query.shape, dtype=dtype, sha256=sha256
+        )
         if kind == LABELLED:
             values, scratch = np.array(values.array()), folder / STORES[SCRATCH]
             scratch.unlink()
@@ -192,5 +191,5 @@ def release_to(
             surveyed=surveyed, seeded=seed is not None, store=kind, memory=memory,
             engine=engine, progress=progress,
         )  # fmt: skip
-        write_digests(scratch, known=drawn.stored.files if drawn.stored else None)
+        write_digests(scratch, known=drawn.stored.file_digests if drawn.stored else None)
     return drawn.moved_to(Path(folder))

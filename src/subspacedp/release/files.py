@@ -206,7 +206,10 @@ def read_certificate(source: Path) -> dict[str, Any]:
     except OSError as error:
         raise ReleaseError(f"Cannot read `{source / CERTIFICATE}`: {error.strerror}.") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise ReleaseError(f"`{source / CERTIFICATE}` is not a certificate this version can read.")
+        raise ReleaseError(
+            f"`{source / CERTIFICATE}` is not a certificate that this version can read: its "
+            f"`format` must be {FORMAT!r}."
+        )
     missing = {"design", "values", "invariants", "software", "release_id"} - set(data)
     if missing:
         raise ReleaseError(f"`{source / CERTIFICATE}` lacks `{min(missing)}`.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from os import PathLike
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from subspacedp.blocks.stores import StoredValues, values_hash
 from subspacedp.errors import DomainError, ReleaseError
-from subspacedp.invariants import HeldValues
+from subspacedp.invariants import Feasible, HeldValues, Inequalities, Limits
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.mechanisms.estimates import Accuracy, Estimate
@@ -111,7 +111,7 @@ class Release:
 
     @cached_property
     def sha256(self) -> str:
-        """The digest of all values, in row-major order as little-endian 64-bit numbers."""
+        """The SHA-256 digest of all values as a `.npy` file of little-endian 64-bit numbers."""
         if self.stored is not None:
             return self.stored.sha256
         digest = values_hash(self.values.shape, whole=self.whole)
@@ -160,7 +160,12 @@ class Release:
         return np.sqrt(self.mechanism.noise.cell_variance())
 
     def interval(
-        self, level: float = 0.95, *, simultaneous: bool = False, method: str = "exact"
+        self,
+        level: float = 0.95,
+        *,
+        simultaneous: bool = False,
+        method: str = "exact",
+        inequalities: Inequalities | None = None,
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Lower and upper limits, in the shape of the values, that cover the truth.
 
@@ -172,12 +177,18 @@ class Release:
             Whether all intervals shall cover at once.
         method
             "exact": from the law of the noise; "normal": the usual approximation.
+        inequalities
+            What is publicly known of the counts beside what is held: `Inequalities(...)`.
         """
-        return self.cells().interval(level, simultaneous=simultaneous, method=method)
+        return self.cells().interval(
+            level, simultaneous=simultaneous, method=method, inequalities=inequalities
+        )
 
     def cells(self) -> Estimate:
         """Every answer as an estimate."""
-        return self._estimate(self.mechanism.accuracy(), self.values)
+        return self._estimate(
+            self.mechanism.accuracy(), self.values, lambda known: self.feasible(known).of_answers()
+        )
 
     def estimate(self, weights: npt.ArrayLike) -> Estimate:
         """A weighted sum of the answers, or several along a leading axis of the weights.
@@ -196,7 +207,11 @@ class Release:
         w = checked_weights(weights, self.mechanism.query.shape)
         dimensions = len(self.mechanism.query.shape)
         values = np.tensordot(w, np.asarray(self.values, np.float64), dimensions)
-        return self._estimate(self.mechanism.accuracy(w), np.asarray(values))
+        return self._estimate(
+            self.mechanism.accuracy(w),
+            np.asarray(values),
+            lambda known: self.feasible(known).of_weights(w.reshape(-1, *self.query.shape)),
+        )
 
     def margin(self, *names: str) -> Estimate:
         """The total of every group of a margin, by the names of its levels.
@@ -210,7 +225,16 @@ class Release:
         elif self.query.grid != 1:  # held totals are whole numbers of its units
             values = values * float(self.query.grid)
         accuracy = self.mechanism.margin_accuracy(*margin.names)
-        return self._estimate(accuracy, values.reshape(kept_shape(margin)))
+        return self._estimate(
+            accuracy,
+            values.reshape(kept_shape(margin)),
+            lambda known: self.feasible(known).of_margin(margin),
+        )
+
+    def feasible(self, inequalities: Inequalities) -> Feasible:
+        """The tables that the held figures and inequalities allow; nothing of the noise enters."""
+        mechanism = self.mechanism
+        return inequalities.given(self.query, mechanism.held, self.exact, capped=mechanism.capped)
 
     def _totals(self, margin: Margin) -> npt.NDArray[Any]:
         """The totals of a margin's groups; those of values in a store are added up in blocks."""
@@ -243,13 +267,19 @@ class Release:
         """
         return where(self.query, labels)
 
-    def _estimate(self, accuracy: Accuracy, values: npt.NDArray[Any]) -> Estimate:
+    def _estimate(
+        self,
+        accuracy: Accuracy,
+        values: npt.NDArray[Any],
+        limits: Callable[[Inequalities], Limits],
+    ) -> Estimate:
         return Estimate(
             figures=accuracy.figures,
             held=accuracy.held,
             labels=accuracy.labels,
             shape=accuracy.shape,
             values=values,
+            limits=limits,
         )
 
     def blocks_of_values(self) -> Iterator[tuple[Box, npt.NDArray[Any]]]:
@@ -272,8 +302,8 @@ class Release:
             "stderr": self.stderr().ravel(),
         }
 
-    def to_frame(self, backend: str = "pyarrow") -> Any:
-        """One row per cell, as a dataframe of pyarrow, pandas or polars."""
+    def to_frame(self, backend: str | None = None) -> Any:
+        """One row per answer, as a dataframe of pandas, polars or pyarrow: as named, or as is."""
         return frame_from_columns(self.columns(), backend)
 
     def to_xarray(self) -> Any:
@@ -326,6 +356,12 @@ class Release:
         stamp = ", NOT FOR PUBLICATION (seeded)" if self.seeded else ""
         return f"Release({self.mechanism!r}, guarantee {self.guarantee.kind}{stamp})"
 
+    def __str__(self) -> str:
+        return repr(self) if self.stored is not None else self.cells().shown(repr(self)).text()
+
+    def _repr_html_(self) -> str | None:
+        return None if self.stored is not None else self.cells().shown(repr(self)).html()
+
 
 # -------------------------------------------------------------- cells of a release by their labels
 
@@ -342,6 +378,8 @@ def where(about: Domain | Query, labels: dict[str, Any]) -> FloatArray:
 
     For a workload the weights are those of one of its margins, the smallest that has the levels.
     """
+    from difflib import get_close_matches
+
     query = as_query(about)
     domain = query.axes
     if domain is None:
@@ -351,8 +389,6 @@ def where(about: Domain | Query, labels: dict[str, Any]) -> FloatArray:
     for name, wanted in labels.items():
         if name not in places:
             known = ", ".join(f"`{lv.name}`" for axis in domain.axes for lv in axis.chain)
-            from difflib import get_close_matches
-
             near = get_close_matches(str(name), places, n=1)
             hint = f"did you mean `{near[0]}`? There are" if near else "there are"
             raise DomainError(f"There is no axis or level `{name}`; {hint} {known}.")
@@ -362,6 +398,11 @@ def where(about: Domain | Query, labels: dict[str, Any]) -> FloatArray:
         groups = {label: g for g, label in enumerate(level.labels)}
         unknown = [label for label in chosen if not _is_label(label) or label not in groups]
         if unknown:
-            raise DomainError(f"`{name}` has no label {unknown[0]!r}.")
+            alike = [
+                label for label in groups if str(label).casefold() == str(unknown[0]).casefold()
+            ]
+            meant: list[Any] = alike or get_close_matches(str(unknown[0]), [*map(str, groups)], n=1)
+            hint = f"; did you mean {meant[0]!r}?" if meant else "."
+            raise DomainError(f"`{name}` has no label {unknown[0]!r}{hint}")
         masks.append((a, level, [groups[label] for label in chosen]))
     return query.selection(masks)

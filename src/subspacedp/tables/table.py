@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -116,10 +117,18 @@ def _cells(number: int) -> str:
     return "1 cell" if number == 1 else f"{number} cells"
 
 
-def frame_from_columns(columns: dict[str, Any], backend: str) -> Any:
-    """A native dataframe of the wanted library from named columns."""
+FRAMES = ("pandas", "polars", "pyarrow")
+
+
+def frame_from_columns(columns: dict[str, Any], backend: str | None = None) -> Any:
+    """A native dataframe from named columns: of the library named, in use, or installed."""
+    from importlib.util import find_spec
+
     import narwhals as nw
 
+    if backend is None:
+        in_use = [name for name in FRAMES[:2] if name in sys.modules]  # pyarrow is, through us
+        backend = next((name for name in (*in_use, *FRAMES) if find_spec(name)), FRAMES[-1])
     try:
         return nw.from_dict(columns, backend=backend).to_native()  # type: ignore[arg-type]
     except (ImportError, ModuleNotFoundError):
@@ -128,7 +137,7 @@ def frame_from_columns(columns: dict[str, Any], backend: str) -> Any:
         ) from None
     except ValueError:
         raise DataError(
-            f"`backend` must be 'pyarrow', 'pandas' or 'polars'; got {backend!r}."
+            f"`backend` must be 'pandas', 'polars' or 'pyarrow'; got {backend!r}."
         ) from None
 
 

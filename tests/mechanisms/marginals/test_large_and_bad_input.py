@@ -10,7 +10,7 @@ import pytest
 from tests import margin_oracle as oracle
 
 import subspacedp as sdp
-from subspacedp.errors import SubspaceDPError
+from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.mechanisms.marginals import MarginalsOptions, measurement
 
 PLAIN = oracle.plain(2, 3, 4)
@@ -175,3 +175,11 @@ def test_contrasts_that_leave_64_bits_are_refused_before_noise_is_drawn(monkeypa
     table[0, 0] = 2**42
     monkeypatch.setattr(measurement, "add_noise", None)  # nobody calls it
     assert "64 bits" in sentence(lambda: mechanism.release(sdp.Table(table, domain)))
+
+
+def test_a_workload_that_does_not_fit_is_refused_at_design(monkeypatch):
+    monkeypatch.setattr("subspacedp.release.designs.available_memory", lambda: 1_000_000_000)
+    domain = sdp.Domain([sdp.Axis(name, list(range(300))) for name in "abc"])
+    with pytest.raises(ReleaseError, match=r"27,000,000 figures takes about 1 GB.*, and 1 GB are"):
+        sdp.design(sdp.Margins(domain, [["a", "b", "c"]]), sdp.hold(), sdp.ZCDP(0.1))
+    assert sdp.design(sdp.Margins(domain, [["a", "b"]]), sdp.hold(), sdp.ZCDP(0.1))

@@ -17,10 +17,11 @@ import numpy as np
 from subspacedp.mechanisms.error_laws.sums import Part, Rounding, SumLaw, WeightedSum
 from subspacedp.noise.laws import RoundedGaussian
 
-__all__ = ["NearNormal", "NormalAndBounded", "near_normal"]
+__all__ = ["NearNormal", "NormalAndBounded", "near_normal", "widest_normal"]
 
 NEAR = 0.002  # of a standard deviation: what rounding may move at most
 CELLS = 500.0  # a standard deviation in steps of the lattice that carries roundings
+WIDEST = 1e-4  # of the largest deviation that keeps a target
 NEGLECTED = 3e-4  # of a tail: where bounded variables may be beyond their bound
 
 
@@ -155,3 +156,24 @@ def near_normal(
     if not 0 < moved <= NEAR * deviation:
         return None
     return NearNormal(deviation, moved, rounding, step if rounding else None)
+
+
+def widest_normal(
+    target: float, alpha: float, rounding: Rounding | None, step: float | None
+) -> float | None:
+    """The largest deviation of normal noise that keeps a margin of error, beside roundings.
+
+    To a part in 10⁴, from below; None where the roundings alone are beyond the target.
+    """
+
+    def meets(deviation: float) -> bool:
+        law = NearNormal(deviation, 0.0, rounding, step if rounding else None)
+        return law.margin_of_error(alpha) <= target
+
+    low, high = target / 100, target
+    if not meets(low):
+        return None
+    while high > low * (1 + WIDEST):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if meets(middle) else (low, middle)
+    return low

@@ -166,7 +166,9 @@ class MarginalsNoise(JointNoise):
         """Classes of groups on every other axis, and the noise variance by orbit and class."""
         closed = self.measurement.closed_form
         sort, variance = (
-            (_alike, self._noise_variance) if closed else (_same_orbit, self._noise_of_firsts)
+            (AxisSteps.alike, self._noise_variance)
+            if closed
+            else (_same_orbit, self._noise_of_firsts)
         )
         pairs = zip(self.interactions.axes, where.steps, strict=True)
         groups = [sort(axis, s) for axis, s in pairs]
@@ -387,14 +389,9 @@ def noise_by_orbit(
     out = np.zeros((number, *(len(g) for g in groups)))
     for interaction in inter.inside(where.steps):
         if interaction.steps in smoothers:
-            term = smoothers[interaction.steps].variances[where.level]
-            for a, axis in enumerate(inter.axes):
-                fine, step = where.steps[a], interaction.steps[a]
-                factor = axis.path(fine, step)[groups[a]]
-                if step != axis.top:
-                    factor = factor * axis.share(step)[axis.axis.parents(fine, step)[groups[a]]]
-                term = np.multiply.outer(term, factor**2)
-            out += term
+            variances = smoothers[interaction.steps].variances[where.level]
+            taken = inter.taken(where.steps, interaction.steps, groups)
+            out += np.multiply.outer(variances, taken)
     return out
 
 
@@ -480,17 +477,6 @@ def _same_orbit(axis: AxisSteps, step: int) -> Int64Array:
     level = axis.steps.index(step)
     orbits = tree.scatter(tree.orbits.of_node[level] + 1, level)
     return np.asarray(np.unique(orbits, return_inverse=True)[1].reshape(-1), np.int64)
-
-
-def _alike(axis: AxisSteps, step: int) -> Int64Array:
-    """Groups of a step with equally many siblings at every step in use, all the way up."""
-    if step == axis.top:
-        return np.zeros(1, np.int64)
-    rows = [
-        axis.siblings(coarse)[axis.axis.parents(step, coarse)] for coarse in axis.coarser(step)[:-1]
-    ]
-    classes = np.unique(np.array(rows, np.int64), axis=1, return_inverse=True)[1]
-    return np.asarray(classes.reshape(-1), np.int64)
 
 
 def _firsts(classes: Int64Array) -> Int64Array:

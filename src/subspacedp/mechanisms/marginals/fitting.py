@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import BudgetError
-from subspacedp.mechanisms.marginals.interactions import Published
+from subspacedp.mechanisms.marginals.interactions import Published, determines
 from subspacedp.mechanisms.marginals.measurement import table_information
 from subspacedp.mechanisms.marginals.plan import TableErrors
 from subspacedp.mechanisms.marginals.shares import (
@@ -21,6 +21,12 @@ from subspacedp.mechanisms.marginals.shares import (
     proven_bound,
 )
 from subspacedp.mechanisms.marginals.spending import Spending, spending_of
+from subspacedp.mechanisms.marginals.targets import (
+    WorstFigures,
+    WorstShares,
+    least_worst,
+    worst_bound,
+)
 from subspacedp.privacy import Neighbours
 
 __all__ = [
@@ -31,13 +37,17 @@ __all__ = [
     "best_tables",
     "bound_of_contrasts",
     "bound_of_tables",
+    "least_goal",
+    "prices_of_contrasts",
+    "prices_of_tables",
     "tables_of",
 ]
 
 FloatArray = npt.NDArray[np.float64]
-Objective = Literal["balanced", "sum", "largest"]
+Objective = Literal["balanced", "sum", "largest", "targets"]
 
 SHARP = 64.0  # of the smooth maximum over tables
+SPARE = 0.01  # of the budget: for tables without a target beside some that have one
 STARTS = 3  # of the search for the best split of a pure budget
 NOTHING_MEASURED = (
     "No person can change what would be measured: publish these margins as they are, or ask for "
@@ -52,16 +62,24 @@ class Goal:
 
     "sum": Σ weight · (sum of squared errors of a table). "balanced": Σ weight · (mean squared
     error over the least that the table could have if the whole budget measured it alone).
-    "largest": the largest weight · (such a multiple).
+    "largest": the largest weight · (such a multiple). "targets": the largest weight · (variance of
+    any figure), where a weight is one over the variance that is allowed.
     """
 
     errors: TableErrors
     objective: Objective
     weights: FloatArray
 
+    def worst(self, matrix: FloatArray | None = None) -> WorstFigures:
+        """The figures of the tables that have a target."""
+        with np.errstate(divide="ignore"):
+            return WorstFigures(self.errors, 1.0 / self.weights, matrix)
+
     def scaled(self) -> FloatArray:
         """What the mean squared error of each table is multiplied with."""
         inter = self.errors.interactions
+        if self.objective == "targets":
+            return self.weights
         if self.objective == "sum":
             cells = [
                 inter.tree.nodes(p.level) * math.prod(inter.shape(p.steps)) for p in inter.published
@@ -72,10 +90,20 @@ class Goal:
 
     def of(self, shares: FloatArray) -> float:
         """The goal that given shares reach."""
+        if self.objective == "targets":
+            return float(self.worst()(shares).max(initial=0.0))
         return self(self.scaled(), shares)[0]
 
     def __call__(self, scaled: FloatArray, shares: FloatArray) -> tuple[float, FloatArray]:
         """The goal and −∂/∂shares."""
+        if self.objective == "targets":
+            worst = self.worst()
+            multiples = worst(shares)
+            near = np.flatnonzero(multiples > multiples.max() / 2)  # the others' powers are nothing
+            ratio = (multiples[near] / multiples.max()) ** SHARP
+            norm = float(multiples.max() * ratio.sum() ** (1 / SHARP))
+            by_figure = norm * ratio / ratio.sum() / multiples[near]
+            return norm, by_figure @ worst.slopes(shares, near)
         if self.objective != "largest":
             errors, slopes = self.errors.with_slopes(shares, scaled)
             return float(scaled @ errors), slopes
@@ -119,14 +147,34 @@ def best_contrasts(
     rows = spending.first_rows()
     if not errors.slots or not np.any(rows > 0) or not np.any(scaled > 0):
         raise BudgetError(NOTHING_MEASURED)
-    best = best_shares(
-        lambda shares: goal(scaled, shares),
-        rows,
-        np.ones(len(errors.slots)),
-        spending.sticking_out,
-        possible=spending.possible(),
+    start, possible = np.ones(len(errors.slots)), spending.possible()
+    if objective != "targets":
+        best = best_shares(
+            lambda shares: goal(scaled, shares),
+            rows,
+            start,
+            spending.sticking_out,
+            possible=possible,
+        )
+        return _trimmed(best, errors, spending)
+    worst = least_worst(goal.worst(), rows, start, spending.sticking_out, possible)
+    shares, others = worst.shares, untold(errors, weights)
+    if others.any():
+        beside = best_contrasts(errors, neighbours, "balanced", others)
+        shares = (1 - SPARE) * shares + SPARE * beside.shares
+    return _trimmed(BestShares(shares, worst.error, worst.bound), errors, spending)
+
+
+def untold(errors: TableErrors, weights: FloatArray) -> FloatArray:
+    """One for every table without a target that no table with one determines; else zero."""
+    inter = errors.interactions
+    told = [p for p, weight in zip(inter.published, weights, strict=True) if weight > 0]
+    return np.array(
+        [
+            0.0 if any(t.level <= p.level and determines(t.steps, p.steps) for t in told) else 1.0
+            for p in inter.published
+        ]
     )
-    return _trimmed(best, errors, spending)
 
 
 def bound_of_contrasts(
@@ -143,12 +191,58 @@ def bound_of_contrasts(
     rows = spending.possible()
     if rows is None:
         rows = np.concatenate([spending.first_rows(), spending.sticking_out(shares)[0]])
+    if objective == "targets":
+        return worst_bound(goal.worst(), rows, shares)[0]
     return proven_bound(lambda b: goal(scaled, b), rows, shares)
 
 
 def bound_of_tables(errors: TableErrors, objective: Objective, weights: FloatArray) -> float:
     """What the goal of no split of a unit budget over the tables is below (Σ share² ≤ 1)."""
     return _relaxed(errors, Goal(errors, objective, weights), tables_of(errors))[1].bound
+
+
+def least_goal(
+    errors: TableErrors,
+    neighbours: Neighbours,
+    weights: FloatArray,
+    shares: FloatArray,
+    tables: tuple[Published, ...] | None,
+    *,
+    pure: bool,
+) -> float:
+    """The least largest multiple of targets, of a unit squared budget, from given shares on."""
+    goal = Goal(errors, "targets", weights)
+    if tables is not None:
+        worst = goal.worst(table_information(errors, tables))
+        return _least_worst_tables(worst, shares**2 if pure else shares, pure=pure).error
+    spending = spending_of(errors, neighbours)
+    start = np.maximum(shares, 1e-4 / len(shares))
+    rows, possible = spending.first_rows(), spending.possible()
+    return least_worst(goal.worst(), rows, start, spending.sticking_out, possible).error
+
+
+def prices_of_contrasts(
+    errors: TableErrors, neighbours: Neighbours, weights: FloatArray, shares: FloatArray
+) -> FloatArray:
+    """By how many per cent the least squared budget falls if a table may have 1 % more variance."""
+    spending = spending_of(errors, neighbours)
+    rows = np.concatenate([spending.first_rows(), spending.sticking_out(shares)[0]])
+    return worst_bound(Goal(errors, "targets", weights).worst(), rows, shares)[1]
+
+
+def prices_of_tables(
+    errors: TableErrors,
+    tables: tuple[Published, ...],
+    weights: FloatArray,
+    shares: FloatArray,
+    *,
+    pure: bool,
+) -> FloatArray:
+    """The same for shares of tables; of a pure budget, for the squared budget, near this split."""
+    worst = Goal(errors, "targets", weights).worst(table_information(errors, tables))
+    precision = shares**2 if pure else shares
+    row = 1 / shares if pure else np.ones(len(shares))
+    return worst_bound(worst, row[None], precision)[1]
 
 
 def _trimmed(best: BestShares, errors: TableErrors, spending: Spending) -> BestShares:
@@ -190,7 +284,8 @@ def best_tables(
     of_precision, relaxed = _relaxed(errors, goal, tables)
     matrix = table_information(errors, tables)
     if not pure:
-        return TableSplit(tables, relaxed.shares, relaxed.error, relaxed.bound)
+        split = TableSplit(tables, relaxed.shares, relaxed.error, relaxed.bound)
+        return _with_untold(split, errors, objective, weights, pure=False)
     best, least = relaxed.shares, math.inf
     rng = np.random.default_rng(0)
     # One table that tells all others, with all of ε: they are sums of its noisy totals.
@@ -217,7 +312,35 @@ def best_tables(
         if kept.sum() == 1:
             best = np.ones(1)
         tables = tuple(table for table, stays in zip(tables, kept, strict=True) if stays)
-    return TableSplit(tables, best, least, relaxed.bound)
+    if objective == "targets":
+        sharp = _least_worst_tables(goal.worst(matrix[:, kept]), best**2, pure=True)
+        best, least = np.sqrt(sharp.shares), sharp.error
+    split = TableSplit(tables, best, least, relaxed.bound)
+    return _with_untold(split, errors, objective, weights, pure=True)
+
+
+def _with_untold(
+    split: TableSplit, errors: TableErrors, objective: Objective, weights: FloatArray, *, pure: bool
+) -> TableSplit:
+    """A split for targets, with a little for tables that have none."""
+    others = untold(errors, weights) if objective == "targets" else np.zeros(1)
+    if not others.any():
+        return split
+    beside = best_tables(errors, "balanced", others, pure=pure)
+    shares = {table: (1 - SPARE) * s for table, s in zip(split.tables, split.shares, strict=True)}
+    for table, share in zip(beside.tables, beside.shares, strict=True):
+        shares[table] = shares.get(table, 0.0) + SPARE * float(share)
+    return replace(split, tables=tuple(shares), shares=np.array(list(shares.values())))
+
+
+def _least_worst_tables(worst: WorstFigures, start: FloatArray, *, pure: bool) -> WorstShares:
+    """The best precisions t of tables for targets, under Σt ≤ 1, or Σ√t ≤ 1 near a start."""
+    one = np.ones((1, len(start)))
+
+    def sticking_out(t: FloatArray) -> tuple[FloatArray, float]:
+        return one[:0], float(np.sqrt(t).sum() ** 2 if pure else t.sum())
+
+    return least_worst(worst, one, np.maximum(start, FLOOR), sticking_out, pure=pure)
 
 
 def _relaxed(
@@ -233,7 +356,11 @@ def _relaxed(
         value, slopes = goal(scaled, matrix @ t)
         return value, slopes @ matrix
 
-    return of_precision, best_shares(of_precision, np.ones((1, len(tables))), np.ones(len(tables)))
+    start = np.ones(len(tables))
+    if goal.objective == "targets":
+        best = _least_worst_tables(goal.worst(matrix), start, pure=False)
+        return of_precision, BestShares(best.shares, best.error, best.bound)
+    return of_precision, best_shares(of_precision, start[None], start)
 
 
 def _on(

@@ -116,6 +116,21 @@ class AxisSteps:
         share = self.share(step)[self.axis.parents(fine, step)]
         return float(np.square(path) @ share**power)
 
+    def alike(self, step: int) -> Int64Array:
+        """Classes of groups with equally many siblings at every step in use, all the way up."""
+        if step == self.top:
+            return np.zeros(1, np.int64)
+        rows = [
+            self.siblings(coarse)[self.axis.parents(step, coarse)]
+            for coarse in self.coarser(step)[:-1]
+        ]
+        classes = np.unique(np.array(rows, np.int64), axis=1, return_inverse=True)[1]
+        return np.asarray(classes.reshape(-1), np.int64)
+
+    def kinds(self, step: int) -> Int64Array:
+        """One group of every class that `alike` tells."""
+        return np.asarray(np.unique(self.alike(step), return_index=True)[1], np.int64)
+
     def balanced(self, step: int) -> bool:
         """Whether groups of one parent have equally many labels."""
         sizes = self.axis.step(step).sizes
@@ -350,6 +365,21 @@ class Interactions:
     def inside(self, steps: Sequence[int]) -> list[Interaction]:
         """The same, those without contrasts left out."""
         return [self.all[tau] for tau in self.below(steps) if tau in self.all]
+
+    def taken(
+        self, fine: Sequence[int], steps: Sequence[int], groups: Sequence[Int64Array]
+    ) -> FloatArray:
+        """What variances of some groups of a margin take of an interaction's: path² · ∏(1 − 1/k)².
+
+        `groups` has those of every other axis at the steps of the margin.
+        """
+        out = np.ones(())
+        for axis, f, step, some in zip(self.axes, fine, steps, groups, strict=True):
+            factor = axis.path(f, step)[some]
+            if step != axis.top:
+                factor = factor * axis.share(step)[axis.axis.parents(f, step)[some]]
+            out = np.multiply.outer(out, factor**2)
+        return out
 
     @cached_property
     def measured(self) -> tuple[Interaction, ...]:

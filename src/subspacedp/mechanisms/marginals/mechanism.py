@@ -21,6 +21,8 @@ from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.mechanisms.base import REAL_LIMIT, Mechanism
 from subspacedp.mechanisms.block_view import BlockView, OnePiece
+from subspacedp.mechanisms.error_laws.near_normal import widest_normal
+from subspacedp.mechanisms.error_laws.sums import Rounding
 from subspacedp.mechanisms.figures import Figures
 from subspacedp.mechanisms.gaussian.optimality import Optimality, moved_alike
 from subspacedp.mechanisms.marginals.cell_rounding import CellRounding, Cut
@@ -33,7 +35,13 @@ from subspacedp.mechanisms.marginals.error_model import (
     totals_apart,
 )
 from subspacedp.mechanisms.marginals.estimate import Estimate
-from subspacedp.mechanisms.marginals.fitting import SHARP, Goal
+from subspacedp.mechanisms.marginals.fitting import (
+    SHARP,
+    Goal,
+    least_goal,
+    prices_of_contrasts,
+    prices_of_tables,
+)
 from subspacedp.mechanisms.marginals.interactions import Interactions
 from subspacedp.mechanisms.marginals.lower_bound import LowerBound
 from subspacedp.mechanisms.marginals.measurement import ByLevel, Measurement, Totals
@@ -42,18 +50,23 @@ from subspacedp.mechanisms.marginals.strategy import (
     ManyScales,
     MarginalsStrategy,
     held_margins,
+    normal_variances,
+    squared_budget,
     total_known,
 )
 from subspacedp.mechanisms.marginals.subtrees import SubtreeBlocks, cut_of
 from subspacedp.noise import Keystream, ReleaseKeys
 from subspacedp.problem import Problem
 from subspacedp.queries import Sensitivity
+from subspacedp.queries.margins import block_name
 from subspacedp.tables import Margin
 
 __all__ = ["Marginals"]
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+
+ALPHA = 0.05  # targets are of 95 % intervals
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -319,10 +332,13 @@ class Marginals(Mechanism):
         scaled, margins = self._goal.scaled(), self.interactions.workload
         each = np.array([float(self.noise.margin_variance(m).mean()) for m in margins]) * scaled
         error = float(each.sum())
-        if self.strategy.objective == "largest":
+        if self.strategy.objective in ("largest", "targets"):
             # The largest is at least any mean, and this one is near it.
             ratio = (each / each.max()) ** SHARP
-            error, scaled = float(each.max()), scaled * ratio / ratio.sum()
+            error = self.strategy.proved(self.problem)[0] or float(each.max())
+            if self.strategy.objective == "largest":
+                error = float(each.max())
+            scaled = scaled * ratio / ratio.sum()
         lower = LowerBound(self.measurement.errors, scaled, self.neighbours.persons == 2)
         bound = lower.best(given=self.strategy.constrained)
         return Optimality(
@@ -332,11 +348,75 @@ class Marginals(Mechanism):
             weighted=True,
         )
 
+    def allowed_variances(self) -> tuple[float | None, ...]:
+        """The variance of the noise with which the worst figure of each table meets its target.
+
+        Contrasts have normal noise, so that the rounding of published digits alone takes something
+        off. Sums of other noise have the shape of those of this mechanism.
+        """
+        out: list[float | None] = []
+        contrasts, rounding = self.strategy.tables is None, self.rounding
+        workload = self.strategy.workload
+        for margin, target in zip(workload.margins, workload.targets or (), strict=True):
+            if target is None or (contrasts and rounding is None):
+                out += normal_variances((target,))
+                continue
+            alike = self.noise.alike(margin)
+            kind = int(np.argmax(alike.variance))
+            if not contrasts:
+                error = self.noise.total_law(margin, kind).margin_of_error(ALPHA)
+                out.append(float(alike.noise[kind]) * (target / error) ** 2)
+                continue
+            step = 1.0 / rounding.step
+            rounded = Rounding.of(np.full(int(alike.draws[alike.noise > 0].max(initial=0)), step))
+            deviation = widest_normal(target, ALPHA, rounded, self.noise.grid)
+            if deviation is None:
+                raise ReleaseError(
+                    f"The rounding of published digits alone is beyond the target of "
+                    f"{target:g} for `{block_name(margin)}`; publish real values (decimals=None) "
+                    "or more decimals."
+                )
+            out.append(deviation**2)
+        return tuple(out)
+
+    def prices(self) -> FloatArray:
+        """By how many per cent the least squared budget falls with 1 % more variance for a table.
+
+        One for every table of the workload, together 1; of a pure budget for nearby splits.
+        """
+        strategy, errors = self.strategy, self.measurement.errors
+        shares = np.asarray(strategy.shares, np.float64)
+        if strategy.tables is None:
+            shares = shares / squared_budget(self.budget, self.neighbours)
+            return prices_of_contrasts(errors, self.neighbours, strategy.counted, shares)
+        shares = shares / shares.sum()
+        pure = self.budget.pure
+        return prices_of_tables(errors, strategy.tables, strategy.counted, shares, pure=pure)
+
+    @staticmethod
+    def normal_variance(target: float) -> float:
+        """Of normal noise with this 95 % margin of error."""
+        return float(normal_variances((target,))[0] or 0.0)
+
+    def without_target(self, table: int) -> float:
+        """The least squared budget without one target over that with it; 0 if there is no other."""
+        strategy, errors = self.strategy, self.measurement.errors
+        weights = strategy.counted.copy()
+        weights[table] = 0.0
+        if not weights.any():
+            return 0.0
+        shares = np.asarray(strategy.shares, np.float64) / float(np.sum(strategy.shares))
+        return least_goal(
+            errors, self.neighbours, weights, shares, strategy.tables, pure=self.budget.pure
+        ) / least_goal(
+            errors, self.neighbours, strategy.counted, shares, strategy.tables,
+            pure=self.budget.pure,
+        )  # fmt: skip
+
     @property
     def _goal(self) -> Goal:
         """What the errors of the published tables count for."""
-        weights = np.asarray(self.strategy.workload.weights, np.float64)
-        return Goal(self.measurement.errors, self.strategy.objective, weights)
+        return Goal(self.measurement.errors, self.strategy.objective, self.strategy.counted)
 
     # ------------------------------------------------------------------------ data
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 from subspacedp.errors import BudgetError, ReleaseError
@@ -45,6 +46,9 @@ class MarginalsOptions(Options):
         For the cells of a table: what the mean squared error of the cells may be at most, in
         multiples of the least they could have with the whole budget; for example 1.05. With
         digits it may stay below: at some weight their rounding needs fewer roundings all at once.
+    targets
+        What the 95 % margin of error of the worst figure of each table shall be at most, or None,
+        the cells first; the largest multiple of a target is then as small as can be.
     measured
         "contrasts" of interactions (Gaussian budgets, the default for them) or whole "tables".
     """
@@ -53,6 +57,7 @@ class MarginalsOptions(Options):
     weights: Sequence[float] | None = None
     objective: Objective | None = None
     cells_at_most: float | None = None
+    targets: Sequence[float | None] | None = None
     measured: str | None = None
 
     mechanism: ClassVar[type[Mechanism]] = Marginals
@@ -61,14 +66,21 @@ class MarginalsOptions(Options):
         """The best shares of the budget; no data are touched."""
         if self.cells_at_most is not None:
             return self._within(problem, self.cells_at_most)
-        strategy = fit_marginals(
+        fit = partial(
+            fit_marginals,
             problem,
             margins=self.margins,
             weights=self.weights,
+            targets=self.targets,
             objective=self.objective,
             measured=self.measured,
         )
-        return _checked(Marginals(problem, strategy))
+        mechanism = Marginals(problem, fit())
+        if mechanism.strategy.allowed is not None:
+            allowed = mechanism.allowed_variances()
+            if allowed != mechanism.strategy.allowed:
+                mechanism = Marginals(problem, fit(allowed=allowed))
+        return _checked(mechanism)
 
     def _within(self, problem: Problem, most: float) -> Marginals:
         """The least weight of the cells with which their error stays within a multiple."""

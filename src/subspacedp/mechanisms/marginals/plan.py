@@ -193,11 +193,11 @@ class TableErrors:
         errors = np.zeros(len(inter.published))
         slopes = np.zeros(len(shares))
         levels = np.array([table.level for table in inter.published])
-        one, slot = self._measured_once
+        one, slot = self.measured_once
         errors += self.mixing[:, one] @ (1.0 / shares[slot])
         if weights is not None:
             slopes[slot] = (weights @ self.mixing[:, one]) / shares[slot] ** 2
-        for i, interaction in self._on_tree:
+        for i, interaction in self.on_tree:
             smoother = self.smoother(interaction, shares)
             sums = np.array(
                 [float(n @ v) if len(v) else 0.0
@@ -207,15 +207,19 @@ class TableErrors:
             if weights is not None:
                 each = np.bincount(levels, weights * self.mixing[:, i], minlength=len(inter.tree))
                 by_orbit = smoother.slopes([w * n for w, n in zip(each, number, strict=True)])
-                for level, where in self._places[interaction.steps]:
-                    slopes[where] = np.bincount(
-                        self.regions.of_orbits(level), by_orbit[level],
-                        minlength=where.stop - where.start,
-                    )  # fmt: skip
+                self.gather_slopes(interaction, by_orbit, slopes)
         return errors, slopes
 
+    def gather_slopes(
+        self, interaction: Interaction, by_orbit: list[FloatArray], out: FloatArray
+    ) -> None:
+        """Slopes by level and orbit as slopes by an interaction's shares, put in their places."""
+        for level, where in self._places[interaction.steps]:
+            regions = self.regions.of_orbits(level)
+            out[where] = np.bincount(regions, by_orbit[level], minlength=where.stop - where.start)
+
     @cached_property
-    def _measured_once(self) -> tuple[Int64Array, Int64Array]:
+    def measured_once(self) -> tuple[Int64Array, Int64Array]:
         """Interactions that only the root has, and their slots: one measurement, variance 1/b."""
         root = self.interactions.tree.root
         one = [
@@ -227,7 +231,7 @@ class TableErrors:
         return pairs[:, 0], pairs[:, 1]
 
     @cached_property
-    def _on_tree(self) -> list[tuple[int, Interaction]]:
+    def on_tree(self) -> list[tuple[int, Interaction]]:
         """The other interactions, with their numbers."""
         root = self.interactions.tree.root
         return [

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from subspacedp.noise import KnownLaw
 from subspacedp.privacy import Budget, Neighbours
 from subspacedp.problem import Problem
 from subspacedp.queries import Margins, Sensitivity
+from subspacedp.queries.margins import block_name
 from subspacedp.tables import Margin
 
 __all__ = [
@@ -54,9 +56,10 @@ MAX_JOINT_CELLS = 1 << 16  # of the table that tells all margins, for which pure
 MAX_JOINT_AXES = 8
 UNITS = 1 << 40  # shares of tables are whole parts of the budget
 LEAST_UNIT = UNITS >> 20
-OBJECTIVES = ("balanced", "sum", "largest")
+OBJECTIVES = ("balanced", "sum", "largest", "targets")
 MEASURED = ("contrasts", "tables")
 GOAL_ROUNDING = 1e-6  # of a goal, computed again on another machine
+NORMAL_95 = 1.959963984540054  # standard deviations of a normal variable, 95 % within
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,9 @@ class MarginalsStrategy:
         What the shares were chosen for, what they reach of it (noise before it is rounded to whole
         numbers), and what no split of the budget can be below. None where whole tables are measured
         beside a second axis with unequal groups: errors there have no closed form to choose by.
+    allowed
+        For the objective "targets": the variance of noise that each table's figures may have, None
+        where it has no target.
     """
 
     workload: Margins
@@ -117,6 +123,12 @@ class MarginalsStrategy:
     objective: Objective
     goal: float | None
     bound: float | None
+    allowed: tuple[float | None, ...] | None = None
+
+    @property
+    def counted(self) -> FloatArray:
+        """What each table counts for, as `Goal` takes it."""
+        return _counted(self.workload, self.allowed)
 
     # ------------------------------------------------------------------ what follows from both
 
@@ -147,7 +159,13 @@ class MarginalsStrategy:
             "objective": self.objective,
             "goal": self.goal,
             "bound": self.bound,
+            **self._stated_targets(),
         }
+
+    def _stated_targets(self) -> dict[str, Any]:
+        if self.allowed is None:
+            return {}
+        return {"targets": list(self.workload.targets or ()), "allowed": list(self.allowed)}
 
     def _names(self, table: Published) -> list[str]:
         return list(self.interactions.margin(table.level, table.steps).names)
@@ -157,6 +175,7 @@ class MarginalsStrategy:
         """From plain data: what neighbouring changes spend is computed again, not believed."""
         known = {"workload", "weights", "measured", "tables", "shares"}
         known |= {"constrained", "objective", "goal", "bound"}
+        known |= {"targets", "allowed"} if data.get("objective") == "targets" else set()
         if set(data) != known or data["measured"] not in MEASURED:
             raise ReleaseError("what it measures cannot be read.")
         if data["objective"] not in OBJECTIVES or not all(
@@ -165,8 +184,13 @@ class MarginalsStrategy:
             for k in ("goal", "bound")
         ):
             raise ReleaseError("what its shares were chosen for is out of range.")
-        workload = Margins(problem.domain, data["workload"], data["weights"])
+        targets, allowed = data.get("targets"), data.get("allowed")
+        weights = None if targets else data["weights"]
+        workload = Margins(problem.domain, data["workload"], weights, targets)
         _check_workload(problem, workload)
+        if allowed is not None:
+            _check_allowed(allowed, workload)
+            allowed = tuple(allowed)
         inter = interactions_of(problem, workload)
         if data["tables"] is not None:
             joint = with_joint_table(problem, inter)
@@ -196,6 +220,7 @@ class MarginalsStrategy:
             objective=data["objective"],
             goal=data["goal"],
             bound=data["bound"],
+            allowed=allowed,
         )
         strategy.check(problem)
         strategy.check_goal(problem)
@@ -217,8 +242,7 @@ class MarginalsStrategy:
 
     def proved(self, problem: Problem) -> tuple[float | None, float | None]:
         """The goal that the shares reach and a bound for all shares, from nothing else."""
-        errors, objective = self.errors(problem), self.objective
-        weights = np.asarray(self.workload.weights, np.float64)
+        errors, objective, weights = self.errors(problem), self.objective, self.counted
         if self.tables is None:
             shares = np.asarray(self.shares, np.float64)
             unit = squared_budget(problem.budget, problem.neighbours)
@@ -368,6 +392,7 @@ def workload_for(
     problem: Problem,
     margins: Sequence[Sequence[str]] | None,
     weights: Sequence[float] | None,
+    targets: Sequence[float | None] | None = None,
 ) -> Margins:
     """What the noise is designed for.
 
@@ -376,8 +401,10 @@ def workload_for(
     """
     query = problem.query
     if query.workload is not None:
-        if margins is not None or weights is not None:
-            raise ReleaseError("A workload has its margins and weights: Margins(domain, [...]).")
+        if any(given is not None for given in (margins, weights, targets)):
+            raise ReleaseError(
+                "A workload has its margins, weights and targets: Margins(domain, [...])."
+            )
         return query.workload
     if not query.is_histogram:
         raise ReleaseError(
@@ -394,18 +421,37 @@ def workload_for(
     else:
         named = [domain.margin(*names) for names in margins]
     rest = [m for m in named if m != cells]
-    return Margins(domain, [cells, *rest], weights)
+    return Margins(domain, [cells, *rest], weights, targets)
 
 
 def _check_workload(problem: Problem, workload: Margins) -> None:
     """A certificate's workload is the query's, or begins with its cells."""
     stated = problem.query.workload
     same = stated is not None and (
-        list(stated.margins) == list(workload.margins) and stated.weights == workload.weights
+        list(stated.margins) == list(workload.margins)
+        and stated.weights == workload.weights
+        and stated.targets == workload.targets
     )
     cells = problem.query.is_histogram and workload.margins[0] == problem.domain.cells
     if not same and not cells:
         raise ReleaseError("its workload is not that of the query.")
+
+
+def _check_allowed(allowed: Any, workload: Margins) -> None:
+    """Refuse variances that are not one for every target."""
+    targets = workload.targets or ()
+    if not isinstance(allowed, list) or not all(
+        (a is None) == (t is None) and (a is None or (type(a) is float and 0 < a < math.inf))
+        for a, t in zip_longest(allowed, targets, fillvalue=math.nan)
+    ):
+        raise ReleaseError("the variances it allows are not those of its targets.")
+
+
+def _counted(workload: Margins, allowed: Sequence[float | None] | None) -> FloatArray:
+    """What each table counts for: its weight, or one over the variance that it may have."""
+    if allowed is None:
+        return np.asarray(workload.weights, np.float64)
+    return np.array([0.0 if variance is None else 1.0 / variance for variance in allowed])
 
 
 def errors_of(problem: Problem, interactions: Interactions, *, contrasts: bool) -> TableErrors:
@@ -437,20 +483,31 @@ def fit_marginals(
     *,
     margins: Sequence[Sequence[str]] | None = None,
     weights: Sequence[float] | None = None,
+    targets: Sequence[float | None] | None = None,
     objective: Objective | None = None,
     measured: str | None = None,
+    allowed: tuple[float | None, ...] | None = None,
 ) -> MarginalsStrategy:
-    """The best shares for a design's workload, budget and invariants."""
-    workload = workload_for(problem, margins, weights)
+    """The best shares for a design's workload, budget and invariants.
+
+    For targets: by the variances that are `allowed`, by default those of normal noise.
+    """
+    workload = workload_for(problem, margins, weights, targets)
     given = len(set(workload.weights or ())) > 1
     goal: Objective = objective or ("sum" if given else "balanced")
-    if goal not in OBJECTIVES:
+    if goal not in OBJECTIVES[:3]:
         raise ReleaseError("`objective` must be 'balanced', 'sum' or 'largest'.")
+    if workload.targets is not None:
+        if objective is not None:
+            raise ReleaseError("Targets are an objective of their own; leave out `objective`.")
+        goal, allowed = "targets", allowed or normal_variances(workload.targets)
     kind = measured or ("tables" if problem.budget.pure else "contrasts")
     if kind not in MEASURED:
         raise ReleaseError("`measured` must be 'contrasts' or 'tables'.")
     inter = interactions_of(problem, workload)
-    counted = np.asarray(workload.weights, np.float64)
+    counted = _counted(workload, allowed)
+    if goal == "targets":
+        _check_targets(problem, inter, workload)
     if kind == "contrasts":
         if problem.budget.pure:
             raise BudgetError(
@@ -470,6 +527,7 @@ def fit_marginals(
                 objective=goal,
                 goal=None,
                 bound=None,
+                allowed=allowed,
             ),
         )
     errors = errors_of(problem, inter, contrasts=False)
@@ -490,8 +548,27 @@ def fit_marginals(
             objective=goal,
             goal=None,
             bound=None,
+            allowed=allowed,
         ),
     )
+
+
+def normal_variances(targets: Sequence[float | None]) -> tuple[float | None, ...]:
+    """The variances of normal errors with these 95 % margins of error."""
+    return tuple(None if target is None else (target / NORMAL_95) ** 2 for target in targets)
+
+
+def _check_targets(problem: Problem, inter: Interactions, workload: Margins) -> None:
+    """Refuse a target on what has no error."""
+    errors = errors_of(problem, inter, contrasts=False)
+    for t, (margin, target) in enumerate(
+        zip(workload.margins, workload.targets or (), strict=True)
+    ):
+        if target is not None and not errors.mixing[t].any():
+            raise ReleaseError(
+                f"The margin `{block_name(margin)}` has a target, and is published exactly: what "
+                "is held fixes it, or no neighbouring change alters it; leave out its target."
+            )
 
 
 def _with_goal(problem: Problem, strategy: MarginalsStrategy) -> MarginalsStrategy:
