@@ -18,7 +18,12 @@ from subspacedp.mechanisms import OPTIONS, default_name
 from subspacedp.mechanisms.estimates import Accuracy, normal_margin
 from subspacedp.privacy import Budget
 from subspacedp.publication.faults import SpecificationError
-from subspacedp.publication.releases import ReleaseSpecification, public_domain, releases_of
+from subspacedp.publication.releases import (
+    Progress,
+    ReleaseSpecification,
+    public_domain,
+    releases_of,
+)
 from subspacedp.publication.resources import Making, making_of, memory_of
 from subspacedp.publication.specification import Specification, read_specification
 from subspacedp.release import Design, design
@@ -78,9 +83,8 @@ class PlannedRelease:
     name: str
     design: Design
     lines: Sequence[ErrorLine]
-    compared: Mapping[
-        str, float | str
-    ]  # mechanism → total squared error, or why it is not for this
+    compared: Mapping[str, float]  # mechanism → total squared error
+    refused: Mapping[str, str]  # mechanism → why it is not for this
     making: Making
     engine: str | None = None  # what makes its blocks, where that is not this process
     near: str = ""  # how near the error is to the best possible, where known
@@ -105,6 +109,7 @@ class PlannedRelease:
             "promise": self.design.guarantee.sentences(),
             "errors": [line.as_dict() for line in self.lines],
             "mechanisms": dict(self.compared),
+            **({"not_applicable": dict(self.refused)} if self.refused else {}),
             "made": self.making.as_dict(),
             **({"why": self.design.why} if self.design.why else {}),
             **({"optimality": self.near} if self.near else {}),
@@ -150,11 +155,12 @@ def plan(
     *,
     compare: bool = False,
     memory: int | str | None = None,
+    progress: Progress | None = None,
 ) -> Plan:
     """The expected error of everything that a specification publishes; no data are opened.
 
-    With `compare` every mechanism is designed, also those that have to be optimised. `memory` is
-    that of `run`.
+    With `compare` every mechanism is designed, also those that have to be optimised. `memory` and
+    `progress` are those of `run`.
     """
     releases, waiting = [], []
     read, start = read_specification(specification), time.process_time()
@@ -164,6 +170,8 @@ def plan(
         if domain is None:
             waiting.append(wanted.name)
         else:
+            if progress is not None:
+                progress(f"designing {wanted.name}")
             releases.append(_planned(wanted, domain, limit, compare=compare))
     seconds = time.process_time() - start
     return Plan(specification=read, releases=releases, waiting=waiting, seconds=seconds)
@@ -219,12 +227,12 @@ def _planned(
 ) -> PlannedRelease:
     planned = wanted.design(domain)
     others, refused = _others(wanted, domain, planned, every=compare)
-    errors = {name: one.mechanism.total_error() for name, one in others.items()} | refused
     return PlannedRelease(
         name=wanted.name,
         design=planned,
         lines=_lines(wanted, domain, planned),
-        compared={name: errors[name] for name in OPTIONS if name in errors},
+        compared={name: one.mechanism.total_error() for name, one in others.items()},
+        refused=refused,
         making=making_of(wanted, planned.mechanism, memory),
         engine=wanted.specification.engine,
         near=_near(planned, others.values()),
