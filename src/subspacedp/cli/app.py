@@ -51,9 +51,9 @@ app.add_typer(agent_app, name="agent", no_args_is_help=True)
 
 
 def _print_version(wanted: bool = True) -> None:
-    from importlib.metadata import version as installed
-
     if wanted:
+        from importlib.metadata import version as installed
+
         typer.echo(installed("subspacedp"))
         raise typer.Exit
 
