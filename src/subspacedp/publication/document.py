@@ -733,6 +733,32 @@ class Ledger(Section):
         return self
 
 
+class About(Section):
+    """What the tables are about, and what is publicly known of their size."""
+
+    text: Text | None = Field(
+        default=None, description="What the tables are about and who publishes them."
+    )
+    persons: Annotated[int, Field(ge=1, le=10**12)] | None = Field(
+        default=None,
+        description="About how many persons the data are of, from a public source and not from "
+        "the data: the plan says how many cells are expected to drown in noise.",
+    )
+
+
+def _about(value: object) -> object:
+    if not isinstance(value, str | Mapping):
+        raise said(f"must be a text or `{{text: ..., persons: ...}}`; got {shown(value)}")
+    return value
+
+
+AboutText = Annotated[
+    Annotated[Text, Tag("#text")] | Annotated[About, Tag("#mapping")],
+    Discriminator(lambda value: "#text" if isinstance(value, str) else "#mapping"),
+    BeforeValidator(_about),
+]
+
+
 def _engine(value: object) -> object:
     if value != DASK and not isinstance(value, Mapping):
         raise said(f"must be `{DASK}` or `{{{DASK}: address}}`; got {shown(value)}")
@@ -771,8 +797,10 @@ class Document(Section):
     only_one_table: ClassVar[tuple[str, ...]] = ("hold", "sums")
 
     title: Text | None = Field(default=None, description="Title of the report.")
-    about: Text | None = Field(
-        default=None, description="What the tables are about and who publishes them."
+    about: AboutText | None = Field(
+        default=None,
+        description="What the tables are about and who publishes them; or that as `text`, and how "
+        "many `persons` the data are of where that is publicly known.",
     )
     contact: Text | None = Field(default=None, description="Whom readers may ask.")
     data: Data = Field(description="The confidential data.")
@@ -810,6 +838,16 @@ class Document(Section):
     def share(self) -> float | None:
         """The part of the budget for a file's only table: all of it."""
         return None
+
+    @property
+    def about_text(self) -> str:
+        """What the tables are about, for the report."""
+        return (self.about.text if isinstance(self.about, About) else self.about) or ""
+
+    @property
+    def persons(self) -> int | None:
+        """How many persons the data are of, where that is publicly known."""
+        return self.about.persons if isinstance(self.about, About) else None
 
     @property
     def axes_known(self) -> bool:

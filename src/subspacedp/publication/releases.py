@@ -41,6 +41,7 @@ from subspacedp.mechanisms.estimates import Accuracy
 from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
 from subspacedp.privacy import Budget
 from subspacedp.publication.code_lists import column_of
+from subspacedp.publication.faults import in_yaml
 from subspacedp.publication.specification import Specification, TableSpecification
 from subspacedp.queries import Cells, Margins, Query
 from subspacedp.release import Design, design
@@ -234,10 +235,14 @@ class ReleaseSpecification(ABC):
     def design(self, domain: Domain, name: str | None = None) -> Design:
         """The mechanism that the specification asks for, or another one for comparison."""
         self.check_size(domain)
-        if self.least is not None and name is None:
-            designed = self.least.design
-        else:
-            designed = design(self.query(domain), self.held, self.budget, **self.options(name))
+        try:
+            if self.least is not None and name is None:
+                designed = self.least.design
+            else:
+                designed = design(self.query(domain), self.held, self.budget, **self.options(name))
+        except SubspaceDPError as error:
+            error.args = (in_yaml(str(error)),)
+            raise
         if domain.size > MOST_CELLS and self.cells and in_one_piece(designed.mechanism):
             raise ReleaseError(
                 f"The table `{self.table.name}` has {domain.size:,} cells, and the "
