@@ -113,7 +113,7 @@ def test_the_mechanisms_are_compared_and_auto_takes_the_better():
     best = min(release.compared, key=release.compared.get)
     assert release.design.mechanism.name == best
     (rounded,) = plan(spec(publish={"decimals": 0})).releases
-    assert "real values" in rounded.compared["extended"]
+    assert "real values" in rounded.refused["extended"]
     assert rounded.design.mechanism.name == "projected"
 
 

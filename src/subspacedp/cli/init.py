@@ -6,9 +6,9 @@ import os
 import shlex
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 
+from subspacedp.cli.terminal import printer
 from subspacedp.errors import ReleaseError
 from subspacedp.io import look, open_source
 from subspacedp.publication.schema import specification_schema
@@ -44,7 +44,7 @@ def run(source: str, out: Path, table: str | None) -> None:
             _write(path, text)
     if not schema.exists():
         _write(schema, specification_schema(), mode=0o644)
-    console = Console(highlight=False)
+    console = printer()
     written = ", ".join(escape(str(path)) for path in (out, *lists))
     console.print(f"Wrote {written}.", soft_wrap=True)
     console.print(
