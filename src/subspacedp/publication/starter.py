@@ -609,7 +609,8 @@ def _labels(column: Column) -> list[str | int]:
 
 def _is_axis_name(name: str) -> bool:
     """Whether an axis can be called so: margins are files of their axes' names."""
-    return name not in RESERVED and not re.search(r"[/\\\x00-\x1f\x7f-\x9f]|^\.", name)
+    taken = {*RESERVED, "lower", "upper"}  # columns of margins
+    return name not in taken and not re.search(r"[/\\\x00-\x1f\x7f-\x9f]|^\.", name)
 
 
 def _is_id(column: Column) -> bool:
