@@ -18,6 +18,7 @@ from itertools import combinations, product
 
 from subspacedp.io.inspect import Column, Seen, prefix_of
 from subspacedp.io.sources import source_fault
+from subspacedp.publication.checks import COLUMNS
 from subspacedp.publication.column_names import (
     AGE_WORDS,
     AREA_WORDS,
@@ -609,7 +610,7 @@ def _labels(column: Column) -> list[str | int]:
 
 def _is_axis_name(name: str) -> bool:
     """Whether an axis can be called so: margins are files of their axes' names."""
-    taken = {*RESERVED, "lower", "upper"}  # columns of margins
+    taken = {*RESERVED, *COLUMNS}
     return name not in taken and not re.search(r"[/\\\x00-\x1f\x7f-\x9f]|^\.", name)
 
 
