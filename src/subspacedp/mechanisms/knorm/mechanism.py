@@ -276,7 +276,6 @@ class KNorm(Extended):
     name: ClassVar[str] = "knorm"
     laws: ClassVar[tuple[type[KNormLaw], ...]] = (KNormLaw,)
     fitted_at_once: ClassVar[bool] = False
-    wide_intervals: ClassVar[bool] = True
     offers_decimals: ClassVar[bool] = True
     proofs: ClassVar[tuple[str, ...]] = ("knorm.md", "guarantees.md")
     keys_in_files: ClassVar[tuple[str, ...]] = ("basis", "body")
