@@ -22,7 +22,7 @@ import numpy as np
 
 import subspacedp as sdp
 from bench.memory import peak_beyond
-from bench.timing import Ratio
+from bench.timing import Ratio, best_times
 from subspacedp.io import AxisColumn, open_source, tabulate_margins
 from subspacedp.mechanisms.gaussian.covariance import best_covariance
 from subspacedp.mechanisms.marginals import MarginalsOptions
@@ -30,6 +30,8 @@ from subspacedp.mechanisms.marginals import MarginalsOptions
 TRACTS, COUNTIES, STATES = 78_000, 3_200, 51
 MILLION = 1_000_000
 MOST_DESIGN, MOST_RELEASE, MOST_VARIANCES, MOST_MEMORY = 10.0, 10.0, 5.0, 2**32
+# Times a design without targets; the margins of error of Laplace noise are exact laws of sums.
+MOST_TARGETS = {sdp.ZCDP: 10.0, sdp.PureDP: 150.0}
 LINEAR = 1.5  # seconds a leaf at 10⁶ leaves over those at full size: caches and nothing else
 
 ROWS = 10**7
@@ -86,6 +88,7 @@ def run() -> Iterator[Ratio]:
     note = f"{small:.1f} s for {TRACTS:,} leaves, {large:.1f} s for {MILLION:,}"
     yield Ratio("marginals_seconds_a_leaf_at_a_million", ratio, LINEAR, False, note)
     yield from _pairs()
+    yield from _targets()
     yield from _over_optimum()
     yield from _over_residual_planner()
 
@@ -201,6 +204,22 @@ def _ratio(name: str, query: sdp.Margins, held: str | None) -> Ratio:
     most = 1.03 if held is None else 1.15
     suffix = "" if held is None else f"_{held}_held"
     return Ratio(f"marginals_error_{name}{suffix}", ours / optimum, most, False, note)
+
+
+def _targets() -> Iterator[Ratio]:
+    """The least budget for a target on every pair of eight axes, beside a design without any."""
+    domain = sdp.Domain([sdp.Axis(f"x{a}", range(2 + a)) for a in range(8)])
+    plain = all_of_order(domain, 2)
+    wanted = sdp.Margins(domain, plain.margins, targets=range(20, 104, 3))
+    for kind, most in MOST_TARGETS.items():
+        least, plainly = best_times(
+            lambda kind=kind: sdp.least_budget(wanted, None, kind),
+            lambda kind=kind: sdp.design(plain, None, kind(0.5)),
+            rounds=3,
+        )
+        note = f"{least:.2f} s for 28 targets, {plainly:.2f} s for a design without"
+        name = f"targets_{kind.__name__.lower()}_over_design"
+        yield Ratio(name, least / plainly, most, False, note)
 
 
 def _over_residual_planner() -> Iterator[Ratio]:

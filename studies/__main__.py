@@ -16,7 +16,7 @@ from rich.table import Table as RichTable
 from studies import campus as campus_study
 from studies import gallery as gallery_study
 from studies import practice as practice_study
-from subspacedp.cli.show import progress
+from subspacedp.cli.terminal import progress
 from subspacedp.demo.census import EPSILON
 from subspacedp.errors import SubspaceDPError
 

@@ -26,7 +26,14 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import AlteredError, ReleaseError
-from subspacedp.invariants import FreeContrasts, HeldMargins, HeldMatrix, bind, held_from
+from subspacedp.invariants import (
+    FreeContrasts,
+    HeldMargins,
+    HeldMatrix,
+    Inequalities,
+    bind,
+    held_from,
+)
 from subspacedp.privacy import Budget, Neighbours, budget_from, neighbours_from
 from subspacedp.queries import Query, query_from
 from subspacedp.tables import Axis, Domain
@@ -59,6 +66,8 @@ class Problem:
         None for real values; 0 or k decimals for controlled rounding.
     capped
         Whether held values count all records while noise protects a bounded table.
+    inequalities
+        What is publicly known of the counts, for the intervals of readers; no noise depends on it.
     """
 
     query: Query
@@ -67,6 +76,7 @@ class Problem:
     neighbours: Neighbours
     decimals: int | None = None
     capped: bool = False
+    inequalities: Inequalities | None = None
 
     @property
     def domain(self) -> Domain:
@@ -87,6 +97,7 @@ class Problem:
             "budget": self.budget.as_dict(),
             "neighbours": self.neighbours.as_dict(),
             "decimals": self.decimals,
+            **({} if self.inequalities is None else {"inequalities": self.inequalities.as_dict()}),
         }
 
     @classmethod
@@ -104,13 +115,18 @@ class Problem:
             raise ReleaseError("its decimals are out of range.")
         if not isinstance(capped, bool):
             raise ReleaseError("`capped` must be true or absent.")
+        held, inequalities = bind(held_from(data["held"], query), query), None
+        if "inequalities" in data:
+            inequalities = Inequalities.from_dict(data["inequalities"])
+            inequalities.check(query, held, capped=capped)
         return cls(
             query=query,
-            held=bind(held_from(data["held"], query), query),
+            held=held,
             budget=budget_from(data["budget"]),
             neighbours=neighbours_from(data["neighbours"]),
             decimals=decimals,
             capped=capped,
+            inequalities=inequalities,
         )
 
     def query_in_keys(self) -> dict[str, Any]:

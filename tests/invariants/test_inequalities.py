@@ -174,3 +174,18 @@ def test_they_survive_plain_data() -> None:
         again = sdp.Inequalities.from_dict(known.as_dict())
         assert again.as_dict() == known.as_dict()
         assert str(again) == str(known)
+
+
+@pytest.mark.parametrize("known", KNOWN, ids=str)
+def test_as_rows_of_a_matrix(known: sdp.Inequalities) -> None:
+    """G x ≤ h, with the limits of cells, holds for exactly the tables that are allowed."""
+    bound = bind(Held(), Cells(DOMAIN))
+    feasible = known.given(Cells(DOMAIN), bound, (), capped=False)
+    matrix, right = feasible.rows()
+    upper = np.full(DOMAIN.shape, np.inf)
+    for margin, limit in known.limits_on(DOMAIN):
+        if margin.shape == DOMAIN.shape:
+            upper = np.minimum(upper, limit)
+    flat = TABLES.reshape(len(TABLES), -1)
+    keep = (matrix @ flat.T <= right[:, None]).all(axis=0) & (flat <= upper.reshape(-1)).all(axis=1)
+    assert np.array_equal(TABLES[keep], allowed(Held(), known, TABLES[0]))

@@ -34,6 +34,7 @@ from subspacedp.mechanisms.knorm.norm_balls.base import dot
 from subspacedp.mechanisms.knorm.norm_balls.groups import HeldGroups
 from subspacedp.mechanisms.registry import mechanism_from
 from subspacedp.noise import ReleaseKeys
+from subspacedp.release.designs import WORTH_WHILE
 
 KEYS = ReleaseKeys.from_seed(11, b"k-norm tests")
 PREFIX = sdp.LinearQuery(np.tril(np.ones((4, 4))))

@@ -34,9 +34,9 @@ def test_plan_compares_it(folder):
     assert result.exit_code == 0
     (release,) = json.loads(result.stdout)["releases"]
     assert release["mechanism"] == "knorm"
-    errors = release["mechanisms"]
+    errors, refused = release["mechanisms"], release["not_applicable"]
     assert errors["knorm"] < errors["projected"] < errors["extended"]
-    assert "Gaussian noise" in errors["optimal"]
+    assert "Gaussian noise" in refused["optimal"]
     shown = CliRunner().invoke(app, ["plan", str(folder / "spec.json"), "--compare"])
     assert "knorm (chosen)" in shown.stdout
 

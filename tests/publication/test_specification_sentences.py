@@ -70,7 +70,7 @@ WRONG = [
     ("records", "column: SEX", "column: ''", "`axes.sex.column` (line 4) must not be empty."),
     ("records", "column: SEX", "column:", "`axes.sex.column` (line 4) is empty; give it a value or leave it out."),
     ("records", "exactly: false", "exactly: maybe", "`privacy.exactly` (line 10) must be true or false; got 'maybe'."),
-    ("records", "epsilon: 0.192", "epsilon: '1'", "`privacy.epsilon` (line 10) must be a finite number; got '1'."),
+    ("records", "epsilon: 0.192", "epsilon: '1'", "`privacy.epsilon` (line 10) must be a number, or `least`; got '1'."),
     ("records", "hold: [[state], [county, sex], []]", "hold: [state]", "`hold` item 1 (line 9) must be a list, in brackets; got 'state'."),
     ("records", "[county, sex]", "[county, 7]", "`hold` item 2, item 2 (line 9) must be text; put `7` in quotes."),
     ("records", "sex: {column: SEX, labels: [F, M]}", "sex: [F, M]", "`axes.sex` (line 4) must be keys with values; got a list."),
@@ -369,6 +369,7 @@ def test_the_typing_errors_reach_every_key():
     sections = [_schema(), *_schema()["$defs"].values()]
     wanted = {key for section in sections for key in section["properties"]}
     reached = {path[-1] for _, path in PLACES} | {"rho", "mu", "delta", "value"}
+    reached |= {"margin", "error", "relative", "at_least"}  # in lists: see test_targets
     assert wanted == reached
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -210,3 +211,42 @@ def test_refusals() -> None:
     other = sdp.design(query, None, sdp.PureDP(1.0)).release(table, seed=1)
     with pytest.raises(InvariantError, match="for tables of counts"):
         other.interval(0.95, inequalities=KNOWN)
+
+
+def test_a_release_knows_its_inequalities(tmp_path: Path) -> None:
+    """Declared at design, stated in the certificate, used by default after loading."""
+    domain = sdp.Domain([sdp.Axis("hall", ["A", "B"]), sdp.Axis("sex", ["F", "M"])])
+    known = sdp.Inequalities(at_most={"sex": {"F": 50}}, part_of=[("M", "F")])
+    design = sdp.design(domain, sdp.hold("hall"), sdp.PureDP(0.2), inequalities=known)
+    release = design.release(sdp.Table([[3, 0], [40, 35]], domain), seed=1)
+    release.save(tmp_path / "release")
+    again = sdp.load(tmp_path / "release")
+    assert again.verify().ok
+    assert again.mechanism.as_dict()["inequalities"] == known.as_dict()
+    plain = sdp.design(domain, sdp.hold("hall"), sdp.PureDP(0.2))
+    bare = replace(release, mechanism=plain.mechanism)
+    for given in (release, again):
+        assert np.array_equal(given.interval(0.95), bare.interval(0.95, inequalities=known))
+        assert not np.array_equal(given.interval(0.95), bare.interval(0.95))
+    assert str(release.cells()) != str(bare.cells())
+
+
+def test_contradictions_are_refused_before_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what is held, which is published exactly; other counts are never looked at."""
+    domain = sdp.Domain([sdp.Axis("hall", ["A", "B"]), sdp.Axis("sex", ["F", "M"])])
+    table = sdp.Table([[3, 0], [41, 36]], domain)
+    known = sdp.Inequalities(at_most={"hall": 60})
+    held = sdp.design(domain, sdp.hold("hall"), sdp.PureDP(1.0), inequalities=known)
+    drawn = []
+    monkeypatch.setattr(type(held.mechanism), "add_noise", lambda *_: drawn.append(1))
+    with pytest.raises(InvariantError, match="contradict the held figures") as caught:
+        held.release(table, seed=1)
+    assert not drawn
+    assert not any(digit in str(caught.value) for digit in "0123456789")
+    monkeypatch.undo()
+    sdp.design(domain, None, sdp.PureDP(1.0), inequalities=known).release(table, seed=1)
+    wrong = sdp.Inequalities(at_most={"room": 2})
+    with pytest.raises(InvariantError, match="no level `room`"):
+        sdp.design(domain, sdp.hold("hall"), sdp.PureDP(1.0), inequalities=wrong)
+    with pytest.raises(InvariantError, match="got a dict"):
+        sdp.design(domain, None, sdp.PureDP(1.0), inequalities={})  # type: ignore[arg-type]

@@ -136,8 +136,10 @@ def survey(
     looked = runner.sum(_Look(view, sources, key), list(enumerate(boxes)), report)
     for facts in looked.facts:
         view.check(facts)
+    exact = view.exact(looked.totals)
+    mechanism.check_held(exact)
     return Survey(
-        exact=view.exact(looked.totals),
+        exact=exact,
         boxes=boxes,
         tag_key=key,
         tags=tuple(looked.tags[number] for number in range(len(boxes))),

@@ -214,13 +214,12 @@ def collect(
     as_json: Json = False,
 ) -> None:
     """Check that parts belong together and are complete, and write the release they make."""
-    from rich.console import Console
     from rich.markup import escape
-    from rich.padding import Padding
 
     from subspacedp.agents import AgentPlan, Part
     from subspacedp.agents import collect as put_together
     from subspacedp.cli.show import checks_table
+    from subspacedp.cli.terminal import indented, printer
     from subspacedp.release import check_new_folder, verify_folder
 
     agreed = AgentPlan.load(plan)
@@ -245,8 +244,8 @@ def collect(
             )
         )
     else:
-        console = Console(highlight=False)
-        console.print(Padding(checks_table(checked), (0, 0, 0, 2)))
+        console = printer()
+        console.print(indented(checks_table(checked)))
         stamp = release.certificate()["stamp"]
         console.print(escape(f"{len(parts)} parts put together. {stamp}"), soft_wrap=True)
         console.print(f"Written: {escape(str(out))}", soft_wrap=True)
@@ -255,9 +254,9 @@ def collect(
 
 def _status(words: str) -> Any:
     """A line on a terminal that says what is being done; it goes when that is over."""
-    from rich.console import Console
+    from subspacedp.cli.terminal import printer
 
-    return Console(stderr=True).status(words)
+    return printer(stderr=True).status(words)
 
 
 def planned_mechanism(specification: Specification, table: str | None) -> Design:
@@ -284,6 +283,10 @@ def planned_mechanism(specification: Specification, table: str | None) -> Design
     if domain is None:
         raise SpecificationError(
             "A plan is public, so it cannot have labels that are read off the data; list them."
+        )
+    if wanted.table.has_targets:
+        raise SpecificationError(
+            "Agents publish cells, and targets are of noise designed for margins; leave them out."
         )
     name = wanted.table.mechanism
     return wanted.design(domain, default_name() if name == "auto" else name)

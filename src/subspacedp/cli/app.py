@@ -22,6 +22,9 @@ from subspacedp.errors import SubspaceDPError
 
 __all__ = ["app", "main"]
 
+# Commands that spend nothing, and the one that says itself what it spent, once it has begun to.
+UNPAID = ("init", "plan", "audit", "verify", "report", "version", "release")
+
 
 class _Commands(TyperGroup):
     """All commands; one that was stopped says so, and what became of what was paid."""
@@ -30,6 +33,8 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
+            if ctx.invoked_subcommand in UNPAID and not hasattr(error, "__notes__"):
+                error.add_note("Nothing was spent.")
             _say(str(error) or "Stopped.", error)
             raise typer.Exit(exit_status(error)) from None
 
@@ -37,14 +42,33 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="subspacedp",
     cls=_Commands,
-    help="Publish tables under differential privacy while mandated totals stay exact.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(demo_app, name="demo", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger", no_args_is_help=True)
 app.add_typer(agent_app, name="agent", no_args_is_help=True)
+
+
+def _print_version(wanted: bool = True) -> None:
+    if wanted:
+        from importlib.metadata import version as installed
+
+        typer.echo(installed("subspacedp"))
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", is_eager=True, callback=_print_version
+        ),
+    ] = False,
+) -> None:
+    """Publish tables under differential privacy while mandated totals stay exact."""
+
 
 Memory = Annotated[
     str | None,
@@ -182,9 +206,7 @@ def report(
 @app.command()
 def version() -> None:
     """Print the version."""
-    from importlib.metadata import version as installed
-
-    typer.echo(installed("subspacedp"))
+    _print_version()
 
 
 def main() -> None:
@@ -203,5 +225,7 @@ def main() -> None:
 
 def _say(sentence: str, error: BaseException) -> None:
     """One line: what is wrong, and what became of what was paid."""
+    from subspacedp.publication.faults import in_yaml
+
     notes = getattr(error, "__notes__", [])
-    typer.echo(f"subspacedp: {' '.join([sentence, *notes])}", err=True)
+    typer.echo(f"subspacedp: {' '.join([in_yaml(sentence), *notes])}", err=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 
-from subspacedp.cli.show import progress
+from subspacedp.cli.terminal import printer, progress
 from subspacedp.publication.auditing import audit
 
 __all__ = ["run"]
@@ -21,7 +20,7 @@ def run(path: Path, *, structure: bool, as_json: bool) -> None:
     if as_json:
         print(json.dumps({name: one.as_dict() for name, one in audits.items()}, ensure_ascii=False))
         return
-    console = Console(highlight=False)
+    console = printer()
     for name, one in audits.items():
         if len(audits) > 1:
             console.print(f"\n[bold]{escape(name)}[/]")

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.padding import Padding
 from rich.table import Table as RichTable
 from typer.core import TyperGroup
 
@@ -58,7 +56,7 @@ def census(
     ] = False,
 ) -> None:
     """Release the 2010 population of every county with the state totals held exact."""
-    from subspacedp.cli.show import progress
+    from subspacedp.cli.terminal import progress
     from subspacedp.demo.census import census as make
 
     with progress() as tell:
@@ -71,14 +69,15 @@ def census(
 
 def _print_census(results: dict[str, Any], out: Path) -> None:
     from subspacedp.cli.show import checks_table
+    from subspacedp.cli.terminal import indented, printer
     from subspacedp.release import verify_folder
 
-    console = Console(highlight=False)
+    console = printer()
 
     def part(text: str, *things: Any) -> None:
         console.print(f"\n[bold]{text}[/]")
         for thing in things:
-            console.print(Padding(thing, (0, 0, 0, 2)))
+            console.print(indented(thing))
 
     release, slopes, trend = results["release"], results["slopes"], results["trend"]
     runs = max(method["runs"] for method in slopes.values())

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 
+from subspacedp.cli.terminal import printer
 from subspacedp.errors import ReleaseError
 from subspacedp.io import look, open_source
 from subspacedp.publication.starter import starter
@@ -35,7 +35,7 @@ def run(source: str, out: Path, table: str | None) -> None:
             file.write(text)
     except OSError as error:
         raise ReleaseError(f"Cannot write `{out}`: {error.strerror}.") from None
-    console = Console(highlight=False)
+    console = printer()
     console.print(f"Wrote {escape(str(out))}.", soft_wrap=True)
     console.print(
         "Labels in it were seen in the data: compare them with a public list before you publish."

@@ -88,11 +88,12 @@ def show(
     if as_json:
         print(json.dumps(data, ensure_ascii=False))
         return
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console(highlight=False)
+    from subspacedp.cli.terminal import printer
+
+    console = printer()
     for one in data["accounts"]:
         console.print(
             f"\n[bold]{escape(one['name'])}[/]: limit {_budget(one['limit'])}, "
@@ -126,9 +127,10 @@ def history(
     if as_json:
         print(json.dumps(entries, ensure_ascii=False))
         return
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
+
+    from subspacedp.cli.terminal import printer
 
     table = Table(box=None, padding=(0, 1), header_style="dim")
     table.add_column("entry", justify="right")
@@ -145,7 +147,7 @@ def history(
             escape(entry["folder"] or ""),
             escape(linked + entry["note"]),
         )
-    Console(highlight=False).print(table if entries else "Nothing was spent yet.")
+    printer().print(table if entries else "Nothing was spent yet.")
 
 
 @ledger_app.command()

@@ -9,9 +9,9 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.padding import Padding
 from rich.table import Table as RichTable
 
+from subspacedp.cli.terminal import PATIENCE, indented, printer, progress
 from subspacedp.publication import SpecificationError, read_specification
 from subspacedp.publication.planning import ErrorLine, PlannedRelease, plan, target_budget
 
@@ -36,7 +36,9 @@ def run(
         raise SpecificationError("`--compare` is for the plan; leave out `--target-error`.")
     if target is not None:
         names = None if margin is None else tuple(n.strip() for n in margin.split(",") if n.strip())
-        budget = target_budget(specification, target, margin=names, table=table)
+        with progress(PATIENCE) as tell:
+            tell("looking for the budget")
+            budget = target_budget(specification, target, margin=names, table=table)
         if as_json:
             print(
                 json.dumps({"margin_of_error": target, "level": 0.95, "budget": budget.as_dict()})
@@ -49,11 +51,14 @@ def run(
         return
     if margin is not None or table is not None:
         raise SpecificationError("`--margin` and `--table` are for `--target-error`; give it too.")
-    planned = plan(specification, compare=compare, memory=memory)
+    with progress(PATIENCE) as tell:
+        planned = plan(specification, compare=compare, memory=memory, progress=tell)
+        tell("designing alternatives")
+        advice = planned.advice
     if as_json:
         print(json.dumps(planned.as_dict(), ensure_ascii=False))
         return
-    console = Console(highlight=False)
+    console = printer()
     for release in planned.releases:
         _print(console, release)
     for name in planned.waiting:
@@ -61,12 +66,15 @@ def run(
             f"\n[bold]{escape(name)}[/]: its labels are read off the data, so nothing can be said "
             "before."
         )
+    console.print("\n[bold]Advice[/]")
+    for one in advice:
+        console.print(indented(f"• {escape(str(one))}"))
     console.print("\n[dim]No data were opened, and no budget was spent.[/]")
 
 
 def _print(console: Console, release: PlannedRelease) -> None:
-    def indented(content: Any) -> None:
-        console.print(Padding(content, (0, 0, 0, 2)))
+    def print_indented(content: Any) -> None:
+        console.print(indented(content))
 
     mechanism, number = release.design.mechanism, release.margins
     what = f"{mechanism.query.size:,} cells"
@@ -76,24 +84,28 @@ def _print(console: Console, release: PlannedRelease) -> None:
         f"\n[bold]{escape(release.name)}[/]: {what}, {escape(str(mechanism.budget))}, "
         f"{mechanism.name} mechanism"
     )
-    indented(escape(" ".join(release.design.guarantee.sentences())))
+    print_indented(escape(" ".join(release.design.guarantee.sentences())))
     console.print()
-    indented(_errors(release.lines[:MOST_LINES]))
+    print_indented(_errors(release.lines[:MOST_LINES]))
     if len(release.lines) > MOST_LINES:
-        indented(f"  … and {len(release.lines) - MOST_LINES:,} more; --json has all of them")
+        print_indented(f"  … and {len(release.lines) - MOST_LINES:,} more; --json has all of them")
+    if release.multiples:
+        console.print()
+        print_indented(_targets(release))
     if release.compared:
         console.print()
         other = _table("mechanism", "total squared error")
         for name, error in release.compared.items():
             chosen = " [green](chosen)[/]" if name == mechanism.name else ""
-            text = f"{error:,.6g}" if isinstance(error, float) else f"[dim]{escape(error)}[/]"
-            other.add_row(name + chosen, text)
-        indented(other)
+            other.add_row(name + chosen, f"{error:,.6g}")
+        print_indented(other)
+        for name, sentence in release.refused.items():
+            print_indented(f"[dim]Not {name}: {escape(sentence)}[/]")
     nearness = release.near and f"The error is {release.near}."
-    for words in (release.design.why, nearness, *release.how()):
+    for words in (_reached(release), release.design.why, nearness, *release.how()):
         if words:
             console.print()
-            indented(escape(words[0].upper() + words[1:]))
+            print_indented(escape(words[0].upper() + words[1:]))
 
 
 def _errors(lines: Sequence[ErrorLine]) -> RichTable:
@@ -107,6 +119,43 @@ def _errors(lines: Sequence[ErrorLine]) -> RichTable:
             row.append("" if line.cells_alone is None else _range(line.cells_alone))
         table.add_row(escape(line.what), *row)
     return table
+
+
+def _targets(release: PlannedRelease) -> RichTable:
+    """What every target is, what is reached, and what it costs."""
+    least = release.least
+    if least is None:
+        table = _table("target of", "margin of error in multiples of it")
+        for name, multiple in release.multiples.items():
+            table.add_row(escape(name), f"{multiple:.4g}")
+        return table
+    table = _table("target of", "at most ±", "reached", "price of a unit", "budget without it")
+    for price in least.prices:
+        name = " × ".join(price.margin) or "grand total"
+        row = [f"{price.target:,.4g}", f"{price.error:,.4g}", f"{price.price:.3g}"]
+        table.add_row(escape(name), *row, f"{price.without:.4g}")
+    return table
+
+
+def _reached(release: PlannedRelease) -> str:
+    """Whether targets are met, in a sentence; empty where there are none."""
+    if not release.multiples:
+        return ""
+    if release.least is not None:
+        gap = release.least.gap
+        near = f"within {100 * gap:.2g} % of" if gap < 1 else f"at most {1 + gap:.3g} times"
+        if gap == float("inf"):
+            near = "not known to be near"
+        return f"The least budget that meets all targets is {release.least.budget}, {near} the "\
+            "least that any split over these levels and interactions could have."  # fmt: skip
+    hardest = max(release.multiples, key=lambda name: release.multiples[name])
+    largest = release.multiples[hardest]
+    if largest <= 1:
+        return f"All targets are met; the nearest to its own, {hardest}, is at {largest:.3g} of it."
+    return (
+        f"With this budget errors are up to {largest:.4g} times their targets ({hardest}), about "
+        "the least that any split of it has; `least` as the budget meets them all."
+    )
 
 
 def _table(first: str, *others: str) -> RichTable:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
-from rich.padding import Padding
 
-from subspacedp.cli.show import checks_table, progress
+from subspacedp.cli.show import checks_table
+from subspacedp.cli.terminal import indented, printer, progress
 from subspacedp.publication import read_specification
 from subspacedp.publication.running import Publication
 from subspacedp.publication.running import run as publish
@@ -40,8 +39,8 @@ def run(
             memory=memory,
             progress=tell,
         )
-    console = Console(highlight=False)
-    warn = Console(stderr=True, highlight=False)
+    console = printer()
+    warn = printer(stderr=True)
     for note in publication.confidential_notes:
         warn.print(f"[bold yellow]For you alone:[/] {escape(note)}", soft_wrap=True)
     if publication.folder is None:
@@ -52,11 +51,15 @@ def run(
         console.print(f"The data fit the specification: {names}.")
         console.print("Nothing was written, and no budget was spent.")
         return 0
-    checked = verify_folder(publication.folder)
+    try:
+        checked = verify_folder(publication.folder)
+    except KeyboardInterrupt as stopped:
+        stopped.add_note(f"`{publication.folder}` is published; `subspacedp verify` checks it.")
+        raise
     if as_json:
         print(json.dumps(_summary(publication, verified=checked.ok), ensure_ascii=False))
         return 0 if checked.ok else 1
-    console.print(Padding(checks_table(checked), (0, 0, 0, 2)))
+    console.print(indented(checks_table(checked)))
     if compare is not None:
         console.print(
             f"[bold yellow]CONFIDENTIAL[/] comparison: {escape(str(compare))}", soft_wrap=True

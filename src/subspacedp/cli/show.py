@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
 from subspacedp.release import Check, Verification
 from subspacedp.release.files import MARGINS
 
-__all__ = ["checks_table", "progress"]
+__all__ = ["checks_table"]
 
 MANY = 12  # files of margins from which on they share a row
 
@@ -46,16 +44,3 @@ def _folder(check: Check) -> str:
     """The folder of a file of margins, as checks name it; empty for other checks."""
     head, below, _ = check.name.rpartition(f"{MARGINS}/")
     return f"{head}{below}"
-
-
-@contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
-    """A line on standard error that says what is being done; each step stays when it is over."""
-    console = Console(stderr=True, highlight=False)
-    with console.status("starting") as status:
-
-        def tell(sentence: str) -> None:
-            console.print(f"[dim]{escape(sentence)}[/]", soft_wrap=True)
-            status.update(escape(sentence))
-
-        yield tell

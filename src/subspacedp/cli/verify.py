@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 
 from subspacedp.cli.show import checks_table
+from subspacedp.cli.terminal import PATIENCE, printer, progress
 from subspacedp.errors import ReleaseError
 from subspacedp.release import verify_folder
 
@@ -19,8 +19,10 @@ def run(folder: Path, key: Path | None = None, *, as_json: bool) -> int:
     """Print the checks; 0 when all hold, 1 when one does not."""
     if not folder.is_dir():
         raise ReleaseError(f"There is no folder `{folder}`.")
-    result = verify_folder(folder, public_key=key)
-    console = Console(highlight=False)
+    with progress(PATIENCE) as tell:
+        tell(f"verifying {folder}")
+        result = verify_folder(folder, public_key=key)
+    console = printer()
     if as_json:
         checks = [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in result.checks]
         report = {

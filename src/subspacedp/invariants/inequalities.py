@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +23,16 @@ from subspacedp.invariants.linear import HeldMatrix
 from subspacedp.queries import Query
 from subspacedp.tables import Domain, Label, Margin
 
+if TYPE_CHECKING:
+    from scipy import sparse
+
 __all__ = ["Feasible", "Inequalities", "Limits"]
 
 FloatArray = npt.NDArray[np.float64]
 Limit = int | Mapping[Label, int] | Sequence[Any] | npt.NDArray[Any]
 
 MAX_ROUNDS = 50
+MAX_CHECKED = 10**7  # answers whose limits are all worked out before a release
 MAX_EXACT = 2.0**52  # sums of float64 beyond it may be rounded
 
 
@@ -89,12 +93,14 @@ class Inequalities:
             names = (key,) if isinstance(key, str) else key
             if not isinstance(names, tuple) or not all(isinstance(n, str) for n in names):
                 raise InvariantError("`at_most` takes the name of a level, or a tuple of names.")
-            limits[names] = limit
+            limits[names] = _plain(limit, " × ".join(names) or "the grand total")
         pairs = []
         for pair in self.part_of:
             if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
                 raise InvariantError("`part_of` takes pairs of labels: a part and its whole.")
-            pairs.append((pair[0], pair[1]))
+            if not all(map(_is_label, pair)):
+                raise InvariantError("`part_of` takes labels: text or whole numbers.")
+            pairs.append((_label(pair[0]), _label(pair[1])))
         object.__setattr__(self, "at_most", limits)
         object.__setattr__(self, "part_of", tuple(pairs))
 
@@ -115,9 +121,7 @@ class Inequalities:
             able = [
                 a
                 for a, axis in enumerate(domain.axes)
-                if all(
-                    _is_label(label) and label in axis.chain[0].number for label in (part, whole)
-                )
+                if all(label in axis.chain[0].number for label in (part, whole))
             ]
             if len(able) != 1:
                 where = "no axis has both labels" if not able else "more than one axis has both"
@@ -133,17 +137,10 @@ class Inequalities:
                     raise InvariantError(f"`part_of` makes {label!r} a part of itself.")
         return out
 
-    def given(
-        self, query: Query, held: HeldMargins | HeldMatrix, exact: HeldValues, *, capped: bool
-    ) -> Feasible:
-        """All that held values and inequalities allow of the figures that noise was added to.
+    def check(self, query: Query, held: HeldMargins | HeldMatrix, *, capped: bool) -> Domain:
+        """Refuse what does not fit a query, what is held of it, or bounded records; no data.
 
-        Parameters
-        ----------
-        query, held, exact
-            What was asked, and what is held of it with its values.
-        capped
-            Whether records of a person were bounded while held values count all.
+        Returns the axes of the answers.
         """
         domain = query.axes
         if domain is None or not query.counts_records:
@@ -162,6 +159,23 @@ class Inequalities:
                 "`part_of` need not hold where the records of a person are bounded: a part may "
                 "stay where its whole is left out."
             )
+        self.limits_on(domain)
+        self.pairs_on(domain)
+        return domain
+
+    def given(
+        self, query: Query, held: HeldMargins | HeldMatrix, exact: HeldValues, *, capped: bool
+    ) -> Feasible:
+        """All that held values and inequalities allow of the figures that noise was added to.
+
+        Parameters
+        ----------
+        query, held, exact
+            What was asked, and what is held of it with its values.
+        capped
+            Whether records of a person were bounded while held values count all.
+        """
+        domain, moved = self.check(query, held, capped=capped), capped and bool(held.rows)
         totals = [(m, np.asarray(t, np.float64)) for m, t in held.totals(exact)]
         return Feasible(domain=domain, query=query, inequalities=self, totals=totals, moved=moved)
 
@@ -170,7 +184,7 @@ class Inequalities:
         at_most = [
             {"margin": list(names), "limits": list(limit.values()), "labels": list(limit)}
             if isinstance(limit, Mapping)
-            else {"margin": list(names), "limits": np.asarray(limit).tolist()}
+            else {"margin": list(names), "limits": limit}
             for names, limit in (self.at_most or {}).items()
         ]
         return {"at_most": at_most, "part_of": [list(pair) for pair in self.part_of]}
@@ -226,6 +240,55 @@ class Feasible:
 
     def _counts(self, lower: FloatArray, upper: FloatArray) -> Limits:
         return Limits(lower, upper, np.full(lower.shape, 0.0 if self.moved else 1.0))
+
+    def check(self, *published: Margin) -> None:
+        """Refuse held values that the inequalities contradict: of held and of published figures.
+
+        Cells are looked at where they are few enough. A refusal depends on held values alone.
+        """
+        for margin in (*(margin for margin, _ in self.totals), *published):
+            self.of_margin(margin)
+        if self.query.size <= MAX_CHECKED:
+            self.of_answers()
+
+    def rows(self) -> tuple[sparse.csr_array, npt.NDArray[np.float64]]:
+        """What is declared of a table as G x ≤ h, x its cells in row-major order.
+
+        Non-negativity and the held totals are not among them, nor are limits of single cells;
+        these are in `of_answers()`, for a query of cells.
+        """
+        from scipy import sparse
+
+        cells = np.arange(self.domain.size).reshape(self.domain.shape)
+        at, columns, values, right = [], [], [], []
+        number = 0
+        for margin, limit in self.inequalities.limits_on(self.domain):
+            if all(step == 0 for step in margin.steps):
+                continue
+            numbers = np.arange(limit.size).reshape(limit.shape)
+            group = np.broadcast_to(margin.spread(numbers), cells.shape).reshape(-1)
+            finite = np.isfinite(limit.reshape(-1))
+            place = np.cumsum(finite) - 1
+            inside = finite[group]
+            at.append(number + place[group[inside]])
+            columns.append(cells.reshape(-1)[inside])
+            values.append(np.ones(int(inside.sum())))
+            right.append(limit.reshape(-1)[finite])
+            number += int(finite.sum())
+        for a, part, whole in self.inequalities.pairs_on(self.domain):
+            along = np.moveaxis(cells, a, 0)
+            parts, wholes = along[part].reshape(-1), along[whole].reshape(-1)
+            each = number + np.arange(parts.size)
+            at += [each, each]
+            columns += [parts, wholes]
+            values += [np.ones(parts.size), -np.ones(parts.size)]
+            right.append(np.zeros(parts.size))
+            number += parts.size
+        if not number:
+            return sparse.csr_array((0, cells.size)), np.zeros(0)
+        where = (np.concatenate(at), np.concatenate(columns))
+        matrix = sparse.csr_array((np.concatenate(values), where), shape=(number, cells.size))
+        return matrix, np.concatenate(right)
 
     def of_answers(self) -> Limits:
         """Those of every answer of the query, in their shape."""
@@ -373,20 +436,30 @@ def _limits(margin: Margin, limit: Limit) -> FloatArray:
             raise InvariantError(f"`at_most`: `{named}` has no label {unknown!r}.")
         out = np.full(kept, np.inf)
         for label, value in limit.items():
-            out[level.number[label]] = _limit(value, named)
+            out[level.number[label]] = value
         return out.reshape(margin.shape)
+    given = np.asarray(limit, np.float64)
+    if given.ndim and given.shape not in (kept, margin.shape):
+        raise InvariantError(
+            f"`at_most` of {named} must have the shape {kept} of the margin; got {given.shape}."
+        )
+    return np.full(margin.shape, given if given.ndim == 0 else given.reshape(margin.shape))
+
+
+def _plain(limit: Limit, named: str) -> Limit:
+    """One whole number, one for every label, or a list of them for every axis."""
+    if isinstance(limit, Mapping):
+        if not all(map(_is_label, limit)):
+            raise InvariantError(f"`at_most` of {named} takes labels: text or whole numbers.")
+        return {_label(label): _whole(value, named) for label, value in limit.items()}
     if isinstance(limit, Sequence | np.ndarray) and not isinstance(limit, str | bytes):
         given = np.asarray(limit, object)
-        if given.shape not in (kept, margin.shape):
-            raise InvariantError(
-                f"`at_most` of {named} must have the shape {kept} of the margin; got {given.shape}."
-            )
-        each = [_limit(value, named) for value in given.reshape(-1)]
-        return np.array(each, np.float64).reshape(margin.shape)
-    return np.full(margin.shape, _limit(limit, named))
+        each = [_whole(value, named) for value in given.reshape(-1)]
+        return np.array(each, np.int64).reshape(given.shape).tolist()
+    return _whole(limit, named)
 
 
-def _limit(value: Any, named: str) -> float:
+def _whole(value: Any, named: str) -> int:
     number = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if isinstance(value, (float, np.floating)) and math.isfinite(value):
         number = value == math.floor(value)
@@ -394,7 +467,11 @@ def _limit(value: Any, named: str) -> float:
         raise InvariantError(
             f"`at_most` of {named} must be whole numbers from 0 to 2**52; got {value!r}."
         )
-    return float(value)
+    return int(value)
+
+
+def _label(label: Any) -> Label:
+    return int(label) if isinstance(label, np.integer) else label
 
 
 def _is_label(label: object) -> bool:

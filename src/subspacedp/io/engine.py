@@ -71,8 +71,6 @@ class Source(ABC):
         The columns and what they hold.
     headed
         Whether the names of the columns are the first line of a text file.
-    decimal
-        The sign before the decimals of numbers that are text.
     """
 
     kind: ClassVar[str]
@@ -80,7 +78,7 @@ class Source(ABC):
     schemes: ClassVar[tuple[str, ...]] = ()  # how its addresses start; none for paths of files
     owner: ClassVar[str] = ""  # what holds its tables, in words
 
-    decimal = "."
+    decimal = "."  # the sign before the decimals of numbers that are text
 
     def __init__(self, address: str, kinds: Mapping[str, Kind], *, headed: bool = False) -> None:
         self.address = address

@@ -327,9 +327,14 @@ class Ledger:
 
     # -------------------------------------------------------------------------------- looking
 
-    def totals(self, account: str) -> Composed:
-        """What is spent, under every accounting."""
-        return self._database.read(lambda con: book_of(con, account).total)
+    def totals(self, account: str, more: Sequence[Spend] = ()) -> Composed:
+        """What is spent, under every accounting; with `more`, what would be spent with them too."""
+
+        def work(con: Connection) -> Composed:
+            book = book_of(con, account)
+            return compose(book.spent + Counter(more), neighbours=book.account.neighbours)
+
+        return self._database.read(work)
 
     def left(self, account: str) -> str:
         """What is left under the account's accounting, in words."""

@@ -492,7 +492,18 @@ class Mechanism(ABC):
             if self.held.empty is not None:
                 check_filled(int(np.count_nonzero(table[self.held.empty])))
             self.check_size(table)
+        if self.problem.inequalities is not None:
+            self.check_held(self.held.sums(full))
         return answers, full
+
+    def check_held(self, exact: HeldValues, *published: Margin) -> None:
+        """Refuse held values that contradict the declared inequalities.
+
+        Of the data they depend on the held values alone, which are published exactly.
+        """
+        known = self.problem.inequalities
+        if known is not None:
+            known.given(self.query, self.held, exact, capped=self.capped).check(*published)
 
     def answers(self, data: Any) -> npt.NDArray[np.int64]:
         """The confidential answers that are measured."""

@@ -223,6 +223,7 @@ class Estimate(Accuracy):
 
     values: npt.NDArray[Any]
     limits: Callable[[Inequalities], Limits] | None = None  # of the figures; None: not known
+    declared: Inequalities | None = None  # by the design: what intervals use by default
 
     @property
     def value(self) -> Any:
@@ -245,7 +246,8 @@ class Estimate(Accuracy):
             As for `margin_of_error`.
         inequalities
             What is publicly known of the table beside the held figures; the interval then ends
-            where the truth must, by them and the held figures together.
+            where the truth must, by them and the held figures together. By default those that the
+            design declares; without any, value ± `margin_of_error`.
 
         Guarantees
         ----------
@@ -254,7 +256,8 @@ class Estimate(Accuracy):
            the one without them, its ends moved to the nearest possible figure.
         """
         alpha = 1 - check_level(level)
-        limits = None if inequalities is None else self._limits(inequalities)
+        known = self.declared if inequalities is None else inequalities
+        limits = None if known is None else self._limits(known)
         if simultaneous:
             loose = self._stderr > 0 if limits is None else self._open(limits)
             alpha /= max(1, int(np.count_nonzero(loose)))
@@ -310,6 +313,7 @@ class Estimate(Accuracy):
         classes, alpha = self._classes().reshape(-1), 1 - level
         names = {name: column[:SHOWN] for name, column in self.names.items()}
         rows = []
+        known = None if self.declared is None else self.interval(level)
         for i, (value, error) in enumerate(zip(values, errors, strict=True)):
             digits = digits_for(float(error))
             value_digits = 0 if self.figures.whole else digits
@@ -317,11 +321,15 @@ class Estimate(Accuracy):
             if digits is None or value_digits is None:
                 numbers += ["exact" if error == 0 else "unknown", "", ""]
             else:
-                half = self.figures.law(int(classes[i])).margin_of_error(alpha)
-                half = math.floor(half + 1e-6) if self.figures.whole else half
+                if known is None:
+                    half = self.figures.law(int(classes[i])).margin_of_error(alpha)
+                    half = math.floor(half + 1e-6) if self.figures.whole else half
+                    lower, upper = value - half, value + half
+                else:
+                    lower, upper = (float(np.reshape(end, -1)[i]) for end in known)
                 step = 10.0**-value_digits  # ends are rounded outward
-                lower = math.floor((value - half) / step + 1e-6) * step
-                upper = math.ceil((value + half) / step - 1e-6) * step
+                lower = math.floor(lower / step + 1e-6) * step
+                upper = math.ceil(upper / step - 1e-6) * step
                 numbers += [
                     number_text(float(error), digits),
                     number_text(lower, value_digits),

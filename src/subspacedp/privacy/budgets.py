@@ -31,6 +31,7 @@ __all__ = [
     "PureDP",
     "budget_from",
     "budget_of_fields",
+    "factor_words",
     "kinds_of_budgets",
 ]
 
@@ -190,7 +191,7 @@ class PureDP(Budget):
         """The factor e^ε."""
         return (
             "One person changes the probability of any outcome by a factor of at most "
-            f"{_factor(self.epsilon)}."
+            f"{factor_words(self.epsilon)}."
         )
 
     def __str__(self) -> str:
@@ -263,7 +264,7 @@ class ApproxDP(Budget):
         """The factor e^ε, and δ."""
         return (
             "One person changes the probability of any outcome by a factor of at most "
-            f"{_factor(self.epsilon)}, and by δ beyond that."
+            f"{factor_words(self.epsilon)}, and by δ beyond that."
         )
 
     def __str__(self) -> str:
@@ -388,7 +389,7 @@ def kinds_of_budgets() -> str:
     return f"{', '.join(others)} or {last}"
 
 
-def _factor(epsilon: float) -> str:
+def factor_words(epsilon: float) -> str:
     """e^ε in three figures, rounded up: never more private than it is."""
     if epsilon > 30:
         return f"e to the power {epsilon:g}"

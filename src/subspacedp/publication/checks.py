@@ -67,7 +67,14 @@ def document_faults(document: Document) -> Iterator[Fault]:
                 yield Fault((*place, "axes", i), _no_such("axis", axis, document.axes))
             elif axis in table.axes[:i]:
                 yield Fault((*place, "axes", i), f"names the axis `{axis}` a second time")
-        if table.share is None and len(tables) > 1:
+        least = document.privacy.least
+        if least is not None and table.share is not None:
+            yield Fault(
+                (*place, "share"),
+                f"cannot stand beside `{least}: least`, with which every table takes what its "
+                "targets need; leave it out",
+            )
+        if table.share is None and len(tables) > 1 and least is None:
             yield Fault(place, "needs a `share` of the budget")
 
 
@@ -224,6 +231,7 @@ def _table(table: TableSpecification) -> Iterator[Fault]:
         yield from _margins_alone(table)
     else:
         yield from _beside_cells(table)
+    yield from _targets(table)
     real = table.mechanism not in WHOLE_NUMBERS and not table.margins_alone
     if real and table.publish.decimals is not None:
         yield Fault(
@@ -254,7 +262,54 @@ def _sums(table: TableSpecification) -> Iterator[Fault]:
         yield from _budget(table, part)
 
 
+def _targets(table: TableSpecification) -> Iterator[Fault]:
+    """What is wrong with targets, and with a budget that is to be the least for them."""
+    at, least = table.place_of, table.specification.document.privacy.least
+    if least is not None and table.sums:
+        yield Fault(at("sums"), f"needs a share of a budget; `{least}: least` is for counts alone")
+    if not table.has_targets:
+        if least is not None:
+            what = f" of table `{table.name}`" if table.place else ""
+            yield Fault(
+                ("privacy", least),
+                f"may be `least` where the margins{what} say how far off they may be, such as "
+                "`{margin: [county], error: 20}`",
+            )
+        return
+    if table.mechanism not in FOR_MARGINS:
+        yield Fault(
+            at("mechanism"),
+            f"must be {' or '.join(f'`{m}`' for m in FOR_MARGINS)} where margins have targets; got "
+            f"`{table.mechanism}`",
+        )
+    if table.publish.weights is not None:
+        yield Fault(at("publish", "weights"), "cannot stand beside targets; leave one of them out")
+    if table.publish.cells_at_most is not None:
+        yield Fault(
+            at("publish", "cells"), "cannot stand beside targets; give the cells one, as a margin"
+        )
+    for axis in table.from_data:
+        yield Fault(
+            ("axes", axis, "labels"), "must be listed where margins have targets; the error depends"
+            " on how many there are",
+        )  # fmt: skip
+    for i, entry in enumerate(table.publish.entries):
+        known = all(name in table.levels for m in (entry.margin, *table.hold) for name in m)
+        if (
+            entry.has_target
+            and known
+            and any(_determines(table, h, entry.margin) for h in table.hold)
+        ):
+            yield Fault(
+                (*at("publish", "margins"), i),
+                "has a target, and is published exactly, as what is held fixes it; leave out its "
+                "target",
+            )
+
+
 def _budget(table: TableSpecification, of: str | None) -> Iterator[Fault]:
+    if table.specification.document.privacy.least is not None:
+        return
     try:
         table.budget(of)
     except BudgetError as error:

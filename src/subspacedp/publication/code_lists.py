@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from subspacedp.publication.faults import SpecificationError, nearest
 from subspacedp.publication.reading import read_text
 from subspacedp.tables import Axis, Label
 
-__all__ = ["CodeList", "axis_of", "column_of", "read_code_list"]
+__all__ = ["CodeList", "axis_of", "check_columns", "column_of", "read_code_list", "read_rows"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,24 +139,9 @@ def read_code_list(
     names
         The column with the name of each label; no two labels may have the same.
     """
-    rows = _rows(path)
-    if not rows:
-        raise SpecificationError(f"The code list `{path}` is empty.")
-    header = rows[0][1]
-    if len(header) == 1 and (";" in header[0] or "\t" in header[0]):
-        raise SpecificationError(
-            f"The code list `{path}` must be separated by commas; its first line is not."
-        )
-    repeated = next((name for name in header if header.count(name) > 1), None)
-    if repeated is not None:
-        raise SpecificationError(f"The code list `{path}` has two columns `{repeated}`.")
+    header, rows = read_rows(path, "code list")
     wanted = levels if names is None else (*levels, names)
-    for name in wanted:
-        if name not in header:
-            near = nearest(name, header)
-            columns = ", ".join(f"`{column}`" for column in header)
-            hint = f"did you mean `{near}`?" if near else f"its columns are {columns}."
-            raise SpecificationError(f"The code list `{path}` has no column `{name}`; {hint}")
+    check_columns(wanted, header, f"The code list `{path}`")
     where = header.index(axis) if axis in header else 0
     if header[where] in levels:
         raise SpecificationError(
@@ -165,12 +150,7 @@ def read_code_list(
         )
     lines: dict[str, int] = {}
     named: dict[str, int] = {}
-    for line, row in rows[1:]:
-        if len(row) != len(header):
-            raise SpecificationError(
-                f"The code list `{path}` has {len(row)} fields in line {line} and "
-                f"{len(header)} columns."
-            )
+    for line, row in rows:
         for name in (header[where], *wanted):
             if not row[header.index(name)]:
                 raise SpecificationError(
@@ -192,18 +172,51 @@ def read_code_list(
     return CodeList(
         labels=tuple(lines),
         levels={
-            name: tuple(row[header.index(name)] for _, row in rows[1:]) for name in levels
+            name: tuple(row[header.index(name)] for _, row in rows) for name in levels
         },
         names=None if names is None else tuple(named),
     )  # fmt: skip
 
 
-def _rows(path: Path) -> list[tuple[int, list[str]]]:
-    """The rows that are not blank, each with its line."""
-    reader = csv.reader(io.StringIO(read_text(path, "code list"), newline=""), strict=True)
+def check_columns(wanted: Iterable[str], header: Sequence[str], file: str) -> None:
+    """Refuse a file that lacks a column; `file` is what it is called."""
+    for name in wanted:
+        if name not in header:
+            near = nearest(name, header)
+            columns = ", ".join(f"`{column}`" for column in header)
+            hint = f"did you mean `{near}`?" if near else f"its columns are {columns}."
+            raise SpecificationError(f"{file} has no column `{name}`; {hint}")
+
+
+def read_rows(path: Path, what: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """The names of the columns, and the rows that are not blank, each with its line.
+
+    Parameters
+    ----------
+    what
+        What the file is called in messages, such as `code list`.
+    """
+    reader = csv.reader(io.StringIO(read_text(path, what), newline=""), strict=True)
     try:
-        return [(reader.line_num, row) for row in reader if row]
+        rows = [(reader.line_num, row) for row in reader if row]
     except csv.Error:
         raise SpecificationError(
-            f"The code list `{path}` is not valid csv in line {reader.line_num}."
+            f"The {what} `{path}` is not valid csv in line {reader.line_num}."
         ) from None
+    if not rows:
+        raise SpecificationError(f"The {what} `{path}` is empty.")
+    header = rows[0][1]
+    if len(header) == 1 and (";" in header[0] or "\t" in header[0]):
+        raise SpecificationError(
+            f"The {what} `{path}` must be separated by commas; its first line is not."
+        )
+    repeated = next((name for name in header if header.count(name) > 1), None)
+    if repeated is not None:
+        raise SpecificationError(f"The {what} `{path}` has two columns `{repeated}`.")
+    for line, row in rows[1:]:
+        if len(row) != len(header):
+            raise SpecificationError(
+                f"The {what} `{path}` has {len(row)} fields in line {line} and {len(header)} "
+                "columns."
+            )
+    return header, rows[1:]

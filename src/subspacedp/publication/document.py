@@ -33,6 +33,7 @@ from subspacedp.publication.fields import (
     Strict,
     Tag,
     Text,
+    Texts,
     Value,
     Weights,
     WithJsonSchema,
@@ -49,6 +50,7 @@ __all__ = [
     "Data",
     "Document",
     "Ledger",
+    "MarginEntry",
     "Privacy",
     "Publish",
     "Sum",
@@ -60,6 +62,7 @@ FROM_DATA = "from-data"  # labels that are read off the data
 DASK = "dask"
 ROW = "row"  # every row is another person
 ARRAYS = (".npy", ".zarr")
+LEAST = "least"  # of a budget: what meets the targets of all margins
 AT_MOST = re.compile(r"^at most \+?(\d+(\.\d+)?) ?%$")  # of `cells`
 if TYPE_CHECKING:
     MechanismName = str
@@ -410,6 +413,74 @@ def _cells(value: object) -> object:
     return value
 
 
+class Relative(Section):
+    """An error in parts of figures that everybody knows."""
+
+    error: Positive = Field(description="The part of a figure that its error may be, such as 0.02.")
+    about: Text | None = Field(
+        default=None,
+        description="Path of a csv file of public figures, relative to this file: the labels of "
+        "the margin in columns of its levels' names, and the figures in `value`.",
+    )
+    at_least: Positive | None = Field(
+        default=None,
+        description="Smaller figures, and those of zero, count as this one; if not given, figures "
+        "of zero set no target.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Relative:
+        if self.about is None:
+            raise said("needs `about`, a csv file of public figures that errors are parts of")
+        return self
+
+
+class MarginEntry(Section):
+    """A margin that is published, and how far off its figures may be."""
+
+    margin: Texts = Field(description="Its axes or levels; [] for the grand total.")
+    error: Annotated[Positive, Field(ge=1e-9, le=1e15)] | None = Field(
+        default=None,
+        description="Its target: what the 95 % margin of error of its worst figure is at most.",
+    )
+    relative: Relative | None = Field(
+        default=None, description="Its target, in parts of public figures."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> MarginEntry:
+        if self.error is not None and self.relative is not None:
+            raise said("cannot stand beside `error`; a margin has one target", "relative")
+        return self
+
+    @property
+    def has_target(self) -> bool:
+        """Whether it says how far off figures may be."""
+        return self.error is not None or self.relative is not None
+
+
+def _entry(value: object) -> object:
+    if not isinstance(value, Mapping | list | tuple | MarginEntry):
+        raise said(
+            "must be a list of axes or levels, in brackets, or keys such as "
+            f"{{margin: [county], error: 20}}; got {shown(value)}"
+        )
+    return value
+
+
+PublishedMargins = Annotated[
+    tuple[
+        Annotated[
+            Annotated[Texts, Tag("#list")] | Annotated[MarginEntry, Tag("#mapping")],
+            Discriminator(lambda value: "#list" if isinstance(value, list | tuple) else "#mapping"),
+            BeforeValidator(_entry),
+        ],
+        ...,
+    ],
+    Strict(False),
+]
+
+
 class TablePublish(Section):
     """In which form a table is written."""
 
@@ -434,10 +505,11 @@ class TablePublish(Section):
         "`at most +5 %`, noise is designed for the margins too as long as the mean squared error "
         "of the cells grows by no more than that.",
     )
-    margins: Margins = Field(
+    margins: PublishedMargins = Field(
         default=(),
         description="Further margins to publish beside the cells; with `cells: false`, all that is "
-        "published. Noise is designed for all of them, unless `mechanism` says otherwise.",
+        "published. Noise is designed for all of them, unless `mechanism` says otherwise. Each is "
+        "a list of axes or levels, or keys: `margin`, and its target as `error` or `relative`.",
     )
     weights: Weights | None = Field(
         default=None,
@@ -457,6 +529,14 @@ class TablePublish(Section):
         "`npy`, `parquet` or `zarr`. If not given, `csv` for up to 2,000,000 cells and `npy` "
         "beyond.",
     )
+
+    @property
+    def entries(self) -> tuple[MarginEntry, ...]:
+        """The margins, in one form."""
+        return tuple(
+            entry if isinstance(entry, MarginEntry) else MarginEntry(margin=entry)
+            for entry in self.margins
+        )
 
     @property
     def cells_at_most(self) -> float | None:
@@ -552,6 +632,19 @@ class TableEntry(Section):
         return data
 
 
+def _amount(value: object) -> object:
+    if isinstance(value, str) and value != LEAST:
+        raise said(f"must be a number, or `{LEAST}`; got {shown(value)}")
+    return value
+
+
+Amount = Annotated[
+    Annotated[Literal["least"], Tag("#text")] | Annotated[Positive, Tag("#number")],
+    Discriminator(lambda value: "#text" if isinstance(value, str) else "#number"),
+    BeforeValidator(_amount),
+]
+
+
 class Privacy(Section):
     """What is promised, and for which change of the data."""
 
@@ -561,16 +654,18 @@ class Privacy(Section):
     )
     parameters: ClassVar[tuple[str, ...]] = ("epsilon", "delta", "rho", "mu")
 
-    epsilon: Positive | None = Field(
-        default=None, description="ε of (ε, δ)-differential privacy, or of pure where δ is absent."
+    epsilon: Amount | None = Field(
+        default=None,
+        description="ε of (ε, δ)-differential privacy, or of pure where δ is absent; `least` for "
+        "the least with which all targets of `publish.margins` are met, as for `rho` and `mu`.",
     )
     delta: Annotated[Positive, Field(lt=1)] | None = Field(
         default=None, description="δ, beside `epsilon`; below 1, and best far below 1/persons."
     )
-    rho: Positive | None = Field(
+    rho: Amount | None = Field(
         default=None, description="ρ of zero-concentrated differential privacy."
     )
-    mu: Positive | None = Field(default=None, description="μ of Gaussian differential privacy.")
+    mu: Amount | None = Field(default=None, description="μ of Gaussian differential privacy.")
     neighbours: Literal["replace-one", "add-remove-one", "add-remove"] = Field(
         default="replace-one",
         description="The change that is protected: one person's records replaced by others, or "
@@ -596,9 +691,15 @@ class Privacy(Section):
         return self
 
     @property
+    def least(self) -> str | None:
+        """The parameter that is to be as small as targets allow, if one is."""
+        return next((n for n in self.parameters if getattr(self, n) == LEAST), None)
+
+    @property
     def budget(self) -> Budget:
-        """The whole budget."""
-        budget = budget_of_fields(**{name: getattr(self, name) for name in self.parameters})
+        """The whole budget; where the least is asked for, one of its kind."""
+        given = {name: getattr(self, name) for name in self.parameters}
+        budget = budget_of_fields(**given | ({self.least: 1.0} if self.least else {}))
         if budget is None:
             raise BudgetError("A budget needs `epsilon`, `epsilon` and `delta`, `rho`, or `mu`.")
         return budget
@@ -630,6 +731,32 @@ class Ledger(Section):
         if has_password(self.ledger):
             raise said(HAS_PASSWORD, "ledger")
         return self
+
+
+class About(Section):
+    """What the tables are about, and what is publicly known of their size."""
+
+    text: Text | None = Field(
+        default=None, description="What the tables are about and who publishes them."
+    )
+    persons: Annotated[int, Field(ge=1, le=10**12)] | None = Field(
+        default=None,
+        description="About how many persons the data are of, from a public source and not from "
+        "the data: the plan says how many cells are expected to drown in noise.",
+    )
+
+
+def _about(value: object) -> object:
+    if not isinstance(value, str | Mapping):
+        raise said(f"must be a text or `{{text: ..., persons: ...}}`; got {shown(value)}")
+    return value
+
+
+AboutText = Annotated[
+    Annotated[Text, Tag("#text")] | Annotated[About, Tag("#mapping")],
+    Discriminator(lambda value: "#text" if isinstance(value, str) else "#mapping"),
+    BeforeValidator(_about),
+]
 
 
 def _engine(value: object) -> object:
@@ -670,8 +797,10 @@ class Document(Section):
     only_one_table: ClassVar[tuple[str, ...]] = ("hold", "sums")
 
     title: Text | None = Field(default=None, description="Title of the report.")
-    about: Text | None = Field(
-        default=None, description="What the tables are about and who publishes them."
+    about: AboutText | None = Field(
+        default=None,
+        description="What the tables are about and who publishes them; or that as `text`, and how "
+        "many `persons` the data are of where that is publicly known.",
     )
     contact: Text | None = Field(default=None, description="Whom readers may ask.")
     data: Data = Field(description="The confidential data.")
@@ -709,6 +838,16 @@ class Document(Section):
     def share(self) -> float | None:
         """The part of the budget for a file's only table: all of it."""
         return None
+
+    @property
+    def about_text(self) -> str:
+        """What the tables are about, for the report."""
+        return (self.about.text if isinstance(self.about, About) else self.about) or ""
+
+    @property
+    def persons(self) -> int | None:
+        """How many persons the data are of, where that is publicly known."""
+        return self.about.persons if isinstance(self.about, About) else None
 
     @property
     def axes_known(self) -> bool:

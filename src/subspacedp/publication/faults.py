@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ __all__ = [
     "Place",
     "SpecificationError",
     "failure",
+    "in_yaml",
     "missing_extra",
     "nearest",
     "shown",
@@ -34,6 +36,35 @@ def missing_extra() -> SpecificationError:
         "Reading a specification needs packages that are not installed; "
         "install `subspacedp[publish]`."
     )
+
+
+# What the library calls it, and what a specification does; in this order.
+YAML_WORDS = (
+    (r"\bdecimals=None\b", "`decimals: null`"),
+    (r"\bdecimals=(\d+)", r"`decimals: \1`"),
+    (r"\bmechanism='(\w+)'", r"`mechanism: \1`"),
+    (r"\btake '(\w+)' or '(\w+)'", r"take `mechanism: \1` or `mechanism: \2`"),
+    (r"\bPureDP\([^()]*\)", "`privacy: {epsilon: ...}`"),
+    (r"\bApproxDP\([^()]*\)", "`privacy: {epsilon: ..., delta: ...}`"),
+    (r"\bZCDP\([^()]*\)", "`privacy: {rho: ...}`"),
+    (r"\bGaussianDP\([^()]*\)", "`privacy: {mu: ...}`"),
+    (r"\bReplaceOne\([^()]*\)", "`neighbours: replace-one`"),
+    (r"\bAddRemoveOne\([^()]*\)", "`neighbours: add-remove-one`"),
+    (r"\bcapped=True", "a bound on `data.records`"),
+    (r"Margins\(domain, [^()]*\)", "`publish.margins` with `cells: false`"),
+    (r"\bhold\(\.\.\.\)(, combined with &)?", "`hold`"),
+)
+
+
+def in_yaml(sentence: str) -> str:
+    """A sentence of the library in the words of a specification.
+
+    >>> in_yaml("Publish real values (decimals=None) with the k-norm one.")
+    'Publish real values (`decimals: null`) with the k-norm one.'
+    """
+    for python, yaml in YAML_WORDS:
+        sentence = re.sub(python, yaml, sentence)
+    return sentence
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from subspacedp.ledger import (
     Entry,
     Ledger,
     LedgerError,
+    LimitError,
     Reservation,
     State,
     certificate_digest,
@@ -24,8 +25,9 @@ from subspacedp.ledger import (
 from subspacedp.publication.releases import ReleaseSpecification
 from subspacedp.publication.specification import Specification
 from subspacedp.release import Design, Release, verify_folder
+from subspacedp.release.targets import LeastBudget
 
-__all__ = ["PayingAccount", "paying_account", "settle"]
+__all__ = ["PayingAccount", "check_least", "paying_account", "settle"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +39,19 @@ class PayingAccount:
     unit: str
     note: str
 
-    def check(self, designs: Iterable[Design], replaces: int | None) -> None:
-        """Refuse what `reserve` would refuse now; spends nothing."""
+    def check(
+        self,
+        designs: Iterable[Design],
+        replaces: int | None,
+        least: Iterable[LeastBudget | None] = (),
+    ) -> None:
+        """Refuse what `reserve` would refuse now; spends nothing.
+
+        Parameters
+        ----------
+        least
+            The least budgets for targets among the designs, whose dearest target is then named.
+        """
         for entry in self.ledger.invariants(self.name):
             if entry.get("unit", self.unit) != self.unit:
                 raise ReleaseError(
@@ -50,7 +63,24 @@ class PayingAccount:
             numbers = {entry.number for entry in self.ledger.history(self.name)}
             if replaces not in numbers:
                 raise LedgerError(f"The account `{self.name}` has no entry {replaces} to replace.")
-        self.ledger.check(self.name, [spend_of(design.mechanism) for design in designs])
+        spends = [spend_of(design.mechanism) for design in designs]
+        try:
+            self.ledger.check(self.name, spends)
+        except LimitError as error:
+            known = [one for one in least if one is not None]
+            if not known:
+                raise
+            dearest = max(known, key=lambda one: one.budget.amount - one.hardest.without)
+            hardest, kind = dearest.hardest, dearest.budget
+            without = kind.with_amount(hardest.without) if hardest.without > 0 else "nothing"
+            raise LimitError(
+                f"The account `{self.name}` has {error.evidence.get('left')} left, and the targets "
+                f"take {' and '.join(str(one.budget) for one in known)}; the hardest is ± "
+                f"{hardest.target:g} for {' × '.join(hardest.margin) or 'the grand total'}, "
+                f"without which {without} would do, and of which each further unit saves about "
+                f"{hardest.price:.3g}; nothing was spent.",
+                **error.evidence,
+            ) from None
 
     def reserve(
         self, designs: Iterable[Design], release_ids: Sequence[str], replaces: int | None
@@ -125,6 +155,18 @@ def paying_account(specification: Specification, seed: int | None) -> PayingAcco
         unit=specification.data.unit,
         note=specification.document.title or "",
     )
+
+
+def check_least(least: Sequence[LeastBudget | None], specification: Specification) -> None:
+    """Refuse, in a plan, targets that the account cannot pay for; without a ledger say nothing."""
+    if not any(least):
+        return
+    try:
+        account = paying_account(specification, None)
+    except LedgerError:  # is not there yet
+        return
+    if account is not None:
+        account.check([one.design for one in least if one is not None], None, least)
 
 
 def settle(ledger: Ledger | str | PathLike[str], number: int, folder: str | PathLike[str]) -> Entry:

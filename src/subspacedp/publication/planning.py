@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +18,31 @@ from subspacedp.mechanisms import OPTIONS, default_name
 from subspacedp.mechanisms.estimates import Accuracy, normal_margin
 from subspacedp.privacy import Budget
 from subspacedp.publication.faults import SpecificationError
-from subspacedp.publication.releases import ReleaseSpecification, public_domain, releases_of
+from subspacedp.publication.paying import check_least
+from subspacedp.publication.releases import (
+    Progress,
+    ReleaseSpecification,
+    public_domain,
+    releases_of,
+)
 from subspacedp.publication.resources import Making, making_of, memory_of
 from subspacedp.publication.specification import Specification, read_specification
 from subspacedp.release import Design, design
-from subspacedp.release.targets import budget_reaching
+from subspacedp.release.targets import LeastBudget, budget_reaching, multiples_of
 from subspacedp.tables import Domain
 
-__all__ = ["ErrorLine", "Plan", "PlannedRelease", "plan", "target_budget"]
+if TYPE_CHECKING:
+    from subspacedp.publication.advice import Advice
+
+__all__ = [
+    "ErrorLine",
+    "Plan",
+    "PlannedRelease",
+    "error_line",
+    "margins_of_kinds",
+    "plan",
+    "target_budget",
+]
 
 LEVEL = 0.95
 TRUSTED = (
@@ -65,12 +84,13 @@ class PlannedRelease:
     name: str
     design: Design
     lines: Sequence[ErrorLine]
-    compared: Mapping[
-        str, float | str
-    ]  # mechanism → total squared error, or why it is not for this
+    compared: Mapping[str, float]  # mechanism → total squared error
+    refused: Mapping[str, str]  # mechanism → why it is not for this
     making: Making
     engine: str | None = None  # what makes its blocks, where that is not this process
     near: str = ""  # how near the error is to the best possible, where known
+    least: LeastBudget | None = None  # where the budget is the least that meets targets
+    multiples: Mapping[str, float] = field(default_factory=dict)  # of targets, by margin
 
     def how(self) -> Iterator[str]:
         """How it will be made, in sentences."""
@@ -92,9 +112,12 @@ class PlannedRelease:
             "promise": self.design.guarantee.sentences(),
             "errors": [line.as_dict() for line in self.lines],
             "mechanisms": dict(self.compared),
+            **({"not_applicable": dict(self.refused)} if self.refused else {}),
             "made": self.making.as_dict(),
             **({"why": self.design.why} if self.design.why else {}),
             **({"optimality": self.near} if self.near else {}),
+            **({"multiples_of_targets": dict(self.multiples)} if self.multiples else {}),
+            **({"least_budget": self.least.as_dict()} if self.least else {}),
         }
 
     @property
@@ -108,14 +131,24 @@ class PlannedRelease:
 class Plan:
     """What a specification would publish, and how far off it would be."""
 
+    specification: Specification
     releases: Sequence[PlannedRelease]
     waiting: Sequence[str]  # tables whose labels are still to be read off the data
+    seconds: float = 0.0  # that the designs took
+
+    @cached_property
+    def advice(self) -> Sequence[Advice]:
+        """What the budget means and costs, and what another line would gain; no data are opened."""
+        from subspacedp.publication.advice import advise
+
+        return advise(self)
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data."""
         return {
             "releases": [release.as_dict() for release in self.releases],
             "labels_from_data": list(self.waiting),
+            "advice": [one.as_dict() for one in self.advice],
         }
 
     def __repr__(self) -> str:
@@ -127,21 +160,27 @@ def plan(
     *,
     compare: bool = False,
     memory: int | str | None = None,
+    progress: Progress | None = None,
 ) -> Plan:
     """The expected error of everything that a specification publishes; no data are opened.
 
-    With `compare` every mechanism is designed, also those that have to be optimised. `memory` is
-    that of `run`.
+    With `compare` every mechanism is designed, also those that have to be optimised. `memory` and
+    `progress` are those of `run`.
     """
     releases, waiting = [], []
+    read, start = read_specification(specification), time.process_time()
     limit = None if memory is None else memory_of(memory)
-    for wanted in releases_of(read_specification(specification)):
+    for wanted in releases_of(read):
         domain = public_domain(wanted.table)
         if domain is None:
             waiting.append(wanted.name)
         else:
+            if progress is not None:
+                progress(f"designing {wanted.name}")
             releases.append(_planned(wanted, domain, limit, compare=compare))
-    return Plan(releases=releases, waiting=waiting)
+    check_least([release.least for release in releases], read)
+    seconds = time.process_time() - start
+    return Plan(specification=read, releases=releases, waiting=waiting, seconds=seconds)
 
 
 def target_budget(
@@ -168,6 +207,11 @@ def target_budget(
             "The labels of this table are read off the data, so nothing can be said before."
         )
     wanted.check_size(domain)
+    if wanted.table.has_targets:
+        raise SpecificationError(
+            "The margins have targets in the specification; write `least` as the budget, and leave "
+            "out `--target-error`."
+        )
     part = wanted.budget
     taken = wanted.design(domain).mechanism  # another budget does not change what it is for
 
@@ -194,15 +238,17 @@ def _planned(
 ) -> PlannedRelease:
     planned = wanted.design(domain)
     others, refused = _others(wanted, domain, planned, every=compare)
-    errors = {name: one.mechanism.total_error() for name, one in others.items()} | refused
     return PlannedRelease(
         name=wanted.name,
         design=planned,
         lines=_lines(wanted, domain, planned),
-        compared={name: errors[name] for name in OPTIONS if name in errors},
+        compared={name: one.mechanism.total_error() for name, one in others.items()},
+        refused=refused,
         making=making_of(wanted, planned.mechanism, memory),
         engine=wanted.specification.engine,
         near=_near(planned, others.values()),
+        least=wanted.least,
+        multiples=multiples_of(planned.mechanism),
     )
 
 
@@ -212,12 +258,12 @@ def _lines(wanted: ReleaseSpecification, domain: Domain, planned: Design) -> lis
     lines = []
     if wanted.cells:
         beside = None if alone is None else alone.accuracy()
-        lines.append(_line("every cell", planned.accuracy(), beside))
+        lines.append(error_line("every cell", planned.accuracy(), beside))
     for names in dict.fromkeys([*wanted.table.hold, *wanted.margins]):
         words = " × ".join(names) or "grand total"
         held = " (held)" if names in wanted.held.margins else ""
         beside = None if alone is None else alone.margin_accuracy(*names)
-        lines.append(_line(f"{words}{held}", planned.margin_accuracy(*names), beside))
+        lines.append(error_line(f"{words}{held}", planned.margin_accuracy(*names), beside))
     return lines
 
 
@@ -240,7 +286,7 @@ def _near(planned: Design, others: Iterable[Design]) -> str:
         return ""
 
 
-def _line(what: str, accuracy: Accuracy, beside: Accuracy | None) -> ErrorLine:
+def error_line(what: str, accuracy: Accuracy, beside: Accuracy | None = None) -> ErrorLine:
     """The error of a family from its kinds of figures, of which there are far fewer.
 
     `beside` is that of noise on the cells alone.
@@ -285,6 +331,21 @@ def _line(what: str, accuracy: Accuracy, beside: Accuracy | None) -> ErrorLine:
         margin_of_error=(margins[0], margins[1]),
         cells_alone=cells_alone,
     )
+
+
+def margins_of_kinds(accuracy: Accuracy) -> Iterator[tuple[int, float]]:
+    """How many figures there are of each kind, with their margin of error."""
+    for kinds in accuracy.figures.kinds():
+        margins = [normal_margin(math.sqrt(v), LEVEL) for v in kinds.variance.tolist()]
+        if kinds.law is not None and len(np.unique(kinds.law)) <= EXACT_UP_TO:
+            loose = kinds.variance > 0
+            exact = {
+                law: accuracy.figures.law(law).margin_of_error(1 - LEVEL)
+                for law in np.unique(kinds.law[loose]).tolist()
+            }
+            laws = zip(kinds.law.tolist(), loose.tolist(), strict=True)
+            margins = [exact[law] if some else 0.0 for law, some in laws]
+        yield from zip(kinds.number.tolist(), margins, strict=True)
 
 
 def _spread(laws: npt.NDArray[Any], variance: npt.NDArray[Any]) -> dict[int, float]:

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,7 +22,7 @@ from subspacedp.blocks.passes import Survey
 from subspacedp.blocks.sources import ArraySource
 from subspacedp.blocks.sources import Source as BlockSource
 from subspacedp.blocks.sources import open_source as open_blocks
-from subspacedp.errors import DataError, InvariantError, ReleaseError
+from subspacedp.errors import DataError, InvariantError, ReleaseError, SubspaceDPError
 from subspacedp.invariants import Held, HeldValues
 from subspacedp.io import (
     AxisColumn,
@@ -39,11 +40,13 @@ from subspacedp.mechanisms.block_view import CountFacts, OnePiece
 from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
 from subspacedp.privacy import Budget
 from subspacedp.publication.code_lists import column_of
+from subspacedp.publication.faults import in_yaml
 from subspacedp.publication.specification import Specification, TableSpecification
 from subspacedp.queries import Cells, Margins, Query
 from subspacedp.release import Design, design
 from subspacedp.release.designs import Judged, compare_quick
 from subspacedp.release.drawing import LABELLED, MAX_LABELLED, look_at
+from subspacedp.release.targets import LeastBudget, least_budget
 from subspacedp.tables import Domain, Label, Margin, MarginTables, RowPlan, Table
 from subspacedp.tables.boxes import Box, blocks
 
@@ -157,8 +160,18 @@ class ReleaseSpecification(ABC):
 
     @property
     def budget(self) -> Budget:
-        """Its part of the budget."""
-        return self.table.budget()
+        """Its part of the budget, or the least that meets its targets."""
+        return self.table.budget() if self.least is None else self.least.budget
+
+    @cached_property
+    def least(self) -> LeastBudget | None:
+        """The least budget that meets its targets, where the specification asks for that."""
+        privacy = self.specification.document.privacy
+        if privacy.least is None:
+            return None
+        domain = self.table.domain()
+        self.check_size(domain)
+        return least_budget(self.query(domain), self.held, privacy.budget, **self.options())
 
     @property
     def held(self) -> Held:
@@ -221,7 +234,11 @@ class ReleaseSpecification(ABC):
     def design(self, domain: Domain, name: str | None = None) -> Design:
         """The mechanism that the specification asks for, or another one for comparison."""
         self.check_size(domain)
-        designed = self._designed(domain, name)
+        try:
+            designed = self._designed(domain, name)
+        except SubspaceDPError as error:
+            error.args = (in_yaml(str(error)),)
+            raise
         if domain.size > MOST_CELLS and self.cells and in_one_piece(designed.mechanism):
             raise ReleaseError(
                 f"The table `{self.table.name}` has {domain.size:,} cells, and the "
@@ -233,6 +250,8 @@ class ReleaseSpecification(ABC):
         return designed
 
     def _designed(self, domain: Domain, name: str | None) -> Design:
+        if self.least is not None and name is None:
+            return self.least.design
         return design(self.query(domain), self.held, self.budget, **self.options(name))
 
     @property
@@ -352,16 +371,32 @@ class CellsRelease(ReleaseSpecification):
             return Counted(self._in_place(), None)
         return self._counted(self._tabulated(domain, source, progress, scratch=scratch))
 
+    @property
+    def mechanism_name(self) -> str:
+        """What the specification calls the mechanism; with targets there is one for them."""
+        return Marginals.name if self.table.has_targets else self.table.mechanism
+
     def _mechanism(self, name: str) -> str | Options:
         return self._joint if name == Marginals.name else name
 
     @property
     def _joint(self) -> Options:
         """Noise for all published tables."""
+        publish = self.table.publish
+        if not self.table.has_targets:
+            return MarginalsOptions(
+                margins=[*self.margins] or None,
+                weights=publish.weights,
+                cells_at_most=publish.cells_at_most,
+            )
+        domain = self.table.domain()
+        listed = list(zip(self.margins, self.table.targets(domain) or (), strict=True))
+        cells = {frozenset(self.table.axes)}
+        beside = [(names, target) for names, target in listed if frozenset(names) not in cells]
+        of_cells = [target for names, target in listed if frozenset(names) in cells]
         return MarginalsOptions(
-            margins=[*self.margins] or None,
-            weights=self.table.publish.weights,
-            cells_at_most=self.table.publish.cells_at_most,
+            margins=[names for names, _ in beside],
+            targets=[*(of_cells or [None]), *(target for _, target in beside)],
         )
 
     def _designed(self, domain: Domain, name: str | None) -> Design:
@@ -413,7 +448,7 @@ class MarginsRelease(ReleaseSpecification):
 
     def query(self, domain: Domain) -> Query:
         """What is asked of the data."""
-        return Margins(domain, self.margins, self.table.publish.weights)
+        return Margins(domain, self.margins, self.table.publish.weights, self.table.targets(domain))
 
     def count(
         self, domain: Domain, source: Source | None, progress: Progress, scratch: Path | None

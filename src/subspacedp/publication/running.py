@@ -272,7 +272,7 @@ def _publish_data(
     check_publication_room(job.making(designs), job.target, job.compare)
     plan, paid = _begun(job, place, data.contexts)
     if plan is None and job.account is not None:
-        job.account.check(designs.values(), job.replaces)
+        job.account.check(designs.values(), job.replaces, [one.least for one in job.wanted])
     job.tell("rehearsing the publication")
     with _writing(job.target):
         rehearse(job.specification, job.wanted, designs, data.surveys, place.folder, key=job.key)

@@ -93,6 +93,8 @@ def known_keys(path: Place) -> list[str]:
     for key in path:
         properties = schema.get("properties", {})
         inner = properties.get(key, schema.get("additionalProperties", {}))
+        if isinstance(key, int):
+            inner = schema.get("items", {})
         schema = _resolve(inner if isinstance(inner, dict) else {})
     return list(schema.get("properties", {}))
 

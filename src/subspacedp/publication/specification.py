@@ -27,6 +27,7 @@ from subspacedp.publication.document import (
     AxisEntry,
     Document,
     Engine,
+    MarginEntry,
     Sum,
     TableEntry,
     TablePublish,
@@ -39,6 +40,7 @@ from subspacedp.publication.faults import (
     missing_extra,
     nearest,
 )
+from subspacedp.publication.public_figures import relative_target
 from subspacedp.publication.reading import load_yaml, read_text
 from subspacedp.publication.schema import faults_of, scan
 from subspacedp.queries import ClippedSums
@@ -356,7 +358,18 @@ class TableSpecification:
     @property
     def margins(self) -> tuple[tuple[str, ...], ...]:
         """The further margins that are published."""
-        return self.publish.margins
+        return tuple(entry.margin for entry in self.publish.entries)
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether a margin says how far off its figures may be."""
+        return any(entry.has_target for entry in self.publish.entries)
+
+    def targets(self, domain: Domain) -> tuple[float | None, ...] | None:
+        """What the margin of error of each margin's worst figure is at most; None without any."""
+        return tuple(
+            self._target(i, entry, domain) for i, entry in enumerate(self.publish.entries)
+        ) if self.has_targets else None  # fmt: skip
 
     @property
     def folder(self) -> Path:
@@ -419,6 +432,10 @@ class TableSpecification:
         1. The budgets of the counts and the sums of all tables add up to at most the budget of the
            specification.
         """
+        if self.specification.document.privacy.least is not None:
+            raise SpecificationError(
+                "The budget is the least that meets all targets, which `plan` finds."
+            )
         if of is not None and of not in self.sums:
             raise SpecificationError(f"The table `{self.name}` has no sum `{of}`.")
         part = (
@@ -427,6 +444,22 @@ class TableSpecification:
             else exact_decimal(self.sums[of].share)
         )
         return self.specification.document.privacy.budget.part(self.share * part)
+
+    def _target(self, number: int, entry: MarginEntry, domain: Domain) -> float | None:
+        if entry.relative is None:
+            return entry.error
+        path = self.specification.folder / str(entry.relative.about)
+        try:
+            return relative_target(
+                domain.margin(*entry.margin),
+                entry.relative.error,
+                path,
+                at_least=entry.relative.at_least,
+            )
+        except SpecificationError as error:
+            place = (*self.place_of("publish", "margins"), number, "relative")
+            at = self.specification.loaded.where(place)
+            raise SpecificationError(f"{at}: {error}", **error.evidence) from None
 
     def clipped_value(self, of: str) -> ClippedValue:
         """The value that one of the sums adds up, and its public range."""

@@ -283,7 +283,7 @@ def _notes(
     budget = [f"{name}: {release.mechanism.budget}" for name, release in releases.items()]
     return ReportNotes(
         disclosure=given_away(releases),
-        about=specification.document.about or "",
+        about=specification.document.about_text,
         contact=specification.document.contact or "",
         budget=budget if len(budget) > 1 else (),
         contributions={

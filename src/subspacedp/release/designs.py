@@ -14,7 +14,14 @@ import numpy.typing as npt
 
 from subspacedp.blocks.memory import available_memory
 from subspacedp.errors import BudgetError, InvariantError, ReleaseError, SubspaceDPError
-from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, as_held, bind
+from subspacedp.invariants import (
+    Held,
+    Inequalities,
+    LinearInvariants,
+    StructuralZeros,
+    as_held,
+    bind,
+)
 from subspacedp.mechanisms.base import ExpectedError, Mechanism, Options
 from subspacedp.mechanisms.estimates import Accuracy
 from subspacedp.mechanisms.registry import OPTIONS, default_name
@@ -216,6 +223,7 @@ def design(
     mechanism: str | Options | None = None,
     decimals: int | None = None,
     capped: bool = False,
+    inequalities: Inequalities | None = None,
 ) -> Design:
     """Design a mechanism: what to publish, what to hold, what to promise.
 
@@ -240,6 +248,9 @@ def design(
     capped
         Whether held values are to count all records of a person while the noise protects a table
         with at most `neighbours.records` of them; `release` then takes both tables.
+    inequalities
+        What is publicly known of the counts, `Inequalities(...)`: it is stated in the certificate,
+        and intervals use it. Held values that contradict it are refused before noise is drawn.
 
     Examples
     --------
@@ -285,12 +296,15 @@ def design(
             "(decimals=None) instead."
         )
     if mechanism == AUTO:
-        arguments: dict[str, Any] = {
-            "neighbours": relation,
-            "decimals": decimals,
-            "capped": capped,
-        }
-        return compare_quick(query, invariants, budget, **arguments).chosen
+        return compare_quick(
+            query,
+            invariants,
+            budget,
+            neighbours=relation,
+            decimals=decimals,
+            capped=capped,
+            inequalities=inequalities,
+        ).chosen
     options = mechanism if isinstance(mechanism, Options) else OPTIONS[str(mechanism)]()
     name = options.mechanism.name
     if workload and not options.mechanism.for_workloads:
@@ -298,13 +312,21 @@ def design(
             f"The {name} mechanism is not for workloads of margins; take "
             f"'{default_name(workload=True)}' or '{AUTO}'."
         )
+    bound = bind(invariants, query)
+    if inequalities is not None:
+        if not isinstance(inequalities, Inequalities):
+            raise InvariantError(
+                f"`inequalities` must be `Inequalities(...)`; got {_a(inequalities)}."
+            )
+        inequalities.check(query, bound, capped=bool(capped))
     problem = Problem(
         query=query,
-        held=bind(invariants, query),
+        held=bound,
         budget=budget,
         neighbours=relation,
         decimals=decimals,
         capped=bool(capped),
+        inequalities=inequalities,
     )
     if problem.space.dimension <= 0:
         raise InvariantError(

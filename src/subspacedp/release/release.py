@@ -178,7 +178,8 @@ class Release:
         method
             "exact": from the law of the noise; "normal": the usual approximation.
         inequalities
-            What is publicly known of the counts beside what is held: `Inequalities(...)`.
+            What is publicly known of the counts beside what is held: `Inequalities(...)`; by
+            default what the design declares, which may be nothing.
         """
         return self.cells().interval(
             level, simultaneous=simultaneous, method=method, inequalities=inequalities
@@ -280,6 +281,7 @@ class Release:
             shape=accuracy.shape,
             values=values,
             limits=limits,
+            declared=self.mechanism.problem.inequalities,
         )
 
     def blocks_of_values(self) -> Iterator[tuple[Box, npt.NDArray[Any]]]:

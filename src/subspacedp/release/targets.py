@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.invariants import Held, LinearInvariants, StructuralZeros
-from subspacedp.mechanisms.base import Options
+from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.mechanisms.estimates import check_level
 from subspacedp.mechanisms.marginals import Marginals, with_budget
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, Neighbours
@@ -23,7 +23,7 @@ from subspacedp.queries.margins import block_name
 from subspacedp.release.designs import LARGEST_SCALE, Design, design
 from subspacedp.tables import Domain
 
-__all__ = ["LeastBudget", "Price", "budget_reaching", "least_budget"]
+__all__ = ["LeastBudget", "Price", "budget_reaching", "least_budget", "multiples_of"]
 
 LEAST, MOST = 1e-9, 100.0
 DIGITS = 6  # of the amount, rounded up
@@ -86,6 +86,34 @@ class LeastBudget:
         return np.asarray(self._marginals.strategy.shares, np.float64) / float(
             np.sum(self._marginals.strategy.shares)
         )
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """The shares by what they measure: contrasts of these levels, or their tables."""
+        strategy, out = self._marginals.strategy, dict[str, float]()
+        inter = strategy.interactions
+        at = [(level, i.steps) for i, level, _ in self._marginals.measurement.errors.slots]
+        if strategy.tables is not None:
+            at = [(table.level, table.steps) for table in strategy.tables]
+        for (level, steps), share in zip(at, self.shares.tolist(), strict=True):
+            name = block_name(inter.margin(level, steps))
+            out[name] = out.get(name, 0.0) + share
+        return out
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "budget": self.budget.as_dict(),
+            "bound": self.bound,
+            "gap": self.gap if math.isfinite(self.gap) else None,
+            "shares": self.measured,
+            "prices": [price.as_dict() for price in self.prices],
+        }
+
+    @property
+    def hardest(self) -> Price:
+        """The target without which the least budget would be smallest."""
+        return min(self.prices, key=lambda price: price.without)
 
     @property
     def gap(self) -> float:
@@ -221,10 +249,12 @@ def least_budget(
     return LeastBudget(replace(first, mechanism=at(amount)))
 
 
-def multiples_of(mechanism: Marginals) -> dict[str, float]:
+def multiples_of(mechanism: Mechanism) -> dict[str, float]:
     """The largest margin of error of every table with a target, in multiples of it."""
+    if not isinstance(mechanism, Marginals):
+        return {}
     workload, out = mechanism.strategy.workload, {}
-    for margin, target in zip(workload.margins, workload.targets or (), strict=True):
+    for margin, target in zip(workload.margins, workload.targets or (), strict=False):
         if target is not None:
             accuracy = Design(mechanism).margin_accuracy(*margin.names)
             out[block_name(margin)] = accuracy.largest_margin_of_error(LEVEL) / target

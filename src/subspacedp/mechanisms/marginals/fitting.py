@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -72,8 +73,12 @@ class Goal:
 
     def worst(self, matrix: FloatArray | None = None) -> WorstFigures:
         """The figures of the tables that have a target."""
+        return self._worst if matrix is None else replace(self._worst, matrix=matrix)
+
+    @cached_property
+    def _worst(self) -> WorstFigures:
         with np.errstate(divide="ignore"):
-            return WorstFigures(self.errors, 1.0 / self.weights, matrix)
+            return WorstFigures(self.errors, 1.0 / self.weights)
 
     def scaled(self) -> FloatArray:
         """What the mean squared error of each table is multiplied with."""

@@ -519,15 +519,14 @@ class TableMeasurement(Measurement):
         whole = float(weights.sum())
         return [(t, float(w) / whole) for t, w in enumerate(weights) if w > 0]
 
+    @cached_property
     def _levels(self) -> list[tuple[Interaction, int]]:
+        """Interactions and levels that a table tells."""
         return [
             (interaction, level)
             for interaction, level, _ in self.errors.slots
-            if self._mixing_exists(interaction, level)
+            if any(t.level == level and determines(t.steps, interaction.steps) for t in self.tables)
         ]
-
-    def _mixing_exists(self, interaction: Interaction, level: int) -> bool:
-        return any(t.level == level and determines(t.steps, interaction.steps) for t in self.tables)
 
     def contrasts(self, noisy: Mapping[int, Int64Array]) -> dict[tuple[int, ...], ByLevel]:
         """The weighted mean of what every table says."""
@@ -535,7 +534,7 @@ class TableMeasurement(Measurement):
         tables = {t: table.astype(np.float64) for t, table in noisy.items()}
         nodes = {self.tables[t].level: len(table) for t, table in tables.items()}
         out: dict[tuple[int, ...], ByLevel] = {}
-        for interaction, level in self._levels():
+        for interaction, level in self._levels:
             if level not in nodes:
                 continue
             mean = np.zeros((nodes[level], *inter.shape(interaction.steps)))
@@ -548,7 +547,7 @@ class TableMeasurement(Measurement):
         """Weights on the totals of the tables, times the standard deviations of their noise."""
         inter = self.interactions
         out = self.split(np.zeros(self._starts[-1]))
-        for interaction, level in self._levels():
+        for interaction, level in self._levels:
             on_contrasts = weights.get(interaction.steps, {}).get(level)
             if on_contrasts is None:
                 continue
@@ -586,7 +585,7 @@ class TableMeasurement(Measurement):
         for t, (table, law) in enumerate(zip(self.tables, self.laws, strict=True)):
             terms = [
                 (interaction.steps, weight)
-                for interaction, level in self._levels()
+                for interaction, level in self._levels
                 if level == table.level and level in tree.get(interaction.steps, {})
                 for which, weight in self._mixing(interaction, level)
                 if which == t

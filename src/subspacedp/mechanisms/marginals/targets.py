@@ -7,8 +7,8 @@ least F(b) under C b ≤ 1, and its shares are those of any other budget. With g
     f(b) ≤ Σ_j g_j·b₀_j²/b_j,      equal at b₀
 
 (operator Jensen inequality), exactly where every interaction has one share. The right-hand sides in
-place of f make a geometric programme, convex in log b, which a barrier method solves; its solution
-is the next b₀, so F falls with every step.
+place of f make a geometric programme, convex in log b, which an interior-point method solves; its
+solution is the next b₀, so F falls with every step.
 
 Bound and prices: with weights λ ≥ 0 of the figures and y ≥ 0 of the rows such that
 λ·(g_k) ≤ y·C, every b with C b ≤ 1 has F(b) ≥ (λ·f)²/(Σλ·Σy). (`shares` proves it for one convex
@@ -39,8 +39,10 @@ TIGHT = 2e-4  # the gap at which the search ends
 MAX_STEPS = 60
 FEW = 48  # figures whose slopes are looked at from the beginning
 NEAR = 0.9  # of the largest multiple: figures beyond it are looked at too
-BARRIER = 1e-6  # of the logarithm of the goal: where the barrier method ends
-OVER = (1.9, 1.0)  # steps to try, in multiples of the one to the next solution
+PRECISE = 1e-6  # of the logarithm of the goal: where the interior-point method ends
+NEWTON_STEPS = 100
+FASTER = 10.0  # by what the gap shall fall in a step
+OVER = (1.0, 1.9)  # steps to try, in multiples of the one to the next solution
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -197,14 +199,14 @@ def least_worst(
         if best[1] <= bound * (1 + TIGHT):
             break
         solution = _geometric(slopes * b**2, known, b, 0.5 if pure else 1.0)
+        tried = []
         for over in OVER:
             b_next = np.maximum(b * (solution / b) ** over, FLOOR * float(solution.max()))
             more, most = sticking_out(b_next)
-            multiples_next = worst(b_next / most)
-            if multiples_next.max() < best[1] or over == OVER[-1]:
-                break
-        known = np.unique(np.concatenate([known, more]), axis=0)
-        b, multiples = b_next / most, multiples_next
+            known = np.concatenate([known, more])
+            tried.append((b_next / most, worst(b_next / most)))
+        known = np.unique(known, axis=0)
+        b, multiples = min(tried, key=lambda step: float(step[1].max()))
         if multiples.max() < best[1]:
             best = b, float(multiples.max())
     if not math.isfinite(best[1]):
@@ -261,58 +263,67 @@ def _bound(rows: FloatArray, multiples: FloatArray, slopes: FloatArray) -> tuple
 
 
 def _geometric(parts: FloatArray, rows: FloatArray, start: FloatArray, power: float) -> FloatArray:
-    """The b that minimises max_k Σ_j parts_kj/b_j under rows·b^power ≤ 1: Newton steps in log b.
+    """The b that minimises max_k Σ_j parts_kj/b_j under rows·b^power ≤ 1.
 
-    The barrier is −Σ log(s − log Σ parts/b) − Σ log(−log rows·b^power) − Σ log(log b − floor).
+    A geometric programme, convex in x = log b: minimise s with log Σ parts/b ≤ s,
+    log rows·b^power ≤ 0 and floor ≤ x, by a primal-dual interior-point method (Boyd and
+    Vandenberghe, Convex Optimization, algorithm 11.2).
     """
     rows = rows[rows.any(axis=1)]
-    size, number = len(start), len(parts) + len(rows) + len(start)
-    floor = math.log(FLOOR) - 2.0
+    size, floor = len(start), math.log(FLOOR) - 2.0
     x = np.maximum(np.log(start) - math.log(float((rows @ start**power).max())) / power, floor + 1)
     x -= math.log(float((rows @ np.exp(power * x)).max())) / power + 0.1
     x = np.maximum(x, floor + 0.5)
 
-    def gaps(x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Logarithms of goals and of what rows spend, and their derivatives."""
-        terms, spent = parts * np.exp(-x), rows * np.exp(power * x)
+    def constraints(z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """What may not be above zero of z = (x, s), and its derivatives."""
+        terms, spent = parts * np.exp(-z[:size]), rows * np.exp(power * z[:size])
         goals, costs = terms.sum(axis=1), spent.sum(axis=1)
-        with np.errstate(divide="ignore"):
-            return np.log(goals), np.log(costs), terms / goals[:, None], spent / costs[:, None]
+        values = np.concatenate([np.log(goals) - z[size], np.log(costs), floor - z[:size]])
+        slopes = np.zeros((len(values), size + 1))
+        slopes[: len(goals), :size], slopes[: len(goals), size] = -terms / goals[:, None], -1.0
+        slopes[len(goals) : -size, :size] = power * spent / costs[:, None]
+        slopes[-size:, :size] = -np.eye(size)
+        return values, slopes
 
-    h, c, _, _ = gaps(x)
-    s = float(h.max()) + 0.5
-    weight = 1.0 * number
-    while True:
-        for _ in range(40):
-            h, c, p, q = gaps(x)
-            u, v, w = 1 / (s - h), -1 / c, 1 / (x - floor)
-            gradient = np.append(-(u @ p) + power * (v @ q) - w, weight - u.sum())
-            hessian = np.empty((size + 1, size + 1))
-            hessian[:size, :size] = (p.T * (u**2 - u)) @ p + (q.T * ((v**2 - v) * power**2)) @ q
-            hessian[np.arange(size), np.arange(size)] += u @ p + power**2 * (v @ q) + w**2
-            hessian[:size, size] = hessian[size, :size] = (u**2) @ p
-            hessian[size, size] = float(u @ u)
-            step = np.linalg.solve(hessian, -gradient)
-            decrement = float(-gradient @ step)
-            length = 1.0
-            while length > 1e-10:
-                x_new, s_new = x + length * step[:size], s + length * float(step[size])
-                if np.all(x_new > floor):
-                    h_new, c_new, _, _ = gaps(x_new)
-                    if np.all(h_new < s_new) and np.all(c_new < 0):
-                        change = weight * (s_new - s) - float(
-                            np.log((s_new - h_new) * u).sum()
-                            + np.log(c_new / c).sum()
-                            + np.log((x_new - floor) * w).sum()
-                        )
-                        if change <= -0.1 * length * decrement + 1e-9:
-                            break
-                length /= 2
-            else:
+    def residual(dual: FloatArray, values: FloatArray, slopes: FloatArray, t: float) -> float:
+        left = dual @ slopes
+        left[size] += 1.0
+        return float(np.sqrt(left @ left + ((dual * values + 1 / t) ** 2).sum()))
+
+    z = np.append(x, math.log(float((parts / np.exp(x)).sum(axis=1).max())) + 0.5)
+    values, slopes = constraints(z)
+    dual = -1.0 / values / (-1.0 / values[: len(parts)]).sum()
+    bent = np.concatenate([np.ones(len(parts)), np.full(len(rows), power), np.zeros(size)])
+    for _ in range(NEWTON_STEPS):
+        left = dual @ slopes
+        left[size] += 1.0
+        gap = float(-dual @ values)
+        if gap < PRECISE and np.abs(left).max() < PRECISE:
+            break
+        t = FASTER * len(values) / gap
+        # The Hessian of log Σ exp is diag(p) − p·pᵀ, for p = |slope|/power.
+        hessian = (slopes.T * (dual / -values - dual * (bent > 0))) @ slopes
+        hessian[size, :] = hessian[:, size] = (slopes.T * (dual / -values)) @ slopes[:, size]
+        diagonal = (dual * bent) @ np.abs(slopes[:, :size])
+        hessian[np.arange(size), np.arange(size)] += diagonal
+        barrier = -1.0 / (t * values)
+        gradient = barrier @ slopes
+        gradient[size] += 1.0
+        step = np.linalg.solve(hessian, -gradient)
+        step_dual = barrier - dual - dual * (slopes @ step) / values
+        down = step_dual < 0
+        length = 0.99 * min(1.0, float(np.min(-dual[down] / step_dual[down], initial=1.0)))
+        before = residual(dual, values, slopes, t)
+        while length > 1e-12:
+            new, new_dual = z + length * step, dual + length * step_dual
+            new_values, new_slopes = constraints(new)
+            if np.all(new_values < 0) and (
+                residual(new_dual, new_values, new_slopes, t) <= (1 - 0.01 * length) * before
+            ):
                 break
-            x, s = x_new, s_new
-            if decrement < 1e-3:
-                break
-        if number / weight < BARRIER:
-            return np.asarray(np.exp(x))
-        weight *= 30.0
+            length /= 2
+        else:
+            break
+        z, dual, values, slopes = new, new_dual, new_values, new_slopes
+    return np.asarray(np.exp(z[:size]))
