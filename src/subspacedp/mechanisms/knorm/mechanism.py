@@ -514,7 +514,7 @@ def with_norm_ball(mechanism: KNorm, *, exact: bool = False) -> KNorm:
         raise BudgetError(
             "The k-norm mechanism is for pure budgets: use PureDP(...), or another mechanism."
         )
-    if mechanism.query.contributions is None:
+    if mechanism.query.record_kinds is None:
         raise ReleaseError(
             "The k-norm mechanism needs to know what a record adds to the answers; a query of "
             "which only the sensitivity is declared has no such columns."
