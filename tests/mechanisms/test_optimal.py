@@ -270,8 +270,8 @@ def test_several_records_keep_a_true_bound():
 def test_auto_takes_the_least_error_and_says_why():
     made = sdp.design(PREFIX, None, GAUSS, mechanism="auto")
     assert made.mechanism.name == "optimal"
-    assert "optimal: expected squared error" in made.why
-    assert "the others: projected" in made.why
+    assert made.why.startswith("optimal: 95 % intervals of ±")
+    assert "(projected ±" in made.why
     pure = sdp.design(PREFIX, None, sdp.PureDP(1.0), mechanism="auto")
     assert pure.mechanism.name == "knorm"
     assert "not applicable: correlated, optimal" in pure.why
@@ -296,7 +296,7 @@ def test_a_plan_compares_all_mechanisms_and_says_how_near():
     assert "of the best possible Gaussian noise" in quick.near
     assert whole.as_dict()["optimality"] == whole.near
     taken = whole.design.mechanism.name
-    assert whole.design.why.startswith(f"{taken}: expected squared error")
+    assert whole.design.why.startswith(f"{taken}: 95 % intervals of ±")
 
 
 # ------------------------------------------------------------------------------------- files

@@ -54,6 +54,7 @@ axes:
   race: {columns: {hispanic: pop_hispanic, white: pop_nh_white}}
 hold: [[state]]
 privacy: {rho: 0.5}
+about: {text: Counties, persons: 300000}
 """
 
 LONG = """\

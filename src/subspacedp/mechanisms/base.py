@@ -153,7 +153,6 @@ class Mechanism(ABC):
     measures_counts: ClassVar[bool] = False  # noise on every answer itself: cell by cell, in blocks
     linear: ClassVar[bool] = True  # `integers` of parts add up to those of the whole: for agents
     fitted_at_once: ClassVar[bool] = False  # there is nothing to optimise
-    wide_intervals: ClassVar[bool] = False  # its law is known less sharply, and has heavier tails
     # Whether nothing is known of its privacy but what the budget says: it is then composed by that
     # alone, and not as Gaussian noise of which the whole trade-off is known.
     only_stated: ClassVar[bool] = False

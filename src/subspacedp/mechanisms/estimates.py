@@ -21,6 +21,7 @@ from subspacedp.tables.table import frame_from_columns
 __all__ = ["Accuracy", "Estimate", "check_level", "normal_margin"]
 
 FloatArray = npt.NDArray[np.float64]
+JUDGED = 5  # laws that are worked out to judge a family of figures by
 
 
 def normal_margin(stderr: float, level: float) -> float:
@@ -149,6 +150,40 @@ class Accuracy:
         if simultaneous:
             alpha /= max(1, number)
         return max((self.figures.law(law).margin_of_error(alpha) for law in laws), default=0.0)
+
+    def mean_squared_margin(
+        self, level: float = 0.95, importance: FloatArray | None = None
+    ) -> float:
+        """The mean of squared margins of error, by importance: what designs are judged by.
+
+        A few laws are worked out, from the smallest to the largest variance; the other figures
+        are taken to have the same proportion of margin to standard error.
+        """
+        alpha = 1 - check_level(level)
+        if importance is None:
+            several = tuple(self.figures.kinds())
+            variance = np.concatenate([kinds.variance for kinds in several])
+            weight = np.concatenate([kinds.number for kinds in several]).astype(np.float64)
+            known = [kinds.law for kinds in several if kinds.law is not None]
+            laws = np.concatenate(known) if len(known) == len(several) else None
+        else:
+            variance, weight = self.figures.variance().reshape(-1), importance.reshape(-1)
+            laws = np.asarray(self.figures.classes()).reshape(-1)
+        mean = float(variance @ weight) / float(weight.sum())
+        loose = np.flatnonzero((variance > 0) & (weight > 0))
+        if not loose.size:
+            return 0.0
+        if laws is None:
+            return _normal_factor(alpha) ** 2 * mean
+        order = loose[np.argsort(variance[loose], kind="stable")]
+        few = order[np.linspace(0, order.size - 1, min(JUDGED, order.size)).astype(np.int64)]
+        margins = [self.figures.law(int(law)).margin_of_error(alpha) for law in laws[few]]
+        return mean * math.fsum(q * q for q in margins) / float(variance[few].sum())
+
+    @property
+    def size(self) -> int:
+        """How many figures there are."""
+        return math.prod(self._shape)
 
     def methods(self) -> set[str]:
         """How margins are found: exact, smeared, simulated, conservative, Chebyshev, fixed.

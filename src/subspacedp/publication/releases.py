@@ -37,7 +37,6 @@ from subspacedp.io import (
 from subspacedp.mechanisms import default_name
 from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.mechanisms.block_view import CountFacts, OnePiece
-from subspacedp.mechanisms.estimates import Accuracy
 from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
 from subspacedp.privacy import Budget
 from subspacedp.publication.code_lists import column_of
@@ -45,6 +44,7 @@ from subspacedp.publication.faults import in_yaml
 from subspacedp.publication.specification import Specification, TableSpecification
 from subspacedp.queries import Cells, Margins, Query
 from subspacedp.release import Design, design
+from subspacedp.release.designs import Judged, compare_quick
 from subspacedp.release.drawing import LABELLED, MAX_LABELLED, look_at
 from subspacedp.release.targets import LeastBudget, least_budget
 from subspacedp.tables import Domain, Label, Margin, MarginTables, RowPlan, Table
@@ -73,7 +73,6 @@ MOST_STORED = 10**11  # figures of one release: 800 GB on disk
 AT_ONCE = 1 << 22  # cells of a table on disk that are summed at a time
 MAX_JOINT_CELLS = 10**7  # beyond, `auto` stays with noise on the cells, whose errors have few kinds
 AUTO = "auto"
-WORTH_WHILE = 1.01  # times less squared error: what noise for all tables must gain to be taken
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -236,10 +235,7 @@ class ReleaseSpecification(ABC):
         """The mechanism that the specification asks for, or another one for comparison."""
         self.check_size(domain)
         try:
-            if self.least is not None and name is None:
-                designed = self.least.design
-            else:
-                designed = design(self.query(domain), self.held, self.budget, **self.options(name))
+            designed = self._designed(domain, name)
         except SubspaceDPError as error:
             error.args = (in_yaml(str(error)),)
             raise
@@ -252,6 +248,11 @@ class ReleaseSpecification(ABC):
                 cells=domain.size,
             )
         return designed
+
+    def _designed(self, domain: Domain, name: str | None) -> Design:
+        if self.least is not None and name is None:
+            return self.least.design
+        return design(self.query(domain), self.held, self.budget, **self.options(name))
 
     @property
     def store(self) -> str | None:
@@ -376,8 +377,11 @@ class CellsRelease(ReleaseSpecification):
         return Marginals.name if self.table.has_targets else self.table.mechanism
 
     def _mechanism(self, name: str) -> str | Options:
-        if name != Marginals.name:
-            return name
+        return self._joint if name == Marginals.name else name
+
+    @property
+    def _joint(self) -> Options:
+        """Noise for all published tables."""
         publish = self.table.publish
         if not self.table.has_targets:
             return MarginalsOptions(
@@ -395,60 +399,33 @@ class CellsRelease(ReleaseSpecification):
             targets=[*(of_cells or [None]), *(target for _, target in beside)],
         )
 
-    def design(self, domain: Domain, name: str | None = None) -> Design:
-        """The mechanism that the specification asks for, or another one for comparison."""
-        cells = super().design(domain, name)
+    def _designed(self, domain: Domain, name: str | None) -> Design:
         if (name or self.mechanism_name) != AUTO or not self._for_tables:
-            return cells
-        if domain.size > MAX_JOINT_CELLS:
-            words = (
-                f"Noise for the margins too is not looked at for more than {MAX_JOINT_CELLS:,} "
-                "cells; `mechanism: marginals` asks for it."
-            )
-            return replace(cells, why=f"{cells.why} {words}".strip())
-        try:
-            joint = super().design(domain, Marginals.name)
-        except SubspaceDPError as error:
-            return replace(
-                cells, why=f"{cells.why} Noise for the margins too cannot be had: {error}"
-            )
-        return self._better(cells, joint)
+            return super()._designed(domain, name)
+        few = domain.size <= MAX_JOINT_CELLS
+        options = self.options(name)
+        del options["mechanism"]
+        chosen = compare_quick(
+            self.query(domain), self.held, self.budget,
+            judged=Judged(
+                tables=(tuple(self.table.axes), *self.margins), weights=self.table.publish.weights
+            ),
+            beside=[self._joint] if few else (),
+            **options,
+        ).chosen  # fmt: skip
+        if few:
+            return chosen
+        words = (
+            f"Noise for the margins too is not looked at for more than {MAX_JOINT_CELLS:,} cells; "
+            "`mechanism: marginals` asks for it."
+        )
+        return replace(chosen, why=f"{chosen.why} {words}")
 
     @property
     def _for_tables(self) -> bool:
         """Whether margins that are not exact are published beside the cells."""
         known = {frozenset(names) for names in self.table.hold}
         return any(frozenset(names) not in known for names in self.margins)
-
-    def _better(self, cells: Design, joint: Design) -> Design:
-        """Of noise designed for the cells and noise for all published tables, the one to take.
-
-        With weights the one with the smaller sum of squared errors; without, by the geometric
-        mean, over the tables, of the ratio of mean squared errors.
-        """
-        published = [tuple(self.table.axes), *self.table.margins]
-        errors = [
-            [_squared_error(m.margin_accuracy(*names)) for m in (cells, joint)]
-            for names in published
-        ]
-        weights = self.table.publish.weights
-        ratios = [before / after for before, after in errors if min(before, after) > 0]
-        if weights is None:
-            gain = math.exp(math.fsum(map(math.log, ratios)) / max(len(ratios), 1))
-            what = f"squared errors of the {len(ratios)} published tables are"
-            how = "times smaller, in geometric mean,"
-        else:
-            sums = [
-                math.fsum(w * e[i] for w, e in zip(weights, errors, strict=True)) for i in (0, 1)
-            ]
-            gain = sums[0] / sums[1]
-            what, how = "the weighted sum of squared errors is", "times smaller"
-        if gain <= WORTH_WHILE:
-            words = "Noise for the margins too would not be better over all tables."
-            return replace(cells, why=f"{cells.why} {words}")
-        than = f"than with the {cells.mechanism.name} mechanism"
-        why = f"marginals: {what} {gain:,.3g} {how} {than}; "
-        return replace(joint, why=f"{why}those of the cells are {1 / ratios[0]:.3g} times its.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -576,12 +553,6 @@ class SumsRelease(ReleaseSpecification):
         tabulated = self._tabulated(domain, source, progress, self.table.clipped_value(self.sum))
         everything = tabulated.sums_everything if self.specification.data.bounded else None
         return replace(self._counted(tabulated), protected=tabulated.sums, everything=everything)
-
-
-def _squared_error(accuracy: Accuracy) -> float:
-    """The sum of squared errors of a family of figures, from its kinds."""
-    parts = (kinds.variance * kinds.number for kinds in accuracy.figures.kinds())
-    return math.fsum(float(part.sum()) for part in parts)
 
 
 def releases_of(specification: Specification) -> tuple[ReleaseSpecification, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -41,12 +42,14 @@ __all__ = [
     "Compared",
     "Comparison",
     "Design",
-    "choose",
+    "Judged",
     "compare",
+    "compare_quick",
     "design",
 ]
 
 AUTO = "auto"
+ONLY = "{}: the one mechanism for margins by themselves."
 # Sums of noise of this scale over any table leave 64 bits with probability below exp(−2**13).
 LARGEST_SCALE = 2.0**40
 # Below it all noise is zero for all practical purposes, and a claim of privacy would mislead.
@@ -238,8 +241,8 @@ def design(
         What one person may change; `ReplaceOne()` by default.
     mechanism
         A name, which stands for its defaults, or options such as `Optimal(importance=w)`; the
-        names are listed in `subspacedp.mechanisms`. "auto" takes the one with the smallest
-        expected error, and `why` says so in words. By default the first that answers the query.
+        names are listed in `subspacedp.mechanisms`. "auto" takes the one with the narrowest 95 %
+        intervals, and `why` says what it compared. By default the first that answers the query.
     decimals
         None: real values and the S guarantee. 0 or k: controlled rounding to k decimals, and G.
     capped
@@ -262,7 +265,8 @@ def design(
     """
     query, invariants = as_query(domain), as_held(held)
     workload = query.workload is not None
-    if mechanism is None or (workload and mechanism == AUTO):
+    why = ONLY if workload and mechanism == AUTO else ""
+    if mechanism is None or why:
         mechanism = default_name(workload=workload)
     if not isinstance(budget, Budget):
         raise BudgetError(f"`budget` must be {kinds_of_budgets()}; got {_a(budget)}.")
@@ -292,15 +296,10 @@ def design(
             "(decimals=None) instead."
         )
     if mechanism == AUTO:
-        return _compared(
+        return compare_quick(
             query,
             invariants,
             budget,
-            [
-                options()
-                for options in OPTIONS.values()
-                if options.quick_for(query) and not options.mechanism.only_stated
-            ],
             neighbours=relation,
             decimals=decimals,
             capped=capped,
@@ -340,7 +339,7 @@ def design(
         )
     if workload:
         _check_memory(query.size)
-    return Design(_checked(options.fit(problem)))
+    return Design(_checked(options.fit(problem)), why=why and why.format(name))
 
 
 def _check_memory(figures: int) -> None:
@@ -408,23 +407,49 @@ def compare(
         for name, kind in OPTIONS.items()
         if not kind.mechanism.for_workloads and (name in given or not kind.mechanism.only_stated)
     ]
-    return _compared(as_query(domain), as_held(held), budget, candidates, **arguments)
+    return _compared(as_query(domain), as_held(held), budget, candidates, Judged(), **arguments)
+
+
+def compare_quick(
+    query: Query,
+    held: Held,
+    budget: Budget,
+    *,
+    judged: Judged | None = None,
+    beside: Sequence[Options] = (),
+    **arguments: Any,
+) -> Comparison:
+    """As `compare`, of the mechanisms that are designed within seconds: what "auto" looks at.
+
+    `beside` are options of mechanisms that are not asked for by name alone.
+    """
+    candidates = [
+        options()
+        for options in OPTIONS.values()
+        if options.quick_for(query) and not options.mechanism.only_stated
+    ]
+    return _compared(query, held, budget, [*candidates, *beside], judged or Judged(), **arguments)
 
 
 def _compared(
-    query: Query, held: Held, budget: Budget, options: Sequence[Options], **arguments: Any
+    query: Query,
+    held: Held,
+    budget: Budget,
+    options: Sequence[Options],
+    judged: Judged,
+    **arguments: Any,
 ) -> Comparison:
     """Every mechanism that applies; those not looked at are named."""
     weights = (candidate.importance_of(query) for candidate in options)
-    importance = next((w for w in weights if w is not None), None)
+    judged = replace(judged, importance=next((w for w in weights if w is not None), None))
     entries = []
     for candidate in options:
         name = candidate.mechanism.name
         try:
             designed = design(query, held, budget, mechanism=candidate, **arguments)
-            entries.append(Compared(name, designed, None, importance))
+            entries.append(Compared(name, designed, None, judged))
         except SubspaceDPError as error:
-            entries.append(Compared(name, None, error, importance))
+            entries.append(Compared(name, None, error, judged))
     names = {candidate.mechanism.name for candidate in options}
     left_out = [
         name
@@ -432,7 +457,7 @@ def _compared(
         if name not in names and not kind.mechanism.for_workloads
         if not kind.mechanism.only_stated
     ]
-    return choose(entries, left_out)
+    return _chosen(entries, judged, left_out)
 
 
 def _a(value: object) -> str:
@@ -442,42 +467,73 @@ def _a(value: object) -> str:
 # `compare()`: the expected error of every mechanism that applies, and which to take; no data
 
 
-SAME = 1e-9  # errors that differ by less are equal, and the plainer mechanism is taken
-NEAR = 2.0  # times the least error: beyond it, no interval is narrower
-LOOKED_AT = 8  # answers whose intervals are compared
+WORTH_WHILE = 1.005  # times narrower intervals: what a less plain mechanism must gain to be taken
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """Whose intervals decide: the answers, or tables that are published with them.
+
+    Parameters
+    ----------
+    tables
+        The levels of each; none: the answers.
+    weights
+        What each table's squared errors count for; None: the tables count alike, whatever the
+        size of their errors.
+    importance
+        What each answer's squared error counts for.
+    """
+
+    tables: tuple[tuple[str, ...], ...] = ()
+    weights: tuple[float, ...] | None = None
+    importance: npt.NDArray[np.float64] | None = None
+
+    def error(self, designed: Design) -> float:
+        """The expected total squared error of the answers, by importance if that is given."""
+        if self.importance is None:
+            return designed.mechanism.total_error()
+        return float(designed.expected_error().per_cell.reshape(-1) @ self.importance)
+
+    def width(self, designed: Design) -> float:
+        """The 95 % margin of error in root mean square; of several tables the geometric mean."""
+        if not self.tables:
+            return math.sqrt(designed.accuracy().mean_squared_margin(importance=self.importance))
+        tables = [designed.margin_accuracy(*names) for names in self.tables]
+        squares = [table.mean_squared_margin() for table in tables]
+        if self.weights is None:
+            loose = [math.log(square) for square in squares if square > 0]
+            return math.exp(math.fsum(loose) / max(2 * len(loose), 1))
+        counts = [w * t.size for w, t in zip(self.weights, tables, strict=True)]
+        return math.sqrt(math.fsum(map(math.prod, zip(counts, squares, strict=True))) / sum(counts))
+
+    @property
+    def words(self) -> str:
+        """Of what, and how."""
+        if not self.tables:
+            return f"in root mean square{'' if self.importance is None else ' by importance'}"
+        how = "geometric mean" if self.weights is None else "weighted root mean square"
+        return f"in {how} over the {len(self.tables)} published tables"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Compared:
-    """One mechanism: its total squared error, or one sentence that says why it does not apply."""
+    """One mechanism: its errors, or one sentence that says why it does not apply."""
 
     name: str
     design: Design | None
     refusal: SubspaceDPError | None = None
-    importance: npt.NDArray[np.float64] | None = None
+    judged: Judged = field(default_factory=Judged)
 
-    @property
+    @cached_property
     def error(self) -> float | None:
         """The expected total squared error, by importance if that is given."""
-        if self.design is None:
-            return None
-        if self.importance is None:
-            return self.design.mechanism.total_error()
-        return float(self.design.expected_error().per_cell.reshape(-1) @ self.importance)
+        return None if self.design is None else self.judged.error(self.design)
 
+    @cached_property
     def width(self) -> float:
-        """The root of the mean squared 95 % margin of error of a few answers, by importance."""
-        if self.design is None:
-            return math.inf
-        query = self.design.mechanism.query
-        weights = np.ones(query.size) if self.importance is None else self.importance
-        counted = np.flatnonzero(weights)
-        few = np.linspace(0, counted.size - 1, min(LOOKED_AT, counted.size)).astype(np.int64)
-        places = counted[few]
-        rows = np.zeros((places.size, query.size))
-        rows[np.arange(places.size), places] = 1.0
-        margins = np.asarray(self.design.accuracy(rows.reshape(-1, *query.shape)).margin_of_error())
-        return math.sqrt(float(weights[places] @ margins**2) / float(weights[places].sum()))
+        """Of its 95 % intervals, half: a few laws are worked out, the rest go with variances."""
+        return math.inf if self.design is None else self.judged.width(self.design)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -497,7 +553,7 @@ class Comparison:
                     proofs.append(entry.design.optimality())
                 except ReleaseError:
                     continue
-        weighted = any(entry.importance is not None for entry in self.entries)
+        weighted = any(entry.judged.importance is not None for entry in self.entries)
         return max((f.bound for f in proofs if f.weighted == weighted), default=None)
 
     def __str__(self) -> str:
@@ -509,47 +565,24 @@ class Comparison:
                 lines.append(f"{entry.name:<11} {entry.refusal}")
             else:
                 beside = "" if best is None else f"   at most {error / best:,.4g} × the least"
-                lines.append(f"{entry.name:<11} {error:,.6g}{beside}")
+                lines.append(f"{entry.name:<11} {error:<12,.6g} ± {entry.width:,.4g}{beside}")
         return "\n".join([*lines, self.chosen.why])
 
 
-def choose(entries: Sequence[Compared], left_out: Sequence[str] = ()) -> Comparison:
-    """The mechanism of least expected error, the plainest of those that are equal.
-
-    K-norm noise is taken only where its intervals are no wider than those of the others: its law
-    is known less sharply, and heavier tails can make up for a smaller variance.
-    """
-    designs = {e.name: e.design for e in entries if e.design is not None}
-    if not designs:
+def _chosen(entries: Sequence[Compared], judged: Judged, left_out: Sequence[str]) -> Comparison:
+    """The mechanism of the narrowest intervals, the plainest of those that are nearly equal."""
+    able = [(entry, entry.design) for entry in entries if entry.design is not None]
+    if not able:
         raise next(e.refusal for e in entries if e.refusal is not None)
-    errors = {e.name: e.error for e in entries if e.error is not None}
-    least = min(errors.values())
-    name = next(name for name, error in errors.items() if error <= least * (1 + SAME))
-    narrower = _narrower(entries, errors, name)
-    wide, name = (name, narrower) if narrower else ("", name)
-    others = ", ".join(f"{other} {error:,.4g}" for other, error in errors.items() if other != name)
-    by = " by importance" if any(e.importance is not None for e in entries) else ""
-    why = f"{name}: expected squared error{by} {errors[name]:,.4g}"
-    if wide:
-        why += f" (the others: {others}); {wide} has the least, and wider 95 % intervals"
-    elif others:
-        why += f", the least (the others: {others})"
+    least = min(entry.width for entry, _ in able)
+    taken, designed = next((e, d) for e, d in able if e.width <= least * WORTH_WHILE)
+    why = f"{taken.name}: 95 % intervals of ± {taken.width:,.4g} {judged.words}"
+    others = ", ".join(f"{e.name} ± {e.width:,.4g}" for e, _ in able if e is not taken)
+    if others:
+        why += f" ({others})"
     left = [entry.name for entry in entries if entry.design is None]
     if left:
         why += f"; not applicable: {', '.join(left)}"
     if left_out:
         why += f"; not looked at for a question of this size: {', '.join(left_out)}"
-    return Comparison(entries, replace(designs[name], why=why + "."))
-
-
-def _narrower(entries: Sequence[Compared], errors: dict[str, float], name: str) -> str | None:
-    """The mechanism with narrower intervals than k-norm noise of least error, if there is one."""
-    chosen = next(entry for entry in entries if entry.name == name)
-    if chosen.design is None or not chosen.design.mechanism.wide_intervals:
-        return None
-    near = [e for e in entries if e.name in errors and errors[e.name] <= NEAR * errors[name]]
-    if len(near) == 1:
-        return None
-    widths = {entry.name: entry.width() for entry in near}
-    least = min(widths, key=lambda other: widths[other])
-    return least if widths[least] < widths[name] * (1 - SAME) else None
+    return Comparison(entries, replace(designed, why=why + "."))

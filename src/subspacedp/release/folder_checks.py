@@ -298,7 +298,8 @@ def _check_table(
         if name == PARQUET:
             table = read_parquet(home)
         elif name.endswith(".parquet"):
-            table = pyarrow.parquet.read_table(home / name)
+            with pyarrow.parquet.ParquetFile(home / name) as file:
+                table = file.read()
         else:
             types = {column: pa.array(values[:1]).type for column, values in wanted.items()}
             if not_negative is not None:

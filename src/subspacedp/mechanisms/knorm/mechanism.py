@@ -276,7 +276,6 @@ class KNorm(Extended):
     name: ClassVar[str] = "knorm"
     laws: ClassVar[tuple[type[KNormLaw], ...]] = (KNormLaw,)
     fitted_at_once: ClassVar[bool] = False
-    wide_intervals: ClassVar[bool] = True
     offers_decimals: ClassVar[bool] = True
     proofs: ClassVar[tuple[str, ...]] = ("knorm.md", "guarantees.md")
     keys_in_files: ClassVar[tuple[str, ...]] = ("basis", "body")
@@ -515,7 +514,7 @@ def with_norm_ball(mechanism: KNorm, *, exact: bool = False) -> KNorm:
         raise BudgetError(
             "The k-norm mechanism is for pure budgets: use PureDP(...), or another mechanism."
         )
-    if mechanism.query.contributions is None:
+    if mechanism.query.record_kinds is None:
         raise ReleaseError(
             "The k-norm mechanism needs to know what a record adds to the answers; a query of "
             "which only the sensitivity is declared has no such columns."
