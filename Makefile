@@ -13,7 +13,7 @@ ONE    := OPENBLAS_NUM_THREADS=1
 # Two stamps: the package with what the demonstration draws with, and the package with every extra.
 # Each is redone only when the dependencies or their pins change; source files need no reinstall,
 # the install is editable.
-EXTRAS := frames,publish,ledger,postgres,spark,large,docs,test,dev,bench
+EXTRAS := frames,publish,files,workbench,ledger,postgres,spark,large,docs,test,dev,bench
 # What builds this package, and pyspark, which is published as source code alone.
 BUILD   = $(shell sed -n 's/^requires = \["\(.*\)"\].*/\1/p' pyproject.toml) editables setuptools wheel
 PINS   := $(VENV)-pins/bin/python -m pip --disable-pip-version-check
