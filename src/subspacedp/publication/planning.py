@@ -229,7 +229,7 @@ def target_budget(
         margin_of_error,
         figures,
         level=level,
-        **wanted.options(domain, taken.name if taken.for_workloads else None),
+        **wanted.options(taken.name if taken.for_workloads else None),
     ).problem.budget
     whole = specification.document.privacy.budget
     if whole == part:
@@ -276,7 +276,7 @@ def _cells_alone(wanted: ReleaseSpecification, domain: Domain) -> Design | None:
     if domain.size > FEW_CELLS:
         return None
     try:
-        return design(domain, wanted.held, wanted.budget, **wanted.options(domain, default_name()))
+        return design(domain, wanted.held, wanted.budget, **wanted.options(default_name()))
     except SubspaceDPError:
         return None
 

@@ -171,7 +171,9 @@ class ReleaseSpecification(ABC):
             return None
         domain = self.table.domain()
         self.check_size(domain)
-        return least_budget(self.query(domain), self.held, privacy.budget, **self.options(domain))
+        return least_budget(
+            self.query(domain), self.held, privacy.budget, **self._arguments(domain)
+        )
 
     @property
     def held(self) -> Held:
@@ -222,15 +224,18 @@ class ReleaseSpecification(ABC):
     ) -> Counted:
         """Have its data counted where they lie: in memory, or to files in a scratch folder."""
 
-    def options(self, domain: Domain, name: str | None = None) -> dict[str, Any]:
+    def options(self, name: str | None = None) -> dict[str, Any]:
         """The arguments of `design` beyond the budget, for this or another mechanism."""
         return {
             "neighbours": self.specification.neighbours,
             "mechanism": self._mechanism(name or self.mechanism_name),
             "decimals": self.decimals,
             "capped": self.specification.data.bounded,
-            "inequalities": self.inequalities(domain),
         }
+
+    def _arguments(self, domain: Domain, name: str | None = None) -> dict[str, Any]:
+        """Its options, and what is publicly known, which no error depends on."""
+        return {**self.options(name), "inequalities": self.inequalities(domain)}
 
     def _mechanism(self, name: str) -> str | Options:
         """What a mechanism's name stands for here."""
@@ -257,7 +262,7 @@ class ReleaseSpecification(ABC):
     def _designed(self, domain: Domain, name: str | None) -> Design:
         if self.least is not None and name is None:
             return self.least.design
-        return design(self.query(domain), self.held, self.budget, **self.options(domain, name))
+        return design(self.query(domain), self.held, self.budget, **self._arguments(domain, name))
 
     @property
     def store(self) -> str | None:
@@ -408,7 +413,7 @@ class CellsRelease(ReleaseSpecification):
         if (name or self.mechanism_name) != AUTO or not self._for_tables:
             return super()._designed(domain, name)
         few = domain.size <= MAX_JOINT_CELLS
-        options = self.options(domain, name)
+        options = self._arguments(domain, name)
         del options["mechanism"]
         chosen = compare_quick(
             self.query(domain), self.held, self.budget,
