@@ -92,6 +92,7 @@ def table_faults(specification: Specification) -> Iterator[Fault]:
 def _names(document: Document) -> Iterator[Fault]:
     """Names of axes and levels are unique in the file, and not those of published columns."""
     seen: dict[str, str] = {}
+    titles: dict[str, str] = {}
     for axis, entry in document.axes.items():
         place: Place = ("axes", axis)
         levels: Place = (*place, "levels")
@@ -113,6 +114,15 @@ def _names(document: Document) -> Iterator[Fault]:
             if level in seen:
                 yield Fault(levels, f"has the level `{level}`, a name of axis `{seen[level]}`")
         seen.update(dict.fromkeys((axis, *entry.level_names), axis))
+        for name in entry.titles(axis):
+            if name not in (axis, *entry.level_names):
+                known = (axis, *entry.level_names)
+                yield Fault((*place, "title"), _no_such("axis or level", name, known))
+        for name in (axis, *entry.level_names):
+            title = entry.titles(axis).get(name, name)
+            other = titles.setdefault(title, name)
+            if other != name:
+                yield Fault((*place, "title"), f"is `{title}`, which is that of `{other}` too")
 
 
 def _data(document: Document) -> Iterator[Fault]:

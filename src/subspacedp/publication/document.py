@@ -34,6 +34,7 @@ from subspacedp.publication.fields import (
     Tag,
     Text,
     Texts,
+    Titles,
     Value,
     Weights,
     WithJsonSchema,
@@ -214,6 +215,12 @@ class AxisEntry(Section):
         dependentRequired={"first": ["by"], "last": ["by"], "names": ["labels"]},
     )
 
+    title: Titles | None = Field(
+        default=None,
+        description="What readers see instead of the name, which stays the name of the column in "
+        "files: a text such as `Age in years`, or one for each name where the axis has levels, "
+        "such as {county: County of residence, state: State}.",
+    )
     column: Text | None = Field(
         default=None, description="The column of the data; the axis' own name, if not given."
     )
@@ -385,6 +392,10 @@ class AxisEntry(Section):
     def level_names(self) -> tuple[str, ...]:
         """The names of the coarser levels, finest first."""
         return tuple(self.levels or ())
+
+    def titles(self, name: str) -> Mapping[str, str]:
+        """The titles of an axis of that name and of its levels, by their names."""
+        return {name: self.title} if isinstance(self.title, str) else self.title or {}
 
     @property
     def groups(self) -> Mapping[str, Mapping[Label, tuple[Label, ...]]]:

@@ -264,7 +264,7 @@ def _lines(wanted: ReleaseSpecification, domain: Domain, planned: Design) -> lis
         beside = None if alone is None else alone.accuracy()
         lines.append(error_line("every cell", planned.accuracy(), beside))
     for names in dict.fromkeys([*wanted.table.hold, *wanted.margins]):
-        words = " × ".join(names) or "grand total"
+        words = domain.margin(*names).title
         held = " (held)" if names in wanted.held.margins else ""
         beside = None if alone is None else alone.margin_accuracy(*names)
         lines.append(error_line(f"{words}{held}", planned.margin_accuracy(*names), beside))
