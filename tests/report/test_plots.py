@@ -24,7 +24,7 @@ from subspacedp.report.plots import (
 )
 from subspacedp.report.rows import cell_estimates
 
-HOSTILE = ["<script>alert(1)</script>", 'a"b\'c', "&amp;", "\x00\x08 \ud800 \ufffe", "", "é" * 300]
+HOSTILE = ["<script>alert(1)</script>", "a\"b'c", "&amp;", "\x00\x08 \ud800 \ufffe", "", "é" * 300]
 
 
 def parsed(svg: str) -> ElementTree.Element:
