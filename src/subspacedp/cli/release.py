@@ -22,7 +22,7 @@ def run(
     path: Path,
     out: Path | None,
     compare: Path | None,
-    replaces: int | None = None,
+    replaces: str | None = None,
     memory: str | None = None,
     *,
     dry_run: bool,

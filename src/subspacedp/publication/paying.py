@@ -100,6 +100,12 @@ class PayingAccount:
         """The entry that paid for these releases; None where none did, or it was cancelled."""
         return self.ledger.paid_for(self.name, release_ids)
 
+    def place_of(self, number: int) -> Path | None:
+        """Where the publication is that an entry has paid for, as far as the ledger knows."""
+        entries = (e for e in self.ledger.history(self.name) if e.number == number)
+        folder = next((entry.folder for entry in entries), None)
+        return None if folder is None else Path(folder)
+
     def give_back(self, release_ids: Sequence[str]) -> bool:
         """Cancel what was reserved for releases without noise; whether nothing is spent now."""
         try:

@@ -187,8 +187,10 @@ class ReleaseSpecification(ABC):
 
     @property
     def held_margins(self) -> tuple[tuple[str, ...], ...]:
-        """Held margins that get files of their own: where there are cells, these show them."""
-        return ()
+        """Held margins that get files of their own: those that are not published as margins."""
+        known = {frozenset(names) for names in self.margins}
+        fresh = (names for names in self.table.hold if frozenset(names) not in known)
+        return tuple({frozenset(names): names for names in fresh}.values())
 
     @property
     def decimals(self) -> int | None:
@@ -448,13 +450,6 @@ class MarginsRelease(ReleaseSpecification):
     def what(self) -> str:
         """Its figures, in words."""
         return f"all margins{f' of {self.name}' if self.folder else ''}, one after another"
-
-    @property
-    def held_margins(self) -> tuple[tuple[str, ...], ...]:
-        """Held margins that get files of their own: without cells nothing else shows them."""
-        known = {frozenset(names) for names in self.margins}
-        fresh = (names for names in self.table.hold if frozenset(names) not in known)
-        return tuple({frozenset(names): names for names in fresh}.values())
 
     def query(self, domain: Domain) -> Query:
         """What is asked of the data."""

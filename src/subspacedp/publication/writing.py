@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import json
 import os
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -17,16 +18,20 @@ from subspacedp.blocks.stores import STORES
 from subspacedp.errors import ReleaseError
 from subspacedp.inference import biased_non_negative
 from subspacedp.publication.auditing import given_away
+from subspacedp.publication.corrections import title_of
 from subspacedp.publication.releases import Confidential, Progress, ReleaseSpecification
 from subspacedp.publication.specification import Specification
 from subspacedp.queries.margins import COLUMN
 from subspacedp.release import Design, Release, sign_folder, write_margins
 from subspacedp.release.drawing import MAX_LABELLED
+from subspacedp.release.facts import Facts
 from subspacedp.release.files import BIASED, CERTIFICATE, CSV, PARQUET, margin_stem
+from subspacedp.release.folder_checks import DATASET
 from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.signature import DIGESTS, SIGNATURE, write_digests
 from subspacedp.report import PublishedColumn, PublishedFile, ReportNotes, write_report
-from subspacedp.report.words import axes_words, figure_words
+from subspacedp.report.dataset import dataset
+from subspacedp.report.words import figure_words
 
 __all__ = ["check_comparison", "write_comparison", "write_rest"]
 
@@ -70,6 +75,7 @@ def write_rest(
     progress("writing the report")
     notes = _notes(specification, wanted, releases, files, signed=key is not None)
     files += [
+        PublishedFile(name=DATASET, holds="What this is, for catalogues: schema.org in JSON-LD."),
         PublishedFile(name="README.txt", holds="How to read these files, in plain text."),
         PublishedFile(name=DICTIONARY, holds="Every column of every file, with its meaning."),
     ]
@@ -82,10 +88,14 @@ def write_rest(
     )
     _write_dictionary(files, wanted, releases, folder / DICTIONARY)
     (folder / "README.txt").write_text(
-        _readme(_title(specification), releases, files, signed=key is not None), "utf-8"
+        _readme(title_of(specification), releases, files, signed=key is not None), "utf-8"
     )
     described = [_with_digest(file, folder) for file in files]
-    page = write_report(dict(releases), title=_title(specification), notes=notes, files=described)
+    about = specification.document.about_text
+    linked = dataset(title_of(specification), about, releases, described)
+    text = json.dumps(linked, indent=1, ensure_ascii=False)
+    (folder / DATASET).write_text(text + "\n", "utf-8")
+    page = write_report(dict(releases), title=title_of(specification), notes=notes, files=described)
     (folder / "report.html").write_text(page, "utf-8")
     if key is None:
         write_digests(folder)
@@ -264,19 +274,6 @@ def _with_digest(file: PublishedFile, folder: Path) -> PublishedFile:
     )
 
 
-def _title(specification: Specification) -> str:
-    if specification.document.title:
-        return specification.document.title
-    axes = dict.fromkeys(
-        entry.titles(axis).get(axis, axis)
-        for table in specification.tables
-        for axis, entry in table.axes.items()
-    )
-    sums = list(dict.fromkeys(name for table in specification.tables for name in table.sums))
-    what = f"Counts and sums of {', '.join(sums)}" if sums else "Counts"
-    return f"{what} by {axes_words(list(axes))}"
-
-
 def _notes(
     specification: Specification,
     wanted: Sequence[ReleaseSpecification],
@@ -330,6 +327,7 @@ def _readme(
 ) -> str:
     """The text of `README.txt`: what a data user needs."""
     parts = [title, "=" * min(WIDTH, len(title)), ""]
+    parts += _facts_lines(next(iter(releases.values())).facts)
     if any(release.seeded for release in releases.values()):
         parts += ["NOT FOR PUBLICATION: made from a chosen seed.", ""]
     for name, release in releases.items():
@@ -401,6 +399,20 @@ def _on_known(releases: Mapping[str, Release]) -> list[str]:
             )
             lines += [_wrapped(text), ""]
     return lines
+
+
+def _facts_lines(facts: Facts) -> list[str]:
+    """Who publishes it, when, on what terms, and instead of what."""
+    replaces = ", ".join(one.release_id for one in facts.replaces)
+    stated = {
+        "Published by": facts.creator,
+        "Date": facts.date,
+        "Version": facts.version,
+        "Licence": facts.licence,
+        "Replaces release": replaces and f"{replaces}, which is no longer to be used",
+    }
+    lines = [_wrapped(f"{name}: {text}", "  ") for name, text in stated.items() if text]
+    return [*lines, ""] if lines else []
 
 
 def _on_biased(files: Sequence[PublishedFile]) -> list[str]:

@@ -17,6 +17,7 @@ from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.registry import UNREADABLE, mechanism_from
 from subspacedp.queries import Query, query_from
 from subspacedp.release.certificate import FORMAT, Distributed, certificate_text
+from subspacedp.release.facts import Facts
 from subspacedp.release.folders import new_folder
 from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.release import Release
@@ -247,6 +248,7 @@ def _check_rows(table: Any, mechanism: Mechanism) -> None:
 
 def _release(data: dict[str, Any], mechanism: Mechanism, values: Any) -> Release:
     distributed = Distributed.from_dict(data["distributed"]) if "distributed" in data else None
+    facts = Facts.from_dict(data["publication"]) if "publication" in data else Facts()
     # Approximate: only of earlier versions, and never with the projected mechanism.
     if distributed is not None and not distributed.exact and mechanism.measures_counts:
         raise AlteredError("The certificate misstates whether its parts were computed exactly.")
@@ -259,6 +261,7 @@ def _release(data: dict[str, Any], mechanism: Mechanism, values: Any) -> Release
             seeded=data["for_publication"] is not True,
             version=str(data["software"]["version"]),
             distributed=distributed,
+            facts=facts,
         )
     except (KeyError, TypeError, ValueError, OverflowError):
         raise ReleaseError(

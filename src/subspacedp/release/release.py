@@ -22,6 +22,7 @@ from subspacedp.mechanisms.figures import checked_weights, kept_shape, level_nam
 from subspacedp.problem import Guarantee
 from subspacedp.queries import Query, as_query
 from subspacedp.release.certificate import Distributed
+from subspacedp.release.facts import NO_FACTS, Facts
 from subspacedp.release.ratios import Ratio, ratio_of
 from subspacedp.release.verify import Verification, verify_release
 from subspacedp.tables import Domain, Level, Margin, RowPlan
@@ -81,6 +82,8 @@ class Release:
         True when the noise came from a chosen seed: not for publication.
     distributed
         How the release was put together, where no one had the whole table.
+    facts
+        What is said of the publication beside its figures.
     """
 
     mechanism: Mechanism
@@ -90,6 +93,7 @@ class Release:
     seeded: bool
     version: str
     distributed: Distributed | None = None
+    facts: Facts = NO_FACTS
 
     def __post_init__(self) -> None:
         shape = (self.stored or self.values).shape
