@@ -189,7 +189,7 @@ class ReleaseSpecification(ABC):
     def held_margins(self) -> tuple[tuple[str, ...], ...]:
         """Held margins that get files of their own: those that are not published as margins."""
         known = {frozenset(names) for names in self.margins}
-        fresh = (names for names in self.table.hold if frozenset(names) not in known)
+        fresh = (names for names in self.held.margins if frozenset(names) not in known)
         return tuple({frozenset(names): names for names in fresh}.values())
 
     @property
@@ -272,15 +272,8 @@ class ReleaseSpecification(ABC):
         return self.table.publish.values
 
     def check_files(self, domain: Domain) -> None:
-        """Refuse held margins for which no file can be written: without cells nothing has them."""
-        published = [domain.margin(*names) for names in self.margins]
-        for names in self.held_margins:
-            if not any(margin.determines(domain.margin(*names)) for margin in published):
-                raise ReleaseError(
-                    f"The table `{self.table.name}` holds {' × '.join(names) or 'the total'}, "
-                    "which does not follow from any of the published margins; publish it or a "
-                    "finer one, or do not hold it."
-                )
+        """Refuse held margins for which no file can be written; from cells every one follows."""
+        del domain
 
     def check_size(self, domain: Domain) -> None:
         """Refuse what is too large to publish, whatever the mechanism."""
@@ -484,6 +477,17 @@ class MarginsRelease(ReleaseSpecification):
         """The margins that are published, and tables beside them that are measured."""
         beside = self.design(domain).mechanism.measured_beside if self.budget.pure else ()
         return (*self.margins, *beside)
+
+    def check_files(self, domain: Domain) -> None:
+        """Refuse held margins for which no file can be written: without cells nothing has them."""
+        published = [domain.margin(*names) for names in self.margins]
+        for names in self.held_margins:
+            if not any(margin.determines(domain.margin(*names)) for margin in published):
+                raise ReleaseError(
+                    f"The table `{self.table.name}` holds {' × '.join(names) or 'the total'}, "
+                    "which does not follow from any of the published margins; publish it or a "
+                    "finer one, or do not hold it."
+                )
 
     @property
     def store(self) -> str | None:

@@ -31,6 +31,7 @@ from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.signature import DIGESTS, SIGNATURE, write_digests
 from subspacedp.report import PublishedColumn, PublishedFile, ReportNotes, write_report
 from subspacedp.report.dataset import dataset
+from subspacedp.report.quality import Quality, quality_report
 from subspacedp.report.words import figure_words
 
 __all__ = ["check_comparison", "write_comparison", "write_rest"]
@@ -50,6 +51,7 @@ reveal the noise, and with it every count.
 confidential: the figure that noise protects, with at most the agreed number of records a person.
 all_records: the same without that bound, where there is one.
 without_noise: what would have been released without noise, where held totals count all records.
+quality.html: bias, errors and coverage by true size.
 error: released less that; in standard errors it is beyond 2 for about one cell in twenty.
 """
 
@@ -435,12 +437,20 @@ def write_comparison(
     releases: Mapping[str, Release], data: Mapping[str, Confidential], folder: Path
 ) -> None:
     """Write every release beside what it protects, to a folder that is its owner's alone."""
+    judged: list[Quality] = []
     with _private(folder / "CONFIDENTIAL.txt") as file:
         file.write(WARNING.encode())
     for name, release in releases.items():
         labels = LabelColumns.of_query(release.mechanism.query)
+        numbers = _numbers(release, data[name])
         with _private(folder / f"{name}.csv") as file:
-            write_rows(labels, _numbers(release, data[name]), csv=file)
+            write_rows(labels, numbers, csv=file)
+        truth = numbers.get("without_noise", numbers["confidential"])
+        if release.mechanism.declared is None:
+            judged.append(Quality(name=name, release=release, truth=np.asarray(truth, np.float64)))
+    title = next(iter(releases.values())).facts.title
+    with _private(folder / "quality.html") as file:
+        file.write(quality_report(title, judged).encode())
 
 
 def check_comparison(designs: Mapping[str, Design]) -> None:

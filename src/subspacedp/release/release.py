@@ -245,6 +245,9 @@ class Release:
         """The totals of a margin's groups; those of values in a store are added up in blocks."""
         if self.stored is None or self.query.workload is not None:
             return self.query.totals(np.asarray(self.values), margin)
+        for held, known in self.mechanism.held.totals(self.exact):
+            if held == margin:  # no need to read the store
+                return known.astype(self.stored.dtype)
         totals = np.zeros(margin.shape, self.stored.dtype).reshape(-1)
         for box, values in self.blocks_of_values():
             RowPlan((margin,), box).add_sums(values, totals)

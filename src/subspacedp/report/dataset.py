@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from subspacedp.release import Release
 from subspacedp.release.facts import Facts
+from subspacedp.release.signature import DIGESTS, SIGNATURE
 from subspacedp.report.words import PublishedFile, figure_words
 
 __all__ = ["dataset", "link_to"]
@@ -61,6 +62,7 @@ def dataset(
             }
             for file in files
             if (ending := file.name.rpartition(".")[2]) in TYPES
+            and file.name.rpartition("/")[2] not in (DIGESTS, SIGNATURE)
         ],
     }
 
