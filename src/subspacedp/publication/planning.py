@@ -94,6 +94,9 @@ class PlannedRelease:
 
     def how(self) -> Iterator[str]:
         """How it will be made, in sentences."""
+        known = self.design.problem.inequalities
+        if known is not None:
+            yield f"Publicly known, and used by intervals: {known}."
         yield str(self.making)
         if self.engine is not None and self.making.blocks > 1:
             yield TRUSTED
@@ -107,6 +110,7 @@ class PlannedRelease:
             "cells": mechanism.query.size,
             **({"margins": margins} if margins else {}),
             "held": str(mechanism.held),
+            **({"inequalities": str(known)} if (known := mechanism.problem.inequalities) else {}),
             "budget": mechanism.budget.as_dict(),
             "guarantee": self.design.guarantee.kind,
             "promise": self.design.guarantee.sentences(),

@@ -367,6 +367,7 @@ def _readme(
             "subspacedp.Release.load(folder).estimate(weights) answers for any other sum."
         ),
         "",
+        *_on_known(releases),
         *_on_biased(files),
         _wrapped(
             "Labels are written as they are. One that starts with =, +, - or @ may be taken for a "
@@ -392,6 +393,21 @@ def _on_replaced(releases: Mapping[str, Release]) -> list[str]:
     """That the publication corrects an earlier one; all its releases correct the same."""
     replaced = next(iter(releases.values())).replaces
     return [_wrapped(replaced_words(replaced)), ""] if replaced else []
+
+
+def _on_known(releases: Mapping[str, Release]) -> list[str]:
+    """What intervals take as known, where something is declared."""
+    lines = []
+    for name, release in releases.items():
+        known = release.mechanism.problem.inequalities
+        if known is not None:
+            of = f" of {name}" if len(releases) > 1 else ""
+            text = (
+                f"`lower` and `upper`{of} use what is publicly known: {known}. If any of it is "
+                "false, so may these be."
+            )
+            lines += [_wrapped(text), ""]
+    return lines
 
 
 def _on_biased(files: Sequence[PublishedFile]) -> list[str]:

@@ -355,6 +355,11 @@ class Section:
         return ""
 
     @property
+    def known(self) -> str:
+        """What intervals take as publicly known, in words; empty where nothing is declared."""
+        return str(self.release.mechanism.problem.inequalities or "")
+
+    @property
     def negative(self) -> int:
         """How many published values are negative."""
         blocks = self.release.blocks_of_values()
