@@ -55,7 +55,7 @@ class LabelColumns:
         columns = {
             level.name: (a, level.codes, np.asarray(level.labels))
             for a, axis in enumerate(domain.axes)
-            for level in axis.chain
+            for level in axis.named
         }
         return cls(domain.shape, columns, {})
 
@@ -82,7 +82,8 @@ class LabelColumns:
             code = codes[position]
             low, high = int(code.min()), int(code.max()) + 1
             out[name] = pa.DictionaryArray.from_arrays(
-                pa.array((code - low).astype(np.int32)), pa.array(labels[low:high])
+                pa.array((code - low).astype(np.int32), mask=code == len(labels)),
+                pa.array(labels[low:high]),
             )
         return out
 

@@ -188,7 +188,13 @@ def margin_labels(
     places = np.unravel_index(kept, margin.shape)
     labels = []
     for a, (axis, step) in enumerate(zip(margin.axes, margin.steps, strict=True)):
-        for coarse in range(step, axis.depth - 1 if coarser else min(step + 1, axis.depth - 1)):
+        if step == axis.depth - 1:
+            continue
+        for coarse in (
+            [step, *(s for s in range(step + 1, axis.depth - 1) if step < axis.depth)]
+            if coarser
+            else [step]
+        ):
             level = axis.step(coarse)
             codes = axis.parents(step, coarse)[places[a]]
             labels.append(LabelColumn(level.name, [str(t) for t in level.labels], codes))
