@@ -235,11 +235,11 @@ def _write_dictionary(
     path: Path,
 ) -> None:
     """One row a column: where it occurs, what it means, its type."""
-    rows: list[tuple[str, str, str]] = []
+    rows: list[tuple[str, str, str, str]] = []
     for one in wanted:
         release = releases[one.name]
         if not one.cells:
-            rows.append((COLUMN, "the margin that the row is of, by its levels", "text"))
+            rows.append((COLUMN, "", "the margin that the row is of, by its levels", "text"))
         shown = {name for names in (*one.margins, *one.table.hold) for name in names}
         labelled = one.cells and release.stored is None
         for axis in release.mechanism.domain.axes:
@@ -247,27 +247,29 @@ def _write_dictionary(
                 if labelled or level.name in shown:
                     kind = "whole number" if np.asarray(level.labels).dtype.kind == "i" else "text"
                     of = "label" if level.name == axis.name else f"group of `{axis.name}`"
-                    rows.append((level.name, f"{of}; {level.groups} of them", kind))
+                    title = "" if level.title == level.name else level.title
+                    rows.append((level.name, title, f"{of}; {level.groups} of them", kind))
     for name, release in releases.items():
         where = f"in {name}: " if len(releases) > 1 else ""
         meaning = (
             f"{where}the released figure, unbiased for the {figure_words(release.mechanism)}; "
             "exact where stderr is 0"
         )
-        rows.append(("value", meaning, "number"))
+        rows.append(("value", "", meaning, "number"))
     rows += [
-        ("stderr", "standard error of the value, from the law of the noise", "number"),
+        ("stderr", "", "standard error of the value, from the law of the noise", "number"),
         (
             "lower",
+            "",
             "lower limit of an interval that covers it without the noise, with 95 %",
             "number",
         ),
-        ("upper", "upper limit of the same interval", "number"),
+        ("upper", "", "upper limit of the same interval", "number"),
     ]
-    rows += [(c.name, c.meaning, c.type) for file in files for c in file.columns]
+    rows += [(c.name, "", c.meaning, c.type) for file in files for c in file.columns]
     with path.open("w", encoding="utf-8", newline="") as handle:
         writer = csv.writer(handle, lineterminator="\n")
-        writer.writerow(["column", "meaning", "type"])
+        writer.writerow(["column", "title", "meaning", "type"])
         writer.writerows(dict.fromkeys(rows))
 
 
@@ -289,10 +291,14 @@ def _with_digest(file: PublishedFile, folder: Path) -> PublishedFile:
 def _title(specification: Specification) -> str:
     if specification.document.title:
         return specification.document.title
-    axes = list(dict.fromkeys(axis for table in specification.tables for axis in table.axes))
+    axes = dict.fromkeys(
+        entry.titles(axis).get(axis, axis)
+        for table in specification.tables
+        for axis, entry in table.axes.items()
+    )
     sums = list(dict.fromkeys(name for table in specification.tables for name in table.sums))
     what = f"Counts and sums of {', '.join(sums)}" if sums else "Counts"
-    return f"{what} by {axes_words(axes)}"
+    return f"{what} by {axes_words(list(axes))}"
 
 
 def _notes(
@@ -384,6 +390,7 @@ def _readme(
             "subspacedp.Release.load(folder).estimate(weights) answers for any other sum."
         ),
         "",
+        *_on_known(releases),
         *_on_biased(files),
         _wrapped(
             "Labels are written as they are. One that starts with =, +, - or @ may be taken for a "
@@ -403,6 +410,21 @@ def _readme(
         "",
     ]
     return "\n".join(parts)
+
+
+def _on_known(releases: Mapping[str, Release]) -> list[str]:
+    """What intervals take as known, where something is declared."""
+    lines = []
+    for name, release in releases.items():
+        known = release.mechanism.problem.inequalities
+        if known is not None:
+            of = f" of {name}" if len(releases) > 1 else ""
+            text = (
+                f"`lower` and `upper`{of} use what is publicly known: {known}. If any of it is "
+                "false, so may these be."
+            )
+            lines += [_wrapped(text), ""]
+    return lines
 
 
 def _on_biased(files: Sequence[PublishedFile]) -> list[str]:

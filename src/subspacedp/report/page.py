@@ -34,9 +34,9 @@ from subspacedp.report.rows import (
     LabelColumn,
     MarginError,
     Rows,
+    answer_labels,
     cell_estimates,
     error_digits,
-    label_column,
     margin_errors,
     margin_estimates,
     margin_labels,
@@ -355,6 +355,11 @@ class Section:
         return ""
 
     @property
+    def known(self) -> str:
+        """What intervals take as publicly known, in words; empty where nothing is declared."""
+        return str(self.release.mechanism.problem.inequalities or "")
+
+    @property
     def negative(self) -> int:
         """How many published values are negative."""
         blocks = self.release.blocks_of_values()
@@ -489,12 +494,13 @@ class Section:
         """The figures of the charts: labels, estimates, and what they are."""
         if self.margin is not None:
             labels, kept = margin_labels(self.margin)
-            what = " × ".join(self.margin.names) or "total"
-            return labels, margin_estimates(self.release, self.margin).take(kept), what
-        columns = self.release.mechanism.query.columns()
-        labels = tuple(label_column(name, column) for name, column in columns.items())
-        noun = "cell" if self.release.mechanism.query.axes is not None else "question"
-        return labels, self.cells, noun
+            return (
+                labels,
+                margin_estimates(self.release, self.margin).take(kept),
+                self.margin.title,
+            )
+        query = self.release.mechanism.query
+        return answer_labels(query), self.cells, "question" if query.axes is None else "cell"
 
 
 def _joined(labels: Sequence[LabelColumn], row: int) -> str:

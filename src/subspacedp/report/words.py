@@ -10,9 +10,9 @@ from subspacedp.mechanisms.base import Mechanism
 from subspacedp.privacy import Neighbours
 from subspacedp.problem import Guarantee, Kind
 from subspacedp.queries import Cells, ClippedSums, Margins, Query
-from subspacedp.queries.margins import block_name
 from subspacedp.release import Release
 from subspacedp.release.files import CERTIFICATE, CSV, PARQUET
+from subspacedp.tables import Level
 
 __all__ = [
     "Fact",
@@ -187,7 +187,7 @@ def _table(query: Query, axes: str) -> str:
 
 @_table.register
 def _(query: Margins, axes: str) -> str:
-    names = [block_name(margin) for margin in query.margins]
+    names = [margin.title for margin in query.margins]
     more = f" and {len(names) - MAX_LISTED:,} more" if len(names) > MAX_LISTED else ""
     margins = f"The margin{'s' if len(names) > 1 else ''} {'; '.join(names[:MAX_LISTED])}{more}"
     return f"{margins}. A table of all cells is not published, and was never built. Axes: {axes}."
@@ -207,9 +207,9 @@ def _axes(release: Release) -> str:
     for axis in domain.axes:
         if not used & {level.name for level in axis.chain}:
             continue
-        coarser = ", ".join(f"{level.name} ({level.groups:,})" for level in axis.chain[1:])
+        coarser = ", ".join(f"{level.title} ({level.groups:,})" for level in axis.chain[1:])
         tail = f", grouped by {coarser}" if coarser else ""
-        parts.append(f"{axis.name} ({len(axis):,} labels{tail})")
+        parts.append(f"{axis.title} ({len(axis):,} labels{tail})")
     return _table(release.mechanism.query, " × ".join(parts))
 
 
@@ -292,12 +292,16 @@ def _label_columns(release: Release) -> list[PublishedColumn]:
                 continue
             kind = "text" if isinstance(level.labels[0], str) else "whole number"
             meaning = (
-                f"label on the axis {axis.name}, one of {level.groups:,}"
+                f"label on the axis {axis.title}, one of {level.groups:,}"
                 if step == 0
-                else f"group of {axis.name}, one of {level.groups:,}"
+                else f"{_titled(level)}group of {axis.title}, one of {level.groups:,}"
             )
             out.append(PublishedColumn(name=level.name, meaning=meaning, type=kind))
     return out
+
+
+def _titled(level: Level) -> str:
+    return "" if level.title == level.name else f"{level.title}: "
 
 
 def size_words(size: int | None) -> str:
