@@ -28,7 +28,7 @@ from subspacedp.release.files import BIASED, CERTIFICATE, CSV, PARQUET, margin_s
 from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.signature import DIGESTS, SIGNATURE, write_digests
 from subspacedp.report import PublishedColumn, PublishedFile, ReportNotes, write_report
-from subspacedp.report.words import axes_words, figure_words
+from subspacedp.report.words import axes_words, figure_words, replaced_words
 
 __all__ = ["check_comparison", "write_comparison", "write_rest"]
 
@@ -356,6 +356,7 @@ def _readme(
     parts = [title, "=" * min(WIDTH, len(title)), ""]
     if any(release.seeded for release in releases.values()):
         parts += ["NOT FOR PUBLICATION: made from a chosen seed.", ""]
+    parts += _on_replaced(releases)
     for name, release in releases.items():
         mechanism = release.mechanism
         if len(releases) > 1:
@@ -410,6 +411,12 @@ def _readme(
         "",
     ]
     return "\n".join(parts)
+
+
+def _on_replaced(releases: Mapping[str, Release]) -> list[str]:
+    """That the publication corrects an earlier one; all its releases correct the same."""
+    replaced = next(iter(releases.values())).replaces
+    return [_wrapped(replaced_words(replaced)), ""] if replaced else []
 
 
 def _on_known(releases: Mapping[str, Release]) -> list[str]:
