@@ -86,5 +86,10 @@ def _axis(data: Mapping[str, Any], most: int) -> Axis:
         for level in data["levels"]
     }
     return Axis(
-        data["name"], labels, levels=levels, groups=groups, from_data=bool(data["labels_from_data"])
+        data["name"],
+        labels,
+        levels=levels,
+        groups=groups,
+        from_data=bool(data["labels_from_data"]),
+        titles=data.get("titles"),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,11 +31,17 @@ class Level:
         For every label of the axis the number of its group.
     labels
         The names of the groups. A group may be empty: a state without a county in the table.
+    title
+        What readers see instead of the name; the name, where there is no other.
     """
 
     name: str
     codes: Int64Array  # (n,) group of each label
     labels: Sequence[Label]  # (groups,)
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", self.title or self.name)
 
     @property
     def groups(self) -> int:
@@ -87,6 +94,9 @@ class Axis:
         name → all its group labels, in order. Groups without a label are allowed.
     from_data
         True when the labels were read off confidential data; certificates report it.
+    titles
+        What readers see instead of names: name of the axis or of a level → title. Names stay the
+        columns of files, and two axes with other titles are the same.
 
     Examples
     --------
@@ -95,6 +105,8 @@ class Axis:
     ('DE', 'IL')
     >>> county
     Axis('county', 3 labels, levels: state)
+    >>> Axis("age", range(100), titles={"age": "Age in years"}).title
+    'Age in years'
     """
 
     name: str
@@ -102,6 +114,7 @@ class Axis:
     levels: Mapping[str, Sequence[Label]] | None = None
     groups: Mapping[str, Sequence[Label]] | None = None
     from_data: bool = False
+    titles: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -124,6 +137,7 @@ class Axis:
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "levels", dict(self.levels or {}))
         object.__setattr__(self, "groups", dict(self.groups or {}))
+        object.__setattr__(self, "titles", _plain_titles(self.titles, f"Axis `{self.name}`"))
         self._check_nesting()
 
     def __len__(self) -> int:
@@ -138,20 +152,34 @@ class Axis:
     def chain(self) -> tuple[Level, ...]:
         """All named levels, finest first; the first is the labels themselves."""
         n = len(self.labels)
-        finest = Level(name=self.name, codes=np.arange(n), labels=self.labels)
-        levels, groups = self.levels or {}, self.groups or {}
-        unknown = set(groups) - set(levels)
-        if unknown:
-            raise DomainError(
-                f"Axis `{self.name}`: groups are given for `{min(unknown)}`, which is no level."
-            )
+        levels, groups, titles = self.levels or {}, self.groups or {}, self.titles or {}
+        finest = Level(
+            name=self.name,
+            codes=np.arange(n),
+            labels=self.labels,
+            title=titles.get(self.name, ""),
+        )
+        for what, given, known in (
+            ("groups are", groups, {*levels}),
+            ("a title is", titles, {self.name, *levels}),
+        ):
+            unknown = set(given) - known
+            if unknown:
+                raise DomainError(
+                    f"Axis `{self.name}`: {what} given for `{min(unknown)}`, which is no level."
+                )
         return (
             finest,
             *(
-                _level(self.name, name, members, groups.get(name), n)
+                _level(self.name, name, members, groups.get(name), n, titles.get(name, ""))
                 for name, members in levels.items()
             ),
         )
+
+    @property
+    def title(self) -> str:
+        """What readers see instead of the name of the axis; its name, where there is no other."""
+        return self.chain[0].title
 
     @cached_property
     def all(self) -> Level:
@@ -267,8 +295,26 @@ def _first_repeated(values: Sequence[Label]) -> Label | None:
     return None
 
 
+def _plain_titles(titles: Mapping[str, str] | None, owner: str) -> dict[str, str]:
+    if titles is not None and not isinstance(titles, Mapping):
+        raise DomainError(f"{owner}: `titles` must map names of levels to their titles.")
+    for name, title in (titles or {}).items():
+        if not isinstance(title, str) or not title or not _one_line(title):
+            raise DomainError(f"{owner}: the title of `{name}` must be one line of text.")
+    return dict(titles or {})
+
+
+def _one_line(text: str) -> bool:
+    return _encodable(text) and not any(unicodedata.category(mark) == "Cc" for mark in text)
+
+
 def _level(
-    axis: str, name: str, members: Sequence[Label], groups: Sequence[Label] | None, n: int
+    axis: str,
+    name: str,
+    members: Sequence[Label],
+    groups: Sequence[Label] | None,
+    n: int,
+    title: str,
 ) -> Level:
     if not isinstance(name, str) or not name:
         raise DomainError(f"Axis `{axis}`: a level needs a non-empty name.")
@@ -290,4 +336,4 @@ def _level(
         )
     codes = np.fromiter((number[label] for label in of_each), np.int64, n)
     codes.setflags(write=False)
-    return Level(name=name, codes=codes, labels=names)
+    return Level(name=name, codes=codes, labels=names, title=title)
