@@ -134,7 +134,7 @@ class Problem:
         query = self.query
         if query.is_histogram and query.axes is not None and max(query.shape) > LONG_AXIS:
             return {"kind": "cells", "axes": [_axis_digest(axis) for axis in query.axes.axes]}
-        return query.as_dict()
+        return query.identity()
 
     def __repr__(self) -> str:
         values = "real" if self.decimals is None else f"decimals={self.decimals}"

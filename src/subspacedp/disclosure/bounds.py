@@ -13,12 +13,13 @@ shuttle), which is safe but not always sharp. Proofs: docs/proofs/disclosure.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import InvariantError
+from subspacedp.invariants import Limits
 from subspacedp.tables import Domain, Margin
 
 __all__ = ["UNBOUNDED", "CellBounds", "closed_form", "junction", "shuttle"]
@@ -64,6 +65,14 @@ class CellBounds:
     def open(self) -> int:
         """The number of cells that nothing is known about beyond safe bounds."""
         return int(np.count_nonzero(~self.settled))
+
+    def within(self, limits: Limits) -> CellBounds:
+        """The ranges of the tables that keep further limits too; sharp where one count is left."""
+        finite = np.isfinite(limits.upper)
+        upper = np.where(finite, limits.upper, 0).astype(np.int64)
+        lower = np.maximum(self.lower, limits.lower.astype(np.int64))
+        upper = np.where(finite, np.minimum(self.upper, upper), self.upper)
+        return replace(self, lower=lower, upper=upper, sharp=np.asarray(lower == upper))
 
     def __repr__(self) -> str:
         return f"CellBounds({self.lower.size:,} cells, {int(self.pinned.sum()):,} pinned)"

@@ -311,7 +311,7 @@ def _small(
 
 
 def _words(domain: Domain) -> str:
-    return " × ".join(axis.name for axis in domain.axes)
+    return " × ".join(axis.title for axis in domain.axes)
 
 
 def _listed(names: Mapping[str, Any]) -> str:

@@ -99,4 +99,5 @@ def _axis(data: Mapping[str, Any], most: int) -> Axis:
         groups=groups,
         from_data=bool(data["labels_from_data"]),
         groupings=groupings,
+        titles=data.get("titles"),
     )

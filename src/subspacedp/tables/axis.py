@@ -8,6 +8,7 @@ of `Axis.determines`: a partial order, of which the chain is the part with close
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,11 +38,17 @@ class Level:
         For every label of the axis the number of its group; `groups` for a label in none.
     labels
         The names of the groups. A group may be empty: a state without a county in the table.
+    title
+        What readers see instead of the name; the name, where there is no other.
     """
 
     name: str
     codes: Int64Array  # (n,) group of each label
     labels: Sequence[Label]  # (groups,)
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", self.title or self.name)
 
     @property
     def groups(self) -> int:
@@ -108,6 +115,9 @@ class Axis:
         no group. Their *atoms* are the labels that share all groups of the levels and groupings.
     from_data
         True when the labels were read off confidential data; certificates report it.
+    titles
+        What readers see instead of names: name of the axis or of a level → title. Names stay the
+        columns of files, and two axes with other titles are the same.
 
     Examples
     --------
@@ -118,6 +128,8 @@ class Axis:
     Axis('county', 3 labels, levels: state)
     >>> Axis("block", ["a", "b", "c"], {"tract": [1, 1, 2]}, groupings={"grid": ["E", "W", "W"]})
     Axis('block', 3 labels, levels: tract, groupings: grid; 3 atoms)
+    >>> Axis("age", range(100), titles={"age": "Age in years"}).title
+    'Age in years'
     """
 
     name: str
@@ -126,6 +138,7 @@ class Axis:
     groups: Mapping[str, Sequence[Label]] | None = None
     from_data: bool = False
     groupings: Mapping[str, Sequence[Label | None]] | None = None
+    titles: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -151,6 +164,7 @@ class Axis:
         object.__setattr__(self, "levels", dict(self.levels or {}))
         object.__setattr__(self, "groups", dict(self.groups or {}))
         object.__setattr__(self, "groupings", dict(self.groupings or {}))
+        object.__setattr__(self, "titles", _plain_titles(self.titles, f"Axis `{self.name}`"))
         self._check_nesting()
 
     def __len__(self) -> int:
@@ -169,20 +183,34 @@ class Axis:
     def chain(self) -> tuple[Level, ...]:
         """All named levels, finest first; the first is the labels themselves."""
         n = len(self.labels)
-        finest = Level(name=self.name, codes=np.arange(n), labels=self.labels)
-        levels, groups = self.levels or {}, self.groups or {}
-        unknown = set(groups) - set(levels) - set(self.groupings or {})
-        if unknown:
-            raise DomainError(
-                f"Axis `{self.name}`: groups are given for `{min(unknown)}`, which is no level."
-            )
+        levels, groups, titles = self.levels or {}, self.groups or {}, self.titles or {}
+        finest = Level(
+            name=self.name,
+            codes=np.arange(n),
+            labels=self.labels,
+            title=titles.get(self.name, ""),
+        )
+        for what, given, known in (
+            ("groups are", groups, {*levels, *(self.groupings or {})}),
+            ("a title is", titles, {self.name, *levels, *(self.groupings or {})}),
+        ):
+            unknown = set(given) - known
+            if unknown:
+                raise DomainError(
+                    f"Axis `{self.name}`: {what} given for `{min(unknown)}`, which is no level."
+                )
         return (
             finest,
             *(
-                _level(self.name, name, members, groups.get(name), n)
+                _level(self.name, name, members, groups.get(name), n, titles.get(name, ""))
                 for name, members in levels.items()
             ),
         )
+
+    @property
+    def title(self) -> str:
+        """What readers see instead of the name of the axis; its name, where there is no other."""
+        return self.chain[0].title
 
     @cached_property
     def all(self) -> Level:
@@ -192,9 +220,17 @@ class Axis:
     @cached_property
     def crossing(self) -> tuple[Level, ...]:
         """The groupings, in their order."""
-        groups = self.groups or {}
+        groups, titles = self.groups or {}, self.titles or {}
         return tuple(
-            _level(self.name, name, members, groups.get(name), len(self.labels), "Grouping")
+            _level(
+                self.name,
+                name,
+                members,
+                groups.get(name),
+                len(self.labels),
+                titles.get(name, ""),
+                "Grouping",
+            )
             for name, members in (self.groupings or {}).items()
         )
 
@@ -348,12 +384,26 @@ def _first_repeated(values: Sequence[Label]) -> Label | None:
     return None
 
 
+def _plain_titles(titles: Mapping[str, str] | None, owner: str) -> dict[str, str]:
+    if titles is not None and not isinstance(titles, Mapping):
+        raise DomainError(f"{owner}: `titles` must map names of levels to their titles.")
+    for name, title in (titles or {}).items():
+        if not isinstance(title, str) or not title or not _one_line(title):
+            raise DomainError(f"{owner}: the title of `{name}` must be one line of text.")
+    return dict(titles or {})
+
+
+def _one_line(text: str) -> bool:
+    return _encodable(text) and not any(unicodedata.category(mark) == "Cc" for mark in text)
+
+
 def _level(
     axis: str,
     name: str,
     members: Sequence[Label | None],
     groups: Sequence[Label] | None,
     n: int,
+    title: str,
     kind: str = "Level",
 ) -> Level:
     if not isinstance(name, str) or not name:
@@ -388,4 +438,4 @@ def _level(
     number[None] = len(names)
     codes = np.fromiter((number[label] for label in of_each), np.int64, n)
     codes.setflags(write=False)
-    return Level(name=name, codes=codes, labels=names)
+    return Level(name=name, codes=codes, labels=names, title=title)

@@ -51,6 +51,7 @@ class Domain:
                     f"A domain is made of `Axis` objects; got a {type(axis).__name__}."
                 )
         seen: dict[str, str] = {}
+        titles: dict[str, str] = {}
         for axis in axes:
             for level in axis.named:
                 if level.name in RESERVED:
@@ -64,6 +65,12 @@ class Domain:
                         f"axis `{axis.name}`; names of axes and levels must be unique in a domain."
                     )
                 seen[level.name] = axis.name
+                other = titles.setdefault(level.title, level.name)
+                if other != level.name:
+                    raise DomainError(
+                        f"`{other}` and `{level.name}` have the same title, `{level.title}`; "
+                        "readers could not tell them apart."
+                    )
         object.__setattr__(self, "axes", axes)
 
     @classmethod
@@ -184,6 +191,7 @@ class Domain:
                     }
                 ),
                 "labels_from_data": axis.from_data,
+                **({"titles": dict(axis.titles)} if axis.titles else {}),
             }
             for axis in self.axes
         ]

@@ -60,6 +60,12 @@ class Margin:
         """The names of the levels that are kept; summed axes have none."""
         return tuple(level.name for level in self.levels if level.name)
 
+    @property
+    def title(self) -> str:
+        """The titles of the levels that are kept, for readers."""
+        titles = [level.title for level in self.levels if level.name]
+        return " × ".join(titles) or "grand total"
+
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """The number of groups on every axis, empty ones included."""
@@ -162,7 +168,7 @@ class Margin:
     @property
     def words(self) -> str:
         """What holding this margin holds, in words."""
-        return f"every {' × '.join(self.names)} total" if self.names else "the grand total"
+        return f"every {self.title} total" if self.names else "the grand total"
 
     def labels(self) -> Iterator[tuple[Label, ...]]:
         """The labels of every group, in row-major order; summed axes are left out."""
