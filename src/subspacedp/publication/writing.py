@@ -7,6 +7,7 @@ import hashlib
 import os
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -17,6 +18,7 @@ from subspacedp.blocks.stores import STORES
 from subspacedp.errors import ReleaseError
 from subspacedp.inference import biased_non_negative
 from subspacedp.publication.auditing import given_away
+from subspacedp.publication.formats import FORMATS, ReleaseTables, published_tables
 from subspacedp.publication.releases import Confidential, Progress, ReleaseSpecification
 from subspacedp.publication.specification import Specification
 from subspacedp.queries.margins import COLUMN
@@ -66,7 +68,7 @@ def write_rest(
     files: list[PublishedFile] = []
     for one in wanted:
         progress(f"writing {one.name}")
-        files += _write_release(one, releases[one.name], folder / one.folder)
+        files += _write_release(specification, one, releases[one.name], folder / one.folder)
     progress("writing the report")
     notes = _notes(specification, wanted, releases, files, signed=key is not None)
     files += [
@@ -117,7 +119,7 @@ def _values_names(release: Release) -> tuple[str, ...]:
 
 
 def _write_release(
-    wanted: ReleaseSpecification, release: Release, folder: Path
+    specification: Specification, wanted: ReleaseSpecification, release: Release, folder: Path
 ) -> list[PublishedFile]:
     prefix, names = wanted.prefix, _values_names(release)
     if release.stored is None:
@@ -153,6 +155,7 @@ def _write_release(
             # The noise decided that there is none; refusing now would invite another try.
             (folder / f"{BIASED}.txt").write_text(NONE_FOUND, "utf-8")
             out.append(PublishedFile(name=f"{prefix}{BIASED}.txt", holds=NONE_FOUND))
+    out += _write_formats(specification, wanted, release, folder)
     if wanted.folder:  # so that it can be verified by itself
         write_digests(folder)
         out.append(
@@ -161,6 +164,27 @@ def _write_release(
             )
         )
     return out
+
+
+def _write_formats(
+    specification: Specification, wanted: ReleaseSpecification, release: Release, folder: Path
+) -> list[PublishedFile]:
+    """The tables once more, in the further formats that are asked for."""
+    title, document = _title(specification), specification.document
+    content = ReleaseTables(
+        release=release,
+        tables=published_tables(
+            release,
+            wanted.margins,
+            wanted.table.hold if wanted.counts else (),
+            cells=wanted.cells and release.stored is None,
+        ),
+        title=f"{title}: {wanted.name}" if wanted.folder else title,
+        about=document.about_text,
+        contact=document.contact or "",
+    )
+    files = [file for name in wanted.formats for file in FORMATS[name](content, folder)]
+    return [replace(file, name=f"{wanted.prefix}{file.name}") for file in files]
 
 
 def _reading(release: Release) -> str:
@@ -219,12 +243,13 @@ def _write_dictionary(
         shown = {name for names in (*one.margins, *one.table.hold) for name in names}
         labelled = one.cells and release.stored is None
         for axis in release.mechanism.domain.axes:
-            for level in axis.chain:
+            for level in axis.named:
                 if labelled or level.name in shown:
                     kind = "whole number" if np.asarray(level.labels).dtype.kind == "i" else "text"
                     of = "label" if level.name == axis.name else f"group of `{axis.name}`"
                     title = "" if level.title == level.name else level.title
-                    rows.append((level.name, title, f"{of}; {level.groups} of them", kind))
+                    holes = "; empty for labels in none" if level.has_holes else ""
+                    rows.append((level.name, title, f"{of}; {level.groups} of them{holes}", kind))
     for name, release in releases.items():
         where = f"in {name}: " if len(releases) > 1 else ""
         meaning = (
