@@ -275,7 +275,7 @@ def test_names_and_titles_of_a_statistical_package_are_proposed(tmp_path):
     rows = 400
     data = pd.DataFrame(
         {
-            "sex": [1.0 + i % 2 for i in range(rows)],
+            "sex": [1.0 + i // 10 % 2 for i in range(rows)],
             "state": [float(i % 10 // 5) for i in range(rows)],
             "county": [float(i % 10) for i in range(rows)],
             "grade": [float(i % 3) for i in range(rows)],
