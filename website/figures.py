@@ -8,7 +8,6 @@ the code changes that draws them.
 from __future__ import annotations
 
 import csv
-import re
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,16 +22,22 @@ SEED = 1
 
 
 def census_figures() -> list[Figure]:
-    """Errors by size of county, and slopes over 1,000 runs."""
+    """Every county of one release, errors by size of county, and slopes over 1,000 runs."""
+    import numpy as np
+
     from subspacedp.datasets import county_names
+    from subspacedp.demo.cartogram import cartogram
     from subspacedp.demo.figures import boxes_figure, california_figure, counts_figure
     from subspacedp.demo.study import CensusStudy
 
     study, names = CensusStudy(0.192, 1000), county_names()
     budgets = (f"ε = {study.epsilon:g}", str(study.matched.mechanism.budget))
+    release = study.mechanism.release(study.table, seed=SEED)
+    errors = np.asarray(release.values) - study.table.counts
     return [
+        cartogram(errors, study.table.counts, study.states, release.stderr()),
         boxes_figure(study.boxed("IL"), names, "Illinois"),
-        california_figure(*study.california, study.official_in_order, names, budgets),
+        california_figure(*study.california, names, budgets),
         counts_figure(study.slopes),
     ]
 
@@ -98,10 +103,7 @@ def draw_figures(root: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     drawn = [*census_figures(), *practice_figures(), *campus_figures(), *gallery_figures(root)]
     for one in drawn:
-        svg = re.sub(
-            r"(<svg[^<>]*>)", r'\1<rect width="100%" height="100%" fill="white"/>', one.svg, count=1
-        )
-        (folder / f"{one.name}.svg").write_text(svg + "\n", "utf-8")
+        one.write(folder)
 
 
 def figures(root: Path) -> list[Path]:

@@ -134,7 +134,7 @@ class Problem:
         query = self.query
         if query.is_histogram and query.axes is not None and max(query.shape) > LONG_AXIS:
             return {"kind": "cells", "axes": [_axis_digest(axis) for axis in query.axes.axes]}
-        return query.as_dict()
+        return query.identity()
 
     def __repr__(self) -> str:
         values = "real" if self.decimals is None else f"decimals={self.decimals}"
@@ -146,7 +146,7 @@ def _axis_digest(axis: Axis) -> str:
     out = hashlib.sha256(json.dumps([axis.name, axis.from_data]).encode())
     labels = axis.labels
     out.update((repr(labels) if isinstance(labels, range) else json.dumps(list(labels))).encode())
-    for level in axis.chain[1:]:
+    for level in axis.named[1:]:
         out.update(json.dumps([level.name, list(level.labels)]).encode())
         out.update(np.ascontiguousarray(level.codes, "<i8").data)
     return out.hexdigest()

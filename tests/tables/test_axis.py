@@ -214,3 +214,27 @@ def test_every_level_is_the_indicator_matrix_of_its_members(axis):
         for coarse in range(number, axis.depth):
             up = axis.parents(number, coarse)
             assert (up[level.codes] == axis.step(coarse).codes).all()
+
+
+def test_titles_are_for_readers_and_change_nothing_that_is_asked():
+    plain = Axis("county", ["a", "b"], levels={"state": ["x", "x"]})
+    titled = Axis(
+        "county", ["a", "b"], levels={"state": ["x", "x"]}, titles={"state": "State, 2020"}
+    )
+    assert (plain.title, titled.title) == ("county", "county")
+    assert [level.title for level in titled.chain] == ["county", "State, 2020"]
+    assert plain.matches(titled)
+    assert titled.matches(plain)
+
+
+@pytest.mark.parametrize("title", ["", "two\nlines", "\x1b[31m", 7, "\ud800"])
+def test_a_title_is_one_line_of_text(title):
+    with pytest.raises(DomainError, match="the title of `a` must be one line of text"):
+        Axis("a", [1, 2], titles={"a": title})
+
+
+def test_a_title_is_of_a_level():
+    with pytest.raises(DomainError, match="a title is given for `b`, which is no level"):
+        Axis("a", [1, 2], titles={"b": "B"})
+    with pytest.raises(DomainError, match="must map names of levels to their titles"):
+        Axis("a", [1, 2], titles="A")

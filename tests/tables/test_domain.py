@@ -151,3 +151,13 @@ def test_reading_off_a_column_that_is_missing_or_has_gaps(make):
     gaps = make({"sex": ["F", None, None]})
     with pytest.raises(DataError, match=r"^Column `sex` has 2 missing values\.$"):
         Domain.from_data(gaps, ["sex"])
+
+
+def test_titles_are_told_apart_and_shown_in_margins():
+    age, sex = Axis("age", [0, 1], titles={"age": "Age in years"}), Axis("sex", ["F", "M"])
+    domain = Domain([age, sex])
+    assert domain.margin("age", "sex").title == "Age in years × sex"
+    assert domain.margin().title == "grand total"
+    assert domain.margin("age").words == "every Age in years total"
+    with pytest.raises(DomainError, match="`age` and `sex` have the same title, `sex`"):
+        Domain([Axis("age", [0, 1], titles={"age": "sex"}), sex])

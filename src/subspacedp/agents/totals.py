@@ -362,4 +362,11 @@ def _part_of(axis: Axis, places: Int64Array) -> Axis:
         levels[level.name] = [level.labels[code] for code in codes]
         groups[level.name] = [level.labels[code] for code in np.unique(codes)]
     labels = [axis.labels[place] for place in places]
-    return Axis(axis.name, labels, levels=levels, groups=groups, from_data=axis.from_data)
+    return Axis(
+        axis.name,
+        labels,
+        levels=levels,
+        groups=groups,
+        from_data=axis.from_data,
+        titles=axis.titles,
+    )

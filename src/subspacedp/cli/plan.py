@@ -15,6 +15,7 @@ from rich.table import Table as RichTable
 from subspacedp.cli.terminal import PATIENCE, indented, printer, progress
 from subspacedp.publication import SpecificationError, read_specification
 from subspacedp.publication.planning import ErrorLine, PlannedRelease, plan, target_budget
+from subspacedp.queries import block_name
 
 __all__ = ["run"]
 
@@ -125,17 +126,19 @@ def _errors(lines: Sequence[ErrorLine]) -> RichTable:
 
 def _targets(release: PlannedRelease) -> RichTable:
     """What every target is, what is reached, and what it costs."""
-    least = release.least
+    least, domain = release.least, release.design.mechanism.domain
+    workload = release.design.mechanism.query.workload
+    titles = {} if workload is None else {block_name(m): m.title for m in workload.margins}
     if least is None:
         table = _table("target of", "margin of error in multiples of it")
         for name, multiple in release.multiples.items():
-            table.add_row(escape(name), f"{multiple:.4g}")
+            table.add_row(escape(titles.get(name, name)), f"{multiple:.4g}")
         return table
     table = _table("target of", "at most ±", "reached", "price of a unit", "budget without it")
     for price in least.prices:
-        name = " × ".join(price.margin) or "grand total"
         row = [f"{price.target:,.4g}", f"{price.error:,.4g}", f"{price.price:.3g}"]
-        table.add_row(escape(name), *row, f"{price.without:.4g}")
+        title = domain.margin(*price.margin).title
+        table.add_row(escape(title), *row, f"{price.without:.4g}")
     return table
 
 

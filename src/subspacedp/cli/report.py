@@ -23,7 +23,7 @@ def run(folder: Path, out: Path, title: str | None) -> None:
         folders = {"release": folder}
     releases = {name: Release.load(path) for name, path in folders.items()}
     first = next(iter(releases.values()))
-    axes = axes_words([axis.name for axis in first.mechanism.domain.axes])
+    axes = axes_words([axis.title for axis in first.mechanism.domain.axes])
     page = write_report(releases, title=title or f"Counts by {axes}")
     try:
         out.write_text(page, "utf-8")

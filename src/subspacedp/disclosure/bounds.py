@@ -13,12 +13,13 @@ shuttle), which is safe but not always sharp. Proofs: docs/proofs/disclosure.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import InvariantError
+from subspacedp.invariants import Limits
 from subspacedp.tables import Domain, Margin
 
 __all__ = ["UNBOUNDED", "CellBounds", "closed_form", "junction", "shuttle"]
@@ -64,6 +65,14 @@ class CellBounds:
     def open(self) -> int:
         """The number of cells that nothing is known about beyond safe bounds."""
         return int(np.count_nonzero(~self.settled))
+
+    def within(self, limits: Limits) -> CellBounds:
+        """The ranges of the tables that keep further limits too; sharp where one count is left."""
+        finite = np.isfinite(limits.upper)
+        upper = np.where(finite, limits.upper, 0).astype(np.int64)
+        lower = np.maximum(self.lower, limits.lower.astype(np.int64))
+        upper = np.where(finite, np.minimum(self.upper, upper), self.upper)
+        return replace(self, lower=lower, upper=upper, sharp=np.asarray(lower == upper))
 
     def __repr__(self) -> str:
         return f"CellBounds({self.lower.size:,} cells, {int(self.pinned.sum()):,} pinned)"
@@ -172,7 +181,7 @@ def upper_bound(domain: Domain, totals: Totals) -> Int64Array:
     """The smallest held total above every cell."""
     out = np.full(domain.shape, UNBOUNDED)
     for margin, total in totals:
-        np.minimum(out, margin.spread(total), out=out)
+        np.minimum(out, margin.spread(total), out=out, where=margin.inside)
     return out
 
 
@@ -192,8 +201,11 @@ def shuttle(
     for _ in range(MAX_SHUTTLE_ROUNDS):
         before = int(lower.sum()), int(upper.sum())
         for margin, total in totals:
-            np.maximum(lower, margin.spread(total - margin.sum(upper)) + upper, out=lower)
-            np.minimum(upper, margin.spread(total - margin.sum(lower)) + lower, out=upper)
+            inside = margin.inside
+            least = margin.spread(total - margin.sum(upper)) + upper
+            np.maximum(lower, least, out=lower, where=inside)
+            most = margin.spread(total - margin.sum(lower)) + lower
+            np.minimum(upper, most, out=upper, where=inside)
         if np.any(lower > upper):
             raise InvariantError(
                 "The held values contradict each other: no table of counts has them all."

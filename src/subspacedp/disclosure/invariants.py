@@ -22,6 +22,7 @@ from subspacedp.disclosure.coverage import (
     question_weights,
     weakest,
 )
+from subspacedp.disclosure.differencing import Differencing, differencing
 from subspacedp.disclosure.moves import Loss, Move, move_loss, smallest_move
 from subspacedp.disclosure.programs import Progress
 from subspacedp.disclosure.ranges import (
@@ -41,9 +42,10 @@ from subspacedp.disclosure.values import (
     stack,
 )
 from subspacedp.errors import BudgetError, InvariantError
-from subspacedp.invariants import Held, HeldValues, space_of
+from subspacedp.invariants import Held, HeldValues, Inequalities, space_of
 from subspacedp.privacy import Budget, Neighbours
 from subspacedp.problem import Kind
+from subspacedp.queries import Cells
 from subspacedp.release import Release
 from subspacedp.tables import Domain
 
@@ -81,6 +83,8 @@ class InvariantAudit:
     loss: Loss | None
     linkage: Linkage | None
     capped: bool = False
+    differencing: Differencing | None = None
+    inequalities: Inequalities | None = None
 
     @property
     def domain(self) -> Domain:
@@ -170,6 +174,7 @@ class InvariantAudit:
             "pinned_with_people": self.pinned_people,
             "narrow": self.narrow,
             "narrow_cells": self.narrow_cells,
+            **({} if self.inequalities is None else {"known": str(self.inequalities)}),
             "not_examined": self.not_examined,
             "method": None if self.bounds is None else self.bounds.method,
             "programs": 0 if self.bounds is None else self.bounds.programs,
@@ -180,11 +185,15 @@ class InvariantAudit:
             "smallest_move": None if self.move is None else self.move.as_dict(),
             "loss_of_move": None if self.loss is None else self.loss.as_dict(),
             "linkage": None if self.linkage is None else self.linkage.as_dict(),
+            **({} if self.differencing is None else {"differencing": self.differencing.as_dict()}),
         }
 
     def __str__(self) -> str:
         paragraphs = [" ".join(p) for p in (self._what(), self._cells(), self._people()) if p]
         lines = [textwrap.fill(p, 100) for p in paragraphs]
+        if self.differencing is not None:
+            shown = [f"  {finding}" for finding in self.differencing.findings]
+            lines[:0] = ["\n".join([textwrap.fill(str(self.differencing), 100), *shown])]
         if self.linkage is not None:
             lines.append(textwrap.fill(str(self.linkage), 100))
         for title, findings in (
@@ -211,10 +220,12 @@ class InvariantAudit:
                 f"{_cells(self.fixed_cells)} fixed whatever the held values are; these were not "
                 "given, so nothing more is said of single cells."
             ]
+        known = self.inequalities
+        declared = "" if known is None else f", and with what is declared ({known})"
         out = [
-            f"With counts that are whole and not negative, {_cells(self.pinned)} pinned to one "
-            f"count, {self.pinned_people:,} of them with somebody inside; {self.narrow_cells:,} "
-            f"more have a range of at most {self.narrow}.",
+            f"With counts that are whole and not negative{declared}, {_cells(self.pinned)} pinned "
+            f"to one count, {self.pinned_people:,} of them with somebody inside; "
+            f"{self.narrow_cells:,} more have a range of at most {self.narrow}.",
             f"{_totals(self.small_count)} {self.smallest_group} or less.",
         ]
         if self.not_examined:
@@ -244,6 +255,7 @@ def audit_invariants(
     budget: Budget | None = None,
     decimals: int | None = None,
     capped: bool = False,
+    inequalities: Inequalities | None = None,
     on_counts: bool = True,
     narrow: int = 2,
     smallest_group: int = 2,
@@ -271,6 +283,9 @@ def audit_invariants(
     capped
         Whether held values count all records while noise protects a bounded number of them: then
         one person may alter any held total.
+    inequalities
+        What is publicly known beside the held values. Ranges of cells are then safe: they contain
+        every count that is possible, and may contain others.
     on_counts
         Whether noise is added to the counts themselves, as the projected mechanisms do; for others
         the loss of a move is that of group privacy.
@@ -310,6 +325,10 @@ def audit_invariants(
     bounds = None
     if whole.values is not None:
         bounds = cell_bounds(whole, narrow=narrow, programs=programs, progress=progress)
+        if inequalities is not None:
+            cells, held_values = Cells(whole.domain), whole.values
+            known = inequalities.given(cells, whole.bound, held_values, capped=capped)
+            bounds = bounds.within(known.of_answers())
     move = smallest_move(whole.bound, neighbours)
     if capped and move is not None and move.people > 1:
         # Held values count all records of a person, so one with many may be enough.
@@ -337,7 +356,17 @@ def audit_invariants(
         else move_loss(move, budget, neighbours, kind, on_counts=on_counts),
         linkage=linkage(parts, whole, bounds, narrow=narrow, programs=programs),
         capped=capped,
+        differencing=_differencing(whole, smallest_group),
+        inequalities=inequalities,
     )
+
+
+def _differencing(whole: PublishedInvariants, smallest_group: int) -> Differencing | None:
+    space = whole.bound.as_matrix().crossing_space if whole.bound.family is None else None
+    if space is None:
+        return None
+    lifted = None if whole.values is None else space.lift(whole.values)
+    return differencing(space.crossings, lifted, smallest_group=smallest_group, most=MAX_LISTED)
 
 
 def _parts(domain: Domain, held: Any, values: Any) -> list[PublishedInvariants]:
@@ -505,6 +534,7 @@ def audit_releases(*releases: Release, **options: Any) -> InvariantAudit:
         budget=designs[0].budget if single else None,
         on_counts=designs[0].measures_counts,
         capped=any(mechanism.capped for mechanism in designs),
+        inequalities=designs[0].problem.inequalities if single else None,
         **options,
     )
     kind = weakest([mechanism.guarantee.kind for mechanism in designs])

@@ -228,6 +228,7 @@ def _audited(
         budget=mechanism.budget,
         decimals=mechanism.decimals,
         capped=mechanism.capped,
+        inequalities=mechanism.problem.inequalities,
         on_counts=mechanism.measures_counts,
         progress=progress,
     )

@@ -92,6 +92,7 @@ def table_faults(specification: Specification) -> Iterator[Fault]:
 def _names(document: Document) -> Iterator[Fault]:
     """Names of axes and levels are unique in the file, and not those of published columns."""
     seen: dict[str, str] = {}
+    titles: dict[str, str] = {}
     for axis, entry in document.axes.items():
         place: Place = ("axes", axis)
         levels: Place = (*place, "levels")
@@ -113,6 +114,15 @@ def _names(document: Document) -> Iterator[Fault]:
             if level in seen:
                 yield Fault(levels, f"has the level `{level}`, a name of axis `{seen[level]}`")
         seen.update(dict.fromkeys((axis, *entry.level_names), axis))
+        for name in entry.titles(axis):
+            if name not in (axis, *entry.level_names):
+                known = (axis, *entry.level_names)
+                yield Fault((*place, "title"), _no_such("axis or level", name, known))
+        for name in (axis, *entry.level_names):
+            title = entry.titles(axis).get(name, name)
+            other = titles.setdefault(title, name)
+            if other != name:
+                yield Fault((*place, "title"), f"is `{title}`, which is that of `{other}` too")
 
 
 def _data(document: Document) -> Iterator[Fault]:
@@ -231,6 +241,7 @@ def _table(table: TableSpecification) -> Iterator[Fault]:
         yield from _margins_alone(table)
     else:
         yield from _beside_cells(table)
+    yield from _inequalities(table)
     yield from _targets(table)
     real = table.mechanism not in WHOLE_NUMBERS and not table.margins_alone
     if real and table.publish.decimals is not None:
@@ -305,6 +316,36 @@ def _targets(table: TableSpecification) -> Iterator[Fault]:
                 "has a target, and is published exactly, as what is held fixes it; leave out its "
                 "target",
             )
+
+
+def _inequalities(table: TableSpecification) -> Iterator[Fault]:
+    """What is wrong with what is said to be known of the counts."""
+    given = table.entry.inequalities
+    if given is None:
+        return
+    at: Place = (*table.place, "inequalities")
+    seen: dict[frozenset[str], int] = {}
+    for i, entry in enumerate(given.at_most):
+        place = (*at, "at_most", i)
+        yield from _margin(place, entry.margin, table)
+        first = seen.setdefault(frozenset(entry.margin), i)
+        if first != i:
+            yield Fault(place, f"limits the same margin as item {first + 1}")
+    if table.specification.data.bounded and given.part_of:
+        yield Fault(
+            (*at, "part_of"),
+            "need not hold where the records of a person are bounded: a part may stay where its "
+            "whole is left out; leave it out",
+        )
+    if table.specification.data.bounded and given.at_most and table.hold:
+        yield Fault(
+            (*at, "at_most"),
+            "need not hold of figures of bounded records, which are moved to agree with the held "
+            "ones that count all records; leave it out",
+        )
+    labels = table.from_data and (given.part_of or any(entry.path for entry in given.at_most))
+    for axis in table.from_data if labels else ():
+        yield Fault(("axes", axis, "labels"), "must be listed where `inequalities` speak of labels")
 
 
 def _budget(table: TableSpecification, of: str | None) -> Iterator[Fault]:

@@ -72,6 +72,7 @@ def axis_of(
         levels={level: _alike(of_each) for level, of_each in levels.items()},
         groups={level: _alike(listed) for level, listed in groups.items()},
         from_data=entry.from_data,
+        titles=entry.titles(name),
     )
 
 

@@ -34,6 +34,7 @@ from subspacedp.publication.fields import (
     Tag,
     Text,
     Texts,
+    Titles,
     Value,
     Weights,
     WithJsonSchema,
@@ -41,6 +42,7 @@ from subspacedp.publication.fields import (
     rule,
     said,
 )
+from subspacedp.publication.inequalities import InequalitiesEntry
 from subspacedp.tables import Label
 
 __all__ = [
@@ -62,6 +64,7 @@ FROM_DATA = "from-data"  # labels that are read off the data
 DASK = "dask"
 ROW = "row"  # every row is another person
 ARRAYS = (".npy", ".zarr")
+ONE_TABLE = ("hold", "inequalities", "sums")  # keys that stand in each of `tables`
 LEAST = "least"  # of a budget: what meets the targets of all margins
 AT_MOST = re.compile(r"^at most \+?(\d+(\.\d+)?) ?%$")  # of `cells`
 if TYPE_CHECKING:
@@ -212,6 +215,12 @@ class AxisEntry(Section):
         dependentRequired={"first": ["by"], "last": ["by"], "names": ["labels"]},
     )
 
+    title: Titles | None = Field(
+        default=None,
+        description="What readers see instead of the name, which stays the name of the column in "
+        "files: a text such as `Age in years`, or one for each name where the axis has levels, "
+        "such as {county: County of residence, state: State}.",
+    )
     column: Text | None = Field(
         default=None, description="The column of the data; the axis' own name, if not given."
     )
@@ -384,6 +393,10 @@ class AxisEntry(Section):
         """The names of the coarser levels, finest first."""
         return tuple(self.levels or ())
 
+    def titles(self, name: str) -> Mapping[str, str]:
+        """The titles of an axis of that name and of its levels, by their names."""
+        return {name: self.title} if isinstance(self.title, str) else self.title or {}
+
     @property
     def groups(self) -> Mapping[str, Mapping[Label, tuple[Label, ...]]]:
         """By level: the groups and the labels in them; none where a code list has them."""
@@ -468,6 +481,7 @@ def _entry(value: object) -> object:
     return value
 
 
+Format = Literal["csv", "parquet", "xlsx", "sdmx-csv"]
 PublishedMargins = Annotated[
     tuple[
         Annotated[
@@ -528,6 +542,11 @@ class TablePublish(Section):
         "errors, and the same in Parquet; or the values alone, in the order of the cells, as "
         "`npy`, `parquet` or `zarr`. If not given, `csv` for up to 2,000,000 cells and `npy` "
         "beyond.",
+    )
+    formats: Annotated[tuple[Format, ...], Strict(False)] = Field(
+        default=(),
+        description="What the tables are written as beside `csv` and `parquet`, which are always "
+        "there: `xlsx`, an accessible spreadsheet; `sdmx-csv`, with its structure.",
     )
 
     @property
@@ -609,6 +628,9 @@ class TableEntry(Section):
         description="The axes of this table, of those that `axes` defines."
     )
     hold: Margins = Field(default=(), description="Margins that are published exactly.")
+    inequalities: InequalitiesEntry | None = Field(
+        default=None, description="What is publicly known of this table's counts."
+    )
     share: Share | None = Field(
         default=None,
         description="The part of the budget for this table; all shares together are at most 1.",
@@ -786,7 +808,7 @@ class Document(Section):
     """The specification of a publication: data, axes, what is held, the budget, the files."""
 
     model_config = rule(
-        **{"not": {"anyOf": [{"required": ["tables", name]} for name in ("hold", "sums")]}},
+        **{"not": {"anyOf": [{"required": ["tables", name]} for name in ONE_TABLE]}},
         allOf=[
             _for_one_table(
                 _publishing({"cells": {"const": False}}),
@@ -794,7 +816,7 @@ class Document(Section):
             ),
         ],
     )
-    only_one_table: ClassVar[tuple[str, ...]] = ("hold", "sums")
+    only_one_table: ClassVar[tuple[str, ...]] = ONE_TABLE
 
     title: Text | None = Field(default=None, description="Title of the report.")
     about: AboutText | None = Field(
@@ -811,6 +833,11 @@ class Document(Section):
         default=(),
         description="Margins that are published exactly: each a list of axes or levels, [] for "
         "the grand total. What is held is not protected.",
+    )
+    inequalities: InequalitiesEntry | None = Field(
+        default=None,
+        description="What is publicly known of the counts, and never learnt from the data: "
+        "intervals use it, and the certificate states it.",
     )
     privacy: Privacy = Field(description="The budget, for all tables together.")
     mechanism: MechanismName = Field(

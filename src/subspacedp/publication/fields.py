@@ -41,6 +41,7 @@ __all__ = [
     "Tag",
     "Text",
     "Texts",
+    "Titles",
     "Value",
     "Weights",
     "WithJsonSchema",
@@ -65,6 +66,12 @@ def _label(value: object) -> object:
 def _labels(value: object) -> object:
     if not isinstance(value, str | list | tuple | Mapping):
         raise said("must be a list of labels, the path of a code list, or `from-data`")
+    return value
+
+
+def _titles(value: object) -> object:
+    if not isinstance(value, str | Mapping):
+        raise said(f"must be a text, or give names their titles; got {shown(value)}")
     return value
 
 
@@ -127,6 +134,13 @@ Levels = Annotated[
     Annotated[Texts, Tag("#list")] | Annotated[dict[Text, dict[Value, Values]], Tag("#mapping")],
     Discriminator(lambda value: "#mapping" if isinstance(value, Mapping) else "#list"),
     BeforeValidator(_levels),
+]
+Title = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+Titles = Annotated[
+    Annotated[Title, Tag("#text")]
+    | Annotated[Annotated[dict[Text, Title], Field(min_length=1)], Tag("#mapping")],
+    Discriminator(lambda value: "#text" if isinstance(value, str) else "#mapping"),
+    BeforeValidator(_titles),
 ]
 
 

@@ -94,6 +94,9 @@ class PlannedRelease:
 
     def how(self) -> Iterator[str]:
         """How it will be made, in sentences."""
+        known = self.design.problem.inequalities
+        if known is not None:
+            yield f"Publicly known, and used by intervals: {known}."
         yield str(self.making)
         if self.engine is not None and self.making.blocks > 1:
             yield TRUSTED
@@ -107,6 +110,7 @@ class PlannedRelease:
             "cells": mechanism.query.size,
             **({"margins": margins} if margins else {}),
             "held": str(mechanism.held),
+            **({"inequalities": str(known)} if (known := mechanism.problem.inequalities) else {}),
             "budget": mechanism.budget.as_dict(),
             "guarantee": self.design.guarantee.kind,
             "promise": self.design.guarantee.sentences(),
@@ -260,7 +264,7 @@ def _lines(wanted: ReleaseSpecification, domain: Domain, planned: Design) -> lis
         beside = None if alone is None else alone.accuracy()
         lines.append(error_line("every cell", planned.accuracy(), beside))
     for names in dict.fromkeys([*wanted.table.hold, *wanted.margins]):
-        words = " × ".join(names) or "grand total"
+        words = domain.margin(*names).title
         held = " (held)" if names in wanted.held.margins else ""
         beside = None if alone is None else alone.margin_accuracy(*names)
         lines.append(error_line(f"{words}{held}", planned.margin_accuracy(*names), beside))

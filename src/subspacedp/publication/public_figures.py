@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from subspacedp.publication.code_lists import check_columns, read_rows
 from subspacedp.publication.faults import SpecificationError
 from subspacedp.tables import Margin
 
-__all__ = ["read_figures", "relative_target"]
+__all__ = ["read_figures", "read_limits", "relative_target"]
 
 VALUE = "value"  # the column of the figures, as in the files of a release
 WHAT = "file of public figures"
@@ -34,6 +37,28 @@ def relative_target(
             "give an `error` instead, or `at_least`."
         )
     return part * smallest
+
+
+def read_limits(path: Path, margin: Margin) -> list[Any]:
+    """The public limit of every total of a margin, a list for every level that it names.
+
+    Parameters
+    ----------
+    path
+        As for `read_figures`, with whole numbers.
+    """
+    figures = read_figures(path, margin)
+    levels = [[str(label) for label in level.labels] for level in margin.levels if level.name]
+    limits = np.empty([len(labels) for labels in levels], object)
+    for place, labels in zip(np.ndindex(limits.shape), itertools.product(*levels), strict=True):
+        limit = figures[labels]
+        if not (limit.is_integer() and limit >= 0):
+            raise SpecificationError(
+                f"The {WHAT} `{path}` must have whole numbers from 0 as limits; {_words(labels)} "
+                f"has {limit:g}."
+            )
+        limits[place] = int(limit)
+    return limits.tolist()  # type: ignore[no-any-return]
 
 
 def read_figures(path: Path, margin: Margin) -> dict[tuple[str, ...], float]:

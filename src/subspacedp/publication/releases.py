@@ -23,7 +23,7 @@ from subspacedp.blocks.sources import ArraySource
 from subspacedp.blocks.sources import Source as BlockSource
 from subspacedp.blocks.sources import open_source as open_blocks
 from subspacedp.errors import DataError, InvariantError, ReleaseError, SubspaceDPError
-from subspacedp.invariants import Held, HeldValues
+from subspacedp.invariants import Held, HeldValues, Inequalities
 from subspacedp.io import (
     AxisColumn,
     ClippedValue,
@@ -41,6 +41,7 @@ from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
 from subspacedp.privacy import Budget
 from subspacedp.publication.code_lists import column_of
 from subspacedp.publication.faults import in_yaml
+from subspacedp.publication.formats import FORMATS, check_formats
 from subspacedp.publication.specification import Specification, TableSpecification
 from subspacedp.queries import Cells, Margins, Query
 from subspacedp.release import Design, design
@@ -171,7 +172,9 @@ class ReleaseSpecification(ABC):
             return None
         domain = self.table.domain()
         self.check_size(domain)
-        return least_budget(self.query(domain), self.held, privacy.budget, **self.options())
+        return least_budget(
+            self.query(domain), self.held, privacy.budget, **self._arguments(domain)
+        )
 
     @property
     def held(self) -> Held:
@@ -197,6 +200,15 @@ class ReleaseSpecification(ABC):
     def non_negative(self) -> bool:
         """Whether the nearest table without negative values is published too."""
         return self.table.publish.non_negative
+
+    def inequalities(self, domain: Domain) -> Inequalities | None:
+        """What is publicly known of its counts beside what is held."""
+        return self.table.inequalities(domain)
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """What its tables are written as beside CSV and Parquet, in one order, each once."""
+        return tuple(name for name in FORMATS if name in self.table.publish.formats)
 
     @property
     def mechanism_name(self) -> str:
@@ -227,6 +239,10 @@ class ReleaseSpecification(ABC):
             "capped": self.specification.data.bounded,
         }
 
+    def _arguments(self, domain: Domain, name: str | None = None) -> dict[str, Any]:
+        """Its options, and what is publicly known, which no error depends on."""
+        return {**self.options(name), "inequalities": self.inequalities(domain)}
+
     def _mechanism(self, name: str) -> str | Options:
         """What a mechanism's name stands for here."""
         return name
@@ -252,7 +268,7 @@ class ReleaseSpecification(ABC):
     def _designed(self, domain: Domain, name: str | None) -> Design:
         if self.least is not None and name is None:
             return self.least.design
-        return design(self.query(domain), self.held, self.budget, **self.options(name))
+        return design(self.query(domain), self.held, self.budget, **self._arguments(domain, name))
 
     @property
     def store(self) -> str | None:
@@ -260,7 +276,11 @@ class ReleaseSpecification(ABC):
         return self.table.publish.values
 
     def check_files(self, domain: Domain) -> None:
-        """Refuse held margins for which no file can be written: without cells nothing has them."""
+        """Refuse held margins for which no file can be written: without cells nothing has them.
+
+        And formats for which a library is missing.
+        """
+        check_formats(self.formats)
         published = [domain.margin(*names) for names in self.margins]
         for names in self.held_margins:
             if not any(margin.determines(domain.margin(*names)) for margin in published):
@@ -403,7 +423,7 @@ class CellsRelease(ReleaseSpecification):
         if (name or self.mechanism_name) != AUTO or not self._for_tables:
             return super()._designed(domain, name)
         few = domain.size <= MAX_JOINT_CELLS
-        options = self.options(name)
+        options = self._arguments(domain, name)
         del options["mechanism"]
         chosen = compare_quick(
             self.query(domain), self.held, self.budget,
@@ -534,6 +554,11 @@ class SumsRelease(ReleaseSpecification):
         """Sums may be negative."""
         return False
 
+    def inequalities(self, domain: Domain) -> Inequalities | None:
+        """None: inequalities are for counts."""
+        del domain
+        return None
+
     @property
     def mechanism_name(self) -> str:
         """Sums have no choice."""
@@ -634,6 +659,11 @@ def tabulate_release(
         everything = None if counted.everything is None else open_blocks(counted.everything)
     progress(f"looking at the data of {wanted.name}")
     surveyed = look_at(design, counts, everything, memory=memory, engine=engine, tag_key=tag_key)
+    domain = design.mechanism.domain
+    # Their intervals are written after the draw, when nothing may be refused any more.
+    design.mechanism.check_held(
+        surveyed.exact, *(domain.margin(*names) for names in wanted.margins)
+    )
     return Confidential(
         counts=counts,
         everything=everything,

@@ -215,6 +215,10 @@ def _phrase(kind: str, context: Mapping[str, Any], value: Any, text: str) -> str
             return f"must be text{got}"
         case "string_too_short" | "too_short":
             return "must not be empty"
+        case "string_too_long":
+            return f"must have at most {context['max_length']} characters{got}"
+        case "string_pattern_mismatch":
+            return f"must be one line of text{got}"
         case "int_type":
             return f"must be a whole number{got}"
         case "float_type" | "finite_number":

@@ -15,8 +15,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from subspacedp.errors import DomainError
-from subspacedp.invariants import Held
+from subspacedp.errors import DomainError, InvariantError
+from subspacedp.invariants import Held, Inequalities
 from subspacedp.io import ClippedValue
 from subspacedp.io.sources import is_path
 from subspacedp.privacy import Budget, Neighbours
@@ -40,7 +40,7 @@ from subspacedp.publication.faults import (
     missing_extra,
     nearest,
 )
-from subspacedp.publication.public_figures import relative_target
+from subspacedp.publication.public_figures import read_limits, relative_target
 from subspacedp.publication.reading import load_yaml, read_text
 from subspacedp.publication.schema import faults_of, scan
 from subspacedp.queries import ClippedSums
@@ -421,6 +421,28 @@ class TableSpecification:
     def held(self) -> Held:
         """What is held exact."""
         return Held(tuple(dict.fromkeys(self.hold)))
+
+    def inequalities(self, domain: Domain) -> Inequalities | None:
+        """What is publicly known of its counts; None where nothing is said."""
+        given = self.entry.inequalities
+        if given is None:
+            return None
+        at: Place = ("inequalities",)
+        try:
+            limits: dict[tuple[str, ...], Any] = {}
+            for i, entry in enumerate(given.at_most):
+                at = ("inequalities", "at_most", i)
+                limits[entry.margin] = entry.limit
+                if entry.path is not None:
+                    path = self.specification.folder / entry.path
+                    limits[entry.margin] = read_limits(path, domain.margin(*entry.margin))
+            at = ("inequalities", "part_of")
+            known = Inequalities(at_most=limits, part_of=given.part_of)
+            known.pairs_on(domain)
+        except (InvariantError, SpecificationError) as error:
+            where = self.specification.loaded.where((*self.place, *at))
+            raise SpecificationError(f"{where}: {error}", **error.evidence) from None
+        return known
 
     def neighbours(self) -> Neighbours:
         """The change of the data that is protected."""

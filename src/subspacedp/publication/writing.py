@@ -7,6 +7,7 @@ import hashlib
 import os
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -17,6 +18,7 @@ from subspacedp.blocks.stores import STORES
 from subspacedp.errors import ReleaseError
 from subspacedp.inference import biased_non_negative
 from subspacedp.publication.auditing import given_away
+from subspacedp.publication.formats import FORMATS, ReleaseTables, published_tables
 from subspacedp.publication.releases import Confidential, Progress, ReleaseSpecification
 from subspacedp.publication.specification import Specification
 from subspacedp.queries.margins import COLUMN
@@ -26,7 +28,7 @@ from subspacedp.release.files import BIASED, CERTIFICATE, CSV, PARQUET, margin_s
 from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.signature import DIGESTS, SIGNATURE, write_digests
 from subspacedp.report import PublishedColumn, PublishedFile, ReportNotes, write_report
-from subspacedp.report.words import axes_words, figure_words
+from subspacedp.report.words import axes_words, figure_words, replaced_words
 
 __all__ = ["check_comparison", "write_comparison", "write_rest"]
 
@@ -66,7 +68,7 @@ def write_rest(
     files: list[PublishedFile] = []
     for one in wanted:
         progress(f"writing {one.name}")
-        files += _write_release(one, releases[one.name], folder / one.folder)
+        files += _write_release(specification, one, releases[one.name], folder / one.folder)
     progress("writing the report")
     notes = _notes(specification, wanted, releases, files, signed=key is not None)
     files += [
@@ -117,7 +119,7 @@ def _values_names(release: Release) -> tuple[str, ...]:
 
 
 def _write_release(
-    wanted: ReleaseSpecification, release: Release, folder: Path
+    specification: Specification, wanted: ReleaseSpecification, release: Release, folder: Path
 ) -> list[PublishedFile]:
     prefix, names = wanted.prefix, _values_names(release)
     if release.stored is None:
@@ -153,6 +155,7 @@ def _write_release(
             # The noise decided that there is none; refusing now would invite another try.
             (folder / f"{BIASED}.txt").write_text(NONE_FOUND, "utf-8")
             out.append(PublishedFile(name=f"{prefix}{BIASED}.txt", holds=NONE_FOUND))
+    out += _write_formats(specification, wanted, release, folder)
     if wanted.folder:  # so that it can be verified by itself
         write_digests(folder)
         out.append(
@@ -161,6 +164,27 @@ def _write_release(
             )
         )
     return out
+
+
+def _write_formats(
+    specification: Specification, wanted: ReleaseSpecification, release: Release, folder: Path
+) -> list[PublishedFile]:
+    """The tables once more, in the further formats that are asked for."""
+    title, document = _title(specification), specification.document
+    content = ReleaseTables(
+        release=release,
+        tables=published_tables(
+            release,
+            wanted.margins,
+            wanted.table.hold if wanted.counts else (),
+            cells=wanted.cells and release.stored is None,
+        ),
+        title=f"{title}: {wanted.name}" if wanted.folder else title,
+        about=document.about_text,
+        contact=document.contact or "",
+    )
+    files = [file for name in wanted.formats for file in FORMATS[name](content, folder)]
+    return [replace(file, name=f"{wanted.prefix}{file.name}") for file in files]
 
 
 def _reading(release: Release) -> str:
@@ -211,39 +235,42 @@ def _write_dictionary(
     path: Path,
 ) -> None:
     """One row a column: where it occurs, what it means, its type."""
-    rows: list[tuple[str, str, str]] = []
+    rows: list[tuple[str, str, str, str]] = []
     for one in wanted:
         release = releases[one.name]
         if not one.cells:
-            rows.append((COLUMN, "the margin that the row is of, by its levels", "text"))
+            rows.append((COLUMN, "", "the margin that the row is of, by its levels", "text"))
         shown = {name for names in (*one.margins, *one.table.hold) for name in names}
         labelled = one.cells and release.stored is None
         for axis in release.mechanism.domain.axes:
-            for level in axis.chain:
+            for level in axis.named:
                 if labelled or level.name in shown:
                     kind = "whole number" if np.asarray(level.labels).dtype.kind == "i" else "text"
                     of = "label" if level.name == axis.name else f"group of `{axis.name}`"
-                    rows.append((level.name, f"{of}; {level.groups} of them", kind))
+                    title = "" if level.title == level.name else level.title
+                    holes = "; empty for labels in none" if level.has_holes else ""
+                    rows.append((level.name, title, f"{of}; {level.groups} of them{holes}", kind))
     for name, release in releases.items():
         where = f"in {name}: " if len(releases) > 1 else ""
         meaning = (
             f"{where}the released figure, unbiased for the {figure_words(release.mechanism)}; "
             "exact where stderr is 0"
         )
-        rows.append(("value", meaning, "number"))
+        rows.append(("value", "", meaning, "number"))
     rows += [
-        ("stderr", "standard error of the value, from the law of the noise", "number"),
+        ("stderr", "", "standard error of the value, from the law of the noise", "number"),
         (
             "lower",
+            "",
             "lower limit of an interval that covers it without the noise, with 95 %",
             "number",
         ),
-        ("upper", "upper limit of the same interval", "number"),
+        ("upper", "", "upper limit of the same interval", "number"),
     ]
-    rows += [(c.name, c.meaning, c.type) for file in files for c in file.columns]
+    rows += [(c.name, "", c.meaning, c.type) for file in files for c in file.columns]
     with path.open("w", encoding="utf-8", newline="") as handle:
         writer = csv.writer(handle, lineterminator="\n")
-        writer.writerow(["column", "meaning", "type"])
+        writer.writerow(["column", "title", "meaning", "type"])
         writer.writerows(dict.fromkeys(rows))
 
 
@@ -265,10 +292,14 @@ def _with_digest(file: PublishedFile, folder: Path) -> PublishedFile:
 def _title(specification: Specification) -> str:
     if specification.document.title:
         return specification.document.title
-    axes = list(dict.fromkeys(axis for table in specification.tables for axis in table.axes))
+    axes = dict.fromkeys(
+        entry.titles(axis).get(axis, axis)
+        for table in specification.tables
+        for axis, entry in table.axes.items()
+    )
     sums = list(dict.fromkeys(name for table in specification.tables for name in table.sums))
     what = f"Counts and sums of {', '.join(sums)}" if sums else "Counts"
-    return f"{what} by {axes_words(axes)}"
+    return f"{what} by {axes_words(list(axes))}"
 
 
 def _notes(
@@ -326,6 +357,7 @@ def _readme(
     parts = [title, "=" * min(WIDTH, len(title)), ""]
     if any(release.seeded for release in releases.values()):
         parts += ["NOT FOR PUBLICATION: made from a chosen seed.", ""]
+    parts += _on_replaced(releases)
     for name, release in releases.items():
         mechanism = release.mechanism
         if len(releases) > 1:
@@ -360,6 +392,7 @@ def _readme(
             "subspacedp.Release.load(folder).estimate(weights) answers for any other sum."
         ),
         "",
+        *_on_known(releases),
         *_on_biased(files),
         _wrapped(
             "Labels are written as they are. One that starts with =, +, - or @ may be taken for a "
@@ -379,6 +412,27 @@ def _readme(
         "",
     ]
     return "\n".join(parts)
+
+
+def _on_replaced(releases: Mapping[str, Release]) -> list[str]:
+    """That the publication corrects an earlier one; all its releases correct the same."""
+    replaced = next(iter(releases.values())).replaces
+    return [_wrapped(replaced_words(replaced)), ""] if replaced else []
+
+
+def _on_known(releases: Mapping[str, Release]) -> list[str]:
+    """What intervals take as known, where something is declared."""
+    lines = []
+    for name, release in releases.items():
+        known = release.mechanism.problem.inequalities
+        if known is not None:
+            of = f" of {name}" if len(releases) > 1 else ""
+            text = (
+                f"`lower` and `upper`{of} use what is publicly known: {known}. If any of it is "
+                "false, so may these be."
+            )
+            lines += [_wrapped(text), ""]
+    return lines
 
 
 def _on_biased(files: Sequence[PublishedFile]) -> list[str]:

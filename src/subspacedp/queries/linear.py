@@ -102,7 +102,7 @@ class Query(ABC):
 
     def same_as(self, other: Query) -> bool:
         """Whether another query asks the same questions, in the same order."""
-        return type(self) is type(other) and self.as_dict() == other.as_dict()
+        return type(self) is type(other) and self.identity() == other.identity()
 
     @property
     def is_histogram(self) -> bool:
@@ -123,7 +123,7 @@ class Query(ABC):
     def level_names(self) -> set[str]:
         """The levels that label the answers."""
         axes = () if self.axes is None else self.axes.axes
-        return {level.name for axis in axes for level in axis.chain}
+        return {level.name for axis in axes for level in axis.named}
 
     def selection(
         self, chosen: Sequence[tuple[int, Level, Sequence[int]]]
@@ -176,6 +176,13 @@ class Query(ABC):
     @abstractmethod
     def as_dict(self) -> dict[str, Any]:
         """The query as plain data."""
+
+    def identity(self) -> dict[str, Any]:
+        """What is asked, as plain data; without titles, which change nothing that is asked."""
+        data = self.as_dict()
+        for axis in data.get("domain", ()):
+            axis.pop("titles", None)
+        return data
 
 
 @dataclass(frozen=True, eq=False, repr=False)

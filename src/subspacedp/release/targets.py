@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import BudgetError, ReleaseError
-from subspacedp.invariants import Held, LinearInvariants, StructuralZeros
+from subspacedp.invariants import Held, Inequalities, LinearInvariants, StructuralZeros
 from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.mechanisms.estimates import check_level
 from subspacedp.mechanisms.marginals import Marginals, with_budget
@@ -179,12 +179,13 @@ def least_budget(
     mechanism: str | Options | None = None,
     decimals: int | None = None,
     capped: bool = False,
+    inequalities: Inequalities | None = None,
 ) -> LeastBudget:
     """The least budget with which every target is met; no data needed.
 
     Parameters
     ----------
-    query, held, neighbours, mechanism, decimals, capped
+    query, held, neighbours, mechanism, decimals, capped, inequalities
         As for `design`; the query with targets, `Margins(domain, [...], targets=[...])`.
     kind
         `ZCDP`, `GaussianDP` or `PureDP`; for (ε, δ) a budget with the δ, `ApproxDP(1.0, 1e-6)`.
@@ -209,6 +210,7 @@ def least_budget(
     template = _kind(kind)
     given: dict[str, Any] = {
         "neighbours": neighbours, "mechanism": mechanism, "decimals": decimals, "capped": capped,
+        "inequalities": inequalities,
     }  # fmt: skip
     if targets is None and options is None:
         if error is None:

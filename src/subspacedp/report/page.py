@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from importlib.resources import files as package_files
 from typing import Any
 
@@ -24,7 +25,6 @@ from subspacedp.report.charts import (
     errors_chart,
     estimates_chart,
     histogram_chart,
-    publishing,
     tables_chart,
 )
 from subspacedp.report.rows import (
@@ -34,9 +34,9 @@ from subspacedp.report.rows import (
     LabelColumn,
     MarginError,
     Rows,
+    answer_labels,
     cell_estimates,
     error_digits,
-    label_column,
     margin_errors,
     margin_estimates,
     margin_labels,
@@ -221,6 +221,16 @@ def template_text(name: str, package: str = __package__) -> str:
     return (package_files(package) / "templates" / name).read_text("utf-8").strip()
 
 
+def publishing(module: str) -> Any:
+    """A library that pages need; one sentence when it is missing."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise ReleaseError(
+            f"`{module}` is not installed; reports need subspacedp[publish]."
+        ) from None
+
+
 def source_digest(text: str) -> str:
     """An inline style or script by its digest, for the page's security policy."""
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
@@ -355,6 +365,11 @@ class Section:
         return ""
 
     @property
+    def known(self) -> str:
+        """What intervals take as publicly known, in words; empty where nothing is declared."""
+        return str(self.release.mechanism.problem.inequalities or "")
+
+    @property
     def negative(self) -> int:
         """How many published values are negative."""
         blocks = self.release.blocks_of_values()
@@ -435,7 +450,7 @@ class Section:
         if self.workload is not None:
             some = list(self.workload.margins)
         else:
-            some = [domain.margin(level.name) for axis in domain.axes for level in axis.chain]
+            some = [domain.margin(level.name) for axis in domain.axes for level in axis.named]
         candidates = chosen or sorted(some, key=lambda m: m.nonempty)
         noisy = (
             m
@@ -489,12 +504,13 @@ class Section:
         """The figures of the charts: labels, estimates, and what they are."""
         if self.margin is not None:
             labels, kept = margin_labels(self.margin)
-            what = " × ".join(self.margin.names) or "total"
-            return labels, margin_estimates(self.release, self.margin).take(kept), what
-        columns = self.release.mechanism.query.columns()
-        labels = tuple(label_column(name, column) for name, column in columns.items())
-        noun = "cell" if self.release.mechanism.query.axes is not None else "question"
-        return labels, self.cells, noun
+            return (
+                labels,
+                margin_estimates(self.release, self.margin).take(kept),
+                self.margin.title,
+            )
+        query = self.release.mechanism.query
+        return answer_labels(query), self.cells, "question" if query.axes is None else "cell"
 
 
 def _joined(labels: Sequence[LabelColumn], row: int) -> str:

@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from subspacedp.mechanisms.estimates import Estimate
 from subspacedp.mechanisms.figures import Figures
-from subspacedp.queries import Margins
-from subspacedp.queries.margins import block_name
+from subspacedp.queries import Margins, Query
 from subspacedp.release import Release
 from subspacedp.tables import Margin
 
@@ -34,6 +33,7 @@ __all__ = [
     "LabelColumn",
     "MarginError",
     "Rows",
+    "answer_labels",
     "cell_estimates",
     "margin_errors",
     "margin_estimates",
@@ -137,9 +137,7 @@ def table_rows(release: Release, cells: Estimates, most_bytes: int) -> Rows | No
     if workload is not None:
         return _workload_rows(workload, cells, most_bytes, decimals)
     if release.mechanism.query.size <= MAX_ROWS:
-        columns = release.mechanism.query.columns()
-        labels = tuple(label_column(name, column) for name, column in columns.items())
-        rows = Rows("every cell", True, labels, cells, decimals)
+        rows = Rows("every cell", True, answer_labels(release.mechanism.query), cells, decimals)
         if len(rows.embedded("").encode()) <= most_bytes:
             return rows
     if release.mechanism.query.axes is None:
@@ -147,7 +145,7 @@ def table_rows(release: Release, cells: Estimates, most_bytes: int) -> Rows | No
     for margin in _smaller_margins(release):
         labels, kept = margin_labels(margin)
         estimates = margin_estimates(release, margin).take(kept)
-        rows = Rows(" × ".join(margin.names), False, labels, estimates, decimals)
+        rows = Rows(margin.title, False, labels, estimates, decimals)
         if len(rows.embedded("").encode()) <= most_bytes:
             return rows
     return None
@@ -160,7 +158,7 @@ def _workload_rows(
     number = sum(bound <= MAX_ROWS for bound in query.bounds[1:])
     while number:
         margins = query.margins[:number]
-        names = [block_name(margin) for margin in margins]
+        names = [margin.title for margin in margins]
         kept, texts = [], []
         for i, margin in enumerate(margins):
             labels, places = margin_labels(margin, coarser=False)
@@ -188,11 +186,25 @@ def margin_labels(
     places = np.unravel_index(kept, margin.shape)
     labels = []
     for a, (axis, step) in enumerate(zip(margin.axes, margin.steps, strict=True)):
-        for coarse in range(step, axis.depth - 1 if coarser else min(step + 1, axis.depth - 1)):
+        if step == axis.depth - 1:
+            continue
+        for coarse in (
+            [step, *(s for s in range(step + 1, axis.depth - 1) if step < axis.depth)]
+            if coarser
+            else [step]
+        ):
             level = axis.step(coarse)
             codes = axis.parents(step, coarse)[places[a]]
-            labels.append(LabelColumn(level.name, [str(t) for t in level.labels], codes))
+            labels.append(LabelColumn(level.title, [str(t) for t in level.labels], codes))
     return tuple(labels), kept
+
+
+def answer_labels(query: Query) -> tuple[LabelColumn, ...]:
+    """The labels of every answer, under the titles of their levels."""
+    axes = () if query.axes is None else query.axes.axes
+    titles = {level.name: level.title for axis in axes for level in axis.named}
+    columns = query.columns().items()
+    return tuple(label_column(titles.get(name, name), column) for name, column in columns)
 
 
 def label_column(name: str, column: npt.NDArray[Any]) -> LabelColumn:
@@ -260,7 +272,7 @@ def margin_errors(query: Margins, figures: Estimates) -> Iterator[MarginError]:
         noisy = stderr[stderr > 0]
         limits = [shown(float(limit(noisy)), digits) for limit in (np.min, np.max) if noisy.size]
         yield MarginError(
-            name=block_name(query.margins[i]),
+            name=query.margins[i].title,
             figures=value.size,
             exact=int(np.count_nonzero(stderr == 0)),
             value=shown(float(np.median(value)), 0),

@@ -10,9 +10,9 @@ from subspacedp.mechanisms.base import Mechanism
 from subspacedp.privacy import Neighbours
 from subspacedp.problem import Guarantee, Kind
 from subspacedp.queries import Cells, ClippedSums, Margins, Query
-from subspacedp.queries.margins import block_name
 from subspacedp.release import Release
 from subspacedp.release.files import CERTIFICATE, CSV, PARQUET
+from subspacedp.tables import Level
 
 __all__ = [
     "Fact",
@@ -25,6 +25,7 @@ __all__ = [
     "figure_words",
     "kind_words",
     "plain_noun",
+    "replaced_words",
     "share_words",
     "size_words",
     "value_columns",
@@ -72,6 +73,7 @@ def facts(release: Release, typical: str | None) -> list[Fact]:
             _change(guarantee),
         ),
         Fact("Typical error", *_typical(typical, plain_noun(release.mechanism.query))),
+        *_corrects(release.replaces),
     ]
 
 
@@ -187,7 +189,7 @@ def _table(query: Query, axes: str) -> str:
 
 @_table.register
 def _(query: Margins, axes: str) -> str:
-    names = [block_name(margin) for margin in query.margins]
+    names = [margin.title for margin in query.margins]
     more = f" and {len(names) - MAX_LISTED:,} more" if len(names) > MAX_LISTED else ""
     margins = f"The margin{'s' if len(names) > 1 else ''} {'; '.join(names[:MAX_LISTED])}{more}"
     return f"{margins}. A table of all cells is not published, and was never built. Axes: {axes}."
@@ -205,11 +207,11 @@ def _axes(release: Release) -> str:
     parts = []
     used = release.mechanism.query.level_names
     for axis in domain.axes:
-        if not used & {level.name for level in axis.chain}:
+        if not used & {level.name for level in axis.named}:
             continue
-        coarser = ", ".join(f"{level.name} ({level.groups:,})" for level in axis.chain[1:])
+        coarser = ", ".join(f"{level.title} ({level.groups:,})" for level in axis.named[1:])
         tail = f", grouped by {coarser}" if coarser else ""
-        parts.append(f"{axis.name} ({len(axis):,} labels{tail})")
+        parts.append(f"{axis.title} ({len(axis):,} labels{tail})")
     return _table(release.mechanism.query, " × ".join(parts))
 
 
@@ -287,17 +289,34 @@ def _label_columns(release: Release) -> list[PublishedColumn]:
         meaning = "the margin of the row, by its levels; labels of other levels are empty"
         out.append(PublishedColumn(name="margin", meaning=meaning, type="text"))
     for axis in domain.axes:
-        for step, level in enumerate(axis.chain):
+        for step, level in enumerate(axis.named):
             if level.name not in query.level_names:
                 continue
             kind = "text" if isinstance(level.labels[0], str) else "whole number"
             meaning = (
-                f"label on the axis {axis.name}, one of {level.groups:,}"
+                f"label on the axis {axis.title}, one of {level.groups:,}"
                 if step == 0
-                else f"group of {axis.name}, one of {level.groups:,}"
+                else f"{_titled(level)}group of {axis.title}, one of {level.groups:,}"
+                + ("; empty for labels in none" if level.has_holes else "")
             )
             out.append(PublishedColumn(name=level.name, meaning=meaning, type=kind))
     return out
+
+
+def _titled(level: Level) -> str:
+    return "" if level.title == level.name else f"{level.title}: "
+
+
+def _corrects(ids: Sequence[str]) -> list[Fact]:
+    answer = f"{len(ids)} earlier release{'s' if len(ids) > 1 else ''}"
+    return [Fact("Corrects", answer, replaced_words(ids))] if ids else []
+
+
+def replaced_words(ids: Sequence[str]) -> str:
+    """Which earlier releases are corrected, as certificates name them."""
+    those = f"release{'s' if len(ids) > 1 else ''} {', '.join(ids)}"
+    which = "these" if len(ids) > 1 else "it"
+    return f"This corrects {those}: use it instead of {which}."
 
 
 def size_words(size: int | None) -> str:

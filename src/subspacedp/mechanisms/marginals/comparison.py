@@ -61,7 +61,7 @@ def compare_tables(mechanism: Mechanism) -> TableComparison | None:
     held = bind(mechanism.held.expression(), cells)
     alone = Projected(replace(problem, query=cells, held=held, decimals=None))
     return TableComparison(
-        names=tuple(" × ".join(m.names) or "total" for m in margins),
+        names=tuple(m.title for m in margins),
         figures=tuple(math.prod(m.shape) for m in margins),
         here=np.array([_root_mean(mechanism, m) for m in margins]),
         cells_alone=np.array([_root_mean(alone, m) for m in margins]),

@@ -1,0 +1,84 @@
+"""Titles: readers see them everywhere, and files keep their columns."""
+
+import csv
+import json
+
+import pytest
+
+import subspacedp as sdp
+from subspacedp.publication import SpecificationError, audit, plan, read_specification, run
+from subspacedp.release.folder_checks import verify_folder
+
+TITLES = {"county": "County of residence", "state": "State <2020>"}
+
+
+def titled(world, title=TITLES, **changes):
+    axes = json.loads(json.dumps(world.spec()["axes"]))
+    if title is not None:
+        axes["county"]["title"] = title
+    margins = {"decimals": 0, "margins": [["county"]], "to": str(world.folder / "release")}
+    return world.yaml(axes=axes, publish=margins, **changes)
+
+
+def test_titles_are_everywhere_readers_look_and_columns_keep_their_names(world):
+    path = titled(world)
+    assert [line.what for line in plan(path).releases[0].lines] == [
+        "every cell", "State <2020> (held)", "County of residence",
+    ]  # fmt: skip
+    assert "every State <2020> total" in str(audit(path)["table"])
+    run(path)
+    folder = world.folder / "release"
+    with (folder / "values.csv").open() as file:
+        assert next(csv.reader(file)) == ["county", "state", "sex", "value", "stderr"]
+    with (folder / "dictionary.csv").open() as file:
+        assert {row["column"]: row["title"] for row in csv.DictReader(file)} == {
+            **TITLES, "sex": "", "value": "", "stderr": "", "lower": "", "upper": "",
+        }  # fmt: skip
+    page = (folder / "report.html").read_text()
+    assert "County of residence" in page
+    assert "State &lt;2020&gt;" in page
+    assert "<2020>" not in page.replace("\\u003c2020", "")
+    assert "State <2020> total" in (folder / "README.txt").read_text().replace("\n", " ")
+    loaded = sdp.load(folder)
+    assert [level.title for level in loaded.mechanism.domain.axes[0].chain] == [*TITLES.values()]
+    assert verify_folder(folder).ok
+
+
+def test_a_title_that_was_altered_is_found(world):
+    run(titled(world))
+    certificate = world.folder / "release" / "certificate.json"
+    certificate.write_text(certificate.read_text().replace("County of res", "Country of res"))
+    failed = [
+        check.name for check in verify_folder(world.folder / "release").checks if not check.ok
+    ]
+    assert "digests" in failed
+    assert "the certificate follows from its design" in failed
+
+
+def test_titles_change_no_number(world):
+    def values(name, title):
+        path = titled(world, title)
+        run(path, out=world.folder / name, seed=3)
+        return sdp.load(world.folder / name)
+
+    plain, with_titles = values("a", None), values("b", TITLES)
+    assert (plain.values == with_titles.values).all()
+    assert plain.mechanism.query.same_as(with_titles.mechanism.query)
+
+
+@pytest.mark.parametrize(
+    ("title", "words"),
+    [
+        ({"stat": "State"}, "is not an axis or level here; did you mean `state`?"),
+        ("sex", "is `sex`, which is that of `county` too"),
+        ("", "must not be empty"),
+        (7, "must be a text, or give names their titles; got 7"),
+        ("a\nb", "must be one line of text"),
+        ("x" * 201, "must have at most 200 characters"),
+    ],
+)  # fmt: skip
+def test_titles_that_cannot_be_used(world, title, words):
+    with pytest.raises(SpecificationError) as caught:
+        read_specification(titled(world, title))
+    assert words in str(caught.value)
+    assert "title" in str(caught.value)
