@@ -710,4 +710,5 @@ def yaml_of(value: Any) -> str:
         return f"[{', '.join(map(yaml_of, value))}]"
     if isinstance(value, str) and PLAIN.fullmatch(value) and load_yaml(value).data == value:
         return value
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)

@@ -49,6 +49,10 @@ def edited(text: str, changes: Iterable[Change]) -> tuple[str, bool]:
             same = False
         if not same:
             new, kept = _written(wanted), False
+            if keys_of(new) != wanted:
+                raise SpecificationError(
+                    "That has a character that YAML cannot write; leave it out."
+                )
         text = new
     return text, kept
 
