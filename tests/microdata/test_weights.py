@@ -82,6 +82,7 @@ def test_empty_groups_are_told() -> None:
     assert np.allclose(weights.values, dense(release, table, margins), atol=1e-7)
     by_both, _ = weights.margins
     assert by_both.met < by_both.groups
+    assert by_both.without_records == 2
     assert by_both.farthest > 1
     assert weights.as_dict()["calibrated_to"][0]["met"] == by_both.met
 

@@ -49,7 +49,9 @@ def record_tables(query: Query, table: Int64Array, weights: FloatArray) -> Itera
         begins = np.concatenate([[0], ends])[inside] if inside.size else np.zeros(0, np.int64)
         number = np.minimum(ends[inside], stop) - np.maximum(begins, start)
         cell = np.repeat(inside, np.maximum(number, 0))
-        yield pa.table({**labels.of(cell), WEIGHT: pa.array(weight[cell])})
+        # Plain values: programs that add up rows stumble over a dictionary for every piece.
+        plain = {name: column.dictionary_decode() for name, column in labels.of(cell).items()}
+        yield pa.table({**plain, WEIGHT: pa.array(weight[cell])})
 
 
 def write_records(

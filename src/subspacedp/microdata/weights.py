@@ -7,7 +7,7 @@ that out of chosen totals: of all weights w_i of cells with n_i records, those n
 
 are w = 1 + Aᵀλ: linear calibration, as surveys use it (Deville and Särndal 1992).
 They may be negative. A group without records has no weighted total but 0; where such a group stands
-in the way of others, the weights come as near as weights can, in units of √n_g.
+in the way of others, the weights come as near as weights can, by least squares in units of √n_g.
 """
 
 from __future__ import annotations
@@ -42,13 +42,17 @@ class CalibratedMargin:
         Its levels.
     groups, met
         How many totals it has, and how many are met.
+    without_records
+        How many are not met as no record is there to be weighted; then others, which shall add up
+        to the same held totals, are off too.
     farthest
-        The largest difference.
+        The largest difference where there are records.
     """
 
     names: tuple[str, ...]
     groups: int
     met: int
+    without_records: int
     farthest: float
 
     def as_dict(self) -> dict[str, Any]:
@@ -57,6 +61,7 @@ class CalibratedMargin:
             "margin": list(self.names),
             "groups": self.groups,
             "met": self.met,
+            "without_records": self.without_records,
             "farthest": float(f"{self.farthest:.6g}"),
         }
 
@@ -153,7 +158,9 @@ def calibrate(
     used_weights = weights[table > 0] if table.any() else np.ones(1)
     return Weights(
         values=weights,
-        margins=tuple(_calibrated(release, margin, weighted) for margin in dict.fromkeys(chosen)),
+        margins=tuple(
+            _calibrated(release, margin, table, weighted) for margin in dict.fromkeys(chosen)
+        ),
         negative=int(table[weights < 0].sum()),
         least=float(used_weights.min()),
         most=float(used_weights.max()),
@@ -165,11 +172,16 @@ def _unbiased(release: Release, margin: Margin) -> FloatArray:
     return totals.reshape(margin.shape)
 
 
-def _calibrated(release: Release, margin: Margin, weighted: FloatArray) -> CalibratedMargin:
-    wanted = _unbiased(release, margin)
+def _calibrated(
+    release: Release, margin: Margin, table: Int64Array, weighted: FloatArray
+) -> CalibratedMargin:
+    wanted, some = _unbiased(release, margin), margin.sum(table) > 0
     off = np.abs(margin.sum(weighted) - wanted)
     met = off <= MET * np.maximum(np.abs(wanted), 1.0)
-    farthest = 0.0 if met.all() else float(off.max())
     return CalibratedMargin(
-        names=margin.names, groups=off.size, met=int(met.sum()), farthest=farthest
+        names=margin.names,
+        groups=off.size,
+        met=int(met.sum()),
+        without_records=int(np.count_nonzero(~met & ~some)),
+        farthest=float(off[some & ~met].max(initial=0.0)),
     )
