@@ -28,7 +28,8 @@ FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 
 DECIMALS = 9  # of a published weight
-MAX_STEPS = 2000
+MAX_STEPS = 5000
+HELD = 1e4  # how much more a held total counts where not all totals can be met
 MET = 1e-6  # of a total, or of 1 if that is more: what rounded weights may be off
 
 
@@ -128,7 +129,10 @@ def calibrate(
     counts = table.astype(np.float64)
     sizes = [margin.sum(counts) for margin in used]
     # Rows of groups in units of √n_g: one margin by itself is then a matrix with orthonormal rows.
-    units = [np.divide(1.0, np.sqrt(n), out=np.zeros(n.shape), where=n > 0) for n in sizes]
+    units = [
+        np.divide(HELD if margin in held else 1.0, np.sqrt(n), out=np.zeros(n.shape), where=n > 0)
+        for margin, n in zip(used, sizes, strict=True)
+    ]
     root = np.sqrt(counts)
     cuts = np.cumsum([n.size for n in sizes])[:-1]
 
