@@ -23,8 +23,9 @@ import subspacedp as sdp
 from bench.projection import three_margins
 from bench.timing import Ratio
 from subspacedp.release import Design
+from subspacedp.report.plots import ACCENT, SECOND, Look, Plot, drawing, on_paper, powers
 
-PICTURE = Path(__file__).with_name("blocks.png")
+PICTURE = Path(__file__).with_name("blocks.svg")
 SIDES = (100, 215, 464)  # 10⁶, 10⁷ and 10⁸ cells
 FULL = 1000
 ROUNDS = 3
@@ -174,24 +175,19 @@ def run() -> Iterator[Ratio]:
 
 def picture(curve: list[tuple[int, float, float]]) -> None:
     """Write the curve as a picture: seconds by cells, both logarithmic, and the copy beside it."""
-    import altair as alt
-    import vl_convert
-
-    rows = [
-        {"cells": cells, "seconds": seconds, "what": what}
-        for cells, ours, copy in curve
-        for what, seconds in (("release from file to file", ours), ("copy with a flush", copy))
-    ]
-    chart = (
-        alt.Chart(alt.Data(values=rows), width=480, height=300, title="Seconds for a table")
-        .mark_line(point=True)
-        .encode(
-            x=alt.X("cells:Q", scale=alt.Scale(type="log"), axis=alt.Axis(format="~e")),
-            y=alt.Y("seconds:Q", scale=alt.Scale(type="log")),
-            color=alt.Color("what:N", title=None),
-        )
+    looks = (
+        Look(name="release from file to file", colour=ACCENT, shape="circle"),
+        Look(name="copy with a flush", colour=SECOND, shape="square"),
     )
-    PICTURE.write_bytes(vl_convert.vegalite_to_png(chart.to_json(), scale=1))
+    times = [time for _, *both in curve for time in both]
+    x = powers([cells for cells, _, _ in curve], "cells")
+    plot = Plot(x=x, y=powers(times, "seconds"), width=480, height=300)
+    for at, look in enumerate(looks, 1):
+        points = [(float(row[0]), float(row[at])) for row in curve]
+        plot.line(points, look.colour)
+        for point in points:
+            plot.dot(*point, 4, look.colour, shape=look.shape)
+    PICTURE.write_text(on_paper(drawing([[plot]], keys=looks)), "utf-8")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ are ratios of what any Gaussian budget gives.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,8 +19,21 @@ from subspacedp import AddRemoveOne, ReplaceOne
 from subspacedp.mechanisms import decompose
 from subspacedp.mechanisms.gaussian.covariance import best_covariance
 from subspacedp.mechanisms.gaussian.pairs import best_covariance_of_pairs, longest_pairs
+from subspacedp.report.plots import (
+    ACCENT,
+    GRID,
+    INK,
+    SECOND,
+    Look,
+    Plot,
+    bands,
+    drawing,
+    on_paper,
+    powers,
+)
 
-PICTURE = Path(__file__).with_name("optimal.png")
+MARKS = ((ACCENT, "circle"), (SECOND, "square"), (INK, "triangle-up"), ("#009e73", "diamond"))
+PICTURE = Path(__file__).with_name("optimal.svg")
 LARGEST_BLOCKS = 2 * 10**5  # entries beyond which the paper's blocks of all pairs take minutes
 
 
@@ -147,25 +159,16 @@ def run() -> Iterator[Ratio]:
 
 def picture(found: list[Found]) -> None:
     """Error of other noise over the optimum's, on a logarithmic scale."""
-    import altair as alt
-    import vl_convert
-
-    rows = [
-        {"query": f.name, "noise": what, "ratio": max(r, 1.0)}
-        for f in found
-        for what, r in f.ratios.items()
+    noises = list(dict.fromkeys(what for f in found for what in f.ratios))
+    looks = [
+        Look(name=what, colour=colour, shape=shape)
+        for what, (colour, shape) in zip(noises, MARKS, strict=True)
     ]
-    top = 10 ** math.ceil(math.log10(max(row["ratio"] for row in rows)))
-    chart = (
-        alt.Chart(alt.Data(values=rows), width=520, title="Squared error over the optimum's")
-        .mark_point(filled=True, size=60)
-        .encode(
-            x=alt.X(
-                "ratio:Q", scale=alt.Scale(type="log", domain=[1, top]), title="times the optimum"
-            ),
-            y=alt.Y("query:N", sort=None, title=None, axis=alt.Axis(labelLimit=400)),
-            color=alt.Color("noise:N", title=None),
-            shape=alt.Shape("noise:N", title=None),
-        )
-    )
-    PICTURE.write_bytes(vl_convert.vegalite_to_png(chart.to_json(), scale=1))
+    x = powers([max(r, 1.0) for f in found for r in f.ratios.values()], "times the optimum")
+    plot = Plot(x=x, y=bands([f.name for f in found]), width=520, height=20 * len(found), down=True)
+    for at, f in enumerate(found):
+        plot.across(GRID, y=at)
+        for look in looks:
+            if look.name in f.ratios:
+                plot.dot(max(f.ratios[look.name], 1.0), at, 4.4, look.colour, shape=look.shape)
+    PICTURE.write_text(on_paper(drawing([[plot]], keys=looks)), "utf-8")

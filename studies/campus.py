@@ -31,22 +31,11 @@ from studies.campus_errors import (
 )
 from studies.campus_people import BUILDINGS, HOURS, PEOPLE
 from studies.records import CASES, publish_case, trials
-from subspacedp.demo.page import (
-    GRID,
-    INK,
-    OURS,
-    TRUTH,
-    Figure,
-    Grid,
-    Page,
-    Part,
-    altair,
-    data,
-    figure,
-    render,
-)
+from subspacedp.demo.page import OURS, TRUTH, Figure, Grid, Page, Part, render
 from subspacedp.errors import ReleaseError
 from subspacedp.release import Design, check_new_folder, new_folder
+from subspacedp.report.page import publishing
+from subspacedp.report.plots import GRID, INK, Plot, bands, drawing, linear
 from subspacedp.tables import Table
 
 __all__ = ["all_curves", "campus", "campus_page", "some_curves", "variance_figure"]
@@ -56,8 +45,7 @@ SAVED = 4.0  # of these, the one whose release is written
 SHOWN = (0, 20, 50, 90)  # panels in order of their person-hours, the largest first
 Array = npt.NDArray[Any]
 PANEL = HOURS + 4  # hours of width, with a gap
-AREA: dict[str, Any] = {"interpolate": "step-after", "color": TRUTH.colour, "opacity": 0.25}
-LINE: dict[str, Any] = {"interpolate": "step-after", "color": OURS.colour}
+HEADING = "Grey areas: true.  Lines: released."
 PAPER = Quantiles(0.86, 0.88, 0.91)
 UNITS = {"tailnum": "an aircraft", "person": "a person", "person_day": "a person's day"}
 
@@ -89,7 +77,7 @@ def campus(
     """
     if not isinstance(runs, int) or isinstance(runs, bool) or not 2 <= runs <= 10_000:
         raise ReleaseError(f"`runs` must be a whole number from 2 to 10,000; got {runs!r}.")
-    altair()  # refuse before anything is done
+    publishing("jinja2")  # refuse before anything is done
     check_new_folder(out)
     report = progress or (lambda sentence: None)
     report(f"simulating a day of {PEOPLE:,} people")
@@ -183,57 +171,32 @@ def all_curves(counts: Array, released: Array) -> Figure:
 
     Every building has its own scale, the same for all groups.
     """
-    alt = altair()
     groups = len(counts)
     tops = np.maximum(counts.max(axis=(0, 1)), released.max(axis=(0, 1)))
-    rows, marks = [], []
-    for g in range(groups):
-        for b, name in enumerate(BUILDINGS):
+    names = [(groups - g - 0.5, f"group {g + 1}") for g in range(groups)]
+    plot = Plot(
+        x=linear(-2, len(BUILDINGS) * PANEL, ticks=()),
+        y=linear(0, groups, ticks=names, grid=False),
+        width=1480,
+        height=56 * groups,
+        title=" ",  # leaves room for the names of the buildings
+    )
+    for b, name in enumerate(BUILDINGS):
+        plot.across(GRID, x=b * PANEL - 2)
+        middle = b * PANEL + HOURS / 2
+        for line, words in enumerate((f"to {tops[b]:.0f}", name)):
+            plot.words(middle, groups, words, anchor="middle", shift=(0, -5 - 13 * line), size=11)
+        for g in range(groups):
             floor = groups - 1 - g + 0.14
-            for h in range(HOURS + 1):  # the last hour's step needs its end
-                at = min(h, HOURS - 1)
-                heights = 0.8 * np.array([counts[g, at, b], released[g, at, b]]) / tops[b]
-                rows.append(
-                    {
-                        "panel": f"{g} {b}",
-                        "x": b * PANEL + h,
-                        "floor": floor,
-                        "true": floor + float(heights[0]),
-                        "released": floor + float(max(heights[1], -0.13)),
-                    }
-                )
-            if g == 0:
-                marks.append({"x": b * PANEL + HOURS / 2, "name": name, "top": f"to {tops[b]:.0f}"})
-    x = alt.X("x:Q", axis=None, scale=alt.Scale(domain=[-2, len(BUILDINGS) * PANEL], nice=False))
-    names = alt.Axis(
-        values=[g + 0.5 for g in range(groups)],
-        labelExpr=f"'group ' + ({groups} - floor(datum.value))",
-        grid=False,
-        ticks=False,
-        domain=False,
-        minExtent=70,
-    )
-    y = alt.Y(
-        "true:Q",
-        title=None,
-        axis=names,
-        scale=alt.Scale(domain=[0, groups], nice=False),
-    )
-    base = alt.Chart(data(rows)).encode(x=x, detail="panel:N")
-    areas = base.mark_area(**AREA).encode(y=y, y2="floor:Q")
-    lines = base.mark_line(**LINE, strokeWidth=1).encode(y="released:Q")
-    walls = alt.Chart(data([{"x": b * PANEL - 2} for b in range(len(BUILDINGS) + 1)]))
-    above = alt.Chart(data(marks)).encode(x=x, y=alt.value(0))
-    chart = alt.layer(
-        walls.mark_rule(color=GRID).encode(x=x),
-        areas,
-        lines,
-        above.mark_text(dy=-21, color=INK, fontSize=11).encode(text="name:N"),
-        above.mark_text(dy=-8, color=INK, fontSize=10).encode(text="top:N"),
-    ).properties(width=1480, height=56 * groups, title=_title(alt, 22))
-    return figure(
-        chart,
-        "campus-all",
+            heights = 0.8 * np.stack([counts[g, :, b], released[g, :, b]]) / tops[b]
+            heights[1] = np.maximum(heights[1], -0.13)
+            true, noisy = (_steps(floor + h, b * PANEL) for h in heights)
+            plot.area(_down_to(true, floor), TRUTH.colour, 0.25)
+            plot.line(noisy, OURS.colour, 1)
+    plot.across(GRID, x=len(BUILDINGS) * PANEL - 2)
+    return Figure(
+        name="campus-all",
+        svg=drawing([[plot]], heading=HEADING),
         caption="Person-hours by group, building and hour: true and released",
         description=(
             f"{groups} rows of groups and {len(BUILDINGS)} columns of buildings; in each panel the "
@@ -248,7 +211,6 @@ def some_curves(
     counts: Array, released: Mapping[str, Array], panels: Sequence[tuple[int, int]]
 ) -> Figure:
     """A few panels large enough to read, one row a release, one column a group and a building."""
-    alt = altair()
     grid = []
     for place, (name, values) in enumerate(released.items()):
         row = []
@@ -258,45 +220,22 @@ def some_curves(
                 min(0.0, *(float(e.min()) for e in every)),
                 max(float(e.max()) for e in every),
             )
-            steps = [
-                {
-                    "hour": h,
-                    "true": int(counts[g, min(h, HOURS - 1), b]),
-                    "released": float(values[g, min(h, HOURS - 1), b]),
-                    "floor": 0,
-                }
-                for h in range(HOURS + 1)
-            ]
-            last = place == len(released) - 1
-            base = alt.Chart(data(steps)).encode(
-                x=alt.X(
-                    "hour:Q",
-                    title="hour" if last else None,
-                    axis=alt.Axis(values=[0, 6, 12, 18, 24], grid=False),
-                    scale=alt.Scale(domain=[0, HOURS], nice=False),
-                )
+            hours = [(hour, str(hour)) for hour in range(0, HOURS + 1, 6)]
+            words = "hour" if place == len(released) - 1 else ""
+            plot = Plot(
+                x=linear(0, HOURS, ticks=hours, title=words, grid=False),
+                y=linear(low, high, number=4, title=name if (g, b) == panels[0] else ""),
+                width=225,
+                height=130,
+                title=f"group {g + 1}, {BUILDINGS[b]}" if place == 0 else "",
             )
-            y = alt.Y(
-                "true:Q",
-                title=name if (g, b) == panels[0] else None,
-                axis=alt.Axis(tickCount=4),
-                scale=alt.Scale(domain=[low, high]),
-            )
-            both = alt.layer(
-                base.mark_area(**AREA).encode(y=y, y2="floor:Q"),
-                base.mark_line(**LINE, strokeWidth=2).encode(y=alt.Y("released:Q")),
-            )
-            title = alt.Title(
-                f"group {g + 1}, {BUILDINGS[b]}" if place == 0 else "",
-                frame="group",
-                anchor="middle",
-            )
-            row.append(both.properties(width=225, height=130, title=title))
-        grid.append(alt.hconcat(*row, spacing=22))
-    chart = alt.vconcat(*grid, spacing=14).properties(title=_title(alt, 16))
-    return figure(
-        chart,
-        "campus-some",
+            plot.area(_down_to(_steps(counts[g, :, b]), 0), TRUTH.colour, 0.25)
+            plot.line(_steps(values[g, :, b]), OURS.colour)
+            row.append(plot)
+        grid.append(row)
+    return Figure(
+        name="campus-some",
+        svg=drawing(grid, heading=HEADING, spacing=(14, 14)),
         caption="Some of these curves, under both readings of who is protected",
         description=(
             f"True and released hourly counts of {len(panels)} panels, from many person-hours to "
@@ -308,7 +247,6 @@ def some_curves(
 
 def variance_figure(errors: RunErrors, expected: Quantiles) -> Figure:
     """Variance and standard deviation of every run, beside what the paper printed."""
-    alt = altair()
     measures = {
         "variance": (errors.variances, expected),
         "standard deviation": (
@@ -318,54 +256,25 @@ def variance_figure(errors: RunErrors, expected: Quantiles) -> Figure:
     }
     low = min(0.84, math.floor(100 * errors.variances.min()) / 100)
     high = max(0.98, math.ceil(100 * math.sqrt(errors.variances.max())) / 100)
-    dots = [
-        {"what": what, "value": float(v), "lift": 10.0 * ((7 * i) % 5 - 2)}
-        for what, (values, _) in measures.items()
-        for i, v in enumerate(values)
-    ]
-    theory = [
-        {"what": what, "low": q.low, "middle": q.median, "high": q.high}
-        for what, (_, q) in measures.items()
-    ]
-    y = alt.Y(
-        "what:N",
-        sort=list(measures),
-        title=None,
-        axis=alt.Axis(grid=False, ticks=False, minExtent=140),
-    )
-
-    def x(column: str) -> Any:
-        title = "error of a run, in units of the noise before projection"
-        scale = alt.Scale(domain=[low, high], nice=False)
-        return alt.X(
-            f"{column}:Q", title=title, scale=scale, axis=alt.Axis(format=".2f", labelFlush=False)
-        )
-
-    band = alt.Chart(data([{"low": PAPER.low, "high": PAPER.high}]))
-    middle = alt.Chart(data([{"at": PAPER.median}]))
-    spans = alt.Chart(data(theory)).encode(y=y)
-    points = alt.Chart(data(dots)).mark_point(
-        color=OURS.colour, filled=True, size=38, opacity=0.75, shape=OURS.shape
-    )
-    chart = alt.layer(
-        band.mark_rect(color=GRID, opacity=0.6).encode(x=x("low"), x2="high:Q"),
-        middle.mark_rule(color=INK, strokeDash=[4, 3]).encode(x=x("at")),
-        middle.mark_text(text="paper: 0.88 (0.86, 0.91)", dy=-8, color=INK, fontSize=12).encode(
-            x=x("at"), y=alt.value(0)
-        ),
-        points.encode(
-            x=x("value"), y=y, yOffset=alt.YOffset("lift:Q", scale=alt.Scale(domain=[-40, 40]))
-        ),
-        spans.mark_rule(color=INK, strokeWidth=2).encode(x=x("low"), x2="high:Q"),
-        spans.mark_tick(color=INK, thickness=3, size=26).encode(x=x("middle")),
-    ).properties(width=640, height=170)
+    title = "error of a run, in units of the noise before projection"
+    x = linear(low, high, number=8, form=lambda value: f"{value:.2f}", title=title)
+    plot = Plot(x=x, y=bands(list(measures)), width=640, height=170, title=" ", down=True)
+    plot.box((PAPER.low, -0.5), (PAPER.high, 1.5), GRID, opacity=0.6)
+    plot.across(INK, x=PAPER.median, dash="4,3")
+    plot.words(PAPER.median, -0.5, "paper: 0.88 (0.86, 0.91)", anchor="middle", shift=(0, -6))
+    for at, (values, quantiles) in enumerate(measures.values()):
+        for i, value in enumerate(values.tolist()):
+            lift = 10.0 * ((7 * i) % 5 - 2)
+            plot.dot(value, at, 3.5, OURS.colour, shape=OURS.shape, shift=lift, opacity=0.75)
+        plot.span((quantiles.low, at), (quantiles.high, at), INK)
+        plot.box((quantiles.median, at), (quantiles.median, at), INK, thick=(3, 26))
     rows = [
         (what, *(f"{v:.4f}" for v in (*vars(Quantiles.of(seen)).values(), *vars(q).values())))
         for what, (seen, q) in measures.items()
     ]
-    return figure(
-        chart,
-        "campus-variance",
+    return Figure(
+        name="campus-variance",
+        svg=drawing([[plot]]),
         caption=f"Error of {len(errors.variances)} runs beside the paper's figure",
         description=(
             "Each dot is a run. The variances lie around 0.89, inside the paper's interval from "
@@ -377,10 +286,18 @@ def variance_figure(errors: RunErrors, expected: Quantiles) -> Figure:
     )
 
 
-def _title(alt: Any, offset: int) -> Any:
-    return alt.Title(
-        "Grey areas: true.  Lines: released.", fontWeight="normal", anchor="start", offset=offset
-    )
+def _steps(heights: Array, start: float = 0) -> list[tuple[float, float]]:
+    """A line that keeps each height for an hour."""
+    return [
+        (start + hour + end, float(height))
+        for hour, height in enumerate(heights.tolist())
+        for end in (0, 1)
+    ]
+
+
+def _down_to(line: list[tuple[float, float]], floor: float) -> list[tuple[float, float]]:
+    """What lies between a line and a floor."""
+    return [(line[0][0], floor), *line, (line[-1][0], floor)]
 
 
 def campus_page(
@@ -411,7 +328,7 @@ def campus_page(
                 (f"{case.name}/", "records, specification and publication of the real data")
                 for case in CASES
             ),
-            ("figures/", "the figures as PNG and SVG"),
+            ("figures/", "the figures as SVG"),
             ("results.json", "everything that was measured"),
         ],
         commands=[("subspacedp verify campus-hour", "Check a release with its files alone:")],

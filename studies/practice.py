@@ -24,29 +24,15 @@ from studies.solvers import nearest_with_total, round_with_total
 from studies.topdown import OneLevel, TopDown
 from subspacedp.datasets import dallas2010, texas2010
 from subspacedp.demo.census import EPSILON
-from subspacedp.demo.page import (
-    OURS,
-    PRACTICE,
-    Figure,
-    Grid,
-    Look,
-    Page,
-    Part,
-    altair,
-    data,
-    figure,
-    legend,
-    render,
-    scales,
-    signed,
-    zero_line,
-)
+from subspacedp.demo.page import OURS, PRACTICE, Figure, Grid, Page, Part, render, signed
 from subspacedp.demo.study import SEED, CensusStudy, SlopeCounts, count_slopes
 from subspacedp.errors import ReleaseError
 from subspacedp.inference import replicates
 from subspacedp.invariants import hold
 from subspacedp.privacy import PureDP
 from subspacedp.release import check_new_folder, design, new_folder
+from subspacedp.report.page import publishing
+from subspacedp.report.plots import INK, Look, Plot, bands, drawing, linear
 
 __all__ = [
     "LOOKS",
@@ -59,7 +45,7 @@ __all__ = [
 ]
 
 ONE_LEVEL = Look(
-    name="post-processed, one level", colour="#009e73", shape="triangle-up", dash=(2, 2)
+    name="post-processed, one level", colour="#009e73", shape="triangle-up", dash="2,2"
 )
 LOOKS = (
     OURS,
@@ -177,7 +163,7 @@ def practice(
     if not isinstance(runs, int) or isinstance(runs, bool) or not 2 <= runs <= 100_000:
         raise ReleaseError(f"`runs` must be a whole number from 2 to 100,000; got {runs!r}.")
     study = PracticeStudy(PureDP(epsilon).epsilon, runs, progress or (lambda _: None))
-    altair()  # refuse before anything is written
+    publishing("jinja2")  # refuse before anything is written
     check_new_folder(out)
     with new_folder(out) as scratch:
         results: dict[str, Any] = {
@@ -239,43 +225,24 @@ def _by_size(
     caption: str,
     description: str,
 ) -> Figure:
-    alt = altair()
-    named = scales(LOOKS)
-    whole_symbols = legend(symbolStrokeWidth=0)  # the dashes of lines would eat into them
+    outcomes = [[getattr(c.outcomes[m], measure) for m in METHODS] for c in comparisons]
+    every = [float(figure) for one in outcomes for figures in one for figure in figures]
+    y = linear(min(0.0, *every), max(0.0, *every), nice=True, title=y_title)
     panels = []
-    for comparison in comparisons:
+    for comparison, methods in zip(comparisons, outcomes, strict=True):
         words = [size_words(least) for least in comparison.least]
-        values = [
-            {"size": size, "method": look.name, "figure": float(number)}
-            for look, method in zip(LOOKS, METHODS, strict=True)
-            for size, number in zip(
-                words, getattr(comparison.outcomes[method], measure), strict=True
-            )
-        ]
-        base = alt.Chart(data(values)).encode(
-            x=alt.X(
-                "size:O",
-                sort=words,
-                title="people in the cell, in truth",
-                axis=alt.Axis(labelAngle=-40, grid=False),
-            ),
-            y=alt.Y("figure:Q", title=y_title),
-            color=alt.Color("method:N", scale=named["color"], legend=whole_symbols),
-        )
-        lines = base.mark_line(strokeWidth=2).encode(
-            strokeDash=alt.StrokeDash("method:N", scale=named["strokeDash"], legend=None)
-        )
-        points = base.mark_point(filled=True, size=80, opacity=1).encode(
-            shape=alt.Shape("method:N", scale=named["shape"], legend=whole_symbols)
-        )
-        panels.append(
-            alt.layer(zero_line(), lines, points).properties(
-                width=370, height=260, title=comparison.name
-            )
-        )
-    return figure(
-        alt.hconcat(*panels, spacing=28).resolve_scale(y="shared"),
-        name,
+        x = bands(words, title="people in the cell, in truth", slope=-40)
+        plot = Plot(x=x, y=y, width=370, height=260, title=comparison.name)
+        plot.across(INK, y=0, opacity=0.7)
+        for look, figures in zip(LOOKS, methods, strict=True):
+            plot.line([(at, float(f)) for at, f in enumerate(figures)], look.colour, dash=look.dash)
+        for look, figures in zip(LOOKS, methods, strict=True):
+            for at, figure in enumerate(figures):
+                plot.dot(at, float(figure), 5, look.colour, shape=look.shape)
+        panels.append(plot)
+    return Figure(
+        name=name,
+        svg=drawing([panels], keys=LOOKS, spacing=(28, 0)),
         caption=caption,
         description=description,
     )
@@ -332,7 +299,7 @@ def _page(slopes: Mapping[str, Any], figures: Sequence[Figure], study: PracticeS
         ],
         parts=[_cells_part(figures, study), _slopes_part(slopes)],
         files=[
-            ("figures/", "the figures of this page as PNG and SVG"),
+            ("figures/", "the figures of this page as SVG"),
             ("results.json", "everything that was measured"),
         ],
     )

@@ -130,7 +130,7 @@ def test_it_runs_and_what_it_says_is_so(name, tmp_path):
     outputs = [output for cell in done.cells for output in cell.get("outputs", ())]
     complaints = [o.text for o in outputs if o.output_type == "stream" and o.name == "stderr"]
     assert complaints == []
-    pictures = [o for o in outputs if "image/png" in o.get("data", {})]
+    pictures = [o for o in outputs if "<svg" in o.get("data", {}).get("text/html", "")]
     assert pictures
     assert list(tmp_path.iterdir()) == []  # a notebook leaves no files behind
 

@@ -3,6 +3,7 @@
 import csv
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zlib
@@ -11,6 +12,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
+from playwright.sync_api import sync_playwright
 from website.drawings import DRAWINGS, WAY, layers
 from website.figures import figures
 from website.hooks import MARK, public_names
@@ -18,6 +20,7 @@ from website.parameters import split_names
 
 import subspacedp
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 # Attributes by which a page loads something while it is read; links of readers are not among them.
@@ -70,6 +73,29 @@ def test_pages_load_nothing_from_other_hosts(site):
             assert not re.match(r"(https?:)?//", address), f"{page.name}: {address}"
     for sheet in site.rglob("*.css"):
         assert not re.search(r"(@import|url\()\s*[\"']?(https?:)?//", sheet.read_text("utf-8"))
+
+
+@pytest.mark.skipif(
+    CHROMIUM is None,
+    reason="NO BROWSER: `chromium` is not on the path, so searching the site was NOT tested.",
+)
+@pytest.mark.parametrize("page", ["index.html", "api/tables.html"])
+def test_pages_are_searched_without_a_server(site, page):
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        opened = browser.new_page()
+        asked = []
+        opened.on("request", lambda request: asked.append(request.url))
+        opened.goto((site / page).as_uri())
+        opened.locator(".md-search__input").first.focus()
+        ready = opened.locator(".md-search-result__meta", has_text="Type to start searching")
+        ready.wait_for(state="attached")  # the index is there
+        opened.keyboard.type("controlled rounding")
+        opened.locator(".md-search-result__link").first.click(timeout=30_000)
+        opened.wait_for_url("**/*h=controlled*")
+        assert "rounding" in opened.locator("article").inner_text().lower()
+        browser.close()
+    assert all(address.startswith("file:") for address in asked)
 
 
 def test_every_public_name_has_an_entry(site):

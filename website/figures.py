@@ -8,7 +8,6 @@ the code changes that draws them.
 from __future__ import annotations
 
 import csv
-import re
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -98,10 +97,7 @@ def draw_figures(root: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     drawn = [*census_figures(), *practice_figures(), *campus_figures(), *gallery_figures(root)]
     for one in drawn:
-        svg = re.sub(
-            r"(<svg[^<>]*>)", r'\1<rect width="100%" height="100%" fill="white"/>', one.svg, count=1
-        )
-        (folder / f"{one.name}.svg").write_text(svg + "\n", "utf-8")
+        one.write(folder)
 
 
 def figures(root: Path) -> list[Path]:

@@ -111,7 +111,7 @@ ORDERED = """\
 data: {counts: {source: counted, value: n, in_order: true}}
 axes: {county: {labels: [1, 2, 3]}}
 privacy: {mu: 1}
-publish: {values: zarr}
+publish: {values: zarr, formats: [xlsx]}
 engine: {dask: "tcp://host:8786"}
 """
 

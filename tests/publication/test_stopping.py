@@ -449,29 +449,6 @@ def test_a_dry_run_asks_the_account_all_that_a_run_asks(office):
             run(specification(), out=folder / "r2", replaces=7, **options)
 
 
-def test_docstrings_that_are_left_out_are_noticed_before_paying(office):
-    folder, specification = office
-    path = as_file(folder, specification())
-    command = [sys.executable, "-OO", "-c", COMMAND, "release", str(path), "--out", folder / "r"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 2
-    assert "run Python without -OO" in done.stderr
-    assert states(folder) == []
-
-
-def test_a_limit_of_addresses_is_noticed_before_paying(office):
-    """Drawing reserves far more of them than it uses, and ended the process without a sentence."""
-    folder, specification = office
-    path = as_file(folder, specification())
-    limited = f"import resource; resource.setrlimit(resource.RLIMIT_AS, (20 << 30,) * 2); {COMMAND}"
-    done = started(path, "--out", folder / "r", command=limited)
-    _, words = done.communicate(timeout=300)
-    assert done.returncode == 2, words
-    assert "`ulimit -v` leaves fewer" in words
-    assert states(folder) == []
-    assert hidden(folder) == []
-
-
 def test_a_path_that_is_no_text_is_refused_before_paying(office):
     folder, specification = office
     for options in ({"dry_run": True}, {}):

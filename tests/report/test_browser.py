@@ -231,8 +231,8 @@ COLOURS = """() => {
   const of = (query, property) => getComputedStyle(document.querySelector(query))[property];
   return {
     paper: of('body', 'backgroundColor'), ink: of('body', 'color'),
-    text: of('svg text', 'fill'), mark: of('svg .mark-symbol path', 'fill'),
-    line: of('svg .mark-rule.role-mark line', 'stroke'),
+    text: of('svg text', 'fill'), mark: of('svg circle', 'fill'),
+    line: of('svg line[stroke-dasharray]', 'stroke'),
   };
 }"""
 

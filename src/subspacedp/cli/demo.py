@@ -104,7 +104,7 @@ def _print_census(results: dict[str, Any], out: Path) -> None:
         ("values.parquet", "the same, for programs"),
         ("certificate.json", "the promise, its terms, and what is not protected"),
         ("housing", "a second release, with housing units held too"),
-        ("figures", "every figure as PNG and SVG"),
+        ("figures", "every figure as SVG"),
         ("results.json", "everything that was measured"),
     ):
         console.print(f"  {escape(str(out / name))}  [dim]{what}[/]", soft_wrap=True)

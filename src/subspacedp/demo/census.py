@@ -19,7 +19,7 @@ from subspacedp.demo.figures import (
     states_figure,
     trend_figure,
 )
-from subspacedp.demo.page import OURS, Figure, Grid, Page, Part, altair, render, signed
+from subspacedp.demo.page import OURS, Figure, Grid, Page, Part, render, signed
 from subspacedp.demo.study import BOXED_RUNS, CensusStudy, HousingStudy
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import hold
@@ -33,6 +33,7 @@ from subspacedp.release import (
     write_digests,
     write_files,
 )
+from subspacedp.report.page import publishing
 from subspacedp.tables import Table
 
 __all__ = ["EPSILON", "census"]
@@ -76,7 +77,7 @@ def census(
         raise ReleaseError(f"`runs` must be a whole number from 2 to 100,000; got {runs!r}.")
     study = CensusStudy(epsilon, runs, progress or (lambda _: None))
     mechanism = design(study.table.domain, hold("state"), PureDP(epsilon), decimals=decimals)
-    altair()  # refuse before anything is written
+    publishing("jinja2")  # refuse before anything is written
     check_new_folder(out)
     with new_folder(out) as scratch:
         study.report("releasing county populations")
@@ -198,7 +199,7 @@ def census_page(
             ("values.csv, values.parquet", "the release: value and standard error of every county"),
             ("certificate.json", "the promise, its terms, and what is not protected"),
             ("housing/", "the release with housing units as a second invariant"),
-            ("figures/", "the figures of this page as PNG and SVG"),
+            ("figures/", "the figures of this page as SVG"),
             ("results.json", "everything that was measured"),
         ],
         commands=[("subspacedp verify FOLDER", "Check the release with its files alone:")],

@@ -6,49 +6,26 @@ is drawn has one colour, one mark and one dash everywhere, so that a figure can 
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from subspacedp.mechanisms import Projected
-from subspacedp.report.charts import (
-    ACCENT,
-    FONT_SIZE,
-    GRID,
-    INK,
-    SECOND,
-    inline_svg,
-    publishing,
-    styled,
-)
+from subspacedp.report.charts import inline_svg
 from subspacedp.report.page import rendered, template_text
+from subspacedp.report.plots import ACCENT, INK, SECOND, Look, on_paper
 
 __all__ = [
-    "GRID",
-    "INK",
     "OURS",
     "PRACTICE",
     "TRUTH",
     "Figure",
     "Grid",
-    "Look",
     "Page",
     "Part",
-    "altair",
-    "data",
-    "figure",
-    "legend",
     "render",
-    "scales",
     "signed",
-    "zero_line",
 ]
-
-PIXELS = 2  # of a PNG, for one unit of the drawing
-PADDING = {"left": 8, "right": 14, "top": 8, "bottom": 8}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,32 +74,33 @@ def render(page: Page) -> str:
     return rendered(template_text("demonstration.html", __package__), page, style=style)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Look:
-    """What a method, or the truth, looks like wherever it is drawn."""
-
-    name: str
-    colour: str
-    shape: str
-    dash: tuple[int, int]
-
-
-OURS = Look(name=Projected.name, colour=ACCENT, shape="circle", dash=(1, 0))
-PRACTICE = Look(name="post-processed", colour=SECOND, shape="square", dash=(6, 3))
-TRUTH = Look(name="truth", colour=INK, shape="triangle-up", dash=(2, 2))
+OURS = Look(name=Projected.name, colour=ACCENT, shape="circle")
+PRACTICE = Look(name="post-processed", colour=SECOND, shape="square", dash="6,3")
+TRUTH = Look(name="truth", colour=INK, shape="triangle-up", dash="2,2")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A drawing as files and as part of a page, with what it shows in words and numbers."""
+    """A drawing as a file and as part of a page, with what it shows in words and numbers.
 
-    name: str  # of its files
+    Parameters
+    ----------
+    name
+        Of its file, without ending.
+    caption, description
+        A heading for readers; what the figure shows in a sentence, for who cannot see it.
+    svg
+        The drawing.
+    columns, rows
+        The figures behind the drawing as text, for a table beside it.
+    """
+
+    name: str
     caption: str
     description: str
     svg: str
-    png: bytes
-    columns: tuple[str, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
     texts: int = 1  # so many columns, the first ones, are text
 
     @property
@@ -130,46 +108,14 @@ class Figure:
         """The drawing as an element of a page: it takes the page's font, and loads nothing."""
         return inline_svg(self.svg, self.description)
 
+    def _repr_html_(self) -> str:
+        """The figure in a notebook, no wider than that."""
+        drawn = inline_svg(on_paper(self.svg), self.description)
+        return drawn.replace("<svg", '<svg style="max-width:100%;height:auto"', 1)
+
     def write(self, folder: Path) -> None:
-        """Write `name.svg` and `name.png`."""
-        (folder / f"{self.name}.svg").write_text(self.svg, "utf-8")
-        (folder / f"{self.name}.png").write_bytes(self.png)
-
-
-def altair() -> Any:
-    """The drawing library; one sentence when it is missing."""
-    for needed in ("vl_convert", "jinja2"):
-        publishing(needed)
-    return publishing("altair")
-
-
-def data(rows: Sequence[Mapping[str, Any]]) -> Any:
-    """Rows for a chart, as text: altair copies a list of rows deeply, again and again."""
-    return altair().InlineData(values=json.dumps(list(rows)), format={"type": "json"})
-
-
-def scales(looks: Sequence[Look]) -> dict[str, Any]:
-    """Scales of colour, shape and dash over the names shown, in their order."""
-    alt = altair()
-    names = [look.name for look in looks]
-    return {
-        "color": alt.Scale(domain=names, range=[look.colour for look in looks]),
-        "shape": alt.Scale(domain=names, range=[look.shape for look in looks]),
-        "strokeDash": alt.Scale(domain=names, range=[list(look.dash) for look in looks]),
-    }
-
-
-def legend(**options: Any) -> Any:
-    """A legend above the drawing, on one line."""
-    look = {"orient": "top", "title": None, "symbolSize": 90, "labelLimit": 400}
-    return altair().Legend(**{**look, "columnPadding": 28, **options})
-
-
-def zero_line() -> Any:
-    """A line at zero, to lay under or over a chart."""
-    alt = altair()
-    zero = alt.Chart(data([{"at": 0}]))
-    return zero.mark_rule(color=INK, strokeWidth=1, opacity=0.7).encode(y="at:Q")
+        """Write `name.svg`."""
+        (folder / f"{self.name}.svg").write_text(on_paper(self.svg), "utf-8")
 
 
 def signed(number: float, digits: int) -> str:
@@ -179,52 +125,3 @@ def signed(number: float, digits: int) -> str:
     ('−1.2', '+3')
     """
     return f"{number:+,.{digits}f}".replace("-", "−")
-
-
-def figure(
-    chart: Any,
-    name: str,
-    *,
-    caption: str,
-    description: str,
-    columns: Sequence[str] = (),
-    rows: Sequence[Sequence[str]] = (),
-    texts: int = 1,
-) -> Figure:
-    """Draw a chart of altair in the common style.
-
-    Parameters
-    ----------
-    chart
-        Any altair chart; what is not set on it is set here: font, sizes of text, colours of axes.
-    name
-        Of the files, without ending.
-    caption, description
-        A heading for readers; what the figure shows in a sentence, for who cannot see it.
-    columns, rows
-        The figures behind the drawing as text, for a table beside it.
-    """
-    convert = publishing("vl_convert")
-    drawing = (
-        styled(chart, PADDING)
-        .configure_legend(labelColor=INK, labelFontSize=FONT_SIZE)
-        .configure_header(labelColor=INK, labelFontSize=FONT_SIZE + 1, labelFontWeight="bold")
-        .configure_title(color=INK, fontSize=FONT_SIZE + 1, anchor="start")
-    )
-    # The parts were checked as they were made; checking the whole takes longer than drawing it.
-    svg = str(convert.vegalite_to_svg(drawing.to_dict(validate=False), allowed_base_urls=[]))
-    # A file may lie on any page, so it brings its own ground.
-    white = re.sub(
-        r"(<svg[^<>]*>)", r'\1<rect width="100%" height="100%" fill="white"/>', svg, count=1
-    )
-    png = convert.svg_to_png(white, scale=PIXELS)
-    return Figure(
-        name=name,
-        caption=caption,
-        description=description,
-        svg=svg,
-        png=bytes(png),
-        columns=tuple(columns),
-        rows=tuple(tuple(row) for row in rows),
-        texts=texts,
-    )

@@ -4,6 +4,7 @@ from subspacedp.errors import DamageError, LedgerError, LimitError
 from subspacedp.ledger.entries import (
     Account,
     Entry,
+    Payment,
     State,
     certificate_digest,
     invariants_of,
@@ -18,6 +19,7 @@ __all__ = [
     "Ledger",
     "LedgerError",
     "LimitError",
+    "Payment",
     "Reservation",
     "State",
     "certificate_digest",

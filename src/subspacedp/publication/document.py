@@ -481,6 +481,7 @@ def _entry(value: object) -> object:
     return value
 
 
+Format = Literal["csv", "parquet", "xlsx", "sdmx-csv"]
 PublishedMargins = Annotated[
     tuple[
         Annotated[
@@ -546,6 +547,11 @@ class TablePublish(Section):
         "errors, and the same in Parquet; or the values alone, in the order of the cells, as "
         "`npy`, `parquet` or `zarr`. If not given, `csv` for up to 2,000,000 cells and `npy` "
         "beyond.",
+    )
+    formats: Annotated[tuple[Format, ...], Strict(False)] = Field(
+        default=(),
+        description="What the tables are written as beside `csv` and `parquet`, which are always "
+        "there: `xlsx`, an accessible spreadsheet; `sdmx-csv`, with its structure.",
     )
 
     @property

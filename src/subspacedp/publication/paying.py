@@ -15,6 +15,7 @@ from subspacedp.ledger import (
     Ledger,
     LedgerError,
     LimitError,
+    Payment,
     Reservation,
     State,
     certificate_digest,
@@ -61,9 +62,14 @@ class PayingAccount:
                     "unit."
                 )
         if replaces is not None:
-            numbers = {entry.number for entry in self.ledger.history(self.name)}
-            if replaces not in numbers:
+            states = {entry.number: entry.state for entry in self.ledger.history(self.name)}
+            if replaces not in states:
                 raise LedgerError(f"The account `{self.name}` has no entry {replaces} to replace.")
+            if states[replaces] is State.CANCELLED:
+                raise LedgerError(
+                    f"Entry {replaces} was cancelled before noise was drawn: there is nothing to "
+                    "replace."
+                )
         spends = [spend_of(design.mechanism) for design in designs]
         try:
             self.ledger.check(self.name, spends)
@@ -111,16 +117,23 @@ class PayingAccount:
             return False
         return True
 
+    def replaced_by(self, paid: Reservation) -> tuple[str, ...]:
+        """The ids of the releases that those of an entry correct."""
+        number = paid.entry.replaces
+        ids = () if number is None else self.ledger.reservation(number).entry.release_ids
+        return tuple(one for one in ids if one is not None)
+
     def commit(
         self,
         paid: Reservation,
         wanted: Sequence[ReleaseSpecification],
         release_ids: Sequence[str],
         target: Path,
-    ) -> None:
-        """Say in the ledger that the files are in place; once."""
+    ) -> Payment:
+        """Say in the ledger that the files are in place, once; what they cost."""
         sentence = ""
         try:
+            payment = paid.payment
             if paid.state is not State.COMMITTED:
                 digests = [certificate_digest(target / one.folder) for one in wanted]
                 paid.commit(release_ids, target.absolute(), digests)
@@ -132,6 +145,7 @@ class PayingAccount:
                 f"could not note that: {sentence} The same command notes it, at no cost; so does "
                 f"`subspacedp ledger settle LEDGER {paid.number} FOLDER`."
             )
+        return payment
 
 
 def paying_account(specification: Specification, seed: int | None) -> PayingAccount | None:

@@ -41,6 +41,7 @@ from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
 from subspacedp.privacy import Budget
 from subspacedp.publication.code_lists import column_of
 from subspacedp.publication.faults import in_yaml
+from subspacedp.publication.formats import FORMATS, check_formats
 from subspacedp.publication.specification import Specification, TableSpecification
 from subspacedp.queries import Cells, Margins, Query
 from subspacedp.release import Design, design
@@ -210,6 +211,11 @@ class ReleaseSpecification(ABC):
         return self.table.inequalities(domain)
 
     @property
+    def formats(self) -> tuple[str, ...]:
+        """What its tables are written as beside CSV and Parquet, in one order, each once."""
+        return tuple(name for name in FORMATS if name in self.table.publish.formats)
+
+    @property
     def mechanism_name(self) -> str:
         """What the specification calls the mechanism."""
         return self.table.mechanism
@@ -275,7 +281,11 @@ class ReleaseSpecification(ABC):
         return self.table.publish.values
 
     def check_files(self, domain: Domain) -> None:
-        """Refuse held margins for which no file can be written: without cells nothing has them."""
+        """Refuse held margins for which no file can be written: without cells nothing has them.
+
+        And formats for which a library is missing.
+        """
+        check_formats(self.formats)
         published = [domain.margin(*names) for names in self.margins]
         for names in self.held_margins:
             if not any(margin.determines(domain.margin(*names)) for margin in published):

@@ -14,6 +14,7 @@ from subspacedp.blocks.memory import available_memory, block_cells, memory_limit
 from subspacedp.blocks.progress import duration
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.base import Mechanism
+from subspacedp.publication.formats.workbook import MOST_ROWS
 from subspacedp.publication.releases import ReleaseSpecification, in_one_piece
 from subspacedp.release.drawing import LABELLED, store_kind
 from subspacedp.release.folders import check_room
@@ -21,7 +22,7 @@ from subspacedp.release.folders import check_room
 __all__ = ["Making", "check_publication_memory", "check_publication_room", "making_of", "memory_of"]
 
 # Measured, in bytes per figure: what is kept of it until the end, and what the widest step takes.
-COUNT, WITH_LABELS = 8, 72
+COUNT, WITH_LABELS, ON_SHEETS = 8, 72, 2_000
 FIXED_MEMORY = 250_000_000  # the engine and the libraries, whatever the tables are
 NUMBER = 25  # bytes of a number as text, and of what separates it from the next
 FIXED_FILES = 5_000_000  # report and words, whatever the tables are
@@ -101,6 +102,7 @@ def making_of(wanted: ReleaseSpecification, mechanism: Mechanism, memory: int | 
         kept=counts + (COUNT * size if labelled else 0),
         working=max(
             WITH_LABELS * size if labelled else 0,
+            ON_SHEETS * min(size, MOST_ROWS) if "xlsx" in wanted.formats else 0,
             view.bytes_per_cell * size if blocks == 1 else min(limit, view.bytes_per_cell * size),
         ),
         files=_published(wanted, mechanism, labelled=labelled),
@@ -171,6 +173,7 @@ def _published(wanted: ReleaseSpecification, mechanism: Mechanism, *, labelled: 
         rows.append((cells, 2))
     tables = sum(number * (2 * labels + columns * (NUMBER + 8)) for number, columns in rows)
     stored = 0 if labelled else COUNT * cells
+    tables *= 1 + len(wanted.formats)
     return stored + tables + NUMBER * sum(math.prod(shape) for shape in mechanism.held.value_shapes)
 
 

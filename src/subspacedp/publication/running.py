@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from subspacedp.blocks.passes import Survey
 from subspacedp.blocks.progress import Progress as BlockProgress
 from subspacedp.errors import InvariantError, ReleaseError, SubspaceDPError
-from subspacedp.ledger import Reservation, State
+from subspacedp.ledger import Payment, Reservation, State
 from subspacedp.publication.paying import PayingAccount, paying_account
 from subspacedp.publication.rehearsing import rehearse, rehearse_draw
 from subspacedp.publication.releases import (
@@ -70,12 +70,15 @@ class Publication:
         Where the public files are; None after a dry run.
     confidential_notes
         What the curator should know and nobody else: it depends on the data without protection.
+    payment
+        What it cost the account that paid; None where none did, or after a dry run.
     """
 
     releases: Mapping[str, Release]
     designs: Mapping[str, Design]
     folder: Path | None
     confidential_notes: tuple[str, ...] = ()
+    payment: Payment | None = None
 
     @property
     def release(self) -> Release:
@@ -145,6 +148,11 @@ def run(
     read = read_specification(specification)
     if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
         raise ReleaseError(f"`seed` must be a whole number; got a {type(seed).__name__}.")
+    if replaces is not None and read.document.budget is None:
+        raise ReleaseError(
+            "`replaces` is the number of the entry that paid for an earlier publication; name the "
+            "account under `budget`."
+        )
     signing = read.document.publish.sign
     job = _Job(
         specification=read,
@@ -287,7 +295,8 @@ def _publish_data(
             place.begin(plan)
     if job.account is not None and paid is None:
         paid = _pay(job, job.account, place, plan, designs)
-    releases = _draw(job, place, plan, data)
+    replaced = () if job.account is None or paid is None else job.account.replaced_by(paid)
+    releases = _draw(job, place, plan, data, replaced)
     return _complete(job, place, comparison, releases, paid, designs, data)
 
 
@@ -345,7 +354,9 @@ def _pay(
     return paid
 
 
-def _draw(job: _Job, place: HeldPlace, plan: Plan, data: _Data) -> dict[str, Release]:
+def _draw(
+    job: _Job, place: HeldPlace, plan: Plan, data: _Data, replaced: tuple[str, ...]
+) -> dict[str, Release]:
     """Draw all releases and put them on disk."""
     place.keep = True
     with _writing(job.target):
@@ -365,6 +376,7 @@ def _draw(job: _Job, place: HeldPlace, plan: Plan, data: _Data) -> dict[str, Rel
                 memory=job.memory,
                 engine=job.specification.engine,
                 seeded=job.seed is not None,
+                replaces=replaced,
                 progress=job.blocks(f"adding noise to {one.name}"),
             )
     with _writing(job.target):
@@ -414,9 +426,10 @@ def _complete(
     with _writing(job.target):
         write_rest(job.specification, job.wanted, releases, drawn, key=job.key, progress=job.tell)
         place.put_in_place(drawn, PUBLIC)
+    payment = None
     if job.account is not None and paid is not None:
         ids = [releases[one.name].release_id for one in job.wanted]
-        job.account.commit(paid, job.wanted, ids, job.target)
+        payment = job.account.commit(paid, job.wanted, ids, job.target)
     if comparison is not None and data is not None:
         _compare(job, comparison, releases, data)
     return Publication(
@@ -424,6 +437,7 @@ def _complete(
         designs=designs,
         folder=job.target,
         confidential_notes=() if data is None else data.notes,
+        payment=payment,
     )
 
 
@@ -457,12 +471,13 @@ def _published_before(job: _Job) -> Publication | None:
     if job.dry_run:
         return Publication(releases={}, designs=designs, folder=None)
     job.tell(f"`{job.target}` is published already, and stays as it is")
+    payment = None
     if job.account is not None and paid is not None:
-        job.account.commit(paid, job.wanted, ids, job.target)
+        payment = job.account.commit(paid, job.wanted, ids, job.target)
     if job.compare is not None:
         with hold_place(job.compare) as comparison:
             _compare(job, comparison, releases, _read_data(job, comparison))
-    return Publication(releases=releases, designs=designs, folder=job.target)
+    return Publication(releases=releases, designs=designs, folder=job.target, payment=payment)
 
 
 def _compare(

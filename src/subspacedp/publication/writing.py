@@ -7,6 +7,7 @@ import hashlib
 import os
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -20,6 +21,7 @@ from subspacedp.microdata import SecondTable
 from subspacedp.microdata.records import WEIGHT
 from subspacedp.microdata.second_table import COUNT, UNBIASED
 from subspacedp.publication.auditing import given_away
+from subspacedp.publication.formats import FORMATS, ReleaseTables, published_tables
 from subspacedp.publication.releases import Confidential, Progress, ReleaseSpecification
 from subspacedp.publication.specification import Specification
 from subspacedp.queries.margins import COLUMN
@@ -29,7 +31,7 @@ from subspacedp.release.files import BIASED, CERTIFICATE, CSV, PARQUET, RECORDS,
 from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.signature import DIGESTS, SIGNATURE, write_digests
 from subspacedp.report import PublishedColumn, PublishedFile, ReportNotes, write_report
-from subspacedp.report.words import axes_words, figure_words
+from subspacedp.report.words import axes_words, figure_words, replaced_words
 
 __all__ = ["check_comparison", "write_comparison", "write_rest"]
 
@@ -94,7 +96,7 @@ def write_rest(
     files: list[PublishedFile] = []
     for one in wanted:
         progress(f"writing {one.name}")
-        files += _write_release(one, releases[one.name], folder / one.folder)
+        files += _write_release(specification, one, releases[one.name], folder / one.folder)
     progress("writing the report")
     notes = _notes(specification, wanted, releases, files, signed=key is not None)
     files += [
@@ -145,7 +147,7 @@ def _values_names(release: Release) -> tuple[str, ...]:
 
 
 def _write_release(
-    wanted: ReleaseSpecification, release: Release, folder: Path
+    specification: Specification, wanted: ReleaseSpecification, release: Release, folder: Path
 ) -> list[PublishedFile]:
     prefix, names = wanted.prefix, _values_names(release)
     if release.stored is None:
@@ -181,6 +183,7 @@ def _write_release(
             # The noise decided that there is none; refusing now would invite another try.
             (folder / f"{BIASED}.txt").write_text(NONE_FOUND, "utf-8")
             out.append(PublishedFile(name=f"{prefix}{BIASED}.txt", holds=NONE_FOUND))
+    out += _write_formats(specification, wanted, release, folder)
     if wanted.folder:  # so that it can be verified by itself
         write_digests(folder)
         out.append(
@@ -189,6 +192,27 @@ def _write_release(
             )
         )
     return out
+
+
+def _write_formats(
+    specification: Specification, wanted: ReleaseSpecification, release: Release, folder: Path
+) -> list[PublishedFile]:
+    """The tables once more, in the further formats that are asked for."""
+    title, document = _title(specification), specification.document
+    content = ReleaseTables(
+        release=release,
+        tables=published_tables(
+            release,
+            wanted.margins,
+            wanted.table.hold if wanted.counts else (),
+            cells=wanted.cells and release.stored is None,
+        ),
+        title=f"{title}: {wanted.name}" if wanted.folder else title,
+        about=document.about_text,
+        contact=document.contact or "",
+    )
+    files = [file for name in wanted.formats for file in FORMATS[name](content, folder)]
+    return [replace(file, name=f"{wanted.prefix}{file.name}") for file in files]
 
 
 def _reading(release: Release) -> str:
@@ -360,6 +384,7 @@ def _readme(
     parts = [title, "=" * min(WIDTH, len(title)), ""]
     if any(release.seeded for release in releases.values()):
         parts += ["NOT FOR PUBLICATION: made from a chosen seed.", ""]
+    parts += _on_replaced(releases)
     for name, release in releases.items():
         mechanism = release.mechanism
         if len(releases) > 1:
@@ -414,6 +439,12 @@ def _readme(
         "",
     ]
     return "\n".join(parts)
+
+
+def _on_replaced(releases: Mapping[str, Release]) -> list[str]:
+    """That the publication corrects an earlier one; all its releases correct the same."""
+    replaced = next(iter(releases.values())).replaces
+    return [_wrapped(replaced_words(replaced)), ""] if replaced else []
 
 
 def _on_known(releases: Mapping[str, Release]) -> list[str]:

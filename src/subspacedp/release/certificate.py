@@ -166,6 +166,7 @@ def certificate(release: Release) -> dict[str, Any]:
         "software": {"name": "subspacedp", "version": release.version},
         "release_id": release.release_id,
         "for_publication": not release.seeded,
+        **({"replaces": list(release.replaces)} if release.replaces else {}),
         "stamp": (
             SEEDED
             if release.seeded

@@ -114,6 +114,7 @@ def draw_to(
     *,
     surveyed: Survey,
     seeded: bool,
+    replaces: tuple[str, ...] = (),
     store: str | None = None,
     memory: int | None = None,
     engine: str | None = None,
@@ -155,6 +156,7 @@ def draw_to(
         release_id=keys.release_id,
         seeded=seeded,
         version=package_version(),
+        replaces=replaces,
     )
     write_files(release, folder)
     return release

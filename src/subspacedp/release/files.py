@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -255,6 +256,7 @@ def _release(data: dict[str, Any], mechanism: Mechanism, values: Any) -> Release
     # Approximate: only of earlier versions, and never with the projected mechanism.
     if distributed is not None and not distributed.exact and mechanism.measures_counts:
         raise AlteredError("The certificate misstates whether its parts were computed exactly.")
+    replaced = _replaced(data.get("replaces", []))
     try:
         return Release(
             mechanism=mechanism,
@@ -264,11 +266,20 @@ def _release(data: dict[str, Any], mechanism: Mechanism, values: Any) -> Release
             seeded=data["for_publication"] is not True,
             version=str(data["software"]["version"]),
             distributed=distributed,
+            replaces=replaced,
         )
     except (KeyError, TypeError, ValueError, OverflowError):
         raise ReleaseError(
             "The certificate is not usable: its held totals cannot be read."
         ) from None
+
+
+def _replaced(ids: Any) -> tuple[str, ...]:
+    if not isinstance(ids, list) or not all(
+        isinstance(one, str) and re.fullmatch("[0-9a-f]{32}", one) for one in ids
+    ):
+        raise ReleaseError("The certificate is not usable: `replaces` must list ids of releases.")
+    return tuple(ids)
 
 
 def same_column(column: str, wanted: Any, present: Any) -> bool:

@@ -43,8 +43,10 @@ __all__ = ["NAMES", "check_table", "verify_folder"]
 ROWS = (PARQUET, CSV)  # of values that are in no store
 FOLLOWING = (CERTIFICATE, MARGINS, *SECOND)
 WORDS = ("README.txt", "dictionary.csv", "report.html", f"{BIASED}.txt")
+# The tables once more, in formats that no check reads.
+COPIES = ("tables.xlsx", "sdmx-data.csv", "sdmx-structure.xml")
 # What a file or folder of a release may be called, whatever kind of release it is.
-NAMES = (*FOLLOWING, *ROWS, *STORES.values(), *WORDS, DIGESTS, SIGNATURE)
+NAMES = (*FOLLOWING, *ROWS, *STORES.values(), *WORDS, *COPIES, DIGESTS, SIGNATURE)
 CERTIFIED = {*FOLLOWING, *ROWS, *STORES.values()}  # no such file without a certificate that has it
 BELONG = "files belong together"
 MOST_NAMED = 20  # files in one note
@@ -151,6 +153,7 @@ class _Kinds:
     def __init__(self, source: Path, known: Mapping[Path, Sequence[str]]) -> None:
         self.stray: list[str] = []  # named like a part of a release, and of none
         self.words: list[str] = []
+        self.copies: list[str] = []
         self.unknown: list[str] = []
         for path in _entries(source):
             home = next((p for p in path.parents if p == source or p in known), source)
@@ -161,6 +164,8 @@ class _Kinds:
                 continue
             if alone and first in WORDS:
                 self.words.append(name)
+            elif alone and first in COPIES and home in known:
+                self.copies.append(name)
             elif not CERTIFIED.isdisjoint(path.relative_to(home).parts):
                 self.stray.append(name)
             else:
@@ -178,6 +183,11 @@ class _Kinds:
         """What is as published if digests and signature hold, and not derived by any check."""
         if self.words:
             yield f"{_named(self.words)} words, which do not follow from a certificate."
+        if self.copies:
+            yield (
+                f"{_named(self.copies)} made of the same figures for other programs, and not read "
+                "back by any check."
+            )
         if self.unknown:
             yield f"{_named(self.unknown)} no part of a release; nothing is known of the content."
 

@@ -81,6 +81,8 @@ class Release:
         True when the noise came from a chosen seed: not for publication.
     distributed
         How the release was put together, where no one had the whole table.
+    replaces
+        The ids of earlier releases that this one corrects.
     """
 
     mechanism: Mechanism
@@ -90,6 +92,7 @@ class Release:
     seeded: bool
     version: str
     distributed: Distributed | None = None
+    replaces: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         shape = (self.stored or self.values).shape

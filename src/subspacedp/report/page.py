@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from importlib.resources import files as package_files
 from typing import Any
 
@@ -25,7 +26,6 @@ from subspacedp.report.charts import (
     errors_chart,
     estimates_chart,
     histogram_chart,
-    publishing,
     tables_chart,
 )
 from subspacedp.report.rows import (
@@ -224,6 +224,16 @@ def rendered(template: str, page: Any, *, style: str, script: str = "") -> str:
 def template_text(name: str, package: str = __package__) -> str:
     """A file of the templates of the report, or of another package."""
     return (package_files(package) / "templates" / name).read_text("utf-8").strip()
+
+
+def publishing(module: str) -> Any:
+    """A library that pages need; one sentence when it is missing."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise ReleaseError(
+            f"`{module}` is not installed; reports need subspacedp[publish]."
+        ) from None
 
 
 def source_digest(text: str) -> str:

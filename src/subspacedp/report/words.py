@@ -26,6 +26,7 @@ __all__ = [
     "figure_words",
     "kind_words",
     "plain_noun",
+    "replaced_words",
     "share_words",
     "size_words",
     "value_columns",
@@ -73,6 +74,7 @@ def facts(release: Release, typical: str | None) -> list[Fact]:
             _change(guarantee),
         ),
         Fact("Typical error", *_typical(typical, plain_noun(release.mechanism.query))),
+        *_corrects(release.replaces),
     ]
 
 
@@ -303,6 +305,18 @@ def _label_columns(release: Release) -> list[PublishedColumn]:
 
 def _titled(level: Level) -> str:
     return "" if level.title == level.name else f"{level.title}: "
+
+
+def _corrects(ids: Sequence[str]) -> list[Fact]:
+    answer = f"{len(ids)} earlier release{'s' if len(ids) > 1 else ''}"
+    return [Fact("Corrects", answer, replaced_words(ids))] if ids else []
+
+
+def replaced_words(ids: Sequence[str]) -> str:
+    """Which earlier releases are corrected, as certificates name them."""
+    those = f"release{'s' if len(ids) > 1 else ''} {', '.join(ids)}"
+    which = "these" if len(ids) > 1 else "it"
+    return f"This corrects {those}: use it instead of {which}."
 
 
 def size_words(size: int | None) -> str:
