@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.arrow import arrow_array
 from subspacedp.queries import Query
 from subspacedp.release.label_columns import LabelColumns
 
@@ -51,7 +52,7 @@ def record_tables(query: Query, table: Int64Array, weights: FloatArray) -> Itera
         cell = np.repeat(inside, np.maximum(number, 0))
         # Plain values: programs that add up rows stumble over a dictionary for every piece.
         plain = {name: column.dictionary_decode() for name, column in labels.of(cell).items()}
-        yield pa.table({**plain, WEIGHT: pa.array(weight[cell])})
+        yield pa.table({**plain, WEIGHT: arrow_array(weight[cell])})
 
 
 def write_records(

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from subspacedp.arrow import numpy_array
 from subspacedp.blocks.stores import values_hash
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.inference import NonNegativeTable
@@ -281,7 +282,7 @@ def _check_records(path: Path, second: SecondTable) -> Check:
 
 
 def _equal(present: Any, wanted: Any, *, near: bool) -> bool:
-    a, b = present.to_numpy(), wanted.to_numpy()
+    a, b = numpy_array(present), numpy_array(wanted)
     if a.dtype.kind != b.dtype.kind:
         return False
     if near:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from subspacedp.arrow import arrow_array, numpy_array
 from subspacedp.blocks.stores import STORES
 from subspacedp.errors import AlteredError, ReleaseError
 from subspacedp.release.files import (
@@ -317,10 +318,10 @@ def check_table(home: Path, name: str, wanted: Mapping[str, Any]) -> Check:
             with pyarrow.parquet.ParquetFile(home / name) as file:
                 table = file.read()
         else:
-            types = {column: pa.array(values[:1]).type for column, values in wanted.items()}
+            types = {column: arrow_array(values[:1]).type for column, values in wanted.items()}
             options = pyarrow.csv.ConvertOptions(column_types=types)
             table = pyarrow.csv.read_csv(home / name, convert_options=options)
-        present = {column: table[column].to_numpy() for column in table.column_names}
+        present = {column: numpy_array(table[column]) for column in table.column_names}
         different = [c for c in wanted if not _agrees(c, wanted, present[c])]
         different += [c for c in present if c not in wanted]
         if len(table.column_names) != len(present):

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.arrow import arrow_array
 from subspacedp.queries import Query
 from subspacedp.tables import Domain, Margin
 
@@ -79,13 +80,13 @@ class LabelColumns:
 
         out: dict[str, Any] = {}
         for name, column in self.plain.items():
-            out[name] = pa.array(column[row]).dictionary_encode()
+            out[name] = arrow_array(column[row]).dictionary_encode()
         for name, (axis, codes, labels) in self.columns.items():
             position = row // math.prod(self.shape[axis + 1 :]) % self.shape[axis]
             code = codes[position]
             low, high = (int(code.min()), int(code.max()) + 1) if code.size else (0, 0)
             out[name] = pa.DictionaryArray.from_arrays(
-                pa.array((code - low).astype(np.int32)), pa.array(labels[low:high])
+                arrow_array((code - low).astype(np.int32)), arrow_array(labels[low:high])
             )
         return out
 
@@ -96,7 +97,7 @@ class LabelColumns:
         rows = math.prod(self.shape)
         for start in range(0, rows, ROWS):
             stop = min(start + ROWS, rows)
-            flat = {name: pa.array(n.reshape(-1)[start:stop]) for name, n in numbers.items()}
+            flat = {name: arrow_array(n.reshape(-1)[start:stop]) for name, n in numbers.items()}
             yield pa.table({**self.part(start, stop), **flat})
 
 
