@@ -532,7 +532,7 @@ class _Adviser:
         """The finest coarser table of which less than half is expected to drown."""
         nothing: tuple[None, Names, float] = (None, (), 1.0)
         table = one.wanted.table
-        axes = [(None, *(level.name for level in axis.chain)) for axis in one.domain.axes]
+        axes = [(None, *(level.name for level in axis.named)) for axis in one.domain.axes]
         if math.prod(map(len, axes)) > MOST_MARGINS or table.publish.weights is not None:
             return nothing
         sizes = {}
@@ -657,7 +657,7 @@ def _spends(trial: Mapping[str, _Trial]) -> list[Spend]:
 
 def _one_way(domain: Domain) -> Iterator[Names]:
     """The margin of every axis and level."""
-    return ((level.name,) for axis in domain.axes for level in axis.chain)
+    return ((level.name,) for axis in domain.axes for level in axis.named)
 
 
 def _two_steps(budget: Budget) -> str:

@@ -181,7 +181,7 @@ def _labels(mechanism: Mechanism) -> int:
     """Bytes of the labels of one row, with quotes and commas, on average."""
     total = 0
     for axis in mechanism.domain.axes:
-        for level in axis.chain:
+        for level in axis.named:
             some = level.labels[:: max(1, level.groups // SOME)]
             lengths = [len(str(label).encode(errors="replace")) for label in some]
             total += math.ceil(sum(lengths) / len(lengths)) + 3

@@ -267,12 +267,13 @@ def _write_dictionary(
         shown = {name for names in (*one.margins, *one.table.hold) for name in names}
         labelled = one.cells and release.stored is None
         for axis in release.mechanism.domain.axes:
-            for level in axis.chain:
+            for level in axis.named:
                 if labelled or level.name in shown:
                     kind = "whole number" if np.asarray(level.labels).dtype.kind == "i" else "text"
                     of = "label" if level.name == axis.name else f"group of `{axis.name}`"
                     title = "" if level.title == level.name else level.title
-                    rows.append((level.name, title, f"{of}; {level.groups} of them", kind))
+                    holes = "; empty for labels in none" if level.has_holes else ""
+                    rows.append((level.name, title, f"{of}; {level.groups} of them{holes}", kind))
     for name, release in releases.items():
         where = f"in {name}: " if len(releases) > 1 else ""
         meaning = (

@@ -56,7 +56,7 @@ class LabelColumns:
         columns = {
             level.name: (a, level.codes, np.asarray(level.labels))
             for a, axis in enumerate(domain.axes)
-            for level in axis.chain
+            for level in axis.named
         }
         return cls(domain.shape, columns, {})
 
@@ -86,7 +86,7 @@ class LabelColumns:
             code = codes[position]
             low, high = (int(code.min()), int(code.max()) + 1) if code.size else (0, 0)
             out[name] = pa.DictionaryArray.from_arrays(
-                arrow_array((code - low).astype(np.int32)), arrow_array(labels[low:high])
+                _places(code - low, code == len(labels)), arrow_array(labels[low:high])
             )
         return out
 
@@ -99,6 +99,14 @@ class LabelColumns:
             stop = min(start + ROWS, rows)
             flat = {name: arrow_array(n.reshape(-1)[start:stop]) for name, n in numbers.items()}
             yield pa.table({**self.part(start, stop), **flat})
+
+
+def _places(places: npt.NDArray[np.int64], nowhere: npt.NDArray[np.bool_]) -> Any:
+    """Places in a list of labels; nothing for what is in no group."""
+    import pyarrow as pa
+
+    numbers = places.astype(np.int32)
+    return pa.array(numbers, mask=nowhere) if nowhere.any() else arrow_array(numbers)
 
 
 def write_rows(

@@ -455,7 +455,7 @@ class Section:
         if self.workload is not None:
             some = list(self.workload.margins)
         else:
-            some = [domain.margin(level.name) for axis in domain.axes for level in axis.chain]
+            some = [domain.margin(level.name) for axis in domain.axes for level in axis.named]
         candidates = chosen or sorted(some, key=lambda m: m.nonempty)
         noisy = (
             m

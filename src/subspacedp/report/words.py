@@ -208,9 +208,9 @@ def _axes(release: Release) -> str:
     parts = []
     used = release.mechanism.query.level_names
     for axis in domain.axes:
-        if not used & {level.name for level in axis.chain}:
+        if not used & {level.name for level in axis.named}:
             continue
-        coarser = ", ".join(f"{level.title} ({level.groups:,})" for level in axis.chain[1:])
+        coarser = ", ".join(f"{level.title} ({level.groups:,})" for level in axis.named[1:])
         tail = f", grouped by {coarser}" if coarser else ""
         parts.append(f"{axis.title} ({len(axis):,} labels{tail})")
     return _table(release.mechanism.query, " × ".join(parts))
@@ -290,7 +290,7 @@ def _label_columns(release: Release) -> list[PublishedColumn]:
         meaning = "the margin of the row, by its levels; labels of other levels are empty"
         out.append(PublishedColumn(name="margin", meaning=meaning, type="text"))
     for axis in domain.axes:
-        for step, level in enumerate(axis.chain):
+        for step, level in enumerate(axis.named):
             if level.name not in query.level_names:
                 continue
             kind = "text" if isinstance(level.labels[0], str) else "whole number"
@@ -298,6 +298,7 @@ def _label_columns(release: Release) -> list[PublishedColumn]:
                 f"label on the axis {axis.title}, one of {level.groups:,}"
                 if step == 0
                 else f"{_titled(level)}group of {axis.title}, one of {level.groups:,}"
+                + ("; empty for labels in none" if level.has_holes else "")
             )
             out.append(PublishedColumn(name=level.name, meaning=meaning, type=kind))
     return out
