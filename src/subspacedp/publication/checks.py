@@ -30,6 +30,7 @@ __all__ = ["document_faults", "table_faults"]
 COLUMNS = {
     **dict.fromkeys(("lower", "upper"), "margins"),
     **dict.fromkeys(("non_negative_biased", "unbiased_value"), "tables without negative values"),
+    "calibration_weight": "synthetic records",
     **dict.fromkeys(
         (
             "confidential",
@@ -430,7 +431,7 @@ def _margins_alone(table: TableSpecification) -> Iterator[Fault]:
         yield Fault(
             at("sums"), "cannot stand beside `cells: false`; sums need the cells of their table"
         )
-    for key in ("non_negative", "values"):
+    for key in ("non_negative", "records", "values"):
         if getattr(table.publish, key):
             yield Fault(at("publish", key), "needs the cells; leave out `cells: false`")
     if table.mechanism not in for_margins():
