@@ -396,7 +396,7 @@ class _Adviser:
             words = "The margin {who} is a sum of {cells:,} noisy cells, ± {before}; with noise "
             words += "designed for the margins too it has ± {after}"
             yield from self._compared(one, change, loose, words)
-        if table.publish.weights is None and not table.publish.non_negative:
+        if table.publish.weights is None and not one.wanted.non_negative:
             change = self._change((*table.place, "publish", "cells"), False)
             words = "If nobody needs the cells, the margin {who} can have ± {after} instead of "
             words += "± {before}, as no noise is spent on them"
@@ -553,7 +553,7 @@ class _Adviser:
         others = [list(n) for n in table.margins if set(n) != set(names)]
         given = self._given(*table.place, "publish")
         value = {**given, "cells": False, "margins": [list(names), *others]}
-        for key in ("values", "non_negative"):
+        for key in ("values", "non_negative", "records"):
             value.pop(key, None)
         change = self._change((*table.place, "publish"), value)
         trial = self._try(change)
