@@ -12,7 +12,7 @@ import subspacedp as sdp
 from subspacedp.cli.app import app
 from subspacedp.errors import InvariantError, SubspaceDPError
 from subspacedp.invariants import as_held, bind
-from subspacedp.ledger import LimitError, open_ledger
+from subspacedp.ledger import LimitError, certificate_digest, open_ledger
 from subspacedp.noise import ReleaseKeys
 from subspacedp.privacy.composition import Spend
 from subspacedp.publication.accounts import (
@@ -25,6 +25,7 @@ from subspacedp.publication.accounts import (
 from subspacedp.publication.auditing import WITH_ACCOUNT
 from subspacedp.queries.functions import ClippedSums
 from subspacedp.queries.linear import as_query
+from subspacedp.release import verify_folder
 
 COUNTS = np.array([[5, 0], [7, 9], [1, 1]])
 
@@ -426,9 +427,66 @@ def test_an_account_has_one_unit(office, tmp_path):
 
 def test_a_correction_is_linked_to_what_it_replaces(office):
     folder, specification = office
-    sdp.run(specification([["county"]]), out=folder / "r1")
-    sdp.run(specification([["county"]]), out=folder / "r2", replaces=1)
+    first = sdp.run(specification([["county"]]), out=folder / "r1")
+    second = sdp.run(specification([["county"]]), out=folder / "r2", replaces=1)
     with open_ledger(folder / "budget.db") as ledger:
         assert [entry.replaces for entry in ledger.history("people")] == [None, 1]
-    with pytest.raises(SubspaceDPError):
+    with pytest.raises(SubspaceDPError, match="no entry 99 to replace"):
         sdp.run(specification([["county"]], epsilon=0.1), out=folder / "r3", replaces=99)
+    for corrected in (second.release, sdp.load(folder / "r2")):
+        (replaced,) = corrected.facts.replaces
+        assert replaced.release_id == first.release.release_id
+        assert replaced.certificate_sha256 == certificate_digest(folder / "r1")
+    assert verify_folder(folder / "r2").ok
+    for name in ("certificate.json", "README.txt", "report.html"):
+        assert first.release.release_id in (folder / "r2" / name).read_text("utf-8")
+    assert "replaces" not in json.loads((folder / "r1" / "certificate.json").read_text("utf-8"))
+
+
+def test_only_what_may_be_published_can_be_replaced(office):
+    folder, specification = office
+    free = specification([["county"]])
+    del free["budget"]
+    with pytest.raises(SubspaceDPError, match="name the account under `budget`"):
+        sdp.run(free, out=folder / "r1", replaces=1)
+    with open_ledger(folder / "budget.db") as ledger:
+        ledger.reserve(
+            "people", [Spend(budget=sdp.PureDP(0.1), neighbours=sdp.ReplaceOne())]
+        ).cancel()
+    with pytest.raises(SubspaceDPError, match="Entry 1 was cancelled"):
+        sdp.run(specification([["county"]]), out=folder / "r1", replaces=1)
+    assert not (folder / "r1").exists()
+
+
+def test_a_release_says_what_it_cost_in_the_terms_of_the_account(office):
+    folder, specification = office
+    for number, (before, words) in enumerate(
+        [
+            (0.0, "nothing was spent before, ε = 0.4 now, and of ε = 1 ε = 0.6 is left"),
+            (0.4, "ε = 0.4 was spent before, ε = 0.8 now, and of ε = 1 ε = 0.2 is left"),
+        ]
+    ):
+        made = sdp.run(specification([["county"]]), out=folder / f"r{number}")
+        assert made.payment.as_dict() == {
+            "entry": number + 1,
+            "account": "people",
+            "limit": {"name": "pure", "epsilon": 1.0},
+            "spent_before": before,
+            "spent": before + 0.4,
+            "left": made.payment.as_dict()["left"],
+        }
+        assert words in str(made.payment)
+    assert sdp.run(specification([[]], epsilon=0.1), dry_run=True).payment is None
+
+
+def test_the_command_says_what_a_release_cost(office):
+    folder, specification = office
+    path = folder / "spec.json"
+    path.write_text(json.dumps(specification([["county"]])), "utf-8")
+    said = CliRunner().invoke(app, ["release", str(path), "--out", str(folder / "r1")]).stdout
+    assert "Entry 1 of account `people` paid for it: nothing was spent before, ε = 0.4 now" in said
+    free = specification([["county"]])
+    del free["budget"]
+    path.write_text(json.dumps(free), "utf-8")
+    said = CliRunner().invoke(app, ["release", str(path), "--out", str(folder / "r2")]).stdout
+    assert "Spent: ε = 0.4. No account keeps count of it" in said

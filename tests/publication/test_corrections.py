@@ -236,7 +236,7 @@ def test_what_cannot_be_noted_is_refused_before_anything_is_drawn(office):
         run(specification(), out=folder / "third", replaces=folder / "none")
     with pytest.raises(ReleaseError, match="cannot replace itself"):
         run(specification(), out=folder / "new", replaces=folder / "new")
-    with pytest.raises(ReleaseError, match="has no `budget`; name the folder"):
+    with pytest.raises(ReleaseError, match="under `budget`, or the folder that is corrected"):
         run(specification(), out=folder / "third", replaces=3)
     (folder / "empty").mkdir()
     with pytest.raises(ReleaseError, match=r"has no certificate\.json"):

@@ -10,10 +10,10 @@ from rich.markup import escape
 
 from subspacedp.cli.show import checks_table
 from subspacedp.cli.terminal import indented, printer, progress
+from subspacedp.microdata import verify_folder
 from subspacedp.publication import read_specification
 from subspacedp.publication.running import Publication
 from subspacedp.publication.running import run as publish
-from subspacedp.release import verify_folder
 
 __all__ = ["run"]
 
@@ -66,6 +66,7 @@ def run(
             f"[bold yellow]CONFIDENTIAL[/] comparison: {escape(str(compare))}", soft_wrap=True
         )
     console.print(f"Published: {escape(str(publication.folder))}", soft_wrap=True)
+    console.print(escape(_cost(publication)), soft_wrap=True)
     console.print(f"Open {escape(str(publication.folder / 'report.html'))}", soft_wrap=True)
     console.print(
         f"Next: subspacedp verify {escape(shlex.quote(str(publication.folder)))}", soft_wrap=True
@@ -73,15 +74,25 @@ def run(
     return 0 if checked.ok else 1
 
 
+def _cost(publication: Publication) -> str:
+    """What the publication cost, in the terms of the account that paid."""
+    if publication.payment is not None:
+        return str(publication.payment)
+    budgets = [str(release.mechanism.budget) for release in publication.releases.values()]
+    return f"Spent: {'; '.join(budgets)}. No account keeps count of it: `budget` names one."
+
+
 def _summary(publication: Publication, *, verified: bool) -> dict[str, object]:
     return {
         "folder": str(publication.folder),
         "verified": verified,
+        **({} if publication.payment is None else {"payment": publication.payment.as_dict()}),
         "releases": {
             name: {
                 "release_id": release.release_id,
                 "guarantee": release.guarantee.kind,
                 "budget": release.mechanism.budget.as_dict(),
+                **{k: v for k, v in release.facts.as_dict().items() if k == "replaces"},
             }
             for name, release in publication.releases.items()
         },

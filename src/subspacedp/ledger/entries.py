@@ -21,6 +21,7 @@ from subspacedp.privacy.numbers import exact_decimal
 __all__ = [
     "Account",
     "Entry",
+    "Payment",
     "State",
     "as_text",
     "certificate_digest",
@@ -146,6 +147,41 @@ class Entry:
             "drawing": self.drawing,
             "ended": self.ended,
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Payment:
+    """What an entry cost its account, in the account's terms.
+
+    `before` and `after` are what the account has spent without the entry and with it: where budgets
+    do not simply add up, what one release costs depends on the others.
+    """
+
+    entry: int
+    account: Account
+    before: Composed
+    after: Composed
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        limit = self.account.limit
+        return {
+            "entry": self.entry,
+            "account": self.account.name,
+            "limit": limit.as_dict(),
+            "spent_before": limit.spent(self.before),
+            "spent": limit.spent(self.after),
+            "left": left_words(self.after, limit),
+        }
+
+    def __str__(self) -> str:
+        limit = self.account.limit
+        before = "nothing" if not self.before.releases else spent_words(self.before, limit)
+        return (
+            f"Entry {self.entry} of account `{self.account.name}` paid for it: {before} was spent "
+            f"before, {spent_words(self.after, limit)} now, and of {limit} "
+            f"{left_words(self.after, limit)} is left."
+        )
 
 
 def totals_data(total: Composed) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from subspacedp.ledger.database import PATIENCE, Database, database_at
 from subspacedp.ledger.entries import (
     Account,
     Entry,
+    Payment,
     State,
     as_text,
     left_words,
@@ -575,6 +576,19 @@ class Reservation:
     def entry(self) -> Entry:
         """The entry as it is now."""
         return self._database.read(lambda con: self._entry(book_with(con, self.number)))
+
+    @property
+    def payment(self) -> Payment:
+        """What the entry costs its account, which is looked at once."""
+
+        def work(con: Connection) -> Payment:
+            book = book_with(con, self.number)
+            entry, account = self._entry(book), book.account
+            others = book.spent - Counter(entry.spends if entry.counts else ())
+            before = compose(others, neighbours=account.neighbours)
+            return Payment(entry=entry.number, account=account, before=before, after=book.total)
+
+        return self._database.read(work)
 
     @property
     def state(self) -> State:

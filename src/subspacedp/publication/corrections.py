@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from subspacedp.errors import ReleaseError
+from subspacedp.ledger import Entry
 from subspacedp.publication.paying import PayingAccount
 from subspacedp.publication.specification import Specification
 from subspacedp.release.facts import Facts, Replaced
@@ -57,11 +58,11 @@ def corrected_by(
     number = _number(replaces)
     if number is not None and account is None:
         raise ReleaseError(
-            "`replaces` is the number of an entry of the ledger, and this publication has no "
-            "`budget`; name the folder that it corrects."
+            "`replaces` is the number of the entry that paid for an earlier publication; name the "
+            "account under `budget`, or the folder that is corrected."
         )
     if number is not None and account is not None:
-        return _of_entry(number, account.place_of(number), target, key)
+        return _of_entry(number, account.entry_of(number), target, key)
     folder = Path(os.fspath(replaces))  # type: ignore[arg-type]  # an int is a number
     if not folder.is_dir():
         raise ReleaseError(f"There is no folder `{folder}` to be replaced.")
@@ -80,18 +81,24 @@ def _number(replaces: object) -> int | None:
 
 
 def _of_entry(
-    number: int, folder: Path | None, target: Path, key: Ed25519PrivateKey | None
+    number: int, entry: Entry | None, target: Path, key: Ed25519PrivateKey | None
 ) -> Corrected:
-    """An entry, with its folder where that is still there and can be told."""
-    try:
-        releases = () if folder is None else released_in(folder)
-    except ReleaseError:
+    """What an entry has paid for, with its folder where that is still there and can be told."""
+    if entry is None:  # the account refuses it
         return Corrected(entry=number)
+    releases = tuple(
+        Replaced(release_id=release, certificate_sha256=digest or "")
+        for release, digest in zip(entry.release_ids, entry.digests, strict=True)
+        if release is not None
+    )
+    folder = None if entry.folder is None else Path(entry.folder)
     try:
-        _check_note(folder or target, target, key)
+        if folder is None or set(released_in(folder)) != set(releases):
+            return Corrected(releases=releases, entry=number)
+        _check_note(folder, target, key)
     except ReleaseError:
-        folder = None
-    return Corrected(releases=releases, folder=folder, entry=number)
+        return Corrected(releases=releases, entry=number)
+    return Corrected(releases=released_in(folder), folder=folder, entry=number)
 
 
 def _check_note(folder: Path, target: Path, key: Ed25519PrivateKey | None) -> None:

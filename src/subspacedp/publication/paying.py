@@ -15,6 +15,7 @@ from subspacedp.ledger import (
     Ledger,
     LedgerError,
     LimitError,
+    Payment,
     Reservation,
     State,
     certificate_digest,
@@ -22,9 +23,10 @@ from subspacedp.ledger import (
     open_ledger,
     spend_of,
 )
+from subspacedp.microdata import verify_folder
 from subspacedp.publication.releases import ReleaseSpecification
 from subspacedp.publication.specification import Specification
-from subspacedp.release import Design, Release, verify_folder
+from subspacedp.release import Design, Release
 from subspacedp.release.targets import LeastBudget
 
 __all__ = ["PayingAccount", "check_least", "paying_account", "settle"]
@@ -60,9 +62,14 @@ class PayingAccount:
                     "unit."
                 )
         if replaces is not None:
-            numbers = {entry.number for entry in self.ledger.history(self.name)}
-            if replaces not in numbers:
+            states = {entry.number: entry.state for entry in self.ledger.history(self.name)}
+            if replaces not in states:
                 raise LedgerError(f"The account `{self.name}` has no entry {replaces} to replace.")
+            if states[replaces] is State.CANCELLED:
+                raise LedgerError(
+                    f"Entry {replaces} was cancelled before noise was drawn: there is nothing to "
+                    "replace."
+                )
         spends = [spend_of(design.mechanism) for design in designs]
         try:
             self.ledger.check(self.name, spends)
@@ -100,11 +107,9 @@ class PayingAccount:
         """The entry that paid for these releases; None where none did, or it was cancelled."""
         return self.ledger.paid_for(self.name, release_ids)
 
-    def place_of(self, number: int) -> Path | None:
-        """Where the publication is that an entry has paid for, as far as the ledger knows."""
-        entries = (e for e in self.ledger.history(self.name) if e.number == number)
-        folder = next((entry.folder for entry in entries), None)
-        return None if folder is None else Path(folder)
+    def entry_of(self, number: int) -> Entry | None:
+        """An entry of the account by its number."""
+        return next((e for e in self.ledger.history(self.name) if e.number == number), None)
 
     def give_back(self, release_ids: Sequence[str]) -> bool:
         """Cancel what was reserved for releases without noise; whether nothing is spent now."""
@@ -122,10 +127,11 @@ class PayingAccount:
         wanted: Sequence[ReleaseSpecification],
         release_ids: Sequence[str],
         target: Path,
-    ) -> None:
-        """Say in the ledger that the files are in place; once."""
+    ) -> Payment:
+        """Say in the ledger that the files are in place, once; what they cost."""
         sentence = ""
         try:
+            payment = paid.payment
             if paid.state is not State.COMMITTED:
                 digests = [certificate_digest(target / one.folder) for one in wanted]
                 paid.commit(release_ids, target.absolute(), digests)
@@ -137,6 +143,7 @@ class PayingAccount:
                 f"could not note that: {sentence} The same command notes it, at no cost; so does "
                 f"`subspacedp ledger settle LEDGER {paid.number} FOLDER`."
             )
+        return payment
 
 
 def paying_account(specification: Specification, seed: int | None) -> PayingAccount | None:

@@ -41,6 +41,7 @@ from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
 from subspacedp.privacy import Budget
 from subspacedp.publication.code_lists import column_of
 from subspacedp.publication.faults import in_yaml
+from subspacedp.publication.formats import FORMATS, check_formats
 from subspacedp.publication.specification import Specification, TableSpecification
 from subspacedp.queries import Cells, Margins, Query
 from subspacedp.release import Design, design
@@ -199,12 +200,22 @@ class ReleaseSpecification(ABC):
 
     @property
     def non_negative(self) -> bool:
-        """Whether the nearest table without negative values is published too."""
-        return self.table.publish.non_negative
+        """Whether a biased table without negative values is published too."""
+        return self.table.publish.non_negative or self.records
+
+    @property
+    def records(self) -> bool:
+        """Whether records are made of that table."""
+        return self.table.publish.records
 
     def inequalities(self, domain: Domain) -> Inequalities | None:
         """What is publicly known of its counts beside what is held."""
         return self.table.inequalities(domain)
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """What its tables are written as beside CSV and Parquet, in one order, each once."""
+        return tuple(name for name in FORMATS if name in self.table.publish.formats)
 
     @property
     def mechanism_name(self) -> str:
@@ -272,8 +283,9 @@ class ReleaseSpecification(ABC):
         return self.table.publish.values
 
     def check_files(self, domain: Domain) -> None:
-        """Refuse held margins for which no file can be written; from cells every one follows."""
+        """Refuse formats without a library, and held margins for which no file can be written."""
         del domain
+        check_formats(self.formats)
 
     def check_size(self, domain: Domain) -> None:
         """Refuse what is too large to publish, whatever the mechanism."""
@@ -286,9 +298,9 @@ class ReleaseSpecification(ABC):
             )
         if self.non_negative and domain.size > MAX_LABELLED:
             raise ReleaseError(
-                f"The table `{self.table.name}` has {domain.size:,} cells, and the nearest table "
-                f"without negative values is worked out for at most {MAX_LABELLED:,}; leave out "
-                "`non_negative`.",
+                f"The table `{self.table.name}` has {domain.size:,} cells, and a table without "
+                f"negative values is worked out for at most {MAX_LABELLED:,}; leave out "
+                "`non_negative` and `records`.",
                 cells=domain.size,
             )
 
@@ -453,7 +465,7 @@ class MarginsRelease(ReleaseSpecification):
     ) -> Counted:
         """Have the margins counted one by one; of a table that was counted before, its cells."""
         del scratch  # margins are counted in memory
-        data, margins = self.specification.data, self._counted_margins(domain)
+        data, margins = self.specification.data, self.counted_margins(domain)
         if source is None:
             wanted = [domain.margin(*names) for names in (*margins, *self.held.margins)]
             with closing(self._in_place()) as counts:
@@ -473,13 +485,14 @@ class MarginsRelease(ReleaseSpecification):
         everything = tabulated.everything if data.bounded else None
         return Counted(tabulated.bounded, everything, tabulated.dropped, records)
 
-    def _counted_margins(self, domain: Domain) -> tuple[tuple[str, ...], ...]:
+    def counted_margins(self, domain: Domain) -> tuple[tuple[str, ...], ...]:
         """The margins that are published, and tables beside them that are measured."""
         beside = self.design(domain).mechanism.measured_beside if self.budget.pure else ()
         return (*self.margins, *beside)
 
     def check_files(self, domain: Domain) -> None:
-        """Refuse held margins for which no file can be written: without cells nothing has them."""
+        """Refuse formats and held margins as for all; without cells not every margin follows."""
+        super().check_files(domain)
         published = [domain.margin(*names) for names in self.margins]
         for names in self.held_margins:
             if not any(margin.determines(domain.margin(*names)) for margin in published):
@@ -541,6 +554,11 @@ class SumsRelease(ReleaseSpecification):
     @property
     def non_negative(self) -> bool:
         """Sums may be negative."""
+        return False
+
+    @property
+    def records(self) -> bool:
+        """Records are made of counts."""
         return False
 
     def inequalities(self, domain: Domain) -> Inequalities | None:

@@ -21,7 +21,7 @@ from subspacedp.release.folders import check_room
 __all__ = ["Making", "check_publication_memory", "check_publication_room", "making_of", "memory_of"]
 
 # Measured, in bytes per figure: what is kept of it until the end, and what the widest step takes.
-COUNT, WITH_LABELS = 8, 72
+COUNT, WITH_LABELS, ON_SHEETS = 8, 72, 2_000
 FIXED_MEMORY = 250_000_000  # the engine and the libraries, whatever the tables are
 NUMBER = 25  # bytes of a number as text, and of what separates it from the next
 FIXED_FILES = 5_000_000  # report and words, whatever the tables are
@@ -84,6 +84,12 @@ class Making:
         }
 
 
+def _of_sheets(figures: int) -> int:
+    from subspacedp.publication.formats.workbook import MOST_ROWS
+
+    return ON_SHEETS * min(figures, MOST_ROWS)
+
+
 def making_of(wanted: ReleaseSpecification, mechanism: Mechanism, memory: int | None) -> Making:
     """How a release is made with so much memory, or with what is free."""
     size, data = mechanism.query.size, wanted.specification.data
@@ -101,6 +107,7 @@ def making_of(wanted: ReleaseSpecification, mechanism: Mechanism, memory: int | 
         kept=counts + (COUNT * size if labelled else 0),
         working=max(
             WITH_LABELS * size if labelled else 0,
+            _of_sheets(size) if "xlsx" in wanted.formats else 0,
             view.bytes_per_cell * size if blocks == 1 else min(limit, view.bytes_per_cell * size),
         ),
         files=_published(wanted, mechanism, labelled=labelled),
@@ -171,6 +178,7 @@ def _published(wanted: ReleaseSpecification, mechanism: Mechanism, *, labelled: 
         rows.append((cells, 2))
     tables = sum(number * (2 * labels + columns * (NUMBER + 8)) for number, columns in rows)
     stored = 0 if labelled else COUNT * cells
+    tables *= 1 + len(wanted.formats)
     return stored + tables + NUMBER * sum(math.prod(shape) for shape in mechanism.held.value_shapes)
 
 
@@ -178,7 +186,7 @@ def _labels(mechanism: Mechanism) -> int:
     """Bytes of the labels of one row, with quotes and commas, on average."""
     total = 0
     for axis in mechanism.domain.axes:
-        for level in axis.chain:
+        for level in axis.named:
             some = level.labels[:: max(1, level.groups // SOME)]
             lengths = [len(str(label).encode(errors="replace")) for label in some]
             total += math.ceil(sum(lengths) / len(lengths)) + 3

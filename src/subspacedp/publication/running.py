@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from subspacedp.blocks.passes import Survey
 from subspacedp.blocks.progress import Progress as BlockProgress
 from subspacedp.errors import InvariantError, ReleaseError, SubspaceDPError
-from subspacedp.ledger import Reservation, State
+from subspacedp.ledger import Payment, Reservation, State
 from subspacedp.publication.corrections import Corrected, corrected_by, facts_of
 from subspacedp.publication.paying import PayingAccount, paying_account
 from subspacedp.publication.rehearsing import rehearse, rehearse_draw
@@ -73,12 +73,15 @@ class Publication:
         Where the public files are; None after a dry run.
     confidential_notes
         What the curator should know and nobody else: it depends on the data without protection.
+    payment
+        What it cost the account that paid; None where none did, or after a dry run.
     """
 
     releases: Mapping[str, Release]
     designs: Mapping[str, Design]
     folder: Path | None
     confidential_notes: tuple[str, ...] = ()
+    payment: Payment | None = None
 
     @property
     def release(self) -> Release:
@@ -438,9 +441,10 @@ def _complete(
     with _writing(job.target):
         write_rest(job.specification, job.wanted, releases, drawn, key=job.key, progress=job.tell)
         place.put_in_place(drawn, PUBLIC)
+    payment = None
     if job.account is not None and paid is not None:
         ids = [releases[one.name].release_id for one in job.wanted]
-        job.account.commit(paid, job.wanted, ids, job.target)
+        payment = job.account.commit(paid, job.wanted, ids, job.target)
     _tell_corrected(job)
     if comparison is not None and data is not None:
         _compare(job, comparison, releases, data)
@@ -449,6 +453,7 @@ def _complete(
         designs=designs,
         folder=job.target,
         confidential_notes=() if data is None else data.notes,
+        payment=payment,
     )
 
 
@@ -503,14 +508,15 @@ def _published_before(job: _Job) -> Publication | None:
     if job.dry_run:
         return Publication(releases={}, designs=designs, folder=None)
     job.tell(f"`{job.target}` is published already, and stays as it is")
+    payment = None
     if job.account is not None and paid is not None:
-        job.account.commit(paid, job.wanted, ids, job.target)
+        payment = job.account.commit(paid, job.wanted, ids, job.target)
     if _to_tell(job, releases):
         _tell_corrected(job)
     if job.compare is not None:
         with hold_place(job.compare) as comparison:
             _compare(job, comparison, releases, _read_data(job, comparison))
-    return Publication(releases=releases, designs=designs, folder=job.target)
+    return Publication(releases=releases, designs=designs, folder=job.target, payment=payment)
 
 
 def _compare(

@@ -29,20 +29,21 @@ class Replaced:
     release_id
         Its name.
     certificate_sha256
-        SHA-256 of its `certificate.json`.
+        SHA-256 of its `certificate.json`; empty where it is not known.
     """
 
     release_id: str
-    certificate_sha256: str
+    certificate_sha256: str = ""
 
     def __post_init__(self) -> None:
-        given = (self.release_id, 32), (self.certificate_sha256, 64)
-        if not all(isinstance(t, str) and re.fullmatch(f"[0-9a-f]{{{n}}}", t) for t, n in given):
+        given = (self.release_id, "[0-9a-f]{32}"), (self.certificate_sha256, "([0-9a-f]{64})?")
+        if not all(isinstance(text, str) and re.fullmatch(form, text) for text, form in given):
             raise ReleaseError("A release that is replaced is named by its id and a digest.")
 
     def as_dict(self) -> dict[str, str]:
         """As plain data."""
-        return {"release_id": self.release_id, "certificate_sha256": self.certificate_sha256}
+        known = {"release_id": self.release_id, "certificate_sha256": self.certificate_sha256}
+        return {name: text for name, text in known.items() if text}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ import numpy as np
 
 from subspacedp.errors import DomainError, ReleaseError
 from subspacedp.mechanisms.marginals import compare_tables
+from subspacedp.microdata import SecondTable
 from subspacedp.queries import ClippedSums, Margins
 from subspacedp.release import Release, Verification
 from subspacedp.release.certificate import certificate_text
@@ -155,7 +156,7 @@ def write_report(
                 if part.strip()
             ),
             contributions=about.bound_on(name),
-            non_negative=about.also_non_negative(name),
+            second=about.second_tables.get(name),
         )
         for number, (name, release) in enumerate(named.items(), 1)
     ]
@@ -287,8 +288,8 @@ class Section:
         What its held figures give away by themselves, in paragraphs.
     contributions
         How the records of a person were bounded.
-    non_negative
-        Whether a biased version without negative values is published beside it.
+    second
+        The biased table without negative values that is published beside it, if one is.
     """
 
     release: Release
@@ -298,7 +299,7 @@ class Section:
     most_bytes: int
     disclosure: tuple[str, ...] = ()
     contributions: str = ""
-    non_negative: bool = False
+    second: SecondTable | None = None
 
     @cached_property
     def cells(self) -> Estimates:
@@ -545,7 +546,7 @@ class Section:
         if self.workload is not None:
             some = list(self.workload.margins)
         else:
-            some = [domain.margin(level.name) for axis in domain.axes for level in axis.chain]
+            some = [domain.margin(level.name) for axis in domain.axes for level in axis.named]
         candidates = chosen or sorted(some, key=lambda m: m.nonempty)
         noisy = (
             m

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import singledispatch
 
 from subspacedp.mechanisms.base import Mechanism
+from subspacedp.microdata import SecondTable
 from subspacedp.privacy import Budget, Neighbours
 from subspacedp.privacy.guessing import best_guess
 from subspacedp.problem import Guarantee, Kind
@@ -279,9 +280,9 @@ def _axes(release: Release) -> str:
     parts = []
     used = release.mechanism.query.level_names
     for axis in domain.axes:
-        if not used & {level.name for level in axis.chain}:
+        if not used & {level.name for level in axis.named}:
             continue
-        coarser = ", ".join(f"{level.title} ({level.groups:,})" for level in axis.chain[1:])
+        coarser = ", ".join(f"{level.title} ({level.groups:,})" for level in axis.named[1:])
         tail = f", grouped by {coarser}" if coarser else ""
         parts.append(f"{axis.title} ({len(axis):,} labels{tail})")
     return _table(release.mechanism.query, " × ".join(parts))
@@ -366,7 +367,7 @@ def _label_columns(release: Release) -> list[PublishedColumn]:
         meaning = "the margin of the row, by its levels; labels of other levels are empty"
         out.append(PublishedColumn(name="margin", meaning=meaning, type="text"))
     for axis in domain.axes:
-        for step, level in enumerate(axis.chain):
+        for step, level in enumerate(axis.named):
             if level.name not in query.level_names:
                 continue
             kind = "text" if isinstance(level.labels[0], str) else "whole number"
@@ -374,6 +375,7 @@ def _label_columns(release: Release) -> list[PublishedColumn]:
                 f"label on the axis {axis.title}, one of {level.groups:,}"
                 if step == 0
                 else f"{_titled(level)}group of {axis.title}, one of {level.groups:,}"
+                + ("; empty for labels in none" if level.has_holes else "")
             )
             out.append(PublishedColumn(name=level.name, meaning=meaning, type=kind))
     return out
@@ -454,9 +456,8 @@ class ReportNotes:
     disclosure
         Name of a release → what its held figures give away by themselves; blank lines separate
         paragraphs.
-    non_negative
-        Whether a second, biased version without negative values is published beside every release,
-        or the names of the releases that have one.
+    second_tables
+        Name of a release → the biased table without negative values that is published beside it.
     signature
         Who signed the certificate, and how to check it.
     margins
@@ -471,7 +472,7 @@ class ReportNotes:
     budget: Sequence[str] = ()
     contributions: str | Mapping[str, str] = ""
     disclosure: Mapping[str, str] = field(default_factory=dict)
-    non_negative: bool | Collection[str] = False
+    second_tables: Mapping[str, SecondTable] = field(default_factory=dict)
     signature: str = ""
     margins: Mapping[str, Sequence[str | Sequence[str]]] = field(default_factory=dict)
 
@@ -480,9 +481,3 @@ class ReportNotes:
         if isinstance(self.contributions, str):
             return self.contributions
         return self.contributions.get(name, "")
-
-    def also_non_negative(self, name: str) -> bool:
-        """Whether the release of that name has a version without negative values beside it."""
-        if isinstance(self.non_negative, bool):
-            return self.non_negative
-        return name in self.non_negative

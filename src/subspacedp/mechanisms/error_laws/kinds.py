@@ -322,6 +322,19 @@ def _distinct(rows: Int64Array, number: Int64Array) -> tuple[Int64Array, Int64Ar
     return columns[:, kept], out[kept]
 
 
+def _prime_powers(number: int) -> list[tuple[int, int]]:
+    """The primes that divide a number, with their powers, by trial."""
+    out, trial = [], 2
+    while trial * trial <= number:
+        power = 0
+        while number % trial == 0:
+            number, power = number // trial, power + 1
+        if power:
+            out.append((trial, power))
+        trial += 1
+    return [*out, (number, 1)] if number > 1 else out
+
+
 def _divisor_pairs(size: int) -> tuple[Int64Array, Int64Array, Int64Array]:
     """For places 1 … size: size/gcd(size, place), the same of the place before, and how often.
 
@@ -329,11 +342,8 @@ def _divisor_pairs(size: int) -> tuple[Int64Array, Int64Array, Int64Array]:
     neighbouring places a prime divides one at most: of the q**a residues q**(a−i) − q**(a−i−1) are
     divisible by q exactly i times, one a times, and as many have a predecessor that is.
     """
-    from flint import fmpz
-
     shared = [(1, 1, 1)]
-    for prime, a in fmpz(size).factor():
-        q = int(prime)
+    for q, a in _prime_powers(size):
         times = [q ** (a - i) - q ** (a - i - 1) if i < a else 1 for i in range(1, a + 1)]
         powers = [(q**i, 1, n) for i, n in enumerate(times, 1)]
         powers += [(1, q**i, n) for i, n in enumerate(times, 1)]

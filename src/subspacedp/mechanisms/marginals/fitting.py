@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import BudgetError
+from subspacedp.mechanisms.marginals.descent import least_point
 from subspacedp.mechanisms.marginals.interactions import Published, determines
 from subspacedp.mechanisms.marginals.measurement import table_information
 from subspacedp.mechanisms.marginals.plan import TableErrors
@@ -384,7 +385,6 @@ def _search(
     of_precision: Callable[[FloatArray], tuple[float, FloatArray]], start: FloatArray
 ) -> tuple[FloatArray, float]:
     """Log F(e²) + 2 log Σe, which no scale of the shares e changes."""
-    from scipy.optimize import minimize
 
     def value(x: FloatArray) -> tuple[float, FloatArray]:
         e = np.exp(x)
@@ -392,14 +392,8 @@ def _search(
         whole = float(e.sum())
         return math.log(f) + 2 * math.log(whole), 2 * e / whole - 2 * e * e * g / f
 
-    solution = minimize(
-        value,
-        np.log(start / start.sum()),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(-14.0, 4.0)] * len(start),
-        options={"maxiter": 500, "ftol": 1e-11},
+    e = np.exp(
+        least_point(value, np.log(start / start.sum()), (-14.0, 4.0), gain=1e-11, slope=1e-5)
     )
-    e = np.exp(solution.x)
-    e = e / e.sum()
+    e /= e.sum()
     return np.asarray(e, np.float64), float(of_precision(e * e)[0])

@@ -21,6 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
+from subspacedp.mechanisms.marginals.descent import least_point
+from subspacedp.mechanisms.marginals.simplex import covering_weights
 
 __all__ = ["BestShares", "best_shares", "proven_bound"]
 
@@ -131,7 +133,6 @@ def _minimise(
     sharpness: float,
 ) -> FloatArray:
     """Log F + log of the smooth maximum of the rows, both in b = exp(x): scale-free."""
-    from scipy.optimize import minimize
 
     def value(x: FloatArray) -> tuple[float, FloatArray]:
         b = np.exp(x)
@@ -139,16 +140,8 @@ def _minimise(
         spent, weights = _smooth(rows, b, sharpness)
         return np.log(f) + np.log(spent), b * (weights @ rows / spent - g / f)
 
-    solution = minimize(
-        value,
-        x,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(np.log(FLOOR) - 4.0, 30.0)] * len(x),
-        options={"maxiter": 300, "maxcor": 30, "ftol": 1e-10, "gtol": 1e-6},
-    )
-    spent = float((rows @ np.exp(solution.x)).max())
-    return np.asarray(solution.x - np.log(spent), np.float64)
+    found = least_point(value, x, (math.log(FLOOR) - 4.0, 30.0))
+    return found - math.log(float((rows @ np.exp(found)).max()))
 
 
 def _smooth(rows: FloatArray, b: FloatArray, sharpness: float) -> tuple[float, FloatArray]:
@@ -163,16 +156,11 @@ def _smooth(rows: FloatArray, b: FloatArray, sharpness: float) -> tuple[float, F
 
 def _least_price(rows: FloatArray, g: FloatArray) -> tuple[float, FloatArray]:
     """The least max_j (g_j/c_j) over c = λ·rows, and that c: a linear programme in price·λ."""
-    from scipy.optimize import linprog
-
-    scale = float(g.max())
-    solution = linprog(
-        np.ones(len(rows)), A_ub=-rows.T, b_ub=-g / scale, bounds=(0, None), method="highs"
-    )
-    if solution.status != 0 or solution.x is None:
+    weights = covering_weights(rows, g / float(g.max()))
+    if weights is None:
         return math.inf, np.ones(len(g))
-    # The solver's weights, made feasible exactly: no share may have more slope than it costs.
-    weights = np.maximum(solution.x, 0.0) + EVEN * float(np.sum(solution.x)) / len(rows)
+    # Made feasible exactly: no share may have more slope than it costs.
+    weights += EVEN * float(weights.sum()) / len(rows)
     cost = weights @ rows
     worst = float(np.max(np.where(g > 0, g / np.maximum(cost, 1e-300), 0.0)))
     whole = float(weights.sum())

@@ -1,0 +1,59 @@
+"""Small linear programmes by the simplex algorithm; SciPy's solver takes longer to import."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["covering_weights"]
+
+FloatArray = npt.NDArray[np.float64]
+
+SMALL = 1 << 16  # entries of a tableau
+ZERO = 1e-11  # of a slope, beside numbers of about one
+
+
+def covering_weights(rows: FloatArray, needed: FloatArray) -> FloatArray | None:
+    """The least y ≥ 0 in sum with y·rows ≥ needed; None where there is none, or none was found.
+
+    Parameters
+    ----------
+    rows
+        Not negative.
+    needed
+        What every column needs; the largest about one.
+
+    Notes
+    -----
+    Dantzig's algorithm on the dual programme, max needed·b over b ≥ 0 with rows·b ≤ 1, which
+    b = 0 begins; y are the slopes of its slacks. A programme that is too large for a tableau, or
+    that takes long, goes to SciPy.
+    """
+    number, columns = rows.shape
+    if number * (number + columns) <= SMALL:
+        tableau = np.hstack([rows, np.eye(number), np.ones((number, 1))])
+        slopes = np.concatenate([needed, np.zeros(number + 1)])
+        for _ in range(20 * columns + 20):
+            enters = int(np.argmax(slopes[:-1]))
+            if slopes[enters] <= ZERO:
+                return np.asarray(np.maximum(-slopes[columns:-1], 0.0), np.float64)
+            column = tableau[:, enters]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                reach = np.where(column > ZERO, tableau[:, -1] / column, math.inf)
+            leaves = int(np.argmin(reach))
+            if reach[leaves] == math.inf:
+                return None
+            pivot = tableau[leaves] / column[leaves]
+            tableau -= np.outer(column, pivot)
+            tableau[leaves] = pivot
+            slopes -= slopes[enters] * pivot
+    from scipy.optimize import linprog
+
+    solution = linprog(
+        np.ones(number), A_ub=-rows.T, b_ub=-needed, bounds=(0, None), method="highs"
+    )
+    if solution.status != 0 or solution.x is None:
+        return None
+    return np.asarray(np.maximum(solution.x, 0.0), np.float64)
