@@ -428,6 +428,11 @@ class Section:
         return held_rows(self.release, self.most_bytes // 4)
 
     @property
+    def few_held(self) -> bool:
+        """Whether the exact figures have a place on the pages for a board."""
+        return self.held_table is not None and self.held_table.count <= BOARD_ROWS
+
+    @property
     def held_words(self) -> str:
         """What is published exactly, in words; nothing where nothing is."""
         return str(self.release.mechanism.held) if self.release.mechanism.space.rank else ""
