@@ -157,6 +157,18 @@ def test_three_that_cross_are_real_valued_or_refused_in_one_sentence():
         sdp.design(DOMAIN, BOTH, sdp.PureDP(1.0), mechanism="marginals")
 
 
+def test_groupings_of_two_axes_are_not_held_together():
+    jobs = sdp.Axis("job", range(4), groupings={"branch": [1, 2, 1, 2]})
+    domain = sdp.Domain([PLACE, jobs])
+    for held in (BOTH & sdp.hold("branch"), sdp.hold("school", "branch")):
+        with pytest.raises(InvariantError, match="these are of `block` and `job`; hold those of"):
+            sdp.design(domain, held, sdp.PureDP(1.0))
+    release = sdp.design(domain, BOTH, sdp.PureDP(1.0), decimals=0).release(
+        sdp.Table(np.ones((7, 4), np.int64), domain), seed=1
+    )
+    assert np.all(release.margin("branch", "school").stderr > 0)
+
+
 def test_holding_what_follows_from_levels_costs_nothing_more():
     """A grouping of whole counties is a sum of county totals: rank and release stay the same."""
     axis = sdp.Axis(

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from subspacedp.arrow import arrow_array, numpy_array
+from subspacedp.arrow import arrow_array, label_array
 from subspacedp.blocks.stores import STORES
 from subspacedp.errors import AlteredError, ReleaseError
 from subspacedp.release.files import (
@@ -317,7 +317,7 @@ def _check_table(
                 types[not_negative] = pa.float64()
             options = pyarrow.csv.ConvertOptions(column_types=types)
             table = pyarrow.csv.read_csv(home / name, convert_options=options)
-        present = {column: numpy_array(table[column]) for column in table.column_names}
+        present = {column: label_array(table[column]) for column in table.column_names}
         different = [c for c in wanted if not _agrees(c, wanted, present[c])]
         different += [c for c in present if c not in wanted and c != not_negative]
         if not_negative is not None and not np.all(present[not_negative] >= 0):
