@@ -42,7 +42,12 @@ __all__ = [
 
 CERTIFICATE, PARQUET, CSV = "certificate.json", "values.parquet", "values.csv"
 MARGINS = "margins"
-BIASED = "non-negative-biased"
+BIASED, RECORDS = "non-negative-biased", "synthetic-records"
+# What is made of a release beside it: a biased table with its statement, and records of it.
+SECOND = (
+    *(f"{BIASED}.{kind}" for kind in ("csv", "parquet", "json")),
+    *(f"{RECORDS}.{kind}" for kind in ("csv", "parquet")),
+)
 # What readers compute with; words may change from version to version.
 ESSENTIAL = {
     "noise": ("family", "rate", "sigma", "variance", "unit", "sensitivity"),

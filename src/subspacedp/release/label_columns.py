@@ -72,16 +72,19 @@ class LabelColumns:
 
     def part(self, start: int, stop: int) -> dict[str, Any]:
         """Some of the rows, as arrow arrays with dictionaries."""
+        return self.of(np.arange(start, stop))
+
+    def of(self, row: npt.NDArray[np.int64]) -> dict[str, Any]:
+        """The rows of these numbers, in their order and as often as they occur."""
         import pyarrow as pa
 
         out: dict[str, Any] = {}
         for name, column in self.plain.items():
-            out[name] = arrow_array(column[start:stop]).dictionary_encode()
-        row = np.arange(start, stop)
+            out[name] = arrow_array(column[row]).dictionary_encode()
         for name, (axis, codes, labels) in self.columns.items():
             position = row // math.prod(self.shape[axis + 1 :]) % self.shape[axis]
             code = codes[position]
-            low, high = int(code.min()), int(code.max()) + 1
+            low, high = (int(code.min()), int(code.max()) + 1) if code.size else (0, 0)
             out[name] = pa.DictionaryArray.from_arrays(
                 _places(code - low, code == len(labels)), arrow_array(labels[low:high])
             )

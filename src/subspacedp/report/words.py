@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import singledispatch
 
 from subspacedp.mechanisms.base import Mechanism
+from subspacedp.microdata import SecondTable
 from subspacedp.privacy import Neighbours
 from subspacedp.problem import Guarantee, Kind
 from subspacedp.queries import Cells, ClippedSums, Margins, Query
@@ -390,9 +391,8 @@ class ReportNotes:
     disclosure
         Name of a release → what its held figures give away by themselves; blank lines separate
         paragraphs.
-    non_negative
-        Whether a second, biased version without negative values is published beside every release,
-        or the names of the releases that have one.
+    second_tables
+        Name of a release → the biased table without negative values that is published beside it.
     signature
         Who signed the certificate, and how to check it.
     margins
@@ -407,7 +407,7 @@ class ReportNotes:
     budget: Sequence[str] = ()
     contributions: str | Mapping[str, str] = ""
     disclosure: Mapping[str, str] = field(default_factory=dict)
-    non_negative: bool | Collection[str] = False
+    second_tables: Mapping[str, SecondTable] = field(default_factory=dict)
     signature: str = ""
     margins: Mapping[str, Sequence[str | Sequence[str]]] = field(default_factory=dict)
 
@@ -416,9 +416,3 @@ class ReportNotes:
         if isinstance(self.contributions, str):
             return self.contributions
         return self.contributions.get(name, "")
-
-    def also_non_negative(self, name: str) -> bool:
-        """Whether the release of that name has a version without negative values beside it."""
-        if isinstance(self.non_negative, bool):
-            return self.non_negative
-        return name in self.non_negative
