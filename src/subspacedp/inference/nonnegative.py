@@ -258,7 +258,7 @@ class _Fitting:
         mechanism = self.release.mechanism
         told: dict[Margin, Int64Array] = {}
         for margin, total in mechanism.held.totals(self.release.exact):
-            meet = self.cells.meet(margin)
+            meet = margin if self.cells.determines(margin) else self.cells.meet(margin)
             told[meet] = np.asarray(margin.coarsen(np.asarray(total), meet), np.int64)
         return [
             (m, t) for m, t in told.items() if not any(o != m and o.determines(m) for o in told)
