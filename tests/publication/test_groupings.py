@@ -166,6 +166,7 @@ def test_groups_can_be_written_into_the_file(folder):
         ({"publish": "{margins: [[grid, school]], to: r/}"}, "levels of one axis, `block`"),
         ({"publish": "{cells: false, margins: [[grid]], to: r/}", "hold": "[]"}, "leave out"),
         ({"publish": "{margins: [{margin: [grid], error: 5}], to: r/}"}, "can have no target"),
+        ({"publish": "{non_negative: true, to: r/}"}, "needs held levels that nest"),
         (
             {"axes": "{block: {labels: blocks.csv, groupings: [schol]}, sex: {labels: [F, M]}}",
              "hold": "[[schol]]", "publish": "{to: r/}"},

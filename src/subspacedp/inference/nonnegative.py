@@ -212,6 +212,12 @@ class _Fitting:
                 "A table without negative values is made of counts: of the cells of a table, or of "
                 "margins; the answers of this release are not such counts."
             )
+        crossing = next((m for m in mechanism.held.margins if m.grouped), None)
+        if crossing is not None:
+            raise ReleaseError(
+                "A table without negative values is made where levels that nest are held, and "
+                f"{crossing!r} names a grouping; publish the grouping instead of holding it."
+            )
         if any(np.any(total < 0) for _, total in self.totals):
             raise ReleaseError(
                 "A held total is negative, so no table without negative values fits."
@@ -258,7 +264,7 @@ class _Fitting:
         mechanism = self.release.mechanism
         told: dict[Margin, Int64Array] = {}
         for margin, total in mechanism.held.totals(self.release.exact):
-            meet = margin if self.cells.determines(margin) else self.cells.meet(margin)
+            meet = self.cells.meet(margin)
             told[meet] = np.asarray(margin.coarsen(np.asarray(total), meet), np.int64)
         return [
             (m, t) for m, t in told.items() if not any(o != m and o.determines(m) for o in told)
