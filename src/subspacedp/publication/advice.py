@@ -32,7 +32,7 @@ from subspacedp.publication.specification import Specification, read_specificati
 from subspacedp.release import Design
 from subspacedp.tables import Domain
 
-__all__ = ["Advice", "Change", "advise", "drowned", "surely_drowned"]
+__all__ = ["Advice", "Change", "advise", "drowned", "surely_drowned", "yaml_of"]
 
 SECONDS = 4.0  # of this process, after which no further alternative is designed
 MANY_CELLS = 16  # cells in a sum from which on a margin of its own is looked at
@@ -61,7 +61,7 @@ class Change:
     @property
     def write(self) -> str:
         """The line as YAML."""
-        return self.key[-1] if self.value is None else f"{self.key[-1]}: {_yaml(self.value)}"
+        return self.key[-1] if self.value is None else f"{self.key[-1]}: {yaml_of(self.value)}"
 
     def applied(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """The keys of a specification with this one changed."""
@@ -116,10 +116,12 @@ class Advice:
         return f"{self.sentence} {self.change}" if self.change else self.sentence
 
 
-def advise(planned: Plan) -> list[Advice]:
+def advise(planned: Plan) -> Iterator[Advice]:
     """All advice about a plan: what its budget means and costs, then what could be better."""
     adviser = _Adviser(planned)
-    return [*adviser.meaning(), *adviser.account(), *adviser.alternatives()]
+    yield from adviser.meaning()
+    yield from adviser.account()
+    yield from adviser.alternatives()
 
 
 @dataclass(frozen=True, eq=False)
@@ -700,12 +702,13 @@ def _up(value: float) -> str:
     return f"{math.ceil(value * 10**places - 1e-9) / 10**places:,.{max(places, 0)}f}"
 
 
-def _yaml(value: Any) -> str:
+def yaml_of(value: Any) -> str:
     """A value on one line, as the reader of specifications takes it."""
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_yaml(k)}: {_yaml(v)}' for k, v in value.items())}}}"
+        return f"{{{', '.join(f'{yaml_of(k)}: {yaml_of(v)}' for k, v in value.items())}}}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_yaml, value))}]"
+        return f"[{', '.join(map(yaml_of, value))}]"
     if isinstance(value, str) and PLAIN.fullmatch(value) and load_yaml(value).data == value:
         return value
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)

@@ -148,7 +148,7 @@ class Plan:
         """What the budget means and costs, and what another line would gain; no data are opened."""
         from subspacedp.publication.advice import advise
 
-        return advise(self)
+        return list(advise(self))
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data."""

@@ -480,7 +480,7 @@ class MarginsRelease(ReleaseSpecification):
     ) -> Counted:
         """Have the margins counted one by one; of a table that was counted before, its cells."""
         del scratch  # margins are counted in memory
-        data, margins = self.specification.data, self._counted_margins(domain)
+        data, margins = self.specification.data, self.counted_margins(domain)
         if source is None:
             wanted = [domain.margin(*names) for names in (*margins, *self.held.margins)]
             with closing(self._in_place()) as counts:
@@ -500,7 +500,7 @@ class MarginsRelease(ReleaseSpecification):
         everything = tabulated.everything if data.bounded else None
         return Counted(tabulated.bounded, everything, tabulated.dropped, records)
 
-    def _counted_margins(self, domain: Domain) -> tuple[tuple[str, ...], ...]:
+    def counted_margins(self, domain: Domain) -> tuple[tuple[str, ...], ...]:
         """The margins that are published, and tables beside them that are measured."""
         beside = self.design(domain).mechanism.measured_beside if self.budget.pure else ()
         return (*self.margins, *beside)

@@ -15,7 +15,6 @@ from subspacedp.blocks.progress import duration
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.microdata.records import MAX_CSV_RECORDS
-from subspacedp.publication.formats.workbook import MOST_ROWS
 from subspacedp.publication.releases import ReleaseSpecification, in_one_piece
 from subspacedp.release.drawing import LABELLED, store_kind
 from subspacedp.release.folders import check_room
@@ -88,6 +87,12 @@ class Making:
         }
 
 
+def _of_sheets(figures: int) -> int:
+    from subspacedp.publication.formats.workbook import MOST_ROWS
+
+    return ON_SHEETS * min(figures, MOST_ROWS)
+
+
 def making_of(wanted: ReleaseSpecification, mechanism: Mechanism, memory: int | None) -> Making:
     """How a release is made with so much memory, or with what is free."""
     size, data = mechanism.query.size, wanted.specification.data
@@ -105,7 +110,7 @@ def making_of(wanted: ReleaseSpecification, mechanism: Mechanism, memory: int | 
         kept=counts + (COUNT * size if labelled else 0),
         working=max(
             WITH_LABELS * size if labelled else 0,
-            ON_SHEETS * min(size, MOST_ROWS) if "xlsx" in wanted.formats else 0,
+            _of_sheets(size) if "xlsx" in wanted.formats else 0,
             SECOND * size if wanted.non_negative else 0,
             view.bytes_per_cell * size if blocks == 1 else min(limit, view.bytes_per_cell * size),
         ),
