@@ -89,5 +89,13 @@ class ControlledRounding(ABC):
         """What each rounding adds to a weighted sum of answers, and a bound on its variance."""
 
     @abstractmethod
+    def as_dict(self, variances: FloatArray) -> dict[str, Any]:
+        """`coefficients` as plain data, with variances in their order."""
+
+    def at_most(self, variance: float) -> dict[str, Any]:
+        """A bound alone: on the variance that rounding adds to any one answer."""
+        return {"kind": "at most", "variance": variance}
+
+    @abstractmethod
     def describe(self) -> str:
         """The rounding in words, for certificates."""
