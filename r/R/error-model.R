@@ -12,6 +12,10 @@ noise_weights <- function(release, w) {
       shape <- as.integer(unlist(noise$rows$shape))
       if (shape[1] == 0) w else qr.resid(qr(t(dense(noise$rows)), tol = 1e-10), w)
     },
+    crossing = {
+      rows <- lapply(noise$margins, function(by) group_rows(release, as_names(by), length(w)))
+      qr.resid(qr(t(do.call(rbind, rows)), tol = 1e-10), w)
+    },
     matrix = drop(crossprod(
       matrix(as.numeric(unlist(noise$matrix$values)), length(w), byrow = TRUE), w
     )),
@@ -77,21 +81,36 @@ group_means <- function(release, w, by) {
   (sums / tabulate(code)[as.integer(rownames(sums))])[match(code, as.integer(rownames(sums)))]
 }
 
-# The number of the group of a margin that every row of a table is in, in row-major order.
+# The number of the group of a margin that every row of a table is in, in row-major order; NA for
+# rows in no group.
 group_codes <- function(release, table, margin) {
   code <- 0
   for (a in seq_along(release$axes)) {
     if (!margin$level[a]) next
     up <- parents(release$axes[[a]], table$level[a], margin$level[a])
-    up[is.na(up)] <- 1L
     code <- code * margin$shape[a] + up[codes_on(table$shape, a)] - 1
   }
   as.integer(rep(code, length.out = prod(table$shape)) + 1)
 }
 
+# One row of zeros and ones for every group of a margin.
+group_rows <- function(release, by, cells) {
+  margin <- table_of(release, by)
+  code <- group_codes(release, release$tables[[1]], margin)
+  check_dense(prod(margin$shape) * cells)
+  out <- matrix(0, prod(margin$shape), cells)
+  inside <- which(!is.na(code))
+  out[cbind(code[inside], inside)] <- 1
+  out
+}
+
+check_dense <- function(entries) {
+  if (entries > 5e7) stop("These held sums are too many for R; use Python.", call. = FALSE)
+}
+
 dense <- function(sparse) {
   shape <- as.integer(unlist(sparse$shape))
-  if (prod(shape) > 5e7) stop("This many held sums are too many for R; use Python.", call. = FALSE)
+  check_dense(prod(shape))
   out <- matrix(0, shape[1], shape[2])
   out[cbind(unlist(sparse$rows) + 1, unlist(sparse$columns) + 1)] <- unlist(sparse$values)
   out

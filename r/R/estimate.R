@@ -31,7 +31,7 @@ margin <- function(release, ..., level = 0.95) {
   out <- group_labels(release, need)
   estimates <- lapply(seq_len(nrow(out)), function(g) {
     w <- numeric(nrow(release$figures))
-    w[rows[code == g]] <- 1
+    w[rows[which(code == g)]] <- 1
     estimate(release, w)
   })
   ends <- vapply(estimates, function(one) as.numeric(interval(one, level)), c(0, 0))

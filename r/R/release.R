@@ -51,10 +51,17 @@ axes_of <- function(certificate) {
     levels <- list(list(name = axis$name, groups = labels, of = seq_along(labels)))
     for (level in axis$levels) {
       levels <- c(levels, list(list(
-        name = level$name, groups = as_text(level$groups), of = as.integer(unlist(level$of_each_label)) + 1L
+        name = level$name, groups = as_text(level$groups),
+        of = as.integer(unlist(level$of_each_label)) + 1L
       )))
     }
-    list(name = axis$name, labels = labels, levels = levels)
+    chain <- length(levels)
+    for (level in axis$groupings) {  # beside the levels; NA for a label in no group
+      of <- vapply(as.list(level$of_each_label), function(g)
+        if (is.null(g)) NA_integer_ else as.integer(g) + 1L, 0L)
+      levels <- c(levels, list(list(name = level$name, groups = as_text(level$groups), of = of)))
+    }
+    list(name = axis$name, labels = labels, levels = levels, chain = chain)
   })
 }
 
@@ -101,7 +108,8 @@ codes_on <- function(shape, a) {
 parents <- function(axis, fine, coarse) {
   if (coarse == 0L) return(rep(1L, length(axis$levels[[fine]]$groups)))
   out <- rep(NA_integer_, length(axis$levels[[fine]]$groups))
-  out[axis$levels[[fine]]$of] <- axis$levels[[coarse]]$of
+  inside <- !is.na(axis$levels[[fine]]$of)
+  out[axis$levels[[fine]]$of[inside]] <- axis$levels[[coarse]]$of[inside]
   out
 }
 
@@ -171,12 +179,19 @@ where <- function(release, ...) {
 
 # The smallest table that a margin can be added up from.
 source_of <- function(release, need) {
-  finer <- function(table) all(ifelse(need$level == 0, TRUE, table$level > 0 & table$level <= need$level))
+  finer <- function(table) all(mapply(determines, release$axes, table$level, need$level))
   able <- Filter(finer, release$tables)
   if (!length(able)) {
     stop("No published table has ", paste(need$names, collapse = " by "), ".", call. = FALSE)
   }
   able[[which.min(vapply(able, function(table) prod(table$shape), 0))]]
+}
+
+# Whether a level or grouping tells another one; 0 is everything in one group.
+determines <- function(axis, fine, coarse) {
+  if (fine == coarse || fine == 1L) return(TRUE)
+  if (fine == 0L || fine > axis$chain) return(FALSE)
+  coarse == 0L || (coarse <= axis$chain && fine < coarse)
 }
 
 print.subspacedp_release <- function(x, ...) {

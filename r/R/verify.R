@@ -50,7 +50,8 @@ held_sums <- function(held, release) {
   source <- tryCatch(source_of(release, need), error = function(e) NULL)
   if (is.null(source)) return(NA)
   code <- group_codes(release, source, need)
-  sums <- rowsum(value[source$start + seq_along(code)], code)
+  inside <- which(!is.na(code))
+  sums <- rowsum(value[source$start + inside], code[inside])
   out <- numeric(prod(need$shape))
   out[as.integer(rownames(sums))] <- sums
   out

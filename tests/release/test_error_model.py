@@ -42,8 +42,21 @@ def groups(domain, names):
     return code.ravel()
 
 
+def indicator_rows(domain, margins):
+    """One row for every group of some margins, groupings among them."""
+    units = np.eye(domain.size).reshape(-1, *domain.shape)
+    columns = [
+        np.concatenate([domain.margin(*names).sum(one).ravel() for names in margins])
+        for one in units
+    ]
+    return np.stack(columns, axis=1)
+
+
 def inside(model, domain, w):
     noise = model["noise"]
+    if noise["kind"] == "crossing":
+        C = indicator_rows(domain, noise["margins"])
+        return w - np.linalg.pinv(C) @ (C @ w)
     if noise["kind"] == "matrix":
         return np.reshape(noise["matrix"]["values"], noise["matrix"]["shape"]).T @ w
     if noise["kind"] == "rows":

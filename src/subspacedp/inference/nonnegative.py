@@ -1,161 +1,520 @@
-"""A version of a release without negative values; biased, and named so.
+"""A second table beside a release: whole numbers, none negative, with the least harm.
 
-The invariants can live with unbiased noise, and a table without negative counts cannot: moving a
-negative cell up moves others down. Some readers need such a table all the same, so the nearest one
-in least squares that keeps every invariant is offered beside the release, never instead of it.
+A count without bias cannot be non-negative under differential privacy: where the truth is 0 it
+would always be 0 (`docs/proofs/non-negative.md`). So this table is biased, and says by how much it
+expects to be. It is computed from the release alone:
+
+1. a prior for every class of cells is fitted to the noisy counts, and gives posterior means m and
+   probabilities of bands of size;
+2. the nearest table z ≥ 0 to m keeps what is held and the inequalities; sums over bands of size are
+   those that the model expects, and totals of many cells those of the release, nearly;
+3. controlled rounding makes whole numbers of it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
+from subspacedp.inference.nearest import Rows, nearest
 from subspacedp.inference.results import check_release
-from subspacedp.invariants import HeldMargins, HeldOfWorkload, HeldValues
+from subspacedp.inference.shrinkage import Errors, ErrorTable, fit_prior, posterior
+from subspacedp.invariants import Feasible, Inequalities
 from subspacedp.release import Release
+from subspacedp.rounding.whole_tables import Linear, group_numbers, indicators, whole_table
 from subspacedp.tables import Margin
 
-__all__ = ["biased_non_negative"]
+__all__ = ["BiasOfSize", "NonNegativeTable", "non_negative"]
 
 FloatArray = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
 
-MAX_NEWTON_STEPS = 300
-TOLERANCE = 1e-7  # of a held total, or what float64 tells apart if that is more
+SIZES = (0, 1, 10, 30, 100, 300, 1_000, 10_000)  # where bands of size begin, in statements of bias
+ROUND: tuple[int, ...] = tuple(m * 10**k for k in range(12) for m in (1, 3))[
+    1:
+]  # where small counts may end
+SAME_LAW = 0.03  # standard errors that differ by less share a law
+CLASS_CELLS = 200  # a prior is fitted to so many cells at least, where there are
+MOST_CLASSES = 32
+REGION = 50  # places that a region must have, on average, for shares of its own
+MOST_WISHES = 2_000  # totals that are pulled to the release's own
+BAND_SLACKS = tuple(2.0 * 4.0**k for k in range(8))  # of sums over bands, beside 1 of a cell
+PRICE = 0.05  # of the squared error: what unbiased sums of small cells may cost
+OWN_BETTER = 0.02  # of a cell's variance: what a total's noise may add to each of its cells
+LOOSE, LOOSEST = 300.0, 0.5  # slack of such a total, by that share, beside its number of cells
 
 
-def biased_non_negative(release: Release) -> FloatArray:
-    """The nearest table without negative values that keeps every held figure.
+def non_negative(release: Release, *, inequalities: Inequalities | None = None) -> Int64Array:
+    """A table of whole numbers ≥ 0 near a release, with every held figure exact; biased.
+
+    Use it where a negative number cannot be used: for single cells, records, and whatever has to be
+    a count. Use the release itself for sums, comparisons, intervals and tests: it is unbiased, and
+    its errors are known.
 
     Parameters
     ----------
     release
-        Of counts, with margins held or nothing.
+        Of counts: the cells of a table, or margins of which one determines all others.
+    inequalities
+        What is publicly known of the counts beside what is held; by default what the design
+        declares, which may be nothing.
 
     Returns
     -------
     ndarray
-        Real values in the shape of the release: z ≥ 0 that minimises |z − values|² with C z = c,
-        to 10⁻⁷ of a unit in every held total. It is post-processing of the release, so the privacy
-        guarantee G holds for it too; it is biased (small cells upward, large ones downward), and
-        the standard errors and intervals of the release do not apply to it.
+        int64, in the shape of the release's values. The same release gives the same table.
+        `NonNegativeTable(release)` has the same numbers with what is known of their bias.
 
-    Notes
-    -----
-    One held margin, or none: the groups are apart, and each is a projection onto a simplex by
-    sorting. Several: the dual problem, to minimise ½|max(v + Cᵀλ, 0)|² − cᵀλ, by semismooth Newton
-    steps. Its gradient at λ is C z − c with z = max(v + Cᵀλ, 0), so a λ where it vanishes gives z.
+    Guarantees
+    ----------
+    1. No number is negative, and held figures and inequalities are exact.
+    2. It is post-processing of the release, so guarantee G of the release holds for it too.
+
+    Examples
+    --------
+    >>> import subspacedp as sdp
+    >>> domain = sdp.Domain([sdp.Axis("hall", ["A", "B", "C"]), sdp.Axis("sex", ["F", "M"])])
+    >>> mechanism = sdp.design(domain, sdp.hold("hall"), sdp.PureDP(0.2))
+    >>> release = mechanism.release(sdp.Table([[3, 0], [40, 35], [0, 9]], domain), seed=1)
+    >>> table = sdp.inference.non_negative(release)
+    >>> bool((table >= 0).all()), table.sum(axis=1).tolist()
+    (True, [3, 75, 9])
     """
-    held = check_release(release, "A version without negative values").mechanism.held
-    if isinstance(held, HeldOfWorkload):
-        raise ReleaseError(
-            "A version without negative values is not offered for several margins at once: margins "
-            "without negative values need not come from any table."
+    return NonNegativeTable(release, inequalities).values
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiasOfSize:
+    """What the model expects of the cells of one band of size."""
+
+    least: int
+    below: int | None  # where the next band begins; None for the last
+    cells: float  # how many cells are expected to be in it
+    bias: float  # mean error of one of them
+
+    @property
+    def words(self) -> str:
+        """The band in words."""
+        if self.below is None:
+            return f"{self.least:,}+"
+        last = self.below - 1
+        return f"{self.least:,}" if last == self.least else f"{self.least:,}–{last:,}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NonNegativeTable:
+    """`non_negative(release)` with what is known of it.
+
+    Parameters
+    ----------
+    release, inequalities
+        As for `non_negative`.
+    """
+
+    release: Release
+    inequalities: Inequalities | None = None
+
+    def __post_init__(self) -> None:
+        check_release(self.release, "A table without negative values")
+        _ = self._fitted
+
+    @cached_property
+    def values(self) -> Int64Array:
+        """Whole numbers, in the shape of the release's values."""
+        base, whole = self._fitted.cells, self._fitted.whole
+        query = self.release.query
+        if query.workload is None:
+            return whole.reshape(query.shape)
+        table = whole.reshape(base.shape)
+        return np.concatenate([base.coarsen(table, m).reshape(-1) for m in query.workload.margins])
+
+    def margin(self, *names: str) -> Int64Array:
+        """The totals of a margin, one dimension for every level that is named."""
+        margin = self.release.domain.margin(*names)
+        base = self._fitted.cells
+        if not base.determines(margin):
+            raise ReleaseError("This margin does not follow from the table.")
+        kept = tuple(level.groups for level in margin.levels if level.name)
+        return base.coarsen(self._fitted.whole.reshape(base.shape), margin).reshape(kept)
+
+    def expected_bias(self) -> tuple[BiasOfSize, ...]:
+        """By size of the true count, what its published one is off on average.
+
+        An estimate from the release alone, as good as the model's prior; not a guarantee.
+        """
+        return self._fitted.bias
+
+    def describe(self) -> str:
+        """What it is and what it is good for, in words."""
+        parts = [
+            f"{one.bias:+.2f} for {one.words}" for one in self.expected_bias() if one.cells >= 1
+        ]
+        return (
+            "BIASED: whole numbers without negative ones, from the release alone; every held "
+            "figure is exact. Expected mean error by the size of the true count, estimated and not "
+            f"guaranteed: {', '.join(parts)}. {WHICH_TABLE}"
         )
-    if not isinstance(held, HeldMargins):
-        raise ReleaseError(
-            "A version without negative values is offered for held margins; this release holds "
-            "other figures."
+
+    @cached_property
+    def _fitted(self) -> _Fitted:
+        known = self.inequalities
+        if known is None:
+            known = self.release.mechanism.problem.inequalities
+        return _Fitting(self.release, known).fitted()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """The values."""
+        return np.array(self.values, dtype=dtype, copy=bool(copy))
+
+    def __repr__(self) -> str:
+        return f"NonNegativeTable(biased, of {self.release!r})"
+
+
+WHICH_TABLE = (
+    "Use this table where a negative number cannot be used: single cells, records, whatever must "
+    "be a count. Use the unbiased values for sums, comparisons, intervals and tests."
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Fitted:
+    """The table, flat, the margin whose cells it has, and the expected bias."""
+
+    cells: Margin
+    whole: Int64Array
+    bias: tuple[BiasOfSize, ...]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Fitting:
+    """One release on its way to a table without negative values."""
+
+    release: Release
+    inequalities: Inequalities | None
+
+    def __post_init__(self) -> None:
+        mechanism = self.release.mechanism
+        if mechanism.declared is not None:
+            raise ReleaseError(
+                "A table without negative values rests on the law of the noise, and that of this "
+                "release is not known: its invariants were imposed on another mechanism."
+            )
+        if not mechanism.query.margins_asked:
+            raise ReleaseError(
+                "A table without negative values is made of counts: of the cells of a table, or of "
+                "margins; the answers of this release are not such counts."
+            )
+        if any(np.any(total < 0) for _, total in self.totals):
+            raise ReleaseError(
+                "A held total is negative, so no table without negative values fits."
+            )
+
+    # ------------------------------------------------------------------ what is known
+
+    @cached_property
+    def cells(self) -> Margin:
+        """The margin whose cells the table has: the one that determines all that was asked."""
+        asked = self.release.query.margins_asked or ()
+        finest = [m for m in asked if all(m.determines(other) for other in asked)]
+        if not finest:
+            raise ReleaseError(
+                "A table without negative values is made where one margin determines all others, "
+                "and no margin of this workload does; ask for the margin that has all its levels "
+                "too."
+            )
+        return finest[0]
+
+    @cached_property
+    def size(self) -> int:
+        """The number of cells."""
+        return math.prod(self.cells.shape)
+
+    @cached_property
+    def noisy(self) -> FloatArray:
+        """The unbiased values of the cells, flat."""
+        query, values = self.release.query, np.asarray(self.release.values)
+        return np.asarray(query.totals(values, self.cells), np.float64).reshape(-1)
+
+    @cached_property
+    def variance(self) -> FloatArray:
+        """Of the cells; 0 for those that what is held fixes."""
+        return self.own_variance(self.cells)
+
+    def own_variance(self, margin: Margin) -> FloatArray:
+        """The variance of a margin's totals in the release, flat."""
+        return self.release.mechanism.margin_figures(margin).variance().reshape(-1)
+
+    @cached_property
+    def totals(self) -> list[tuple[Margin, Int64Array]]:
+        """What held margins say of the margins of the table; none determines another."""
+        mechanism = self.release.mechanism
+        told: dict[Margin, Int64Array] = {}
+        for margin, total in mechanism.held.totals(self.release.exact):
+            meet = self.cells.meet(margin)
+            told[meet] = np.asarray(margin.coarsen(np.asarray(total), meet), np.int64)
+        return [
+            (m, t) for m, t in told.items() if not any(o != m and o.determines(m) for o in told)
+        ]
+
+    @cached_property
+    def feasible(self) -> Feasible | None:
+        """What the inequalities leave; None without any."""
+        return None if self.inequalities is None else self.release.feasible(self.inequalities)
+
+    @cached_property
+    def beyond(self) -> Linear | None:
+        """Linear equations and inequalities on the cells; None where margins are all there is."""
+        from scipy import sparse
+
+        held, feasible = self.release.mechanism.held, self.feasible
+        if held.family is not None and feasible is None:
+            return None
+        if not held.exact:
+            raise ReleaseError(
+                "A table of whole numbers is made where what is held has whole coefficients; "
+                "multiply the rows of the invariants until they are whole."
+            )
+        rows = [indicators(self.cells, margin) for margin, _ in self.totals]
+        right = [total.reshape(-1) for _, total in self.totals]
+        if held.family is None:
+            rows, right = [held.as_matrix().matrix], [self.release.exact[0]]
+        lower, upper = np.zeros(self.size), np.full(self.size, np.inf)
+        below, limits = sparse.csr_array((0, self.size)), np.zeros(0)
+        if feasible is not None:
+            if self.release.query.workload is not None:
+                raise ReleaseError(
+                    "Inequalities on a table without negative values need the cells of the table; "
+                    "this release has margins."
+                )
+            each, (below, limits) = feasible.of_answers(), feasible.rows()
+            lower, upper = each.lower.reshape(-1), each.upper.reshape(-1)
+        none = sparse.csr_array((0, self.size))
+        return Linear(
+            equal=sparse.vstack(rows, format="csr").astype(np.float64) if rows else none,
+            values=np.concatenate([np.zeros(0), *right]),
+            below=below,
+            limits=limits,
+            lower=np.ceil(lower),
+            upper=np.floor(upper),
         )
-    grid = float(release.mechanism.query.grid)  # held totals are whole numbers of its units
-    totals: tuple[npt.NDArray[Any], ...] = tuple(
-        np.asarray(total) * grid for total in release.exact
-    )
-    values = np.asarray(release.values, np.float64)
-    if any(np.any(total < 0) for total in release.exact):
-        raise ReleaseError("A held total is negative, so no table without negative values fits.")
-    if not held.essential:
-        return np.maximum(values, 0.0)
-    if len(held.essential) == 1:
-        margin = held.essential[0]
-        return _simplices(values, margin, held.of(totals, margin))
-    return _newton(values, held, totals)
 
+    # ------------------------------------------------------------------ the model
 
-def _simplices(values: FloatArray, margin: Margin, totals: npt.NDArray[Any]) -> FloatArray:
-    """Project every group onto {z ≥ 0, Σ z = total}: z = max(v − t, 0) with the right t."""
-    numbers = np.arange(int(np.prod(margin.shape))).reshape(margin.shape)
-    group = np.broadcast_to(margin.spread(numbers), values.shape).ravel()
-    flat = values.ravel()
-    order = np.lexsort((-flat, group))
-    sorted_values, sorted_group = flat[order], group[order]
-    starts = np.flatnonzero(np.diff(sorted_group, prepend=-1))
-    sizes = np.diff(starts, append=len(flat))
-    place = np.arange(len(flat)) - np.repeat(starts, sizes) + 1
-    sums = np.cumsum(sorted_values)
-    before = np.repeat(sums[starts] - sorted_values[starts], sizes)
-    wanted = np.repeat(totals.ravel()[sorted_group[starts]].astype(np.float64), sizes)
-    shift = (sums - before - wanted) / place
-    kept = sorted_values > shift  # the largest values of the group, as many as stay positive
-    last = np.maximum.reduceat(np.where(kept, np.arange(len(flat)), -1), starts)
-    empty = last < 0  # a total of zero and no positive value
-    t = np.where(empty, np.inf, shift[np.maximum(last, 0)])
-    out = np.empty_like(flat)
-    out[order] = np.maximum(sorted_values - np.repeat(t, sizes), 0.0)
-    return out.reshape(values.shape)
+    @cached_property
+    def errors(self) -> Errors:
+        """The law of every cell's error: one table for standard errors that are nearly equal.
 
+        Cells that are fixed have none, and the number −1.
+        """
+        deviation = np.sqrt(self.variance)
+        bins = np.floor(np.log(np.maximum(deviation, 1e-9)) / SAME_LAW).astype(np.int64)
+        bins[deviation == 0] = -(2**40)
+        _, first, which = np.unique(bins, return_index=True, return_inverse=True)
+        noise = self.release.mechanism.noise_before_rounding()
+        tables = [
+            ErrorTable.of(noise.law_of(self._cell(i)), deviation[i])
+            for i in first.tolist()
+            if deviation[i]
+        ]
+        return Errors(tables, which.reshape(-1) - (first.size - len(tables)))
 
-def _newton(values: FloatArray, held: HeldMargins, exact: HeldValues) -> FloatArray:
-    from scipy.sparse.linalg import LinearOperator, cg
+    def _cell(self, number: int) -> FloatArray:
+        """The weights of one cell among the answers."""
+        one = np.zeros(self.size)
+        one[number] = 1.0
+        workload = self.release.query.workload
+        if workload is not None:
+            return workload.indicator(self.cells, one)
+        return one.reshape(self.release.query.shape)
 
-    margins = held.essential
-    parts = [np.asarray(held.of(exact, margin), np.float64) for margin in margins]
-    cuts = np.cumsum([part.size for part in parts])[:-1]
-    totals = np.concatenate([part.ravel() for part in parts])
-    goal = max(TOLERANCE, 1e-13 * float(totals.max(initial=0.0)))
+    @cached_property
+    def place_axis(self) -> int:
+        """The axis whose labels are places: the longest."""
+        return int(np.argmax(self.cells.shape))
 
-    def lift(dual: FloatArray) -> FloatArray:
-        pieces = zip(margins, np.split(dual, cuts), parts, strict=True)
-        return np.asarray(sum(m.spread(piece.reshape(part.shape)) for m, piece, part in pieces))
+    def _only(self, step: int | None, others: bool) -> Margin:
+        """A step on the axis of places, and the other axes kept or summed over."""
+        steps = [
+            s if others else axis.depth - 1
+            for s, axis in zip(self.cells.steps, self.cells.axes, strict=True)
+        ]
+        axis = self.cells.axes[self.place_axis]
+        steps[self.place_axis] = axis.depth - 1 if step is None else step
+        return Margin(self.cells.axes, tuple(steps))
 
-    def sums(cells: FloatArray) -> FloatArray:
-        return np.concatenate([margin.sum(cells).ravel() for margin in margins])
+    def _estimated(self, margin: Margin) -> FloatArray:
+        """Totals of the release, at least a standard error: what prior means rest on."""
+        sums = self.cells.coarsen(self.noisy.reshape(self.cells.shape), margin).reshape(-1)
+        return np.maximum(sums, np.maximum(np.sqrt(self.own_variance(margin)), 0.5))
 
-    def at(dual: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-        z = np.maximum(values + lift(dual), 0.0)
-        return z, sums(z) - totals, 0.5 * float(np.vdot(z, z)) - float(totals @ dual)
+    @cached_property
+    def expected(self) -> FloatArray:
+        """What margins tell to expect of every cell: a place's total times its class's share.
 
-    def newton_step(z: FloatArray, miss: FloatArray, worst: float) -> FloatArray:
-        """Solve C D Cᵀ·step = −miss by conjugate gradients, D the cells that are positive."""
-        positive = (z > 0).astype(np.float64)
-        damping = 1e-9 + 1e-3 * min(1.0, worst)  # groups without a positive cell have no curvature
-        diagonal = sums(positive) + damping
+        Shares are those of the region, where levels of places make regions of many places.
+        """
+        step, axis = self.cells.steps[self.place_axis], self.cells.axes[self.place_axis]
+        places = self.cells.shape[self.place_axis]
+        regions = [s for s in range(step + 1, axis.depth) if axis.step(s).groups * REGION <= places]
+        region = regions[0] if regions else axis.depth - 1
+        out = np.ones(self.size)
+        for margin, power in (
+            (self._only(step, others=False), 1),
+            (self._only(region, others=True), 1),
+            (self._only(region, others=False), -1),
+        ):
+            out *= self._estimated(margin)[group_numbers(self.cells, margin)] ** power
+        return out
 
-        def curvature(d: FloatArray) -> FloatArray:
-            return sums(positive * lift(d)) + damping * d
+    @cached_property
+    def classes(self) -> Int64Array:
+        """The number of every cell's class: cells that share a prior."""
+        margin = self._only(None, others=True)
+        number, each = math.prod(margin.shape), self.size // math.prod(margin.shape)
+        together = max(-(-CLASS_CELLS // each), -(-number // MOST_CLASSES))
+        order = np.argsort(np.argsort(self._estimated(margin), kind="stable"), kind="stable")
+        return np.asarray((order // together)[group_numbers(self.cells, margin)])
 
-        def scaling(d: FloatArray) -> FloatArray:
-            return np.asarray(d / diagonal)
+    @cached_property
+    def bands(self) -> tuple[int, ...]:
+        """Where bands of size begin: those of statements, and that of small counts."""
+        return tuple(sorted({*SIZES, self._small}))
 
-        shape = (totals.size, totals.size)
-        step, _ = cg(
-            LinearOperator(shape, curvature, dtype=np.float64),
-            -miss,
-            rtol=min(0.1, 1e-3 * worst**0.5) if worst < 1 else 0.1,
-            atol=0.0,
-            maxiter=500,
-            M=LinearOperator(shape, scaling, dtype=np.float64),
-        )
-        return np.asarray(step)
+    @cached_property
+    def _small(self) -> int:
+        """Where small counts end: at a round number near two thirds of a standard error."""
+        typical = math.sqrt(max(float(np.mean(self.variance)), 1e-9))
+        return min(ROUND, key=lambda least: abs(math.log(least * 1.5 / typical)))
 
-    dual = np.zeros(totals.size)
-    z, miss, height = at(dual)
-    for _ in range(MAX_NEWTON_STEPS):
-        worst = float(np.abs(miss).max())
-        if worst <= goal:
-            return z
-        step, size = newton_step(z, miss, worst), 1.0
-        slope = float(miss @ step)
-        while True:
-            tried = at(dual + size * step)
-            halved = np.linalg.norm(tried[1]) <= 0.5 * np.linalg.norm(miss)
-            if halved or tried[2] <= height + 1e-4 * size * slope or size < 1e-10:
-                break
-            size /= 2
-        dual, (z, miss, height) = dual + size * step, tried
-    raise ReleaseError(
-        "No version without negative values was found that keeps the invariants; the held totals "
-        "may leave no room for one."
-    )
+    # ------------------------------------------------------------------ the table
+
+    def fitted(self) -> _Fitted:
+        """The table and what is expected of it."""
+        v, free = self.noisy, self.variance > 0
+        log_mean, dispersion = np.zeros(self.size), np.ones(self.size)
+        predictor, member = np.log(self.expected)[:, None], np.where(free, self.classes, -1)
+        for number in range(int(member.max()) + 1):
+            of = np.flatnonzero(member == number)
+            if of.size:
+                prior = fit_prior(v[of], predictor[of], self.errors[of])
+                log_mean[of], dispersion[of] = prior.log_mean(predictor[of]), prior.dispersion
+        known = posterior(v[free], log_mean[free], dispersion[free], self.errors[free], self.bands)
+        middle = np.maximum(v, 0.0)
+        middle[free] = known.mean
+        variance = np.zeros(self.size)
+        variance[free] = known.variance
+        band = np.zeros((self.size, len(self.bands)))
+        partial = np.zeros_like(band)
+        band[free], partial[free] = known.probability, known.partial
+        fixed = np.flatnonzero(~free)
+        at = np.searchsorted(self.bands, np.rint(middle[fixed]), side="right") - 1
+        band[fixed, at], partial[fixed, at] = 1.0, middle[fixed]
+        near = self._nearest(middle, variance, band, partial)
+        whole = whole_table(near, self.cells, self.totals, self.beyond, self._dither())
+        return _Fitted(self.cells, whole, tuple(self._bias(whole, band, partial)))
+
+    def _nearest(
+        self,
+        middle: FloatArray,
+        variance: FloatArray,
+        band: FloatArray,
+        partial: FloatArray,
+    ) -> FloatArray:
+        """The nearest real table, with sums of small cells as unbiased as is cheap.
+
+        They are tied to what the model expects ever more loosely, until that moves the table by no
+        more than a small share of the squared error that the model expects anyway.
+        """
+        beyond, size = self.beyond, self.size
+        lower, upper = np.zeros(size), np.full(size, np.inf)
+        if beyond is None:
+            rows = [
+                Rows.of(indicators(self.cells, m), t.reshape(-1).astype(np.float64))
+                for m, t in self.totals
+            ]
+        else:
+            lower, upper = beyond.lower, beyond.upper
+            rows = [Rows.of(beyond.equal, beyond.values)]
+            rows.append(Rows.of(beyond.below, beyond.limits, at_most=True))
+        rows += self._wishes()
+        weight = np.where(self.variance > 0, 1.0, 1e-9)
+
+        def solved(*more: Rows) -> FloatArray:
+            return nearest(middle, weight, Rows.stacked([*rows, *more], size), lower, upper)
+
+        plain, allowed = solved(), PRICE * float(variance.sum())
+        for slack in BAND_SLACKS:
+            table = solved(self._band_rows(band, partial, slack))
+            if float(np.sum((table - plain) ** 2)) <= allowed:
+                return table
+        return plain
+
+    def _band_rows(self, band: FloatArray, partial: FloatArray, slack: float) -> Rows:
+        """Σ P(i is small)·zᵢ = Σ E[xᵢ; i is small], and so for those that are not."""
+        from scipy import sparse
+
+        ends = np.searchsorted(self.bands, [0, self._small])
+        matrix = np.add.reduceat(band, ends, axis=1).T
+        right = np.add.reduceat(partial, ends, axis=1).sum(axis=0)
+        return Rows.of(sparse.csr_array(matrix), right, slack)
+
+    def _wishes(self) -> Iterator[Rows]:
+        """Totals of the release itself, where their noise adds little to each of their cells."""
+        cells, left = self.cells, MOST_WISHES
+        variance = self.variance.reshape(cells.shape)
+        for margin in self._published():
+            groups = math.prod(margin.shape)
+            if groups > left or any(m.determines(margin) for m, _ in self.totals):
+                continue
+            numbers = cells.coarsen(np.ones(cells.shape), margin).reshape(-1)
+            both = np.maximum(numbers * cells.coarsen(variance, margin).reshape(-1), 1e-12)
+            ratio = self.own_variance(margin) / both
+            chosen = np.flatnonzero((ratio <= OWN_BETTER) & (numbers > 1))
+            if chosen.size:
+                left -= groups
+                sums = cells.coarsen(self.noisy.reshape(cells.shape), margin).reshape(-1)[chosen]
+                slack = numbers[chosen] * np.minimum(LOOSEST, LOOSE * ratio[chosen])
+                yield Rows.of(indicators(cells, margin)[chosen], np.maximum(sums, 0.0), slack)
+
+    def _published(self) -> list[Margin]:
+        """Margins of one axis at all levels, that of all axes but places, and those asked for."""
+        axes, cells = self.cells.axes, self.cells
+        coarsest = tuple(axis.depth - 1 for axis in axes)
+        out = [
+            Margin(axes, (*coarsest[:a], step, *coarsest[a + 1 :]))
+            for a, axis in enumerate(axes)
+            for step in range(cells.steps[a], axis.depth)
+        ]
+        out += [self._only(None, others=True), *(self.release.query.margins_asked or ())]
+        by_size = sorted(dict.fromkeys(out), key=lambda m: math.prod(m.shape))
+        return [margin for margin in by_size if margin != cells]
+
+    def _bias(
+        self, whole: Int64Array, band: FloatArray, partial: FloatArray
+    ) -> Iterator[BiasOfSize]:
+        starts = np.searchsorted(self.bands, SIZES)
+        cells = np.add.reduceat(band, starts, axis=1).sum(axis=0)
+        table = np.add.reduceat(whole @ band, starts)
+        truth = np.add.reduceat(partial.sum(axis=0), starts)
+        for k, least in enumerate(SIZES):
+            below = SIZES[k + 1] if k + 1 < len(SIZES) else None
+            bias = float((table[k] - truth[k]) / cells[k]) if cells[k] > 0 else 0.0
+            yield BiasOfSize(least=least, below=below, cells=float(cells[k]), bias=bias)
+
+    def _dither(self) -> FloatArray:
+        """What decides roundings, from public numbers, so that a release has one table.
+
+        Less where noise is below a count or two, and rounding at random would be most of the error.
+        """
+        digest = hashlib.sha256(b"table without negative values: " + self.release.sha256.encode())
+        random = np.random.default_rng(int.from_bytes(digest.digest(), "big"))
+        width = min(1.0, math.sqrt(float(np.mean(self.variance))) / 2)
+        return np.asarray(width * (random.random(self.size) - 0.5))

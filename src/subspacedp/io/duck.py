@@ -12,6 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+
+from subspacedp.arrow import arrow_table
 from subspacedp.errors import DataError, without_values
 from subspacedp.io.engine import NAME, Kind, Source, name_parts, need
 from subspacedp.io.files import Scan, scan_of, shown_name, sql_text
@@ -202,10 +205,10 @@ class DuckSource(Source):
         self._spill.close()
 
     def _list(self, name: str, codes: Mapping[Label, int]) -> None:
-        import pyarrow as pa
-
-        columns = {"label": pa.array(list(codes)), "code": pa.array(codes.values(), pa.int64())}
-        self._con.register(name, pa.table(columns))
+        labels = list(codes)
+        kind = np.int64 if labels and isinstance(labels[0], int) else object
+        columns = {"label": np.array(labels, kind), "code": np.array([*codes.values()], np.int64)}
+        self._con.register(name, arrow_table(columns))
 
     def _run(self, sql: str, scratch: Path | None) -> Iterable[Any]:
         del scratch  # DuckDB hands out batches

@@ -15,6 +15,7 @@ from subspacedp.errors import ReleaseError
 from subspacedp.invariants import Inequalities, Limits
 from subspacedp.mechanisms.error_laws import SumLaw
 from subspacedp.mechanisms.figures import Figures
+from subspacedp.special import normal_quantile
 from subspacedp.tables.showing import SHOWN, Shown, digits_for, number_text
 from subspacedp.tables.table import frame_from_columns
 
@@ -30,9 +31,7 @@ def normal_margin(stderr: float, level: float) -> float:
 
 
 def _normal_factor(alpha: float) -> float:
-    from scipy.special import ndtri
-
-    return -float(ndtri(alpha / 2))
+    return -normal_quantile(alpha / 2)
 
 
 def check_level(level: float) -> float:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from subspacedp.balls import ball, round_up
 from subspacedp.errors import BudgetError
+from subspacedp.special import log_normal_below, log_sum_exp
 
 if TYPE_CHECKING:
     from flint import arb
@@ -495,17 +496,15 @@ class RoundedGaussian(KnownLaw):
         """By a sum over a few whole numbers, or over a few periods."""
         s = np.asarray(s, np.float64)
         if self.sigma < FEW_NUMBERS:
-            from scipy.special import log_ndtr, logsumexp
-
             # The mass beyond 40 standard deviations and the tilt is nothing beside the rest.
             last = int(np.ceil(self.sigma**2 * float(s.max(initial=0.0)) + 40 * self.sigma)) + 3
             z = np.arange(-last, last + 1, dtype=np.float64)
             upper, lower = (z + 0.5) / self.sigma, (z - 0.5) / self.sigma
             flip = z > 0
-            high = log_ndtr(np.where(flip, -lower, upper))
-            low = log_ndtr(np.where(flip, -upper, lower))
+            high = log_normal_below(np.where(flip, -lower, upper))
+            low = log_normal_below(np.where(flip, -upper, lower))
             mass = high + np.log1p(-np.exp(low - high))
-            return np.asarray(logsumexp(mass + np.multiply.outer(s, z), axis=-1))
+            return np.asarray(log_sum_exp(mass + np.multiply.outer(s, z)))
         # E exp(sZ) = Σ_m (−1)^m exp(σ²(s + 2πim)²/2) sinh(s/2)/((s + 2πim)/2)
         series = np.zeros(s.shape)
         for m in (1, 2, 3):
@@ -521,17 +520,18 @@ class RoundedGaussian(KnownLaw):
         if self.sigma > SMOOTH:
             spread = 2 * self.variance
             return np.asarray(-(a**2) / spread - 0.5 * math.log(math.pi * spread))
-        from scipy.special import log_ndtr
-
-        near, far = log_ndtr((0.5 - a) / self.sigma), log_ndtr((-0.5 - a) / self.sigma)
+        near, far = (
+            log_normal_below((0.5 - a) / self.sigma),
+            log_normal_below((-0.5 - a) / self.sigma),
+        )
         return np.asarray(near + np.log(-np.expm1(far - near)))
 
     def _few(self) -> tuple[FloatArray, FloatArray]:
         """The whole numbers from 0 on that carry the law, and their mass."""
-        from scipy.special import log_ndtr
-
         z = np.arange(int(12 * self.sigma) + 2, dtype=np.float64)
-        mass = np.exp(log_ndtr((0.5 - z) / self.sigma)) - np.exp(log_ndtr((-0.5 - z) / self.sigma))
+        mass = np.exp(log_normal_below((0.5 - z) / self.sigma)) - np.exp(
+            log_normal_below((-0.5 - z) / self.sigma)
+        )
         return z, mass
 
 
@@ -640,11 +640,9 @@ class DiscreteGaussian(KnownLaw):
         """σ²s²/2, and the log of a periodic function of σ²s that is at most 1."""
         s, squared = np.asarray(s, np.float64), float(self.sigma_squared)
         if self.scale < FEW_NUMBERS:
-            from scipy.special import logsumexp
-
             last = int(np.ceil(squared * float(s.max(initial=0.0)) + 40 * self.scale)) + 3
             z = np.arange(-last, last + 1)
-            return np.asarray(logsumexp(self.log_mass(z) + np.multiply.outer(s, z), axis=-1))
+            return np.asarray(log_sum_exp(self.log_mass(z) + np.multiply.outer(s, z)))
         waves = self._periods()
         lost = sum(
             4 * wave * np.sin(np.pi * m * squared * s) ** 2 for m, wave in enumerate(waves, 1)

@@ -533,8 +533,13 @@ class TablePublish(Section):
     )
     non_negative: bool = Field(
         default=False,
-        description="Whether to publish, beside the unbiased values, the nearest table without "
-        "negative ones, which is biased.",
+        description="Whether to publish, beside the unbiased values, a second table of whole "
+        "numbers without negative ones, which is biased.",
+    )
+    records: bool = Field(
+        default=False,
+        description="Whether to publish that second table also as synthetic records, one row for "
+        "each one that it counts, with weights that make their published margins unbiased.",
     )
     values: Literal["csv", "npy", "parquet", "zarr"] | None = Field(
         default=None,

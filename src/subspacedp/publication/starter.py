@@ -10,12 +10,16 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
+from pathlib import Path
 
+from subspacedp.errors import ReleaseError
+from subspacedp.io import look, open_source
 from subspacedp.io.inspect import Column, Seen, prefix_of
 from subspacedp.io.sources import source_fault
 from subspacedp.publication.checks import COLUMNS
@@ -31,9 +35,10 @@ from subspacedp.publication.column_names import (
 )
 from subspacedp.publication.counted_columns import CountColumns, counted_columns, key_column
 from subspacedp.publication.faults import SpecificationError
+from subspacedp.publication.schema import specification_schema
 from subspacedp.tables.domain import RESERVED
 
-__all__ = ["Starter", "starter"]
+__all__ = ["Starter", "starter", "write_starter"]
 
 WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -105,6 +110,50 @@ def starter(seen: Seen, source: str, table: str | None = None) -> Starter:
     """
     proposing = _Proposing(seen)
     return Starter(text=proposing.text(source, table), code_lists=proposing.code_lists)
+
+
+def write_starter(source: str, out: Path, table: str | None = None) -> list[Path]:
+    """Look at the data and write the proposal with its code lists, for their owner alone.
+
+    Returns the files that are the proposal; the schema for editors is beside them.
+    """
+    if out.exists():
+        raise ReleaseError(f"`{out}` exists already; it is not overwritten.")
+    with open_source(source, table=table) as opened:
+        proposal = starter(look(opened), _as_seen_from(out, source), table)
+    lists = {out.parent / path: text for path, text in proposal.code_lists.items()}
+    for path, text in lists.items():
+        if path.exists() and path.read_text("utf-8") != text:
+            raise ReleaseError(
+                f"`{path}` exists already and is not overwritten; move it, or write the "
+                "specification to another folder with `--out`."
+            )
+    schema = out.parent / "specification.schema.json"
+    for path, text in {**lists, out: proposal.text}.items():
+        if not path.exists():
+            _write(path, text)
+    if not schema.exists():
+        _write(schema, specification_schema(), mode=0o644)
+    return [out, *lists]
+
+
+def _as_seen_from(out: Path, source: str) -> str:
+    """Paths in a specification are relative to it."""
+    path = Path(source).expanduser()
+    if not path.exists() or path.is_absolute() or out.resolve().parent == Path.cwd():
+        return source
+    return Path(os.path.relpath(path, out.parent)).as_posix()
+
+
+def _write(path: Path, text: str, mode: int = 0o600) -> None:
+    try:
+        if path.parent.name == "codes":
+            path.parent.mkdir(exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+    except OSError as error:
+        raise ReleaseError(f"Cannot write `{path}`: {error.strerror}.") from None
 
 
 class _Proposing:

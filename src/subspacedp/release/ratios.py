@@ -14,6 +14,7 @@ from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.mechanisms.estimates import check_level
 from subspacedp.mechanisms.figures import checked_weights
+from subspacedp.special import normal_quantile
 
 __all__ = ["Ratio", "ratio_of"]
 
@@ -58,9 +59,7 @@ class Ratio:
         """Lower and upper end; `method="normal"` is the delta method's."""
         alpha = 1 - check_level(level)
         if method == "normal":
-            from scipy.special import ndtri
-
-            half = -float(ndtri(alpha / 2)) * self.stderr
+            half = -normal_quantile(alpha / 2) * self.stderr
             return self.value - half, self.value + half
         if method != "exact":
             raise ReleaseError(f"`method` must be 'exact' or 'normal'; got {method!r}.")

@@ -16,6 +16,7 @@ import numpy as np
 
 from subspacedp.mechanisms.error_laws.sums import Part, Rounding, SumLaw, WeightedSum
 from subspacedp.noise.laws import RoundedGaussian
+from subspacedp.special import normal_quantile
 
 __all__ = ["NearNormal", "NormalAndBounded", "near_normal", "widest_normal"]
 
@@ -59,9 +60,7 @@ class _NormalAndRoundings:
     def _margin_of_error(self, alpha: float, off: float) -> float:
         """A q with P(|S| > q) ≤ alpha, S within `off` of the normal variable and roundings."""
         if self.rounding is None:
-            from scipy.special import ndtri
-
-            return float(-ndtri(alpha / 2)) * self.deviation * (1 + 1e-12) + off
+            return -normal_quantile(alpha / 2) * self.deviation * (1 + 1e-12) + off
         # A normal variable is within half a step of its rounding to a lattice.
         reached = self._on_lattice.margin_of_error(alpha) + self._cell / 2 + off
         if self.step is None:

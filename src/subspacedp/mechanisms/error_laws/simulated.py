@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from subspacedp.noise.laws import KnownLaw
 from subspacedp.rounding import MarginRounding
+from subspacedp.special import binomial_at_most
 
 __all__ = ["MOST_CELLS", "Simulated", "SmallTable", "draws_for", "public_generator"]
 
@@ -72,13 +73,11 @@ class Simulated:
 
     def margin_of_error(self, alpha: float) -> float:
         """The draw with so few beyond it that P(|S| > q) > alpha would be a wonder."""
-        from scipy.special import bdtr
-
         number = self.sizes.size
         # P(Bin(number, alpha) ≤ beyond) ≤ UNSURE; the normal limit is a good first guess.
         mean = number * alpha
         beyond = min(math.floor(mean - 6.5 * math.sqrt(mean * (1 - alpha))), number - 1)
-        while beyond >= 0 and float(bdtr(beyond, number, alpha)) > UNSURE:
+        while beyond >= 0 and binomial_at_most(beyond, number, alpha) > UNSURE:
             beyond -= 1
         if beyond < 0:
             return math.inf

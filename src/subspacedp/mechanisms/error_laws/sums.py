@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.noise.laws import KnownLaw
+from subspacedp.special import binomial_at_least, smooth_length
 
 __all__ = ["Least", "OnlyVariance", "Part", "Rounding", "SumLaw", "WeightedSum", "part"]
 
@@ -155,10 +156,8 @@ def largest_tail(roundings: int, s: FloatArray) -> FloatArray:
 
 def _equal_trials(k: int, s: FloatArray) -> FloatArray:
     """The largest P(Bin(k, p) ≥ kp + s) over all p with whole kp + s, for s > 0."""
-    from scipy.special import bdtrc
-
     m = np.arange(1.0, k + 1)[:, None]
-    largest = np.max(bdtrc(m - 1, k, np.maximum(m - s, 0.0) / k), axis=0, initial=0.0)
+    largest = np.max(binomial_at_least(m, k, np.maximum(m - s, 0.0) / k), axis=0, initial=0.0)
     return np.asarray(np.minimum(largest * (1 + 1e-12), 1.0), np.float64)
 
 
@@ -351,10 +350,8 @@ class WeightedSum:
 
     def _on_lattice(self, g: float, reach: float, alpha: float) -> _Tail:
         """The exact law on multiples of g, up to what lies beyond `reach`."""
-        from scipy.fft import irfft, next_fast_len
-
-        n = next_fast_len(2 * math.ceil(reach / g) + 2, real=True)
-        mass = irfft(self._characteristic(np.arange(n // 2 + 1.0), lattice=(g, n)), n)
+        n = smooth_length(2 * math.ceil(reach / g) + 2)
+        mass = np.fft.irfft(self._characteristic(np.arange(n // 2 + 1.0), lattice=(g, n)), n)
         upper = np.maximum(mass[: n // 2 + 1], 0.0)
         above = np.cumsum(upper[::-1])[::-1] + alpha * NEGLECTED + FLOAT_ERROR
         points = np.arange(upper.size) * np.float64(g)
@@ -392,16 +389,14 @@ class WeightedSum:
 
     def _smeared(self, reach: float, alpha: float) -> _Tail:
         """The law of S + V on a grid; its tail at q bounds that of S at q + δ."""
-        from scipy.fft import irfft, next_fast_len
-
         delta = SMEAR * math.sqrt(self.variance)
         period = 2 * (reach + delta)
         terms, rest = self._series(period, delta, alpha)
-        n = next_fast_len(max(2**14, 4 * terms.size), real=True)
+        n = smooth_length(max(2**14, 4 * terms.size))
         spectrum = np.zeros(n // 2 + 1, np.complex128)
         spectrum[1 : terms.size + 1] = -0.5j * n * terms
         x = np.arange(n // 2 + 1) * np.float64(period / n)
-        inside = irfft(spectrum, n)[: x.size] + 2 * x / period  # P(|S + V| ≤ x)
+        inside = np.fft.irfft(spectrum, n)[: x.size] + 2 * x / period  # P(|S + V| ≤ x)
         above = np.maximum.accumulate(((1 - inside) / 2)[::-1])[::-1]
         above = np.clip(above, 0.0, 0.5) + alpha * NEGLECTED + FLOAT_ERROR + rest
         if self.rounding is not None:
@@ -499,8 +494,6 @@ class WeightedSum:
         `mass` is that of the grid symmetric about 0. With `shift` 1 its entries stand for what lies
         up to one step above them, and are placed there.
         """
-        from scipy.fft import irfft, next_fast_len, rfft
-
         rounding = self.rounding
         if rounding is None:
             return above
@@ -509,8 +502,10 @@ class WeightedSum:
         bound = rounding.tail(steps)
         bound[0] = 0.0 if shift == 0 else 1.0  # what is at x or beyond counts in `above`
         bound[:shift] = 0.0
-        n = next_fast_len(mass.size + bound.size, real=True)
-        spread = irfft(rfft(mass, n) * rfft(bound, n), n)[mass.size // 2 :][: above.size]
+        n = smooth_length(mass.size + bound.size)
+        spread = np.fft.irfft(np.fft.rfft(mass, n) * np.fft.rfft(bound, n), n)[mass.size // 2 :][
+            : above.size
+        ]
         return np.minimum(1.0, above + np.maximum(spread, 0.0) + FLOAT_ERROR)
 
     # ----------------------------------------------------------------------- Chernoff's bound

@@ -25,8 +25,7 @@ import numpy.typing as npt
 from subspacedp.mechanisms.marginals.estimate import Estimate
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.tree import Tree
-from subspacedp.queries.linear import sparse_data
-from subspacedp.rounding.controlled import WordSource
+from subspacedp.rounding.controlled import MOST_STATED, WordSource, rows_of
 from subspacedp.rounding.levels import cumulate
 from subspacedp.tables import Margin
 
@@ -35,7 +34,6 @@ __all__ = ["PrefixRounding"]
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
-MOST_STATED = 1_000  # answers whose roundings are stated one by one
 ROUNDING_VARIANCE = 0.25  # of a squared step: the largest variance of a rounding up or down
 
 
@@ -291,16 +289,8 @@ class PrefixRounding:
         if answers > MOST_STATED:
             each = 2 ** (1 + len(self.interactions.axes)) * ROUNDING_VARIANCE
             return {"kind": "at most", "variance": each / self.step**2}
-        from scipy.sparse import csr_array
-
-        units = np.eye(answers)
-        columns = np.stack([self.coefficients(one)[0] for one in units], axis=1)
-        used = np.flatnonzero(columns.any(axis=1))
-        return {
-            "kind": "rows",
-            "rows": sparse_data(csr_array(columns[used])),
-            "variances": [ROUNDING_VARIANCE] * len(used),
-        }
+        variances = np.full(len(self.coefficients(np.zeros(answers))[0]), ROUNDING_VARIANCE)
+        return rows_of([self.coefficients(one)[0] for one in np.eye(answers)], variances)
 
     def describe(self) -> str:
         """The rounding in words, for certificates."""

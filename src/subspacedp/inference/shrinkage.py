@@ -1,0 +1,268 @@
+"""Empirical Bayes for counts with known noise: a fitted prior, posterior means and bands of size.
+
+Every count is taken as drawn from a negative binomial law, within its class of cells with a mean
+that grows as a power of what margins tell to expect. The three parameters of a class maximise the
+marginal likelihood of the noisy counts under the law of their noise, so that nothing but the
+release is used, and everything here is post-processing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.mechanisms.error_laws import SumLaw
+
+__all__ = ["ErrorTable", "Errors", "Posterior", "Prior", "fit_prior", "posterior"]
+
+FloatArray = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
+
+FAR = 30.0  # standard deviations up to which tails are tabulated
+FINE = 16  # places of a table of tails, and of noisy counts, in a standard deviation
+WINDOW = 10.0  # standard deviations around a noisy count in which the true one is looked for
+FITTED = 2_000  # cells of a class from which its prior is fitted, at most
+ALIKE = 0.05  # steps of log prior means that share posteriors
+DISPERSION = (0.02, 100.0)  # of negative binomial priors
+LOG_MEANS = (-12.0, 40.0)  # of prior means
+AT_ONCE = 1 << 12  # kinds of cells looked at together
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ErrorTable:
+    """P(S within half a unit of y) for the error S of a count, from the tails of its law."""
+
+    deviation: float
+    step: float
+    upper: FloatArray  # P(S > y), for y = 0, step, 2·step, …; halved where S = y
+
+    @classmethod
+    def of(cls, law: SumLaw, deviation: float) -> ErrorTable:
+        """From tails between the places of the table, so that atoms at places count half."""
+        step = 2.0 ** np.floor(np.log2(deviation / FINE))
+        between = (np.arange(int(FAR * deviation / step) + 1) + 0.5) * step
+        tails = np.array([law.tail(float(y)) for y in between]) / 2
+        upper = np.concatenate([[0.5], (tails[1:] + tails[:-1]) / 2])
+        return cls(deviation, float(step), np.minimum.accumulate(upper))
+
+    def near(self, y: FloatArray) -> FloatArray:
+        """P(|S − y| ≤ w), w half a unit or, for wide laws, half a step."""
+        away, half = np.abs(y), max(0.5, self.step / 2)
+        return np.maximum(self._above(away - half) - self._above(away + half), 1e-300)
+
+    def _above(self, y: FloatArray) -> FloatArray:
+        place = np.abs(y) / self.step
+        low = np.minimum(place.astype(np.int64), self.upper.size - 2)
+        share = np.minimum(place - low, 1.0)
+        value = self.upper[low] * (1 - share) + self.upper[low + 1] * share
+        return np.asarray(np.where(y < 0, 1.0 - value, value))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Errors:
+    """The laws of the errors of many counts: a few tables, and which one every count has."""
+
+    tables: Sequence[ErrorTable]
+    which: Int64Array
+
+    def __getitem__(self, chosen: Any) -> Errors:
+        return Errors(self.tables, self.which[chosen])
+
+    @property
+    def deviation(self) -> FloatArray:
+        """The standard deviation of every error."""
+        return np.array([table.deviation for table in self.tables])[self.which]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Prior:
+    """Negative binomial counts: log mean = level + Σ powerⱼ·predictorⱼ, and a dispersion."""
+
+    level: float
+    powers: FloatArray
+    dispersion: float
+
+    def log_mean(self, predictors: FloatArray) -> FloatArray:
+        """Of cells with these predictors, one column for each."""
+        return np.asarray(np.clip(self.level + predictors @ self.powers, *LOG_MEANS))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Candidates:
+    """Whole numbers that stand for all: each by itself while small, then ever farther apart."""
+
+    counts: FloatArray
+    weights: FloatArray  # how many whole numbers each stands for
+    log_factorials: FloatArray
+
+    @classmethod
+    def up_to(cls, largest: float, deviation: float) -> _Candidates:
+        from scipy.special import gammaln
+
+        farthest, runs, at = max(1.0, deviation / 8), [np.arange(24.0)], 24.0
+        while at <= largest:
+            stride = min(np.floor(at / 24), np.floor(farthest))
+            end = min(2 * at, largest + stride + 1)
+            if stride >= np.floor(farthest):
+                end = largest + 2 * stride + 1
+            runs.append(np.arange(at, end, stride))
+            at = runs[-1][-1] + stride
+        counts = np.concatenate(runs)
+        edges = np.concatenate([[-0.5], (counts[1:] + counts[:-1]) / 2, [counts[-1] + 0.5]])
+        return cls(counts, np.diff(edges), gammaln(counts + 1))
+
+    def windows(self, noisy: FloatArray, reach: FloatArray | float) -> Int64Array:
+        """The numbers of the candidates near each noisy count, as many for each."""
+        first = np.searchsorted(self.counts, noisy - reach)
+        last = np.searchsorted(self.counts, np.maximum(noisy, 0) + reach)
+        width = min(int((last - first).max(initial=1)) + 1, self.counts.size)
+        first = np.minimum(first, self.counts.size - width)
+        return np.asarray(first[:, None] + np.arange(width))
+
+
+def fit_prior(noisy: FloatArray, predictors: FloatArray, errors: Errors) -> Prior:
+    """The prior of a class of cells, by marginal likelihood.
+
+    Parameters
+    ----------
+    noisy
+        The noisy counts of the class; of many, every k-th enters.
+    predictors
+        One column for each. The power of the first, the logarithm of what is to be expected, is
+        pulled to 1, and so is the dispersion, by about as much as a few cells tell.
+    errors
+        The laws of the errors of the noisy counts.
+    """
+    from scipy.optimize import minimize
+    from scipy.special import gammaln, psi
+
+    every = -(-noisy.size // FITTED)
+    v, given, errors = noisy[::every], predictors[::every], errors[::every]
+    centre = given.mean(axis=0)
+    given = given - centre
+    deviation = errors.deviation
+    candidates = _Candidates.up_to(float(np.max(v + WINDOW * deviation)), float(deviation.min()))
+    places = candidates.windows(v, WINDOW * deviation)
+    x = candidates.counts[places]
+    fixed = np.log(candidates.weights)[places] - candidates.log_factorials[places]
+    for number, table in enumerate(errors.tables):
+        of = errors.which == number
+        fixed[of] += np.log(table.near(v[of, None] - x[of]))
+    first = (np.arange(given.shape[1]) == 0).astype(np.float64)
+    usual = np.concatenate([[centre[0]], first, [0.0]])
+    spread = np.concatenate([[2.0], np.full(given.shape[1], 0.5), [2.0]])
+
+    def missed(parameters: FloatArray) -> tuple[float, FloatArray]:
+        level, powers, log_r = parameters[0], parameters[1:-1], parameters[-1]
+        mu = np.exp(np.clip(level + given @ powers, *LOG_MEANS))[:, None]
+        r = np.exp(log_r)
+        log = fixed + gammaln(candidates.counts + r)[places] + x * (np.log(mu) - np.log(r + mu))
+        log += r * (log_r - np.log(r + mu))
+        top = log.max(axis=1, keepdims=True)
+        weight = np.exp(log - top)
+        total = weight.sum(axis=1, keepdims=True)
+        weight /= total
+        value = float(np.sum(top + np.log(total))) - v.size * float(gammaln(r))
+        mean, m = np.sum(weight * x, axis=1), mu[:, 0]
+        by_mean = (mean - m) * r / (r + m)
+        by_r = np.sum(weight * psi(candidates.counts + r)[places], axis=1) - psi(r)
+        by_r = r * (by_r + log_r - np.log(r + m) + (m - mean) / (r + m))
+        away = (parameters - usual) / spread
+        slopes = np.concatenate([[by_mean.sum()], by_mean @ given, [by_r.sum()]]) - away / spread
+        return 0.5 * float(away @ away) - value, -slopes
+
+    bounds = [(None, None), *[(-1.0, 3.0)] * given.shape[1], tuple(np.log(DISPERSION))]
+    found = minimize(missed, usual, jac=True, method="L-BFGS-B", bounds=bounds).x
+    powers = found[1:-1]
+    return Prior(float(found[0] - centre @ powers), powers, float(np.exp(found[-1])))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Posterior:
+    """What noisy counts and their priors say of the true ones."""
+
+    mean: FloatArray
+    variance: FloatArray
+    probability: FloatArray  # (cells, bands): that the true count is in a band of size
+    partial: FloatArray  # (cells, bands): E[count; it is in the band]
+
+
+def posterior(
+    noisy: FloatArray,
+    log_mean: FloatArray,
+    dispersion: FloatArray,
+    errors: Errors,
+    bands: Sequence[float],
+) -> Posterior:
+    """Posterior moments of many cells, once for all that are alike.
+
+    Noisy counts are taken at the places of a grid, a fraction of a standard deviation fine and
+    coarser for large counts, with interpolation between them; log prior means are rounded.
+    """
+    out = np.empty((noisy.size, 2 + 2 * len(bands)))
+    for number, table in enumerate(errors.tables):
+        of = np.flatnonzero(errors.which == number)
+        if not of.size:
+            continue
+        v = noisy[of]
+        coarser = np.log2(np.maximum(np.abs(v) / (4 * FINE * table.step), 1.0))
+        grid = table.step * 2.0 ** np.floor(coarser)
+        low = np.floor(v / grid)
+        share = (v / grid - low)[:, None]
+        alike, r = np.rint(log_mean[of] / ALIKE), dispersion[of]
+        keys = [np.tile(r, 2), np.tile(alike, 2), np.concatenate([low * grid, (low + 1) * grid])]
+        distinct, place = _distinct(np.stack(keys))
+        moments = np.concatenate(list(_moments(distinct, table, bands)))
+        lower, upper = place[: of.size], place[of.size :]
+        out[of] = moments[lower] * (1 - share)
+        out[of] += moments[upper] * share
+    return Posterior(out[:, 0], out[:, 1], out[:, 2 : 2 + len(bands)], out[:, 2 + len(bands) :])
+
+
+def _distinct(keys: FloatArray) -> tuple[FloatArray, Int64Array]:
+    """Columns without repetition, by the last row first, and where each was."""
+    order = np.lexsort(keys)
+    ordered = keys[:, order]
+    new = np.concatenate([[True], np.any(ordered[:, 1:] != ordered[:, :-1], axis=0)])
+    place = np.empty(keys.shape[1], np.int64)
+    place[order] = np.cumsum(new) - 1
+    return ordered[:, new], place
+
+
+def _moments(
+    distinct: FloatArray, table: ErrorTable, bands: Sequence[float]
+) -> Iterator[FloatArray]:
+    """Mean, variance, and of every band probability and partial mean; in parts, by size."""
+    from scipy.special import gammaln
+
+    dispersions, log_means, noisy = distinct
+    reach = WINDOW * table.deviation
+    candidates = _Candidates.up_to(float(noisy[-1]) + reach, table.deviation)
+    band = np.searchsorted(bands, candidates.counts, side="right") - 1
+    sizes, which = np.unique(dispersions, return_inverse=True)
+    by_count = np.stack([gammaln(candidates.counts + r) - gammaln(r) for r in sizes])
+    by_count += np.log(candidates.weights) - candidates.log_factorials
+    for at in range(0, noisy.size, AT_ONCE):
+        piece = slice(at, at + AT_ONCE)
+        v, r = noisy[piece, None], dispersions[piece, None]
+        places = candidates.windows(noisy[piece], reach)
+        x, mu = candidates.counts[places], np.exp(log_means[piece, None] * ALIKE)
+        log = by_count[which[piece, None], places] + x * np.log(mu / (r + mu))
+        log += np.log(table.near(v - x))
+        weight = np.exp(log - log.max(axis=1, keepdims=True))
+        weight /= weight.sum(axis=1, keepdims=True)
+        partial = weight * x
+        mean = partial.sum(axis=1)
+        out = np.zeros((len(v), 2 + 2 * len(bands)))
+        out[:, 0] = mean
+        out[:, 1] = np.maximum(np.sum(partial * x, axis=1) - mean**2, 0.0)
+        inside = band[places]
+        for k in range(int(inside.min()), int(inside.max()) + 1):
+            of = inside == k
+            out[:, 2 + k] = np.sum(weight * of, axis=1)
+            out[:, 2 + len(bands) + k] = np.sum(partial * of, axis=1)
+        yield out

@@ -1,0 +1,227 @@
+"""Whole numbers without negative ones, near a real table, with the same held figures.
+
+Groups of one margin are rounded along their cumulative sums. Two margins meet in a table whose rows
+and columns are their groups: rows are rounded first, and units then move within rows until the
+columns are right too, which they always can. Anything else is an integer programme.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import ReleaseError
+from subspacedp.tables import Margin
+
+if TYPE_CHECKING:
+    from scipy import sparse
+
+__all__ = ["Linear", "group_numbers", "indicators", "whole_table"]
+
+FloatArray = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
+
+NONE_FITS = (
+    "No table of whole numbers without negative ones has the held figures and satisfies the "
+    "inequalities."
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Linear:
+    """C z = c and G z ≤ h on the cells of a table, with limits of the cells themselves."""
+
+    equal: sparse.csr_array
+    values: FloatArray
+    below: sparse.csr_array
+    limits: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+
+
+def group_numbers(cells: Margin, margin: Margin) -> Int64Array:
+    """The group of a coarser margin that every cell is in, flat."""
+    out = np.arange(int(np.prod(margin.shape))).reshape(margin.shape)
+    for a, axis in enumerate(cells.axes):
+        if cells.steps[a] != margin.steps[a]:
+            out = np.take(out, axis.parents(cells.steps[a], margin.steps[a]), axis=a)
+    return out.reshape(-1)
+
+
+def indicators(cells: Margin, margin: Margin) -> sparse.csr_array:
+    """One row for every group of a margin, 1 at its cells."""
+    from scipy import sparse
+
+    group = group_numbers(cells, margin)
+    shape = (int(np.prod(margin.shape)), group.size)
+    return sparse.csr_array((np.ones(group.size), (group, np.arange(group.size))), shape=shape)
+
+
+def whole_table(
+    table: FloatArray,
+    cells: Margin,
+    totals: Sequence[tuple[Margin, Int64Array]],
+    beyond: Linear | None,
+    dither: FloatArray,
+) -> Int64Array:
+    """Whole numbers ≥ 0 near a table ≥ 0 that have all held figures exactly.
+
+    Parameters
+    ----------
+    table
+        Real values of the cells, flat; their totals may miss the held ones by a little.
+    cells
+        What they are the cells of.
+    totals
+        Held margins, none of which determines another, with totals that agree and are ≥ 0.
+    beyond
+        What else holds, then with all margins among its equations; None for margins alone.
+    dither
+        Added to the fraction of a value before it is seen whether to round up: within −½ and ½.
+        With uniform numbers there it is unbiased on average, with smaller ones nearer.
+
+    Guarantees
+    ----------
+    1. The held figures are exact and no number is negative.
+    2. Where there is such a table, one is found: always for up to two margins; otherwise by an
+       integer programme, which may take long.
+    """
+    if beyond is None and len(totals) <= 1:
+        if not totals:
+            return np.floor(table + 0.5 + dither).astype(np.int64)
+        margin, wanted = totals[0]
+        return _shared(table, group_numbers(cells, margin), wanted.reshape(-1), dither)
+    if beyond is None and len(totals) == 2:
+        return _two_margins(table, cells, totals, dither)
+    if beyond is None:
+        beyond = of_margins(cells, totals)
+    return _programme(table, beyond, dither)
+
+
+def of_margins(cells: Margin, totals: Sequence[tuple[Margin, Int64Array]]) -> Linear:
+    """Held margins as equations, with what the totals themselves say of the cells."""
+    from scipy import sparse
+
+    size = int(np.prod(cells.shape))
+    upper = np.full(size, np.inf)
+    for margin, total in totals:
+        np.minimum(upper, total.reshape(-1)[group_numbers(cells, margin)], out=upper)
+    rows = [indicators(cells, margin) for margin, _ in totals]
+    none = sparse.csr_array((0, size))
+    return Linear(
+        equal=sparse.vstack(rows, format="csr") if rows else none,
+        values=np.concatenate([np.zeros(0), *(t.reshape(-1) for _, t in totals)]),
+        below=none,
+        limits=np.zeros(0),
+        lower=np.zeros(size),
+        upper=upper,
+    )
+
+
+def _shared(
+    table: FloatArray, group: Int64Array, wanted: Int64Array, dither: FloatArray
+) -> Int64Array:
+    """Every group's total in whole numbers, in proportion to the table.
+
+    Values are rounded down, and then as many of a group up as its total needs, those first whose
+    fraction and dither together are largest.
+    """
+    sums, sizes = np.bincount(group, table, wanted.size), np.bincount(group, minlength=wanted.size)
+    nothing = sums <= 0  # to go by: all cells alike
+    factor = wanted / np.where(nothing, np.maximum(sizes, 1), sums)
+    exact = np.where(nothing[group], 1.0, table) * factor[group]
+    whole = np.floor(exact * (1 + 1e-12)).astype(np.int64)
+    missing = wanted - np.bincount(group, whole, wanted.size).astype(np.int64)
+    order = np.lexsort((whole - exact - dither, group))
+    first = np.cumsum(sizes) - sizes
+    rank = np.arange(group.size) - first[group[order]]
+    whole[order] += rank < missing[group[order]]
+    return whole
+
+
+def _two_margins(
+    table: FloatArray,
+    cells: Margin,
+    totals: Sequence[tuple[Margin, Int64Array]],
+    dither: FloatArray,
+) -> Int64Array:
+    """Groups of two margins that share a cell share one entry of a table of rows and columns."""
+    (rows, row_totals), (columns, column_totals) = totals
+    steps = tuple(min(s, t) for s, t in zip(rows.steps, columns.steps, strict=True))
+    joint = Margin(cells.axes, steps)
+    entry = group_numbers(cells, joint)
+    sums: FloatArray = np.bincount(entry, table, int(np.prod(joint.shape))).astype(np.float64)
+    row, column = group_numbers(joint, rows), group_numbers(joint, columns)
+    block = group_numbers(joint, rows.meet(columns))
+    filled = ~joint.empty.reshape(-1)
+    whole = np.zeros(sums.size, np.int64)
+    shift: FloatArray = np.bincount(entry, dither, sums.size).astype(np.float64)
+    shift -= np.rint(shift)
+    whole[filled] = _shared(sums[filled], row[filled], row_totals.reshape(-1), shift[filled])
+    places = np.flatnonzero(filled)
+    places = places[np.lexsort((column[places], row[places], block[places]))]
+    starts = np.flatnonzero(np.diff(block[places], prepend=-1))
+    for at in np.split(places, starts[1:]):
+        width = int(np.count_nonzero(row[at] == row[at[0]]))
+        piece = at.reshape(-1, width)  # all rows of a block meet all its columns
+        whole[piece] = _moved(
+            whole[piece], sums[piece], column_totals.reshape(-1)[column[piece[0]]]
+        )
+    return _shared(table, entry, whole, dither)
+
+
+def _moved(whole: Int64Array, near: FloatArray, wanted: Int64Array) -> Int64Array:
+    """Units moved within rows until columns are as wanted; rows keep their sums, nothing below 0.
+
+    A column with too much has a positive entry, so a unit can always go from there to one with
+    too little.
+    """
+    out = whole.copy()
+    while True:
+        excess = out.sum(axis=0) - wanted
+        give, take = np.flatnonzero(excess > 0), np.flatnonzero(excess < 0)
+        pairs = min(give.size, take.size)
+        if not pairs:
+            return out
+        give, take = give[:pairs], take[:pairs]
+        gain = (out - near)[:, give] - (out - near)[:, take]
+        gain[out[:, give] == 0] = -np.inf
+        best = np.argmax(gain, axis=0)
+        out[best, give] -= 1
+        out[best, take] += 1
+
+
+def _programme(table: FloatArray, given: Linear, dither: FloatArray) -> Int64Array:
+    """Each value to one of its neighbours where that is possible, else as near as may be."""
+    from scipy import sparse
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    def solved(matrix: sparse.csr_array, cost: FloatArray, low: FloatArray, high: FloatArray,
+               base: FloatArray) -> FloatArray | None:  # fmt: skip
+        equal, below = given.equal @ matrix, given.below @ matrix
+        wanted = given.values - given.equal @ base
+        rules = [LinearConstraint(equal, wanted, wanted)] if given.values.size else []
+        if given.limits.size:
+            rules.append(LinearConstraint(below, -np.inf, given.limits - given.below @ base))
+        found = milp(cost, integrality=np.ones(cost.size, np.int64), bounds=Bounds(low, high),
+                     constraints=rules)  # fmt: skip
+        return None if found.x is None else np.rint(found.x)
+
+    base = np.clip(np.floor(table + 1e-9), given.lower, given.upper)
+    share = np.clip(table - base, 0.0, 1.0)
+    one = sparse.csr_array(sparse.eye_array(table.size))
+    room = np.minimum(1.0, given.upper - base)
+    up = solved(one, 0.5 - share - dither, np.zeros(table.size), room, base)
+    if up is None:
+        both = sparse.csr_array(sparse.hstack([one, -one]))
+        cost = np.concatenate([1 - share / 2, 1 + share])
+        high = np.concatenate([given.upper - base, base - given.lower])
+        moved = solved(both, cost, np.zeros(2 * table.size), high, base)
+        if moved is None:
+            raise ReleaseError(NONE_FITS)
+        up = moved[: table.size] - moved[table.size :]
+    return (base + up).astype(np.int64)

@@ -1,0 +1,155 @@
+"""Whole numbers without negative ones beside a release: exact, feasible, the same every time."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import subspacedp as sdp
+from subspacedp.errors import InvariantError, ReleaseError
+from subspacedp.inference import NonNegativeTable, non_negative
+
+HELDS = {
+    "nothing": None,
+    "the total": sdp.hold(),
+    "one margin": sdp.hold("a"),
+    "a level": sdp.hold("g", "b"),
+    "two margins": sdp.hold("a") & sdp.hold("b"),
+    "a margin and a level": sdp.hold("a") & sdp.hold("g", "b"),
+}
+CROSSING = sdp.hold("a", "b") & sdp.hold("b", "c") & sdp.hold("a", "c")
+
+
+def domain(*shape):
+    groups = [i // 2 for i in range(shape[0])]
+    axes = [sdp.Axis("a", range(shape[0]), levels={"g": groups})]
+    axes += [sdp.Axis(name, range(k)) for name, k in zip("bc", shape[1:], strict=False)]
+    return sdp.Domain(axes)
+
+
+def small(shape, seed=1, mean=2.0):
+    where = domain(*shape)
+    return sdp.Table(np.random.default_rng(seed).poisson(mean, where.shape), where)
+
+
+def check(release, **known):
+    """The table of a release, with what must hold of every one."""
+    table = non_negative(release, **known)
+    assert table.dtype == np.int64
+    assert table.shape == release.values.shape
+    assert (table >= 0).all()
+    assert release.mechanism.held.agrees(table, release.exact)
+    assert np.array_equal(non_negative(release, **known), table)
+    return table
+
+
+@pytest.mark.parametrize("held", HELDS)
+@pytest.mark.parametrize("decimals", [None, 0])
+@pytest.mark.parametrize("budget", [sdp.PureDP(0.1), sdp.PureDP(3.0), sdp.GaussianDP(0.3)])
+@pytest.mark.parametrize("name", ["projected", "marginals"])
+def test_it_is_whole_not_negative_and_exact(held, decimals, budget, name):
+    table = small((6, 4))
+    mechanism = sdp.design(table.domain, HELDS[held], budget, mechanism=name, decimals=decimals)
+    for seed in range(2):
+        check(mechanism.release(table, seed=seed))
+
+
+@pytest.mark.parametrize("name", ["extended", "correlated", "optimal", "knorm"])
+def test_every_mechanism_has_one(name):
+    table = small((4, 3))
+    budget = sdp.PureDP(0.5) if name == "knorm" else sdp.GaussianDP(0.5)
+    mechanism = sdp.design(table.domain, sdp.hold("a"), budget, mechanism=name)
+    check(mechanism.release(table, seed=1))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_three_crossing_margins(seed):
+    table = small((5, 4, 3), seed, mean=1.0)
+    check(sdp.design(table.domain, CROSSING, sdp.PureDP(0.2)).release(table, seed=seed))
+
+
+def test_few_cells_and_much_noise():
+    table = small((5, 2))
+    mechanism = sdp.design(table.domain, HELDS["two margins"], sdp.PureDP(0.1))
+    for seed in range(10):
+        check(mechanism.release(table, seed=seed))
+
+
+def test_other_equations_and_empty_cells():
+    table = small((6, 4))
+    rows = sdp.LinearInvariants(np.random.default_rng(1).integers(-1, 2, (3, 24)))
+    check(sdp.design(table.domain, rows, sdp.PureDP(0.3)).release(table, seed=1))
+    mask = np.zeros(table.domain.shape, bool)
+    mask[2] = True
+    counts = np.where(mask, 0, table.counts)
+    held = sdp.hold() & sdp.zeros(mask)
+    mechanism = sdp.design(table.domain, held, sdp.PureDP(0.3))
+    found = check(mechanism.release(sdp.Table(counts, table.domain), seed=1))
+    assert not found[mask].any()
+
+
+def test_a_workload_whose_finest_margin_determines_the_others():
+    table = small((6, 4, 3))
+    workload = sdp.Margins(table.domain, [["a", "b"], ["g"], ["b"]])
+    release = sdp.design(workload, sdp.hold("g"), sdp.PureDP(0.3)).release(table, seed=1)
+    found = NonNegativeTable(release)
+    cells, groups, columns = workload.split(check(release))
+    assert np.array_equal(cells.sum(axis=0, keepdims=True), columns)
+    assert np.array_equal(found.margin("b"), columns.reshape(-1))
+    assert np.array_equal(found.margin("g"), groups.reshape(-1))
+    with pytest.raises(ReleaseError, match="does not follow from the table"):
+        found.margin("c")
+    crossing = sdp.Margins(table.domain, [["a", "b"], ["c"]])
+    release = sdp.design(crossing, None, sdp.PureDP(0.3)).release(table, seed=1)
+    with pytest.raises(ReleaseError, match="one margin determines all others"):
+        non_negative(release)
+
+
+def test_inequalities_hold_and_contradictions_are_refused():
+    table = small((6, 4))
+    limits = {("a", "b"): 9, "b": 30}
+    known = sdp.Inequalities(at_most=limits, part_of=[])
+    for held in HELDS.values():
+        release = sdp.design(table.domain, held, sdp.PureDP(0.1)).release(table, seed=3)
+        found = check(release, inequalities=known)
+        assert found.max() <= 9
+        assert found.sum(axis=0).max() <= 30
+    release = sdp.design(table.domain, sdp.hold(), sdp.PureDP(0.1)).release(table, seed=3)
+    with pytest.raises(InvariantError, match="contradict the held figures"):
+        non_negative(release, inequalities=sdp.Inequalities(at_most={"b": 1}))
+
+
+def test_a_part_is_at_most_its_whole():
+    axes = [sdp.Axis("place", range(30)), sdp.Axis("what", ["households", "persons"])]
+    where = sdp.Domain(axes)
+    persons = np.random.default_rng(2).poisson(4, 30)
+    counts = np.stack([persons, persons], axis=1)
+    known = sdp.Inequalities(part_of=[("households", "persons")])
+    mechanism = sdp.design(where, sdp.hold("what"), sdp.PureDP(0.2))
+    release = mechanism.release(sdp.Table(counts, where), seed=1)
+    found = check(release, inequalities=known)
+    assert (found[:, 0] <= found[:, 1]).all()
+    assert not (non_negative(release)[:, 0] <= non_negative(release)[:, 1]).all()
+
+
+def test_what_has_no_such_table_is_refused():
+    table = small((6, 4))
+    release = sdp.design(table.domain, sdp.hold("a"), sdp.PureDP(1.0)).release(table, seed=1)
+    (exact,) = release.exact
+    altered = dataclasses.replace(release, exact=(exact - 100,))
+    with pytest.raises(ReleaseError, match="held total is negative"):
+        non_negative(altered)
+    query = sdp.LinearQuery(np.eye(3))
+    answers = sdp.Table(np.arange(3), sdp.Domain([sdp.Axis("q", range(3))]))
+    with pytest.raises(ReleaseError, match="made of counts"):
+        non_negative(sdp.design(query, None, sdp.PureDP(1.0)).release(answers, seed=1))
+    with pytest.raises(ReleaseError, match="needs a release"):
+        non_negative(table)
+
+
+def test_one_cell_and_one_axis():
+    for shape in ((1,), (300,)):
+        where = domain(*shape)
+        counts = np.random.default_rng(1).poisson(2, shape)
+        mechanism = sdp.design(where, None, sdp.PureDP(0.5))
+        check(mechanism.release(sdp.Table(counts, where), seed=1))
