@@ -27,6 +27,7 @@ from subspacedp.publication.specification import Specification
 from subspacedp.queries.margins import COLUMN
 from subspacedp.release import Design, Release, sign_folder, write_margins
 from subspacedp.release.drawing import MAX_LABELLED
+from subspacedp.release.error_model import ERROR_MODEL
 from subspacedp.release.files import BIASED, CERTIFICATE, CSV, PARQUET, RECORDS, margin_stem
 from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.signature import DIGESTS, SIGNATURE, write_digests
@@ -54,7 +55,7 @@ SECOND_COLUMNS = {
             meaning="BIASED: whole number that is not negative; held figures are kept exactly",
             type="whole number",
         ),
-        PublishedColumn(name=UNBIASED, meaning="the value of values.csv", type="number"),
+        PublishedColumn(name=UNBIASED, meaning="the unbiased value of the cell", type="number"),
     ),
     f"{RECORDS}.parquet": (
         PublishedColumn(
@@ -138,7 +139,7 @@ def _remove_rest(
     drawn = {
         folder / one.folder / name
         for one in wanted
-        for name in (CERTIFICATE, *_values_names(releases[one.name]))
+        for name in (CERTIFICATE, ERROR_MODEL, *_values_names(releases[one.name]))
     }
     for path in sorted(folder.rglob("*"), reverse=True):  # what is in a folder before the folder
         if path in drawn or any(above in drawn for above in path.parents):
@@ -175,6 +176,10 @@ def _write_release(
         PublishedFile(
             name=f"{prefix}certificate.json",
             holds="The promise, its terms, what is held exactly, and the law of the noise.",
+        ),
+        PublishedFile(
+            name=f"{prefix}{ERROR_MODEL}",
+            holds="What standard errors of any sums follow from, for programs.",
         ),
     ]
     held = {margin_stem(names) for names in wanted.held_margins}
