@@ -55,7 +55,7 @@ SECOND_COLUMNS = {
             meaning="BIASED: whole number that is not negative; held figures are kept exactly",
             type="whole number",
         ),
-        PublishedColumn(name=UNBIASED, meaning="the value of values.csv", type="number"),
+        PublishedColumn(name=UNBIASED, meaning="the unbiased value of the cell", type="number"),
     ),
     f"{RECORDS}.parquet": (
         PublishedColumn(
