@@ -14,11 +14,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import subspacedp as sdp
 from subspacedp.blocks.stores import STORES
 from subspacedp.errors import ReleaseError, SubspaceDPError
+from subspacedp.microdata import verify_folder
+from subspacedp.microdata.second_table import check_second_table
 from subspacedp.release import (
     Verification,
     folder_checks,
     sign_folder,
-    verify_folder,
     write_digests,
 )
 from subspacedp.release import files as release_files
@@ -111,7 +112,7 @@ def geometric(counts):
     return counts + rng.geometric(p, counts.shape) - rng.geometric(p, counts.shape)
 
 
-BY = {"publish": {"margins": [["state", "sex"]], "non_negative": True}}
+BY = {"publish": {"margins": [["state", "sex"]], "records": True}}
 SEVERAL = {
     "hold": None,
     "tables": {
@@ -326,8 +327,7 @@ def csv_value(rng, folder, _):
         return None
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.reader(file))
-    columns = [i for i, name in enumerate(rows[0]) if name != "non_negative_biased"]
-    row, column = pick(rng, rows[1:]), pick(rng, columns)
+    row, column = pick(rng, rows[1:]), pick(rng, range(len(rows[0])))
     try:
         number = float(row[column])
         row[column] = str(int(number) + 1 if number.is_integer() else number + 1)
@@ -359,8 +359,17 @@ def certified_field(rng, folder, other):
     return one_field(rng, folder, other, places, "certificate.json")
 
 
+def stated_field(rng, folder, other):
+    """A field of what a second table says of itself."""
+    name = "non-negative-biased.json"
+    return one_field(rng, folder, other, name=name) if (folder / name).is_file() else None
+
+
 def derived_removed(rng, folder, _):
-    path = pick(rng, [p for p in files(folder) if p.name.startswith(("values", "part", "cert"))])
+    path = pick(
+        rng,
+        [p for p in files(folder) if p.name.startswith(("values", "part", "cert", "non", "syn"))],
+    )
     path.unlink()
     return path
 
@@ -368,7 +377,8 @@ def derived_removed(rng, folder, _):
 ANY = (one_byte, cut_short, one_digit, one_field, one_type, key_twice, removed, added, empty_folder,
        swapped, parquet_value, csv_value, npy_value)  # fmt: skip
 # With digests made again, as anybody can: what checks must find without them.
-RELISTED = (certified_field, derived_removed, added, parquet_value, csv_value, npy_value, swapped)
+RELISTED = (certified_field, stated_field, derived_removed, added, parquet_value, csv_value,
+            npy_value, swapped)  # fmt: skip
 
 
 def relist(folder):
@@ -461,7 +471,10 @@ def by_file_names(folder):
 def blind_to_lists(folder):
     """The twin: every release by itself, and nobody looks at digests."""
     homes = [path.parent for path in folder.rglob("certificate.json")]
-    results = [folder_checks._verify_release_folder(home, alone=True)[0] for home in homes]
+    results = [
+        folder_checks._verify_release_folder(home, check_second_table, alone=True)[0]
+        for home in homes
+    ]
     return Verification(tuple(check for result in results for check in result.checks))
 
 

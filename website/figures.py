@@ -22,16 +22,22 @@ SEED = 1
 
 
 def census_figures() -> list[Figure]:
-    """Errors by size of county, and slopes over 1,000 runs."""
+    """Every county of one release, errors by size of county, and slopes over 1,000 runs."""
+    import numpy as np
+
     from subspacedp.datasets import county_names
+    from subspacedp.demo.cartogram import cartogram
     from subspacedp.demo.figures import boxes_figure, california_figure, counts_figure
     from subspacedp.demo.study import CensusStudy
 
     study, names = CensusStudy(0.192, 1000), county_names()
     budgets = (f"ε = {study.epsilon:g}", str(study.matched.mechanism.budget))
+    release = study.mechanism.release(study.table, seed=SEED)
+    errors = np.asarray(release.values) - study.table.counts
     return [
+        cartogram(errors, study.table.counts, study.states, release.stderr()),
         boxes_figure(study.boxed("IL"), names, "Illinois"),
-        california_figure(*study.california, study.official_in_order, names, budgets),
+        california_figure(*study.california, names, budgets),
         counts_figure(study.slopes),
     ]
 

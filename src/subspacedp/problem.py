@@ -146,7 +146,7 @@ def _axis_digest(axis: Axis) -> str:
     out = hashlib.sha256(json.dumps([axis.name, axis.from_data]).encode())
     labels = axis.labels
     out.update((repr(labels) if isinstance(labels, range) else json.dumps(list(labels))).encode())
-    for level in axis.chain[1:]:
+    for level in axis.named[1:]:
         out.update(json.dumps([level.name, list(level.labels)]).encode())
         out.update(np.ascontiguousarray(level.codes, "<i8").data)
     return out.hexdigest()

@@ -22,7 +22,7 @@ KINDS = {
     "cells": {
         "hold": [["state"]],
         "privacy": PURE,
-        "publish": {"decimals": 0, "margins": [["state", "sex"]], "non_negative": True},
+        "publish": {"decimals": 0, "margins": [["state", "sex"]], "records": True},
     },
     "real values": {
         "hold": [["state"], ["sex"]],

@@ -19,6 +19,14 @@ DOMAIN = sdp.Domain(
     ]
 )
 MARGINS = sdp.hold("state", "sex") & sdp.hold("county")
+PLACES = sdp.Domain(
+    [
+        sdp.Axis("sex", ["F", "M"]),
+        sdp.Axis("block", range(6), {"county": list("aaabbb")},
+                 groupings={"grid": [1, 2, 2, 1, 2, None], "school": [1, 1, 2, 2, None, 2],
+                            "all of it": [1] * 6}),
+    ]
+)  # fmt: skip
 EQUALITIES = np.zeros((3, 10), np.int64)
 EQUALITIES[0, [0, 1, 3, 9]] = 1, -1, 2, 1
 EQUALITIES[1, [2, 4]] = 3, 1
@@ -35,6 +43,13 @@ def bound(query, held=None):
 SPACES = {
     "margins": lambda: bound(DOMAIN, MARGINS),
     "nothing": lambda: bound(DOMAIN),
+    "crossing": lambda: bound(PLACES, sdp.hold("county") & sdp.hold("grid")),
+    "crossing, beside others": lambda: bound(PLACES, sdp.hold("county", "sex") & sdp.hold("grid")),
+    "three crossing": lambda: bound(
+        PLACES, sdp.hold("county", "sex") & sdp.hold("grid") & sdp.hold("school", "sex")
+    ),
+    "one grouping": lambda: bound(PLACES, sdp.hold("school")),
+    "a grouping of one group": lambda: bound(PLACES, sdp.hold("all of it") & sdp.hold("grid")),
     "the total of sums": lambda: bound(sdp.ClippedSums(DOMAIN, "pay", 0, 9), sdp.hold()),
     "a matrix": lambda: bound(DOMAIN, sdp.LinearInvariants(EQUALITIES)),
     "a real matrix": lambda: bound(DOMAIN, sdp.LinearInvariants(EQUALITIES * 0.3)),

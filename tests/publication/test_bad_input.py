@@ -495,6 +495,7 @@ COLUMNS = [
     "error_in_standard_errors",
     "non_negative_biased",
     "unbiased_value",
+    "calibration_weight",
 ]
 
 

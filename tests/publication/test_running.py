@@ -17,11 +17,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.publication.conftest import pem
 
 from subspacedp.errors import ReleaseError, SubspaceDPError
+from subspacedp.microdata import verify_folder
 from subspacedp.noise import ReleaseKeys
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.publication import plan, read_specification, run
 from subspacedp.publication.releases import releases_of
-from subspacedp.release import Release, verify_folder, write_digests
+from subspacedp.release import Release, write_digests
 
 STATES = np.array([0, 0, 0, 1, 1])
 QUIET = {"epsilon": 90.0}  # noise of rate above 20: not 0 with probability below 1e-7
@@ -325,7 +326,7 @@ def test_a_biased_table_stands_beside_the_release_and_says_so(world):
     table = pyarrow.csv.read_csv(made.folder / "non-negative-biased.csv")
     biased = table["non_negative_biased"].to_numpy().reshape(5, 2)
     assert (biased >= 0).all()
-    assert np.allclose(by_state(biased), by_state(world.counts()), atol=1e-6)
+    assert np.array_equal(by_state(biased), by_state(world.counts()))
     assert table["unbiased_value"].to_pylist() == made.release.values.ravel().tolist()
     assert "BIASED" in (made.folder / "README.txt").read_text("utf-8")
     assert np.array_equal(Release.load(made.folder).values, made.release.values)
@@ -422,19 +423,19 @@ def test_a_version_without_negative_values_is_told_where_there_is_one(with_sums)
     assert (with_sums.folder / "counts" / "non-negative-biased.csv").is_file()
     assert not (with_sums.folder / "income" / "non-negative-biased.csv").exists()
     counts, income = sections((with_sums.folder / "report.html").read_text("utf-8"))
-    assert "A second version without negative values" in counts
-    assert "A second version without negative values" not in income
+    assert "A second table, without negative values" in counts
+    assert "A second table, without negative values" not in income
 
 
 def test_no_version_without_negative_values_is_told_when_none_was_found(world, monkeypatch):
-    def none(_release):
+    def none(_second, _folder):
         raise ReleaseError("none")
 
-    monkeypatch.setattr("subspacedp.publication.writing.biased_non_negative", none)
+    monkeypatch.setattr("subspacedp.microdata.SecondTable.write", none)
     made = run(world.spec(publish={"non_negative": True, "to": str(world.folder / "r")}))
     assert (made.folder / "non-negative-biased.txt").is_file()
-    assert "A second version" not in plain_text(made.folder / "report.html")
-    assert "not rounded" not in plain_text(made.folder / "README.txt")
+    assert "A second table" not in plain_text(made.folder / "report.html")
+    assert "BIASED" not in plain_text(made.folder / "README.txt")
 
 
 def test_who_is_protected_where_only_some_records_count(with_sums):
@@ -449,13 +450,13 @@ def test_who_is_protected_where_only_some_records_count(with_sums):
     assert sentence in certificate["guarantee"]["statement"]
 
 
-def test_the_readme_warns_of_spreadsheets_and_of_numbers_that_are_not_rounded(with_sums, world):
+def test_the_readme_warns_of_spreadsheets_and_of_biased_numbers(with_sums, world):
     readme = plain_text(with_sums.folder / "README.txt")
     assert "One that starts with =, +, - or @ may be taken for a formula" in readme
-    assert "real numbers, not rounded, also where `value` is a whole number" in readme
+    assert "It is BIASED: Use this table where a negative number cannot be used" in readme
     other = plain_text(run(world.spec()).folder / "README.txt")
     assert "taken for a formula" in other
-    assert "not rounded" not in other
+    assert "BIASED" not in other
 
 
 # ------------------------------------------------------------------------------------------ seeds
@@ -690,7 +691,7 @@ def test_the_table_without_negative_values_is_checked_without_digests(unsigned_t
     path = unsigned_tables / "by_age" / "non-negative-biased.csv"
     table = pyarrow.csv.read_csv(path)
     values = table[column].to_pylist()
-    values[0] = "M" if column == "sex" else -1.5 if column.startswith("non") else values[0] + 1
+    values[0] = "M" if column == "sex" else values[0] + 1
     place = table.column_names.index(column)
     pyarrow.csv.write_csv(table.set_column(place, column, pa.array(values)), path)
     write_digests(path.parent)  # as whoever altered the file can

@@ -11,6 +11,11 @@ from subspacedp.release.designs import Design
 STATE = sdp.Axis("county", ["a", "b", "c", "d"], levels={"state": ["X", "X", "X", "Y"]})
 SEX = sdp.Axis("sex", ["F", "M"])
 CELLS = sdp.Domain([STATE])
+PLACE = sdp.Axis(
+    "county", ["a", "b", "c", "d"], {"state": ["X", "X", "X", "Y"]},
+    groupings={"grid": ["E", "W", "W", None]},
+)  # fmt: skip
+PLACES = sdp.Domain([PLACE])
 TABLE = sdp.Domain([sdp.Axis("age", range(3)), SEX])
 CUBE = sdp.Domain([sdp.Axis("age", range(2)), SEX, sdp.Axis("year", range(2))])
 PEOPLE = sdp.Domain(
@@ -58,6 +63,11 @@ FITTED: dict[str, Callable[[], Design]] = {
         CELLS, sdp.zeros(np.array([True, False, False, False])) & STATES, PURE
     ),
     "projected capped": _design(CELLS, STATES, PURE, neighbours=TWO, capped=True),
+    "projected crossing": _design(PLACES, STATES & sdp.hold("grid"), PURE, mechanism="projected"),
+    "projected crossing digits": _design(
+        PLACES, STATES & sdp.hold("grid"), ZCDP, decimals=0, mechanism="projected"
+    ),
+    "projected beside a grouping": _design(PLACES, STATES, PURE, mechanism="projected"),
     "projected linear": _design(MATRIX, None, PURE, neighbours=TWO),
     "projected linear held": _design(FLAT, sdp.LinearInvariants([[1, 0]]), ZCDP, decimals=0),
     "projected sums": _design(SUMS, sdp.hold("sex"), PURE),

@@ -16,6 +16,7 @@ import pytest
 
 import subspacedp as sdp
 from subspacedp.errors import ReleaseError
+from subspacedp.microdata import SecondTable
 from subspacedp.report import PublishedColumn, PublishedFile, ReportNotes, write_report
 from subspacedp.report.rows import CellErrors, KindErrors, cell_estimates, shown
 
@@ -126,7 +127,7 @@ def test_notes_and_files_are_shown(release: sdp.Release) -> None:
         source="a register",
         budget=["0.8 is left"],
         contributions="At most one record per person.",
-        non_negative=True,
+        second_tables={"release": SecondTable(release=release, records=True)},
         signature="Signed by the office.",
         margins={"release": [("sex",)]},
     )
@@ -138,9 +139,9 @@ def test_notes_and_files_are_shown(release: sdp.Release) -> None:
     text = words(page)
     for part in (
         "First paragraph.", "Second paragraph.", "the review board", "a register", "0.8 is left",
-        "At most one record per person.", "A second version without negative values",
-        "Signed by the office.", "sex.csv", "Totals by sex.", "12.3 kB", "ab12", "the lower end",
-        "Every sex",
+        "At most one record per person.", "A second table, without negative values",
+        "one for each one that this table counts", "Signed by the office.", "sex.csv",
+        "Totals by sex.", "12.3 kB", "ab12", "the lower end", "Every sex",
     ):  # fmt: skip
         assert part in text
     assert "values.csv" not in text
@@ -152,10 +153,13 @@ def articles(page: str) -> list[str]:
 
 
 def test_notes_on_one_release_stand_in_its_part_alone(release: sdp.Release) -> None:
-    notes = ReportNotes(contributions={"b": "Two records per person."}, non_negative=["a"])
+    notes = ReportNotes(
+        contributions={"b": "Two records per person."},
+        second_tables={"a": SecondTable(release=release)},
+    )
     first, second = articles(write_report({"a": release, "b": release}, title="x", notes=notes))
-    assert "A second version without negative values" in first
-    assert "A second version without negative values" not in second
+    assert "A second table, without negative values" in first
+    assert "A second table, without negative values" not in second
     assert "Two records per person." in second
     assert "Records of one person" not in first
 

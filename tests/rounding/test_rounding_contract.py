@@ -16,7 +16,13 @@ from tests.statistical import ALPHA
 
 import subspacedp as sdp
 from subspacedp.invariants import as_held, bind
-from subspacedp.rounding import ControlledRounding, MarginRounding, MatrixRounding, rounding_of
+from subspacedp.rounding import (
+    ControlledRounding,
+    CrossingRounding,
+    MarginRounding,
+    MatrixRounding,
+    rounding_of,
+)
 from subspacedp.rounding.levels import LevelRounding
 
 DRAWS = 1500
@@ -29,6 +35,25 @@ DOMAIN = sdp.Domain(
 )
 MARGINS = sdp.hold("state", "sex") & sdp.hold("county")
 PUBLISHED = (DOMAIN.cells, DOMAIN.margin("sex"))
+PLACES = sdp.Domain(
+    [
+        sdp.Axis("sex", ["F", "M"]),
+        sdp.Axis("block", range(7), {"county": list("aaabbbb")},
+                 groupings={"grid": [1, 2, 2, 1, 2, None, 1],
+                            "school": [None, 1, 1, 1, 2, 2, None]}),
+        sdp.Axis("age", range(3), levels={"old": [0, 0, 1]}),
+    ]
+)  # fmt: skip
+CROSSING = {
+    "crossing": sdp.hold("county") & sdp.hold("grid"),
+    "crossing, cell by cell beside": sdp.hold("county", "sex", "age")
+    & sdp.hold("grid", "sex", "age"),
+    "crossing, margins that cross beside": sdp.hold("county", "sex") & sdp.hold("grid", "age"),
+    "crossing, and levels beside": sdp.hold("block", "sex")
+    & sdp.hold("grid", "age")
+    & sdp.hold("county", "old"),
+    "one grouping with holes": sdp.hold("school", "old"),
+}
 EQUALITIES = sdp.LinearInvariants([[1, 1, 1, 0, 0, 0], [0, 0, 2, 1, 1, 3]])
 
 
@@ -47,7 +72,13 @@ def margins(kind, *more, decimals=0):
     )
 
 
+def crossing(held, decimals=0):
+    return rounding_of(bind(as_held(held), sdp.Cells(PLACES)), decimals, unit_variance=ANY)
+
+
 ROUNDINGS = {
+    **{name: lambda held=held: crossing(held) for name, held in CROSSING.items()},
+    "crossing, two decimals": lambda: crossing(CROSSING["crossing"], 2),
     "margins": lambda: margins(MarginRounding),
     "margins, two decimals": lambda: margins(MarginRounding, decimals=2),
     "levels": lambda: margins(LevelRounding, PUBLISHED, (1.0, 1.0)),
@@ -124,6 +155,8 @@ def test_which_rounding_follows_from_what_is_held():
     both = MARGINS & sdp.zeros(np.zeros(DOMAIN.shape, bool))
     assert isinstance(rounding_of(bind(as_held(both), cells), 0), MatrixRounding)
     assert rounding_of(bind(as_held(MARGINS), cells), None) is None
+    crossed = bind(as_held(CROSSING["crossing"]), sdp.Cells(PLACES))
+    assert isinstance(rounding_of(crossed, 0), CrossingRounding)
 
 
 def cell_by_cell(rounding, noisy, residual, dither):

@@ -54,6 +54,14 @@ class AgentPlan:
     partition: Partition
     value: str | None = None
 
+    def __post_init__(self) -> None:
+        crossing = next((m for m in self.mechanism.held.margins if m.grouped), None)
+        if crossing is not None and self.mechanism.decimals is None:
+            raise ReleaseError(
+                f"Agents cannot hold {crossing!r} in real values, which they would not compute "
+                "alike to the last bit; publish decimals, or the grouping as sums of cells."
+            )
+
     def content(self) -> dict[str, Any]:
         """Everything but the digest, as plain data."""
         return {
@@ -230,7 +238,7 @@ def _check_value(mechanism: Mechanism, value: Any) -> None:
         return
     if not isinstance(value, str) or not value:
         raise ReleaseError("The plan's column of counts must have a name.")
-    if any(level.name == value for axis in mechanism.domain.axes for level in axis.chain):
+    if any(level.name == value for axis in mechanism.domain.axes for level in axis.named):
         raise ReleaseError(
             f"`{value}` is an axis or level of the plan, so it cannot be its column of counts."
         )

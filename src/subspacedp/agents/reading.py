@@ -80,7 +80,7 @@ def answers_of_rows(
 
 def counted_column(plan: AgentPlan, columns: Iterable[str], value: str | None) -> str | None:
     """The column of counts or entries; None where every row is one record."""
-    known = {level.name for axis in plan.mechanism.domain.axes for level in axis.chain}
+    known = {level.name for axis in plan.mechanism.domain.axes for level in axis.named}
     others = [name for name in columns if name not in known]
     if plan.value is not None:
         if value not in (None, plan.value):

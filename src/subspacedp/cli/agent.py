@@ -305,6 +305,7 @@ def left_out(specification: Specification, name: str | None) -> list[str]:
         "sums": bool(table.sums),
         "publish.margins": bool(table.margins),
         "publish.non_negative": table.publish.non_negative,
+        "publish.records": table.publish.records,
         "publish.sign": document.publish.sign is not None,
     }
     return [name for name, given in found.items() if given]

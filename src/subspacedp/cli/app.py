@@ -204,6 +204,29 @@ def report(
 
 
 @app.command()
+def workbench(
+    start: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[SPECIFICATION|FILE]",
+            help="A specification, a file of records, or a code list; without, a new design.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The file of a new specification; publication.yaml.")
+    ] = None,
+    port: Annotated[int, typer.Option(help="The port on this machine; 0 for a free one.")] = 0,
+    opens: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open the page in a browser.")
+    ] = True,
+) -> None:
+    """Design a release on a page in the browser, and carry it out; on this machine alone."""
+    from subspacedp.cli.workbench import run
+
+    run(start, out, port, opens=opens)
+
+
+@app.command()
 def version() -> None:
     """Print the version."""
     _print_version()

@@ -51,6 +51,13 @@ def census(
         int | None,
         typer.Option(help="Publish with that many decimals that add up; real values otherwise."),
     ] = None,
+    das: Annotated[
+        Path | None,
+        typer.Option(
+            help="A demonstration file of the Census Bureau's own method by county, as NHGIS makes "
+            "them: its errors are drawn beside ours."
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result as JSON, for programs.")
     ] = False,
@@ -60,7 +67,7 @@ def census(
     from subspacedp.demo.census import census as make
 
     with progress() as tell:
-        results = make(out, runs, epsilon=epsilon, decimals=decimals, progress=tell)
+        results = make(out, runs, epsilon=epsilon, decimals=decimals, das=das, progress=tell)
     if as_json:
         print(json.dumps(results, ensure_ascii=False))
         return

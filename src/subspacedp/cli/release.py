@@ -10,10 +10,10 @@ from rich.markup import escape
 
 from subspacedp.cli.show import checks_table
 from subspacedp.cli.terminal import indented, printer, progress
+from subspacedp.microdata import verify_folder
 from subspacedp.publication import read_specification
 from subspacedp.publication.running import Publication
 from subspacedp.publication.running import run as publish
-from subspacedp.release import verify_folder
 
 __all__ = ["run"]
 

@@ -10,7 +10,7 @@ from rich.markup import escape
 from subspacedp.cli.show import checks_table
 from subspacedp.cli.terminal import PATIENCE, printer, progress
 from subspacedp.errors import ReleaseError
-from subspacedp.release import verify_folder
+from subspacedp.microdata import verify_folder
 
 __all__ = ["run"]
 

@@ -7,6 +7,7 @@ from subspacedp.datasets.census import (
     county_names,
     dallas2010,
     das_california2022,
+    read_das,
     texas2010,
 )
 
@@ -17,5 +18,6 @@ __all__ = [
     "county_names",
     "dallas2010",
     "das_california2022",
+    "read_das",
     "texas2010",
 ]

@@ -13,10 +13,13 @@ from __future__ import annotations
 import csv
 from dataclasses import dataclass
 from importlib.resources import files
+from os import PathLike
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.errors import DataError
 from subspacedp.tables import Axis, Domain, Table
 
 __all__ = [
@@ -26,6 +29,7 @@ __all__ = [
     "county_names",
     "dallas2010",
     "das_california2022",
+    "read_das",
     "texas2010",
 ]
 
@@ -181,6 +185,76 @@ def das_california2022() -> OfficialDemonstration:
         released=released,
         names=tuple(row["name"] for row in rows),
     )
+
+
+# The total population in files that NHGIS makes of demonstration data: of Summary File 1, or of
+# the redistricting file, each with `_sf` (true) and `_dp` (released).
+NHGIS_POPULATION = ("H7V001", "H72001")
+
+
+def read_das(path: str | PathLike[str]) -> OfficialDemonstration:
+    """A demonstration of the Census Bureau's disclosure avoidance, from a file of one's own.
+
+    IPUMS NHGIS publishes files with the counts of 2010 as they were and as the Bureau's disclosure
+    avoidance released them, which may not be passed on. The one by county
+    (`nhgis_ppdd_…_county.csv`) has the columns `gisjoin`, and the total population as `H7V001_sf`
+    and `H7V001_dp`, or `H72001_sf` and `H72001_dp`.
+
+    Parameters
+    ----------
+    path
+        That csv file.
+
+    Returns
+    -------
+    OfficialDemonstration
+        The axis is `county`, by GEOID, with the level `state`; counties that are not among those of
+        `census2010` are refused.
+    """
+    where = Path(path)
+    try:
+        text = where.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as fault:
+        raise DataError(f"The demonstration file {str(path)!r} cannot be read as text.") from fault
+    rows = list(csv.DictReader(text.splitlines()))
+    columns = set(rows[0]) if rows else set()
+    known = [code for code in NHGIS_POPULATION if {f"{code}_sf", f"{code}_dp"} <= columns]
+    if "gisjoin" not in columns or not known:
+        raise DataError(
+            "A demonstration file needs the columns `gisjoin`, and `H7V001_sf` with `H7V001_dp` or "
+            f"`H72001_sf` with `H72001_dp`; {where.name} has "
+            f"{', '.join(f'`{c}`' for c in sorted(columns, key=str)[:6]) or 'no rows'}."
+        )
+    counties = {row["GEOID"]: row for row in _rows_of(COUNTIES)}
+    codes = [_geoid(row["gisjoin"]) for row in rows]
+    for row, code in zip(rows, codes, strict=True):
+        if code not in counties:
+            raise DataError(
+                f"{row['gisjoin']!r} is no county of 2010 in the form of NHGIS, such as 'G0100010' "
+                "for Autauga County; take the file of counties."
+            )
+    if len(set(codes)) < len(codes):
+        raise DataError(f"{where.name} has a county twice.")
+    true, released = (_whole(rows, f"{known[0]}_{kind}", where.name) for kind in ("sf", "dp"))
+    released.setflags(write=False)
+    states = [counties[code]["USPS"] for code in codes]
+    return OfficialDemonstration(
+        table=Table(true, Domain([Axis("county", codes, levels={"state": states})])),
+        released=released,
+        names=tuple(counties[code]["NAME"] for code in codes),
+    )
+
+
+def _geoid(gisjoin: str) -> str:
+    """G, two digits of the state, 0, three of the county, 0: without what NHGIS puts between."""
+    return gisjoin[1:3] + gisjoin[4:7] if len(gisjoin) == 8 else gisjoin
+
+
+def _whole(rows: list[dict[str, str]], column: str, name: str) -> npt.NDArray[np.int64]:
+    try:
+        return np.array([int(row[column]) for row in rows], np.int64)
+    except (TypeError, ValueError, OverflowError) as fault:
+        raise DataError(f"Column `{column}` of {name} has to be whole numbers.") from fault
 
 
 def _rows_of(name: str) -> list[dict[str, str]]:

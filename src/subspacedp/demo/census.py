@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from subspacedp.datasets import county_names
+from subspacedp.datasets import OfficialDemonstration, county_names, read_das
+from subspacedp.demo.cartogram import cartogram
 from subspacedp.demo.figures import (
     PAPER_NEGATIVE,
     boxes_figure,
@@ -20,8 +22,9 @@ from subspacedp.demo.figures import (
     trend_figure,
 )
 from subspacedp.demo.page import OURS, Figure, Grid, Page, Part, render, signed
-from subspacedp.demo.study import BOXED_RUNS, CensusStudy, HousingStudy
-from subspacedp.errors import ReleaseError
+from subspacedp.demo.study import BOXED_RUNS, CensusStudy, HousingStudy, OfficialErrors
+from subspacedp.errors import DataError, ReleaseError
+from subspacedp.inference import BiasTrend
 from subspacedp.invariants import hold
 from subspacedp.privacy import PureDP
 from subspacedp.release import (
@@ -39,6 +42,8 @@ from subspacedp.tables import Table
 __all__ = ["EPSILON", "census"]
 
 EPSILON = 0.192  # the paper's: 4 in all × 0.16 for counties × 0.3 for populations
+TEN = ("The states with the most biased official errors", "The ten states with the most counties")
+SHOWN_STATE = "NH"  # ten counties: what fits on a screen
 SIZES = (0, 5_000, 20_000, 100_000, 500_000)
 Progress = Callable[[str], None]
 Results = Mapping[str, Any]
@@ -51,6 +56,7 @@ def census(
     *,
     epsilon: float = EPSILON,
     decimals: int | None = None,
+    das: str | PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Release county populations into a new folder, with figures and one page about the errors.
@@ -65,6 +71,9 @@ def census(
         The budget.
     decimals
         Of the release; real values by default.
+    das
+        A file of the Census Bureau's demonstration data by county, as `datasets.read_das` takes
+        it: the paper's figures are drawn from it, with the Bureau's errors beside ours.
     progress
         Called with a sentence before each step.
 
@@ -76,6 +85,7 @@ def census(
     if not isinstance(runs, int) or isinstance(runs, bool) or not 2 <= runs <= 100_000:
         raise ReleaseError(f"`runs` must be a whole number from 2 to 100,000; got {runs!r}.")
     study = CensusStudy(epsilon, runs, progress or (lambda _: None))
+    official = None if das is None else official_errors(study, read_das(das))
     mechanism = design(study.table.domain, hold("state"), PureDP(epsilon), decimals=decimals)
     publishing("jinja2")  # refuse before anything is written
     check_new_folder(out)
@@ -88,17 +98,18 @@ def census(
         homes_release.save(scratch / "housing")
         results = {
             "release": _release_summary(mechanism, release, study.table),
-            "trend": _trend_summary(study, release),
+            "trend": _trend_summary(study.trend(release.values)),
             "slopes": {OURS.name: study.slopes.summary()},
             "california": _california_summary(study),
             "housing": homes.summary(homes_release),
+            **({} if official is None else {"das": _trend_summary(official.trend)}),
         }
         study.report("drawing")
-        figures = _figures(study, release)
+        figures = _figures(study, release, official)
         (scratch / "figures").mkdir()
         for drawn in figures.values():
             drawn.write(scratch / "figures")
-        page = census_page(results, figures, study, release, homes.grid(homes_release))
+        page = census_page(results, figures, study, release, homes.grid(homes_release), official)
         (scratch / "index.html").write_text(render(page), "utf-8")
         text = json.dumps(results, indent=1, ensure_ascii=False)
         (scratch / "results.json").write_text(text + "\n", "utf-8")
@@ -106,16 +117,41 @@ def census(
     return {**results, "folder": str(out), "page": str(Path(out) / "index.html")}
 
 
-def _figures(study: CensusStudy, release: Release) -> dict[str, Figure]:
+def official_errors(study: CensusStudy, das: OfficialDemonstration) -> OfficialErrors:
+    """The errors of a file, which has to have a state with more than five counties."""
+    official = OfficialErrors(study, das)
+    if not official.trend.groups:
+        raise DataError("The demonstration file has no state with more than five counties.")
+    return official
+
+
+def _figures(
+    study: CensusStudy, release: Release, official: OfficialErrors | None
+) -> dict[str, Figure]:
     names = county_names()
     budgets = (f"ε = {study.epsilon:g}", f"{study.matched.mechanism.budget}")
-    return {
-        "illinois": boxes_figure(study.boxed("IL"), names, "Illinois"),
-        "states": states_figure([study.boxed(state) for state in study.ten_states]),
-        "trend": trend_figure(study.trend(release.values)),
+    boxed = study.boxed if official is None else official.boxed
+    errors = np.asarray(release.values, np.float64) - study.table.counts
+    figures = {
+        "every county": cartogram(errors, study.table.counts, study.states, release.stderr()),
+        "illinois": boxes_figure(boxed("IL"), names, "Illinois"),
+        "states": states_figure(
+            [boxed(state) for state in _ten(study, official)], TEN[official is None]
+        ),
+        "trend": trend_figure(study.trend(release.values), "the release of this folder"),
         "counts": counts_figure(study.slopes),
-        "california": california_figure(*study.california, study.official_in_order, names, budgets),
+        "california": california_figure(*study.california, names, budgets),
     }
+    if official is not None:
+        figures["official trend"] = trend_figure(
+            official.trend, "the official file", name="official-slopes-by-state"
+        )
+    return figures
+
+
+def _ten(study: CensusStudy, official: OfficialErrors | None) -> list[str]:
+    """The states of the paper's second figure, by its own rule where there is its file."""
+    return (official and official.biased_states) or study.ten_states
 
 
 def _release_summary(mechanism: Design, release: Release, table: Table) -> dict[str, Any]:
@@ -145,8 +181,7 @@ def _release_summary(mechanism: Design, release: Release, table: Table) -> dict[
     }
 
 
-def _trend_summary(study: CensusStudy, release: Release) -> dict[str, Any]:
-    trend = study.trend(release.values)
+def _trend_summary(trend: BiasTrend) -> dict[str, Any]:
     return {
         "states": trend.groups,
         "left_out": trend.skipped,
@@ -173,24 +208,30 @@ def _california_summary(study: CensusStudy) -> dict[str, float | int | str]:
 
 
 def census_page(
-    results: Results, figures: Figures, study: CensusStudy, release: Release, homes: Grid
+    results: Results,
+    figures: Figures,
+    study: CensusStudy,
+    release: Release,
+    homes: Grid,
+    official: OfficialErrors | None = None,
 ) -> Page:
     """The page from what was measured."""
     return Page(
         title="County populations of 2010, with the total of every state exact",
         lede=[
-            f"3,221 counties in 52 states and territories, {results['release']['budget']}: every "
-            "county but one has noise, and no state total moves. (The District of Columbia is a "
-            "county and a held total at once: it is published as it is.) The errors do not depend "
-            "on the size of a county. Below: the figures of the paper, the same check over many "
-            "runs, and an official release.",
+            "The population of every county is published with noise that protects each person, and "
+            "the population of every state exactly as it was counted: the counties of a state "
+            "still add up to it. No error favours small counties or large ones, and every figure "
+            "comes with a right standard error.",
             "The data are public, so this page can show true counts and errors. A page about "
             "confidential data could not.",
         ],
         parts=[
+            _before_and_after(study, release),
+            _everywhere(results, figures),
             _glance(results, release),
-            _counties(figures, study),
-            _slopes(results, figures, study.slopes.reaching(PAPER_NEGATIVE)),
+            _counties(figures, study, official),
+            _slopes(results, figures, study.slopes.reaching(PAPER_NEGATIVE), official),
             _california(results, figures),
             _housing(results, homes),
             _protection(release),
@@ -203,6 +244,59 @@ def census_page(
             ("results.json", "everything that was measured"),
         ],
         commands=[("subspacedp verify FOLDER", "Check the release with its files alone:")],
+    )
+
+
+def _before_and_after(study: CensusStudy, release: Release) -> Part:
+    names, counts = county_names(), study.table.counts
+    labels = study.table.domain.axes[0].labels
+    values, stderr = np.asarray(release.values, np.float64), release.stderr()
+    inside = np.flatnonzero(study.states == SHOWN_STATE)
+    order = inside[np.argsort(-counts[inside], kind="stable")].tolist()
+    total = int(counts[inside].sum())
+    rows = [
+        (
+            names[str(labels[at])],
+            f"{counts[at]:,}",
+            f"{values[at]:,.1f} ± {stderr[at]:.1f}",
+            signed(values[at] - counts[at], 1),
+        )
+        for at in order
+    ]
+    return Part(
+        id="published",
+        title="What is published",
+        paragraphs=[
+            "New Hampshire, as it was counted and as it is published; ± is a standard error. The "
+            "sum of its counties is the same to the last person.",
+        ],
+        grids=[
+            Grid(
+                caption="New Hampshire before and after",
+                columns=("county", "counted", "published", "difference"),
+                rows=(*rows, ("all of New Hampshire", f"{total:,}", f"{total:,}, exact", "0")),
+            )
+        ],
+        closing=[
+            "What is promised, in a sentence: beyond the state totals, whatever anybody concludes "
+            "from this file about a person would have been concluded nearly as often had that "
+            "person's record been another, at odds that differ by a factor of at most "
+            f"{math.exp(study.epsilon):.2f}."
+        ],
+    )
+
+
+def _everywhere(results: Results, figures: Figures) -> Part:
+    typical = results["release"]["by_size"][0]["expected_root_mean_square"]
+    return Part(
+        id="everywhere",
+        title="Every county",
+        paragraphs=[
+            "One square for each of the 3,221 counties. Blue ones have fewer people in the release "
+            f"than were counted, red ones more; the typical error is {typical:.1f} people, whether "
+            "a county has 82 of them or ten million. The errors of a state add up to zero.",
+        ],
+        figures=[figures["every county"]],
     )
 
 
@@ -240,7 +334,7 @@ def _glance(results: Results, release: Release) -> Part:
     )
 
 
-def _counties(figures: Figures, study: CensusStudy) -> Part:
+def _counties(figures: Figures, study: CensusStudy, official: OfficialErrors | None) -> Part:
     return Part(
         id="counties",
         title="Errors by size of county",
@@ -250,16 +344,35 @@ def _counties(figures: Figures, study: CensusStudy) -> Part:
             "and the lines reach to the least and the most.",
         ],
         figures=[figures["illinois"], figures["states"]],
-        closing=[
-            "The paper shows ten further states, those where the demonstration files of November "
-            "2020 were most biased. These files may not be passed on, so the rule here is another: "
-            f"the ten states with the most counties, Illinois apart ({', '.join(study.ten_states)}"
-            ").",
-        ],
+        closing=[_which_states(study, official)],
     )
 
 
-def _slopes(results: Results, figures: Figures, reached: int) -> Part:
+def _which_states(study: CensusStudy, official: OfficialErrors | None) -> str:
+    if official is None:
+        return (
+            "The paper shows ten further states, those where the demonstration files of November "
+            "2020 were most biased. These files may not be passed on, so the rule here is another: "
+            f"the ten states with the most counties, Illinois apart ({', '.join(study.ten_states)}"
+            "). With a file of your own, --das FILE draws the official errors beside ours and "
+            "takes the states by the paper's rule."
+        )
+    if official.biased_states:
+        return (
+            "Squares are the errors of the official file. The further states are those of the "
+            "paper's rule: a significant negative slope in that file, the steepest first, Illinois "
+            f"apart ({', '.join(official.biased_states)})."
+        )
+    return (
+        "Squares are the errors of the official file. In this file no state has a significant "
+        "negative slope, so those with the most counties are shown "
+        f"({', '.join(study.ten_states)})."
+    )
+
+
+def _slopes(
+    results: Results, figures: Figures, reached: int, official: OfficialErrors | None
+) -> Part:
     slopes, trend = results["slopes"][OURS.name], results["trend"]
     measures = ("negative", "significant", "significant_negative")
     shares = (f"{100 * slopes[measure]:.1f} %" for measure in measures)
@@ -275,7 +388,11 @@ def _slopes(results: Results, figures: Figures, reached: int) -> Part:
             f"positive; {trend['significant_negative'] + trend['significant_positive']} "
             "significant. One release proves little, so it is repeated.",
         ],
-        figures=[figures["trend"], figures["counts"]],
+        figures=[
+            *([] if official is None else [figures["official trend"]]),
+            figures["trend"],
+            figures["counts"],
+        ],
         grids=[
             Grid(
                 caption="Slopes over all runs: share negative, and share significant at 0.01",
@@ -283,6 +400,7 @@ def _slopes(results: Results, figures: Figures, reached: int) -> Part:
                 rows=(
                     (OURS.name, f"{slopes['runs']:,}", *shares),
                     ("official TopDown, Nov. 2020 (the paper)", "1", "77 % (37)", "–", "23 % (11)"),
+                    *([] if official is None else [_official_row(official.trend)]),
                 ),
             )
         ],
@@ -292,6 +410,16 @@ def _slopes(results: Results, figures: Figures, reached: int) -> Part:
             f"{slopes['runs']:,} runs. With both signs equally likely that happens once in 9,000.",
         ],
     )
+
+
+def _official_row(trend: BiasTrend) -> tuple[str, ...]:
+    counts = (
+        trend.negative,
+        trend.significant_negative + trend.significant_positive,
+        trend.significant_negative,
+    )
+    shares = (f"{100 * count / trend.groups:.0f} % ({count})" for count in counts)
+    return (f"official TopDown, your file ({trend.groups} states)", "1", *shares)
 
 
 def _california(results: Results, figures: Figures) -> Part:

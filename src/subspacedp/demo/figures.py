@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -20,18 +21,25 @@ __all__ = [
     "states_figure",
     "trend_figure",
 ]
+SQUARES = "squares: official release"
 PAPER_NEGATIVE = 37  # of 48 slopes, in the demonstration files of November 2020
 
 
 def boxes_figure(errors: StateErrors, names: Mapping[str, str], title: str) -> Figure:
     """The counties of a state in order of size: the errors of ten runs as boxes."""
+    official = errors.official
     rows = tuple(
-        (names[code], f"{size:,}", *(signed(value, 0) for value in quartiles))
-        for code, size, quartiles in zip(
-            errors.codes, errors.size.tolist(), _quartiles(errors.errors).T, strict=True
+        (
+            names[code],
+            f"{size:,}",
+            *([] if official is None else [signed(official[at], 0)]),
+            *(signed(value, 0) for value in quartiles),
+        )
+        for at, (code, size, quartiles) in enumerate(
+            zip(errors.codes, errors.size.tolist(), _quartiles(errors.errors).T, strict=True)
         )
     )
-    plot = _boxes(errors, 860, 300, _reach([errors.errors]), width_of_box=5)
+    plot = _boxes(errors, 860, 300, _reach([errors]), width_of_box=5)
     return Figure(
         name=f"errors-{errors.state.lower()}",
         svg=drawing([[plot]]),
@@ -40,14 +48,19 @@ def boxes_figure(errors: StateErrors, names: Mapping[str, str], title: str) -> F
             f"Box plots of the errors of {len(errors.size)} counties in order of population. They "
             "scatter evenly around zero, small counties and large ones alike."
         ),
-        columns=("county", "population", "least", "quarter", "median", "three quarters", "most"),
+        columns=(
+            "county",
+            "population",
+            *([] if official is None else ["official error"]),
+            *("least", "quarter", "median", "three quarters", "most"),
+        ),
         rows=rows,
     )
 
 
-def states_figure(many: Sequence[StateErrors]) -> Figure:
+def states_figure(many: Sequence[StateErrors], caption: str) -> Figure:
     """The same for several states, in two columns and on one scale."""
-    reach = _reach([one.errors for one in many])
+    reach = _reach(many)
     panels = [
         _boxes(
             one,
@@ -60,14 +73,13 @@ def states_figure(many: Sequence[StateErrors]) -> Figure:
         )
         for at, one in enumerate(many)
     ]
-    runs = len(many[0].errors)
     return Figure(
         name="errors-ten-states",
         svg=drawing([panels[at : at + 2] for at in range(0, len(panels), 2)]),
-        caption=f"The ten states with the most counties after Illinois, over {runs} runs",
+        caption=f"{caption}, over {len(many[0].errors)} runs",
         description=(
-            "Box plots of errors by county in order of population, for ten states. None has a "
-            "trend."
+            "Box plots of errors by county in order of population, state by state. None of ours "
+            "has a trend."
         ),
         columns=("state", "counties", "mean error", "root mean square"),
         rows=[
@@ -83,21 +95,24 @@ def states_figure(many: Sequence[StateErrors]) -> Figure:
 
 
 def california_figure(
-    ours: StateErrors,
-    near: StateErrors,
-    official: npt.NDArray[np.int64],
-    names: Mapping[str, str],
-    budgets: tuple[str, str],
+    ours: StateErrors, near: StateErrors, names: Mapping[str, str], budgets: tuple[str, str]
 ) -> Figure:
     """Ours as boxes and the official errors as squares, at two budgets."""
-    panels = []
-    for one, budget in zip((ours, near), budgets, strict=True):
-        title = f"boxes: projected, {budget}, {len(one.errors)} runs; squares: official release"
-        plot = _boxes(one, 860, 240, _reach([one.errors]), width_of_box=8, title=title)
-        for at, error in enumerate(official.tolist()):
-            plot.dot(at, error, 4, PRACTICE.colour, shape=PRACTICE.shape, edge="white")
-        panels.append([plot])
+    panels = [
+        [
+            _boxes(
+                one,
+                860,
+                240,
+                _reach([one]),
+                width_of_box=8,
+                title=f"boxes: projected, {budget}, {len(one.errors)} runs; {SQUARES}",
+            )
+        ]
+        for one, budget in zip((ours, near), budgets, strict=True)
+    ]
     low, middle, high = np.quantile(ours.errors, [0.25, 0.5, 0.75], axis=0)
+    official = np.zeros(len(ours.codes)) if ours.official is None else ours.official
     return Figure(
         name="california",
         svg=drawing(panels, spacing=(24, 24)),
@@ -116,7 +131,7 @@ def california_figure(
                 signed(middle[at], 1),
                 signed(high[at], 1),
             )
-            for at in range(len(official))
+            for at in range(len(ours.codes))
         ],
     )
 
@@ -126,9 +141,12 @@ def _quartiles(errors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.asarray(np.quantile(errors, [0, 0.25, 0.5, 0.75, 1], axis=0))
 
 
-def _reach(errors: Sequence[npt.NDArray[np.float64]]) -> float:
+def _reach(many: Sequence[StateErrors]) -> float:
     """Up to where an axis has to go, on both sides of zero."""
-    most = max(float(np.abs(one).max()) for one in errors)
+    shown = [one.errors for one in many] + [
+        one.official for one in many if one.official is not None
+    ]
+    most = max(float(np.nanmax(np.abs(errors), initial=1.0)) for errors in shown)
     step = 10.0 ** np.floor(np.log10(most)) / 2
     return float(np.ceil(1.02 * most / step) * step)
 
@@ -159,10 +177,15 @@ def _boxes(
     for at, (_, _, median, _, _) in enumerate(quartiles):
         plot.box((at, median), (at, median), INK, thick=(width_of_box, 1.5))
     plot.across(INK, y=0, opacity=0.7)
+    if errors.official is not None:
+        radius = min(4.0, max(2.0, width_of_box / 2))
+        for at, error in enumerate(errors.official.tolist()):
+            if not math.isnan(error):
+                plot.dot(at, error, radius, PRACTICE.colour, shape=PRACTICE.shape, edge="white")
     return plot
 
 
-def trend_figure(trend: BiasTrend) -> Figure:
+def trend_figure(trend: BiasTrend, of: str, *, name: str = "slopes-by-state") -> Figure:
     """Slope and 99 % interval of every state, in order of slope."""
     from scipy.special import stdtrit
 
@@ -185,11 +208,11 @@ def trend_figure(trend: BiasTrend) -> Figure:
             plot.ring(place, slope, 7.8, INK)
     significant = trend.significant_negative + trend.significant_positive
     return Figure(
-        name="slopes-by-state",
+        name=name,
         svg=drawing([[plot]]),
         caption=(
-            "Regression of error on log population, state by state, in the release of this folder: "
-            "slope with 99 % interval; a ring marks significance at 0.01"
+            f"Regression of error on log population, state by state, in {of}: slope with 99 % "
+            "interval; a ring marks significance at 0.01"
         ),
         description=(
             f"Slopes of {trend.groups} states: {trend.negative} negative, {trend.positive} "

@@ -6,8 +6,9 @@ significant at 0.01. This is the paper's check, repeated over many runs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -33,6 +34,7 @@ __all__ = [
     "BOXED_RUNS",
     "CensusStudy",
     "HousingStudy",
+    "OfficialErrors",
     "SlopeCounts",
     "StateErrors",
     "count_slopes",
@@ -56,6 +58,7 @@ class StateErrors:
     size: npt.NDArray[np.int64]
     codes: tuple[str, ...]
     errors: FloatArray  # runs × counties
+    official: FloatArray | None = None  # of another release of the same counties
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,12 +150,47 @@ class CensusStudy:
         """Ten runs in California with the budget of the demonstration, and with the matched one."""
         near = np.zeros((BOXED_RUNS, len(self.states)))
         near[:, self.states == "CA"] = list(replicates(self.matched, BOXED_RUNS, seed=SEED))
-        return self.boxed("CA"), self._in_order("CA", near)
+        beside = OfficialErrors(self, self.official)
+        return beside.boxed("CA"), beside.put_beside(self._in_order("CA", near))
+
+
+@dataclass(frozen=True, eq=False)
+class OfficialErrors:
+    """The errors of a release by the Census Bureau, county by county beside ours."""
+
+    study: CensusStudy
+    das: OfficialDemonstration
+
+    def boxed(self, state: str) -> StateErrors:
+        """Ten runs of ours for the counties of a state, and the official errors."""
+        return self.put_beside(self.study.boxed(state))
+
+    def put_beside(self, ours: StateErrors) -> StateErrors:
+        """Ours with the official errors; no number where the file lacks a county."""
+        official = np.array([self._error.get(code, math.nan) for code in ours.codes])
+        return replace(ours, official=official)
 
     @cached_property
-    def official_in_order(self) -> npt.NDArray[np.int64]:
-        """The official errors, by size of county."""
-        return self.official.errors[np.argsort(self.official.table.counts, kind="stable")]
+    def _error(self) -> dict[str, float]:
+        labels = self.das.table.domain.axes[0].labels
+        return dict(zip(map(str, labels), self.das.errors.astype(float).tolist(), strict=True))
+
+    @cached_property
+    def trend(self) -> BiasTrend:
+        """Slopes of the official errors, in the states with more than five counties."""
+        states = np.array((self.das.table.domain.axes[0].levels or {})["state"])
+        return bias_trend(self.das.errors, self.das.table.counts, states)
+
+    @cached_property
+    def biased_states(self) -> list[str]:
+        """The paper's choice: states with a significant negative slope, the steepest first.
+
+        Illinois apart, which has a figure of its own.
+        """
+        trend = self.trend
+        steep = (trend.slope < 0) & (trend.pvalue <= trend.level)
+        ranked = [str(trend.labels[at]) for at in np.argsort(trend.slope) if steep[at]]
+        return [state for state in ranked if state != "IL"][:10]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -1,17 +1,22 @@
 """What invariants and mechanisms give away: exact bounds from held totals, statistical audits."""
 
-from subspacedp.disclosure.blackbox import Batched, PrivacyLowerBound, audit_privacy
-from subspacedp.disclosure.bounds import UNBOUNDED, CellBounds
-from subspacedp.disclosure.coverage import QuestionCoverage, covers
-from subspacedp.disclosure.invariants import (
-    InvariantAudit,
-    Linkage,
-    audit_invariants,
-    audit_releases,
-)
-from subspacedp.disclosure.moves import Loss, Move, smallest_epsilon, smallest_move
-from subspacedp.disclosure.ranges import CellRange, SmallTotal
-from subspacedp.disclosure.values import stack
+from typing import TYPE_CHECKING
+
+from subspacedp.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from subspacedp.disclosure.blackbox import Batched, PrivacyLowerBound, audit_privacy
+    from subspacedp.disclosure.bounds import UNBOUNDED, CellBounds
+    from subspacedp.disclosure.coverage import QuestionCoverage, covers
+    from subspacedp.disclosure.invariants import (
+        InvariantAudit,
+        Linkage,
+        audit_invariants,
+        audit_releases,
+    )
+    from subspacedp.disclosure.moves import Loss, Move, smallest_epsilon, smallest_move
+    from subspacedp.disclosure.ranges import CellRange, SmallTotal
+    from subspacedp.disclosure.values import stack
 
 __all__ = [
     "UNBOUNDED",
@@ -33,3 +38,21 @@ __all__ = [
     "smallest_move",
     "stack",
 ]
+
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "disclosure.blackbox": ["Batched", "PrivacyLowerBound", "audit_privacy"],
+        "disclosure.bounds": ["CellBounds", "UNBOUNDED"],
+        "disclosure.coverage": ["QuestionCoverage", "covers"],
+        "disclosure.invariants": [
+            "InvariantAudit",
+            "Linkage",
+            "audit_invariants",
+            "audit_releases",
+        ],
+        "disclosure.moves": ["Loss", "Move", "smallest_epsilon", "smallest_move"],
+        "disclosure.ranges": ["CellRange", "SmallTotal"],
+        "disclosure.values": ["stack"],
+    },
+)

@@ -181,7 +181,7 @@ def upper_bound(domain: Domain, totals: Totals) -> Int64Array:
     """The smallest held total above every cell."""
     out = np.full(domain.shape, UNBOUNDED)
     for margin, total in totals:
-        np.minimum(out, margin.spread(total), out=out)
+        np.minimum(out, margin.spread(total), out=out, where=margin.inside)
     return out
 
 
@@ -201,8 +201,11 @@ def shuttle(
     for _ in range(MAX_SHUTTLE_ROUNDS):
         before = int(lower.sum()), int(upper.sum())
         for margin, total in totals:
-            np.maximum(lower, margin.spread(total - margin.sum(upper)) + upper, out=lower)
-            np.minimum(upper, margin.spread(total - margin.sum(lower)) + lower, out=upper)
+            inside = margin.inside
+            least = margin.spread(total - margin.sum(upper)) + upper
+            np.maximum(lower, least, out=lower, where=inside)
+            most = margin.spread(total - margin.sum(lower)) + lower
+            np.minimum(upper, most, out=upper, where=inside)
         if np.any(lower > upper):
             raise InvariantError(
                 "The held values contradict each other: no table of counts has them all."

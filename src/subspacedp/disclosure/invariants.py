@@ -22,6 +22,7 @@ from subspacedp.disclosure.coverage import (
     question_weights,
     weakest,
 )
+from subspacedp.disclosure.differencing import Differencing, differencing
 from subspacedp.disclosure.moves import Loss, Move, move_loss, smallest_move
 from subspacedp.disclosure.programs import Progress
 from subspacedp.disclosure.ranges import (
@@ -82,6 +83,7 @@ class InvariantAudit:
     loss: Loss | None
     linkage: Linkage | None
     capped: bool = False
+    differencing: Differencing | None = None
     inequalities: Inequalities | None = None
 
     @property
@@ -183,11 +185,15 @@ class InvariantAudit:
             "smallest_move": None if self.move is None else self.move.as_dict(),
             "loss_of_move": None if self.loss is None else self.loss.as_dict(),
             "linkage": None if self.linkage is None else self.linkage.as_dict(),
+            **({} if self.differencing is None else {"differencing": self.differencing.as_dict()}),
         }
 
     def __str__(self) -> str:
         paragraphs = [" ".join(p) for p in (self._what(), self._cells(), self._people()) if p]
         lines = [textwrap.fill(p, 100) for p in paragraphs]
+        if self.differencing is not None:
+            shown = [f"  {finding}" for finding in self.differencing.findings]
+            lines[:0] = ["\n".join([textwrap.fill(str(self.differencing), 100), *shown])]
         if self.linkage is not None:
             lines.append(textwrap.fill(str(self.linkage), 100))
         for title, findings in (
@@ -350,8 +356,17 @@ def audit_invariants(
         else move_loss(move, budget, neighbours, kind, on_counts=on_counts),
         linkage=linkage(parts, whole, bounds, narrow=narrow, programs=programs),
         capped=capped,
+        differencing=_differencing(whole, smallest_group),
         inequalities=inequalities,
     )
+
+
+def _differencing(whole: PublishedInvariants, smallest_group: int) -> Differencing | None:
+    space = whole.bound.as_matrix().crossing_space if whole.bound.family is None else None
+    if space is None:
+        return None
+    lifted = None if whole.values is None else space.lift(whole.values)
+    return differencing(space.crossings, lifted, smallest_group=smallest_group, most=MAX_LISTED)
 
 
 def _parts(domain: Domain, held: Any, values: Any) -> list[PublishedInvariants]:

@@ -294,11 +294,16 @@ def _of_matrix(bound: HeldMatrix, neighbours: Neighbours) -> Move | None:
     if domain is None or not bound.exact:
         return None
     parts = bound.as_list()
-    margins = [domain.margin(*part["margin"]) for part in parts if "margin" in part]
+    every = [domain.margin(*part["margin"]) for part in parts if "margin" in part]
+    margins = [margin for margin in every if not margin.grouped]
     floor = _of_margins(domain, margins, neighbours) if margins else None
     if margins and floor is None:
         return None
-    if margins and not any("linear" in part for part in parts):
+    if len(margins) < len(every):
+        change = _alike(bound, keeps_total=neighbours.keeps_total)
+        if change is not None:
+            return _move_of(domain, change, neighbours)
+    elif margins and not any("linear" in part for part in parts):
         change = _around(domain, margins, bound)
         if change is not None:
             return _move_of(domain, change, neighbours)
@@ -340,6 +345,26 @@ def _of_matrix(bound: HeldMatrix, neighbours: Neighbours) -> Move | None:
     if solution.status != 0 or neighbours.records > 1 or loose:
         known = 1 if floor is None else floor.people
     return _move_of(domain, change, neighbours, known)
+
+
+def _alike(bound: HeldMatrix, *, keeps_total: bool) -> dict[int, int] | None:
+    """A record from one cell to another that no row of C tells from it; None if all are told apart.
+
+    Or one record more in a cell of no row, where the total may change: nothing smaller is there.
+    """
+    unheld = np.flatnonzero(np.diff(bound.matrix.tocsc().indptr) == 0)
+    if unheld.size and not keeps_total:
+        return {int(unheld[0]): 1}
+    columns = bound.matrix.tocsc()
+    columns.sort_indices()
+    seen: dict[bytes, int] = {}
+    for cell in range(columns.shape[1]):
+        inside = slice(columns.indptr[cell], columns.indptr[cell + 1])
+        key = columns.indices[inside].tobytes() + columns.data[inside].tobytes()
+        if key in seen:
+            return {seen[key]: 1, cell: -1}
+        seen[key] = cell
+    return None
 
 
 def _around(domain: Domain, margins: Sequence[Margin], bound: HeldMatrix) -> dict[int, int] | None:

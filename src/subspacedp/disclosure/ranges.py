@@ -120,7 +120,9 @@ def programs_of(part: PublishedInvariants) -> Programs:
     if part.totals() and not part.held.linear:  # margins around empty cells
         both = shuttle(part.domain, part.totals(), bound.empty)
         low, high = (side.reshape(-1) for side in both)
-        walk = walk_of(part.domain, [margin for margin, _ in part.totals()])
+        margins = [margin for margin, _ in part.totals()]
+        if not any(margin.grouped for margin in margins):
+            walk = walk_of(part.domain, margins)
     return Programs(matrix=bound.matrix, totals=values, lower=low, upper=high, walk=walk)
 
 

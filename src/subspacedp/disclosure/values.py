@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -139,6 +140,14 @@ def joined(parts: Sequence[PublishedInvariants]) -> PublishedInvariants:
 
 def _shaped(bound: HeldMargins | HeldMatrix, values: Any) -> HeldValues:
     shapes = bound.value_shapes
+    if bound.family is None and isinstance(values, list | tuple) and len(values) > 1:
+        each = [margin.shape for margin in bound.margins]
+        if len(values) == len(each) and bound.rows == sum(map(math.prod, each)):
+            arrays = [
+                _numbers(array, shape, whole=bound.exact)
+                for array, shape in zip(values, each, strict=True)
+            ]
+            return bound.joined(arrays, [])
     several = isinstance(values, list | tuple) and len(shapes) != 1
     listed: list[Any] = list(values) if several else [values]
     if len(listed) != len(shapes):
@@ -197,6 +206,9 @@ def _check_margins(part: PublishedInvariants) -> None:
             f"{'is' if negative == 1 else 'are'}.",
             negative=negative,
         )
-    margins = tuple(margin for margin, _ in totals)
+    nested = [(margin, total) for margin, total in totals if not margin.grouped]
+    margins = tuple(margin for margin, _ in nested)
     if part.bound.empty is None:
-        HeldMargins(domain=part.domain, margins=margins).check_agreement([t for _, t in totals])
+        HeldMargins(domain=part.domain, margins=margins).check_agreement([t for _, t in nested])
+    if len(nested) < len(totals) and part.values is not None:
+        part.bound.check_agreement(part.values)

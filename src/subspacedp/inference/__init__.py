@@ -1,15 +1,20 @@
 """Inference from a release: tests, regression, combination; sees a release, never data."""
 
-from subspacedp.inference.bias import BiasTrend, bias_trend
-from subspacedp.inference.biased import biased_non_negative
-from subspacedp.inference.combination import Combined, combine
-from subspacedp.inference.hypotheses import test_equal, test_value
-from subspacedp.inference.likelihood import Likelihood
-from subspacedp.inference.nonnegative import NonNegativeTable, non_negative
-from subspacedp.inference.regression import Regression, regress
-from subspacedp.inference.replicates import replicate_interval, replicate_quantiles, replicates
-from subspacedp.inference.results import TestResult
-from subspacedp.inference.two_way import test_homogeneity, test_independence
+from typing import TYPE_CHECKING
+
+from subspacedp.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from subspacedp.inference.bias import BiasTrend, bias_trend
+    from subspacedp.inference.biased import biased_non_negative
+    from subspacedp.inference.combination import Combined, combine
+    from subspacedp.inference.hypotheses import test_equal, test_value
+    from subspacedp.inference.likelihood import Likelihood
+    from subspacedp.inference.nonnegative import NonNegativeTable, non_negative
+    from subspacedp.inference.regression import Regression, regress
+    from subspacedp.inference.replicates import replicate_interval, replicate_quantiles, replicates
+    from subspacedp.inference.results import TestResult
+    from subspacedp.inference.two_way import test_homogeneity, test_independence
 
 __all__ = [
     "BiasTrend",
@@ -31,3 +36,19 @@ __all__ = [
     "test_independence",
     "test_value",
 ]
+
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "inference.bias": ["BiasTrend", "bias_trend"],
+        "inference.biased": ["biased_non_negative"],
+        "inference.combination": ["Combined", "combine"],
+        "inference.hypotheses": ["test_equal", "test_value"],
+        "inference.likelihood": ["Likelihood"],
+        "inference.nonnegative": ["NonNegativeTable", "non_negative"],
+        "inference.regression": ["Regression", "regress"],
+        "inference.replicates": ["replicate_interval", "replicate_quantiles", "replicates"],
+        "inference.results": ["TestResult"],
+        "inference.two_way": ["test_homogeneity", "test_independence"],
+    },
+)

@@ -131,6 +131,14 @@ class HeldMargins:
     margins: tuple[Margin, ...]
     counts: bool = True  # whether the answers are counts of records
 
+    def __post_init__(self) -> None:
+        crossing = next((margin for margin in self.margins if margin.grouped), None)
+        if crossing is not None:
+            raise InvariantError(
+                f"Only levels that nest can be held here, and {crossing!r} names a grouping; hold "
+                "levels, and publish the grouping as sums of cells."
+            )
+
     @cached_property
     def cell_space(self) -> MarginNullSpace:
         """The null space of tables on the domain, by group means."""

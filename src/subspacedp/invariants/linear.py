@@ -30,6 +30,7 @@ from subspacedp.tables import Margin
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+    from subspacedp.invariants.crossing import CrossingNullSpace
     from subspacedp.invariants.matrix.null_space import GeneralNullSpace
 
 __all__ = [
@@ -178,6 +179,11 @@ class HeldMatrix:
     @property
     def family(self) -> HeldMargins | None:
         """The margins that are all that is held: a matrix is not read as margins."""
+        return None
+
+    @property
+    def crossing_space(self) -> CrossingNullSpace | None:
+        """The null space by its structure, where held classifications of one axis cross."""
         return None
 
     def as_matrix(self, query: Query | None = None) -> HeldMatrix:
@@ -415,7 +421,13 @@ def bind(held: Held, query: Query) -> HeldMargins | HeldMatrix:
         return hold_of_workload(held, query.workload)
     if query.axes is not None and not held.linear and not held.zeros:
         margins = held.margins_on(query.axes)
-        return HeldMargins(domain=query.axes, margins=margins, counts=query.is_histogram)
+        if not any(margin.grouped for margin in margins):
+            return HeldMargins(domain=query.axes, margins=margins, counts=query.is_histogram)
+        from subspacedp.invariants.crossing import HeldCrossing  # which builds on this
+
+        matrix = hold_matrix(held, query)
+        fields = {name: getattr(matrix, name) for name in HeldMatrix.__dataclass_fields__}
+        return HeldCrossing(domain=query.axes, **fields)
     return hold_matrix(held, query)
 
 
@@ -437,11 +449,12 @@ def _margin_matrix(margin: Margin) -> csr_array:
     from scipy.sparse import csr_array
 
     groups = int(np.prod(margin.shape))
-    numbers = margin.spread(np.arange(groups).reshape(margin.shape))
+    numbers = margin.spread(np.arange(1, groups + 1).reshape(margin.shape))  # 0: in no group
     shape = tuple(len(axis) for axis in margin.axes)
-    group = np.broadcast_to(numbers, shape).reshape(-1)
-    cells = np.arange(group.size)
-    return csr_array((np.ones(group.size, np.int64), (group, cells)), shape=(groups, group.size))
+    group = np.broadcast_to(numbers, shape).reshape(-1) - 1
+    cells = np.flatnonzero(group >= 0)
+    ones = np.ones(cells.size, np.int64)
+    return csr_array((ones, (group[cells], cells)), shape=(groups, group.size))
 
 
 def real_product(matrix: csr_array, counts: Int64Array) -> FloatArray:

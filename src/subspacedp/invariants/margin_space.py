@@ -289,6 +289,23 @@ class MarginNullSpace(NullSpace):
                 out = np.take(out, member, axis=a)
         return np.array(np.broadcast_to(out, self.shape))
 
+    def group_squares(self, margin: Margin) -> FloatArray:
+        """|Π_N 1_G|² of every group of any margin, also of one that names a grouping.
+
+        |P_k 1_G|² = Σ |G ∩ κ|²/|κ| over the groups κ of k, a product over the axes.
+        """
+        from subspacedp.invariants.crossing import LabelSpace
+
+        whole = margin.sizes.astype(np.float64)
+        out = np.array(whole)
+        for k, a in self.held.expansion.items():
+            out -= a * outer(
+                LabelSpace(axis, (step,)).squared(asked)
+                for axis, step, asked in zip(self.domain.axes, k.steps, margin.steps, strict=True)
+            )
+        out[out < 1e-11 * whole] = 0.0  # rounding error of a difference that is zero
+        return out
+
     def share_exposed(self, weights: npt.ArrayLike) -> float:
         """|Π_R w|² / |w|²: how much of a linear question the invariants answer."""
         w = scaled_question(self._table(weights))

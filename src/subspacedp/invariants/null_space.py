@@ -12,7 +12,7 @@ from subspacedp.errors import InvariantError
 from subspacedp.invariants.held import Held, HeldMargins, HeldValues, as_held
 from subspacedp.invariants.linear import HeldMatrix, LinearInvariants, StructuralZeros, bind
 from subspacedp.queries import Query, as_query
-from subspacedp.tables import Domain
+from subspacedp.tables import Domain, Margin
 
 __all__ = [
     "FreeContrasts",
@@ -129,6 +129,11 @@ class NullSpace(FreeContrasts):
         if self.held.empty is not None:
             out[self.held.empty] = 0.0
         return out
+
+    def group_squares(self, margin: Margin) -> FloatArray | None:
+        """|Π_N 1_G|² of every group of a margin, where there is a closed form."""
+        del margin
+        return None
 
     def squared_ones(self) -> float:
         """|Π_N 1|²: what the invariants leave of the grand total."""

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.arrow import numpy_array
 from subspacedp.errors import DataError, without_values
 from subspacedp.io.files import FIRST_LINE
 from subspacedp.tables import Label
@@ -71,6 +72,13 @@ class Source(ABC):
         The columns and what they hold.
     headed
         Whether the names of the columns are the first line of a text file.
+
+    Attributes
+    ----------
+    code_names
+        By column: what its codes are called, where the source says so.
+    titles
+        By column: what it is called for readers, where the source says so.
     """
 
     kind: ClassVar[str]
@@ -84,6 +92,8 @@ class Source(ABC):
         self.address = address
         self.headed = headed
         self.kinds = dict(kinds)
+        self.code_names: Mapping[str, Mapping[str, str]] = {}
+        self.titles: Mapping[str, str] = {}
         self._lists: dict[tuple[tuple[Label, int], ...], str] = {}
 
     @classmethod
@@ -266,8 +276,10 @@ def read_whole(batches: Iterable[Any], names: Sequence[str]) -> dict[str, npt.ND
     for batch in batches:
         for name in names:
             # An engine's sum of integers may be a decimal; the cast refuses what does not fit.
-            column = batch.column(batch.schema.get_field_index(name)).cast(pa.int64())
-            parts[name].append(column.to_numpy(zero_copy_only=False))
+            column = batch.column(batch.schema.get_field_index(name))
+            if column.type != pa.int64():
+                column = column.cast(pa.int64())
+            parts[name].append(numpy_array(column))
     empty = np.zeros(0, np.int64)
     return {name: np.concatenate([empty, *columns]) for name, columns in parts.items()}
 

@@ -1,16 +1,21 @@
 """The ledger: accounts that releases are paid from, which no crash and no race can overspend."""
 
-from subspacedp.errors import DamageError, LedgerError, LimitError
-from subspacedp.ledger.entries import (
-    Account,
-    Entry,
-    Payment,
-    State,
-    certificate_digest,
-    invariants_of,
-    spend_of,
-)
-from subspacedp.ledger.ledger import Ledger, Reservation, open_ledger
+from typing import TYPE_CHECKING
+
+from subspacedp.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from subspacedp.errors import DamageError, LedgerError, LimitError
+    from subspacedp.ledger.entries import (
+        Account,
+        Entry,
+        Payment,
+        State,
+        certificate_digest,
+        invariants_of,
+        spend_of,
+    )
+    from subspacedp.ledger.ledger import Ledger, Reservation, open_ledger
 
 __all__ = [
     "Account",
@@ -27,3 +32,20 @@ __all__ = [
     "open_ledger",
     "spend_of",
 ]
+
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "errors": ["DamageError", "LedgerError", "LimitError"],
+        "ledger.entries": [
+            "Account",
+            "Entry",
+            "Payment",
+            "State",
+            "certificate_digest",
+            "invariants_of",
+            "spend_of",
+        ],
+        "ledger.ledger": ["Ledger", "Reservation", "open_ledger"],
+    },
+)

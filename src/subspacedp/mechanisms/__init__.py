@@ -12,21 +12,26 @@ By name, in the order of the registry:
 - "discrete": discrete Gaussian noise on every answer, projected; zero-concentrated budgets.
 """
 
-from subspacedp.mechanisms.base import Mechanism, Options
-from subspacedp.mechanisms.discrete import Discrete, DiscreteOptions
-from subspacedp.mechanisms.extended import Extended, ExtendedOptions
-from subspacedp.mechanisms.gaussian.correlated import (
-    Correlated,
-    CorrelatedOptions,
-    Decomposition,
-    decompose,
-)
-from subspacedp.mechanisms.gaussian.optimal import Optimal, OptimalOptions
-from subspacedp.mechanisms.impose import Imposed, impose
-from subspacedp.mechanisms.knorm.mechanism import KNorm, KNormOptions
-from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
-from subspacedp.mechanisms.projected import Projected, ProjectedOptions
-from subspacedp.mechanisms.registry import MECHANISMS, OPTIONS, default_name, mechanism_from
+from typing import TYPE_CHECKING
+
+from subspacedp.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from subspacedp.mechanisms.base import Mechanism, Options
+    from subspacedp.mechanisms.discrete import Discrete, DiscreteOptions
+    from subspacedp.mechanisms.extended import Extended, ExtendedOptions
+    from subspacedp.mechanisms.gaussian.correlated import (
+        Correlated,
+        CorrelatedOptions,
+        Decomposition,
+        decompose,
+    )
+    from subspacedp.mechanisms.gaussian.optimal import Optimal, OptimalOptions
+    from subspacedp.mechanisms.impose import Imposed, impose
+    from subspacedp.mechanisms.knorm.mechanism import KNorm, KNormOptions
+    from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
+    from subspacedp.mechanisms.projected import Projected, ProjectedOptions
+    from subspacedp.mechanisms.registry import MECHANISMS, OPTIONS, default_name, mechanism_from
 
 __all__ = [
     "MECHANISMS",
@@ -54,3 +59,24 @@ __all__ = [
     "impose",
     "mechanism_from",
 ]
+
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "mechanisms.base": ["Mechanism", "Options"],
+        "mechanisms.discrete": ["Discrete", "DiscreteOptions"],
+        "mechanisms.extended": ["Extended", "ExtendedOptions"],
+        "mechanisms.gaussian.correlated": [
+            "Correlated",
+            "CorrelatedOptions",
+            "Decomposition",
+            "decompose",
+        ],
+        "mechanisms.gaussian.optimal": ["Optimal", "OptimalOptions"],
+        "mechanisms.impose": ["Imposed", "impose"],
+        "mechanisms.knorm.mechanism": ["KNorm", "KNormOptions"],
+        "mechanisms.marginals": ["Marginals", "MarginalsOptions"],
+        "mechanisms.projected": ["Projected", "ProjectedOptions"],
+        "mechanisms.registry": ["MECHANISMS", "OPTIONS", "default_name", "mechanism_from"],
+    },
+)

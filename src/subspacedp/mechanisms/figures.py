@@ -240,9 +240,11 @@ def rows_apart(noise: JointNoise, rows: npt.NDArray[Any], shape: tuple[int, ...]
     return EachApart(noise, shape, lambda i: np.asarray(rows[i], np.float64))
 
 
-def groups_apart(noise: JointNoise, margin: Margin) -> EachApart:
+def groups_apart(
+    noise: JointNoise, margin: Margin, known_variance: FloatArray | None = None
+) -> EachApart:
     """The totals of a margin's groups, each with a law of its own."""
-    return EachApart(noise, margin.shape, _group_weights(margin))
+    return EachApart(noise, margin.shape, _group_weights(margin), known_variance)
 
 
 def totals_apart(noise: MarginNoise, profiles: GroupProfiles) -> EachApart:

@@ -10,43 +10,74 @@ that was read").
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from importlib import import_module
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.mechanisms.base import Mechanism, Options
-from subspacedp.mechanisms.discrete import DiscreteOptions
-from subspacedp.mechanisms.extended import ExtendedOptions
-from subspacedp.mechanisms.gaussian.correlated import CorrelatedOptions
-from subspacedp.mechanisms.gaussian.optimal import OptimalOptions
-from subspacedp.mechanisms.impose import Imposed
-from subspacedp.mechanisms.knorm.mechanism import KNormOptions
-from subspacedp.mechanisms.marginals import MarginalsOptions
-from subspacedp.mechanisms.projected import ProjectedOptions
 from subspacedp.problem import Problem
 from subspacedp.stated import check_plain, first_difference, shown_text
 
 __all__ = ["MECHANISMS", "OPTIONS", "default_name", "mechanism_from"]
 
-# A new mechanism is one line here: its options, from which its class and name follow.
-OPTIONS: dict[str, type[Options]] = {
-    options.mechanism.name: options
-    for options in (
-        ProjectedOptions,
-        ExtendedOptions,
-        CorrelatedOptions,
-        OptimalOptions,
-        KNormOptions,
-        MarginalsOptions,
-        DiscreteOptions,
-    )
+T = TypeVar("T")
+
+# A new mechanism is one line here: its name, and where its options are, which know its class.
+HOMES = {
+    "projected": ("projected", "ProjectedOptions"),
+    "extended": ("extended", "ExtendedOptions"),
+    "correlated": ("gaussian.correlated", "CorrelatedOptions"),
+    "optimal": ("gaussian.optimal", "OptimalOptions"),
+    "knorm": ("knorm.mechanism", "KNormOptions"),
+    "marginals": ("marginals", "MarginalsOptions"),
+    "discrete": ("discrete", "DiscreteOptions"),
 }
-MECHANISMS: dict[str, type[Mechanism]] = {
-    **{name: options.mechanism for name, options in OPTIONS.items()},
-    Imposed.name: Imposed,
-}
+
+
+class _Loaded(MutableMapping[str, T]):
+    """Classes by name, each loaded when it is looked at."""
+
+    def __init__(self, names: Sequence[str], load: Callable[[str], T]) -> None:
+        self._classes: dict[str, T | None] = dict.fromkeys(names)
+        self._load = load
+
+    def __getitem__(self, name: str) -> T:
+        kind = self._classes[name]
+        if kind is None:
+            kind = self._classes[name] = self._load(name)
+        return kind
+
+    def __setitem__(self, name: str, kind: T) -> None:
+        self._classes[name] = kind
+
+    def __delitem__(self, name: str) -> None:
+        del self._classes[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._classes)
+
+    def __len__(self) -> int:
+        return len(self._classes)
+
+
+def _options(name: str) -> type[Options]:
+    module, options = HOMES[name]
+    return cast("type[Options]", getattr(import_module(f"{__package__}.{module}"), options))
+
+
+def _mechanism(name: str) -> type[Mechanism]:
+    if name in OPTIONS:
+        return OPTIONS[name].mechanism
+    from subspacedp.mechanisms.impose import Imposed
+
+    return Imposed
+
+
+OPTIONS: MutableMapping[str, type[Options]] = _Loaded([*HOMES], _options)
+MECHANISMS: MutableMapping[str, type[Mechanism]] = _Loaded([*HOMES, "imposed"], _mechanism)
 
 
 def default_name(*, workload: bool = False) -> str:
@@ -98,14 +129,14 @@ def mechanism_from(data: Mapping[str, Any], answers: int | None = None) -> Mecha
         raise AlteredError("The certificate names a mechanism that does not exist.")
     try:
         check_plain(data, "its design")
-        others = {key for other in MECHANISMS.values() for key in other.keys_in_files}
-        if not (others & set(data)) <= set(kind.keys_in_files):
-            raise ReleaseError("what it measures is not what its mechanism measures.")
         with np.errstate(all="ignore"):  # what overflows is not a law, and is refused as such
             mechanism = kind.from_dict(Problem.from_dict(data, answers), data)
             _check(mechanism)
         difference = first_difference(data, mechanism.as_dict())
         if difference is not None:
+            others = {key for other in MECHANISMS.values() for key in other.keys_in_files}
+            if not (others & set(data)) <= set(kind.keys_in_files):
+                raise ReleaseError("what it measures is not what its mechanism measures.")
             raise AlteredError(f"`{difference}` is not what a design of this kind states there.")
         return mechanism
     except AlteredError as error:

@@ -4,8 +4,9 @@ The public names are loaded on first use. Reading a specification needs pydantic
 the extra `subspacedp[publish]` brings; importing this package needs neither.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from subspacedp.lazy import on_first_use
 
 if TYPE_CHECKING:
     from subspacedp.publication.auditing import audit
@@ -35,26 +36,15 @@ __all__ = [
     "specification_schema",
 ]
 
-_HOME = {
-    "auditing": ["audit"],
-    "code_lists": ["CodeList", "read_code_list"],
-    "planning": ["Plan", "plan"],
-    "faults": ["SpecificationError"],
-    "running": ["Publication", "run"],
-    "schema": ["specification_schema"],
-    "specification": ["Specification", "TableSpecification", "read_specification"],
-}
-_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module 'subspacedp.publication' has no attribute {name!r}")
-    value = getattr(import_module(f"subspacedp.publication.{module}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "publication.auditing": ["audit"],
+        "publication.code_lists": ["CodeList", "read_code_list"],
+        "publication.planning": ["Plan", "plan"],
+        "publication.faults": ["SpecificationError"],
+        "publication.running": ["Publication", "run"],
+        "publication.schema": ["specification_schema"],
+        "publication.specification": ["Specification", "TableSpecification", "read_specification"],
+    },
+)

@@ -51,7 +51,7 @@ class HeldTogether:
     @property
     def names(self) -> set[str]:
         """The axes and levels of the domain."""
-        return {level.name for axis in self.domain.axes for level in axis.chain}
+        return {level.name for axis in self.domain.axes for level in axis.named}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +129,7 @@ def union_domain(
 def named_domain(domain: Domain, held: Held) -> Domain | None:
     """The axes that a held margin names; None if there are none."""
     names = {name for margin in held.margins for name in margin}
-    axes = [axis for axis in domain.axes if names & {level.name for level in axis.chain}]
+    axes = [axis for axis in domain.axes if names & {level.name for level in axis.named}]
     return Domain(axes) if axes else None
 
 
@@ -154,6 +154,11 @@ def values_on(union: Domain, domain: Domain, held: Held, values: HeldValues) -> 
     """
     if union.matches(domain):
         return values
+    margins = held.margins_on(domain)
+    if len(values) < len(margins):  # one vector, where classifications cross
+        sizes = np.cumsum([math.prod(margin.shape) for margin in margins])[:-1]
+        parts = zip(np.split(values[0], sizes), margins, strict=True)
+        values = tuple(part.reshape(margin.shape) for part, margin in parts)
     place = {axis.name: a for a, axis in enumerate(domain.axes)}
     order = [place.pop(axis.name) for axis in union.axes if axis.name in place]
     order += place.values()  # of length 1
@@ -269,7 +274,7 @@ def read_labels(
     known = {
         level.name: set(level.labels)
         for axis in (together.domain.axes if together is not None else ())
-        for level in axis.chain
+        for level in axis.named
     }
     out: dict[str, Any] = {}
     for text in texts:

@@ -32,7 +32,7 @@ from subspacedp.publication.specification import Specification, read_specificati
 from subspacedp.release import Design
 from subspacedp.tables import Domain
 
-__all__ = ["Advice", "Change", "advise", "drowned", "surely_drowned"]
+__all__ = ["Advice", "Change", "advise", "drowned", "surely_drowned", "yaml_of"]
 
 SECONDS = 4.0  # of this process, after which no further alternative is designed
 MANY_CELLS = 16  # cells in a sum from which on a margin of its own is looked at
@@ -61,7 +61,7 @@ class Change:
     @property
     def write(self) -> str:
         """The line as YAML."""
-        return self.key[-1] if self.value is None else f"{self.key[-1]}: {_yaml(self.value)}"
+        return self.key[-1] if self.value is None else f"{self.key[-1]}: {yaml_of(self.value)}"
 
     def applied(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """The keys of a specification with this one changed."""
@@ -116,10 +116,12 @@ class Advice:
         return f"{self.sentence} {self.change}" if self.change else self.sentence
 
 
-def advise(planned: Plan) -> list[Advice]:
+def advise(planned: Plan) -> Iterator[Advice]:
     """All advice about a plan: what its budget means and costs, then what could be better."""
     adviser = _Adviser(planned)
-    return [*adviser.meaning(), *adviser.account(), *adviser.alternatives()]
+    yield from adviser.meaning()
+    yield from adviser.account()
+    yield from adviser.alternatives()
 
 
 @dataclass(frozen=True, eq=False)
@@ -394,7 +396,7 @@ class _Adviser:
             words = "The margin {who} is a sum of {cells:,} noisy cells, ± {before}; with noise "
             words += "designed for the margins too it has ± {after}"
             yield from self._compared(one, change, loose, words)
-        if table.publish.weights is None and not table.publish.non_negative:
+        if table.publish.weights is None and not one.wanted.non_negative:
             change = self._change((*table.place, "publish", "cells"), False)
             words = "If nobody needs the cells, the margin {who} can have ± {after} instead of "
             words += "± {before}, as no noise is spent on them"
@@ -532,7 +534,7 @@ class _Adviser:
         """The finest coarser table of which less than half is expected to drown."""
         nothing: tuple[None, Names, float] = (None, (), 1.0)
         table = one.wanted.table
-        axes = [(None, *(level.name for level in axis.chain)) for axis in one.domain.axes]
+        axes = [(None, *(level.name for level in axis.named)) for axis in one.domain.axes]
         if math.prod(map(len, axes)) > MOST_MARGINS or table.publish.weights is not None:
             return nothing
         sizes = {}
@@ -551,7 +553,7 @@ class _Adviser:
         others = [list(n) for n in table.margins if set(n) != set(names)]
         given = self._given(*table.place, "publish")
         value = {**given, "cells": False, "margins": [list(names), *others]}
-        for key in ("values", "non_negative"):
+        for key in ("values", "non_negative", "records"):
             value.pop(key, None)
         change = self._change((*table.place, "publish"), value)
         trial = self._try(change)
@@ -657,7 +659,7 @@ def _spends(trial: Mapping[str, _Trial]) -> list[Spend]:
 
 def _one_way(domain: Domain) -> Iterator[Names]:
     """The margin of every axis and level."""
-    return ((level.name,) for axis in domain.axes for level in axis.chain)
+    return ((level.name,) for axis in domain.axes for level in axis.named)
 
 
 def _two_steps(budget: Budget) -> str:
@@ -700,12 +702,13 @@ def _up(value: float) -> str:
     return f"{math.ceil(value * 10**places - 1e-9) / 10**places:,.{max(places, 0)}f}"
 
 
-def _yaml(value: Any) -> str:
+def yaml_of(value: Any) -> str:
     """A value on one line, as the reader of specifications takes it."""
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_yaml(k)}: {_yaml(v)}' for k, v in value.items())}}}"
+        return f"{{{', '.join(f'{yaml_of(k)}: {yaml_of(v)}' for k, v in value.items())}}}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_yaml, value))}]"
+        return f"[{', '.join(map(yaml_of, value))}]"
     if isinstance(value, str) and PLAIN.fullmatch(value) and load_yaml(value).data == value:
         return value
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)

@@ -30,6 +30,7 @@ __all__ = ["document_faults", "table_faults"]
 COLUMNS = {
     **dict.fromkeys(("lower", "upper"), "margins"),
     **dict.fromkeys(("non_negative_biased", "unbiased_value"), "tables without negative values"),
+    "calibration_weight": "synthetic records",
     **dict.fromkeys(
         (
             "confidential",
@@ -42,8 +43,18 @@ COLUMNS = {
         "comparisons",
     ),
 }
-FOR_MARGINS = ("auto", *(name for name, kind in MECHANISMS.items() if kind.for_workloads))
-WHOLE_NUMBERS = ("auto", *(name for name, kind in MECHANISMS.items() if kind.offers_decimals))
+
+
+def for_margins() -> tuple[str, ...]:
+    """The mechanisms that publish margins without a table, as a specification names them."""
+    return ("auto", *(name for name, kind in MECHANISMS.items() if kind.for_workloads))
+
+
+def whole_numbers() -> tuple[str, ...]:
+    """Those that publish values which add up."""
+    return ("auto", *(name for name, kind in MECHANISMS.items() if kind.offers_decimals))
+
+
 LONGEST = 200  # bytes of a name: file systems take 255, endings included
 NOT_IN_FILES = re.compile(r"[/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 FOLDER_NAME = re.compile(r"\w[\w.-]*")
@@ -243,7 +254,7 @@ def _table(table: TableSpecification) -> Iterator[Fault]:
         yield from _beside_cells(table)
     yield from _inequalities(table)
     yield from _targets(table)
-    real = table.mechanism not in WHOLE_NUMBERS and not table.margins_alone
+    real = table.mechanism not in whole_numbers() and not table.margins_alone
     if real and table.publish.decimals is not None:
         yield Fault(
             table.place_of("publish", "decimals"),
@@ -287,11 +298,11 @@ def _targets(table: TableSpecification) -> Iterator[Fault]:
                 "`{margin: [county], error: 20}`",
             )
         return
-    if table.mechanism not in FOR_MARGINS:
+    if table.mechanism not in for_margins():
         yield Fault(
             at("mechanism"),
-            f"must be {' or '.join(f'`{m}`' for m in FOR_MARGINS)} where margins have targets; got "
-            f"`{table.mechanism}`",
+            f"must be {' or '.join(f'`{m}`' for m in for_margins())} where margins have targets; "
+            f"got `{table.mechanism}`",
         )
     if table.publish.weights is not None:
         yield Fault(at("publish", "weights"), "cannot stand beside targets; leave one of them out")
@@ -420,13 +431,13 @@ def _margins_alone(table: TableSpecification) -> Iterator[Fault]:
         yield Fault(
             at("sums"), "cannot stand beside `cells: false`; sums need the cells of their table"
         )
-    for key in ("non_negative", "values"):
+    for key in ("non_negative", "records", "values"):
         if getattr(table.publish, key):
             yield Fault(at("publish", key), "needs the cells; leave out `cells: false`")
-    if table.mechanism not in FOR_MARGINS:
+    if table.mechanism not in for_margins():
         yield Fault(
             at("mechanism"),
-            f"must be {', '.join(f'`{m}`' for m in FOR_MARGINS)} with `cells: false`; got "
+            f"must be {', '.join(f'`{m}`' for m in for_margins())} with `cells: false`; got "
             f"`{table.mechanism}`",
         )
     if len(table.axes) > MAX_AXES:
@@ -444,7 +455,7 @@ def _beside_cells(table: TableSpecification) -> Iterator[Fault]:
     weights, cells = table.place_of("publish", "weights"), table.place_of("publish", "cells")
     given, limit = table.publish.weights, table.publish.cells_at_most
     for at, given_here in ((weights, given is not None), (cells, limit is not None)):
-        if given_here and table.mechanism not in FOR_MARGINS:
+        if given_here and table.mechanism not in for_margins():
             yield Fault(at, "is for `mechanism: marginals` or `auto`")
         elif given_here and not table.margins:
             yield Fault(at, "needs `margins` beside it, which the noise is designed for too")

@@ -27,7 +27,7 @@ Place = tuple[str | int, ...]  # the keys and list positions that lead to a valu
 
 
 class SpecificationError(SubspaceDPError):
-    """A specification cannot be used; `where`, `line` and `others` say more."""
+    """A specification cannot be used; `where`, `line`, `others` and `every` say more."""
 
 
 def missing_extra() -> SpecificationError:
@@ -100,16 +100,22 @@ class Loaded:
 
 def failure(faults: Sequence[Fault], loaded: Loaded) -> SpecificationError:
     """The error that tells the most useful fault, and how many others there are."""
-    first = min(faults, key=lambda p: (p.rank, loaded.line(p.path) or 0))
+    in_order = sorted(faults, key=lambda p: (p.rank, loaded.line(p.path) or 0))
+    first = in_order[0]
     others = len({fault.path for fault in faults}) - 1
     more = f" (and {others} more problem{'s' if others > 1 else ''})" if others else ""
-    end = f"?{more}" if first.what.endswith("?") else f"{more}."
     return SpecificationError(
-        f"{loaded.where(first.path)} {first.what.removesuffix('?')}{end}",
+        _sentence(first, loaded, more),
         where=_name(first.path, loaded.data).replace("`", ""),
         line=loaded.line(first.path),
         others=others,
+        every=tuple((loaded.line(one.path), _sentence(one, loaded)) for one in in_order),
     )
+
+
+def _sentence(fault: Fault, loaded: Loaded, more: str = "") -> str:
+    end = f"?{more}" if fault.what.endswith("?") else f"{more}."
+    return f"{loaded.where(fault.path)} {fault.what.removesuffix('?')}{end}"
 
 
 def _name(path: Place, data: Any) -> str:

@@ -147,9 +147,11 @@ Titles = Annotated[
 class Section(BaseModel):
     """Keys and nothing but these; values of their type and no other; not to be changed."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True)
 
 
 def rule(**schema: Any) -> ConfigDict:
     """What JSON Schema is to say about a section beyond its keys."""
-    return ConfigDict(strict=True, extra="forbid", frozen=True, json_schema_extra=schema)
+    return ConfigDict(
+        strict=True, extra="forbid", frozen=True, defer_build=True, json_schema_extra=schema
+    )

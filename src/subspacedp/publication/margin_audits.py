@@ -251,7 +251,7 @@ def _move(domain: Domain, bound: HeldMargins, neighbours: Neighbours) -> Move | 
     if not sets:
         return None
     few = Domain([domain.axes[a] for a in sets[0]] or [max(domain.axes, key=len)])
-    names = {level.name for axis in few.axes for level in axis.chain}
+    names = {level.name for axis in few.axes for level in axis.named}
     margins = dict.fromkeys(tuple(n for n in m.names if n in names) for m in bound.margins)
     return smallest_move(_bound(few, Held(tuple(margins))), neighbours)
 

@@ -23,9 +23,10 @@ from subspacedp.ledger import (
     open_ledger,
     spend_of,
 )
+from subspacedp.microdata import verify_folder
 from subspacedp.publication.releases import ReleaseSpecification
 from subspacedp.publication.specification import Specification
-from subspacedp.release import Design, Release, verify_folder
+from subspacedp.release import Design, Release
 from subspacedp.release.targets import LeastBudget
 
 __all__ = ["PayingAccount", "check_least", "paying_account", "settle"]

@@ -87,6 +87,7 @@ class PlannedRelease:
     compared: Mapping[str, float]  # mechanism → total squared error
     refused: Mapping[str, str]  # mechanism → why it is not for this
     making: Making
+    second: str = ""  # what is made of it beside the unbiased values
     engine: str | None = None  # what makes its blocks, where that is not this process
     near: str = ""  # how near the error is to the best possible, where known
     least: LeastBudget | None = None  # where the budget is the least that meets targets
@@ -97,6 +98,8 @@ class PlannedRelease:
         known = self.design.problem.inequalities
         if known is not None:
             yield f"Publicly known, and used by intervals: {known}."
+        if self.second:
+            yield self.second
         yield str(self.making)
         if self.engine is not None and self.making.blocks > 1:
             yield TRUSTED
@@ -145,7 +148,7 @@ class Plan:
         """What the budget means and costs, and what another line would gain; no data are opened."""
         from subspacedp.publication.advice import advise
 
-        return advise(self)
+        return list(advise(self))
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data."""
@@ -249,10 +252,22 @@ def _planned(
         compared={name: one.mechanism.total_error() for name, one in others.items()},
         refused=refused,
         making=making_of(wanted, planned.mechanism, memory),
+        second=_second(wanted),
         engine=wanted.specification.engine,
         near=_near(planned, others.values()),
         least=wanted.least,
         multiples=multiples_of(planned.mechanism),
+    )
+
+
+def _second(wanted: ReleaseSpecification) -> str:
+    """What is published beside the unbiased values, in a sentence; empty where nothing is."""
+    if not wanted.non_negative:
+        return ""
+    rows = ", and synthetic records made of it" if wanted.records else ""
+    return (
+        f"A second table is published beside this one{rows}: whole numbers without negative ones, "
+        "biased, and labelled so; the errors above are not its own."
     )
 
 

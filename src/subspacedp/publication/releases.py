@@ -198,8 +198,13 @@ class ReleaseSpecification(ABC):
 
     @property
     def non_negative(self) -> bool:
-        """Whether the nearest table without negative values is published too."""
-        return self.table.publish.non_negative
+        """Whether a biased table without negative values is published too."""
+        return self.table.publish.non_negative or self.records
+
+    @property
+    def records(self) -> bool:
+        """Whether records are made of that table."""
+        return self.table.publish.records
 
     def inequalities(self, domain: Domain) -> Inequalities | None:
         """What is publicly known of its counts beside what is held."""
@@ -301,9 +306,9 @@ class ReleaseSpecification(ABC):
             )
         if self.non_negative and domain.size > MAX_LABELLED:
             raise ReleaseError(
-                f"The table `{self.table.name}` has {domain.size:,} cells, and the nearest table "
-                f"without negative values is worked out for at most {MAX_LABELLED:,}; leave out "
-                "`non_negative`.",
+                f"The table `{self.table.name}` has {domain.size:,} cells, and a table without "
+                f"negative values is worked out for at most {MAX_LABELLED:,}; leave out "
+                "`non_negative` and `records`.",
                 cells=domain.size,
             )
 
@@ -475,7 +480,7 @@ class MarginsRelease(ReleaseSpecification):
     ) -> Counted:
         """Have the margins counted one by one; of a table that was counted before, its cells."""
         del scratch  # margins are counted in memory
-        data, margins = self.specification.data, self._counted_margins(domain)
+        data, margins = self.specification.data, self.counted_margins(domain)
         if source is None:
             wanted = [domain.margin(*names) for names in (*margins, *self.held.margins)]
             with closing(self._in_place()) as counts:
@@ -495,7 +500,7 @@ class MarginsRelease(ReleaseSpecification):
         everything = tabulated.everything if data.bounded else None
         return Counted(tabulated.bounded, everything, tabulated.dropped, records)
 
-    def _counted_margins(self, domain: Domain) -> tuple[tuple[str, ...], ...]:
+    def counted_margins(self, domain: Domain) -> tuple[tuple[str, ...], ...]:
         """The margins that are published, and tables beside them that are measured."""
         beside = self.design(domain).mechanism.measured_beside if self.budget.pure else ()
         return (*self.margins, *beside)
@@ -552,6 +557,11 @@ class SumsRelease(ReleaseSpecification):
     @property
     def non_negative(self) -> bool:
         """Sums may be negative."""
+        return False
+
+    @property
+    def records(self) -> bool:
+        """Records are made of counts."""
         return False
 
     def inequalities(self, domain: Domain) -> Inequalities | None:

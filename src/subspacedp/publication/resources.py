@@ -14,7 +14,6 @@ from subspacedp.blocks.memory import available_memory, block_cells, memory_limit
 from subspacedp.blocks.progress import duration
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.base import Mechanism
-from subspacedp.publication.formats.workbook import MOST_ROWS
 from subspacedp.publication.releases import ReleaseSpecification, in_one_piece
 from subspacedp.release.drawing import LABELLED, store_kind
 from subspacedp.release.folders import check_room
@@ -85,6 +84,12 @@ class Making:
         }
 
 
+def _of_sheets(figures: int) -> int:
+    from subspacedp.publication.formats.workbook import MOST_ROWS
+
+    return ON_SHEETS * min(figures, MOST_ROWS)
+
+
 def making_of(wanted: ReleaseSpecification, mechanism: Mechanism, memory: int | None) -> Making:
     """How a release is made with so much memory, or with what is free."""
     size, data = mechanism.query.size, wanted.specification.data
@@ -102,7 +107,7 @@ def making_of(wanted: ReleaseSpecification, mechanism: Mechanism, memory: int | 
         kept=counts + (COUNT * size if labelled else 0),
         working=max(
             WITH_LABELS * size if labelled else 0,
-            ON_SHEETS * min(size, MOST_ROWS) if "xlsx" in wanted.formats else 0,
+            _of_sheets(size) if "xlsx" in wanted.formats else 0,
             view.bytes_per_cell * size if blocks == 1 else min(limit, view.bytes_per_cell * size),
         ),
         files=_published(wanted, mechanism, labelled=labelled),
@@ -181,7 +186,7 @@ def _labels(mechanism: Mechanism) -> int:
     """Bytes of the labels of one row, with quotes and commas, on average."""
     total = 0
     for axis in mechanism.domain.axes:
-        for level in axis.chain:
+        for level in axis.named:
             some = level.labels[:: max(1, level.groups // SOME)]
             lengths = [len(str(label).encode(errors="replace")) for label in some]
             total += math.ceil(sum(lengths) / len(lengths)) + 3

@@ -60,7 +60,7 @@ KEY = "subspacedp"  # decides which records stay where the specification names n
 
 
 def read_specification(
-    source: Specification | str | PathLike[str] | Mapping[str, Any],
+    source: Specification | str | PathLike[str] | Mapping[str, Any] | Loaded,
     *,
     folder: str | Path | None = None,
 ) -> Specification:
@@ -69,8 +69,8 @@ def read_specification(
     Parameters
     ----------
     source
-        The path of a YAML file, or its content as a mapping; one that is read already stays as it
-        is.
+        The path of a YAML file, or its content as a mapping, or as `load_yaml` returned it; one
+        that is read already stays as it is.
     folder
         What the paths in it are relative to: by default the folder of the file, or the current
         one for a mapping.
@@ -113,6 +113,8 @@ def _loaded(source: Any) -> tuple[Path | None, Loaded]:
     """Plain data, and the file they are from, if there is one."""
     if isinstance(source, Mapping):
         path, loaded = None, Loaded(data=source)
+    elif isinstance(source, Loaded):
+        path, loaded = None, source
     elif isinstance(source, str | PathLike):
         path = Path(source)
         loaded = load_yaml(read_text(path, "specification"))

@@ -10,13 +10,17 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
+from pathlib import Path
 
-from subspacedp.io.inspect import Column, Seen, prefix_of
+from subspacedp.errors import ReleaseError
+from subspacedp.io import look, open_source
+from subspacedp.io.inspect import MANY, Column, Seen, prefix_of
 from subspacedp.io.sources import source_fault
 from subspacedp.publication.checks import COLUMNS
 from subspacedp.publication.column_names import (
@@ -31,9 +35,10 @@ from subspacedp.publication.column_names import (
 )
 from subspacedp.publication.counted_columns import CountColumns, counted_columns, key_column
 from subspacedp.publication.faults import SpecificationError
+from subspacedp.publication.schema import specification_schema
 from subspacedp.tables.domain import RESERVED
 
-__all__ = ["Starter", "starter"]
+__all__ = ["Starter", "starter", "write_starter"]
 
 WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -107,6 +112,50 @@ def starter(seen: Seen, source: str, table: str | None = None) -> Starter:
     return Starter(text=proposing.text(source, table), code_lists=proposing.code_lists)
 
 
+def write_starter(source: str, out: Path, table: str | None = None) -> list[Path]:
+    """Look at the data and write the proposal with its code lists, for their owner alone.
+
+    Returns the files that are the proposal; the schema for editors is beside them.
+    """
+    if out.exists():
+        raise ReleaseError(f"`{out}` exists already; it is not overwritten.")
+    with open_source(source, table=table) as opened:
+        proposal = starter(look(opened), _as_seen_from(out, source), table)
+    lists = {out.parent / path: text for path, text in proposal.code_lists.items()}
+    for path, text in lists.items():
+        if path.exists() and path.read_text("utf-8") != text:
+            raise ReleaseError(
+                f"`{path}` exists already and is not overwritten; move it, or write the "
+                "specification to another folder with `--out`."
+            )
+    schema = out.parent / "specification.schema.json"
+    for path, text in {**lists, out: proposal.text}.items():
+        if not path.exists():
+            _write(path, text)
+    if not schema.exists():
+        _write(schema, specification_schema(), mode=0o644)
+    return [out, *lists]
+
+
+def _as_seen_from(out: Path, source: str) -> str:
+    """Paths in a specification are relative to it."""
+    path = Path(source).expanduser()
+    if not path.exists() or path.is_absolute() or out.resolve().parent == Path.cwd():
+        return source
+    return Path(os.path.relpath(path, out.parent)).as_posix()
+
+
+def _write(path: Path, text: str, mode: int = 0o600) -> None:
+    try:
+        if path.parent.name == "codes":
+            path.parent.mkdir(exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+    except OSError as error:
+        raise ReleaseError(f"Cannot write `{path}`: {error.strerror}.") from None
+
+
 class _Proposing:
     """The guesses, in the order in which they rest on each other."""
 
@@ -115,12 +164,14 @@ class _Proposing:
         self.left: dict[str, str] = {}  # columns that are left out, and why
         self.unnamed: list[tuple[str, str]] = []  # those that cannot even be named, and why
         self.code_lists: dict[str, str] = {}
+        self.titles: set[str] = set()
         self.usable = self._usable()
         if not self.usable:
             raise SpecificationError(
                 "The data have no column that could be an axis; name the columns."
             )
         self.taken = {column.name for column in self.usable}
+        self._by_name = {column.name: column for column in self.usable}
         units = [column for column in self.usable if _is_id(column)]
         self.counts = CountColumns() if units else counted_columns(self.usable)
         self.unit = units[0] if units else None
@@ -275,12 +326,25 @@ class _Proposing:
         if not labels:
             return None
         comment = "Seen in the data: to be checked."
+        codes = _codes(column)
+        if codes and not levels and len(codes) <= MANY:
+            text = ", \n".join(f"{quoted(code)}: {quoted(name)}" for code, name in codes.items())
+            comment = "Codes and names as the file lists them, whether or not they occur: check."
+            number = len(set(codes.values()))
+            return self._entry(column, [f"labels: {{{text}}}"], number, [comment])
         if column.few and not levels:
             text = ", \n".join(map(quoted, labels))
             return self._entry(column, [f"labels: [{text}]"], len(labels), [comment])
-        rows = list(zip(map(str, labels), *(column.groups[name] for name in levels), strict=True))
-        path = self._code_list([column.name, *levels], rows)
-        inside = [f"labels: {quoted(path)}"]
+        header, columns = [column.name], [list(map(str, labels))]
+        inside = []
+        if codes and len(set(codes.values())) == len(codes):
+            header.append(free("name", {column.name, *levels}))
+            columns.append([codes[label] for label in labels])
+            inside.append(f"names: {header[-1]}")
+        header += levels
+        columns += [self._groups(column, name) for name in levels]
+        path = self._code_list(header, list(zip(*columns, strict=True)))
+        inside.insert(0, f"labels: {quoted(path)}")
         if levels:
             inside.append(f"levels: [{', '.join(map(quoted, levels))}]")
             comment = (
@@ -289,6 +353,26 @@ class _Proposing:
             )
         sizes = {name: len(set(column.groups[name])) for name in levels}
         return self._entry(column, inside, len(labels), [comment], levels=sizes)
+
+    def _groups(self, column: Column, level: str) -> list[str]:
+        """The group of every label, by its name where the file names all groups apart."""
+        groups = list(column.groups[level])
+        names = {str(code): name for code, name in _codes(self._by_name[level]).items()}
+        apart = len(set(names.values())) == len(names) and not set(groups) - set(names)
+        return [names[group] for group in groups] if apart else groups
+
+    def _title(self, name: str, column: Column, levels: Iterable[str]) -> list[str]:
+        """What the file calls an axis and its levels, where readers can tell these titles apart."""
+        titles: dict[str, str] = {}
+        for level in (column.name, *levels):
+            title = self._by_name[level].title[:LONGEST] if level in self._by_name else ""
+            if title and title.isprintable() and title not in {*self.taken, *self.titles}:
+                self.titles.add(title)
+                titles[name if level == column.name else level] = title
+        if list(titles) == [name]:
+            return [f"title: {quoted(titles[name])}"]
+        pairs = ", \n".join(f"{quoted(level)}: {quoted(title)}" for level, title in titles.items())
+        return [f"title: {{{pairs}}}"] if titles else []
 
     def _code_list(self, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         text = io.StringIO(newline="")
@@ -340,6 +424,7 @@ class _Proposing:
             inside.insert(0, f"column: {quoted(name)}")
             name = free(f"{safe_name(name)}_axis", self.taken)
             self.taken.add(name)
+        inside = [*self._title(name, column, levels or ()), *inside]
         extra = 0
         if other:
             inside.append(f"other: {quoted(OTHER)}")
@@ -606,6 +691,17 @@ def _labels(column: Column) -> list[str | int]:
     if any(isinstance(v, str) and (not v.strip() or any(map(unwritable, v))) for v in values):
         return []
     return values if len(set(values)) == len(values) and column.distinct else []
+
+
+def _codes(column: Column) -> dict[str | int, str]:
+    """What the file says that codes are called; none unless it names every value there is."""
+    names = column.names
+    if not all(str(label) in names for label in _labels(column)):
+        return {}
+    whole = column.kind == "whole" and all(WHOLE.fullmatch(code) for code in names)
+    if column.kind == "whole" and not whole:
+        return {}
+    return {int(code) if whole else code: name.strip() or code for code, name in names.items()}
 
 
 def _is_axis_name(name: str) -> bool:

@@ -16,7 +16,10 @@ import numpy.typing as npt
 
 from subspacedp.blocks.stores import STORES
 from subspacedp.errors import ReleaseError
-from subspacedp.inference import biased_non_negative
+from subspacedp.inference.nonnegative import WHICH_TABLE
+from subspacedp.microdata import SecondTable
+from subspacedp.microdata.records import WEIGHT
+from subspacedp.microdata.second_table import COUNT, UNBIASED
 from subspacedp.publication.auditing import given_away
 from subspacedp.publication.formats import FORMATS, ReleaseTables, published_tables
 from subspacedp.publication.releases import Confidential, Progress, ReleaseSpecification
@@ -24,7 +27,7 @@ from subspacedp.publication.specification import Specification
 from subspacedp.queries.margins import COLUMN
 from subspacedp.release import Design, Release, sign_folder, write_margins
 from subspacedp.release.drawing import MAX_LABELLED
-from subspacedp.release.files import BIASED, CERTIFICATE, CSV, PARQUET, margin_stem
+from subspacedp.release.files import BIASED, CERTIFICATE, CSV, PARQUET, RECORDS, margin_stem
 from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.signature import DIGESTS, SIGNATURE, write_digests
 from subspacedp.report import PublishedColumn, PublishedFile, ReportNotes, write_report
@@ -37,6 +40,31 @@ if TYPE_CHECKING:
 
 
 DICTIONARY = "dictionary.csv"
+SECOND_HOLDS = {
+    f"{BIASED}.csv": "BIASED: whole numbers without negative ones; no standard errors apply.",
+    f"{BIASED}.parquet": "The same, for programs.",
+    f"{BIASED}.json": "BIASED: what is expected of that table's errors, and how to repeat it.",
+    f"{RECORDS}.parquet": "SYNTHETIC: one row for each one that the biased table counts; nobody's.",
+    f"{RECORDS}.csv": "The same, as text.",
+}
+SECOND_COLUMNS = {
+    f"{BIASED}.csv": (
+        PublishedColumn(
+            name=COUNT,
+            meaning="BIASED: whole number that is not negative; held figures are kept exactly",
+            type="whole number",
+        ),
+        PublishedColumn(name=UNBIASED, meaning="the value of values.csv", type="number"),
+    ),
+    f"{RECORDS}.parquet": (
+        PublishedColumn(
+            name=WEIGHT,
+            meaning="what a row counts for, so that the published margins of rows are unbiased "
+            "where they can be; may be negative",
+            type="real",
+        ),
+    ),
+}
 NONE_FOUND = "No table without negative values was found that keeps the held figures."
 WIDTH = 79  # of README.txt
 WARNING = """CONFIDENTIAL: these files compare a release with the data it was made from.
@@ -150,7 +178,7 @@ def _write_release(
         ]
     if wanted.non_negative:
         try:
-            out.append(_write_biased(release, folder, prefix))
+            out += _write_second(wanted, release, folder)
         except ReleaseError:
             # The noise decided that there is none; refusing now would invite another try.
             (folder / f"{BIASED}.txt").write_text(NONE_FOUND, "utf-8")
@@ -205,27 +233,23 @@ def _reading(release: Release) -> str:
     )
 
 
-def _write_biased(release: Release, folder: Path, prefix: str) -> PublishedFile:
-    numbers = {
-        "non_negative_biased": biased_non_negative(release),
-        "unbiased_value": np.asarray(release.values),
-    }
-    labels = LabelColumns.of_query(release.mechanism.query)
-    write_rows(labels, numbers, csv=folder / f"{BIASED}.csv")
-    return PublishedFile(
-        name=f"{prefix}{BIASED}.csv",
-        holds="BIASED: the nearest table without negative values; no standard errors apply to it.",
-        columns=(
-            PublishedColumn(
-                name="non_negative_biased",
-                meaning="least-squares value that is not negative; biased, and not rounded",
-                type="real",
-            ),
-            PublishedColumn(
-                name="unbiased_value", meaning="the value of values.csv", type="number"
-            ),
-        ),
-    )
+def _second_table(wanted: ReleaseSpecification, release: Release) -> SecondTable:
+    return SecondTable(release=release, records=wanted.records, margins=wanted.margins)
+
+
+def _write_second(
+    wanted: ReleaseSpecification, release: Release, folder: Path
+) -> list[PublishedFile]:
+    """The table without negative values and its records, each file with what it holds."""
+    second = _second_table(wanted, release)
+    return [
+        PublishedFile(
+            name=f"{wanted.prefix}{name}",
+            holds=SECOND_HOLDS[name],
+            columns=SECOND_COLUMNS.get(name, ()),
+        )
+        for name in second.write(folder)
+    ]
 
 
 def _write_dictionary(
@@ -243,12 +267,13 @@ def _write_dictionary(
         shown = {name for names in (*one.margins, *one.table.hold) for name in names}
         labelled = one.cells and release.stored is None
         for axis in release.mechanism.domain.axes:
-            for level in axis.chain:
+            for level in axis.named:
                 if labelled or level.name in shown:
                     kind = "whole number" if np.asarray(level.labels).dtype.kind == "i" else "text"
                     of = "label" if level.name == axis.name else f"group of `{axis.name}`"
                     title = "" if level.title == level.name else level.title
-                    rows.append((level.name, title, f"{of}; {level.groups} of them", kind))
+                    holes = "; empty for labels in none" if level.has_holes else ""
+                    rows.append((level.name, title, f"{of}; {level.groups} of them{holes}", kind))
     for name, release in releases.items():
         where = f"in {name}: " if len(releases) > 1 else ""
         meaning = (
@@ -321,7 +346,11 @@ def _notes(
             for one in wanted
             if specification.data.bounded
         },
-        non_negative=[one.name for one in wanted if f"{one.prefix}{BIASED}.csv" in written],
+        second_tables={
+            one.name: _second_table(one, releases[one.name])
+            for one in wanted
+            if f"{one.prefix}{BIASED}.csv" in written
+        },
         signature="All files are signed; `subspacedp verify` checks them." if signed else "",
         margins={one.name: [list(m) for m in one.margins] for one in wanted if one.margins},
     )
@@ -435,13 +464,20 @@ def _on_known(releases: Mapping[str, Release]) -> list[str]:
 
 
 def _on_biased(files: Sequence[PublishedFile]) -> list[str]:
-    if not any(file.name.endswith(f"{BIASED}.csv") for file in files):
-        return []
-    text = (
-        f"The figures without negative values in {BIASED}.csv are biased, and they are real "
-        "numbers, not rounded, also where `value` is a whole number."
-    )
-    return [_wrapped(text), ""]
+    names = [file.name.rpartition("/")[2] for file in files]
+    parts = []
+    if f"{BIASED}.csv" in names:
+        parts.append(
+            f"{BIASED}.csv has a second table, of whole numbers without negative ones. It is "
+            f"BIASED: {WHICH_TABLE} {BIASED}.json says what bias is to be expected."
+        )
+    if f"{RECORDS}.parquet" in names:
+        parts.append(
+            f"The rows of {RECORDS}.parquet are SYNTHETIC: as many for each cell as the biased "
+            f"table counts, and nobody's. `{WEIGHT}` makes their totals unbiased for the published "
+            "margins where that is possible; some may be negative, and the .json file counts them."
+        )
+    return [line for part in parts for line in (_wrapped(part), "")]
 
 
 def _wrapped(text: str, hanging: str = "") -> str:

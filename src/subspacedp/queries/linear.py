@@ -123,7 +123,7 @@ class Query(ABC):
     def level_names(self) -> set[str]:
         """The levels that label the answers."""
         axes = () if self.axes is None else self.axes.axes
-        return {level.name for axis in axes for level in axis.chain}
+        return {level.name for axis in axes for level in axis.named}
 
     def selection(
         self, chosen: Sequence[tuple[int, Level, Sequence[int]]]

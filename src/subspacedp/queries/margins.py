@@ -79,7 +79,7 @@ class Margins(Query):
             raise DomainError(f"A workload needs a `Domain`; got a {type(self.domain).__name__}.")
         if len(self.domain.axes) > MAX_AXES:
             raise DomainError(f"A workload of margins may have at most {MAX_AXES} axes.")
-        named = any(level.name == COLUMN for axis in self.domain.axes for level in axis.chain)
+        named = any(level.name == COLUMN for axis in self.domain.axes for level in axis.named)
         if named:
             raise DomainError(
                 f"`{COLUMN}` is a column of every release of margins; give the axis or level "
@@ -88,6 +88,12 @@ class Margins(Query):
         margins = tuple(_margin(self.domain, names) for names in _listed(self.margins))
         if not margins:
             raise DomainError("A workload needs at least one margin; the list is empty.")
+        crossing = next((m for m in margins if m.grouped), None)
+        if crossing is not None:
+            raise DomainError(
+                f"A workload of margins takes levels that nest, and `{block_name(crossing)}` names "
+                "a grouping; release cells, and take the grouping as sums of them."
+            )
         repeated = next((m for i, m in enumerate(margins) if m in margins[:i]), None)
         if repeated is not None:
             raise DomainError(f"The margin `{block_name(repeated)}` is asked for twice.")

@@ -80,10 +80,17 @@ def _axis(data: Mapping[str, Any], most: int) -> Axis:
             raise ReleaseError("whole-number labels must fit 64 bits.")
         if len(labels) > most:
             raise ReleaseError(f"an axis may have at most {most:,} labels here.")
-    groups = {level["name"]: level["groups"] for level in data["levels"]}
+    beside = data.get("groupings", [])
+    groups = {level["name"]: level["groups"] for level in (*data["levels"], *beside)}
     levels = {
         level["name"]: [level["groups"][code] for code in np.asarray(level["of_each_label"])]
         for level in data["levels"]
+    }
+    groupings = {
+        level["name"]: [
+            None if code is None else level["groups"][code] for code in level["of_each_label"]
+        ]
+        for level in beside
     }
     return Axis(
         data["name"],
@@ -91,5 +98,6 @@ def _axis(data: Mapping[str, Any], most: int) -> Axis:
         levels=levels,
         groups=groups,
         from_data=bool(data["labels_from_data"]),
+        groupings=groupings,
         titles=data.get("titles"),
     )

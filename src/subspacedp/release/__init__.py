@@ -1,20 +1,25 @@
 """Releases: public designs, published values, certificates, checks and files."""
 
-from subspacedp.mechanisms.base import ExpectedError, calibrated_law
-from subspacedp.mechanisms.estimates import Accuracy, Estimate, check_level
-from subspacedp.mechanisms.figures import checked_weights
-from subspacedp.problem import MAX_DECIMALS
-from subspacedp.release.certificate import certificate_schema
-from subspacedp.release.designs import Comparison, Design, compare, design
-from subspacedp.release.files import rebuild_invariants, write_files, write_margins
-from subspacedp.release.folder_checks import verify_folder
-from subspacedp.release.folders import check_new_folder, new_folder
-from subspacedp.release.imposing import impose_on
-from subspacedp.release.ratios import Ratio
-from subspacedp.release.release import Release, where
-from subspacedp.release.signature import read_private_key, sign_folder, write_digests
-from subspacedp.release.targets import LeastBudget, Price, least_budget
-from subspacedp.release.verify import Check, Verification
+from typing import TYPE_CHECKING
+
+from subspacedp.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from subspacedp.mechanisms.base import ExpectedError, calibrated_law
+    from subspacedp.mechanisms.estimates import Accuracy, Estimate, check_level
+    from subspacedp.mechanisms.figures import checked_weights
+    from subspacedp.problem import MAX_DECIMALS
+    from subspacedp.release.certificate import certificate_schema
+    from subspacedp.release.designs import Comparison, Design, compare, design
+    from subspacedp.release.files import rebuild_invariants, write_files, write_margins
+    from subspacedp.release.folder_checks import verify_folder
+    from subspacedp.release.folders import check_new_folder, new_folder
+    from subspacedp.release.imposing import impose_on
+    from subspacedp.release.ratios import Ratio
+    from subspacedp.release.release import Release, where
+    from subspacedp.release.signature import read_private_key, sign_folder, write_digests
+    from subspacedp.release.targets import LeastBudget, Price, least_budget
+    from subspacedp.release.verify import Check, Verification
 
 __all__ = [
     "MAX_DECIMALS",
@@ -48,3 +53,24 @@ __all__ = [
     "write_files",
     "write_margins",
 ]
+
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "mechanisms.base": ["ExpectedError", "calibrated_law"],
+        "mechanisms.estimates": ["Accuracy", "Estimate", "check_level"],
+        "mechanisms.figures": ["checked_weights"],
+        "problem": ["MAX_DECIMALS"],
+        "release.certificate": ["certificate_schema"],
+        "release.designs": ["Comparison", "Design", "compare", "design"],
+        "release.files": ["rebuild_invariants", "write_files", "write_margins"],
+        "release.folder_checks": ["verify_folder"],
+        "release.folders": ["check_new_folder", "new_folder"],
+        "release.imposing": ["impose_on"],
+        "release.ratios": ["Ratio"],
+        "release.release": ["Release", "where"],
+        "release.signature": ["read_private_key", "sign_folder", "write_digests"],
+        "release.targets": ["LeastBudget", "Price", "least_budget"],
+        "release.verify": ["Check", "Verification"],
+    },
+)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from subspacedp.arrow import arrow_table, numpy_array
 from subspacedp.blocks.stores import STORES, StoredValues, copy_store
 from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.invariants import Held, HeldMargins, HeldMatrix, HeldValues, held_from
@@ -41,7 +42,12 @@ __all__ = [
 
 CERTIFICATE, PARQUET, CSV = "certificate.json", "values.parquet", "values.csv"
 MARGINS = "margins"
-BIASED = "non-negative-biased"
+BIASED, RECORDS = "non-negative-biased", "synthetic-records"
+# What is made of a release beside it: a biased table with its statement, and records of it.
+SECOND = (
+    *(f"{BIASED}.{kind}" for kind in ("csv", "parquet", "json")),
+    *(f"{RECORDS}.{kind}" for kind in ("csv", "parquet")),
+)
 # What readers compute with; words may change from version to version.
 ESSENTIAL = {
     "noise": ("family", "rate", "sigma", "variance", "unit", "sensitivity"),
@@ -88,7 +94,7 @@ def load(folder: str | PathLike[str]) -> Release:
     _check_essentials(release, source)
     if table is None:
         return release
-    stated = table["stderr"].to_numpy() if "stderr" in table.column_names else None
+    stated = numpy_array(table["stderr"]) if "stderr" in table.column_names else None
     if stated is None or not same_column("stderr", release.stderr().ravel(), stated):
         raise AlteredError(
             f"The standard errors in `{source / PARQUET}` do not follow from its certificate."
@@ -147,7 +153,7 @@ def read_release(source: Path) -> tuple[Release, Any]:
     table = read_parquet(source)
     mechanism = mechanism_from(data["design"], answers=table.num_rows)
     _check_rows(table, mechanism)
-    values = table["value"].to_numpy().reshape(mechanism.query.shape).copy()
+    values = numpy_array(table["value"]).reshape(mechanism.query.shape).copy()
     release = _release(data, mechanism, values)
     if release.sha256 != stated:
         raise AlteredError(
@@ -176,7 +182,6 @@ def write_margins(release: Release, margins: Sequence[Sequence[str]], folder: Pa
     1. Every file is in `margins` below the folder, whatever the axes are named.
     2. No file takes the place of another one.
     """
-    import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet
 
@@ -191,7 +196,7 @@ def write_margins(release: Release, margins: Sequence[Sequence[str]], folder: Pa
     for names in margins:
         home.mkdir(exist_ok=True)
         stem = f"{MARGINS}/{margin_stem(names)}"
-        table = pa.table(release.margin(*names).columns(LEVEL))
+        table = arrow_table(release.margin(*names).columns(LEVEL))
         pyarrow.csv.write_csv(table, folder / f"{stem}.csv")
         pyarrow.parquet.write_table(table, folder / f"{stem}.parquet")
         written.append(stem)
@@ -238,12 +243,17 @@ def _check_rows(table: Any, mechanism: Mechanism) -> None:
     if table.num_rows != mechanism.query.size or "value" not in table.column_names:
         raise AlteredError("The values file does not have the rows and columns of its certificate.")
     for name, wanted in mechanism.query.columns().items():
-        if name not in table.column_names or not np.array_equal(
-            np.asarray(table[name].to_numpy()), wanted
-        ):
+        if name not in table.column_names or not np.array_equal(_labels(table[name]), wanted):
             raise AlteredError(
                 f"The labels of `{name}` in the values file are not those of its certificate."
             )
+
+
+def _labels(column: Any) -> Any:
+    """The labels of a column; as text, and empty for labels in no group, where there are any."""
+    if not column.null_count:
+        return numpy_array(column)
+    return np.array(["" if label is None else str(label) for label in column.to_pylist()])
 
 
 def _release(data: dict[str, Any], mechanism: Mechanism, values: Any) -> Release:

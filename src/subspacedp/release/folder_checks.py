@@ -12,13 +12,14 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from subspacedp.arrow import arrow_array, numpy_array
 from subspacedp.blocks.stores import STORES
 from subspacedp.errors import AlteredError, ReleaseError
 from subspacedp.release.files import (
@@ -28,6 +29,7 @@ from subspacedp.release.files import (
     LEVEL,
     MARGINS,
     PARQUET,
+    SECOND,
     read_certificate,
     read_parquet,
     read_release,
@@ -37,10 +39,10 @@ from subspacedp.release.release import Release
 from subspacedp.release.signature import DIGESTS, SIGNATURE, check_digests, check_signature
 from subspacedp.release.verify import VALUES, Check, Verification, verify_release
 
-__all__ = ["NAMES", "verify_folder"]
+__all__ = ["NAMES", "check_table", "verify_folder"]
 
 ROWS = (PARQUET, CSV)  # of values that are in no store
-FOLLOWING = (CERTIFICATE, MARGINS, f"{BIASED}.csv")
+FOLLOWING = (CERTIFICATE, MARGINS, *SECOND)
 WORDS = ("README.txt", "dictionary.csv", "report.html", f"{BIASED}.txt")
 # The tables once more, in formats that no check reads.
 COPIES = ("tables.xlsx", "sdmx-data.csv", "sdmx-structure.xml")
@@ -49,10 +51,14 @@ NAMES = (*FOLLOWING, *ROWS, *STORES.values(), *WORDS, *COPIES, DIGESTS, SIGNATUR
 CERTIFIED = {*FOLLOWING, *ROWS, *STORES.values()}  # no such file without a certificate that has it
 BELONG = "files belong together"
 MOST_NAMED = 20  # files in one note
+CheckSecond = Callable[[Release, Path], list[Check]]
 
 
 def verify_folder(
-    folder: str | PathLike[str], *, public_key: str | PathLike[str] | None = None
+    folder: str | PathLike[str],
+    *,
+    public_key: str | PathLike[str] | None = None,
+    second_table: CheckSecond | None = None,
 ) -> Verification:
     """All checks of a release on disk: its files, its certificate, and the release itself.
 
@@ -63,6 +69,9 @@ def verify_folder(
     public_key
         A PEM file: there must be a signature by that key. Without, a signature is checked where
         there is one.
+    second_table
+        What derives the second table of a release again, which is made above this layer;
+        `subspacedp.microdata.verify_folder` passes it. Without, a folder with such files fails.
 
     Guarantees
     ----------
@@ -78,7 +87,8 @@ def verify_folder(
     )
     if not homes:
         read_certificate(source)  # says what is wrong with it
-    parts = [(home, _verify_release_folder(home, alone=homes == [source])) for home in homes]
+    alone = homes == [source]
+    parts = [(home, _verify_release_folder(home, second_table, alone=alone)) for home in homes]
     kinds = _Kinds(source, {home: known for home, (_, known) in parts})
     lists, signed = _check_lists(source, homes, public_key)
     checks = [*lists, *kinds.checks()]
@@ -192,13 +202,15 @@ def _named(names: Sequence[str]) -> str:
 # ---------------------------------------------------------------------------------------- release
 
 
-def _verify_release_folder(home: Path, *, alone: bool) -> tuple[Verification, tuple[str, ...]]:
+def _verify_release_folder(
+    home: Path, second_table: CheckSecond | None, *, alone: bool
+) -> tuple[Verification, tuple[str, ...]]:
     """The checks of one release, and the names of the files that they derive."""
     try:
         release, _ = read_release(home)
         stored = release.stored
         values = ROWS if stored is None else (STORES[stored.kind],)
-        return _verify_one(home, release), (*FOLLOWING, *values)
+        return _verify_one(home, release, second_table), (*FOLLOWING, *values)
     except AlteredError as error:
         return Verification((Check(BELONG, False, str(error)),)), NAMES
     except ReleaseError as error:
@@ -207,7 +219,7 @@ def _verify_release_folder(home: Path, *, alone: bool) -> tuple[Verification, tu
         return Verification((Check(CERTIFICATE, False, str(error)),)), NAMES
 
 
-def _verify_one(home: Path, release: Release) -> Verification:
+def _verify_one(home: Path, release: Release, second_table: CheckSecond | None) -> Verification:
     # Rows were compared with their digest when they were read.
     numbers = verify_release(release, sha256=None if release.stored is None else release.sha256)
     same = all(check.ok for check in numbers.checks if check.name == VALUES)
@@ -216,7 +228,7 @@ def _verify_one(home: Path, release: Release) -> Verification:
     if release.stored is None:
         checks += _check_tables(release, home)
     if same:  # else nothing follows from them
-        checks += [*_check_margins(release, home), *_check_biased(release, home)]
+        checks += [*_check_margins(release, home), *_check_second(release, home, second_table)]
     checks.append(_check_restated(release, read_certificate(home)))
     return Verification((*checks, *numbers.checks), numbers.stamp)
 
@@ -251,7 +263,7 @@ def _text(data: Any) -> str:
 def _check_tables(release: Release, home: Path) -> list[Check]:
     """Both files say the same as the release: labels, levels, values, standard errors."""
     wanted = {name: np.asarray(column) for name, column in release.columns().items()}
-    return [_check_table(home, name, wanted) for name in (PARQUET, CSV)]
+    return [check_table(home, name, wanted) for name in (PARQUET, CSV)]
 
 
 def _check_margins(release: Release, home: Path) -> list[Check]:
@@ -276,7 +288,7 @@ def _check_margins(release: Release, home: Path) -> list[Check]:
         except (OSError, ValueError, pa.ArrowException):
             checks.append(Check(name, False, "is not a margin of this release"))
             continue
-        checks.append(_check_table(home, name, wanted))
+        checks.append(check_table(home, name, wanted))
     return checks
 
 
@@ -284,22 +296,17 @@ def _levels(schema: Any) -> list[str]:
     return [c for c in schema.names if c not in ("value", "stderr", "lower", "upper")]
 
 
-def _check_biased(release: Release, home: Path) -> list[Check]:
-    """A biased table beside the values has their labels, states them, and is not negative."""
-    name, column = f"{BIASED}.csv", "non_negative_biased"
-    if not os.path.lexists(home / name):
-        return []
-    wanted = {
-        name: np.asarray(labels) for name, labels in release.mechanism.query.columns().items()
-    }
-    wanted["unbiased_value"] = release.values.ravel()
-    return [_check_table(home, name, wanted, not_negative=column)]
+def _check_second(release: Release, home: Path, second_table: CheckSecond | None) -> list[Check]:
+    """What is made of a release beside it must follow from it, or is not known to."""
+    present = [name for name in SECOND if os.path.lexists(home / name)]
+    if present and second_table is not None:
+        return second_table(release, home)
+    how = "derived again by `subspacedp verify` and subspacedp.microdata.verify_folder alone"
+    return [Check(name, False, how) for name in present]
 
 
-def _check_table(
-    home: Path, name: str, wanted: Mapping[str, Any], not_negative: str | None = None
-) -> Check:
-    """A file has these columns and no other; `not_negative` is one that is not known."""
+def check_table(home: Path, name: str, wanted: Mapping[str, Any]) -> Check:
+    """A file has these columns and no other."""
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet
@@ -311,16 +318,12 @@ def _check_table(
             with pyarrow.parquet.ParquetFile(home / name) as file:
                 table = file.read()
         else:
-            types = {column: pa.array(values[:1]).type for column, values in wanted.items()}
-            if not_negative is not None:
-                types[not_negative] = pa.float64()
+            types = {column: arrow_array(values[:1]).type for column, values in wanted.items()}
             options = pyarrow.csv.ConvertOptions(column_types=types)
             table = pyarrow.csv.read_csv(home / name, convert_options=options)
-        present = {column: table[column].to_numpy() for column in table.column_names}
+        present = {column: numpy_array(table[column]) for column in table.column_names}
         different = [c for c in wanted if not _agrees(c, wanted, present[c])]
-        different += [c for c in present if c not in wanted and c != not_negative]
-        if not_negative is not None and not np.all(present[not_negative] >= 0):
-            different.append(not_negative)
+        different += [c for c in present if c not in wanted]
         if len(table.column_names) != len(present):
             different.append("a second time")
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException):

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.arrow import arrow_array
 from subspacedp.queries import Query
 from subspacedp.tables import Domain, Margin
 
@@ -55,7 +56,7 @@ class LabelColumns:
         columns = {
             level.name: (a, level.codes, np.asarray(level.labels))
             for a, axis in enumerate(domain.axes)
-            for level in axis.chain
+            for level in axis.named
         }
         return cls(domain.shape, columns, {})
 
@@ -71,18 +72,21 @@ class LabelColumns:
 
     def part(self, start: int, stop: int) -> dict[str, Any]:
         """Some of the rows, as arrow arrays with dictionaries."""
+        return self.of(np.arange(start, stop))
+
+    def of(self, row: npt.NDArray[np.int64]) -> dict[str, Any]:
+        """The rows of these numbers, in their order and as often as they occur."""
         import pyarrow as pa
 
         out: dict[str, Any] = {}
         for name, column in self.plain.items():
-            out[name] = pa.array(column[start:stop]).dictionary_encode()
-        row = np.arange(start, stop)
+            out[name] = arrow_array(column[row]).dictionary_encode()
         for name, (axis, codes, labels) in self.columns.items():
             position = row // math.prod(self.shape[axis + 1 :]) % self.shape[axis]
             code = codes[position]
-            low, high = int(code.min()), int(code.max()) + 1
+            low, high = (int(code.min()), int(code.max()) + 1) if code.size else (0, 0)
             out[name] = pa.DictionaryArray.from_arrays(
-                pa.array((code - low).astype(np.int32)), pa.array(labels[low:high])
+                _places(code - low, code == len(labels)), arrow_array(labels[low:high])
             )
         return out
 
@@ -93,8 +97,16 @@ class LabelColumns:
         rows = math.prod(self.shape)
         for start in range(0, rows, ROWS):
             stop = min(start + ROWS, rows)
-            flat = {name: pa.array(n.reshape(-1)[start:stop]) for name, n in numbers.items()}
+            flat = {name: arrow_array(n.reshape(-1)[start:stop]) for name, n in numbers.items()}
             yield pa.table({**self.part(start, stop), **flat})
+
+
+def _places(places: npt.NDArray[np.int64], nowhere: npt.NDArray[np.bool_]) -> Any:
+    """Places in a list of labels; nothing for what is in no group."""
+    import pyarrow as pa
+
+    numbers = places.astype(np.int32)
+    return pa.array(numbers, mask=nowhere) if nowhere.any() else arrow_array(numbers)
 
 
 def write_rows(

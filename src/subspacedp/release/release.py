@@ -244,10 +244,11 @@ class Release:
         """The totals of a margin's groups; those of values in a store are added up in blocks."""
         if self.stored is None or self.query.workload is not None:
             return self.query.totals(np.asarray(self.values), margin)
-        totals = np.zeros(margin.shape, self.stored.dtype).reshape(-1)
+        whole = RowPlan((margin,))
+        totals = np.zeros(int(whole.starts[-1]), self.stored.dtype)
         for box, values in self.blocks_of_values():
             RowPlan((margin,), box).add_sums(values, totals)
-        return totals.reshape(margin.shape)
+        return whole.split(totals)[0]
 
     def ratio(self, numerator: npt.ArrayLike, denominator: npt.ArrayLike) -> Ratio:
         """A ratio of two weighted sums of the answers."""
@@ -327,8 +328,8 @@ class Release:
         names = [axis.name for axis in axes]
         coords: dict[str, Any] = {}
         for axis in axes:
-            for level in axis.chain:
-                coords[level.name] = (axis.name, np.asarray(level.labels)[level.codes])
+            for level in axis.named:
+                coords[level.name] = (axis.name, level.label_of_each)
         return xr.Dataset(
             {"value": (names, np.asarray(self.values)), "stderr": (names, self.stderr())},
             coords=coords,
@@ -389,11 +390,11 @@ def where(about: Domain | Query, labels: dict[str, Any]) -> FloatArray:
     domain = query.axes
     if domain is None:
         raise ReleaseError("The answers of this query have no axes.")
-    places = {level.name: (a, level) for a, axis in enumerate(domain.axes) for level in axis.chain}
+    places = {level.name: (a, level) for a, axis in enumerate(domain.axes) for level in axis.named}
     masks: list[tuple[int, Level, list[int]]] = []
     for name, wanted in labels.items():
         if name not in places:
-            known = ", ".join(f"`{lv.name}`" for axis in domain.axes for lv in axis.chain)
+            known = ", ".join(f"`{lv.name}`" for axis in domain.axes for lv in axis.named)
             near = get_close_matches(str(name), places, n=1)
             hint = f"did you mean `{near[0]}`? There are" if near else "there are"
             raise DomainError(f"There is no axis or level `{name}`; {hint} {known}.")

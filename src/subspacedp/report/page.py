@@ -16,6 +16,7 @@ import numpy as np
 
 from subspacedp.errors import DomainError, ReleaseError
 from subspacedp.mechanisms.marginals import compare_tables
+from subspacedp.microdata import SecondTable
 from subspacedp.queries import ClippedSums, Margins
 from subspacedp.release import Release, Verification
 from subspacedp.release.certificate import certificate_text
@@ -142,7 +143,7 @@ def write_report(
                 if part.strip()
             ),
             contributions=about.bound_on(name),
-            non_negative=about.also_non_negative(name),
+            second=about.second_tables.get(name),
         )
         for number, (name, release) in enumerate(named.items(), 1)
     ]
@@ -203,7 +204,11 @@ def rendered(template: str, page: Any, *, style: str, script: str = "") -> str:
     """
     jinja2 = publishing("jinja2")
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=jinja2.FunctionLoader(template_text),
     )
     environment.filters["share"] = share_words
     environment.filters["size"] = size_words
@@ -257,8 +262,8 @@ class Section:
         What its held figures give away by themselves, in paragraphs.
     contributions
         How the records of a person were bounded.
-    non_negative
-        Whether a biased version without negative values is published beside it.
+    second
+        The biased table without negative values that is published beside it, if one is.
     """
 
     release: Release
@@ -268,7 +273,7 @@ class Section:
     most_bytes: int
     disclosure: tuple[str, ...] = ()
     contributions: str = ""
-    non_negative: bool = False
+    second: SecondTable | None = None
 
     @cached_property
     def cells(self) -> Estimates:
@@ -450,7 +455,7 @@ class Section:
         if self.workload is not None:
             some = list(self.workload.margins)
         else:
-            some = [domain.margin(level.name) for axis in domain.axes for level in axis.chain]
+            some = [domain.margin(level.name) for axis in domain.axes for level in axis.named]
         candidates = chosen or sorted(some, key=lambda m: m.nonempty)
         noisy = (
             m

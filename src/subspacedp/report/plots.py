@@ -268,6 +268,17 @@ class Plot:
             f'fill="{colour}"{_opaque(opacity)}/>'
         )
 
+    def squares(
+        self, corners: Sequence[Point], side: float, colour: str, opacity: float = 1
+    ) -> None:
+        """Many squares of one size as one path, each from its upper left corner on."""
+        path = "".join(
+            f"M{_n(px)} {_n(py)}h{_n(side)}v{_n(side)}h-{_n(side)}z"
+            for px, py in (self.at(x, y) for x, y in corners)
+        )
+        if path:
+            self.parts.append(f'<path d="{path}" fill="{colour}"{_opaque(opacity)}/>')
+
     def dot(
         self,
         x: float,

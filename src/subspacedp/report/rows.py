@@ -186,7 +186,13 @@ def margin_labels(
     places = np.unravel_index(kept, margin.shape)
     labels = []
     for a, (axis, step) in enumerate(zip(margin.axes, margin.steps, strict=True)):
-        for coarse in range(step, axis.depth - 1 if coarser else min(step + 1, axis.depth - 1)):
+        if step == axis.depth - 1:
+            continue
+        for coarse in (
+            [step, *(s for s in range(step + 1, axis.depth - 1) if step < axis.depth)]
+            if coarser
+            else [step]
+        ):
             level = axis.step(coarse)
             codes = axis.parents(step, coarse)[places[a]]
             labels.append(LabelColumn(level.title, [str(t) for t in level.labels], codes))
@@ -196,7 +202,7 @@ def margin_labels(
 def answer_labels(query: Query) -> tuple[LabelColumn, ...]:
     """The labels of every answer, under the titles of their levels."""
     axes = () if query.axes is None else query.axes.axes
-    titles = {level.name: level.title for axis in axes for level in axis.chain}
+    titles = {level.name: level.title for axis in axes for level in axis.named}
     columns = query.columns().items()
     return tuple(label_column(titles.get(name, name), column) for name, column in columns)
 

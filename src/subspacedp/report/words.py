@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import singledispatch
 
 from subspacedp.mechanisms.base import Mechanism
+from subspacedp.microdata import SecondTable
 from subspacedp.privacy import Neighbours
 from subspacedp.problem import Guarantee, Kind
 from subspacedp.queries import Cells, ClippedSums, Margins, Query
@@ -207,9 +208,9 @@ def _axes(release: Release) -> str:
     parts = []
     used = release.mechanism.query.level_names
     for axis in domain.axes:
-        if not used & {level.name for level in axis.chain}:
+        if not used & {level.name for level in axis.named}:
             continue
-        coarser = ", ".join(f"{level.title} ({level.groups:,})" for level in axis.chain[1:])
+        coarser = ", ".join(f"{level.title} ({level.groups:,})" for level in axis.named[1:])
         tail = f", grouped by {coarser}" if coarser else ""
         parts.append(f"{axis.title} ({len(axis):,} labels{tail})")
     return _table(release.mechanism.query, " × ".join(parts))
@@ -289,7 +290,7 @@ def _label_columns(release: Release) -> list[PublishedColumn]:
         meaning = "the margin of the row, by its levels; labels of other levels are empty"
         out.append(PublishedColumn(name="margin", meaning=meaning, type="text"))
     for axis in domain.axes:
-        for step, level in enumerate(axis.chain):
+        for step, level in enumerate(axis.named):
             if level.name not in query.level_names:
                 continue
             kind = "text" if isinstance(level.labels[0], str) else "whole number"
@@ -297,6 +298,7 @@ def _label_columns(release: Release) -> list[PublishedColumn]:
                 f"label on the axis {axis.title}, one of {level.groups:,}"
                 if step == 0
                 else f"{_titled(level)}group of {axis.title}, one of {level.groups:,}"
+                + ("; empty for labels in none" if level.has_holes else "")
             )
             out.append(PublishedColumn(name=level.name, meaning=meaning, type=kind))
     return out
@@ -389,9 +391,8 @@ class ReportNotes:
     disclosure
         Name of a release → what its held figures give away by themselves; blank lines separate
         paragraphs.
-    non_negative
-        Whether a second, biased version without negative values is published beside every release,
-        or the names of the releases that have one.
+    second_tables
+        Name of a release → the biased table without negative values that is published beside it.
     signature
         Who signed the certificate, and how to check it.
     margins
@@ -406,7 +407,7 @@ class ReportNotes:
     budget: Sequence[str] = ()
     contributions: str | Mapping[str, str] = ""
     disclosure: Mapping[str, str] = field(default_factory=dict)
-    non_negative: bool | Collection[str] = False
+    second_tables: Mapping[str, SecondTable] = field(default_factory=dict)
     signature: str = ""
     margins: Mapping[str, Sequence[str | Sequence[str]]] = field(default_factory=dict)
 
@@ -415,9 +416,3 @@ class ReportNotes:
         if isinstance(self.contributions, str):
             return self.contributions
         return self.contributions.get(name, "")
-
-    def also_non_negative(self, name: str) -> bool:
-        """Whether the release of that name has a version without negative values beside it."""
-        if isinstance(self.non_negative, bool):
-            return self.non_negative
-        return name in self.non_negative

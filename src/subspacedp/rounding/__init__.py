@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from subspacedp.invariants import HeldMargins, HeldMatrix
 from subspacedp.rounding.controlled import NOISE_ALONE, ControlledRounding
+from subspacedp.rounding.crossing import CrossingRounding
 from subspacedp.rounding.lattice import MatrixRounding
 from subspacedp.rounding.margins import MarginRounding
 from subspacedp.rounding.profiles import GroupProfiles, corner_counts
@@ -11,6 +12,7 @@ from subspacedp.rounding.profiles import GroupProfiles, corner_counts
 __all__ = [
     "NOISE_ALONE",
     "ControlledRounding",
+    "CrossingRounding",
     "GroupProfiles",
     "MarginRounding",
     "MatrixRounding",
@@ -22,7 +24,7 @@ __all__ = [
 def rounding_of(
     held: HeldMargins | HeldMatrix, decimals: int | None, *, unit_variance: float = NOISE_ALONE
 ) -> ControlledRounding | None:
-    """Controlled rounding: along merged axes for margins, in a lattice basis otherwise.
+    """Controlled rounding: along merged axes for margins, by cycles where they cross, or a lattice.
 
     None for real values. `unit_variance` bounds the variance of one randomised rounding:
     1/6 where a residual is noise of ours alone, else 1/4.
@@ -31,4 +33,7 @@ def rounding_of(
         return None
     if held.family is not None:
         return MarginRounding(held.family.cell_space, decimals, unit_variance=unit_variance)
-    return MatrixRounding(held.as_matrix().space, decimals, unit_variance=unit_variance)
+    matrix = held.as_matrix()
+    if matrix.crossing_space is not None:
+        return CrossingRounding(matrix.crossing_space, decimals, unit_variance=unit_variance)
+    return MatrixRounding(matrix.space, decimals, unit_variance=unit_variance)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.invariants import HeldValues, NullSpace
+from subspacedp.tables import Margin
 
 __all__ = ["NOISE_ALONE", "ControlledRounding", "WordSource"]
 
@@ -83,6 +84,11 @@ class ControlledRounding(ABC):
     @abstractmethod
     def variance(self, weights: npt.NDArray[Any] | None = None) -> Any:
         """The variance that rounding adds, at most: to every answer, or to one weighted sum."""
+
+    def group_variance(self, margin: Margin) -> FloatArray | None:
+        """The same for the totals of a margin, where that is not left to each one's weights."""
+        del margin
+        return None
 
     @abstractmethod
     def coefficients(self, weights: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:

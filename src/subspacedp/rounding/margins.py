@@ -148,6 +148,12 @@ class MarginRounding(ControlledRounding):
         v = self._corners(weights)
         return float(np.sum(v * v * self._entry_variance)) * unit
 
+    def group_variance(self, margin: Margin) -> FloatArray:
+        """The variance that rounding adds, at most, to every total of any margin."""
+        from subspacedp.rounding.profiles import corner_counts  # which builds on this
+
+        return np.asarray(corner_counts(self, margin) * (self.unit_variance / self.step**2))
+
     def coefficients(self, weights: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
         """What each rounding adds to a weighted sum of cells, and a bound on its variance.
 

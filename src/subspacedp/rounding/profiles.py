@@ -7,6 +7,7 @@ containing groups have the same sizes have the same values the same number of ti
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -135,7 +136,9 @@ def corner_counts(plan: MarginRounding, margin: Margin) -> Int64Array:
         return np.zeros(margin.shape, np.int64)
     total = corners([axis_borders(plan, margin, axis) for axis in plan.axes])
     members = [b for axis in plan.axes for b in axis.members]
-    out = total.reshape([margin.shape[b] for b in members])
+    levels = [margin.levels[b] for b in members]
+    out = total.reshape([level.groups + level.has_holes for level in levels])
+    out = out[tuple(slice(level.groups) for level in levels)]
     return np.ascontiguousarray(out.transpose(np.argsort(members)))
 
 
@@ -166,10 +169,11 @@ def axis_borders(plan: MarginRounding, margin: Margin, axis: MergedAxis) -> Int6
         for chosen in range(2 ** len(essential))
     ]
     members = [
-        _Loops(axis, i, margin.levels[b].codes, margin.levels[b].groups)
-        for i, b in enumerate(axis.members)
+        # Labels that are in no group are taken as one, behind the others.
+        _Loops(axis, i, level.codes, level.groups + level.has_holes)
+        for i, level in enumerate(margin.levels[b] for b in axis.members)
     ]
-    by_level = np.zeros((levels + 1, axis.groups(margin)), np.int64)
+    by_level = np.zeros((levels + 1, math.prod(loops.groups for loops in members)), np.int64)
     for level in range(levels + 1):
         for i in range(len(members)):
             parts = [

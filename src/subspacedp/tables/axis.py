@@ -1,4 +1,10 @@
-"""An axis of a table: its labels and a chain of coarser and coarser levels."""
+"""An axis of a table: its labels, a chain of coarser and coarser levels, and groupings beside it.
+
+Every level and grouping is a partition of the labels, and a margin picks one of them on each axis
+by its step. Steps 0 to `depth` − 1 are the chain, each determined by the one before it; groupings
+come after it, in their order, and nest in nothing in particular. Which follows from which is asked
+of `Axis.determines`: a partial order, of which the chain is the part with closed forms.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +35,7 @@ class Level:
     name
         What `hold(...)` calls it.
     codes
-        For every label of the axis the number of its group.
+        For every label of the axis the number of its group; `groups` for a label in none.
     labels
         The names of the groups. A group may be empty: a state without a county in the table.
     title
@@ -51,7 +58,7 @@ class Level:
     @cached_property
     def sizes(self) -> Int64Array:
         """How many labels each group has."""
-        sizes = np.bincount(self.codes, minlength=self.groups).astype(np.int64)
+        sizes = np.bincount(self.codes, minlength=self.groups)[: self.groups].astype(np.int64)
         sizes.setflags(write=False)
         return sizes
 
@@ -59,6 +66,17 @@ class Level:
     def number(self) -> Mapping[Label, int]:
         """The number of every group, by its label."""
         return {label: i for i, label in enumerate(self.labels)}
+
+    @cached_property
+    def has_holes(self) -> bool:
+        """Whether some labels are in no group."""
+        return bool((self.codes == self.groups).any())
+
+    @cached_property
+    def label_of_each(self) -> npt.NDArray[Any]:
+        """The group of every label, by name; empty text where it is in none."""
+        names = np.asarray(self.labels)
+        return np.append(names.astype(str), "")[self.codes] if self.has_holes else names[self.codes]
 
     @property
     def nonempty(self) -> int:
@@ -77,7 +95,7 @@ class Level:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Axis:
-    """Labels along one direction of a table, with nested coarser levels.
+    """Labels along one direction of a table, with nested coarser levels and groupings beside them.
 
     Parameters
     ----------
@@ -90,8 +108,11 @@ class Axis:
         Coarser levels, finest first: name → the group of every label, in the order of `labels`.
         Every group of one level must lie within one group of the next.
     groups
-        For a level whose list of groups is known beforehand (an official list of states, say):
-        name → all its group labels, in order. Groups without a label are allowed.
+        For a level or grouping whose list of groups is known beforehand (an official list of
+        states, say): name → all its group labels, in order. Groups without a label are allowed.
+    groupings
+        Classifications that nest in no level: name → the group of every label, None for a label in
+        no group. Their *atoms* are the labels that share all groups of the levels and groupings.
     from_data
         True when the labels were read off confidential data; certificates report it.
     titles
@@ -105,6 +126,8 @@ class Axis:
     ('DE', 'IL')
     >>> county
     Axis('county', 3 labels, levels: state)
+    >>> Axis("block", ["a", "b", "c"], {"tract": [1, 1, 2]}, groupings={"grid": ["E", "W", "W"]})
+    Axis('block', 3 labels, levels: tract, groupings: grid; 3 atoms)
     >>> Axis("age", range(100), titles={"age": "Age in years"}).title
     'Age in years'
     """
@@ -114,16 +137,19 @@ class Axis:
     levels: Mapping[str, Sequence[Label]] | None = None
     groups: Mapping[str, Sequence[Label]] | None = None
     from_data: bool = False
+    groupings: Mapping[str, Sequence[Label | None]] | None = None
     titles: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise DomainError("An axis needs a non-empty name.")
-        if self.levels is not None and not isinstance(self.levels, Mapping):
-            raise DomainError(
-                f"Axis `{self.name}`: `levels` must map each level's name to the group of every "
-                "label."
-            )
+        for what in ("levels", "groupings"):
+            given = getattr(self, what)
+            if given is not None and not isinstance(given, Mapping):
+                raise DomainError(
+                    f"Axis `{self.name}`: `{what}` must map each one's name to the group of every "
+                    "label."
+                )
         labels = _plain_labels(self.labels, f"Axis `{self.name}`")
         if not labels:
             raise DomainError(f"Axis `{self.name}` must have at least one label.")
@@ -137,6 +163,7 @@ class Axis:
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "levels", dict(self.levels or {}))
         object.__setattr__(self, "groups", dict(self.groups or {}))
+        object.__setattr__(self, "groupings", dict(self.groupings or {}))
         object.__setattr__(self, "titles", _plain_titles(self.titles, f"Axis `{self.name}`"))
         self._check_nesting()
 
@@ -146,6 +173,10 @@ class Axis:
     def __repr__(self) -> str:
         names = ", ".join(level.name for level in self.chain[1:])
         tail = f", levels: {names}" if names else ""
+        if self.crossing:
+            names = ", ".join(level.name for level in self.crossing)
+            number = len(self.atoms)
+            tail += f", groupings: {names}; {number} atom{'s' if number > 1 else ''}"
         return f"Axis({self.name!r}, {len(self)} labels{tail})"
 
     @cached_property
@@ -160,8 +191,8 @@ class Axis:
             title=titles.get(self.name, ""),
         )
         for what, given, known in (
-            ("groups are", groups, {*levels}),
-            ("a title is", titles, {self.name, *levels}),
+            ("groups are", groups, {*levels, *(self.groupings or {})}),
+            ("a title is", titles, {self.name, *levels, *(self.groupings or {})}),
         ):
             unknown = set(given) - known
             if unknown:
@@ -187,44 +218,102 @@ class Axis:
         return Level(name="", codes=np.zeros(len(self.labels), np.int64), labels=("all",))
 
     @cached_property
+    def crossing(self) -> tuple[Level, ...]:
+        """The groupings, in their order."""
+        groups, titles = self.groups or {}, self.titles or {}
+        return tuple(
+            _level(
+                self.name,
+                name,
+                members,
+                groups.get(name),
+                len(self.labels),
+                titles.get(name, ""),
+                "Grouping",
+            )
+            for name, members in (self.groupings or {}).items()
+        )
+
+    @cached_property
+    def named(self) -> tuple[Level, ...]:
+        """All that a margin can name: the levels, finest first, and then the groupings."""
+        return (*self.chain, *self.crossing)
+
+    @cached_property
+    def atoms(self) -> Int64Array:
+        """How many labels each atom has: those that share all groups of levels and groupings.
+
+        Without groupings these are the groups of the finest of the coarser levels.
+        """
+        codes = [level.codes for level in self.named[1:]]
+        if not codes:
+            return np.array([len(self)])
+        return np.unique(np.stack(codes), axis=1, return_counts=True)[1].astype(np.int64)
+
+    @cached_property
     def _steps(self) -> tuple[Level, ...]:
-        return (*self.chain, self.all)
+        return (*self.chain, self.all, *self.crossing)
 
     @property
     def depth(self) -> int:
-        """The number of levels, the finest and the all-in-one included."""
-        return len(self._steps)
+        """The number of levels of the chain, the finest and the all-in-one included."""
+        return len(self.chain) + 1
 
     def step(self, number: int) -> Level:
-        """The level by its place in the chain: 0 the finest, `depth - 1` all in one."""
+        """A partition by its number: 0 the labels, `depth - 1` all in one, then the groupings."""
         return self._steps[number]
 
-    def level(self, name: str) -> Level:
-        """The level of that name."""
-        for level in self.chain:
+    def step_of(self, name: str) -> int:
+        """The number of the level or grouping of that name."""
+        for number, level in enumerate(self._steps):
             if level.name == name:
-                return level
+                return number
         raise DomainError(f"Axis `{self.name}` has no level `{name}`.")
+
+    def level(self, name: str) -> Level:
+        """The level or grouping of that name."""
+        return self._steps[self.step_of(name)]
+
+    def determines(self, fine: int, coarse: int) -> bool:
+        """Whether every group of step `coarse` is made of whole groups of step `fine`."""
+        if fine == coarse or fine == 0:
+            return True
+        if max(fine, coarse) < self.depth:
+            return fine < coarse
+        known = self._determined
+        if (fine, coarse) not in known:
+            one, other = self._steps[fine], self._steps[coarse]
+            up = np.full(one.groups + 1, other.groups)
+            up[one.codes] = other.codes
+            up[one.groups] = other.groups  # what is in no group tells of no total
+            known[fine, coarse] = bool(np.array_equal(up[one.codes], other.codes))
+        return known[fine, coarse]
+
+    @cached_property
+    def _determined(self) -> dict[tuple[int, int], bool]:
+        return {}
 
     def matches(self, other: Axis) -> bool:
         """Whether the other axis has the same name, labels and levels."""
         if self is other:
             return True
-        return self.depth == other.depth and all(
+        alike = (len(self.chain), len(self.crossing)) == (len(other.chain), len(other.crossing))
+        return alike and all(
             a.name == b.name
             and list(a.labels) == list(b.labels)
             and np.array_equal(a.codes, b.codes)
-            for a, b in zip(self.chain, other.chain, strict=True)
+            for a, b in zip(self.named, other.named, strict=True)
         )
 
     def parents(self, fine: int, coarse: int) -> Int64Array:
         """For every group of step `fine` its group of step `coarse` (0 for empty groups)."""
-        up = np.zeros(self._steps[fine].groups, np.int64)
-        up[self._steps[fine].codes] = self._steps[coarse].codes
-        return up
+        one = self._steps[fine]
+        up = np.zeros(one.groups + one.has_holes, np.int64)
+        up[one.codes] = self._steps[coarse].codes
+        return up[: one.groups]
 
     def _check_nesting(self) -> None:
-        names = [level.name for level in self.chain]
+        names = [level.name for level in self.named]
         repeated = _first_repeated(names)
         if repeated is not None:
             raise DomainError(
@@ -311,29 +400,42 @@ def _one_line(text: str) -> bool:
 def _level(
     axis: str,
     name: str,
-    members: Sequence[Label],
+    members: Sequence[Label | None],
     groups: Sequence[Label] | None,
     n: int,
     title: str,
+    kind: str = "Level",
 ) -> Level:
     if not isinstance(name, str) or not name:
         raise DomainError(f"Axis `{axis}`: a level needs a non-empty name.")
-    of_each = _plain_labels(members, f"Level `{name}`")
+    given: Any = members.tolist() if isinstance(members, np.ndarray) else members
+    holes = kind == "Grouping"
+    if holes and isinstance(given, Iterable) and not isinstance(given, str):
+        given = list(given)
+        inside = _plain_labels([label for label in given if label is not None], f"{kind} `{name}`")
+        filled = iter(inside)
+        of_each: Sequence[Label | None] = [None if v is None else next(filled) for v in given]
+        if not inside and not groups:
+            raise DomainError(f"Grouping `{name}` of axis `{axis}` must have at least one group.")
+    else:
+        of_each = _plain_labels(given, f"{kind} `{name}`")
+        inside = of_each
     if len(of_each) != n:
         raise DomainError(
-            f"Level `{name}` must give one group for each of the {n} labels of axis `{axis}`; "
-            f"got {len(of_each)}."
+            f"{kind} `{name}` must give one group{' or None' if holes else ''} for each of the {n} "
+            f"labels of axis `{axis}`; got {len(of_each)}."
         )
-    names = tuple(dict.fromkeys(of_each)) if groups is None else _plain_labels(groups, name)
+    names = tuple(dict.fromkeys(inside)) if groups is None else _plain_labels(groups, name)
     repeated = _first_repeated(names)
     if repeated is not None:
-        raise DomainError(f"Level `{name}` lists the group {repeated!r} more than once.")
-    number = {label: i for i, label in enumerate(names)}
-    unknown = next((label for label in of_each if label not in number), None)
+        raise DomainError(f"{kind} `{name}` lists the group {repeated!r} more than once.")
+    number: dict[Label | None, int] = {label: i for i, label in enumerate(names)}
+    unknown = next((label for label in inside if label not in number), None)
     if unknown is not None:
         raise DomainError(
-            f"Level `{name}`: the group {unknown!r} is not in its list of groups.", label=unknown
+            f"{kind} `{name}`: the group {unknown!r} is not in its list of groups.", label=unknown
         )
+    number[None] = len(names)
     codes = np.fromiter((number[label] for label in of_each), np.int64, n)
     codes.setflags(write=False)
     return Level(name=name, codes=codes, labels=names, title=title)

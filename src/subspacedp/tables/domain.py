@@ -53,7 +53,7 @@ class Domain:
         seen: dict[str, str] = {}
         titles: dict[str, str] = {}
         for axis in axes:
-            for level in axis.chain:
+            for level in axis.named:
                 if level.name in RESERVED:
                     raise DomainError(
                         f"`{level.name}` is a column of every release; give the axis or level "
@@ -113,9 +113,9 @@ class Domain:
     @cached_property
     def _places(self) -> dict[str, tuple[int, int]]:
         return {
-            level.name: (a, step)
+            level.name: (a, axis.step_of(level.name))
             for a, axis in enumerate(self.axes)
-            for step, level in enumerate(axis.chain)
+            for level in axis.named
         }
 
     def axis(self, name: str) -> Axis:
@@ -173,6 +173,23 @@ class Domain:
                     }
                     for level in axis.chain[1:]
                 ],
+                **(
+                    {}
+                    if not axis.crossing
+                    else {
+                        "groupings": [
+                            {
+                                "name": level.name,
+                                "groups": list(level.labels),
+                                "of_each_label": [
+                                    None if code == level.groups else code
+                                    for code in level.codes.tolist()
+                                ],
+                            }
+                            for level in axis.crossing
+                        ]
+                    }
+                ),
                 "labels_from_data": axis.from_data,
                 **({"titles": dict(axis.titles)} if axis.titles else {}),
             }
@@ -183,8 +200,8 @@ class Domain:
         """The labels of every cell on each axis and level, in row-major order."""
         out: dict[str, npt.NDArray[Any]] = {}
         for a, axis in enumerate(self.axes):
-            for level in axis.chain:
-                column = along(np.asarray(level.labels)[level.codes], a, len(self.axes))
+            for level in axis.named:
+                column = along(level.label_of_each, a, len(self.axes))
                 out[level.name] = np.broadcast_to(column, self.shape).ravel()
         return out
 
@@ -201,7 +218,10 @@ class Domain:
         return f"The domain has no level `{name}`{hint} Its levels are {known}."
 
     def __repr__(self) -> str:
-        axes = ", ".join(f"{axis.name}: {len(axis)}" for axis in self.axes)
+        axes = ", ".join(
+            f"{axis.name}: {len(axis)}{f' in {len(axis.atoms):,} atoms' if axis.crossing else ''}"
+            for axis in self.axes
+        )
         return f"Domain({axes}; {self.size:,} cells)"
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.errors import DomainError
 from subspacedp.tables.axis import Axis, Label, Level
 
 __all__ = ["Margin", "along", "sum_groups"]
@@ -21,12 +22,13 @@ ArrayT = TypeVar("ArrayT", bound=npt.NDArray[Any])
 
 @dataclass(frozen=True, repr=False)
 class Margin:
-    """One level on every axis of a domain; two margins are equal when their steps are.
+    """One level or grouping on every axis of a domain; margins are equal when their steps are.
 
     The averaging operators P_m of margins (replace every cell by its group's mean) commute, and
     P_m P_k = P_{m ∧ k}, where the meet takes the coarser level on every axis: within one axis
     averaging over fine groups and then over the coarse ones that contain them is averaging over
-    the coarse ones. All the algebra of held totals rests on this.
+    the coarse ones. All the algebra of nested totals rests on this. It does not hold of groupings,
+    which cross: they have no meet here, and what needs one asks `grouped` first.
     """
 
     axes: tuple[Axis, ...]
@@ -42,6 +44,16 @@ class Margin:
     def levels(self) -> tuple[Level, ...]:
         """The level on every axis."""
         return tuple(axis.step(s) for axis, s in zip(self.axes, self.steps, strict=True))
+
+    @cached_property
+    def grouped(self) -> bool:
+        """Whether it names a grouping, which stands beside the levels."""
+        return any(s >= axis.depth for axis, s in zip(self.axes, self.steps, strict=True))
+
+    @cached_property
+    def has_holes(self) -> bool:
+        """Whether some cells are in none of its groups."""
+        return any(level.has_holes for level in self.levels)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -83,14 +95,32 @@ class Margin:
             out |= along(level.sizes == 0, a, len(self.axes))
         return out
 
+    @property
+    def inside(self) -> npt.NDArray[np.bool_]:
+        """Which cells are in one of its groups, broadcastable to the domain's shape."""
+        out = np.ones((1,) * len(self.axes), bool)
+        for a, level in enumerate(self.levels):
+            if level.has_holes:
+                out = out & along(level.codes < level.groups, a, len(self.axes))
+        return out
+
     def meet(self, other: Margin) -> Margin:
         """The finest margin that both determine: the coarser level on every axis."""
+        if self.grouped or other.grouped:
+            raise DomainError(
+                f"{self!r} and {other!r} cross: groupings have no common level with others."
+            )
         steps = tuple(max(s, t) for s, t in zip(self.steps, other.steps, strict=True))
         return Margin(self.axes, steps)
 
     def determines(self, other: Margin) -> bool:
         """Whether `other` can be computed from this margin."""
-        return all(s <= t for s, t in zip(self.steps, other.steps, strict=True))
+        if not (self.grouped or other.grouped):
+            return all(s <= t for s, t in zip(self.steps, other.steps, strict=True))
+        return all(
+            axis.determines(s, t)
+            for axis, s, t in zip(self.axes, self.steps, other.steps, strict=True)
+        )
 
     def sum(self, values: ArrayT) -> ArrayT:
         """Group sums of a table in the domain's shape."""
@@ -123,11 +153,15 @@ class Margin:
     def spread(self, totals: ArrayT) -> ArrayT:
         """Every cell's group value, broadcastable to the domain's shape.
 
-        Axes that are summed over keep length 1, so the result costs no more than it must.
+        Axes that are summed over keep length 1, so the result costs no more than it must. Cells in
+        no group get 0.
         """
         out: Any = totals
         for a, (axis, level) in enumerate(zip(self.axes, self.levels, strict=True)):
             if level is not axis.all and not level.is_identity:
+                if level.has_holes:
+                    nobody = [(0, int(b == a)) for b in range(len(self.axes))]
+                    out = np.pad(out, nobody)
                 out = np.take(out, level.codes, axis=a)
         return out  # type: ignore[no-any-return]
 
@@ -158,13 +192,24 @@ def outer(vectors: Iterable[npt.NDArray[Any]], combine: np.ufunc = np.multiply) 
 
 
 def sum_groups(values: ArrayT, codes: Int64Array, groups: int, axis: int, *, one: bool) -> ArrayT:
-    """Sums of the entries with one code along one axis; `one` when there is only one code."""
+    """Sums of the entries with one code along one axis; `one` when there is only one code.
+
+    Entries with the code `groups` are in none of them and left out.
+    """
     if one:
         summed: Any = values.sum(axis=axis, keepdims=True, dtype=values.dtype)
         return summed  # type: ignore[no-any-return]
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+    if ordered[-1] == groups:
+        kept = np.flatnonzero(codes < groups)
+        if not kept.size:
+            shape = [groups if b == axis else n for b, n in enumerate(values.shape)]
+            empty: Any = np.zeros(shape, values.dtype)
+            return empty  # type: ignore[no-any-return]
+        left: Any = np.take(values, kept, axis=axis)
+        return sum_groups(left, codes[kept], groups, axis, one=False)  # type: ignore[no-any-return]
     arranged = values if np.array_equal(codes, ordered) else np.take(values, order, axis=axis)
     sums: Any = np.add.reduceat(arranged, starts, axis=axis)
     if len(starts) == groups:

@@ -90,7 +90,7 @@ class RowPlan:
         for i, margin in enumerate(self.margins):
             for b in range(a):
                 codes = self._codes(margin, b)
-                out[i, b, : len(codes)] = codes * math.prod(margin.shape[b + 1 :])
+                out[i, b, : len(codes)] = codes * math.prod(_places(margin)[b + 1 :])
         return out
 
     @cached_property
@@ -100,7 +100,7 @@ class RowPlan:
 
     def _mode(self, margin: Margin) -> int:
         inner = range(self.first_inner, len(self.shape))
-        if all(margin.levels[b].groups == 1 for b in inner):
+        if all(_places(margin)[b] == 1 for b in inner):
             return SCALAR
         # Groups follow each other in a row where only its first axis is cut.
         whole = self._box.shape[self.first_inner + 1 :] == self.shape[self.first_inner + 1 :]
@@ -118,7 +118,7 @@ class RowPlan:
             if self.modes[i] == CODED:
                 code = np.zeros(1, np.int64)
                 for b in range(self.first_inner, len(self.shape)):
-                    codes, groups = self._codes(margin, b), margin.levels[b].groups
+                    codes, groups = self._codes(margin, b), _places(margin)[b]
                     code = (code[:, None] * groups + codes[None, :]).ravel()
                 out[i] = code
         return out
@@ -133,7 +133,7 @@ class RowPlan:
     @cached_property
     def starts(self) -> Int64Array:
         """Where each margin begins when all are laid end to end; the last entry is the total."""
-        sizes = [math.prod(margin.shape) for margin in self.margins]
+        sizes = [math.prod(_places(margin)) for margin in self.margins]
         return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
     def join(self, totals: Sequence[npt.NDArray[Any]], dtype: Any) -> npt.NDArray[Any]:
@@ -141,9 +141,9 @@ class RowPlan:
         return np.concatenate([np.asarray(t, dtype).ravel() for t in totals])
 
     def split(self, flat: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], ...]:
-        """The reverse of `join`."""
+        """The reverse of `join`; what cells in no group added up to is left out."""
         return tuple(
-            flat[lo:hi].reshape(margin.shape)
+            flat[lo:hi].reshape(_places(margin))[tuple(map(slice, margin.shape))]
             for margin, lo, hi in zip(self.margins, self.starts, self.starts[1:], strict=False)
         )
 
@@ -186,6 +186,11 @@ class RowPlan:
         if self.rows >= number:
             return [(lo, hi, 0, self.row) for lo, hi in pieces(self.rows, number)]
         return [(0, self.rows, lo, hi) for lo, hi in pieces(self.row, number)]
+
+
+def _places(margin: Margin) -> tuple[int, ...]:
+    """The groups on every axis, and a place behind them for labels that are in none."""
+    return tuple(level.groups + level.has_holes for level in margin.levels)
 
 
 def margin_sums(values: npt.NDArray[Any], margins: Sequence[Margin]) -> tuple[Any, ...]:

@@ -442,6 +442,21 @@ class NoiseModel(JointNoise):
             else self.rounding.coefficients(weights)
         )
 
+    def figures_of(self, margin: Margin) -> Figures:
+        """The totals of a margin's groups, with variances in closed form where there is one."""
+        from subspacedp.mechanisms.figures import groups_apart
+
+        squares = self.space.group_squares(margin)
+        if squares is None:
+            return groups_apart(self, margin)
+        variance = squares * self.each
+        if self.rounding is not None and self.rounding.needed:
+            added = self.rounding.group_variance(margin)
+            if added is None:
+                return groups_apart(self, margin)
+            variance += np.where(squares > 0, added, 0.0)
+        return groups_apart(self, margin, variance)
+
     def parts(self, inside: FloatArray) -> tuple[Part, ...]:
         """One law for all cells."""
         law = self.known_law
@@ -641,8 +656,12 @@ class MarginNoise(NoiseModel):
 
     def figures_of(self, margin: Margin) -> Figures:
         """The totals of a margin's groups: classes of them where all noise has one law."""
-        from subspacedp.mechanisms.figures import GroupTotals, totals_apart
+        from subspacedp.mechanisms.figures import GroupTotals, groups_apart, totals_apart
 
+        if margin.grouped and self.small is not None:
+            return groups_apart(self, margin)
+        if margin.grouped:
+            return super().figures_of(margin)
         profiles = GroupProfiles(self.space, margin)
         return GroupTotals(self, profiles) if self.one_grid else totals_apart(self, profiles)
 

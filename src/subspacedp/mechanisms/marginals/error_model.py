@@ -55,6 +55,7 @@ class AlikeTotals:
     number: Int64Array  # of totals, by kind
     noise: FloatArray  # the variance without rounding, by kind
     draws: Int64Array  # how many roundings enter, by kind
+    noise_class: Int64Array  # equal for kinds that differ by their roundings alone
     unit_variance: float  # a bound on the variance of one rounding
 
     @cached_property
@@ -157,6 +158,7 @@ class MarginalsNoise(JointNoise):
             number=number[used],
             noise=of_kind,
             draws=used % most,
+            noise_class=used // most,
             unit_variance=0.0
             if self.rounding is None
             else ROUNDING_VARIANCE / self.rounding.step**2,
@@ -358,13 +360,28 @@ class MarginalsNoise(JointNoise):
         if squared is not None:
             grid = self.grid if roundings.size else None
             return NormalAndBounded(math.sqrt(noise), squared, Rounding.of(roundings), grid)
-        where = self.interactions.locate(margin)
-        first = np.unravel_index(int(np.argmax(alike.kind == kind)), margin.shape)
-        place = tuple(int(p) for p in first)
-        parts = measurement.parts_of_total(where, *self.interactions.node_of(place, where.level))
-        if parts is None:
-            parts = self.parts(self.inside(self.indicator(margin, place)))
-        return self.law_from(parts, roundings, self.grid, float(alike.variance[kind]))
+        return self.law_from(
+            self._noise_parts(margin, kind), roundings, self.grid, float(alike.variance[kind])
+        )
+
+    def _noise_parts(self, margin: Margin, kind: int) -> tuple[Part, ...]:
+        """The noise in totals of a kind; kinds that differ by their roundings alone share it."""
+        alike, known = self.alike(margin), self._parts_of_totals
+        which = (margin.steps, int(alike.noise_class[kind]))
+        if which not in known:
+            where = self.interactions.locate(margin)
+            first = np.unravel_index(int(np.argmax(alike.kind == kind)), margin.shape)
+            place = tuple(int(p) for p in first)
+            node = self.interactions.node_of(place, where.level)
+            parts = self.measurement.parts_of_total(where, *node)
+            if parts is None:
+                parts = self.parts(self.inside(self.indicator(margin, place)))
+            known[which] = parts
+        return known[which]
+
+    @cached_property
+    def _parts_of_totals(self) -> dict[tuple[tuple[int, ...], int], tuple[Part, ...]]:
+        return {}
 
     def indicator(self, margin: Margin, place: tuple[int, ...]) -> FloatArray:
         """Weights of the answers whose weighted sum is one total of a margin."""

@@ -511,13 +511,21 @@ class TableMeasurement(Measurement):
 
     def _mixing(self, interaction: Interaction, level: int) -> list[tuple[int, float]]:
         """Tables that tell an interaction at a level, and what each counts for."""
-        slot = next(
-            j for j, (other, lv, _) in enumerate(self.errors.slots)
-            if other.steps == interaction.steps and lv == level
-        )  # fmt: skip
-        weights = self.information[slot] / self._variances
-        whole = float(weights.sum())
-        return [(t, float(w) / whole) for t, w in enumerate(weights) if w > 0]
+        return self._mixings[interaction.steps, level]
+
+    @cached_property
+    def _mixings(self) -> dict[tuple[tuple[int, ...], int], list[tuple[int, float]]]:
+        out = {}
+        for (interaction, level, _), informed in zip(
+            self.errors.slots, self.information, strict=True
+        ):
+            weights = informed / self._variances
+            whole = float(weights.sum())
+            if whole > 0:
+                out[interaction.steps, level] = [
+                    (t, float(w) / whole) for t, w in enumerate(weights) if w > 0
+                ]
+        return out
 
     @cached_property
     def _levels(self) -> list[tuple[Interaction, int]]:
@@ -654,6 +662,8 @@ def _factor(axis: AxisSteps, at: int, group: int, step: int, fine: int) -> Float
 
 def _counted(rows: FloatArray, present: npt.NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
     """The distinct columns among those present, and how often each occurs."""
+    if rows.shape[1] == 1 and present[0]:  # so it is on every axis that a table leaves out
+        return rows, np.ones(1)
     distinct, counts = np.unique(rows[:, present], axis=1, return_counts=True)
     return distinct, counts.astype(np.float64)
 

@@ -337,6 +337,16 @@ def constrained(problem: Problem, interactions: Interactions) -> bool:
     )
 
 
+def check_nested(problem: Problem) -> None:
+    """Refuse held groupings: least squares over a tree knows levels that nest."""
+    crossing = next((m for m in problem.held.margins if m.grouped), None)
+    if crossing is not None:
+        raise ReleaseError(
+            f"The marginals mechanism holds levels that nest, and {crossing!r} names a grouping; "
+            "write mechanism='projected', or publish the grouping as sums of cells."
+        )
+
+
 def interactions_of(
     problem: Problem, workload: Margins, beside: Sequence[Margin] = ()
 ) -> Interactions:

@@ -8,18 +8,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from subspacedp.errors import ReleaseError
-from subspacedp.publication.formats.sdmx import write_sdmx
 from subspacedp.publication.formats.tables import ReleaseTables, published_tables
-from subspacedp.publication.formats.workbook import write_workbook
-from subspacedp.report import PublishedFile
+
+if TYPE_CHECKING:
+    from subspacedp.report import PublishedFile
 
 __all__ = ["FORMATS", "ReleaseTables", "check_formats", "published_tables"]
 
+
+def _workbook(content: ReleaseTables, folder: Path) -> list[PublishedFile]:
+    from subspacedp.publication.formats.workbook import write_workbook
+
+    return write_workbook(content, folder)
+
+
+def _sdmx(content: ReleaseTables, folder: Path) -> list[PublishedFile]:
+    from subspacedp.publication.formats.sdmx import write_sdmx
+
+    return write_sdmx(content, folder)
+
+
 FORMATS: Mapping[str, Callable[[ReleaseTables, Path], list[PublishedFile]]] = {
-    "xlsx": write_workbook,
-    "sdmx-csv": write_sdmx,
+    "xlsx": _workbook,
+    "sdmx-csv": _sdmx,
 }
 
 

@@ -1,0 +1,68 @@
+"""NumPy's arrays to Arrow's and back, without pandas, which Arrow imports for it where it can."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["arrow_array", "arrow_table", "numpy_array"]
+
+FEW = 1 << 16  # rows; for more, the import of pandas does not matter
+
+
+def arrow_array(array: npt.ArrayLike) -> Any:
+    """What `pyarrow.array` makes of an array."""
+    import pyarrow as pa
+
+    values = np.ascontiguousarray(array)
+    if values.ndim == 1 and values.dtype.kind in "iuf" and values.dtype.isnative:
+        kind = pa.from_numpy_dtype(values.dtype)
+        return pa.Array.from_buffers(kind, values.size, [None, pa.py_buffer(values)])
+    if values.ndim == 1 and values.size <= FEW and values.dtype.kind in "UO":
+        texts = values.tolist()
+        if all(type(text) is str for text in texts):
+            encoded = [text.encode() for text in texts]
+            ends = np.cumsum([0, *map(len, encoded)])
+            if ends[-1] < 1 << 31:
+                ends = pa.py_buffer(ends.astype(np.int32))
+                return pa.StringArray.from_buffers(
+                    len(texts), ends, pa.py_buffer(b"".join(encoded))
+                )
+    return pa.array(values)
+
+
+def arrow_table(columns: Mapping[str, npt.ArrayLike]) -> Any:
+    """What `pyarrow.table` makes of arrays."""
+    import pyarrow as pa
+
+    return pa.table({name: arrow_array(column) for name, column in columns.items()})
+
+
+def numpy_array(column: Any) -> npt.NDArray[Any]:
+    """What `to_numpy` of an Arrow array, in one piece or several, gives; text is of type object."""
+    import pyarrow as pa
+
+    if isinstance(column, pa.Array):
+        column = pa.chunked_array([column])
+    kind = column.type
+    if len(column) > FEW or column.null_count:
+        return np.asarray(column.to_numpy())
+    if pa.types.is_integer(kind) or pa.types.is_float64(kind):
+        number = np.dtype("float64" if pa.types.is_float64(kind) else str(kind))
+        chunks = [(c.buffers()[1], c.offset, len(c)) for c in column.chunks]
+        parts = [np.frombuffer(held, number)[at : at + size] for held, at, size in chunks if size]
+        return np.concatenate([np.zeros(0, number), *parts])
+    if pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type):
+        texts = [
+            labels[place]
+            for chunk in column.chunks
+            for labels in [chunk.dictionary.to_pylist()]
+            for place in chunk.indices.to_pylist()
+        ]
+        return np.array(texts, object)
+    if pa.types.is_string(kind):
+        return np.array(column.to_pylist(), object)
+    return np.asarray(column.to_numpy())

@@ -1,0 +1,369 @@
+"""Controlled rounding where held classifications of one axis cross, two at a time.
+
+Along the other axes it is what `MarginRounding` does: order the positions so that the groups of
+held margins are runs, and cumulate, here afresh within every group that all held margins tell
+apart. What is cumulated up to one position is a vector over the labels of the crossing axis. The
+held margins with a run that ends there fix its totals for their classifications, of which two at
+most are not determined by others: whole numbers already. So round the vector in a basis of short
+cycles (`CycleBasis`), whose coordinates are rounded at random, each by itself; totals never change.
+Then take differences back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.errors import InvariantError, ReleaseError
+from subspacedp.invariants.crossing import CrossingNullSpace, Crossings
+from subspacedp.invariants.held import HeldValues
+from subspacedp.rounding.controlled import ControlledRounding, WordSource
+from subspacedp.rounding.cycles import CycleBasis
+from subspacedp.rounding.margins import LIMIT
+from subspacedp.rounding.merged import MergedAxis, fewest_merged_axes
+from subspacedp.tables import Axis, Domain, Margin
+
+__all__ = ["CrossingRounding"]
+
+Int64Array = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+MOST_PAIRS = 1 << 24  # of groups with positions, beside the crossing axis
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Fixed:
+    """The positions beside the crossing axis where the same held margins have ends."""
+
+    positions: Int64Array
+    margins: tuple[int, ...]  # by their numbers, one for each classification of the basis
+    basis: CycleBasis
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CrossingRounding(ControlledRounding):
+    """Rounding in bases of short cycles, cumulated along the other axes (`crossing.py`).
+
+    Guarantees
+    ----------
+    1. Totals of all held margins are exact integers, whatever the dither
+       (docs/proofs/crossing-digits.md).
+    2. `variance` counts the cycles through every label: nothing but the groups decides it.
+    """
+
+    space: CrossingNullSpace
+
+    @property
+    def of(self) -> Crossings:
+        """The classifications that cross."""
+        return self.space.crossings
+
+    @cached_property
+    def _others(self) -> tuple[int, ...]:
+        """The numbers of the other axes."""
+        return tuple(a for a in range(len(self.of.domain.axes)) if a != self.of.place)
+
+    @cached_property
+    def _flat(self) -> tuple[Domain, tuple[Margin, ...]]:
+        """The other axes as a domain, and the held margins there; one position if there is none."""
+        axes = tuple(self.of.domain.axes[a] for a in self._others) or (Axis("none", range(1)),)
+        domain = Domain(axes)
+        steps = (tuple(m.steps[a] for a in self._others) or (0,) for m in self.of.margins)
+        return domain, tuple(Margin(axes, s) for s in steps)
+
+    @cached_property
+    def axes(self) -> tuple[MergedAxis, ...]:
+        """The other axes, merged into as few as the held margins allow."""
+        return fewest_merged_axes(*self._flat)
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return tuple(len(axis) for axis in self.axes)
+
+    @cached_property
+    def _coarsest(self) -> Margin:
+        """What all held margins determine: sums are cumulated within its groups."""
+        return reduce(lambda one, other: one.meet(other), self._flat[1])
+
+    @cached_property
+    def _begins(self) -> tuple[Int64Array, ...]:
+        """For every position of each merged axis, where its group of the coarsest margin begins."""
+        runs = [axis.run(self._coarsest) for axis in self.axes]
+        return tuple(np.arange(len(run.place)) - run.place + 1 for run in runs)
+
+    @cached_property
+    def fixed(self) -> tuple[_Fixed, ...]:
+        """The positions by what is held there; refuses three classifications at once."""
+        pattern = np.zeros(self._shape, np.int64)
+        for i, flat in enumerate(self._flat[1]):
+            ends = np.ones(self._shape, bool)
+            for a, axis in enumerate(self.axes):
+                run = axis.run(flat)
+                shape = [1] * len(self.axes)
+                shape[a] = -1
+                ends &= (run.place == run.sizes[run.group]).reshape(shape)
+            pattern |= ends.astype(np.int64) << i
+        out, bases = [], {}
+        for number in np.unique(pattern).tolist():
+            chosen = [i for i in range(len(self.of.margins)) if number >> i & 1]
+            steps = self.of.finest([self.of.margins[i] for i in chosen])
+            if len(steps) > 2:
+                named = ", ".join(f"`{self.of.axis.step(s).name}`" for s in steps)
+                raise InvariantError(
+                    f"Digits can add up for two classifications of `{self.of.axis.name}` that "
+                    f"cross, and {named} are held together; hold two of them, or publish real "
+                    "values (decimals=None)."
+                )
+            sources = tuple(
+                next(i for i in chosen if self.of.margins[i].steps[self.of.place] == step)
+                for step in steps
+            )
+            if steps not in bases:
+                levels = [self.of.axis.step(step) for step in steps]
+                codes = np.array([level.codes for level in levels], np.int64)
+                bases[steps] = CycleBasis.of(
+                    codes.reshape(len(levels), len(self.of.axis)),
+                    tuple(level.groups for level in levels),
+                )
+            positions = np.flatnonzero(pattern.reshape(-1) == number)
+            out.append(_Fixed(positions, sources, bases[steps]))
+        return tuple(out)
+
+    @cached_property
+    def needed(self) -> bool:
+        """Whether a lifted integer residual can miss the grid at all: not where nothing is free."""
+        return any(len(part.basis) for part in self.fixed)
+
+    @property
+    def most(self) -> int:
+        """The largest number of roundings that enter a cell."""
+        through = max((part.basis.most for part in self.fixed), default=0)
+        return int(through * 2 ** sum(bool(np.any(np.diff(b) == 0)) for b in self._begins))
+
+    def describe(self) -> str:
+        """The rounding in words, for certificates."""
+        return (
+            "random rounding in a basis of cycles of the graph that joins crossing groups by their "
+            f"labels, at most {self.most} roundings a cell, to multiples of 10**-{self.decimals}, "
+            "independent of the noise; a bound on its variance is in every stated error"
+        )
+
+    def round_in_place(
+        self, noisy: Int64Array, residual: HeldValues, dither: WordSource
+    ) -> Int64Array:
+        """10**decimals · noisy − R with C R = 10**decimals · r."""
+        held, r = self.space.held, np.asarray(residual[0], np.int64)
+        if r.size and int(np.abs(r).max()) >= LIMIT // self.step:
+            raise ReleaseError(
+                f"The totals are too large for {self.decimals} decimals; ask for fewer."
+            )
+        scaled = r * self.step
+        lifted = self.space.lift((scaled,))
+        whole = np.rint(lifted)
+        lifted -= whole  # at most a half, so that cumulated entries stay small
+        whole = whole.astype(np.int64)
+        rest = scaled - held.sums(whole)[0]
+        words = dither.words(0, noisy.size) if self.needed else np.zeros(noisy.size, np.uint64)
+        return noisy * self.step - whole - self._rounded(lifted, rest, words)
+
+    def _rounded(
+        self, lifted: FloatArray, residual: Int64Array, words: npt.NDArray[np.uint64]
+    ) -> Int64Array:
+        """Whole numbers with these totals and this mean."""
+        labels = len(self.of.axis)
+        cumulated = self._cumulated(self._from_domain(lifted)).reshape(-1, labels)
+        dither = words.reshape(-1, labels)
+        totals = dict(self.space.held.totals((residual,)))
+        out = np.zeros(cumulated.shape, np.int64)
+        for part in self.fixed:
+            at, basis = part.positions, part.basis
+            known = [
+                self._totals_up_to(i, totals[self.of.margins[i]]).reshape(-1, groups)[at]
+                for i, groups in zip(part.margins, self._groups(part), strict=True)
+            ]
+            entry = _coordinates(basis, cumulated[at].T)
+            entry += (dither[at, : len(basis)].T >> np.uint64(12)) * 2.0**-52
+            steps = np.floor(entry).astype(np.int64)
+            values = basis.matrix.astype(np.int64) @ steps
+            _add_tree(basis, values, [t.T for t in known])
+            out[at] = values.T
+        rounded = self._differences(out.reshape(*self._shape, labels))
+        return np.asarray(self._to_domain(rounded), np.int64)
+
+    def _groups(self, part: _Fixed) -> list[int]:
+        return [self.of.axis.step(self.of.margins[i].steps[self.of.place]).groups
+                for i in part.margins]  # fmt: skip
+
+    def _totals_up_to(self, number: int, totals: Int64Array) -> Int64Array:
+        """A held margin's totals, cumulated up to every position: right where its runs end."""
+        arranged, flat = np.moveaxis(totals, self.of.place, -1), self._flat[1][number]
+        groups = arranged.shape[-1]
+        if self._others:
+            members = [b for axis in self.axes for b in axis.members]
+            arranged = arranged.transpose(*members, len(members))
+        arranged = arranged.reshape(*(axis.groups(flat) for axis in self.axes), groups)
+        for a, axis in enumerate(self.axes):
+            run = axis.run(flat)
+            arranged = np.take(arranged, run.ids, axis=a)
+            first = self._begins[a][np.cumsum(run.sizes) - run.sizes]  # positions
+            begins = run.group[first]  # the run with which its group of the coarsest begins
+            arranged = np.take(_cumulated_from(arranged, begins, a), run.group, axis=a)
+        return np.asarray(arranged)
+
+    def variance(self, weights: npt.NDArray[Any] | None = None) -> Any:
+        """The variance that rounding adds, at most: to every cell, or to one weighted sum."""
+        if not self.needed:
+            return 0.0 if weights is not None else np.zeros(self.of.domain.shape)
+        if weights is not None:
+            v, unit = self.coefficients(weights)
+            return float(np.sum(v * v * unit))
+        out = np.zeros((int(np.prod(self._shape)), len(self.of.axis)))
+        for part in self.fixed:
+            out[part.positions] = part.basis.through * self.unit_variance
+        out = out.reshape(*self._shape, -1)
+        for a in range(len(self.axes)):
+            out = out + self._before(out, a)
+        return self._to_domain(out) / self.step**2
+
+    def coefficients(self, weights: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+        """What each rounding adds to a weighted sum of cells, and a bound on its variance."""
+        if not self.needed:
+            return np.zeros(0), np.zeros(0)
+        w = self._from_domain(np.asarray(weights, np.float64).reshape(self.of.domain.shape))
+        for a in range(len(self.axes)):
+            w = w - self._behind(w, a)
+        w = w.reshape(-1, len(self.of.axis))
+        v = np.concatenate(
+            [np.asarray(w[part.positions] @ part.basis.matrix).reshape(-1) for part in self.fixed]
+        )
+        return v / self.step, np.full(v.shape, self.unit_variance)
+
+    def group_variance(self, margin: Margin) -> FloatArray | None:
+        """The variance that rounding adds, at most, to every total of a margin."""
+        domain = self._flat[0]
+        steps = tuple(margin.steps[a] for a in self._others) or (0,)
+        flat = Margin(tuple(domain.axes), steps)
+        groups = int(np.prod(flat.shape))
+        if groups * domain.size > MOST_PAIRS:
+            return None
+        of = self.of.axis.step(margin.steps[self.of.place])
+        squares = {}
+        for part in self.fixed:
+            if id(part.basis) not in squares:
+                squares[id(part.basis)] = _grouped_squares(part.basis, of.codes, of.groups)
+        out = np.zeros((groups, of.groups))
+        for g in range(groups):
+            one = np.zeros(groups)
+            one[g] = 1.0
+            inside = np.array(np.broadcast_to(flat.spread(one.reshape(flat.shape)), domain.shape))
+            w = self._from_domain(inside[..., None], labels=1)
+            for a in range(len(self.axes)):
+                w = w - self._behind(w, a)
+            square = w.reshape(-1) ** 2
+            for part in self.fixed:
+                out[g] += squares[id(part.basis)] * float(square[part.positions].sum())
+        out *= self.unit_variance / self.step**2
+        shape = flat.shape if self._others else ()
+        return np.ascontiguousarray(np.moveaxis(out.reshape(*shape, of.groups), -1, self.of.place))
+
+    def _from_domain(self, values: npt.NDArray[Any], labels: int | None = None) -> Any:
+        """A table with the crossing axis last and the others merged and in order."""
+        out = values if labels is not None else np.moveaxis(values, self.of.place, -1)
+        if self._others:
+            members = [b for axis in self.axes for b in axis.members]
+            out = out.transpose(*members, len(members))
+        out = out.reshape(*self._shape, -1)
+        for a, axis in enumerate(self.axes):
+            out = np.take(out, axis.order, axis=a)
+        return out
+
+    def _to_domain(self, values: npt.NDArray[Any]) -> Any:
+        out = values
+        for a, axis in enumerate(self.axes):
+            out = np.take(out, np.argsort(axis.order), axis=a)
+        if self._others:
+            members = [b for axis in self.axes for b in axis.members]
+            shape = [self._flat[0].shape[b] for b in members]
+            out = out.reshape(*shape, -1).transpose(*np.argsort(members), len(members))
+        else:
+            out = out.reshape(-1)
+        return np.ascontiguousarray(np.moveaxis(out, -1, self.of.place))
+
+    def _cumulated(self, values: FloatArray) -> FloatArray:
+        out = values
+        for a, begins in enumerate(self._begins):
+            out = _cumulated_from(out, begins, a)
+        return out
+
+    def _differences(self, values: Int64Array) -> Int64Array:
+        out = values
+        for a in range(len(self.axes)):
+            out = out - self._before(out, a)
+        return out
+
+    def _before(self, values: Any, a: int) -> Any:
+        """The entry before, and 0 where a group of the coarsest margin begins."""
+        out = np.zeros_like(values)
+        inside = np.flatnonzero(self._begins[a] != np.arange(len(self._begins[a])))
+        place: list[Any] = [slice(None)] * values.ndim
+        place[a] = inside
+        out[tuple(place)] = np.take(values, inside - 1, axis=a)
+        return out
+
+    def _behind(self, values: Any, a: int) -> Any:
+        """The entry behind, and 0 where a group of the coarsest margin ends."""
+        out = np.zeros_like(values)
+        inside = np.flatnonzero(self._begins[a] != np.arange(len(self._begins[a])))
+        place: list[Any] = [slice(None)] * values.ndim
+        place[a] = inside - 1
+        out[tuple(place)] = np.take(values, inside, axis=a)
+        return out
+
+
+def _cumulated_from(values: Any, begins: Int64Array, axis: int) -> Any:
+    """Cumulative sums along an axis that begin afresh at `begins` of every place."""
+    if np.array_equal(begins, np.arange(len(begins))):
+        return values
+    shape = [1 if b == axis else n for b, n in enumerate(values.shape)]
+    sums = np.concatenate([np.zeros(shape, values.dtype), np.cumsum(values, axis=axis)], axis=axis)
+    through = np.take(sums, np.arange(1, len(begins) + 1), axis=axis)
+    return through - np.take(sums, begins, axis=axis)
+
+
+def _coordinates(basis: CycleBasis, values: FloatArray) -> FloatArray:
+    """Y with B y equal to the values on all keys: the coordinates of any vector, up to the tree."""
+    from scipy.sparse.linalg import splu
+
+    if not len(basis):
+        return np.zeros((0, values.shape[1]))
+    keys = basis.edges[basis.starts[:-1]]
+    triangle = basis.matrix.tocsr()[keys].tocsc()
+    factor = splu(triangle, permc_spec="NATURAL", diag_pivot_thresh=0.0)
+    return np.asarray(factor.solve(np.ascontiguousarray(values[keys])))
+
+
+def _add_tree(basis: CycleBasis, values: Int64Array, totals: list[Int64Array]) -> None:
+    """Add the whole numbers on the tree that give every group its total: leaves first."""
+    missing = np.zeros((basis.nodes + 1, values.shape[1]), np.int64)
+    if totals:
+        missing[:-1] = np.concatenate(totals)
+    pairs = zip(basis.tree.tolist(), basis.leaves.tolist(), basis.parents.tolist(), strict=True)
+    for edge, leaf, parent in pairs:
+        values[edge] += missing[leaf]
+        missing[parent] -= missing[leaf]
+        missing[leaf] = 0
+    if missing[:-1].any():
+        raise ReleaseError("The held totals contradict each other.")
+
+
+def _grouped_squares(basis: CycleBasis, codes: Int64Array, groups: int) -> FloatArray:
+    """Σⱼ (Bᵀ 1_g)ⱼ² of every group g of labels."""
+    from scipy.sparse import csr_array
+
+    inside = np.flatnonzero(codes < groups)
+    of = csr_array((np.ones(inside.size), (codes[inside], inside)), shape=(groups, len(codes)))
+    sums = of @ basis.matrix
+    return np.asarray(sums.multiply(sums).sum(axis=1)).reshape(-1)

@@ -1,0 +1,62 @@
+"""The steps that open the confidential data: look, dry run, audit, release. Each is asked for.
+
+They run in a process of their own, by the functions of the command line, from the file that was
+saved. What they return is confidential but for what a release has published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from subspacedp.publication.auditing import audit
+from subspacedp.publication.faults import in_yaml
+from subspacedp.publication.running import run
+from subspacedp.publication.starter import write_starter
+from subspacedp.release import verify_folder
+
+__all__ = ["STEPS"]
+
+Tell = Callable[[str], None]
+
+
+def _look(tell: Tell, *, source: str, out: str) -> dict[str, Any]:
+    """Propose a specification from what a file looks like."""
+    tell("looking at the columns")
+    written = write_starter(source, Path(out))
+    return {"written": [str(path) for path in written], "out": str(written[0])}
+
+
+def _dry_run(tell: Tell, *, path: str) -> dict[str, Any]:
+    """All checks of a release; nothing is written and nothing spent."""
+    done = run(path, dry_run=True, progress=tell)
+    return {"releases": list(done.designs), "notes": list(done.confidential_notes)}
+
+
+def _audit(tell: Tell, *, path: str) -> dict[str, Any]:
+    """What the held figures give away, with their values."""
+    audits = audit(path, progress=tell)
+    return {"audits": {name: in_yaml(str(one)) for name, one in audits.items()}}
+
+
+def _release(tell: Tell, *, path: str) -> dict[str, Any]:
+    """Publish, and check what was written as a reader would."""
+    done = run(path, progress=tell)
+    if done.folder is None:
+        return {}
+    tell("checking what was published as a reader would")
+    checked = verify_folder(done.folder)
+    return {
+        "folder": str(done.folder),
+        "verified": checked.ok,
+        "notes": list(done.confidential_notes),
+    }
+
+
+STEPS: dict[str, Callable[..., dict[str, Any]]] = {
+    "look": _look,
+    "dry-run": _dry_run,
+    "audit": _audit,
+    "release": _release,
+}

@@ -1,0 +1,151 @@
+"""What a page shows of a design, part by part: the functions of `plan` and `audit`, as plain data.
+
+No data are opened here. Parts come in the order in which a person looks at them, so that each can
+be shown before the next is begun, and a newer change can take its place.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from subspacedp.publication.advice import advise
+from subspacedp.publication.auditing import audit
+from subspacedp.publication.faults import in_yaml
+from subspacedp.publication.planning import Plan, PlannedRelease, plan
+from subspacedp.publication.reading import load_yaml
+from subspacedp.publication.releases import public_domain, releases_of
+from subspacedp.publication.specification import Specification, read_specification
+from subspacedp.report.words import kind_words, person_words
+from subspacedp.tables import Axis
+from subspacedp.workbench.invented import MOST_FIGURES, simulated
+
+__all__ = ["Asked", "parts", "planned_view", "warm_up"]
+
+FEW_LABELS = 12  # of an axis, that are listed
+Part = tuple[str, Any]
+
+EXAMPLE = """
+data: {source: none.csv, unit: row}
+axes: {a: {labels: [1, 2, 3], levels: {b: {x: [1, 2], y: [3]}}}, c: {labels: [1, 2]}}
+hold: [[b]]
+privacy: {PRIVACY}
+publish: {decimals: 0, margins: [[a], [b, c]]}
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A design to be looked at: its text, and which invented table is to be shown."""
+
+    text: str
+    folder: str
+    table: str | None = None
+    margin: tuple[str, ...] | None = None
+
+
+def parts(asked: Asked) -> Iterator[Part]:
+    """All that a page shows of a design: sizes, errors, then advice, structure and an example."""
+    start = time.perf_counter()
+    read = read_specification(load_yaml(asked.text), folder=Path(asked.folder))
+    yield "axes", _axes(read)
+    planned = plan(read)
+    yield "plan", {**planned_view(planned), "seconds": time.perf_counter() - start}
+    yield "rest", None
+    advice: list[dict[str, Any]] = []
+    for one in advise(planned):
+        advice.append({**one.as_dict(), "words": str(one.change) if one.change else ""})
+        yield "advice", {"list": list(advice), "whole": False}
+    yield "advice", {"list": advice, "whole": True}
+    yield "invented", _invented(planned, asked)
+    yield "structure", _structure(read)
+
+
+def planned_view(planned: Plan) -> dict[str, Any]:
+    """A plan, as `subspacedp plan --json` prints it, with words that a page has beside."""
+    read = planned.specification
+    return {
+        "releases": [_release_view(release) for release in planned.releases],
+        "waiting": list(planned.waiting),
+        "budget": _budget_words(planned),
+        "account": None if read.document.budget is None else read.document.budget.account,
+        "target": str(read.target),
+        "source": str(read.source),
+    }
+
+
+def _budget_words(planned: Plan) -> str:
+    privacy = planned.specification.document.privacy
+    if privacy.least is None:
+        return str(privacy.budget)
+    return " and ".join(str(release.design.mechanism.budget) for release in planned.releases)
+
+
+def _release_view(release: PlannedRelease) -> dict[str, Any]:
+    mechanism, guarantee = release.design.mechanism, release.design.guarantee
+    return {
+        **release.as_dict(),
+        "budget_words": str(mechanism.budget),
+        "guarantee_name": guarantee.name,
+        "kind_words": kind_words(guarantee.kind),
+        "protects": person_words(guarantee.neighbours, capped=guarantee.capped),
+        "how": list(release.how()),
+        "rank": mechanism.space.rank,
+    }
+
+
+def _axes(read: Specification) -> dict[str, Any]:
+    """By table: every axis with its sizes, as its domain states it."""
+    out: dict[str, Any] = {}
+    for table in read.tables:
+        domain = public_domain(table)
+        out[table.name if table.place else ""] = {
+            "axes": {} if domain is None else {a.name: _axis(a) for a in domain.axes},
+            "cells": None if domain is None else domain.size,
+        }
+    return out
+
+
+def _axis(axis: Axis) -> dict[str, Any]:
+    return {
+        "labels": len(axis),
+        "some": [str(label) for label in axis.labels[:FEW_LABELS]],
+        "levels": {level.name: level.groups for level in axis.chain},
+    }
+
+
+def _invented(planned: Plan, asked: Asked) -> dict[str, Any] | None:
+    """An example of the release that is asked for, or of the first; None for very large ones."""
+    wanted = [one for one in releases_of(planned.specification) if one.counts]
+    by_name = {release.name: release for release in planned.releases}
+    known = [one for one in wanted if one.name in by_name]
+    chosen = next((one for one in known if one.name == asked.table), known[0] if known else None)
+    if chosen is None:
+        return None
+    domain = public_domain(chosen.table)
+    release = by_name[chosen.name]
+    if domain is None or release.design.mechanism.query.size > MOST_FIGURES:
+        return None
+    return {
+        **simulated(chosen, domain, release, asked.margin),
+        "release": chosen.name,
+        "releases": [one.name for one in known],
+        "budget": str(release.design.mechanism.budget),
+    }
+
+
+def _structure(read: Specification) -> dict[str, str]:
+    """What the held figures give away by themselves, whatever their values are."""
+    if not any(table.hold for table in read.tables) or any(t.from_data for t in read.tables):
+        return {}
+    return {name: in_yaml(str(one)) for name, one in audit(read, structure=True).items()}
+
+
+def warm_up() -> None:
+    """Load and compile what the first design needs, before anybody waits for it."""
+    for privacy in ("epsilon: 1", "rho: 0.5"):
+        for _ in parts(Asked(text=EXAMPLE.replace("PRIVACY", privacy), folder=".")):
+            pass

@@ -1,0 +1,378 @@
+"""What the controls of the page do to a specification: each press becomes keys with new values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from pathlib import PurePosixPath
+from typing import Any
+
+from subspacedp.publication.advice import Change
+from subspacedp.publication.faults import SpecificationError
+from subspacedp.publication.reading import plain_scalar
+
+__all__ = ["CONTROLS", "DIALS", "Place", "TableKeys", "budget_of", "changes_of"]
+
+Place = tuple[str, ...]
+Keys = Mapping[str, Any]
+Form = Mapping[str, Any]
+STATES = ("left out", "published", "held")
+# By the way a budget is said: the key it is written under, and the ends of its slider.
+DIALS: dict[str, tuple[str, float, float]] = {
+    "epsilon": ("epsilon", 0.01, 20.0),
+    "odds": ("epsilon", 0.01, 14.0),
+    "approximate": ("epsilon", 0.01, 20.0),
+    "rho": ("rho", 1e-4, 50.0),
+    "mu": ("mu", 0.01, 10.0),
+}
+DELTA = 1e-9
+
+
+class TableKeys:
+    """The keys of one table, in a specification that may still be wrong."""
+
+    def __init__(self, data: Keys, name: str = "") -> None:
+        tables = data.get("tables")
+        self.data = data
+        self.place: Place = ()
+        self.section: Keys = data
+        if isinstance(tables, Mapping) and tables:
+            name = name if name in tables else next(iter(tables))
+            self.place, self.section = ("tables", name), _keys(tables[name])
+        self.name = name if self.place else ""
+
+    @property
+    def axes(self) -> dict[str, Keys]:
+        """The axes by name, those of this table alone."""
+        axes = _keys(self.data.get("axes"))
+        wanted = self.section.get("axes") if self.place else None
+        names = [n for n in wanted if n in axes] if isinstance(wanted, list) else list(axes)
+        return {str(name): _keys(axes[name]) for name in names}
+
+    @property
+    def chains(self) -> dict[str, tuple[str, ...]]:
+        """By axis: its own name and those of its levels, finest first."""
+        return {
+            name: (name, *(str(level) for level in entry.get("levels") or ()))
+            for name, entry in self.axes.items()
+        }
+
+    @property
+    def hold(self) -> list[list[str]]:
+        """The margins that are held."""
+        return _margins(self.section.get("hold"))
+
+    @property
+    def publish(self) -> Keys:
+        """The section `publish`, that of the table before that of all."""
+        return {**_keys(self.data.get("publish")), **_keys(self.section.get("publish"))}
+
+    @property
+    def entries(self) -> list[Any]:
+        """The published margins as they were written."""
+        listed = self.publish.get("margins")
+        return list(listed) if isinstance(listed, list) else []
+
+    @property
+    def margins(self) -> list[list[str]]:
+        """The published margins."""
+        return _margins(map(_names, self.entries))
+
+    def targets(self) -> dict[frozenset[str], Any]:
+        """By margin: the target that was written for it."""
+        return {
+            frozenset(map(str, _names(one) or ())): one.get("error")
+            for one in self.entries
+            if isinstance(one, Mapping) and one.get("error") is not None
+        }
+
+    @property
+    def cells(self) -> Any:
+        """Whether the cells are published, as it was written."""
+        return self.publish.get("cells", True)
+
+    def state(self, names: Sequence[str]) -> str:
+        """Whether a margin is held, published with noise, or left out."""
+        wanted = frozenset(names)
+        if any(frozenset(one) == wanted for one in self.hold):
+            return STATES[2]
+        return STATES[1 if any(frozenset(one) == wanted for one in self.margins) else 0]
+
+    def setting(self, name: str, value: Any) -> Change:
+        """A key of `publish` of this table."""
+        return Change(key=(*self.place, "publish", name), value=value)
+
+
+def changes_of(data: Keys, form: Form) -> list[Change]:
+    """The changes that a control asks for; unknown or ill-formed ones are refused."""
+    control = CONTROLS.get(str(form.get("do")))
+    if control is None:
+        raise SpecificationError("The page asked for something that is not known; load it anew.")
+    try:
+        return control(data, form)
+    except SpecificationError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError):
+        raise SpecificationError(
+            "This part of the specification is written in a form that the page cannot change; "
+            "change it in the YAML."
+        ) from None
+
+
+def budget_of(data: Keys, dial: str | None = None) -> dict[str, Any]:
+    """How the budget is said: the dial, its amount, δ, and whether it is the least."""
+    privacy = _keys(data.get("privacy"))
+    key = next((name for name in ("epsilon", "rho", "mu") if name in privacy), "epsilon")
+    said = "approximate" if key == "epsilon" and "delta" in privacy else key
+    if dial == "odds" and said == "epsilon":
+        said = "odds"
+    amount = privacy.get(key)
+    least = amount == "least"
+    number = amount if _is_number(amount) else 1.0
+    return {"dial": said, "amount": number, "least": least, "delta": privacy.get("delta", DELTA)}
+
+
+def _budget(data: Keys, form: Form) -> list[Change]:
+    now = budget_of(data)
+    dial = str(form.get("dial") or now["dial"])
+    key, low, high = DIALS[dial]
+    changes = [
+        Change(key=("privacy", name), value=None)
+        for name in ("epsilon", "rho", "mu")
+        if name != key and name in _keys(data.get("privacy"))
+    ]
+    if form.get("least"):
+        amount: Any = "least"
+    elif form.get("amount") not in (None, ""):
+        amount = _number(form["amount"], "The budget")
+    else:  # another way to say about the same: Gaussian noise of ρ = ε²/2 has the variance of 1/ε²
+        epsilon = now["amount"]
+        if now["dial"] == "rho":
+            epsilon = math.sqrt(2 * now["amount"])
+        value = {"rho": epsilon**2 / 2}.get(key, epsilon)
+        amount = float(f"{min(max(value, low), high):.3g}")
+    changes.append(Change(key=("privacy", key), value=amount))
+    delta = form.get("delta", now["delta"]) if dial == "approximate" else None
+    if delta is not None or "delta" in _keys(data.get("privacy")):
+        delta = None if delta is None else _number(delta, "δ")
+        changes.append(Change(key=("privacy", "delta"), value=delta))
+    return changes
+
+
+def _margin(data: Keys, form: Form) -> list[Change]:
+    """Turn a margin to the state that is asked for: left out, published or held."""
+    table, names = TableKeys(data, form.get("table", "")), [str(n) for n in form["names"]]
+    wanted, state = frozenset(names), str(form["state"])
+    others = [one for one in table.entries if frozenset(map(str, _names(one) or ())) != wanted]
+    listed = table.entries if len(others) < len(table.entries) else [*others, names]
+    held = [one for one in table.hold if frozenset(one) != wanted]
+    if state == STATES[0]:
+        listed = others
+    elif state == STATES[2]:
+        held = [*held, names]
+    changes = []
+    if listed != table.entries:
+        changes.append(table.setting("margins", listed or None))
+    if held != table.hold:
+        changes.append(Change(key=(*table.place, "hold"), value=held or None))
+    return changes
+
+
+def _all_pairs(data: Keys, form: Form) -> list[Change]:
+    """Publish the margins of every two axes, or every single one."""
+    table, size = TableKeys(data, form.get("table", "")), int(form["size"])
+    known = {frozenset(one) for one in table.margins}
+    fresh = [list(pair) for pair in combinations(table.axes, size) if frozenset(pair) not in known]
+    return [table.setting("margins", [*table.entries, *fresh])]
+
+
+def _target(data: Keys, form: Form) -> list[Change]:
+    table, wanted = TableKeys(data, form.get("table", "")), frozenset(form["names"])
+    text = str(form.get("value", "")).strip()
+    entries = []
+    for one in table.entries:
+        names = _names(one) or []
+        if frozenset(map(str, names)) != wanted:
+            entries.append(one)
+        elif text:
+            entries.append({"margin": names, "error": _number(text, "A target")})
+        else:
+            entries.append(names)
+    return [table.setting("margins", entries)]
+
+
+def _cells(data: Keys, form: Form) -> list[Change]:
+    table = TableKeys(data, form.get("table", ""))
+    value = {"yes": None, "no": False}.get(str(form["value"]), form["value"])
+    if value is None and table.place and _keys(data.get("publish")).get("cells") is False:
+        value = True
+    return [table.setting("cells", value)]
+
+
+def _decimals(data: Keys, form: Form) -> list[Change]:
+    table = TableKeys(data, form.get("table", ""))
+    text = str(form["value"])
+    return [table.setting("decimals", None if text == "real" else int(text))]
+
+
+def _mechanism(data: Keys, form: Form) -> list[Change]:
+    table, value = TableKeys(data, form.get("table", "")), str(form["value"])
+    place: Place = (*table.place, "mechanism")
+    return [Change(key=place, value=None if value == "auto" and not table.place else value)]
+
+
+def _neighbours(data: Keys, form: Form) -> list[Change]:
+    del data
+    value = str(form["value"])
+    return [Change(key=("privacy", "neighbours"), value=value)]
+
+
+def _records(data: Keys, form: Form) -> list[Change]:
+    del data
+    number = _number(form["value"], "The number of records")
+    return [Change(key=("data", "records"), value=int(number))]
+
+
+def _text_at(*key: str) -> Callable[[Keys, Form], list[Change]]:
+    """A control of one text; an empty one leaves the key out."""
+
+    def control(data: Keys, form: Form) -> list[Change]:
+        del data
+        return [Change(key=key, value=str(form["value"]).strip() or None)]
+
+    return control
+
+
+def _source(data: Keys, form: Form) -> list[Change]:
+    text = str(form["value"]).strip()
+    counted = ("counts",) if "counts" in _keys(data.get("data")) else ()
+    return [Change(key=("data", *counted, "source"), value=text or None)]
+
+
+def _persons(data: Keys, form: Form) -> list[Change]:
+    about, text = data.get("about"), str(form["value"]).strip()
+    given: dict[str, Any] = {"text": about} if isinstance(about, str) else dict(_keys(about))
+    given.pop("persons", None)
+    if text:
+        given["persons"] = int(_number(text, "The number of persons"))
+    return [Change(key=("about",), value=given or None)]
+
+
+def _account(data: Keys, form: Form) -> list[Change]:
+    del data
+    ledger, account = (str(form.get(name, "")).strip() for name in ("ledger", "account"))
+    if not ledger and not account:
+        return [Change(key=("budget",), value=None)]
+    return [Change(key=("budget",), value={"ledger": ledger, "account": account})]
+
+
+def _add_axis(data: Keys, form: Form) -> list[Change]:
+    """An axis from its name and a line of labels, edges of numbers, or a path of a code list."""
+    name, text = str(form.get("name", "")).strip(), str(form.get("labels", "")).strip()
+    if not name or not text:
+        raise SpecificationError("An axis needs a name, and its labels or the path of a code list.")
+    if name in _keys(data.get("axes")):
+        raise SpecificationError(f"There is an axis `{name}` already; take another name.")
+    entry = {**_labels(text, str(form.get("kind", "labels"))), **_levels(form)}
+    changes = [Change(key=("axes", name), value=entry)]
+    table = TableKeys(data, form.get("table", ""))
+    if table.place:
+        axes = [*(table.section.get("axes") or ()), name]
+        changes.append(Change(key=(*table.place, "axes"), value=axes))
+    return changes
+
+
+def _set_labels(data: Keys, form: Form) -> list[Change]:
+    name, kind = str(form["name"]), str(form["kind"])
+    entry = {k: v for k, v in _keys(data["axes"][name]).items() if k not in ("labels", "bins")}
+    return [Change(key=("axes", name), value={**_labels(str(form["value"]), kind), **entry})]
+
+
+def _remove_axis(data: Keys, form: Form) -> list[Change]:
+    """An axis goes with the margins that name it or its levels."""
+    name = str(form["name"])
+    gone = set(TableKeys(data).chains.get(name, ())) | {name}
+    changes = [Change(key=("axes", name), value=None)]
+    tables = data.get("tables")
+    for each in tables if isinstance(tables, Mapping) else ("",):
+        table = TableKeys(data, each)
+        hold = [one for one in table.hold if not gone & set(one)]
+        if hold != table.hold:
+            changes.append(Change(key=(*table.place, "hold"), value=hold or None))
+        entries = [one for one in table.entries if not gone & set(_names(one) or ())]
+        if entries != table.entries:
+            changes.append(table.setting("margins", entries or None))
+        if table.place:
+            axes = [axis for axis in table.section.get("axes") or () if axis != name]
+            changes.append(Change(key=(*table.place, "axes"), value=axes))
+    return changes
+
+
+def _levels(form: Form) -> dict[str, Any]:
+    names = [name.strip() for name in str(form.get("levels", "")).split(",") if name.strip()]
+    return {"levels": names} if names else {}
+
+
+def _labels(text: str, kind: str) -> dict[str, Any]:
+    """What a line means: the path of a code list, edges, or labels between commas."""
+    if kind == "list" or (kind == "labels" and PurePosixPath(text).suffix.lower() == ".csv"):
+        return {"labels": text}
+    pieces = [piece.strip() for piece in text.strip("[] ").split(",") if piece.strip()]
+    if kind == "bins":
+        return {"bins": [_number(piece, "An edge") for piece in pieces]}
+    values = [plain_scalar(piece)[0] for piece in pieces]
+    whole = all(isinstance(v, int) and not isinstance(v, bool) for v in values)
+    # Text stays as it was typed: `007` and `no` are labels here, not numbers or truths.
+    return {"labels": values if whole and [str(v) for v in values] == pieces else pieces}
+
+
+def _keys(value: Any) -> dict[str, Any]:
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _names(entry: Any) -> Any:
+    return entry.get("margin") if isinstance(entry, Mapping) else entry
+
+
+def _margins(listed: Any) -> list[list[str]]:
+    if listed is None or isinstance(listed, str | Mapping):
+        return []
+    return [[str(name) for name in one] for one in listed if isinstance(one, list | tuple)]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def _number(text: Any, what: str) -> int | float:
+    try:
+        value = float(str(text).replace("−", "-").replace(" ", ""))
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise SpecificationError(f"{what} must be a number; got {str(text)[:40]!r}.")
+    return int(value) if value == int(value) and abs(value) < 2**53 else value
+
+
+CONTROLS: dict[str, Callable[[Keys, Form], list[Change]]] = {
+    "budget": _budget,
+    "margin": _margin,
+    "pairs": _all_pairs,
+    "target": _target,
+    "cells": _cells,
+    "decimals": _decimals,
+    "mechanism": _mechanism,
+    "neighbours": _neighbours,
+    "records": _records,
+    "title": _text_at("title"),
+    "contact": _text_at("contact"),
+    "source": _source,
+    "unit": _text_at("data", "unit"),
+    "to": _text_at("publish", "to"),
+    "persons": _persons,
+    "account": _account,
+    "add-axis": _add_axis,
+    "set-labels": _set_labels,
+    "remove-axis": _remove_axis,
+}

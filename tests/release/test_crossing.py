@@ -1,0 +1,190 @@
+"""Releases with held classifications that cross: exact, unbiased, and the same when read back."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import LinearConstraint, milp
+from scipy.spatial import cKDTree
+
+import subspacedp as sdp
+from subspacedp.agents import Partition, Secret, collect, make_plan, privatize
+from subspacedp.errors import InvariantError, ReleaseError
+from subspacedp.noise import Keystream
+
+PLACE = sdp.Axis(
+    "block", list("abcdefg"), {"county": list("xxxyyyy")},
+    groupings={"school": ["N", "N", "M", "M", "M", None, "S"], "grid": [1, 2, 1, 2, 1, 2, 1]},
+)  # fmt: skip
+DOMAIN = sdp.Domain([sdp.Axis("sex", ["F", "M"]), PLACE])
+TABLE = sdp.Table(np.random.default_rng(0).poisson(9, DOMAIN.shape), DOMAIN)
+BOTH = sdp.hold("county") & sdp.hold("school")
+
+
+def texas(tracts, counties, side, cells, seed=0):
+    """Invented tracts in counties, a square grid across them, and cells in every tract."""
+    rng = np.random.default_rng(seed)
+    where = rng.random((tracts, 2))
+    county = cKDTree(rng.random((counties, 2))).query(where)[1]
+    square = (where[:, 0] * side).astype(int) * side + (where[:, 1] * side).astype(int)
+    order = np.argsort(county, kind="stable")
+    axis = sdp.Axis(
+        "tract", range(tracts), {"county": county[order].tolist()},
+        groupings={"grid": square[order].tolist()},
+    )  # fmt: skip
+    domain = sdp.Domain([axis, sdp.Axis("cell", range(cells))])
+    return sdp.Table(rng.poisson(20, domain.shape), domain)
+
+
+def totals(domain, names, values):
+    return domain.margin(*names).sum(np.asarray(values))
+
+
+@pytest.mark.parametrize("decimals", [0, 2])
+@pytest.mark.parametrize(
+    "held", [BOTH, sdp.hold("county", "sex") & sdp.hold("school", "sex"), sdp.hold("grid", "sex")]
+)
+def test_held_totals_are_kept_in_whole_numbers(held, decimals):
+    for budget in (sdp.PureDP(0.5), sdp.ZCDP(0.05)):
+        release = sdp.design(DOMAIN, held, budget, decimals=decimals).release(TABLE, seed=4)
+        steps = np.rint(np.asarray(release.values) * 10**decimals).astype(np.int64)
+        for names in held.margins:
+            wanted = totals(DOMAIN, names, TABLE.counts) * 10**decimals
+            assert np.array_equal(totals(DOMAIN, names, steps), wanted)
+        assert release.guarantee.kind == "G"
+        assert release.verify().ok
+
+
+def test_a_value_altered_within_all_totals_but_one_is_seen():
+    release = sdp.design(DOMAIN, BOTH, sdp.PureDP(1.0), decimals=0).release(TABLE, seed=1)
+    values = np.array(release.values)
+    values[0, 1] += 1
+    values[0, 2] -= 1  # the same county, another school
+    assert not replace(release, values=values).verify().ok
+
+
+def test_texas_in_whole_numbers_is_exact_and_unbiased():
+    table = texas(600, 40, 6, 4)
+    domain = table.domain
+    for held in (
+        sdp.hold("county") & sdp.hold("grid"),
+        sdp.hold("county", "cell") & sdp.hold("grid", "cell"),
+    ):
+        design = sdp.design(domain, held, sdp.PureDP(1.0), decimals=0)
+        errors = []
+        for seed in range(40):
+            values = design.release(table, seed=seed).values
+            for names in held.margins:
+                assert np.array_equal(
+                    totals(domain, names, values), totals(domain, names, table.counts)
+                )
+            errors.append(values - table.counts)
+        each = np.asarray(design.stderr() if hasattr(design, "stderr") else
+                          design.mechanism.noise.cell_variance() ** 0.5)  # fmt: skip
+        z = np.mean(errors, axis=0) / each * np.sqrt(40)
+        assert np.abs(z).max() < 6
+        spread = np.mean(np.square(errors)) / np.mean(each**2)
+        assert 0.9 < spread < 1.02
+
+
+def test_a_rounding_of_the_same_totals_is_feasible_as_a_solver_says():
+    """HiGHS finds whole tables with the totals, within one of the real values; ours is near."""
+    table = texas(40, 6, 3, 2)
+    domain = table.domain
+    held = sdp.hold("county", "cell") & sdp.hold("grid")
+    design = sdp.design(domain, held, sdp.PureDP(1.0), decimals=0)
+    bound, rounding = design.mechanism.held, design.mechanism.rounding
+    wanted = bound.sums(table.counts)[0]
+    noisy = table.counts + np.random.default_rng(2).integers(-9, 10, domain.shape)
+    residual = bound.residual(noisy, (wanted,))
+    real = noisy - bound.space.lift(residual)
+    words = Keystream(bytes(32))
+    digits = rounding.round_in_place(noisy.copy(), residual, words)
+    assert np.array_equal(bound.sums(digits)[0], wanted)
+    found = milp(
+        np.zeros(domain.size),
+        integrality=np.ones(domain.size),
+        bounds=(np.floor(real).ravel(), np.ceil(real).ravel()),
+        constraints=LinearConstraint(bound.matrix.astype(float), wanted, wanted),
+    )
+    assert found.status == 0  # bipartite graphs have whole vertices
+    assert np.abs(digits - real).max() < rounding.most
+
+
+@pytest.mark.parametrize("held", [BOTH, sdp.hold("school", "sex"), sdp.hold("county"), None])
+@pytest.mark.parametrize("decimals", [None, 0])
+def test_margins_of_groupings_have_the_error_of_their_weights(held, decimals):
+    release = sdp.design(DOMAIN, held, sdp.PureDP(1.0), decimals=decimals).release(TABLE, seed=3)
+    noise = release.mechanism.noise
+    for names in (("school",), ("sex", "grid"), ("county",), ("sex", "block"), ()):
+        margin = DOMAIN.margin(*names)
+        estimate = release.margin(*names)
+        for i, group in enumerate(np.ndindex(margin.shape)):
+            one = np.zeros(margin.shape)
+            one[group] = 1.0
+            w = np.array(np.broadcast_to(margin.spread(one), DOMAIN.shape))
+            assert np.ravel(estimate.stderr)[i] == pytest.approx(noise.variance(w) ** 0.5, abs=1e-7)
+            assert np.ravel(estimate.value)[i] == pytest.approx(np.sum(w * release.values))
+    school = release.estimate(release.where(school="M", sex="F"))
+    assert school.value == pytest.approx(np.asarray(release.values)[0, 2:5].sum())
+
+
+def test_a_saved_release_is_read_back_with_its_groupings(tmp_path):
+    release = sdp.design(DOMAIN, BOTH, sdp.PureDP(1.0), decimals=0).release(TABLE, seed=5)
+    release.save(tmp_path / "folder")
+    again = sdp.Release.load(tmp_path / "folder")
+    assert again.mechanism.domain.matches(DOMAIN)
+    assert np.array_equal(again.values, release.values)
+    assert np.array_equal(again.margin("grid").stderr, release.margin("grid").stderr)
+    assert again.verify().ok
+    rows = (tmp_path / "folder" / "values.csv").read_text().splitlines()
+    assert rows[0] == '"sex","block","county","school","grid","value","stderr"'
+    assert rows[6].startswith('"F","f","y",,2,')  # in no school district
+    assert release.to_frame("pandas")["school"].tolist()[5] == ""
+
+
+def test_three_that_cross_are_real_valued_or_refused_in_one_sentence():
+    three = BOTH & sdp.hold("grid")
+    release = sdp.design(DOMAIN, three, sdp.PureDP(1.0)).release(TABLE, seed=1)
+    assert release.guarantee.kind == "S"
+    for names in three.margins:
+        assert np.allclose(
+            totals(DOMAIN, names, release.values), totals(DOMAIN, names, TABLE.counts)
+        )
+    with pytest.raises(InvariantError, match="hold two of them, or publish real values"):
+        sdp.design(DOMAIN, three, sdp.PureDP(1.0), decimals=0)
+    with pytest.raises(ReleaseError, match="publish the grouping as sums of cells"):
+        sdp.design(DOMAIN, BOTH, sdp.PureDP(1.0), mechanism="marginals")
+
+
+def test_holding_what_follows_from_levels_costs_nothing_more():
+    """A grouping of whole counties is a sum of county totals: rank and release stay the same."""
+    axis = sdp.Axis(
+        "block", range(6), {"county": [1, 1, 2, 2, 3, 3]},
+        groupings={"metro": ["m", "m", "m", "m", None, None]},
+    )  # fmt: skip
+    domain = sdp.Domain([axis])
+    one = sdp.null_space(domain, sdp.hold("county"))
+    two = sdp.null_space(domain, sdp.hold("county") & sdp.hold("metro"))
+    assert one.rank == two.rank == 3
+    v = np.arange(6.0) ** 2
+    assert np.allclose(one.project(v), two.project(v))
+
+
+def test_agents_hold_crossing_totals_in_digits_alone(tmp_path):
+    design = sdp.design(DOMAIN, BOTH, sdp.PureDP(1.0), decimals=0)
+    plan = make_plan(design, Partition.by(DOMAIN, "county"))
+    secret = Secret(bytes(range(32)))
+    flat = TABLE.counts.reshape(-1)
+    parts = [
+        privatize(plan, name, flat[plan.partition.cells(name)], secret, record=tmp_path / "r").part
+        for name in plan.partition.names
+    ]
+    release = collect(plan, parts)
+    for names in BOTH.margins:
+        assert np.array_equal(
+            totals(DOMAIN, names, release.values), totals(DOMAIN, names, TABLE.counts)
+        )
+    real = sdp.design(DOMAIN, BOTH, sdp.PureDP(1.0))
+    with pytest.raises(ReleaseError, match="publish decimals"):
+        make_plan(real, Partition.by(DOMAIN, "county"))

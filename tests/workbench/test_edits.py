@@ -1,0 +1,182 @@
+"""A control changes its keys and nothing else of what was written."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.workbench.conftest import SPECIFICATION
+
+from subspacedp.publication.advice import Change
+from subspacedp.publication.faults import SpecificationError
+from subspacedp.publication.reading import load_yaml
+from subspacedp.workbench.controls import CONTROLS, TableKeys, budget_of, changes_of
+from subspacedp.workbench.edits import edited, keys_of
+
+BLOCKS = """\
+# a comment above
+axes:
+  a:
+    labels:
+      - x   # the first
+      - y
+  b: {labels: [1, 2]}   # of b
+
+hold:
+- [a]
+# before the budget
+privacy:
+  # in it
+  rho: 0.5
+publish:
+  margins:
+  - margin: [a, b]
+    error: 3
+about: >
+  Several
+  lines.
+"""
+TEXTS = [SPECIFICATION, BLOCKS, "", "axes: {}\n", "axes:\n", "{axes: {a: {labels: [1]}}, hold: []}"]
+KEYS = [
+    ("privacy", "epsilon"),
+    ("privacy", "rho"),
+    ("privacy",),
+    ("hold",),
+    ("publish", "margins"),
+    ("publish", "cells"),
+    ("axes", "a"),
+    ("axes", "a: b"),
+    ("axes", "county", "labels"),
+    ("title",),
+    ("mechanism",),
+]
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 10**6) | st.text(max_size=6) | st.just("no"),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text("ab: #", min_size=1, max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(text=st.sampled_from(TEXTS), key=st.sampled_from(KEYS), value=VALUES)
+def test_the_new_text_has_these_keys_changed_and_no_others(text, key, value):
+    change = Change(key=key, value=value)
+    new, _ = edited(text, [change])
+    assert keys_of(new) == change.applied(keys_of(text))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (("privacy", "epsilon"), 0.7),
+        (("hold",), [["state"], ["sex"]]),
+        (("publish", "margins"), [["county", f"level{i}"] for i in range(60)]),
+        (("publish", "margins"), None),
+        (("axes", "job"), {"labels": ["A", "B"]}),
+        (("mechanism",), "marginals"),
+        (("hold",), None),
+        (("axes", "sex"), None),
+    ],
+)
+def test_comments_and_other_lines_stay_as_they_were(key, value):
+    new, kept = edited(SPECIFICATION, [Change(key=key, value=value)])
+    assert kept
+    gone = {"# published exactly"} if (key, value) == (("hold",), None) else set()
+    for comment in ("# of the report", "# public lists", "# published exactly"):
+        assert (comment in new) == (comment not in gone)
+    before, after = SPECIFICATION.splitlines(), new.splitlines()
+    assert len([line for line in before if line not in after]) <= 1
+    assert max(map(len, after)) <= 110
+
+
+def test_what_stands_in_blocks_is_changed_in_its_place():
+    new, kept = edited(BLOCKS, [Change(key=("privacy", "rho"), value=2)])
+    assert kept
+    assert new == BLOCKS.replace("rho: 0.5", "rho: 2")
+    new, kept = edited(BLOCKS, [Change(key=("axes", "b"), value=None)])
+    assert kept
+    assert new == BLOCKS.replace("  b: {labels: [1, 2]}   # of b\n", "")
+
+
+def test_a_text_that_cannot_be_changed_in_place_is_written_anew_and_says_so():
+    odd = "? axes\n: {a: {labels: [1]}}\n# lost\n"
+    new, kept = edited(odd, [Change(key=("axes", "b"), value={"labels": [2]})])
+    assert keys_of(new)["axes"] == {"a": {"labels": [1]}, "b": {"labels": [2]}}
+    assert not kept or "# lost" in new
+
+
+def data(text=SPECIFICATION):
+    return load_yaml(text).data
+
+
+def after(form, text=SPECIFICATION):
+    new, _ = edited(text, changes_of(data(text), form))
+    return data(new)
+
+
+def test_a_square_goes_round_in_any_order_of_names():
+    names = ["sex", "state"]
+    assert TableKeys(data()).state(names) == "published"
+    held = after({"do": "margin", "names": names, "state": "held"})
+    assert TableKeys(held).state(["state", "sex"]) == "held"
+    assert ["state", "sex"] in held["publish"]["margins"]
+    gone = after({"do": "margin", "names": ["state"], "state": "left out"})
+    assert "hold" not in gone
+    assert gone["publish"] == data()["publish"]
+
+
+def test_an_axis_goes_with_all_that_names_it_or_its_levels():
+    gone = after({"do": "remove-axis", "name": "county"})
+    assert list(gone["axes"]) == ["sex", "age"]
+    assert "hold" not in gone
+    assert gone["publish"]["margins"] == [["age"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "entry"),
+    [
+        ("labels", "F, M", {"labels": ["F", "M"]}),
+        ("labels", "1, 2,3", {"labels": [1, 2, 3]}),
+        ("labels", "007, no", {"labels": ["007", "no"]}),
+        ("labels", "1, B", {"labels": ["1", "B"]}),
+        ("labels", "codes/jobs.csv", {"labels": "codes/jobs.csv"}),
+        ("bins", "0, 18, 65.5", {"bins": [0, 18, 65.5]}),
+        ("list", "codes.CSV", {"labels": "codes.CSV"}),
+    ],
+)
+def test_a_line_of_labels_becomes_an_axis(kind, text, entry):
+    new = after({"do": "add-axis", "name": "job", "kind": kind, "labels": text})
+    assert new["axes"]["job"] == entry
+
+
+def test_a_budget_is_said_another_way_with_about_the_same_noise():
+    rho = after({"do": "budget", "dial": "rho"})
+    assert rho["privacy"] == {"neighbours": "replace-one", "rho": 0.125}
+    text, _ = edited(SPECIFICATION, changes_of(data(), {"do": "budget", "dial": "rho"}))
+    back = after({"do": "budget", "dial": "approximate"}, text)
+    assert back["privacy"]["epsilon"] == 0.5
+    assert back["privacy"]["delta"] == 1e-9
+    assert budget_of(back)["dial"] == "approximate"
+
+
+def test_targets_are_set_and_taken_away():
+    with_target = after({"do": "target", "names": ["age"], "value": "25"})
+    assert with_target["publish"]["margins"] == [["state", "sex"], {"margin": ["age"], "error": 25}]
+    text, _ = edited(
+        SPECIFICATION, changes_of(data(), {"do": "target", "names": ["age"], "value": "25"})
+    )
+    assert after({"do": "target", "names": ["age"], "value": ""}, text) == data()
+
+
+@pytest.mark.parametrize("control", sorted(CONTROLS))
+@pytest.mark.parametrize("value", [None, 3, "q", [], {}, [[1]], "-1e999"])
+def test_what_the_page_never_sends_is_refused_in_a_sentence_or_readable(control, value):
+    names = ("names", "state", "value", "name", "size", "amount", "kind", "labels", "delta")
+    form = {"do": control, **dict.fromkeys(names, value)}
+    said = ""
+    try:
+        text, _ = edited(SPECIFICATION, changes_of(data(), form))
+    except SpecificationError as error:
+        text, said = SPECIFICATION, str(error)
+    assert keys_of(text)
+    assert not said or said.endswith(".")
