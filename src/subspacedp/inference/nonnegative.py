@@ -255,10 +255,10 @@ class _Fitting:
     @cached_property
     def totals(self) -> list[tuple[Margin, Int64Array]]:
         """What held margins say of the margins of the table; none determines another."""
-        mechanism = self.release.mechanism
+        mechanism, cells = self.release.mechanism, self.cells
         told: dict[Margin, Int64Array] = {}
         for margin, total in mechanism.held.totals(self.release.exact):
-            meet = self.cells.meet(margin)
+            meet = margin if cells.determines(margin) else cells.meet(margin)
             told[meet] = np.asarray(margin.coarsen(np.asarray(total), meet), np.int64)
         return [
             (m, t) for m, t in told.items() if not any(o != m and o.determines(m) for o in told)
@@ -282,10 +282,11 @@ class _Fitting:
                 "A table of whole numbers is made where what is held has whole coefficients; "
                 "multiply the rows of the invariants until they are whole."
             )
-        rows = [indicators(self.cells, margin) for margin, _ in self.totals]
-        right = [total.reshape(-1) for _, total in self.totals]
         if held.family is None:
             rows, right = [held.as_matrix().matrix], [self.release.exact[0]]
+        else:
+            rows = [indicators(self.cells, margin) for margin, _ in self.totals]
+            right = [total.reshape(-1) for _, total in self.totals]
         lower, upper = np.zeros(self.size), np.full(self.size, np.inf)
         below, limits = sparse.csr_array((0, self.size)), np.zeros(0)
         if feasible is not None:
