@@ -2,10 +2,12 @@
 
 import csv
 import datetime
+import gzip
 import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -113,6 +115,21 @@ def test_every_format_is_read_as_the_same_text(tmp_path, kind):
         "pid": "text", "sex": "whole", "income": "real", "born": "date", "seen": "time",
         "job": "text", "ok": "whole",
     }  # fmt: skip
+
+
+def test_a_file_that_sas_wrote(tmp_path):
+    """The sample of pyreadstat (Apache-2.0), for no library writes this format."""
+    packed = Path(__file__).with_name("sample.sas7bdat.gz")
+    (tmp_path / "sample.sas7bdat").write_bytes(gzip.decompress(packed.read_bytes()))
+    with open_source(tmp_path / "sample.sas7bdat") as source:
+        assert source.columns[:4] == ("mychar", "mynum", "mydate", "dtime")
+        assert [row[:4] for row in rows_of(source)] == [
+            ["a", "1.1", "2018-05-06", "2018-05-06 10:10:10"],
+            ["b", "1.2", "1880-05-06", "1880-05-06 10:10:10"],
+            ["c", "-1000.3", "1960-01-01", "1960-01-01 00:00:00"],
+            ["d", "-1.4", "1583-01-01", "1583-01-01 00:00:00"],
+            ["e", "1000.3", None, None],
+        ]
 
 
 def test_files_of_many_parts_are_read_whole(tmp_path, monkeypatch):

@@ -405,7 +405,7 @@ class _Proposing:
             inside, months = ["by: year", f"first: {start}", f"last: {end}"], end - start + 1
         else:
             decades = range(start // 10 * 10, end + 1, 10)
-            edges = ", ".join(f'"{max(year, 1):04d}-01-01"' for year in decades)
+            edges = ", \n".join(f'"{max(year, 1):04d}-01-01"' for year in decades)
             inside, months = [f"bins: [{edges}]"], len(decades)
         return self._entry(column, inside, months, [comment], levels=levels, other=True)
 
