@@ -2,17 +2,21 @@
 
 import csv
 import datetime
+import gzip
 import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from subspacedp.errors import DataError
 from subspacedp.io import foreign, look, open_source
+from subspacedp.publication import run
 from subspacedp.publication.code_lists import read_code_list
+from subspacedp.publication.starter import starter
 
 pyreadstat = pytest.importorskip("pyreadstat", reason="the extra `files` is not installed")
 xlsxwriter = pytest.importorskip("xlsxwriter", reason="the extra `files` is not installed")
@@ -115,6 +119,21 @@ def test_every_format_is_read_as_the_same_text(tmp_path, kind):
     }  # fmt: skip
 
 
+def test_a_file_that_sas_wrote(tmp_path):
+    """The sample of pyreadstat (Apache-2.0), for no library writes this format."""
+    packed = Path(__file__).with_name("sample.sas7bdat.gz")
+    (tmp_path / "sample.sas7bdat").write_bytes(gzip.decompress(packed.read_bytes()))
+    with open_source(tmp_path / "sample.sas7bdat") as source:
+        assert source.columns[:4] == ("mychar", "mynum", "mydate", "dtime")
+        assert [row[:4] for row in rows_of(source)] == [
+            ["a", "1.1", "2018-05-06", "2018-05-06 10:10:10"],
+            ["b", "1.2", "1880-05-06", "1880-05-06 10:10:10"],
+            ["c", "-1000.3", "1960-01-01", "1960-01-01 00:00:00"],
+            ["d", "-1.4", "1583-01-01", "1583-01-01 00:00:00"],
+            ["e", "1000.3", None, None],
+        ]
+
+
 def test_files_of_many_parts_are_read_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(foreign, "ROWS", 2)  # four rows: the last part that is asked for is empty
     for kind in ("sav", "xpt", "xlsx"):
@@ -152,6 +171,29 @@ def test_a_workbook_of_several_sheets_needs_to_be_told_which(tmp_path):
     spss(tmp_path / "one.sav")
     with pytest.raises(DataError, match="is one table; leave out `table`"):
         open_source(tmp_path / "one.sav", table="People")
+
+
+def test_a_sheet_is_proposed_by_its_name_and_counted(tmp_path):
+    workbook(tmp_path / "two.xlsx", ("People", "Others"))
+    with open_source(tmp_path / "two.xlsx", table="Others") as source:
+        assert "table: Others" in starter(look(source), "two.xlsx", "Others").text
+    (tmp_path / "counts.yaml").write_text(
+        "data: {counts: {source: two.xlsx, table: Others, value: income}}\n"
+        "axes: {sex: {labels: {1: Male, 2: Female}, missing: none, other: other}}\n"
+        "privacy: {epsilon: 1.0}\n",
+        "utf-8",
+    )
+    with pytest.raises(DataError, match="`income`"):  # are no counts
+        run(tmp_path / "counts.yaml", out=tmp_path / "release", seed=1)
+    with xlsxwriter.Workbook(str(tmp_path / "two.xlsx")) as book:
+        for name, women in (("Notes", 1), ("Others", 70)):
+            sheet = book.add_worksheet(name)
+            for i, row in enumerate([["sex", "income"], [1, 60], [2, women], [None, 5]]):
+                sheet.write_row(i, 0, row)
+    path = tmp_path / "counts.yaml"
+    path.write_text(path.read_text("utf-8") + "hold: [[]]\npublish: {decimals: 0}\n", "utf-8")
+    made = run(path, out=tmp_path / "release", seed=1)
+    assert made.release.values.sum() == 60 + 70 + 5  # held exactly
 
 
 @pytest.mark.parametrize("name", ["a.xlsx", "a.xls", "a.ods", "a.sav", "a.dta", "a.sas7bdat"])

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from subspacedp.arrow import arrow_table, numpy_array
+from subspacedp.arrow import arrow_table, label_array, numpy_array
 from subspacedp.blocks.stores import STORES, StoredValues, copy_store
 from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.invariants import Held, HeldMargins, HeldMatrix, HeldValues, held_from
@@ -18,6 +18,7 @@ from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.registry import UNREADABLE, mechanism_from
 from subspacedp.queries import Query, query_from
 from subspacedp.release.certificate import FORMAT, Distributed, certificate_text
+from subspacedp.release.error_model import ERROR_MODEL, error_model_text
 from subspacedp.release.facts import Facts
 from subspacedp.release.folders import new_folder
 from subspacedp.release.label_columns import LabelColumns, write_rows
@@ -71,7 +72,10 @@ def save(release: Release, folder: str | PathLike[str]) -> None:
 
 
 def write_files(release: Release, folder: Path) -> None:
-    """Write values and certificate into a folder that exists, and may be that of the store."""
+    """Write values, certificate and error model into a folder that exists.
+
+    It may be that of the store.
+    """
     if release.stored is None:
         numbers = {"value": release.values, "stderr": release.stderr()}
         labels = LabelColumns.of_query(release.mechanism.query)
@@ -80,6 +84,7 @@ def write_files(release: Release, folder: Path) -> None:
         copy_store(release.stored, folder)
     text = certificate_text(release.certificate())
     (folder / CERTIFICATE).write_text(text + "\n", "utf-8")
+    (folder / ERROR_MODEL).write_text(error_model_text(release.mechanism), "utf-8")
 
 
 def load(folder: str | PathLike[str]) -> Release:
@@ -243,17 +248,10 @@ def _check_rows(table: Any, mechanism: Mechanism) -> None:
     if table.num_rows != mechanism.query.size or "value" not in table.column_names:
         raise AlteredError("The values file does not have the rows and columns of its certificate.")
     for name, wanted in mechanism.query.columns().items():
-        if name not in table.column_names or not np.array_equal(_labels(table[name]), wanted):
+        if name not in table.column_names or not np.array_equal(label_array(table[name]), wanted):
             raise AlteredError(
                 f"The labels of `{name}` in the values file are not those of its certificate."
             )
-
-
-def _labels(column: Any) -> Any:
-    """The labels of a column; as text, and empty for labels in no group, where there are any."""
-    if not column.null_count:
-        return numpy_array(column)
-    return np.array(["" if label is None else str(label) for label in column.to_pylist()])
 
 
 def _release(data: dict[str, Any], mechanism: Mechanism, values: Any) -> Release:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,8 @@ class MarginRounding(ControlledRounding):
     """
 
     space: MarginNullSpace
+
+    most_stated: ClassVar[int] = 100_000
 
     @property
     def held(self) -> HeldMargins:
@@ -164,6 +166,32 @@ class MarginRounding(ControlledRounding):
             return np.zeros(0), np.zeros(0)
         thrown = self._entry_variance > 0
         return self._corners(weights)[thrown] / self.step, self._entry_variance[thrown]
+
+    def as_dict(self, variances: FloatArray) -> dict[str, Any]:
+        """Order of cells along every merged axis, and the variance of every cumulative entry.
+
+        The weight of an entry is that of its cell less those that follow along the axes, by
+        inclusion and exclusion.
+        """
+        entries = np.zeros(self.shape)
+        entries[self._entry_variance > 0] = variances
+        distinct, code = np.unique(entries, return_inverse=True)
+        names = [axis.name for axis in self.held.domain.axes]
+        return {
+            "kind": "cumulated",
+            "axes": [
+                {"members": [names[b] for b in axis.members], "order": axis.order.tolist()}
+                for axis in self.axes
+            ],
+            "step": 1 / self.step,
+            "variances": distinct.tolist(),
+            "variance_of": code.reshape(-1).tolist(),
+        }
+
+    def at_most(self) -> dict[str, Any]:
+        """A cell is a difference of two entries along every merged axis; no table is looked at."""
+        variance = 2 ** len(self.axes) * self.unit_variance / self.step**2
+        return {"kind": "at most", "variance": variance}
 
     def thrown_entries(self, lifted: FloatArray) -> FloatArray:
         """What is rounded at random where the lifted residual is this table: cumulative entries."""

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from subspacedp.blocks.stores import STORES
 from subspacedp.errors import ReleaseError
 from subspacedp.publication.formats.tables import LIMITS, PublishedTable, ReleaseTables
 from subspacedp.release.files import LEVEL
@@ -152,12 +153,17 @@ class _Book:
         for i, (name, _) in enumerate(rows, 4):
             target = "internal:'{}'!A1".format(name.replace("'", "''"))
             sheet.write_url(i, 0, target, self.link, name)
-        for i, table in enumerate(absent, len(rows) + 5):
-            text = (
-                f"The {table.rows:,} figures by {table.words} are more than the {MOST_ROWS:,} rows "
-                f"that a sheet has here; they are in the file {table.file or 'values.csv'}."
-            )
-            self._string(sheet, i, 0, text, self.text)
+        told = [
+            f"The {table.rows:,} figures by {table.words} are more than the {MOST_ROWS:,} rows "
+            f"that a sheet has here; they are in the file {table.file or 'values.csv'}."
+            for table in absent
+        ]
+        stored = self.content.release.stored
+        if stored is not None:
+            figures = self.content.release.query.size
+            told.append(f"The {figures:,} cells are in {STORES[stored.kind]}, without labels.")
+        for i, text in enumerate(told, len(rows) + 5):
+            self._string(sheet, i, 0, text, self.book.add_format(self.font))
 
     def _notes(self) -> None:
         sheet = self.book.add_worksheet("Notes")
@@ -180,7 +186,12 @@ class _Book:
         ]
         title = f"Table {number}: {self.content.title}, {table.words}"
         first = self._above(sheet, title, lines)
-        heads = [*labels, *(HEADS[column] for column in numbers), STATUS]
+        titles = {level.name: level.title for axis in table.margin.axes for level in axis.named}
+        heads = [
+            *(titles.get(name, name) for name in labels),
+            *(HEADS[column] for column in numbers),
+            STATUS,
+        ]
         self._mark(sheet, first, f"table_{number}", heads, table.rows, words=len(labels))
         for j, column in enumerate(labels.values()):
             self._labels(sheet, first + 1, j, column)
