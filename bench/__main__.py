@@ -24,6 +24,7 @@ from bench import (
     plans,
     projection,
     publication,
+    second_table,
     startup,
     tabulation,
     whole_release,
@@ -43,6 +44,7 @@ PARTS = {
     "tabulation": tabulation.run,
     "publication": publication.run,
     "plans": plans.run,
+    "second_table": second_table.run,
     "marginals": marginals.run,
     "blocks": blocks.run,
 }
