@@ -108,14 +108,14 @@ def successor_words(folder: Path) -> str:
 
 def _read(path: Path) -> tuple[dict[str, Any], bytes | None]:
     """What a note states, and whose valid signature it has; `ValueError` for anything else."""
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
     text = path.read_bytes().decode("utf-8")
     data = json_of(text, SUCCESSOR)
     stated = {name: data[name] for name in ("format", "releases", "replaced_by")}
     signed = None
     if "signature" in data:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
         public = base64.b64decode(data["public_key"], validate=True)
         signature = base64.b64decode(data["signature"], validate=True)
         try:
