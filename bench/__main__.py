@@ -15,6 +15,7 @@ from rich.table import Table
 from bench import (
     blocks,
     campus,
+    crossing,
     inference,
     marginals,
     matrix,
@@ -37,6 +38,7 @@ PARTS = {
     "projection": projection.run,
     "whole_release": whole_release.run,
     "campus": campus.run,
+    "crossing": crossing.run,
     "matrix": matrix.run,
     "inference": inference.run,
     "microdata": microdata.run,
