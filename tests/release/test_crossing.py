@@ -268,3 +268,43 @@ def test_what_knows_levels_alone_says_so_in_one_sentence():
         assert np.all(low <= high)
         assert np.all(low >= 0)
         assert truth.shape == low.shape
+
+
+@pytest.mark.parametrize("decimals", [0, 1, None])
+@pytest.mark.parametrize("budget", [sdp.PureDP(0.7), sdp.ZCDP(0.2)])
+@pytest.mark.parametrize(
+    "held", [BOTH, sdp.hold("county", "sex") & sdp.hold("school") & sdp.hold("sex")]
+)
+def test_totals_that_are_alike_share_the_law_of_their_own_weights(held, budget, decimals):
+    domain = sdp.Domain([sdp.Axis("age", range(4), {"young": [0, 0, 1, 1]}), *DOMAIN.axes])
+    design = sdp.design(domain, held, budget, decimals=decimals)
+    shared = 0
+    for names in (["block"], ["block", "sex"], ["block", "age"], ["school", "young"], ["grid"]):
+        accuracy = design.margin_accuracy(*names)
+        figures = accuracy.figures
+        margins = np.asarray(accuracy.margin_of_error()).reshape(-1)
+        for i, variance in enumerate(figures.variance().reshape(-1)):
+            weights = figures.weights(i)
+            assert variance == pytest.approx(figures.noise.variance(weights), rel=1e-9, abs=1e-12)
+            apart = figures.noise.law_of(weights).margin_of_error(0.05)
+            assert margins[i] == pytest.approx(apart, rel=1e-9)
+        shared += figures.classes().size - np.unique(figures.classes()).size
+    assert shared > 20
+
+
+def test_a_grouping_with_the_groups_of_a_level_is_held_once():
+    place = sdp.Axis(
+        "block", range(6), {"county": [0, 0, 0, 1, 1, 1]},
+        groupings={"same": list("xxxyyy"), "school": list("NNMMSS")},
+    )  # fmt: skip
+    domain = sdp.Domain([place, sdp.Axis("sex", ["F", "M"])])
+    table = sdp.Table(np.random.default_rng(1).poisson(9, domain.shape), domain)
+    for held in (
+        sdp.hold("county") & sdp.hold("same"),
+        sdp.hold("same", "sex") & sdp.hold("county") & sdp.hold("school"),
+    ):
+        release = sdp.design(domain, held, sdp.PureDP(1.0), decimals=0).release(table, seed=3)
+        for names in held.margins:
+            exact = totals(domain, names, table.counts)
+            assert np.array_equal(totals(domain, names, release.values), exact)
+        assert release.verify().ok

@@ -266,9 +266,11 @@ class _Fitting:
         for margin, total in mechanism.held.totals(self.release.exact):
             meet = margin if cells.determines(margin) else cells.meet(margin)
             told[meet] = np.asarray(margin.coarsen(np.asarray(total), meet), np.int64)
-        return [
-            (m, t) for m, t in told.items() if not any(o != m and o.determines(m) for o in told)
-        ]
+        kept: list[Margin] = []
+        for m in told:
+            if not any(other.determines(m) for other in kept):  # of two alike, the first
+                kept = [other for other in kept if not m.determines(other)] + [m]
+        return [(m, told[m]) for m in kept]
 
     @cached_property
     def feasible(self) -> Feasible | None:

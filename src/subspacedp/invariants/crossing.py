@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import InvariantError
+from subspacedp.invariants.crossing_kinds import CrossingKinds
 from subspacedp.invariants.held import HeldValues
 from subspacedp.invariants.linear import HeldMatrix
 from subspacedp.invariants.matrix.null_space import (
@@ -103,10 +104,11 @@ class Crossings:
     @classmethod
     def of(cls, domain: Domain, margins: Sequence[Margin]) -> Crossings | None:
         """Those of some margins of a domain; None where none of them names a grouping."""
-        essential = [
-            m for m in margins
-            if not any(other != m and other.determines(m) for other in margins)
-        ]  # fmt: skip
+        essential: list[Margin] = []
+        for m in margins:
+            if any(other.determines(m) for other in essential):
+                continue  # also where two determine each other: a grouping with a level's groups
+            essential = [other for other in essential if not m.determines(other)] + [m]
         axes = {a for m in margins for a in m.grouped_axes}
         return cls(domain=domain, margins=tuple(essential), place=axes.pop()) if axes else None
 
@@ -450,6 +452,10 @@ class CrossingNullSpace(GeneralNullSpace):
             out -= of.spaces[steps].squared(margin.steps[of.place]).reshape(shape) * beside
         out[out < 1e-10 * whole] = 0.0  # rounding error of a difference that is zero
         return out
+
+    def group_kinds(self, margin: Margin) -> CrossingKinds:
+        """The groups of a margin, those alike together."""
+        return CrossingKinds(self, margin)
 
     def share_exposed(self, weights: npt.ArrayLike) -> float:
         """|Π_R w|² / |w|²: how much of a linear question the invariants answer."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, overload
+from typing import Any, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from subspacedp.tables import Domain, Margin
 
 __all__ = [
     "FreeContrasts",
+    "GroupKinds",
     "NullSpace",
     "echelon_basis",
     "null_space",
@@ -28,6 +29,22 @@ FloatArray = npt.NDArray[np.float64]
 
 NOTHING = 1e-12  # of a squared length: what rounding error leaves of zero
 LEAST_PIVOT = 1e-9  # of a squared length: a column that earlier ones do not span
+
+
+class GroupKinds(Protocol):
+    """The groups of a margin, those alike together.
+
+    Guarantees
+    ----------
+    1. Groups with the same number in `kinds` have the same entries of Π_N 1_G, each as often.
+    """
+
+    @property
+    def kinds(self) -> npt.NDArray[np.int64]:
+        """A number for every group."""
+
+    def profile(self, group: int) -> tuple[FloatArray, FloatArray]:
+        """Entries of Π_N 1_G, and how often each occurs."""
 
 
 class FreeContrasts(ABC):
@@ -136,6 +153,11 @@ class NullSpace(FreeContrasts):
 
     def group_squares(self, margin: Margin) -> FloatArray | None:
         """|Π_N 1_G|² of every group of a margin, where there is a closed form."""
+        del margin
+        return None
+
+    def group_kinds(self, margin: Margin) -> GroupKinds | None:
+        """The groups of a margin by what Π_N leaves of them, where that is known in few numbers."""
         del margin
         return None
 

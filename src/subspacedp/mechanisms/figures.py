@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import DomainError, ReleaseError
-from subspacedp.mechanisms.error_laws import JointNoise, MarginNoise, SumLaw
+from subspacedp.invariants.null_space import GroupKinds
+from subspacedp.mechanisms.error_laws import JointNoise, MarginNoise, NoiseModel, SumLaw
 from subspacedp.mechanisms.error_laws.kinds import CellKinds, Kinds, TotalKinds, figure_kinds
+from subspacedp.mechanisms.error_laws.sums import part
 from subspacedp.rounding import GroupProfiles, corner_counts
 from subspacedp.tables import Margin
 
@@ -232,6 +234,61 @@ class GroupsApart(EachApart):
     def whole(self) -> bool:
         """Whether all figures are published as whole numbers, and so are the true ones."""
         return self.noise.grid == 1.0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CrossingTotals(GroupsApart):
+    """The same where groups that are alike are known: theirs is one law, known by one of them."""
+
+    noise: NoiseModel
+    margin: Margin = field(kw_only=True)
+    groups: GroupKinds = field(kw_only=True)
+    apart: ClassVar[bool] = False
+
+    @cached_property
+    def _classes(self) -> Int64Array:
+        """For every group, the first one with its law."""
+        columns = [self.groups.kinds]
+        if self.noise.rounded is not None:
+            roundings = self.noise.rounded.group_kinds(self.margin)
+            columns.append(np.arange(self.groups.kinds.size) if roundings is None else roundings)
+        rows = np.stack([column.reshape(-1) for column in columns])
+        _, first, member = np.unique(rows, axis=1, return_index=True, return_inverse=True)
+        if first.size > MOST_APART:
+            raise ReleaseError(
+                f"Exact intervals of figures with {first.size:,} different laws are out of reach; "
+                f"ask for at most {MOST_APART:,} with `estimate`, or for method='normal'."
+            )
+        return np.asarray(first[member.reshape(-1)]).reshape(self.shape)
+
+    def classes(self) -> Int64Array:
+        """Equal entries of Π_N 1_G, and as many roundings of equal weight."""
+        return self._classes
+
+    def kinds(self) -> Iterator[Kinds]:
+        """Figure by figure, with what is equal."""
+        yield from Figures.kinds(self)
+
+    def law(self, number: int) -> SumLaw:
+        """From the values of Π_N 1_G and how often each occurs."""
+        weights, counts = self.groups.profile(number)
+        parts = self.noise.counted(weights, counts) or ()
+        merged = tuple(part(p.law, p.weights, p.counts) for p in parts)
+        rounding = self.noise.rounded
+        coefficients = (
+            np.zeros(0) if rounding is None else rounding.group_coefficients(self.margin, number)
+        )
+        variance = float(self.variance().reshape(-1)[number])
+        return self.noise.law_from(merged, coefficients, self.noise.grid, variance)
+
+
+def crossing_totals(
+    noise: NoiseModel, margin: Margin, variance: FloatArray, groups: GroupKinds
+) -> CrossingTotals:
+    """The totals of a margin's groups where those alike are known."""
+    return CrossingTotals(
+        noise, margin.shape, _group_weights(margin), variance, margin=margin, groups=groups
+    )
 
 
 def cells_apart(noise: JointNoise, shape: tuple[int, ...]) -> EachApart:

@@ -96,6 +96,21 @@ class ControlledRounding(ABC):
         del margin
         return None
 
+    def group_kinds(self, margin: Margin) -> npt.NDArray[np.int64] | None:
+        """A number for every group of a margin: the same means as many roundings of equal weight.
+
+        None where that is not known.
+        """
+        del margin
+        return None
+
+    def group_coefficients(self, margin: Margin, group: int) -> FloatArray:
+        """What each rounding adds to the total of one group, in any order; zeros may be missing."""
+        groups = np.zeros(margin.shape)
+        groups.reshape(-1)[group] = 1.0
+        weights = np.broadcast_to(margin.spread(groups), self.space.shape)
+        return self.coefficients(np.array(weights))[0]
+
     @abstractmethod
     def coefficients(self, weights: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
         """What each rounding adds to a weighted sum of answers, and a bound on its variance."""

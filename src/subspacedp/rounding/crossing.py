@@ -111,7 +111,7 @@ class CrossingRounding(ControlledRounding):
             chosen = [i for i in range(len(self.of.margins)) if number >> i & 1]
             steps = self.of.finest([self.of.margins[i] for i in chosen])
             if len(steps) > 2:
-                named = ", ".join(f"`{self.of.axis.step(s).name}`" for s in steps)
+                named = ", ".join(self._name(s) for s in steps)
                 raise InvariantError(
                     f"Digits can add up for two classifications of `{self.of.axis.name}` that "
                     f"cross, and {named} are held together; hold two of them, or publish real "
@@ -131,6 +131,10 @@ class CrossingRounding(ControlledRounding):
             positions = np.flatnonzero(pattern.reshape(-1) == number)
             out.append(_Fixed(positions, sources, bases[steps]))
         return tuple(out)
+
+    def _name(self, step: int) -> str:
+        level = self.of.axis.step(step)
+        return f"`{level.name}`" if level.name else "the total"
 
     @cached_property
     def needed(self) -> bool:
@@ -243,18 +247,69 @@ class CrossingRounding(ControlledRounding):
 
     def group_variance(self, margin: Margin) -> FloatArray | None:
         """The variance that rounding adds, at most, to every total of a margin."""
+        entered = self._entered(margin)
+        if entered is None:
+            return None
+        of = self.of.axis.step(margin.steps[self.of.place])
+        squares = [_grouped_squares(basis, of.codes, of.groups) for basis in self._bases]
+        out = entered @ np.array(squares).reshape(len(squares), -1)
+        out *= self.unit_variance / self.step**2
+        return self._by_group(margin, out)
+
+    def group_kinds(self, margin: Margin) -> Int64Array | None:
+        """A number for every group: the same means as many roundings of equal weight."""
+        entered = self._entered(margin)
+        if entered is None:
+            return None
+        of = self.of.axis.step(margin.steps[self.of.place])
+        if margin.steps[self.of.place] == 0:  # every cycle through a label adds one, or takes one
+            through = np.array([basis.through for basis in self._bases]).reshape(-1, of.groups)
+            total = np.rint(entered @ through).astype(np.int64)
+            return self._by_group(margin, total)
+        rows = np.unique(entered, axis=0, return_inverse=True)[1].reshape(-1, 1)
+        return self._by_group(margin, rows * of.groups + np.arange(of.groups))
+
+    def group_coefficients(self, margin: Margin, group: int) -> FloatArray:
+        """What each rounding adds to the total of one group, in size; zeros are left out."""
+        entered = self._entered(margin)
+        if entered is None:
+            return super().group_coefficients(margin, group)
+        chosen = [int(i) for i in np.unravel_index(group, margin.shape)]
+        number = chosen.pop(self.of.place)
+        shape = [n for a, n in enumerate(margin.shape) if a != self.of.place]
+        row = int(np.ravel_multi_index(chosen, shape)) if shape else 0
+        inside = (self.of.axis.step(margin.steps[self.of.place]).codes == number).astype(np.float64)
+        out = []
+        for basis, positions in zip(self._bases, entered[row].tolist(), strict=True):
+            each = np.abs(basis.matrix.T @ inside)
+            out.append(np.repeat(each[each > 0], round(positions)))
+        return np.concatenate(out or [np.zeros(0)]) / self.step
+
+    @cached_property
+    def _bases(self) -> tuple[CycleBasis, ...]:
+        """The bases of all positions, each once."""
+        return tuple({id(part.basis): part.basis for part in self.fixed}.values())
+
+    @cached_property
+    def _known_entered(self) -> dict[tuple[int, ...], FloatArray]:
+        return {}
+
+    def _entered(self, margin: Margin) -> FloatArray | None:
+        """For groups beside the crossing axis, at how many positions of a basis roundings enter.
+
+        A group's indicator has differences of 0, 1 and −1 alone, being a product of one on every
+        merged axis. None for very many groups and positions.
+        """
         domain = self._flat[0]
         steps = tuple(margin.steps[a] for a in self._others) or (0,)
+        if steps in self._known_entered:
+            return self._known_entered[steps]
         flat = Margin(tuple(domain.axes), steps)
         groups = int(np.prod(flat.shape))
         if groups * domain.size > MOST_PAIRS:
             return None
-        of = self.of.axis.step(margin.steps[self.of.place])
-        squares = {}
-        for part in self.fixed:
-            if id(part.basis) not in squares:
-                squares[id(part.basis)] = _grouped_squares(part.basis, of.codes, of.groups)
-        out = np.zeros((groups, of.groups))
+        place = {id(basis): i for i, basis in enumerate(self._bases)}
+        out = np.zeros((groups, len(place)))
         for g in range(groups):
             one = np.zeros(groups)
             one[g] = 1.0
@@ -262,12 +317,18 @@ class CrossingRounding(ControlledRounding):
             w = self._from_domain(inside[..., None], labels=1)
             for a in range(len(self.axes)):
                 w = w - self._behind(w, a)
-            square = w.reshape(-1) ** 2
+            changes = np.abs(w.reshape(-1))
             for part in self.fixed:
-                out[g] += squares[id(part.basis)] * float(square[part.positions].sum())
-        out *= self.unit_variance / self.step**2
-        shape = flat.shape if self._others else ()
-        return np.ascontiguousarray(np.moveaxis(out.reshape(*shape, of.groups), -1, self.of.place))
+                out[g, place[id(part.basis)]] += float(changes[part.positions].sum())
+        self._known_entered[steps] = out
+        return out
+
+    def _by_group(self, margin: Margin, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """In a margin's shape, from rows of groups beside the crossing axis, and its own groups."""
+        shape = tuple(n for a, n in enumerate(margin.shape) if a != self.of.place)
+        return np.ascontiguousarray(
+            np.moveaxis(values.reshape(*shape, -1), -1, self.of.place)
+        )
 
     def _from_domain(self, values: npt.NDArray[Any], labels: int | None = None) -> Any:
         """A table with the crossing axis last and the others merged and in order."""

@@ -474,17 +474,20 @@ class NoiseModel(JointNoise):
 
     def figures_of(self, margin: Margin) -> Figures:
         """The totals of a margin's groups, with variances in closed form where there is one."""
-        from subspacedp.mechanisms.figures import groups_apart
+        from subspacedp.mechanisms.figures import crossing_totals, groups_apart
 
         squares = self.space.group_squares(margin)
         if squares is None:
             return groups_apart(self, margin)
+        kinds = self.space.group_kinds(margin)
         variance = squares * self.each
         if self.rounding is not None and self.rounding.needed:
             added = self.rounding.group_variance(margin)
             if added is None:
                 return groups_apart(self, margin)
             variance += np.where(squares > 0, added, 0.0)
+        if kinds is not None:
+            return crossing_totals(self, margin, variance, kinds)
         return groups_apart(self, margin, variance)
 
     def parts(self, inside: FloatArray) -> tuple[Part, ...]:
