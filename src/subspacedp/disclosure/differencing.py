@@ -133,6 +133,8 @@ class _Atoms:
 
     def name(self, side: int, group: int) -> str:
         level = self.levels[side]
+        if not level.name:
+            return "all"
         return f"{level.name} {NONE if group == level.groups else level.labels[group]}"
 
     @cached_property
@@ -254,7 +256,7 @@ def differencing(
     whole_atoms = _Atoms.of([axis.step(step) for step in every])
     return Differencing(
         axis=axis.name,
-        crossing=tuple(axis.step(step).name for step in every),
+        crossing=tuple(axis.step(step).name or "total" for step in every),
         atoms=len(whole_atoms.sizes),
         single=int(np.count_nonzero(whole_atoms.sizes == 1)),
         isolated=isolated,

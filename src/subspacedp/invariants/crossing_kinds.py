@@ -24,6 +24,7 @@ __all__ = ["CrossingKinds"]
 
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
+_Along = tuple[Int64Array, FloatArray, FloatArray, dict[tuple[int, ...], FloatArray]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,7 +38,10 @@ class CrossingKinds:
 
     space: CrossingNullSpace
     margin: Margin
-    _last: dict[int, dict[tuple[int, ...], FloatArray]] = field(default_factory=dict, init=False)
+    _last: dict[int, _Along] = field(default_factory=dict, init=False)
+    _known_rings: dict[tuple[int, int], tuple[FloatArray, FloatArray]] = field(
+        default_factory=dict, init=False
+    )
 
     @cached_property
     def _steps(self) -> tuple[tuple[int, ...], ...]:
@@ -78,45 +82,53 @@ class CrossingKinds:
         of = self.space.crossings
         chosen = [int(i) for i in np.unravel_index(group, self.margin.shape)]
         number = chosen[of.place]
-        one = of.axis.step(self.margin.steps[of.place]).codes == number
-        _, first, labels = np.unique(self._atoms * 2 + one, return_index=True, return_counts=True)
-        inside = self._inside(number, one)
-        means: list[dict[int, FloatArray]] = []
-        full, often = [], []
-        for a, axis in enumerate(of.domain.axes):
-            if a == of.place:
-                continue
-            level = axis.step(self.margin.steps[a])
-            mine = level.codes == chosen[a]
+        first, labels, mine, inside = self._along(number)
+        others = [a for a in range(len(of.domain.axes)) if a != of.place]
+        rings = [self._rings(a, chosen[a]) for a in others]
+        out = np.multiply.outer(mine, _flat([rows[0] for rows, _ in rings]))
+        for steps, terms in of.terms.items():
+            beside = np.zeros(out.shape[1])
+            for flat, factor in terms.items():
+                places = [1 + self._steps[a].index(flat.steps[a]) for a in others]
+                beside += factor * _flat(
+                    [rows[k] for (rows, _), k in zip(rings, places, strict=True)]
+                )
+            out -= np.multiply.outer(inside[steps][first], beside)
+        often = np.multiply.outer(labels, _flat([count for _, count in rings]))
+        return out.reshape(-1), often.reshape(-1)
+
+    def _rings(self, a: int, group: int) -> tuple[FloatArray, FloatArray]:
+        """Along another axis, the distinct columns of 1_f and of its means by held steps."""
+        if (a, group) not in self._known_rings:
+            axis = self.space.crossings.domain.axes[a]
+            mine = axis.step(self.margin.steps[a]).codes == group
             rows = [mine.astype(np.float64)]
             for step in self._steps[a]:
                 held = axis.step(step)
                 shared = np.bincount(held.codes[mine], minlength=held.groups)
                 rows.append((shared / np.maximum(held.sizes, 1))[held.codes])
-            rings, count = np.unique(np.stack(rows), axis=1, return_counts=True)
-            full.append(rings[0])
-            means.append(dict(zip(self._steps[a], rings[1:], strict=True)))
-            often.append(count.astype(np.float64))
-        out = np.multiply.outer(one[first].astype(np.float64), _flat(full))
-        others = [a for a in range(len(of.domain.axes)) if a != of.place]
-        for steps, terms in of.terms.items():
-            beside = np.zeros(out.shape[1])
-            for flat, factor in terms.items():
-                each = [m[flat.steps[a]] for a, m in zip(others, means, strict=True)]
-                beside += factor * _flat(each)
-            out -= np.multiply.outer(inside[steps][first], beside)
-        return out.reshape(-1), np.multiply.outer(labels.astype(np.float64), _flat(often)).ravel()
+            columns, count = np.unique(np.stack(rows), axis=1, return_counts=True)
+            self._known_rings[a, group] = columns, count.astype(np.float64)
+        return self._known_rings[a, group]
 
-    def _inside(self, number: int, one: npt.NDArray[np.bool_]) -> dict[tuple[int, ...], FloatArray]:
-        """Π_S 1_g for a group of the crossing axis; the last one is kept."""
+    def _along(self, number: int) -> _Along:
+        """Along the crossing axis: labels that stand for all, how many they are, 1_g and Π_S 1_g.
+
+        The last group is kept: groups that differ on other axes alone follow each other.
+        """
         if number not in self._last:
-            spaces = self.space.crossings.spaces
-            found = {
+            one = self.space.crossings.axis.step(
+                self.margin.steps[self.space.crossings.place]
+            ).codes == number  # fmt: skip
+            _, first, labels = np.unique(
+                self._atoms * 2 + one, return_index=True, return_counts=True
+            )
+            inside = {
                 steps: space.from_totals((space.matrix @ one.astype(np.float64))[:, None])[:, 0]
-                for steps, space in spaces.items()
+                for steps, space in self.space.crossings.spaces.items()
             }
             self._last.clear()
-            self._last[number] = found
+            self._last[number] = first, labels.astype(float), one[first].astype(float), inside
         return self._last[number]
 
 

@@ -278,6 +278,9 @@ class CrossingRounding(ControlledRounding):
         number = chosen.pop(self.of.place)
         shape = [n for a, n in enumerate(margin.shape) if a != self.of.place]
         row = int(np.ravel_multi_index(chosen, shape)) if shape else 0
+        if margin.steps[self.of.place] == 0:
+            each = (basis.through[number] for basis in self._bases)
+            return np.full(round(sum(entered[row] * list(each))), 1.0 / self.step)
         inside = (self.of.axis.step(margin.steps[self.of.place]).codes == number).astype(np.float64)
         out = []
         for basis, positions in zip(self._bases, entered[row].tolist(), strict=True):
