@@ -8,6 +8,7 @@ import pytest
 import subspacedp as sdp
 from subspacedp.errors import InvariantError, ReleaseError
 from subspacedp.inference import NonNegativeTable, non_negative
+from subspacedp.inference.shrinkage import Errors, ErrorTable, posterior
 
 HELDS = {
     "nothing": None,
@@ -153,3 +154,34 @@ def test_one_cell_and_one_axis():
         counts = np.random.default_rng(1).poisson(2, shape)
         mechanism = sdp.design(where, None, sdp.PureDP(0.5))
         check(mechanism.release(sdp.Table(counts, where), seed=1))
+
+
+@pytest.mark.parametrize("largest", [10**12, 10**17])
+@pytest.mark.parametrize("held", ["nothing", "one margin", "two margins"])
+def test_counts_of_any_size(held, largest):
+    """Large counts take no more memory or time than small ones, and are as exact."""
+    where = domain(10, 3)
+    counts = (np.random.default_rng(2).random(where.shape) * largest).astype(np.int64)
+    counts[0] = 0, 1, 3  # beside small ones
+    mechanism = sdp.design(where, HELDS[held], sdp.PureDP(0.5), decimals=0)
+    table = check(mechanism.release(sdp.Table(counts, where), seed=1))
+    if largest < 2**52:
+        assert np.abs(table - counts).max() < 200
+
+
+def test_what_is_known_of_a_count_does_not_depend_on_far_ones():
+    """Candidates are shared among counts, and each looks at those near it."""
+    law = sdp.design(domain(4), None, sdp.PureDP(0.2)).mechanism.noise_before_rounding()
+    table = ErrorTable.of(law.law_of(np.array([1.0, 0, 0, 0])), 10.0)
+    noisy = np.array([-40.0, 3.0, 150.0, 2_000.0, 10.0**7, 10.0**7 + 90, 10.0**11])
+    log_mean, dispersion = np.full(noisy.size, 20.0), np.full(noisy.size, 100.0)
+
+    def known(of):
+        errors = Errors([table], np.zeros(of.size, np.int64))
+        found = posterior(noisy[of], log_mean[of], dispersion[of], errors, (0, 10, 1_000))
+        return np.column_stack([found.mean, found.probability])
+
+    together = known(np.arange(noisy.size))
+    alone = np.concatenate([known(np.array([i])) for i in range(noisy.size)])
+    assert np.allclose(together, alone, rtol=1e-9, atol=1e-9)
+    assert np.abs(together[2:, 0] - noisy[2:]).max() < 120
