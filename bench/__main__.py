@@ -15,6 +15,7 @@ from rich.table import Table
 from bench import (
     blocks,
     campus,
+    crossing,
     inference,
     marginals,
     matrix,
@@ -24,6 +25,7 @@ from bench import (
     plans,
     projection,
     publication,
+    second_table,
     startup,
     tabulation,
     whole_release,
@@ -36,6 +38,7 @@ PARTS = {
     "projection": projection.run,
     "whole_release": whole_release.run,
     "campus": campus.run,
+    "crossing": crossing.run,
     "matrix": matrix.run,
     "inference": inference.run,
     "microdata": microdata.run,
@@ -43,6 +46,7 @@ PARTS = {
     "tabulation": tabulation.run,
     "publication": publication.run,
     "plans": plans.run,
+    "second_table": second_table.run,
     "marginals": marginals.run,
     "blocks": blocks.run,
 }
