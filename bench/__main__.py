@@ -26,6 +26,7 @@ from bench import (
     startup,
     tabulation,
     whole_release,
+    workbench,
 )
 from bench.timing import Ratio
 
@@ -43,6 +44,7 @@ PARTS = {
     "plans": plans.run,
     "marginals": marginals.run,
     "blocks": blocks.run,
+    "workbench": workbench.run,
 }
 LATEST = Path(__file__).with_name("latest.json")
 
