@@ -50,7 +50,8 @@ COPYLEFT = re.compile(r"GPL|MPL|Mozilla|EPL|CDDL")
 HEADER = """# Licences of what is installed with it
 
 subspacedp is under Apache-2.0. Its wheel holds its own code, text and data in the public domain
-alone (a checkout also has a data set in `studies/data`, with its licence beside it); everything
+alone (a checkout also has a data set in `studies/data`, with its licence beside it, and a
+sample of pyreadstat, under Apache-2.0, in `tests/io`); everything
 below is installed from packages of its own, under the terms stated there. Made by `make licences`
 from the metadata of the pinned versions on Linux, and checked by a test; a row is what a package
 says of itself.

@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 LIBRARIES = {
     *("cryptography", "flint", "narwhals", "numba", "numpy", "pandas", "polars", "pyarrow"),
     *("pydantic", "rich", "scipy", "sqlalchemy", "typer", "yaml"),
+    *("altair", "duckdb", "ibis", "jinja2", "vl_convert"),
     # slow parts of the standard library
     *("concurrent.futures", "email", "importlib.metadata", "importlib.resources", "socket"),
 }
@@ -63,6 +65,60 @@ def test_the_first_design_loads_what_it_uses(code, needed):
 
 def test_help_loads_no_mathematics():
     assert loaded_by(HELP) <= {"typer", "rich"}
+
+
+SPECIFICATION = """
+title: Persons by county and sex
+data: {source: persons.csv, unit: row}
+axes:
+  county: {labels: counties.csv, levels: [state]}
+  sex: {labels: [F, M]}
+hold: [[state]]
+privacy: {PRIVACY}
+publish: {decimals: 0, margins: [[sex]], to: walk/}
+"""
+COMMAND = """
+import os, sys
+from subspacedp.cli import main
+os.chdir(FOLDER)
+sys.argv = ["subspacedp", *ARGUMENTS]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A small publication, planned and published under two budgets."""
+    folder = tmp_path_factory.mktemp("small")
+    (folder / "persons.csv").write_text("county,sex\nKent,F\nKent,M\nCook,F\n", "utf-8")
+    (folder / "counties.csv").write_text("county,state\nKent,DE\nSussex,DE\nCook,IL\nLake,IL\n")
+    for budget in ("epsilon", "rho"):
+        text = SPECIFICATION.replace("PRIVACY", f"{budget}: 1.0").replace("walk", budget)
+        (folder / f"{budget}.yaml").write_text(text, "utf-8")
+    return folder
+
+
+def command(folder, *arguments):
+    """The heavy modules that a command loads."""
+    text = COMMAND.replace("FOLDER", repr(str(folder)))
+    return loaded_by(text.replace("ARGUMENTS", repr(arguments)))
+
+
+@pytest.mark.parametrize("budget", ["epsilon", "rho"])
+def test_commands_load_what_they_use(folder, budget):
+    """No pandas, no SciPy and no compiler for small tables; to verify, no pydantic either."""
+    ours = {"numpy", "typer", "rich"}
+    public = {*ours, "pydantic", "yaml", "flint", "concurrent.futures", *VERSION}
+    assert command(folder, "plan", f"{budget}.yaml") <= public
+    engine = {"ibis", "duckdb", "pyarrow", "cryptography", "jinja2"}
+    if budget == "rho":
+        engine |= {"scipy"}  # a quantile whose error the exactness of the noise rests on
+    assert command(folder, "release", f"{budget}.yaml") <= public | engine
+    read = {*ours, "pyarrow", "flint", "socket"}
+    assert command(folder, "verify", budget) <= read
 
 
 def test_what_was_loaded_is_seen():

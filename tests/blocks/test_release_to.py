@@ -142,7 +142,7 @@ def test_the_certificate_is_that_of_the_release_in_memory(tmp_path):
     assert written["values"].pop("store") == "npy"
     assert json.loads(json.dumps(wanted)) == written
     names = sorted(p.name for p in (tmp_path / "out").iterdir())
-    assert names == ["certificate.json", "digests.json", "values.npy"]
+    assert names == ["certificate.json", "digests.json", "error-model.json", "values.npy"]
     again = sdp.load(tmp_path / "out")
     assert again.sha256 == drawn.sha256
     assert isinstance(again.values, np.memmap)
@@ -515,7 +515,9 @@ def test_altered_values_and_certificates_are_found(tmp_path):
     text = path.read_text("utf-8")
     path.write_text(text.replace('"epsilon": 0.5', '"epsilon": 0.4'), "utf-8")
     failed = {c.name for c in verify_folder(tmp_path / "out").checks if not c.ok}
-    assert failed == {"digests", "the certificate follows from its design"}
+    assert failed == {
+        "digests", "the certificate follows from its design", "error-model.json"
+    }  # fmt: skip
     with pytest.raises(sdp.SubspaceDPError, match="altered"):
         sdp.load(tmp_path / "out")
 

@@ -4,6 +4,8 @@ import json
 import re
 import subprocess
 import sys
+import time
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
@@ -100,11 +102,43 @@ def test_whoever_waits_two_seconds_is_told_why(capsys):
     assert capsys.readouterr().err == ""
     with terminal.progress(0.01) as tell:
         tell("designing")
-        import time
-
         time.sleep(0.5)
         tell("advising")
     assert [line.strip() for line in capsys.readouterr().err.splitlines()] == [
         "designing …",
         "advising …",
     ]
+
+
+@pytest.mark.parametrize(
+    ("module", "slow", "arguments", "said"),
+    [
+        ("init", "write_starter", ["init", "persons.csv"], "looking at the data …"),
+        ("plan", "plan", ["plan", "small.yaml"], "designing alternatives …"),
+        ("release", "verify_folder", ["release", "small.yaml"], "verifying out …"),
+        ("verify", "verify_folder", ["verify", "out"], "verifying out …"),
+        ("report", "write_report", ["report", "out"], "writing the report …"),
+    ],
+)
+def test_every_slow_step_says_what_it_does(tmp_path, monkeypatch, module, slow, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "persons.csv").write_text("sex\nF\nM\nF\n", "utf-8")
+    (tmp_path / "small.yaml").write_text(
+        "data: {source: persons.csv, unit: row}\naxes: {sex: {labels: [F, M]}}\n"
+        "privacy: {epsilon: 1.0}\npublish: {to: out/}\n",
+        "utf-8",
+    )
+    if module in ("verify", "report"):
+        assert CliRunner().invoke(app, ["release", "small.yaml"]).exit_code == 0
+    command = import_module(f"subspacedp.cli.{module}")
+    work = getattr(command, slow)
+
+    def slowly(*given, **named):
+        time.sleep(0.5)
+        return work(*given, **named)
+
+    monkeypatch.setattr(command, slow, slowly)
+    monkeypatch.setattr(command, "PATIENCE", 0.1)
+    ran = CliRunner().invoke(app, arguments)
+    assert ran.exit_code == 0, ran.output
+    assert said in [line.strip() for line in ran.stderr.splitlines()]

@@ -143,6 +143,7 @@ def test_the_folder_has_release_figures_and_page(made):
         "values.csv",
         "values.parquet",
         "certificate.json",
+        "error-model.json",
         "digests.json",
         "housing",
         "figures",

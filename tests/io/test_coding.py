@@ -215,7 +215,7 @@ def test_sources_that_are_not_there(tmp_path):
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "twice.csv").write_text("a,A\n1,2\n")
     (tmp_path / "bad.parquet").write_text("nothing")
-    (tmp_path / "p.xlsx").write_text("nothing")
+    (tmp_path / "p.docx").write_text("nothing")
     (tmp_path / "rows.csv").write_text("a\n")
     for name, table, words in (
         ("none.csv", None, "no file"),
@@ -223,7 +223,7 @@ def test_sources_that_are_not_there(tmp_path):
         ("empty.csv", None, "must start with a line of column names"),
         ("twice.csv", None, "has a column name more than once; does its first line"),
         ("bad.parquet", None, "could not be read"),
-        ("p.xlsx", None, "of no known kind"),
+        ("p.docx", None, "of no known kind"),
         ("d.duckdb", None, "say which `table`"),
         ("d.duckdb", "t", "could not be opened"),
     ):

@@ -288,3 +288,27 @@ def test_a_specification_asks_for_formats(cells, tmp_path):
     altered = (release / DATA).read_text("utf-8").replace("b,F", "c,F", 1)
     (release / DATA).write_text(altered, "utf-8")
     assert not verify_folder(release).ok
+
+
+def test_groupings_and_titles_have_their_place(tmp_path):
+    axis = sdp.Axis(
+        "place", ["a", "b", "c"], groupings={"grid": ["E", "W", None]},
+        titles={"place": "Place of work", "grid": "Square"},
+    )  # fmt: skip
+    domain = sdp.Domain([axis, sdp.Axis("sex", ["F", "M"])])
+    design = sdp.design(domain, sdp.hold("grid"), sdp.PureDP(1.0), mechanism="projected")
+    release = design.release(sdp.Table([[4, 5], [6, 7], [8, 9]], domain), seed=1)
+    tables = published_tables(release, [["place"]], [["grid"]], cells=True)
+    content = ReleaseTables(release=release, tables=tables, title="Places")
+    for write in FORMATS.values():
+        write(content, tmp_path)
+    structure, observations = read_sdmx(tmp_path)
+    names = {code.id: str(code.name) for code in structure.codelist["CL_PLACE"]}
+    found = {(names[o.dimension["PLACE"].value], o.dimension["SEX"].value): float(o.value)
+             for o in observations}  # fmt: skip
+    assert len(found) == len(observations) == 6 + 3 + 2
+    assert found["Square: E", "_T"] == 9.0
+    assert "All of Place of work" in names.values()
+    book = openpyxl.load_workbook(tmp_path / WORKBOOK)
+    head, _ = rows_of(book[book.sheetnames[3]])
+    assert [cell.value for cell in head][:3] == ["Place of work", "Square", "sex"]

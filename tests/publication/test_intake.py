@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 from tests.io.conftest import postgres, spark  # noqa: F401 - fixtures
 
-from subspacedp.publication import read_specification
+from subspacedp.publication import read_specification, run
 from subspacedp.publication.releases import open_data, releases_of
 
 AXES = {
@@ -107,7 +107,13 @@ def in_spark(data, folder, request):
     return {"source": "spark:local[2]", "table": str(folder / "p.parquet")}
 
 
-PLACES = [in_parquet, in_csv, in_postgres, in_spark]
+def in_spss(data, folder, request):
+    pd, pyreadstat = pytest.importorskip("pandas"), pytest.importorskip("pyreadstat")
+    pyreadstat.write_sav(pd.DataFrame(data), folder / "p.sav")
+    return {"source": "p.sav"}
+
+
+PLACES = [in_parquet, in_csv, in_postgres, in_spark, in_spss]
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
@@ -143,3 +149,39 @@ def test_missing_other_dates_and_bins_are_the_same_everywhere(place, bound, tmp_
     most = bound.get("records", len(rows))
     kept = {who: min(most, data["person"].count(who)) for who in data["person"]}
     assert int(counted.protected.of(domain.margin()).sum()) == sum(kept.values())
+
+
+@pytest.mark.parametrize("place", PLACES[1:], ids=lambda place: place.__name__)
+def test_a_specification_gives_the_same_release_wherever_the_data_lie(place, tmp_path, request):
+    """Which records of a person stay, held totals of all records, clipped sums with decimals."""
+
+    def released(place, folder):
+        folder.mkdir()
+        bound = {"unit": "person", "records": 2, "per_cell": 1, "key": "any"}
+        made = run(
+            {
+                "data": bound | place(people(), folder, request),
+                "axes": {name: AXES[name] for name in ("sex", "age", "year", "weekday")},
+                "hold": [["sex"], ["year"]],
+                "privacy": {"epsilon": 1.0},
+                "publish": {"decimals": 0, "margins": [["sex", "age"]]},
+                "sums": {
+                    "years": {"column": "age", "lower": 0, "upper": 70, "unit": 0.5,
+                              "missing": 0, "share": 0.25},
+                },
+            },
+            out=folder / "release", seed=9,
+        )  # fmt: skip
+        return {name: release.values for name, release in made.releases.items()}
+
+    def in_folder(where, name):
+        return lambda data, folder, request: {
+            key: str(folder / value) if key == "source" and "." in value and ":" not in value
+            else value for key, value in where(data, folder, request).items()
+        }  # fmt: skip
+
+    here = released(in_folder(in_parquet, "here"), tmp_path / "here")
+    there = released(in_folder(place, "there"), tmp_path / "there")
+    assert set(here) == set(there) == {"counts", "years"}
+    for name, values in here.items():
+        assert np.array_equal(values, there[name]), name

@@ -64,6 +64,7 @@ def test_rows_that_are_persons(world):
         "values.csv",
         "values.parquet",
         "certificate.json",
+        "error-model.json",
         "report.html",
         "README.txt",
         "dictionary.csv",
@@ -565,6 +566,7 @@ def bump(path):
     [
         "values.csv",
         "certificate.json",
+        "error-model.json",
         "margins/state-by-sex.csv",
         "non-negative-biased.csv",
         "dictionary.csv",

@@ -376,7 +376,7 @@ def test_a_code_list(tmp_path):
         ("county\n", [], "has no labels."),
         ("county,state\na,x\n", ["stat"], "has no column `stat`; did you mean `state`?"),
         ("county,b\na,x\n", ["region"], "has no column `region`; its columns are `county`, `b`."),
-        ("county;state\na;x\n", [], "must be separated by commas; its first line is not."),
+        ("county;state\na;x;y\n", [], "has 3 fields in line 2 and 2 columns."),
         ("county,county\na,x\n", [], "has two columns `county`."),
         ("s,n\nx,a\n", ["s"], "has no column for the labels: its first column is the level `s`."),
         ("county,state\na,x\nb\n", [], "has 1 fields in line 3 and 2 columns."),

@@ -11,9 +11,9 @@ from tests.publication.test_specification import EXAMPLES, LONG, RECORDS
 from subspacedp.errors import SubspaceDPError
 from subspacedp.mechanisms import OPTIONS
 from subspacedp.publication import SpecificationError, read_specification
-from subspacedp.publication.faults import nearest, shown
+from subspacedp.publication.faults import Loaded, nearest, shown
 from subspacedp.publication.reading import load_yaml
-from subspacedp.publication.schema import known_keys
+from subspacedp.publication.schema import faults_of, known_keys
 
 NAMES = ", ".join(f"`{name}`" for name in ("auto", *OPTIONS))
 
@@ -149,8 +149,8 @@ WRONG = [
     ("records", "[F, M]", "[]", "`axes.sex.labels` (line 4) must not be empty."),
     ("records", "[F, M]", "[F, M, F]", "`axes.sex.labels` (line 4) has the label 'F' more than once."),
     ("records", "[F, M]", "[F, 1]", "`axes.sex.labels` (line 4) must be all text or all whole numbers; put the numbers in quotes."),
-    ("records", "[F, M]", "codes", "`axes.sex.labels` (line 4) must be a list in brackets, the path of a code list that ends in `.csv`, or `from-data`."),
-    ("several", "from-data", "from_data", "`axes.occupation.labels` (line 5) must be a list in brackets, the path of a code list that ends in `.csv`, or `from-data`; did you mean `from-data`?"),
+    ("records", "[F, M]", "codes", "`axes.sex.labels` (line 4) must be a list in brackets, the path of a code list that ends in `.csv` or as spreadsheets do, or `from-data`."),
+    ("several", "from-data", "from_data", "`axes.occupation.labels` (line 5) must be a list in brackets, the path of a code list that ends in `.csv` or as spreadsheets do, or `from-data`; did you mean `from-data`?"),
     ("records", "bins: [0, 5, 18, 65]", "bins: [0, 18, 5]", "`axes.age.bins` (line 6) must increase; got 5 after 18."),
     ("records", "bins: [0, 5, 18, 65]", "bins: [0]", "`axes.age.bins` (line 6) needs at least two edges."),
     ("records", "bins: [0, 5, 18, 65]", "bins: [0, 1e16]", "`axes.age.bins` (line 6) must be below 2**53 in size."),
@@ -400,3 +400,22 @@ def test_a_table_is_not_named_like_a_file_of_a_release(read, sentence, name):
     told = sentence(text)
     assert f"may not be named `{name}`, like a file of a release; give it another name." in told
     read(EXAMPLES["several"].replace("by_sex:", "values_by_sex:"))
+
+
+def test_what_is_too_short_is_told_unless_its_items_are():
+    one = {"type": "too_short", "loc": ("axes",), "input": {"a": 1}, "ctx": {"min_length": 2}}
+    inner = {"type": "string_type", "loc": ("axes", "a"), "input": 1}
+    loaded = Loaded(data={"axes": {"a": 1}})
+    assert [fault.what for fault in faults_of([one], loaded)] == ["must have at least 2 items"]
+    assert [fault.path for fault in faults_of([one, inner], loaded)] == [("axes", "a")]
+
+
+def test_an_empty_mapping_is_told_without_the_words_of_a_union():
+    with pytest.raises(SpecificationError, match=r"^`axes.a.labels` must not be empty\.$"):
+        read_specification(
+            {
+                "data": {"source": "a.csv", "unit": "row"},
+                "axes": {"a": {"labels": {}}},
+                "privacy": {"epsilon": 1.0},
+            }
+        )

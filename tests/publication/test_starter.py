@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from subspacedp.io import Column as SeenColumn
 from subspacedp.io import Seen, look, open_source
 from subspacedp.io.sources import source_fault
-from subspacedp.publication import SpecificationError, plan, read_specification
+from subspacedp.publication import SpecificationError, plan, read_specification, run
 from subspacedp.publication.column_names import quoted
 from subspacedp.publication.reading import load_yaml
 from subspacedp.publication.starter import starter as propose
@@ -268,3 +268,43 @@ def test_answers_with_a_prefix_are_no_counts():
     below_zero = [Column(f"x_{i}", "whole", None, negative=True) for i in range(3)]
     document = read(starter([Column("sex", "text", 1, 0, ("F",)), *below_zero], "p.csv")).document
     assert document.data.counts is None
+
+
+def test_names_and_titles_of_a_statistical_package_are_proposed(tmp_path):
+    pd, pyreadstat = pytest.importorskip("pandas"), pytest.importorskip("pyreadstat")
+    rows = 400
+    data = pd.DataFrame(
+        {
+            "sex": [1.0 + i // 10 % 2 for i in range(rows)],
+            "state": [float(i % 10 // 5) for i in range(rows)],
+            "county": [float(i % 10) for i in range(rows)],
+            "grade": [float(i % 3) for i in range(rows)],
+        }
+    )
+    names = {
+        "sex": {1.0: "Male", 2.0: "Female", 3.0: "Diverse"},
+        "county": {float(i): f"County {i}" for i in range(10)},
+        "state": {0.0: "Utah", 1.0: "Ohio", 2.0: "Iowa"},
+        "grade": {0.0: "none"},  # and nothing is said of the others
+    }
+    titles = {"sex": "Sex", "county": "County of residence", "state": "State", "grade": "Sex"}
+    pyreadstat.write_sav(
+        data, tmp_path / "p.sav", variable_value_labels=names, column_labels=titles
+    )
+    with open_source(tmp_path / "p.sav") as source:
+        proposed = propose(look(source), "p.sav")
+    axes = load_yaml(proposed.text).data["axes"]
+    assert axes["sex"] == {"title": "Sex", "labels": {1: "Male", 2: "Female", 3: "Diverse"}}
+    assert axes["grade"] == {"labels": [0, 1, 2]}  # two axes of one title could not be told apart
+    assert axes["county"] == {
+        "title": {"county": "County of residence", "state": "State"},
+        "labels": "codes/county.csv", "names": "name", "levels": ["state"],
+    }  # fmt: skip
+    lines = proposed.code_lists["codes/county.csv"].splitlines()
+    assert lines[:2] == ["county,name,state", "0,County 0,Utah"]
+    for path, text in proposed.code_lists.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text, "utf-8")
+    (tmp_path / "p.yaml").write_text(proposed.text, "utf-8")
+    made = run(tmp_path / "p.yaml", out=tmp_path / "release", seed=1)
+    assert made.release.mechanism.domain.axis("county").level("state").labels == ("Utah", "Ohio")

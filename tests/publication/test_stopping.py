@@ -105,7 +105,9 @@ def test_what_fails_after_the_draw_is_finished_by_the_same_call_without_another_
             run(specification(), out=folder / "r")
     assert "Entry 1 of account `people` has paid" in stop.value.__notes__[0]
     drawn = scratch_folder(folder / "r") / "drawn"
-    assert {p.name for p in drawn.iterdir()} == {"values.csv", "values.parquet", "certificate.json"}
+    assert {p.name for p in drawn.iterdir()} == {
+        "values.csv", "values.parquet", "certificate.json", "error-model.json"
+    }  # fmt: skip
     assert not (drawn.parent / "key").exists()
     assert stat.S_IMODE(drawn.parent.stat().st_mode) == 0o700
     values = (drawn / "values.csv").read_bytes()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from subspacedp.cli.parameters import Commands
 from subspacedp.errors import DataError, DomainError, ReleaseError
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["agent_app"]
 
-agent_app = typer.Typer(help="A release by agents who never pool their data.", no_args_is_help=True)
+agent_app = typer.Typer(
+    help="A release by agents who never pool their data.", cls=Commands, no_args_is_help=True
+)
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
 PlanFile = Annotated[Path, typer.Option("--plan", help="The public plan.")]

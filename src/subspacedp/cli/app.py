@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from subspacedp.cli.agent import agent_app
 from subspacedp.cli.demo import demo_app
 from subspacedp.cli.ledger import ledger_app
+from subspacedp.cli.parameters import Commands
 from subspacedp.cli.standing import end_by_signals, exit_status, forgive_output
 from subspacedp.errors import SubspaceDPError
 
@@ -26,7 +26,7 @@ __all__ = ["app", "main"]
 UNPAID = ("init", "plan", "audit", "verify", "report", "version", "release")
 
 
-class _Commands(TyperGroup):
+class _Commands(Commands):
     """All commands; one that was stopped says so, and what became of what was paid."""
 
     def invoke(self, ctx: Any) -> Any:

@@ -9,14 +9,14 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 from rich.table import Table as RichTable
-from typer.core import TyperGroup
 
+from subspacedp.cli.parameters import Commands
 from subspacedp.errors import ReleaseError
 
 __all__ = ["demo_app"]
 
 
-class _Demonstrations(TyperGroup):
+class _Demonstrations(Commands):
     """Commands, with one sentence for a name that is none of them."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:

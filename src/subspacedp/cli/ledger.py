@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from subspacedp.cli.parameters import Commands
 from subspacedp.errors import BudgetError, ReleaseError
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ledger_app"]
 
-ledger_app = typer.Typer(help="Accounts that releases are paid from.", no_args_is_help=True)
+ledger_app = typer.Typer(
+    help="Accounts that releases are paid from.", cls=Commands, no_args_is_help=True
+)
 
 Where = Annotated[
     str, typer.Argument(help="The ledger: a path, or postgresql://user@host/database.")

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.markup import escape
 
 from subspacedp.cli.show import checks_table
-from subspacedp.cli.terminal import indented, printer, progress
+from subspacedp.cli.terminal import PATIENCE, indented, printer, progress
 from subspacedp.microdata import verify_folder
 from subspacedp.publication import read_specification
 from subspacedp.publication.running import Publication
@@ -53,7 +53,9 @@ def run(
         console.print("Nothing was written, and no budget was spent.")
         return 0
     try:
-        checked = verify_folder(publication.folder)
+        with progress(PATIENCE) as tell:
+            tell(f"verifying {publication.folder}")
+            checked = verify_folder(publication.folder)
     except KeyboardInterrupt as stopped:
         stopped.add_note(f"`{publication.folder}` is published; `subspacedp verify` checks it.")
         raise

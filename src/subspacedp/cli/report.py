@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from subspacedp.cli.terminal import PATIENCE, progress
 from subspacedp.errors import ReleaseError
 from subspacedp.release import Release
 from subspacedp.report import write_report
@@ -21,10 +22,13 @@ def run(folder: Path, out: Path, title: str | None) -> None:
     folders = {path.parent.name: path.parent for path in sorted(folder.glob("*/certificate.json"))}
     if (folder / "certificate.json").exists() or not folders:
         folders = {"release": folder}
-    releases = {name: Release.load(path) for name, path in folders.items()}
-    first = next(iter(releases.values()))
-    axes = axes_words([axis.title for axis in first.mechanism.domain.axes])
-    page = write_report(releases, title=title or f"Counts by {axes}")
+    with progress(PATIENCE) as tell:
+        tell(f"reading {folder}")
+        releases = {name: Release.load(path) for name, path in folders.items()}
+        first = next(iter(releases.values()))
+        axes = axes_words([axis.title for axis in first.mechanism.domain.axes])
+        tell("writing the report")
+        page = write_report(releases, title=title or f"Counts by {axes}")
     try:
         out.write_text(page, "utf-8")
     except OSError as error:

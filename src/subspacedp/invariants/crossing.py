@@ -380,6 +380,11 @@ class CrossingNullSpace(GeneralNullSpace):
         """How the rank was found: by the least certain way of its parts."""
         return max((space.rank_method for space in self.crossings.spaces.values()), key=len)
 
+    def as_dict(self) -> dict[str, Any]:
+        """The margins, whose group sums are the rows of C."""
+        margins = [list(m.names) for m in self.crossings.margins]
+        return {"kind": "crossing", "margins": margins}
+
     def project(self, values: npt.ArrayLike) -> FloatArray:
         """Π_N v: less what its totals determine."""
         table = self._flat(values).reshape(self.shape)

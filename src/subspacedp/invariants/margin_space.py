@@ -53,6 +53,10 @@ class MarginNullSpace(NullSpace):
         """The domain of the table."""
         return self.held.domain
 
+    def as_dict(self) -> dict[str, Any]:
+        """The margins whose group means Π_N takes off, one after another in any order."""
+        return {"kind": "margins", "margins": [list(m.names) for m in self.held.essential]}
+
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the table."""

@@ -118,6 +118,10 @@ class NullSpace(FreeContrasts):
         """Whether C v = 0: exactly for integers, to 1e-9 of the largest entry for floats."""
 
     @abstractmethod
+    def as_dict(self) -> dict[str, Any]:
+        """The space as plain data: by margins, or by the rows of C."""
+
+    @abstractmethod
     def basis(self) -> FloatArray:
         """An orthonormal basis of N as columns; only for few answers."""
 

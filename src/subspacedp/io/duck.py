@@ -18,6 +18,7 @@ from subspacedp.arrow import arrow_table
 from subspacedp.errors import DataError, without_values
 from subspacedp.io.engine import NAME, Kind, Source, name_parts, need
 from subspacedp.io.files import Scan, scan_of, shown_name, sql_text
+from subspacedp.io.foreign import ForeignFile, is_foreign, open_foreign
 from subspacedp.tables import Label
 
 __all__ = ["DuckSource"]
@@ -32,7 +33,7 @@ _LOCK = "in-use"
 
 
 class DuckSource(Source):
-    """A table that DuckDB reads: CSV, Parquet, or a DuckDB database.
+    """A table that DuckDB reads: CSV, Parquet, a DuckDB database, or rows that others read for it.
 
     Parameters
     ----------
@@ -40,7 +41,8 @@ class DuckSource(Source):
         File, folder of Parquet files, or a pattern of files with the same columns. Only the last
         part of a path can be a pattern, and a path that exists is none.
     table
-        The table of a database file; a part of its name that has a dot stands in double quotes.
+        The table of a database file; a part of its name that has a dot stands in double quotes. The
+        sheet of a workbook that has several.
     memory
         The most memory DuckDB takes, such as "2GB"; by default four fifths of the machine's.
     scratch
@@ -52,7 +54,8 @@ class DuckSource(Source):
        `close`, by the garbage collector, at the end of the interpreter, or, where a process was
        killed, by the next source that is opened.
     2. Data files and databases are opened for reading only.
-    3. Every CSV column is read as text: "01001" stays "01001".
+    3. Every column of CSV, spreadsheets and statistical packages is read as text: "01001" stays
+       "01001".
     """
 
     kind = "duckdb"
@@ -67,8 +70,9 @@ class DuckSource(Source):
         scratch: Path | None = None,
     ) -> None:
         duckdb = need("duckdb", "publish")
-        scan = None if _is_database(path) else scan_of(path)
-        if scan is None and table is None:
+        foreign = open_foreign(path, table) if is_foreign(path) else None
+        scan = None if foreign or _is_database(path) else scan_of(path)
+        if _is_database(path) and table is None:
             raise DataError(f"`{path.name}` is a database; say which `table` of it.")
         self._scan = scan
         self._kept = 0
@@ -85,7 +89,9 @@ class DuckSource(Source):
             lambda: duckdb.connect(config=config), "DuckDB could not be started"
         )
         try:
-            if scan is None:
+            if foreign is not None:
+                kinds = self._view(self._loaded(foreign, path), shown_name(path), None)
+            elif scan is None:
                 kinds = self._view(self._attach(path, str(table)), shown_name(path), table)
             else:
                 self._check_parts(scan, path)
@@ -94,6 +100,8 @@ class DuckSource(Source):
             self.close()
             raise
         super().__init__(str(path), kinds, headed=scan is not None and scan.fields > 0)
+        if foreign is not None:
+            self.code_names, self.titles = foreign.names, foreign.titles
 
     @classmethod
     def at(
@@ -122,6 +130,18 @@ class DuckSource(Source):
             f"The database `{path.name}` could not be opened",
         )
         return ".".join(_name(part) for part in ("subspacedp_file", *name_parts(table)))
+
+    def _loaded(self, foreign: ForeignFile, path: Path) -> str:
+        """The rows of a file that can be read once only; like everything here they may spill."""
+        rows, name = "subspacedp_rows", "subspacedp_file"
+
+        def load() -> None:
+            self._con.register(rows, foreign.reader())
+            self._con.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM {rows}")  # noqa: S608 - our own names
+            self._con.unregister(rows)
+
+        without_values(load, f"`{path.name}` could not be read")
+        return name
 
     def _check_parts(self, scan: Scan, path: Path) -> None:
         """Refuse Parquet files that differ: DuckDB reads all of them as it reads the first."""

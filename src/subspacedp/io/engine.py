@@ -72,6 +72,13 @@ class Source(ABC):
         The columns and what they hold.
     headed
         Whether the names of the columns are the first line of a text file.
+
+    Attributes
+    ----------
+    code_names
+        By column: what its codes are called, where the source says so.
+    titles
+        By column: what it is called for readers, where the source says so.
     """
 
     kind: ClassVar[str]
@@ -85,6 +92,8 @@ class Source(ABC):
         self.address = address
         self.headed = headed
         self.kinds = dict(kinds)
+        self.code_names: Mapping[str, Mapping[str, str]] = {}
+        self.titles: Mapping[str, str] = {}
         self._lists: dict[tuple[tuple[Label, int], ...], str] = {}
 
     @classmethod

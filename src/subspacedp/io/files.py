@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import gzip
 import re
-import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from subspacedp.errors import DataError
 
-__all__ = ["FIRST_LINE", "Scan", "is_csv", "scan_of", "shown_name", "sql_text"]
+__all__ = [
+    "FIRST_LINE",
+    "Scan",
+    "check_names",
+    "delimiter_of",
+    "is_csv",
+    "scan_of",
+    "shown_name",
+    "sql_text",
+]
 
 FIRST_LINE = "does its first line have the column names?"
 _LONGEST_HEADER = 1 << 20  # bytes
 _SIGNS = ",;\t|"
+PACKED = {".gz": "gzip", ".zst": "zstd"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +58,11 @@ def scan_of(path: Path) -> Scan:
         return Scan(sql=f"read_parquet({listed}, can_have_nan = true)", files=names)
     if not all(is_csv(file.name) for file in files):
         raise DataError(
-            f"`{shown_name(path)}` is of no known kind; known are .csv, .csv.gz, .tsv, .parquet, a "
-            "folder of .parquet files, and .duckdb."
+            f"`{shown_name(path)}` is of no known kind; known are .csv and .tsv, also .gz and .zst "
+            "of them, .parquet, a folder of .parquet files, .duckdb, .xlsx, .xls, .ods, .sav, "
+            ".dta, .sas7bdat and .xpt."
         )
-    packed = {file.name.lower().endswith(".gz") for file in files}
+    packed = {_packing(file) for file in files}
     headers = {_columns(file) for file in files}
     if len(headers) > 1 or len(packed) > 1:
         raise DataError(
@@ -64,7 +74,7 @@ def scan_of(path: Path) -> Scan:
     return Scan(
         sql=f"read_csv({listed}, all_varchar = true, header = true, auto_detect = false, "
         f"columns = {{{kinds}}}, delim = {sql_text(sign)}, quote = '\"', escape = '\"', "
-        f"nullstr = '', compression = {sql_text('gzip' if packed.pop() else 'none')})",
+        f"nullstr = '', compression = {sql_text(packed.pop() or 'none')})",
         files=names,
         fields=len(columns),
     )
@@ -82,7 +92,16 @@ def shown_name(path: Path) -> str:
 
 def is_csv(name: str) -> bool:
     """Whether a file's name says that it is text with delimiters."""
-    return name.lower().removesuffix(".gz").endswith((".csv", ".tsv", ".txt"))
+    return _unpacked(name).endswith((".csv", ".tsv", ".txt"))
+
+
+def _unpacked(name: str) -> str:
+    """A file's name in small letters, without the ending of one that is packed."""
+    return name.lower().removesuffix(".gz").removesuffix(".zst")
+
+
+def _packing(path: Path) -> str | None:
+    return PACKED.get(path.suffix.lower())
 
 
 def _is_parquet(path: Path) -> bool:
@@ -120,13 +139,15 @@ def _files(path: Path) -> list[Path]:
 
 
 def _header(path: Path) -> str:
-    opened = gzip.open if path.name.lower().endswith(".gz") else open
+    import pyarrow as pa
+
     kind, line = "", b""
     try:
-        with opened(path, "rb") as file:  # decoding ahead would find what is wrong further down
-            line = file.readline(_LONGEST_HEADER + 1)
+        with pa.input_stream(str(path), compression=_packing(path)) as file:
+            line, end, _ = file.read(_LONGEST_HEADER + 1).partition(b"\n")
+        line += end
         text = "" if len(line) > _LONGEST_HEADER else str(line, "utf-8-sig")
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+    except (OSError, UnicodeDecodeError) as error:  # arrow's own errors are OSErrors
         kind = type(error).__name__
     if kind:
         raise DataError(
@@ -146,8 +167,8 @@ def _header(path: Path) -> str:
 def _columns(path: Path) -> tuple[str, tuple[str, ...]]:
     """The delimiter, and the header's names; nothing is guessed from confidential values."""
     header = _header(path)
-    tabbed = path.name.lower().removesuffix(".gz").endswith(".tsv")
-    sign = "\t" if tabbed else max(_SIGNS, key=header.count)
+    tabbed = _unpacked(path.name).endswith(".tsv")
+    sign = "\t" if tabbed else delimiter_of(header)
     names: list[str] | None = None
     with contextlib.suppress(csv.Error):  # told below, without the error as its context
         names = next(csv.reader([header], delimiter=sign, strict=True), [])
@@ -156,8 +177,18 @@ def _columns(path: Path) -> tuple[str, tuple[str, ...]]:
             f"The first line of `{path.name}` has a quote that is not closed, or a name that is "
             f"too long; {FIRST_LINE}"
         )
+    return sign, check_names(names, path)
+
+
+def delimiter_of(header: str) -> str:
+    """The sign between the names of columns: whichever the line has most of."""
+    return max(_SIGNS, key=header.count)
+
+
+def check_names(names: Sequence[str], path: Path) -> tuple[str, ...]:
+    """The names of a file's columns, if these can be told apart."""
     if not names or not all(names):
         raise DataError(f"`{path.name}` must start with a line of column names.")
     if len({name.lower() for name in names}) < len(names):
         raise DataError(f"`{path.name}` has a column name more than once; {FIRST_LINE}")
-    return sign, tuple(names)
+    return tuple(names)

@@ -59,6 +59,10 @@ class Column:
         rows.
     span
         The first and last day of a column of dates or times.
+    names
+        What its codes are called, where the file says so; not read off the rows.
+    title
+        What the file calls the column for readers; empty where it does not say.
     """
 
     name: str
@@ -72,6 +76,8 @@ class Column:
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     records: tuple[tuple[int, int], ...] = ()
     span: tuple[str, str] | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    title: str = ""
 
     @property
     def few(self) -> bool:
@@ -154,6 +160,8 @@ def look(source: Source, limit: int = 2_000) -> Seen:
                 adds_up=more.get(f"differ{i}") == 0 and rows > 0,
                 records=_records(source, name) if many else (),
                 span=_span(source, name) if there and kind in (Kind.DATE, Kind.TIME) else None,
+                names=source.code_names.get(name, {}),
+                title=source.titles.get(name, ""),
             )
         )
     return Seen(rows=rows, columns=_nested(source, columns), decimal=decimal)

@@ -37,8 +37,10 @@ def open_source(
     address
         One of
 
-        - a path to .csv, .csv.gz, .tsv, .parquet, a folder of .parquet files, or a pattern of
-          files with the same columns;
+        - a path to .csv or .tsv, also packed (.csv.gz, .csv.zst), .parquet, a folder of .parquet
+          files, or a pattern of files with the same columns;
+        - a path to a spreadsheet (.xlsx, .xlsm, .xlsb, .xls, .ods), with `table` for one of several
+          sheets, or to a file of SPSS (.sav, .zsav, .por), Stata (.dta) or SAS (.sas7bdat, .xpt);
         - a path to a .duckdb or .db file, with `table`;
         - `postgresql://user@host/database`, with `table`; a password is better kept in
           `PGPASSWORD` or a password file than in an address;
@@ -48,7 +50,7 @@ def open_source(
         The folder that relative paths start from; by default the working one.
     table
         The table of a database, `schema.name` or `name`; a part that has a dot stands in double
-        quotes.
+        quotes. The sheet of a workbook.
     memory
         For files: the most memory to use, such as "2GB".
     scratch
@@ -59,7 +61,8 @@ def open_source(
     Guarantees
     ----------
     1. The source is only read.
-    2. Every column of a CSV file is read as text, so that an identifier keeps its leading zeros.
+    2. Every column of a CSV file, a spreadsheet or a statistical package is read as text, so that
+       an identifier keeps its leading zeros.
     3. No message and no `repr` shows a password.
     """
     text = str(address)

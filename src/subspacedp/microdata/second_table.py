@@ -33,7 +33,7 @@ from subspacedp.release.files import BIASED, RECORDS, SECOND
 from subspacedp.release.folder_checks import check_table
 from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.verify import Check
-from subspacedp.stated import read_json
+from subspacedp.stated import read_json, shown_text
 
 __all__ = ["COUNT", "UNBIASED", "SecondTable", "check_second_table", "verify_folder"]
 
@@ -220,7 +220,7 @@ def check_second_table(release: Release, home: Path) -> list[Check]:
         second = SecondTable(release=release, records=records is not None, margins=margins)
         wanted = second.statement
     except (SubspaceDPError, OSError, AttributeError, TypeError, ValueError) as error:
-        reason = str(error) if isinstance(error, SubspaceDPError) else "it cannot be read"
+        reason = shown_text(str(error)) if isinstance(error, SubspaceDPError) else "it is no JSON"
         return [Check(name, False, f"the second table cannot be derived again: {reason}")]
     checks = [_check_statement(stated, wanted)]
     columns = {

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from subspacedp.io import AxisColumn
+from subspacedp.io.files import delimiter_of
+from subspacedp.io.foreign import is_foreign, open_foreign
 from subspacedp.publication.document import AxisEntry
 from subspacedp.publication.faults import SpecificationError, nearest
 from subspacedp.publication.reading import read_text
@@ -126,12 +128,12 @@ def _code_list(name: str, entry: AxisEntry, folder: Path) -> CodeList:
 def read_code_list(
     path: Path, axis: str, levels: Sequence[str] = (), *, names: str | None = None
 ) -> CodeList:
-    """Read labels and groups from a csv file with a header, separated by commas.
+    """Read labels and groups from a csv file with a header, or a spreadsheet.
 
     Parameters
     ----------
     path
-        The file; UTF-8, with or without a byte order mark.
+        The file; csv in UTF-8, with or without a byte order mark.
     axis
         Labels are in the column of this name, or else in the first one. They are text as it
         stands there: `01001` keeps its zero.
@@ -197,7 +199,12 @@ def read_rows(path: Path, what: str) -> tuple[list[str], list[tuple[int, list[st
     what
         What the file is called in messages, such as `code list`.
     """
-    reader = csv.reader(io.StringIO(read_text(path, what), newline=""), strict=True)
+    if is_foreign(path):
+        foreign = open_foreign(path)
+        return list(foreign.columns), list(enumerate(foreign.texts(), 2))
+    text = read_text(path, what)
+    sign = delimiter_of(text.partition("\n")[0])
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=sign, strict=True)
     try:
         rows = [(reader.line_num, row) for row in reader if row]
     except csv.Error:
@@ -207,10 +214,6 @@ def read_rows(path: Path, what: str) -> tuple[list[str], list[tuple[int, list[st
     if not rows:
         raise SpecificationError(f"The {what} `{path}` is empty.")
     header = rows[0][1]
-    if len(header) == 1 and (";" in header[0] or "\t" in header[0]):
-        raise SpecificationError(
-            f"The {what} `{path}` must be separated by commas; its first line is not."
-        )
     repeated = next((name for name in header if header.count(name) > 1), None)
     if repeated is not None:
         raise SpecificationError(f"The {what} `{path}` has two columns `{repeated}`.")

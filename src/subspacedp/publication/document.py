@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from subspacedp.errors import BudgetError, DomainError
 from subspacedp.io import bin_labels
+from subspacedp.io.foreign import is_list
 from subspacedp.io.periods import PERIODS, Periods, is_day
 from subspacedp.io.sources import HAS_PASSWORD, has_password, is_path, source_fault
 from subspacedp.mechanisms import OPTIONS
@@ -91,7 +92,10 @@ class Counts(Section):
         description="The column with the counts; none where an axis lists `columns`, and for "
         "arrays.",
     )
-    table: Text | None = Field(default=None, description="The table within a database.")
+    table: Text | None = Field(
+        default=None,
+        description="The table within a database, or the sheet of a workbook that has several.",
+    )
     in_order: bool | None = Field(
         default=None,
         description="Whether Parquet has one row for every cell in row-major order of the axes, so "
@@ -143,7 +147,10 @@ class Data(Section):
         default=None,
         description="The most of these records that fall in one cell; all of them, if not given.",
     )
-    table: Text | None = Field(default=None, description="The table within a database.")
+    table: Text | None = Field(
+        default=None,
+        description="The table within a database, or the sheet of a workbook that has several.",
+    )
     key: Text | None = Field(
         default=None,
         description="Any text; decides which records stay of a person who has more than `records`. "
@@ -227,9 +234,9 @@ class AxisEntry(Section):
     labels: Labels | None = Field(
         default=None,
         description="All labels: a list; codes of the data and the names they are published "
-        "under; the path of a public code list (csv), whose column named like the axis, or else "
-        "the first, has the labels; or the word `from-data`, which reads them off the "
-        "confidential data and protects them not at all.",
+        "under; the path of a public code list (csv, or a spreadsheet), whose column named like "
+        "the axis, or else the first, has the labels; or the word `from-data`, which reads them "
+        "off the confidential data and protects them not at all.",
     )
     names: Text | None = Field(
         default=None,
@@ -321,11 +328,11 @@ class AxisEntry(Section):
 
     def _check_labels(self) -> None:
         text = self.labels if isinstance(self.labels, str) else None
-        if text is not None and text != FROM_DATA and not text.casefold().endswith(".csv"):
+        if text is not None and text != FROM_DATA and not is_list(text):
             near = f"; did you mean `{FROM_DATA}`?" if nearest(text, [FROM_DATA]) else ""
             raise said(
-                "must be a list in brackets, the path of a code list that ends in `.csv`, or "
-                f"`{FROM_DATA}`{near}",
+                "must be a list in brackets, the path of a code list that ends in `.csv` or as "
+                f"spreadsheets do, or `{FROM_DATA}`{near}",
                 "labels",
             )
         at = "columns" if self.columns is not None else "labels"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from subspacedp.io.foreign import is_list
 from subspacedp.publication.faults import shown
 from subspacedp.publication.fields import (
     BeforeValidator,
@@ -25,7 +26,7 @@ LARGEST = 2**52 - 1  # sums of float64 beyond it may be rounded
 
 def _limit(value: object) -> object:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number and not (isinstance(value, str) and value.casefold().endswith(".csv")):
+    if not number and not (isinstance(value, str) and is_list(value)):
         raise said(
             "must be a whole number, or the path of a csv file with one for every total; got "
             f"{shown(value)}"

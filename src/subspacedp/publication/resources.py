@@ -14,6 +14,7 @@ from subspacedp.blocks.memory import available_memory, block_cells, memory_limit
 from subspacedp.blocks.progress import duration
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.base import Mechanism
+from subspacedp.microdata.records import MAX_CSV_RECORDS
 from subspacedp.publication.releases import ReleaseSpecification, in_one_piece
 from subspacedp.release.drawing import LABELLED, store_kind
 from subspacedp.release.folders import check_room
@@ -22,12 +23,14 @@ __all__ = ["Making", "check_publication_memory", "check_publication_room", "maki
 
 # Measured, in bytes per figure: what is kept of it until the end, and what the widest step takes.
 COUNT, WITH_LABELS, ON_SHEETS = 8, 72, 2_000
+SECOND = 1_200  # of a table without negative values
 FIXED_MEMORY = 250_000_000  # the engine and the libraries, whatever the tables are
 NUMBER = 25  # bytes of a number as text, and of what separates it from the next
 FIXED_FILES = 5_000_000  # report and words, whatever the tables are
 SOME = 10_000  # labels that are looked at for their length
 # Measured, in seconds per figure: drawn and written as an array, or as text with its error.
 STORED_SECONDS, LABELLED_SECONDS, FIXED_SECONDS = 1e-7, 3e-6, 2.0
+SECOND_SECONDS, TIMES_MADE = 5e-5, 3  # a second table: rehearsed, published, verified
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(|k|M|G|T)(|i?B)", re.IGNORECASE)
 
 
@@ -108,12 +111,15 @@ def making_of(wanted: ReleaseSpecification, mechanism: Mechanism, memory: int | 
         working=max(
             WITH_LABELS * size if labelled else 0,
             _of_sheets(size) if "xlsx" in wanted.formats else 0,
+            SECOND * size if wanted.non_negative else 0,
             view.bytes_per_cell * size if blocks == 1 else min(limit, view.bytes_per_cell * size),
         ),
         files=_published(wanted, mechanism, labelled=labelled),
         scratch=COUNT * tables * size if on_disk else 0,
         compared=size * (_labels(mechanism) + 6 * NUMBER),
-        seconds=FIXED_SECONDS + size * (LABELLED_SECONDS if labelled else STORED_SECONDS),
+        seconds=FIXED_SECONDS
+        + size * (LABELLED_SECONDS if labelled else STORED_SECONDS)
+        + size * (TIMES_MADE * SECOND_SECONDS if wanted.non_negative else 0.0),
     )
 
 
@@ -134,7 +140,7 @@ def check_publication_memory(making: Mapping[str, Making]) -> None:
         f"{figures:,} figures take about {needed / 1e9:,.1f} GB of memory, and "
         f"{free / 1e9:,.1f} GB are available; nothing was spent. Leave out an axis, take coarser "
         "labels, publish margins alone (`cells: false`), or write values that are made block by "
-        "block (`values: npy`).",
+        "block (`values: npy`), without a second table (`non_negative`, `records`).",
         needed=needed,
         available=free,
     )
@@ -176,6 +182,8 @@ def _published(wanted: ReleaseSpecification, mechanism: Mechanism, *, labelled: 
     ]
     if wanted.non_negative:
         rows.append((cells, 2))
+    if wanted.records:  # how many is the noise's to say, unless it is publicly known
+        rows.append((min(wanted.specification.document.persons or cells, MAX_CSV_RECORDS), 1))
     tables = sum(number * (2 * labels + columns * (NUMBER + 8)) for number, columns in rows)
     stored = 0 if labelled else COUNT * cells
     tables *= 1 + len(wanted.formats)

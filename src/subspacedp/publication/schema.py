@@ -37,6 +37,7 @@ except ImportError:
     raise missing_extra() from None
 
 
+UNIONS = {"[key]", "#list", "#text", "#mapping", "#number"}  # in the places that pydantic tells
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -158,10 +159,12 @@ def faults_of(errors: Iterable[Mapping[str, Any]], loaded: Loaded) -> list[Fault
     """Our faults for pydantic's errors, which `ValidationError.errors()` lists."""
     faults: list[Fault] = []
     meant: set[Place] = set()  # keys that are missing because they are misspelt
-    for error in errors:
+    known = list(errors)
+    wrong = {loc[:end] for loc in (error["loc"] for error in known) for end in range(len(loc))}
+    for error in known:
         path = _path(error["loc"], loaded.data)
         kind, context = error["type"], error.get("ctx", {})
-        if kind == "too_short" and error["input"]:
+        if kind == "too_short" and error["loc"] in wrong:
             continue  # pydantic counts the items that are right; those that are not are told
         if kind == "extra_forbidden":
             near = nearest(str(path[-1]), known_keys(path[:-1]))
@@ -194,7 +197,7 @@ def _path(loc: Sequence[str | int], data: Any) -> Place:
         last = number == len(loc) - 1
         keyed = isinstance(data, Mapping)
         found = key in data if keyed else isinstance(data, list | tuple) and isinstance(key, int)
-        if found or (last and keyed and key != "[key]"):
+        if found or (last and keyed and key not in UNIONS):
             path.append(key)
             data = data[key] if found else None
     return tuple(path)
@@ -214,7 +217,8 @@ def _phrase(kind: str, context: Mapping[str, Any], value: Any, text: str) -> str
         case "string_type":
             return f"must be text{got}"
         case "string_too_short" | "too_short":
-            return "must not be empty"
+            least = context.get("min_length", 1)
+            return "must not be empty" if least < 2 else f"must have at least {least} items"
         case "string_too_long":
             return f"must have at most {context['max_length']} characters{got}"
         case "string_pattern_mismatch":

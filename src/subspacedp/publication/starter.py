@@ -20,7 +20,7 @@ from pathlib import Path
 
 from subspacedp.errors import ReleaseError
 from subspacedp.io import look, open_source
-from subspacedp.io.inspect import Column, Seen, prefix_of
+from subspacedp.io.inspect import MANY, Column, Seen, prefix_of
 from subspacedp.io.sources import source_fault
 from subspacedp.publication.checks import COLUMNS
 from subspacedp.publication.column_names import (
@@ -164,12 +164,14 @@ class _Proposing:
         self.left: dict[str, str] = {}  # columns that are left out, and why
         self.unnamed: list[tuple[str, str]] = []  # those that cannot even be named, and why
         self.code_lists: dict[str, str] = {}
+        self.titles: set[str] = set()
         self.usable = self._usable()
         if not self.usable:
             raise SpecificationError(
                 "The data have no column that could be an axis; name the columns."
             )
         self.taken = {column.name for column in self.usable}
+        self._by_name = {column.name: column for column in self.usable}
         units = [column for column in self.usable if _is_id(column)]
         self.counts = CountColumns() if units else counted_columns(self.usable)
         self.unit = units[0] if units else None
@@ -324,12 +326,25 @@ class _Proposing:
         if not labels:
             return None
         comment = "Seen in the data: to be checked."
+        codes = _codes(column)
+        if codes and not levels and len(codes) <= MANY:
+            text = ", \n".join(f"{quoted(code)}: {quoted(name)}" for code, name in codes.items())
+            comment = "Codes and names as the file lists them, whether or not they occur: check."
+            number = len(set(codes.values()))
+            return self._entry(column, [f"labels: {{{text}}}"], number, [comment])
         if column.few and not levels:
             text = ", \n".join(map(quoted, labels))
             return self._entry(column, [f"labels: [{text}]"], len(labels), [comment])
-        rows = list(zip(map(str, labels), *(column.groups[name] for name in levels), strict=True))
-        path = self._code_list([column.name, *levels], rows)
-        inside = [f"labels: {quoted(path)}"]
+        header, columns = [column.name], [list(map(str, labels))]
+        inside = []
+        if codes and len(set(codes.values())) == len(codes):
+            header.append(free("name", {column.name, *levels}))
+            columns.append([codes[label] for label in labels])
+            inside.append(f"names: {header[-1]}")
+        header += levels
+        columns += [self._groups(column, name) for name in levels]
+        path = self._code_list(header, list(zip(*columns, strict=True)))
+        inside.insert(0, f"labels: {quoted(path)}")
         if levels:
             inside.append(f"levels: [{', '.join(map(quoted, levels))}]")
             comment = (
@@ -338,6 +353,26 @@ class _Proposing:
             )
         sizes = {name: len(set(column.groups[name])) for name in levels}
         return self._entry(column, inside, len(labels), [comment], levels=sizes)
+
+    def _groups(self, column: Column, level: str) -> list[str]:
+        """The group of every label, by its name where the file names all groups apart."""
+        groups = list(column.groups[level])
+        names = {str(code): name for code, name in _codes(self._by_name[level]).items()}
+        apart = len(set(names.values())) == len(names) and not set(groups) - set(names)
+        return [names[group] for group in groups] if apart else groups
+
+    def _title(self, name: str, column: Column, levels: Iterable[str]) -> list[str]:
+        """What the file calls an axis and its levels, where readers can tell these titles apart."""
+        titles: dict[str, str] = {}
+        for level in (column.name, *levels):
+            title = self._by_name[level].title[:LONGEST] if level in self._by_name else ""
+            if title and title.isprintable() and title not in {*self.taken, *self.titles}:
+                self.titles.add(title)
+                titles[name if level == column.name else level] = title
+        if list(titles) == [name]:
+            return [f"title: {quoted(titles[name])}"]
+        pairs = ", \n".join(f"{quoted(level)}: {quoted(title)}" for level, title in titles.items())
+        return [f"title: {{{pairs}}}"] if titles else []
 
     def _code_list(self, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         text = io.StringIO(newline="")
@@ -370,7 +405,7 @@ class _Proposing:
             inside, months = ["by: year", f"first: {start}", f"last: {end}"], end - start + 1
         else:
             decades = range(start // 10 * 10, end + 1, 10)
-            edges = ", ".join(f'"{max(year, 1):04d}-01-01"' for year in decades)
+            edges = ", \n".join(f'"{max(year, 1):04d}-01-01"' for year in decades)
             inside, months = [f"bins: [{edges}]"], len(decades)
         return self._entry(column, inside, months, [comment], levels=levels, other=True)
 
@@ -389,6 +424,7 @@ class _Proposing:
             inside.insert(0, f"column: {quoted(name)}")
             name = free(f"{safe_name(name)}_axis", self.taken)
             self.taken.add(name)
+        inside = [*self._title(name, column, levels or ()), *inside]
         extra = 0
         if other:
             inside.append(f"other: {quoted(OTHER)}")
@@ -655,6 +691,17 @@ def _labels(column: Column) -> list[str | int]:
     if any(isinstance(v, str) and (not v.strip() or any(map(unwritable, v))) for v in values):
         return []
     return values if len(set(values)) == len(values) and column.distinct else []
+
+
+def _codes(column: Column) -> dict[str | int, str]:
+    """What the file says that codes are called; none unless it names every value there is."""
+    names = column.names
+    if not all(str(label) in names for label in _labels(column)):
+        return {}
+    whole = column.kind == "whole" and all(WHOLE.fullmatch(code) for code in names)
+    if column.kind == "whole" and not whole:
+        return {}
+    return {int(code) if whole else code: name.strip() or code for code, name in names.items()}
 
 
 def _is_axis_name(name: str) -> bool:

@@ -27,6 +27,7 @@ from subspacedp.publication.specification import Specification
 from subspacedp.queries.margins import COLUMN
 from subspacedp.release import Design, Release, sign_folder, write_margins
 from subspacedp.release.drawing import MAX_LABELLED
+from subspacedp.release.error_model import ERROR_MODEL
 from subspacedp.release.files import BIASED, CERTIFICATE, CSV, PARQUET, RECORDS, margin_stem
 from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.signature import DIGESTS, SIGNATURE, write_digests
@@ -54,7 +55,7 @@ SECOND_COLUMNS = {
             meaning="BIASED: whole number that is not negative; held figures are kept exactly",
             type="whole number",
         ),
-        PublishedColumn(name=UNBIASED, meaning="the value of values.csv", type="number"),
+        PublishedColumn(name=UNBIASED, meaning="the unbiased value of the cell", type="number"),
     ),
     f"{RECORDS}.parquet": (
         PublishedColumn(
@@ -94,11 +95,20 @@ def write_rest(
     """
     _remove_rest(wanted, releases, folder)
     files: list[PublishedFile] = []
+    second = {
+        one.name: SecondTable(release=releases[one.name], records=one.records, margins=one.margins)
+        for one in wanted
+        if one.non_negative
+    }
     for one in wanted:
         progress(f"writing {one.name}")
-        files += _write_release(specification, one, releases[one.name], folder / one.folder)
+        beside = second.get(one.name)
+        if beside is not None:
+            progress(f"working out a table without negative values for {one.name}")
+        home = folder / one.folder
+        files += _write_release(specification, one, releases[one.name], beside, home)
     progress("writing the report")
-    notes = _notes(specification, wanted, releases, files, signed=key is not None)
+    notes = _notes(specification, wanted, releases, second, files, signed=key is not None)
     files += [
         PublishedFile(name="README.txt", holds="How to read these files, in plain text."),
         PublishedFile(name=DICTIONARY, holds="Every column of every file, with its meaning."),
@@ -129,7 +139,7 @@ def _remove_rest(
     drawn = {
         folder / one.folder / name
         for one in wanted
-        for name in (CERTIFICATE, *_values_names(releases[one.name]))
+        for name in (CERTIFICATE, ERROR_MODEL, *_values_names(releases[one.name]))
     }
     for path in sorted(folder.rglob("*"), reverse=True):  # what is in a folder before the folder
         if path in drawn or any(above in drawn for above in path.parents):
@@ -147,7 +157,11 @@ def _values_names(release: Release) -> tuple[str, ...]:
 
 
 def _write_release(
-    specification: Specification, wanted: ReleaseSpecification, release: Release, folder: Path
+    specification: Specification,
+    wanted: ReleaseSpecification,
+    release: Release,
+    second: SecondTable | None,
+    folder: Path,
 ) -> list[PublishedFile]:
     prefix, names = wanted.prefix, _values_names(release)
     if release.stored is None:
@@ -163,6 +177,10 @@ def _write_release(
             name=f"{prefix}certificate.json",
             holds="The promise, its terms, what is held exactly, and the law of the noise.",
         ),
+        PublishedFile(
+            name=f"{prefix}{ERROR_MODEL}",
+            holds="What standard errors of any sums follow from, for programs.",
+        ),
     ]
     held = {margin_stem(names) for names in wanted.held_margins}
     for stem in write_margins(release, [*wanted.margins, *wanted.held_margins], folder):
@@ -176,9 +194,9 @@ def _write_release(
             ),
             PublishedFile(name=f"{prefix}{stem}.parquet", holds="The same, for programs."),
         ]
-    if wanted.non_negative:
+    if second is not None:
         try:
-            out += _write_second(wanted, release, folder)
+            out += _write_second(prefix, second, folder)
         except ReleaseError:
             # The noise decided that there is none; refusing now would invite another try.
             (folder / f"{BIASED}.txt").write_text(NONE_FOUND, "utf-8")
@@ -233,18 +251,11 @@ def _reading(release: Release) -> str:
     )
 
 
-def _second_table(wanted: ReleaseSpecification, release: Release) -> SecondTable:
-    return SecondTable(release=release, records=wanted.records, margins=wanted.margins)
-
-
-def _write_second(
-    wanted: ReleaseSpecification, release: Release, folder: Path
-) -> list[PublishedFile]:
+def _write_second(prefix: str, second: SecondTable, folder: Path) -> list[PublishedFile]:
     """The table without negative values and its records, each file with what it holds."""
-    second = _second_table(wanted, release)
     return [
         PublishedFile(
-            name=f"{wanted.prefix}{name}",
+            name=f"{prefix}{name}",
             holds=SECOND_HOLDS[name],
             columns=SECOND_COLUMNS.get(name, ()),
         )
@@ -330,6 +341,7 @@ def _notes(
     specification: Specification,
     wanted: Sequence[ReleaseSpecification],
     releases: Mapping[str, Release],
+    second: Mapping[str, SecondTable],
     files: Sequence[PublishedFile],
     *,
     signed: bool,
@@ -347,9 +359,7 @@ def _notes(
             if specification.data.bounded
         },
         second_tables={
-            one.name: _second_table(one, releases[one.name])
-            for one in wanted
-            if f"{one.prefix}{BIASED}.csv" in written
+            one.name: second[one.name] for one in wanted if f"{one.prefix}{BIASED}.csv" in written
         },
         signature="All files are signed; `subspacedp verify` checks them." if signed else "",
         margins={one.name: [list(m) for m in one.margins] for one in wanted if one.margins},

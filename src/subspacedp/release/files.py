@@ -19,6 +19,7 @@ from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.registry import UNREADABLE, mechanism_from
 from subspacedp.queries import Query, query_from
 from subspacedp.release.certificate import FORMAT, Distributed, certificate_text
+from subspacedp.release.error_model import ERROR_MODEL, error_model_text
 from subspacedp.release.folders import new_folder
 from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.release import Release
@@ -71,7 +72,10 @@ def save(release: Release, folder: str | PathLike[str]) -> None:
 
 
 def write_files(release: Release, folder: Path) -> None:
-    """Write values and certificate into a folder that exists, and may be that of the store."""
+    """Write values, certificate and error model into a folder that exists.
+
+    It may be that of the store.
+    """
     if release.stored is None:
         numbers = {"value": release.values, "stderr": release.stderr()}
         labels = LabelColumns.of_query(release.mechanism.query)
@@ -80,6 +84,7 @@ def write_files(release: Release, folder: Path) -> None:
         copy_store(release.stored, folder)
     text = certificate_text(release.certificate())
     (folder / CERTIFICATE).write_text(text + "\n", "utf-8")
+    (folder / ERROR_MODEL).write_text(error_model_text(release.mechanism), "utf-8")
 
 
 def load(folder: str | PathLike[str]) -> Release:

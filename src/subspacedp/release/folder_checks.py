@@ -22,6 +22,7 @@ import numpy as np
 from subspacedp.arrow import arrow_array, numpy_array
 from subspacedp.blocks.stores import STORES
 from subspacedp.errors import AlteredError, ReleaseError
+from subspacedp.release.error_model import ERROR_MODEL, error_model_text, same_model
 from subspacedp.release.files import (
     BIASED,
     CERTIFICATE,
@@ -38,11 +39,12 @@ from subspacedp.release.files import (
 from subspacedp.release.release import Release
 from subspacedp.release.signature import DIGESTS, SIGNATURE, check_digests, check_signature
 from subspacedp.release.verify import VALUES, Check, Verification, verify_release
+from subspacedp.stated import read_json
 
 __all__ = ["NAMES", "check_table", "verify_folder"]
 
 ROWS = (PARQUET, CSV)  # of values that are in no store
-FOLLOWING = (CERTIFICATE, MARGINS, *SECOND)
+FOLLOWING = (CERTIFICATE, ERROR_MODEL, MARGINS, *SECOND)
 WORDS = ("README.txt", "dictionary.csv", "report.html", f"{BIASED}.txt")
 # The tables once more, in formats that no check reads.
 COPIES = ("tables.xlsx", "sdmx-data.csv", "sdmx-structure.xml")
@@ -230,6 +232,7 @@ def _verify_one(home: Path, release: Release, second_table: CheckSecond | None) 
     if same:  # else nothing follows from them
         checks += [*_check_margins(release, home), *_check_second(release, home, second_table)]
     checks.append(_check_restated(release, read_certificate(home)))
+    checks += _check_error_model(release, home)
     return Verification((*checks, *numbers.checks), numbers.stamp)
 
 
@@ -251,6 +254,20 @@ def _check_restated(release: Release, data: dict[str, Any]) -> Check:
     if not re.fullmatch("[0-9a-f]{32}", release.release_id):
         return Check(name, False, "`release_id` is not one")
     return Check(name, True, "guarantee, noise law and stated error derived again, all equal")
+
+
+def _check_error_model(release: Release, home: Path) -> list[Check]:
+    """The error model follows from the design; releases of earlier versions have none."""
+    if not os.path.lexists(home / ERROR_MODEL):
+        return []
+    try:
+        present = read_json(home / ERROR_MODEL)
+    except (OSError, ReleaseError):
+        return [Check(ERROR_MODEL, False, "cannot be read")]
+    wanted = json.loads(error_model_text(release.mechanism))
+    same = same_model(wanted, present)
+    detail = "derived again, all equal" if same else "is not what the design implies"
+    return [Check(ERROR_MODEL, same, detail)]
 
 
 def _text(data: Any) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -10,12 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.invariants import HeldValues, NullSpace
+from subspacedp.queries.linear import sparse_data
 from subspacedp.tables import Margin
 
-__all__ = ["NOISE_ALONE", "ControlledRounding", "WordSource"]
+__all__ = ["MOST_STATED", "NOISE_ALONE", "ControlledRounding", "WordSource", "rows_of"]
 
 FloatArray = npt.NDArray[np.float64]
 
+MOST_STATED = 1_000  # answers whose roundings are found one by one, to be stated
 NOISE_ALONE = 1 / 6  # of a squared step: the variance of a rounding where noise alone is rounded
 
 
@@ -94,6 +98,34 @@ class ControlledRounding(ABC):
     def coefficients(self, weights: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
         """What each rounding adds to a weighted sum of answers, and a bound on its variance."""
 
+    def as_dict(self, variances: FloatArray) -> dict[str, Any]:
+        """`coefficients` as plain data, with variances in their order.
+
+        Here a matrix, answer by answer; of many answers only a bound.
+        """
+        size = math.prod(self.space.shape)
+        if size > MOST_STATED:
+            return self.at_most(float(np.max(self.variance(), initial=0.0)))
+        units = np.eye(size).reshape(size, *self.space.shape)
+        return rows_of([self.coefficients(one)[0] for one in units], variances)
+
+    def at_most(self, variance: float) -> dict[str, Any]:
+        """A bound alone: on the variance that rounding adds to any one answer."""
+        return {"kind": "at most", "variance": variance}
+
     @abstractmethod
     def describe(self) -> str:
         """The rounding in words, for certificates."""
+
+
+def rows_of(of_answers: Sequence[FloatArray], variances: FloatArray) -> dict[str, Any]:
+    """What each rounding adds for a weight of 1 on each answer, as one row per rounding."""
+    from scipy.sparse import csr_array
+
+    columns = np.stack(of_answers, axis=1)
+    used = np.flatnonzero(columns.any(axis=1))
+    return {
+        "kind": "rows",
+        "rows": sparse_data(csr_array(columns[used])),
+        "variances": variances[used].tolist(),
+    }

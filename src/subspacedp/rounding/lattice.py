@@ -21,6 +21,7 @@ import numpy.typing as npt
 from subspacedp.errors import InvariantError, ReleaseError
 from subspacedp.invariants import HeldValues
 from subspacedp.invariants.matrix.null_space import GeneralNullSpace
+from subspacedp.queries.linear import sparse_data
 from subspacedp.rounding.controlled import ControlledRounding, WordSource
 
 if TYPE_CHECKING:
@@ -85,6 +86,15 @@ class MatrixRounding(ControlledRounding):
             return np.zeros(0), np.zeros(0)
         v = np.asarray(weights, np.float64).reshape(-1) @ self.lattice.basis.astype(np.float64)
         return v / self.step, self.lattice.rounding_variances(any_noise=not self.of_noise_alone)
+
+    def as_dict(self, variances: npt.NDArray[np.float64]) -> dict[str, Any]:
+        """The basis, one row for every rounding."""
+        from scipy.sparse import csr_array
+
+        basis = csr_array(self.lattice.basis.T / self.step)
+        return {
+            "kind": "rows", "rows": sparse_data(basis), "variances": variances.tolist(),
+        }  # fmt: skip
 
     def describe(self) -> str:
         """The rounding in words, for certificates."""

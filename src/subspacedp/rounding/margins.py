@@ -32,6 +32,7 @@ __all__ = ["MarginRounding"]
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 LIMIT = 2**61
+MOST_STATED = 100_000  # cells whose roundings are stated one by one
 SLAB = 1 << 20  # words fetched at a time
 
 
@@ -164,6 +165,29 @@ class MarginRounding(ControlledRounding):
             return np.zeros(0), np.zeros(0)
         thrown = self._entry_variance > 0
         return self._corners(weights)[thrown] / self.step, self._entry_variance[thrown]
+
+    def as_dict(self, variances: FloatArray) -> dict[str, Any]:
+        """Order of cells along every merged axis, and the variance of every cumulative entry.
+
+        The weight of an entry is that of its cell less those that follow along the axes, by
+        inclusion and exclusion. Of many cells only a bound.
+        """
+        if self.held.domain.size > MOST_STATED:
+            return self.at_most(2 ** len(self.axes) * self.unit_variance / self.step**2)
+        entries = np.zeros(self.shape)
+        entries[self._entry_variance > 0] = variances
+        distinct, code = np.unique(entries, return_inverse=True)
+        names = [axis.name for axis in self.held.domain.axes]
+        return {
+            "kind": "cumulated",
+            "axes": [
+                {"members": [names[b] for b in axis.members], "order": axis.order.tolist()}
+                for axis in self.axes
+            ],
+            "step": 1 / self.step,
+            "variances": distinct.tolist(),
+            "variance_of": code.reshape(-1).tolist(),
+        }
 
     def thrown_entries(self, lifted: FloatArray) -> FloatArray:
         """What is rounded at random where the lifted residual is this table: cumulative entries."""

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from subspacedp.microdata import verify_folder
 from subspacedp.publication.auditing import audit
 from subspacedp.publication.faults import in_yaml
 from subspacedp.publication.running import run
 from subspacedp.publication.starter import write_starter
-from subspacedp.release import verify_folder
 
 __all__ = ["STEPS"]
 

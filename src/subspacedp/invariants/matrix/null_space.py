@@ -14,6 +14,7 @@ from subspacedp.invariants.held import HeldValues
 from subspacedp.invariants.linear import HeldMatrix
 from subspacedp.invariants.matrix.components import Rows, as_csr, used_columns
 from subspacedp.invariants.null_space import NullSpace, echelon_basis, scaled_question, share
+from subspacedp.queries.linear import sparse_data
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -303,6 +304,12 @@ class GeneralNullSpace(NullSpace):
     def rank(self) -> int:
         """The dimension of R: how many independent figures are published exactly."""
         return self.matrix.rank if self.held.rows else 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The rows of C."""
+        matrix = self.held.matrix.copy()
+        matrix.sum_duplicates()  # in order, whatever was done with it
+        return {"kind": "rows", "rows": sparse_data(matrix)}
 
     def project(self, values: npt.ArrayLike) -> FloatArray:
         """Π_N v."""

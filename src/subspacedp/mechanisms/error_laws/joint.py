@@ -40,6 +40,8 @@ __all__ = [
     "MarginNoise",
     "NoiseModel",
     "Pooling",
+    "stated_law",
+    "stated_matrix",
 ]
 
 
@@ -156,6 +158,28 @@ class JointNoise(ABC):
     def roundings(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """What each randomised rounding adds to Σ wᵢ·answerᵢ, and a bound on its variance."""
         return np.zeros(0), np.zeros(0)
+
+    # ------------------------------------------------------------- as plain data
+
+    def stated_noise(self) -> dict[str, Any]:
+        """`inside`, the variance of a noise variable and its law, as plain data.
+
+        Enough to find the variance of any weighted sum in any language: what each kind means is in
+        docs/error-model.md. Here a matrix, figure by figure, and no law.
+        """
+        shape = self.cell_variance().shape
+        units = np.eye(math.prod(shape)).reshape(-1, *shape)
+        matrix = np.stack([self.inside(one).reshape(-1) for one in units])
+        return {"kind": "matrix", "matrix": stated_matrix(matrix)} | stated_law(
+            None, 1.0, self.each
+        )
+
+    def stated_rounding(self) -> dict[str, Any] | None:
+        """`roundings` as plain data; None where nothing is rounded."""
+        rounding = self.rounded
+        if rounding is None:
+            return None
+        return rounding.as_dict(self.roundings(np.zeros(rounding.space.shape))[1])
 
     # ------------------------------------------------------------- how directions differ
 
@@ -418,6 +442,10 @@ class NoiseModel(JointNoise):
         rounding = self.rounding
         return None if rounding is None or not rounding.of_noise_alone else 1.0 / rounding.step
 
+    def stated_noise(self) -> dict[str, Any]:
+        """Π_N, and one law for all answers."""
+        return {**self.space.as_dict(), **stated_law(self.known_law, self.unit, self.each)}
+
     def cell_variance(self) -> FloatArray:
         """The variance of every answer, in their shape."""
         return self.expected_variance()
@@ -530,6 +558,15 @@ class MarginNoise(NoiseModel):
     def each(self) -> float:
         """Var(e₁), in units of the published values squared; with grids, of the cell with most."""
         return super().each if self.grids is None else self._largest * self.unit**2
+
+    def stated_noise(self) -> dict[str, Any]:
+        """Π_N by group means; where noise is on several grids, without its laws."""
+        law, unit = self.known_law, self.unit
+        if self.grids is not None:
+            d = int(self.grids.distinct[0])
+            law = RoundedGaussian(self.law.scale * d) if self.one_grid else None
+            unit = unit / d
+        return {**self.space.as_dict(), **stated_law(law, unit, self.each)}
 
     @cached_property
     def _largest(self) -> float:
@@ -684,6 +721,11 @@ class BasisNoise(JointNoise):
         """Var(e₁), in units of the published values squared."""
         return self.law.variance * self.unit**2
 
+    def stated_noise(self) -> dict[str, Any]:
+        """Bᵀ, and one law for all coordinates."""
+        back = stated_matrix(self.strategy.back)
+        return {"kind": "matrix", "matrix": back} | stated_law(self.law, self.unit, self.each)
+
     def cell_variance(self) -> FloatArray:
         """The variance of every answer, in their shape."""
         squares = np.square(self.strategy.back).sum(axis=1)
@@ -713,3 +755,17 @@ class BasisNoise(JointNoise):
     def excess(self) -> float:
         """That of the law of every coordinate."""
         return self.law.excess
+
+
+def stated_law(law: KnownLaw | None, unit: float, variance: float) -> dict[str, Any]:
+    """The variance of a noise variable; and its law in units, where all have one that is known."""
+    stated = None
+    if law is not None:
+        known = law.as_dict()
+        stated = {name: known[name] for name in ("family", *law.states)} | {"unit": unit}
+    return {"variance": None if math.isnan(variance) else variance, "law": stated}
+
+
+def stated_matrix(matrix: FloatArray) -> dict[str, Any]:
+    """A dense matrix, row by row."""
+    return {"shape": list(matrix.shape), "values": matrix.reshape(-1).tolist()}

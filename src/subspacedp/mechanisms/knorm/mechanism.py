@@ -22,6 +22,7 @@ from subspacedp.errors import BudgetError, InvariantError, ReleaseError
 from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.mechanisms.error_laws import JointNoise, NoiseModel
+from subspacedp.mechanisms.error_laws.joint import stated_law, stated_matrix
 from subspacedp.mechanisms.error_laws.simulated import Simulated
 from subspacedp.mechanisms.error_laws.sums import (
     Least,
@@ -117,6 +118,11 @@ class KNormNoise(JointNoise):
         values, vectors = np.linalg.eigh(self.law.covariance)
         return np.asarray(self.unit * self.back @ (vectors * np.sqrt(np.maximum(values, 0.0))))
 
+    def stated_noise(self) -> dict[str, Any]:
+        """B times Cholesky's factor, which is the same on every machine; its entries depend."""
+        root = self.unit * self.back @ np.linalg.cholesky(self.law.covariance)
+        return {"kind": "matrix", "matrix": stated_matrix(root)} | stated_law(None, 1.0, self.each)
+
     @property
     def nothing(self) -> float:
         """Relative to weights in units of the answers, which noise multiplies."""
@@ -180,6 +186,11 @@ class GroupedNoise(JointNoise):
         """√s² of the group of every cell, in the domain's shape."""
         each = np.repeat(np.sqrt(self.law.group_variances), self.groups.sizes)
         return self.groups.placed(each)
+
+    def stated_noise(self) -> dict[str, Any]:
+        """Π_N by group means, times the deviation of each group."""
+        deviations = {"deviations": self._deviations.reshape(-1).tolist()}
+        return self.groups.space.as_dict() | deviations | stated_law(None, 1.0, self.each)
 
     @property
     def nothing(self) -> float:

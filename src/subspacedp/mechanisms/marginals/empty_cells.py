@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -99,6 +100,11 @@ class EmptyCells:
         flat[self.places] = 0.0
         flat[self.places] = -(self._gain @ flat)
         return flat.reshape(weights.shape)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Which cells are empty, and what `adjoint` multiplies with."""
+        gain = {"shape": list(self._gain.shape), "values": self._gain.reshape(-1).tolist()}
+        return {"cells": self.places.tolist(), "gain": gain}
 
     def variance_taken_off(self, margin: Margin) -> FloatArray:
         """By how much the variance of every total of a margin is smaller."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.mechanisms.error_laws.joint import JointNoise, Pooling
+from subspacedp.mechanisms.error_laws.joint import JointNoise, Pooling, stated_law
 from subspacedp.mechanisms.error_laws.kinds import Kinds
 from subspacedp.mechanisms.error_laws.near_normal import NormalAndBounded, near_normal
 from subspacedp.mechanisms.error_laws.sums import Part, Rounding, SumLaw, WeightedSum
@@ -326,6 +326,25 @@ class MarginalsNoise(JointNoise):
     def parts(self, inside: FloatArray) -> tuple[Part, ...]:
         """By law."""
         return self.measurement.parts(inside)
+
+    def stated_noise(self) -> dict[str, Any]:
+        """Axes with the steps in use; for every interaction its precision and noise by level."""
+        inter = self.interactions
+        empty = None if self.empty is None else self.empty.as_dict()
+        return {
+            "kind": "interactions",
+            "tables": [list(m.names) for m in self.workload.margins[: 1 if self.cells else None]],
+            **inter.as_dict(),
+            **self.measurement.as_dict(),
+            "empty": empty,
+        } | stated_law(None, 1.0, self.each)
+
+    def stated_rounding(self) -> dict[str, Any] | None:
+        """Entries of a cumulated table of cells; or those of several tables, as a matrix."""
+        if isinstance(self.rounding, CellRounding):
+            answers = np.zeros(self.workload.domain.shape)
+            return self.rounding.as_dict(self.rounding.coefficients(answers)[1])
+        return None if self.rounding is None else self.rounding.as_dict(self.workload.size)
 
     def roundings(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """What each rounding adds, and a bound on its variance."""

@@ -255,6 +255,23 @@ class Interactions:
         """The other axes, with the steps in use."""
         return tuple(axis for a, axis in enumerate(self._used) if a != self.place)
 
+    def as_dict(self) -> dict[str, Any]:
+        """On every axis the levels in use, finest first; the tree axis, if any.
+
+        Everything in one group comes after the last of them.
+        """
+        return {
+            "axes": [
+                {"name": x.axis.name, "levels": [x.axis.step(s).name for s in x.steps[:-1]]}
+                for x in self._used
+            ],
+            "tree": None if self.place is None else self.domain.axes[self.place].name,
+        }
+
+    def level_names(self, steps: Sequence[int]) -> list[str]:
+        """The names of some steps on the other axes; without those that have all in one group."""
+        return [self.axes[a].axis.step(steps[a]).name for a in self.kept(steps)]
+
     def locate(self, margin: Margin) -> Published:
         """A margin of the domain as a level of the tree and steps on the other axes."""
         others = tuple(s for a, s in enumerate(margin.steps) if a != self.place)

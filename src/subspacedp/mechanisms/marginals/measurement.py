@@ -138,6 +138,44 @@ class Measurement(ABC):
         They depend on the totals of each node and on its place in the tree, and on nothing else.
         """
 
+    def as_dict(self) -> dict[str, Any]:
+        """Least squares: for every interaction the precision of each level, region by region.
+
+        Levels of the tree are numbered, the finest first; regions are those of its groups.
+        """
+        inter, regions = self.interactions, self.errors.regions
+        tree = inter.tree
+        interactions = []
+        for interaction in self.errors.measured:
+            smoother = self.smoother(interaction)
+            levels = [
+                {
+                    "level": level,
+                    "precision": self.shares[where].tolist(),
+                    **self._stated_level(interaction, level),
+                }
+                for level, where in self.errors.places(interaction)
+            ]
+            interactions.append(
+                {
+                    "contrasts": inter.level_names(interaction.steps),
+                    "finest": interaction.finest,
+                    "held": interaction.held,
+                    "constrained": smoother.constrained,
+                    "total_known": smoother.total_known,
+                    "levels": levels,
+                }
+            )
+        region_of = [
+            tree.scatter(regions.of_orbits(level)[tree.orbits.of_node[level]], level).tolist()
+            for level in range(len(tree))
+        ]
+        return {"regions": region_of, "interactions": interactions}
+
+    @abstractmethod
+    def _stated_level(self, interaction: Interaction, level: int) -> dict[str, Any]:
+        """What noise the contrasts of an interaction have at a level, as plain data."""
+
     @abstractmethod
     def contrasts(self, noisy: Mapping[int, Int64Array]) -> dict[tuple[int, ...], ByLevel]:
         """The contrasts that were measured, in answers, by interaction and level.
@@ -383,6 +421,11 @@ class ContrastMeasurement(Measurement):
             )
         return out
 
+    def _stated_level(self, interaction: Interaction, level: int) -> dict[str, Any]:
+        """Steps of one over `grid` and ∏k are what is drawn; none where nothing is measured."""
+        fine = self._fine.get((interaction.steps, level))
+        return {"grid": fine}
+
     def noise_vector(self, weights: Mapping[tuple[int, ...], ByLevel]) -> FloatArray:
         """Weights on contrasts, projected, times the standard deviation of every group's noise."""
         out = np.zeros(self._starts[-1])
@@ -550,6 +593,27 @@ class TableMeasurement(Measurement):
                 mean += weight * inter.sum_up(tables[t], self.tables[t].steps, interaction.steps)
             out.setdefault(interaction.steps, {})[level] = inter.contrasts(mean, interaction.steps)
         return out
+
+    def as_dict(self) -> dict[str, Any]:
+        """With the tables that were measured, and what each counts for at every level."""
+        tables = [
+            {
+                "level": table.level,
+                "levels": self.interactions.level_names(table.steps),
+                "variance": law.variance,
+            }
+            for table, law in zip(self.tables, self.laws, strict=True)
+        ]
+        return {**super().as_dict(), "measured": tables}
+
+    def _stated_level(self, interaction: Interaction, level: int) -> dict[str, Any]:
+        """Numbers of tables, and their weights in the mean."""
+        told = any(steps == (interaction.steps, level) for steps in self._told)
+        return {"mixing": [list(p) for p in self._mixing(interaction, level)] if told else []}
+
+    @cached_property
+    def _told(self) -> list[tuple[tuple[int, ...], int]]:
+        return [(interaction.steps, level) for interaction, level in self._levels]
 
     def noise_vector(self, weights: Mapping[tuple[int, ...], ByLevel]) -> FloatArray:
         """Weights on the totals of the tables, times the standard deviations of their noise."""

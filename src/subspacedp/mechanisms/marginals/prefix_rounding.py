@@ -25,7 +25,7 @@ import numpy.typing as npt
 from subspacedp.mechanisms.marginals.estimate import Estimate
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.tree import Tree
-from subspacedp.rounding.controlled import WordSource
+from subspacedp.rounding.controlled import MOST_STATED, WordSource, rows_of
 from subspacedp.rounding.levels import cumulate
 from subspacedp.tables import Margin
 
@@ -283,6 +283,14 @@ class PrefixRounding:
         ]
         adds = np.concatenate(parts) if parts else np.zeros(0)
         return adds, np.full(adds.size, ROUNDING_VARIANCE)
+
+    def as_dict(self, answers: int) -> dict[str, Any]:
+        """`coefficients` of every answer as a matrix; of many answers only a bound."""
+        if answers > MOST_STATED:
+            each = 2 ** (1 + len(self.interactions.axes)) * ROUNDING_VARIANCE
+            return {"kind": "at most", "variance": each / self.step**2}
+        variances = np.full(len(self.coefficients(np.zeros(answers))[0]), ROUNDING_VARIANCE)
+        return rows_of([self.coefficients(one)[0] for one in np.eye(answers)], variances)
 
     def describe(self) -> str:
         """The rounding in words, for certificates."""

@@ -92,10 +92,10 @@ class Dimension:
 
     @cached_property
     def codes(self) -> tuple[Sequence[str], ...]:
-        """The codes of every step of the axis: labels, groups of coarser levels, the total."""
+        """The codes of every step: labels, groups of coarser levels, the total, groupings."""
         taken = {TOTAL.casefold()}
         steps: list[Sequence[str]] = []
-        for level in self.axis.chain:
+        for level in self.axis.named:
             codes = []
             for number, label in enumerate(level.labels):
                 text = str(label)
@@ -108,11 +108,11 @@ class Dimension:
                 taken.add(code.casefold())
                 codes.append(code)
             steps.append(codes)
-        return (*steps, [TOTAL])
+        return (*steps[: len(self.axis.chain)], [TOTAL], *steps[len(self.axis.chain) :])
 
     def items(self) -> Iterator[tuple[str, str, str]]:
         """Code, name and parent of every item, the coarsest first."""
-        yield TOTAL, f"All of {self.axis.name}", ""
+        yield TOTAL, f"All of {self.axis.title}", ""
         last = len(self.axis.chain)
         for step in range(last - 1, -1, -1):
             above = self.codes[step + 1]
@@ -122,6 +122,9 @@ class Dimension:
             ):
                 parent = TOTAL if parents is None else above[int(parents[number])]
                 yield code, str(label), parent
+        for level, codes in zip(self.axis.crossing, self.codes[last + 1 :], strict=True):
+            for code, label in zip(codes, level.labels, strict=True):
+                yield code, f"{level.title}: {label}", ""
 
 
 def _dimensions(axes: Sequence[Axis]) -> list[Dimension]:
@@ -163,10 +166,10 @@ def _rows(table: PublishedTable, dimensions: Sequence[Dimension]) -> Iterator[li
 
 
 def _structure(content: ReleaseTables, dimensions: Sequence[Dimension]) -> str:
-    lists = {d.code_list: (d.axis.name, list(d.items())) for d in dimensions}
+    lists = {d.code_list: (d.axis.title, list(d.items())) for d in dimensions}
     for name, (code_list, codes) in LISTED.items():
         lists[code_list] = (ATTRIBUTES[name], [(c, words, "") for c, words in codes.items()])
-    concepts = {d.id: d.axis.name for d in dimensions}
+    concepts = {d.id: d.axis.title for d in dimensions}
     concepts["OBS_VALUE"] = f"The {figure_words(content.release.mechanism)}"
     concepts |= ATTRIBUTES
     return "\n".join(

@@ -180,7 +180,12 @@ class _Book:
         ]
         title = f"Table {number}: {self.content.title}, {table.words}"
         first = self._above(sheet, title, lines)
-        heads = [*labels, *(HEADS[column] for column in numbers), STATUS]
+        titles = {level.name: level.title for axis in table.margin.axes for level in axis.named}
+        heads = [
+            *(titles.get(name, name) for name in labels),
+            *(HEADS[column] for column in numbers),
+            STATUS,
+        ]
         self._mark(sheet, first, f"table_{number}", heads, table.rows, words=len(labels))
         for j, column in enumerate(labels.values()):
             self._labels(sheet, first + 1, j, column)
