@@ -30,7 +30,7 @@ ELSEWHERE = {
 
 
 SHELL = ("sh", "console")
-# Other tests run these: of the Makefile below, and in tests/demo/, tests/studies/, tests/workbench/.
+# Other tests run these: of the Makefile below, and in tests/ of demo, studies and workbench.
 TESTED_APART = ("make ", "subspacedp demo ", "subspacedp workbench", ".venv/bin/python -m studies ")
 
 
