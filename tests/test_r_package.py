@@ -249,6 +249,21 @@ def test_a_store_of_numpy_is_read(tmp_path):
     assert found == np.asarray(release.values).ravel().tolist()
 
 
+def test_of_another_store_there_are_standard_errors(tmp_path):
+    design = FITTED["projected nothing held"]()
+    release = design.release_to(
+        tmp_path / "release", np.arange(6).reshape(3, 2), seed=1, store="parquet"
+    )
+    script = MARGINS.split("show <-", maxsplit=1)[0] + (
+        "one <- estimate(release, c(1, 1, 0, 0, 0, 0))\n"
+        'cat(sprintf("%.17g\\t%s\\t%s\\n", one$stderr, is.na(one$value), all(verify(release)$ok)))'
+    )
+    ((stderr, missing, ok),) = run_r(script, tmp_path)
+    assert (missing, ok) == ("TRUE", "TRUE")
+    wanted = release.estimate(np.array([[1.0, 1], [0, 0], [0, 0]])).stderr
+    assert float(stderr) == pytest.approx(wanted, rel=1e-9)
+
+
 def test_the_example_is_a_release():
     assert verify_folder(EXAMPLE).ok
     assert 'for_publication": false' in (EXAMPLE / "certificate.json").read_text("utf-8")

@@ -2,15 +2,15 @@
 
 estimate <- function(release, weights) {
   w <- as.numeric(weights)
-  if (length(w) != nrow(release$figures) || !all(is.finite(w))) {
-    stop("`weights` must be ", nrow(release$figures), " finite numbers, one for every figure; got ",
+  if (length(w) != release$model$figures || !all(is.finite(w))) {
+    stop("`weights` must be ", release$model$figures, " finite numbers, one for every figure; got ",
          length(w), ".", call. = FALSE)
   }
   inside <- noise_weights(release, w)
   variance <- variance_of(release, w, inside)
   structure(
-    list(value = sum(w * release$figures$value), stderr = sqrt(variance), inside = inside,
-         law = release$model$noise$law, rounded = rounding_variance(release, w) > 0),
+    list(value = if (is.null(release$figures)) NA_real_ else sum(w * release$figures$value),
+         stderr = sqrt(variance), inside = inside, law = release$model$noise$law, rounded = rounding_variance(release, w) > 0),
     class = "subspacedp_estimate"
   )
 }
@@ -30,7 +30,7 @@ margin <- function(release, ..., level = 0.95) {
   rows <- source$start + seq_along(code)
   out <- group_labels(release, need)
   estimates <- lapply(seq_len(nrow(out)), function(g) {
-    w <- numeric(nrow(release$figures))
+    w <- numeric(release$model$figures)
     w[rows[which(code == g)]] <- 1
     estimate(release, w)
   })

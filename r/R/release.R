@@ -123,9 +123,7 @@ read_figures <- function(release) {
     return(figures)
   }
   file <- file.path(release$folder, "values.npy")
-  if (!file.exists(file)) {
-    stop("The values are in a store that only Python reads; use the files of margins.", call. = FALSE)
-  }
+  if (!file.exists(file)) return(NULL)  # in a store that R does not read; margins have files
   data.frame(value = read_npy(file, release$model$figures))
 }
 
@@ -199,6 +197,7 @@ print.subspacedp_release <- function(x, ...) {
   cat(strwrap(x$certificate$guarantee$statement, 79), sep = "\n")
   if (!isTRUE(x$certificate$for_publication)) cat("NOT FOR PUBLICATION: made from a chosen seed.\n")
   cat("\n")
-  print(utils::head(x$figures))
+  if (is.null(x$figures)) cat("The values are in a store that R does not read.\n") else
+    print(utils::head(x$figures))
   invisible(x)
 }

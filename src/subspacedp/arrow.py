@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["arrow_array", "arrow_table", "numpy_array"]
+__all__ = ["arrow_array", "arrow_table", "label_array", "numpy_array"]
 
 FEW = 1 << 16  # rows; for more, the import of pandas does not matter
 
@@ -66,3 +66,10 @@ def numpy_array(column: Any) -> npt.NDArray[Any]:
     if pa.types.is_string(kind):
         return np.array(column.to_pylist(), object)
     return np.asarray(column.to_numpy())
+
+
+def label_array(column: Any) -> npt.NDArray[Any]:
+    """A column of labels: as text, and empty for what is in no group, where some labels are."""
+    if not column.null_count:
+        return numpy_array(column)
+    return np.array(["" if label is None else str(label) for label in column.to_pylist()], object)

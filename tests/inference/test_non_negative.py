@@ -153,3 +153,96 @@ def test_one_cell_and_one_axis():
         counts = np.random.default_rng(1).poisson(2, shape)
         mechanism = sdp.design(where, None, sdp.PureDP(0.5))
         check(mechanism.release(sdp.Table(counts, where), seed=1))
+
+
+def places(seed=5, number=400):
+    """Invented places of very different size, with classes that are rare and common."""
+    rng = np.random.default_rng(seed)
+    size, share = np.exp(rng.normal(5, 1.2, number)), np.array([0.7, 0.2, 0.06, 0.02, 0.01, 0.01])
+    mean = size[:, None] * share * rng.gamma(1.5, 1 / 1.5, (number, 6))
+    where = sdp.Domain([sdp.Axis("place", range(number)), sdp.Axis("class", range(6))])
+    return sdp.Table(rng.poisson(mean), where)
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """Releases of the same places, their tables, and what is expected of them."""
+    table = places()
+    mechanism = sdp.design(table.domain, sdp.hold("class"), sdp.PureDP(0.2))
+    releases = [mechanism.release(table, seed=seed) for seed in range(12)]
+    return table, releases, [NonNegativeTable(release) for release in releases]
+
+
+def bias_by_size(table, errors, bands):
+    ends = [*(band.least for band in bands), np.inf]
+    member = np.digitize(table.counts, ends) - 1
+    cells = np.bincount(member.reshape(-1), minlength=len(bands))
+    sums = [np.bincount(member.reshape(-1), e.reshape(-1), len(bands)) for e in errors]
+    return cells, np.array(sums) / np.maximum(cells, 1)
+
+
+def off(expected, bias, cells):
+    """How far the average expectation is from the average bias, in bands with 60 cells or more.
+
+    Against 4 standard errors of the difference and 0.4 of a count, for a prior that is not the
+    truth.
+    """
+    apart = expected - bias
+    error = apart.std(axis=0, ddof=1) / np.sqrt(len(apart))
+    return (np.abs(apart.mean(axis=0)) - 4 * error - 0.4)[cells >= 60].max()
+
+
+def test_the_expected_bias_is_that_of_the_truth(runs):
+    """From the release alone, by size of the true count; the harm of clipping is far from it."""
+    table, releases, found = runs
+    bands = found[0].expected_bias()
+    expected = np.array([[band.bias for band in one.expected_bias()] for one in found])
+    cells, bias = bias_by_size(table, [one.values - table.counts for one in found], bands)
+    assert np.count_nonzero(cells >= 60) >= 5
+    assert off(expected, bias, cells) < 0
+    # The twin states no bias but publishes what clipping at zero gives.
+    clipped = [np.maximum(np.rint(one.values), 0) - table.counts for one in releases]
+    assert off(np.zeros_like(expected), bias_by_size(table, clipped, bands)[1], cells) > 1
+    for one, number in zip(bands, cells, strict=True):
+        assert abs(one.cells - number) < 0.25 * number + 40
+
+
+def test_small_counts_are_nearer_and_their_sum_is_not_inflated(runs):
+    """Beside the unbiased values, and beside those cut off at zero."""
+    table, releases, found = runs
+    truth, small = table.counts, table.counts < 10
+    errors = np.array([one.values - truth for one in found], float)
+    plain = np.array([release.values - truth for release in releases])
+    cut = np.array([np.maximum(release.values, 0) - truth for release in releases])
+    assert np.mean(errors**2) < 0.75 * np.mean(plain**2)
+    assert np.mean(errors**2) < np.mean(cut**2)
+    assert np.mean(errors[:, small] ** 2) < 0.3 * np.mean(plain[:, small] ** 2)
+    assert abs(errors[:, small].sum(axis=1).mean()) < 0.3 * cut[:, small].sum(axis=1).mean()
+
+
+def test_words_say_that_it_is_biased(runs):
+    _, releases, found = runs
+    assert found[0].describe().startswith("BIASED")
+    assert "not guaranteed" in found[0].describe()
+    assert "sums, comparisons, intervals and tests" in found[0].describe()
+    assert "biased" in repr(found[0])
+    assert np.array_equal(np.asarray(found[0]), non_negative(releases[0]))
+
+
+def test_held_classifications_that_cross():
+    place = sdp.Axis("block", list("abcdefg"), {"county": list("xxxyyyy")},
+                     groupings={"school": ["N", "N", "M", "M", "M", None, "S"]})  # fmt: skip
+    where = sdp.Domain([sdp.Axis("sex", ["F", "M"]), place])
+    table = sdp.Table(np.random.default_rng(0).poisson(4, where.shape), where)
+    held = sdp.hold("county") & sdp.hold("school")
+    check(sdp.design(where, held, sdp.PureDP(0.2)).release(table, seed=2))
+
+
+def test_noise_that_is_not_known_is_refused():
+    table = small((6, 4))
+    mechanism = sdp.impose_on(
+        table.domain, sdp.hold(), lambda answers: answers + 1, budget=sdp.PureDP(1.0), variance=2.0
+    )
+    release = mechanism.release(table)
+    with pytest.raises(ReleaseError, match="law of the noise"):
+        non_negative(release)

@@ -14,7 +14,9 @@ import pytest
 
 from subspacedp.errors import DataError
 from subspacedp.io import foreign, look, open_source
+from subspacedp.publication import run
 from subspacedp.publication.code_lists import read_code_list
+from subspacedp.publication.starter import starter
 
 pyreadstat = pytest.importorskip("pyreadstat", reason="the extra `files` is not installed")
 xlsxwriter = pytest.importorskip("xlsxwriter", reason="the extra `files` is not installed")
@@ -169,6 +171,29 @@ def test_a_workbook_of_several_sheets_needs_to_be_told_which(tmp_path):
     spss(tmp_path / "one.sav")
     with pytest.raises(DataError, match="is one table; leave out `table`"):
         open_source(tmp_path / "one.sav", table="People")
+
+
+def test_a_sheet_is_proposed_by_its_name_and_counted(tmp_path):
+    workbook(tmp_path / "two.xlsx", ("People", "Others"))
+    with open_source(tmp_path / "two.xlsx", table="Others") as source:
+        assert "table: Others" in starter(look(source), "two.xlsx", "Others").text
+    (tmp_path / "counts.yaml").write_text(
+        "data: {counts: {source: two.xlsx, table: Others, value: income}}\n"
+        "axes: {sex: {labels: {1: Male, 2: Female}, missing: none, other: other}}\n"
+        "privacy: {epsilon: 1.0}\n",
+        "utf-8",
+    )
+    with pytest.raises(DataError, match="`income`"):  # are no counts
+        run(tmp_path / "counts.yaml", out=tmp_path / "release", seed=1)
+    with xlsxwriter.Workbook(str(tmp_path / "two.xlsx")) as book:
+        for name, women in (("Notes", 1), ("Others", 70)):
+            sheet = book.add_worksheet(name)
+            for i, row in enumerate([["sex", "income"], [1, 60], [2, women], [None, 5]]):
+                sheet.write_row(i, 0, row)
+    path = tmp_path / "counts.yaml"
+    path.write_text(path.read_text("utf-8") + "hold: [[]]\npublish: {decimals: 0}\n", "utf-8")
+    made = run(path, out=tmp_path / "release", seed=1)
+    assert made.release.values.sum() == 60 + 70 + 5  # held exactly
 
 
 @pytest.mark.parametrize("name", ["a.xlsx", "a.xls", "a.ods", "a.sav", "a.dta", "a.sas7bdat"])

@@ -471,8 +471,8 @@ def test_a_release_says_what_it_cost_in_the_terms_of_the_account(office):
     folder, specification = office
     for number, (before, words) in enumerate(
         [
-            (0.0, "nothing was spent before, ε = 0.4 now, and of ε = 1 ε = 0.6 is left"),
-            (0.4, "ε = 0.4 was spent before, ε = 0.8 now, and of ε = 1 ε = 0.2 is left"),
+            (0.0, "Spent before: nothing; with it: ε = 0.4; left: ε = 0.6, of ε = 1."),
+            (0.4, "Spent before: ε = 0.4; with it: ε = 0.8; left: ε = 0.2, of ε = 1."),
         ]
     ):
         made = sdp.run(specification([["county"]]), out=folder / f"r{number}")
@@ -493,7 +493,7 @@ def test_the_command_says_what_a_release_cost(office):
     path = folder / "spec.json"
     path.write_text(json.dumps(specification([["county"]])), "utf-8")
     said = CliRunner().invoke(app, ["release", str(path), "--out", str(folder / "r1")]).stdout
-    assert "Entry 1 of account `people` paid for it: nothing was spent before, ε = 0.4 now" in said
+    assert "Entry 1 of account `people` paid for it. Spent before: nothing" in said
     free = specification([["county"]])
     del free["budget"]
     path.write_text(json.dumps(free), "utf-8")

@@ -246,6 +246,18 @@ def test_a_table_with_too_many_rows_is_named(tmp_path, monkeypatch):
     assert book.sheetnames[3:] == ["1 county", "2 state by sex", "3 state", "4 sex"]
 
 
+def test_cells_of_a_store_are_named(tmp_path):
+    domain = sdp.Domain([sdp.Axis("a", range(3)), sdp.Axis("b", range(2))])
+    design = sdp.design(domain, sdp.hold("a"), sdp.PureDP(1.0), mechanism="projected", decimals=0)
+    release = design.release_to(tmp_path / "r", np.ones((3, 2), np.int64), seed=1, store="npy")
+    tables = published_tables(release, [["b"]], [["a"]], cells=False)
+    FORMATS["xlsx"](ReleaseTables(release=release, tables=tables, title="T"), tmp_path)
+    book = openpyxl.load_workbook(tmp_path / WORKBOOK)
+    said = [cell.value for row in book["Contents"] for cell in row if cell.value]
+    assert said[-1] == "The 6 cells are in values.npy, without labels."
+    assert book.sheetnames[3:] == ["1 b", "2 a"]
+
+
 def test_a_missing_library_is_named_before_anything_is_paid(monkeypatch):
     monkeypatch.setattr("subspacedp.publication.formats.find_spec", lambda _: None)
     check_formats(["sdmx-csv"])

@@ -10,7 +10,9 @@ from scipy.spatial import cKDTree
 import subspacedp as sdp
 from subspacedp.agents import Partition, Secret, collect, make_plan, privatize
 from subspacedp.errors import InvariantError, ReleaseError
+from subspacedp.inference import combine, non_negative
 from subspacedp.noise import Keystream
+from subspacedp.rounding import GroupProfiles
 
 PLACE = sdp.Axis(
     "block", list("abcdefg"), {"county": list("xxxyyyy")},
@@ -157,6 +159,18 @@ def test_three_that_cross_are_real_valued_or_refused_in_one_sentence():
         sdp.design(DOMAIN, BOTH, sdp.PureDP(1.0), mechanism="marginals")
 
 
+def test_groupings_of_two_axes_are_not_held_together():
+    jobs = sdp.Axis("job", range(4), groupings={"branch": [1, 2, 1, 2]})
+    domain = sdp.Domain([PLACE, jobs])
+    for held in (BOTH & sdp.hold("branch"), sdp.hold("school", "branch")):
+        with pytest.raises(InvariantError, match="these are of `block` and `job`; hold those of"):
+            sdp.design(domain, held, sdp.PureDP(1.0))
+    release = sdp.design(domain, BOTH, sdp.PureDP(1.0), decimals=0).release(
+        sdp.Table(np.ones((7, 4), np.int64), domain), seed=1
+    )
+    assert np.all(release.margin("branch", "school").stderr > 0)
+
+
 def test_holding_what_follows_from_levels_costs_nothing_more():
     """A grouping of whole counties is a sum of county totals: rank and release stay the same."""
     axis = sdp.Axis(
@@ -188,3 +202,44 @@ def test_agents_hold_crossing_totals_in_digits_alone(tmp_path):
     real = sdp.design(DOMAIN, BOTH, sdp.PureDP(1.0))
     with pytest.raises(ReleaseError, match="publish decimals"):
         make_plan(real, Partition.by(DOMAIN, "county"))
+
+
+@pytest.mark.parametrize("held", [sdp.hold("county"), BOTH, sdp.hold("school"), None])
+@pytest.mark.parametrize("decimals", [None, 0])
+def test_releases_combined_know_the_error_of_a_grouping(held, decimals):
+    """A closed form for levels alone once gave a standard error of zero here."""
+    releases = [
+        sdp.design(DOMAIN, held, budget, decimals=decimals, mechanism="projected").release(
+            TABLE, seed=seed
+        )
+        for seed, budget in enumerate((sdp.PureDP(1.0), sdp.PureDP(2.0)))
+    ]
+    together = combine(*releases)
+    margin = DOMAIN.margin("grid")
+    stderr = together.margin("grid").stderr
+    for i in range(2):
+        w = np.array(np.broadcast_to(margin.spread(np.eye(2)[[i]]), DOMAIN.shape))
+        assert stderr[i] == pytest.approx(together.estimate(w).stderr, abs=1e-6)
+        assert stderr[i] > 1
+    with pytest.raises(InvariantError, match="names a grouping"):
+        GroupProfiles(sdp.null_space(DOMAIN, sdp.hold("county")), margin)
+
+
+def test_what_knows_levels_alone_says_so_in_one_sentence():
+    release = sdp.design(DOMAIN, BOTH, sdp.PureDP(1.0), decimals=0).release(TABLE, seed=1)
+    with pytest.raises(ReleaseError, match="publish the grouping instead of holding it"):
+        non_negative(release)
+    beside = sdp.design(DOMAIN, sdp.hold("county"), sdp.PureDP(1.0)).release(TABLE, seed=1)
+    assert non_negative(beside).shape == DOMAIN.shape
+    limits = sdp.Inequalities(at_most={("grid",): 500})
+    with pytest.raises(InvariantError, match="limits are of margins of levels"):
+        sdp.design(DOMAIN, sdp.hold("county"), sdp.PureDP(1.0), inequalities=limits)
+    known = sdp.Inequalities(at_most={("county",): 500})
+    for held in (sdp.hold("sex"), BOTH):
+        design = sdp.design(DOMAIN, held, sdp.PureDP(1.0), inequalities=known)
+        release = design.release(TABLE, seed=1)
+        low, high = release.margin("grid").interval(0.95)
+        truth = DOMAIN.margin("grid").sum(TABLE.counts).ravel()
+        assert np.all(low <= high)
+        assert np.all(low >= 0)
+        assert truth.shape == low.shape

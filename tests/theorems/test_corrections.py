@@ -22,8 +22,8 @@ from tests.theorems.laws import (
 )
 
 import subspacedp as sdp
+from studies.solvers import nearest_with_total
 from subspacedp.errors import NotPrivateError
-from subspacedp.inference import biased_non_negative
 
 
 def the_papers_constant(epsilon, delta):
@@ -198,7 +198,7 @@ def test_8_the_slopes_are_negative_where_counts_are_kept_from_being_negative():
     slopes = []
     for seed in range(40):
         release = mechanism.release(sdp.Table(sizes, domain), seed=seed)
-        for repaired in (release.values, biased_non_negative(release)):
+        for repaired in (release.values, nearest_with_total(release.values, sizes.sum())):
             errors = repaired - sizes
             assert abs(errors.sum()) < 1e-6
             slopes.append(np.polyfit(np.log(sizes), errors, 1)[0])

@@ -10,9 +10,8 @@ from __future__ import annotations
 import hmac
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +28,9 @@ from subspacedp.noise import KeySource, ReleaseKeys
 from subspacedp.noise.words import KEY_BYTES
 from subspacedp.parallel import thread_count
 from subspacedp.tables.boxes import Box
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 __all__ = ["BlockTags", "Survey", "carry_out", "survey"]
 
@@ -285,6 +287,8 @@ def carry_out(
     shape = view.mechanism.query.shape
     digest = values_hash(shape, whole=view.mechanism.decimals == 0)
     task = _Values(view, given, reading, shared, store, runner.remote)
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(1) as beside:
         flushing: Future[None] = beside.submit(store.flush)
         for (number, box), values in zip(pieces, runner.each(task, pieces), strict=True):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +18,9 @@ from subspacedp.mechanisms.block_view import BlockView
 from subspacedp.noise import KeySource, Keystream, ReleaseKeys
 from subspacedp.parallel import pieces as split
 from subspacedp.tables.boxes import Box
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 __all__ = ["OnDask", "Runner", "Sum", "Task", "Threads", "WorkerKeys", "open_runner"]
 
@@ -113,6 +115,8 @@ class Threads:
 @contextmanager
 def _pool(number: int) -> Iterator[ThreadPoolExecutor]:
     """Threads; after an error or an interrupt, what has not begun is not begun."""
+    from concurrent.futures import ThreadPoolExecutor
+
     pool = ThreadPoolExecutor(max(1, number))
     try:
         yield pool

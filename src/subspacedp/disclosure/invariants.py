@@ -43,6 +43,7 @@ from subspacedp.disclosure.values import (
 )
 from subspacedp.errors import BudgetError, InvariantError
 from subspacedp.invariants import Held, HeldValues, Inequalities, space_of
+from subspacedp.invariants.crossing import Crossings
 from subspacedp.privacy import Budget, Neighbours
 from subspacedp.problem import Kind
 from subspacedp.queries import Cells
@@ -362,11 +363,11 @@ def audit_invariants(
 
 
 def _differencing(whole: PublishedInvariants, smallest_group: int) -> Differencing | None:
-    space = whole.bound.as_matrix().crossing_space if whole.bound.family is None else None
-    if space is None:
+    crossings = Crossings.of(whole.domain, whole.bound.margins)
+    if crossings is None:
         return None
-    lifted = None if whole.values is None else space.lift(whole.values)
-    return differencing(space.crossings, lifted, smallest_group=smallest_group, most=MAX_LISTED)
+    lifted = None if whole.values is None else space_of(whole.bound).lift(whole.values)
+    return differencing(crossings, lifted, smallest_group=smallest_group, most=MAX_LISTED)
 
 
 def _parts(domain: Domain, held: Any, values: Any) -> list[PublishedInvariants]:

@@ -140,9 +140,10 @@ def joined(parts: Sequence[PublishedInvariants]) -> PublishedInvariants:
 
 def _shaped(bound: HeldMargins | HeldMatrix, values: Any) -> HeldValues:
     shapes = bound.value_shapes
-    if bound.family is None and isinstance(values, list | tuple) and len(values) > 1:
+    if bound.family is None and isinstance(values, list | tuple):
         each = [margin.shape for margin in bound.margins]
-        if len(values) == len(each) and bound.rows == sum(map(math.prod, each)):
+        alone = bound.rows == sum(map(math.prod, each))
+        if alone and list(map(_size, values)) == list(map(math.prod, each)):
             arrays = [
                 _numbers(array, shape, whole=bound.exact)
                 for array, shape in zip(values, each, strict=True)

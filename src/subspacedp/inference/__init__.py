@@ -6,7 +6,6 @@ from subspacedp.lazy import on_first_use
 
 if TYPE_CHECKING:
     from subspacedp.inference.bias import BiasTrend, bias_trend
-    from subspacedp.inference.biased import biased_non_negative
     from subspacedp.inference.combination import Combined, combine
     from subspacedp.inference.hypotheses import test_equal, test_value
     from subspacedp.inference.likelihood import Likelihood
@@ -24,7 +23,6 @@ __all__ = [
     "Regression",
     "TestResult",
     "bias_trend",
-    "biased_non_negative",
     "combine",
     "non_negative",
     "regress",
@@ -41,7 +39,6 @@ __getattr__, __dir__ = on_first_use(
     __name__,
     {
         "inference.bias": ["BiasTrend", "bias_trend"],
-        "inference.biased": ["biased_non_negative"],
         "inference.combination": ["Combined", "combine"],
         "inference.hypotheses": ["test_equal", "test_value"],
         "inference.likelihood": ["Likelihood"],

@@ -288,7 +288,7 @@ class UniformNoise(CombinedNoise):
         family = self.pooling.space.held.family
         nothing = np.zeros(0)
         alike = all(noise.counted(nothing, nothing) is not None for noise in self.noises)
-        if family is None or not alike or not self._same_rounding:
+        if family is None or margin.grouped or not alike or not self._same_rounding:
             return None
         return CombinedTotals(self, self.shared, GroupProfiles(family.cell_space, margin))
 

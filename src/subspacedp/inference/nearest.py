@@ -23,8 +23,8 @@ __all__ = ["Rows", "nearest"]
 FloatArray = npt.NDArray[np.float64]
 
 MAX_STEPS = 80
-MAX_DENSE = 600  # rows whose equations are solved at once; more by conjugate gradients
-GOAL = 1e-9  # of a right-hand side, or of a unit
+MAX_DENSE = 2_000  # rows whose equations are solved at once; more by conjugate gradients
+GOAL = 1e-6  # of a right-hand side, or of a unit
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,7 +72,7 @@ def nearest(
     a, right, slack = rows.matrix, rows.right, rows.slack
     across = sparse.csr_array(a.T)
     goal = GOAL * np.maximum(1.0, np.abs(right))
-    scale = np.asarray(a.multiply(a) @ weight).ravel()
+    ridge = slack + 1e-9 * (_times(a, a.data) @ weight) + 1e-12
 
     def point(dual: FloatArray) -> tuple[FloatArray, FloatArray, float]:
         z = np.clip(middle + weight * (across @ dual), lower, upper)
@@ -88,9 +88,9 @@ def nearest(
         if np.all(np.abs(slope[free]) <= goal[free]):
             break
         inside = weight * ((z > lower) & (z < upper))
-        ridge = slack + 1e-9 * scale + 1e-12
         step = np.zeros(right.size)
-        step[free] = _solved(a[free], inside, ridge[free], -slope[free])
+        chosen = a if free.all() else sparse.csr_array(a[free])
+        step[free] = _solved(chosen, inside, ridge[free], -slope[free])
         size, before, last, first = 1.0, dual, height, slope
         while True:
             dual = before + size * step
@@ -103,6 +103,13 @@ def nearest(
     return z
 
 
+def _times(a: sparse.csr_array, factor: FloatArray) -> sparse.csr_array:
+    """The matrix with its entries, in their order, multiplied by others."""
+    from scipy import sparse
+
+    return sparse.csr_array((a.data * factor, a.indices, a.indptr), shape=a.shape)
+
+
 def _solved(
     a: sparse.csr_array, inside: FloatArray, ridge: FloatArray, right: FloatArray
 ) -> FloatArray:
@@ -110,14 +117,13 @@ def _solved(
     from scipy import linalg, sparse
     from scipy.sparse.linalg import LinearOperator, cg
 
-    scaled = sparse.csr_array(a @ sparse.diags_array(inside))
-    across = sparse.csr_array(a.T)
+    scaled, across = _times(a, inside[a.indices]), sparse.csr_array(a.T)
     if right.size <= MAX_DENSE:
         matrix = (scaled @ across).toarray()
         matrix[np.diag_indices(right.size)] += ridge
         return np.asarray(linalg.solve(matrix, right, assume_a="pos"))
-    diagonal = np.asarray(scaled.multiply(a).sum(axis=1)).ravel() + ridge
+    diagonal = _times(a, a.data * inside[a.indices]).sum(axis=1) + ridge
     shape = (right.size, right.size)
     operator = LinearOperator(shape, lambda x: scaled @ (across @ x) + ridge * x, dtype=np.float64)
     scaling = LinearOperator(shape, lambda x: x / diagonal, dtype=np.float64)
-    return np.asarray(cg(operator, right, rtol=1e-6, maxiter=300, M=scaling)[0])
+    return np.asarray(cg(operator, right, rtol=1e-3, maxiter=200, M=scaling)[0])

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.nearest import Rows, nearest
 from subspacedp.inference.results import check_release
-from subspacedp.inference.shrinkage import Errors, ErrorTable, fit_prior, posterior
+from subspacedp.inference.shrinkage import Errors, ErrorTable, Posterior, fit_prior, posterior
 from subspacedp.invariants import Feasible, Inequalities
 from subspacedp.release import Release
 from subspacedp.rounding.whole_tables import Linear, group_numbers, indicators, whole_table
@@ -45,8 +45,8 @@ SAME_LAW = 0.03  # standard errors that differ by less share a law
 CLASS_CELLS = 200  # a prior is fitted to so many cells at least, where there are
 MOST_CLASSES = 32
 REGION = 50  # places that a region must have, on average, for shares of its own
-MOST_WISHES = 2_000  # totals that are pulled to the release's own
-BAND_SLACKS = tuple(2.0 * 4.0**k for k in range(8))  # of sums over bands, beside 1 of a cell
+MOST_WISHES = 600  # totals that are pulled to the release's own
+SUM_SLACK = 2.0  # of the sum of small counts, beside 1 of a cell
 PRICE = 0.05  # of the squared error: what unbiased sums of small cells may cost
 OWN_BETTER = 0.02  # of a cell's variance: what a total's noise may add to each of its cells
 LOOSE, LOOSEST = 300.0, 0.5  # slack of such a total, by that share, beside its number of cells
@@ -212,6 +212,12 @@ class _Fitting:
                 "A table without negative values is made of counts: of the cells of a table, or of "
                 "margins; the answers of this release are not such counts."
             )
+        crossing = next((m for m in mechanism.held.margins if m.grouped), None)
+        if crossing is not None:
+            raise ReleaseError(
+                "A table without negative values is made where levels that nest are held, and "
+                f"{crossing!r} names a grouping; publish the grouping instead of holding it."
+            )
         if any(np.any(total < 0) for _, total in self.totals):
             raise ReleaseError(
                 "A held total is negative, so no table without negative values fits."
@@ -255,10 +261,10 @@ class _Fitting:
     @cached_property
     def totals(self) -> list[tuple[Margin, Int64Array]]:
         """What held margins say of the margins of the table; none determines another."""
-        mechanism = self.release.mechanism
+        mechanism, cells = self.release.mechanism, self.cells
         told: dict[Margin, Int64Array] = {}
         for margin, total in mechanism.held.totals(self.release.exact):
-            meet = self.cells.meet(margin)
+            meet = margin if cells.determines(margin) else cells.meet(margin)
             told[meet] = np.asarray(margin.coarsen(np.asarray(total), meet), np.int64)
         return [
             (m, t) for m, t in told.items() if not any(o != m and o.determines(m) for o in told)
@@ -282,10 +288,11 @@ class _Fitting:
                 "A table of whole numbers is made where what is held has whole coefficients; "
                 "multiply the rows of the invariants until they are whole."
             )
-        rows = [indicators(self.cells, margin) for margin, _ in self.totals]
-        right = [total.reshape(-1) for _, total in self.totals]
         if held.family is None:
             rows, right = [held.as_matrix().matrix], [self.release.exact[0]]
+        else:
+            rows = [indicators(self.cells, margin) for margin, _ in self.totals]
+            right = [total.reshape(-1) for _, total in self.totals]
         lower, upper = np.zeros(self.size), np.full(self.size, np.inf)
         below, limits = sparse.csr_array((0, self.size)), np.zeros(0)
         if feasible is not None:
@@ -407,33 +414,19 @@ class _Fitting:
                 prior = fit_prior(v[of], predictor[of], self.errors[of])
                 log_mean[of], dispersion[of] = prior.log_mean(predictor[of]), prior.dispersion
         known = posterior(v[free], log_mean[free], dispersion[free], self.errors[free], self.bands)
-        middle = np.maximum(v, 0.0)
-        middle[free] = known.mean
-        variance = np.zeros(self.size)
-        variance[free] = known.variance
-        band = np.zeros((self.size, len(self.bands)))
-        partial = np.zeros_like(band)
-        band[free], partial[free] = known.probability, known.partial
-        fixed = np.flatnonzero(~free)
-        at = np.searchsorted(self.bands, np.rint(middle[fixed]), side="right") - 1
-        band[fixed, at], partial[fixed, at] = 1.0, middle[fixed]
-        near = self._nearest(middle, variance, band, partial)
+        near = self._nearest(known, free)
         whole = whole_table(near, self.cells, self.totals, self.beyond, self._dither())
-        return _Fitted(self.cells, whole, tuple(self._bias(whole, band, partial)))
+        return _Fitted(self.cells, whole, tuple(self._bias(whole, known, free)))
 
-    def _nearest(
-        self,
-        middle: FloatArray,
-        variance: FloatArray,
-        band: FloatArray,
-        partial: FloatArray,
-    ) -> FloatArray:
-        """The nearest real table, with sums of small cells as unbiased as is cheap.
+    def _nearest(self, known: Posterior, free: npt.NDArray[np.bool_]) -> FloatArray:
+        """The nearest real table, with the sum of small counts as unbiased as is cheap.
 
-        They are tied to what the model expects ever more loosely, until that moves the table by no
-        more than a small share of the squared error that the model expects anyway.
+        Tied to what the model expects of it, the table goes as far that way as costs no more than
+        a small share of the squared error that is to be expected anyway.
         """
         beyond, size = self.beyond, self.size
+        middle = np.maximum(self.noisy, 0.0)
+        middle[free] = known.mean
         lower, upper = np.zeros(size), np.full(size, np.inf)
         if beyond is None:
             rows = [
@@ -450,21 +443,20 @@ class _Fitting:
         def solved(*more: Rows) -> FloatArray:
             return nearest(middle, weight, Rows.stacked([*rows, *more], size), lower, upper)
 
-        plain, allowed = solved(), PRICE * float(variance.sum())
-        for slack in BAND_SLACKS:
-            table = solved(self._band_rows(band, partial, slack))
-            if float(np.sum((table - plain) ** 2)) <= allowed:
-                return table
-        return plain
+        plain = solved()
+        tied = solved(self._small_sum(known, free))
+        moved = float(np.sum((tied - plain) ** 2))
+        allowed = PRICE * float(known.variance.sum())
+        return plain + (tied - plain) * min(1.0, math.sqrt(allowed / moved) if moved else 1.0)
 
-    def _band_rows(self, band: FloatArray, partial: FloatArray, slack: float) -> Rows:
-        """Σ P(i is small)·zᵢ = Σ E[xᵢ; i is small], and so for those that are not."""
+    def _small_sum(self, known: Posterior, free: npt.NDArray[np.bool_]) -> Rows:
+        """Σ P(i is small)·zᵢ = Σ E[xᵢ; i is small]."""
         from scipy import sparse
 
-        ends = np.searchsorted(self.bands, [0, self._small])
-        matrix = np.add.reduceat(band, ends, axis=1).T
-        right = np.add.reduceat(partial, ends, axis=1).sum(axis=0)
-        return Rows.of(sparse.csr_array(matrix), right, slack)
+        probability, partial = known.below(self.bands.index(self._small))
+        number = np.zeros(probability.size, np.int64)
+        row = sparse.csr_array((probability, (number, np.flatnonzero(free))), (1, self.size))
+        return Rows.of(row, np.array([float(partial.sum())]), SUM_SLACK)
 
     def _wishes(self) -> Iterator[Rows]:
         """Totals of the release itself, where their noise adds little to each of their cells."""
@@ -498,12 +490,13 @@ class _Fitting:
         return [margin for margin in by_size if margin != cells]
 
     def _bias(
-        self, whole: Int64Array, band: FloatArray, partial: FloatArray
+        self, whole: Int64Array, known: Posterior, free: npt.NDArray[np.bool_]
     ) -> Iterator[BiasOfSize]:
         starts = np.searchsorted(self.bands, SIZES)
-        cells = np.add.reduceat(band, starts, axis=1).sum(axis=0)
-        table = np.add.reduceat(whole @ band, starts)
-        truth = np.add.reduceat(partial.sum(axis=0), starts)
+        sums = known.sums(whole[free].astype(np.float64))
+        cells, table, truth = (np.add.reduceat(of_band, starts) for of_band in sums)
+        fixed = np.searchsorted(SIZES, self.noisy[~free], side="right") - 1
+        cells = cells + np.bincount(np.maximum(fixed, 0), minlength=len(SIZES))
         for k, least in enumerate(SIZES):
             below = SIZES[k + 1] if k + 1 < len(SIZES) else None
             bias = float((table[k] - truth[k]) / cells[k]) if cells[k] > 0 else 0.0

@@ -183,12 +183,52 @@ def fit_prior(noisy: FloatArray, predictors: FloatArray, errors: Errors) -> Prio
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Posterior:
-    """What noisy counts and their priors say of the true ones."""
+    """What noisy counts and their priors say of the true ones.
 
-    mean: FloatArray
-    variance: FloatArray
-    probability: FloatArray  # (cells, bands): that the true count is in a band of size
-    partial: FloatArray  # (cells, bands): E[count; it is in the band]
+    Moments are kept of kinds of cells; every cell lies between two kinds.
+    """
+
+    bands: int
+    moments: FloatArray  # (kinds, …): mean, variance, of every band probability and partial mean
+    lower: Int64Array  # the kind below every cell, and the kind above it
+    upper: Int64Array
+    share: FloatArray  # how far a cell is on the way from one to the other
+
+    def of_cells(self, of_kinds: FloatArray) -> FloatArray:
+        """What every cell has of something known of kinds."""
+        return np.asarray(
+            of_kinds[self.lower] * (1 - self.share) + of_kinds[self.upper] * self.share
+        )
+
+    @property
+    def mean(self) -> FloatArray:
+        """E[count] of every cell."""
+        return self.of_cells(self.moments[:, 0])
+
+    @property
+    def variance(self) -> FloatArray:
+        """Var[count] of every cell."""
+        return self.of_cells(self.moments[:, 1])
+
+    def below(self, band: int) -> tuple[FloatArray, FloatArray]:
+        """P(count in a band before this one) and E[count; it is], of every cell."""
+        probability, partial = self.moments[:, 2 : 2 + band], self.moments[:, 2 + self.bands :]
+        return (
+            self.of_cells(probability.sum(axis=1)),
+            self.of_cells(partial[:, :band].sum(axis=1)),
+        )
+
+    def sums(self, values: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Of every band E[number of cells], E[Σ values of its cells], E[Σ counts]."""
+        kinds = self.moments.shape[0]
+
+        def by_kind(weights: FloatArray) -> FloatArray:
+            low = np.bincount(self.lower, weights * (1 - self.share), kinds)
+            return np.asarray(low + np.bincount(self.upper, weights * self.share, kinds))
+
+        number = by_kind(np.ones(self.share.size))
+        probability, partial = np.split(self.moments[:, 2:], 2, axis=1)
+        return number @ probability, by_kind(values) @ probability, number @ partial
 
 
 def posterior(
@@ -203,54 +243,59 @@ def posterior(
     Noisy counts are taken at the places of a grid, a fraction of a standard deviation fine and
     coarser for large counts, with interpolation between them; log prior means are rounded.
     """
-    out = np.empty((noisy.size, 2 + 2 * len(bands)))
+    lower, upper = np.zeros(noisy.size, np.int64), np.zeros(noisy.size, np.int64)
+    share, moments, kinds = np.zeros(noisy.size), [np.zeros((0, 2 + 2 * len(bands)))], 0
+    sizes, size = np.unique(dispersion, return_inverse=True)
+    means = np.rint(log_mean / ALIKE).astype(np.int64)
     for number, table in enumerate(errors.tables):
         of = np.flatnonzero(errors.which == number)
-        if not of.size:
-            continue
-        v = noisy[of]
-        coarser = np.log2(np.maximum(np.abs(v) / (4 * FINE * table.step), 1.0))
-        grid = table.step * 2.0 ** np.floor(coarser)
-        low = np.floor(v / grid)
-        share = (v / grid - low)[:, None]
-        alike, r = np.rint(log_mean[of] / ALIKE), dispersion[of]
-        keys = [np.tile(r, 2), np.tile(alike, 2), np.concatenate([low * grid, (low + 1) * grid])]
-        distinct, place = _distinct(np.stack(keys))
-        moments = np.concatenate(list(_moments(distinct, table, bands)))
-        lower, upper = place[: of.size], place[of.size :]
-        out[of] = moments[lower] * (1 - share)
-        out[of] += moments[upper] * share
-    return Posterior(out[:, 0], out[:, 1], out[:, 2 : 2 + len(bands)], out[:, 2 + len(bands) :])
-
-
-def _distinct(keys: FloatArray) -> tuple[FloatArray, Int64Array]:
-    """Columns without repetition, by the last row first, and where each was."""
-    order = np.lexsort(keys)
-    ordered = keys[:, order]
-    new = np.concatenate([[True], np.any(ordered[:, 1:] != ordered[:, :-1], axis=0)])
-    place = np.empty(keys.shape[1], np.int64)
-    place[order] = np.cumsum(new) - 1
-    return ordered[:, new], place
+        v = noisy[of] / table.step
+        stride = 2.0 ** np.floor(np.log2(np.maximum(np.abs(v) / (4 * FINE), 1.0)))
+        below = np.floor(v / stride)
+        share[of] = v / stride - below
+        first = int(means[of].min(initial=0))
+        several = (int(means[of].max(initial=0)) - first + 1, sizes.size)
+        alike = (means[of] - first) * several[1] + size[of]
+        keys = np.concatenate([below * stride, (below + 1) * stride]).astype(np.int64)
+        distinct, place = np.unique(
+            keys * (several[0] * several[1]) + np.tile(alike, 2), return_inverse=True
+        )
+        at, rest = np.divmod(distinct, several[0] * several[1])
+        mean, which = np.divmod(rest, several[1])
+        log_means = (mean + first) * ALIKE
+        moments += _moments(at * table.step, log_means, sizes, which, table, bands)
+        place = place.reshape(-1) + kinds
+        lower[of], upper[of] = place[: of.size], place[of.size :]
+        kinds += distinct.size
+    return Posterior(len(bands), np.concatenate(moments), lower, upper, share)
 
 
 def _moments(
-    distinct: FloatArray, table: ErrorTable, bands: Sequence[float]
+    noisy: FloatArray,
+    log_means: FloatArray,
+    sizes: FloatArray,
+    which: Int64Array,
+    table: ErrorTable,
+    bands: Sequence[float],
 ) -> Iterator[FloatArray]:
-    """Mean, variance, and of every band probability and partial mean; in parts, by size."""
+    """Mean, variance, and of every band probability and partial mean; in parts, by size.
+
+    Noisy counts are in increasing order, and `which` is the dispersion of every prior in `sizes`.
+    """
     from scipy.special import gammaln
 
-    dispersions, log_means, noisy = distinct
+    if not noisy.size:
+        return
     reach = WINDOW * table.deviation
     candidates = _Candidates.up_to(float(noisy[-1]) + reach, table.deviation)
     band = np.searchsorted(bands, candidates.counts, side="right") - 1
-    sizes, which = np.unique(dispersions, return_inverse=True)
     by_count = np.stack([gammaln(candidates.counts + r) - gammaln(r) for r in sizes])
     by_count += np.log(candidates.weights) - candidates.log_factorials
     for at in range(0, noisy.size, AT_ONCE):
         piece = slice(at, at + AT_ONCE)
-        v, r = noisy[piece, None], dispersions[piece, None]
+        v, r = noisy[piece, None], sizes[which[piece], None]
         places = candidates.windows(noisy[piece], reach)
-        x, mu = candidates.counts[places], np.exp(log_means[piece, None] * ALIKE)
+        x, mu = candidates.counts[places], np.exp(log_means[piece, None])
         log = by_count[which[piece, None], places] + x * np.log(mu / (r + mu))
         log += np.log(table.near(v - x))
         weight = np.exp(log - log.max(axis=1, keepdims=True))

@@ -53,28 +53,14 @@ class HeldCrossing(HeldMatrix):
     domain: Domain
 
     @cached_property
-    def crossings(self) -> Crossings | None:
-        """The classifications that cross, where they are of one axis; None where of several."""
-        margins = [
-            m for m in self.margins
-            if not any(other != m and other.determines(m) for other in self.margins)
-        ]  # fmt: skip
-        axes = {
-            a for m in margins for a, axis in enumerate(m.axes) if m.steps[a] >= axis.depth
-        }  # fmt: skip
-        if len(axes) != 1:
-            return None
-        return Crossings(domain=self.domain, margins=tuple(margins), place=axes.pop())
-
-    @cached_property
-    def crossing_space(self) -> CrossingNullSpace | None:
-        """The null space by its structure; None where classifications of several axes cross."""
-        return None if self.crossings is None else CrossingNullSpace(self)
+    def crossing_space(self) -> CrossingNullSpace:
+        """The null space by its structure."""
+        return CrossingNullSpace(self)
 
     @cached_property
     def space(self) -> GeneralNullSpace:
-        """The null space: by its structure where one axis crosses, else by the rows of C."""
-        return self.crossing_space or GeneralNullSpace(self)
+        """The null space by its structure."""
+        return self.crossing_space
 
     def known(self, values: HeldValues, margin: Margin) -> npt.NDArray[np.int64] | None:
         """The totals of any margin, where a held one determines them; else None."""
@@ -113,6 +99,16 @@ class Crossings:
     domain: Domain
     margins: tuple[Margin, ...]
     place: int
+
+    @classmethod
+    def of(cls, domain: Domain, margins: Sequence[Margin]) -> Crossings | None:
+        """Those of some margins of a domain; None where none of them names a grouping."""
+        essential = [
+            m for m in margins
+            if not any(other != m and other.determines(m) for other in margins)
+        ]  # fmt: skip
+        axes = {a for m in margins for a in m.grouped_axes}
+        return cls(domain=domain, margins=tuple(essential), place=axes.pop()) if axes else None
 
     @property
     def axis(self) -> Axis:
@@ -361,9 +357,9 @@ class CrossingNullSpace(GeneralNullSpace):
     @cached_property
     def crossings(self) -> Crossings:
         """What crosses, and what does not."""
-        known = self.held.crossings
+        known = Crossings.of(self.held.domain, self.held.margins)
         if known is None:
-            raise InvariantError("Classifications cross on more than one axis.")
+            raise InvariantError("None of the held margins names a grouping.")
         return known
 
     @cached_property

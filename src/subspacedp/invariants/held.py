@@ -62,9 +62,17 @@ class Held:
         if domain is None:
             raise InvariantError("`hold(...)` needs a table; this query has no axes to hold.")
         try:
-            return tuple(dict.fromkeys(domain.margin(*names) for names in self.margins))
+            margins = tuple(dict.fromkeys(domain.margin(*names) for names in self.margins))
         except DomainError as error:
             raise InvariantError(str(error), **error.evidence) from None
+        crossed = sorted({axis for margin in margins for axis in margin.grouped_axes})
+        if len(crossed) > 1:
+            named = " and ".join(f"`{domain.axes[a].name}`" for a in crossed)
+            raise InvariantError(
+                f"Groupings of one axis can be held, and these are of {named}; hold those of one, "
+                "and publish the others as sums of cells."
+            )
+        return margins
 
     def __str__(self) -> str:
         return " & ".join(

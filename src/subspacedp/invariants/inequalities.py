@@ -107,12 +107,19 @@ class Inequalities:
     def limits_on(self, domain: Domain) -> list[tuple[Margin, FloatArray]]:
         """The margins that have public limits, with those of every group; ∞ where there is none."""
         try:
-            return [
+            limits = [
                 (domain.margin(*names), _limits(domain.margin(*names), limit))
                 for names, limit in (self.at_most or {}).items()
             ]
         except DomainError as error:
             raise InvariantError(f"`at_most`: {error}", **error.evidence) from None
+        crossing = next((margin for margin, _ in limits if margin.grouped), None)
+        if crossing is not None:
+            raise InvariantError(
+                f"`at_most`: limits are of margins of levels, and {crossing!r} names a grouping; "
+                "leave it out."
+            )
+        return limits
 
     def pairs_on(self, domain: Domain) -> list[tuple[int, int, int]]:
         """For every part its axis, its place there, and the place of its whole."""
@@ -305,10 +312,14 @@ class Feasible:
         lower = np.zeros(margin.shape)
         filled, equal = ~margin.empty, {}
         for k, total in self.totals:
+            if margin.grouped or k.grouped:
+                continue  # no common level: what it tells of these totals is left aside
             meet = margin.meet(k)
             equal[meet] = k.coarsen(total, meet)
             np.minimum(upper, _spread(meet, margin, _up(equal[meet])), out=upper)
         for k, limit in self.inequalities.limits_on(self.domain):
+            if margin.grouped:
+                continue
             meet = margin.meet(k)
             np.minimum(upper, _spread(meet, margin, k.coarsen(limit, meet)), out=upper)
         pairs = [

@@ -178,9 +178,9 @@ class Payment:
         limit = self.account.limit
         before = "nothing" if not self.before.releases else spent_words(self.before, limit)
         return (
-            f"Entry {self.entry} of account `{self.account.name}` paid for it: {before} was spent "
-            f"before, {spent_words(self.after, limit)} now, and of {limit} "
-            f"{left_words(self.after, limit)} is left."
+            f"Entry {self.entry} of account `{self.account.name}` paid for it. Spent before: "
+            f"{before}; with it: {spent_words(self.after, limit)}; left: "
+            f"{left_words(self.after, limit)}, of {limit}."
         )
 
 

@@ -224,6 +224,16 @@ class GroupTotals(MarginFigures):
         return self.noise.law_from(parts, np.full(roundings, step), self.noise.grid, variance)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class GroupsApart(EachApart):
+    """The totals of a margin's groups where classifications cross: variances in closed form."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all figures are published as whole numbers, and so are the true ones."""
+        return self.noise.grid == 1.0
+
+
 def cells_apart(noise: JointNoise, shape: tuple[int, ...]) -> EachApart:
     """Every answer by itself, for invariants without structure."""
 
@@ -244,7 +254,8 @@ def groups_apart(
     noise: JointNoise, margin: Margin, known_variance: FloatArray | None = None
 ) -> EachApart:
     """The totals of a margin's groups, each with a law of its own."""
-    return EachApart(noise, margin.shape, _group_weights(margin), known_variance)
+    kind = EachApart if known_variance is None else GroupsApart
+    return kind(noise, margin.shape, _group_weights(margin), known_variance)
 
 
 def totals_apart(noise: MarginNoise, profiles: GroupProfiles) -> EachApart:

@@ -15,15 +15,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from subspacedp.arrow import numpy_array
 from subspacedp.blocks.stores import values_hash
 from subspacedp.errors import ReleaseError, SubspaceDPError
-from subspacedp.inference import NonNegativeTable
-from subspacedp.inference.nonnegative import WHICH_TABLE, BiasOfSize
 from subspacedp.microdata.records import MAX_CSV_RECORDS, WEIGHT, record_tables, write_records
 from subspacedp.microdata.weights import Weights, calibrate
 from subspacedp.release import Release, Verification
@@ -34,6 +32,10 @@ from subspacedp.release.folder_checks import check_table
 from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.verify import Check
 from subspacedp.stated import read_json, shown_text
+
+if TYPE_CHECKING:
+    from subspacedp.inference import NonNegativeTable
+    from subspacedp.inference.nonnegative import BiasOfSize
 
 __all__ = ["COUNT", "UNBIASED", "SecondTable", "check_second_table", "verify_folder"]
 
@@ -78,6 +80,8 @@ class SecondTable:
     @cached_property
     def table(self) -> NonNegativeTable:
         """Whole numbers that are not negative."""
+        from subspacedp.inference import NonNegativeTable
+
         return NonNegativeTable(self.release)
 
     @cached_property
@@ -108,6 +112,8 @@ class SecondTable:
     @property
     def words(self) -> str:
         """Which table to use for what, in two sentences."""
+        from subspacedp.inference.nonnegative import WHICH_TABLE
+
         return WHICH_TABLE
 
     @property

@@ -155,9 +155,9 @@ def values_on(union: Domain, domain: Domain, held: Held, values: HeldValues) -> 
     if union.matches(domain):
         return values
     margins = held.margins_on(domain)
-    if len(values) < len(margins):  # one vector, where classifications cross
+    if len(values) == 1:  # of all margins, where classifications cross
         sizes = np.cumsum([math.prod(margin.shape) for margin in margins])[:-1]
-        parts = zip(np.split(values[0], sizes), margins, strict=True)
+        parts = zip(np.split(values[0].reshape(-1), sizes), margins, strict=True)
         values = tuple(part.reshape(margin.shape) for part, margin in parts)
     place = {axis.name: a for a, axis in enumerate(domain.axes)}
     order = [place.pop(axis.name) for axis in union.axes if axis.name in place]

@@ -115,21 +115,30 @@ def _names(document: Document) -> Iterator[Fault]:
             yield Fault(place, f"has the name of a level of axis `{seen[axis]}`")
         if axis in entry.level_names:
             yield Fault(levels, f"has a level that is named like the axis, `{axis}`")
-        for level in entry.level_names:
-            if level in RESERVED:
-                yield Fault(
-                    levels, f"may not have a level `{level}`, which is a column of every release"
-                )
-            if level in COLUMNS:
-                yield Fault(levels, f"may not have a level `{level}`, a column of {COLUMNS[level]}")
-            if level in seen:
-                yield Fault(levels, f"has the level `{level}`, a name of axis `{seen[level]}`")
-        seen.update(dict.fromkeys((axis, *entry.level_names), axis))
+        for key, kind, names in (
+            ("levels", "level", entry.level_names), ("groupings", "grouping", entry.grouping_names)
+        ):  # fmt: skip
+            at: Place = (*place, key)
+            for level in names:
+                if level in RESERVED:
+                    yield Fault(
+                        at, f"may not have a {kind} `{level}`, which is a column of every release"
+                    )
+                if level in COLUMNS:
+                    yield Fault(
+                        at, f"may not have a {kind} `{level}`, a column of {COLUMNS[level]}"
+                    )
+                if level in seen:
+                    yield Fault(at, f"has the {kind} `{level}`, a name of axis `{seen[level]}`")
+        both = next((n for n in entry.grouping_names if n in (axis, *entry.level_names)), None)
+        if both is not None:
+            yield Fault((*place, "groupings"), f"has the name `{both}`, which it has already")
+        seen.update(dict.fromkeys((axis, *entry.above), axis))
         for name in entry.titles(axis):
-            if name not in (axis, *entry.level_names):
-                known = (axis, *entry.level_names)
+            if name not in (axis, *entry.above):
+                known = (axis, *entry.above)
                 yield Fault((*place, "title"), _no_such("axis or level", name, known))
-        for name in (axis, *entry.level_names):
+        for name in (axis, *entry.above):
             title = entry.titles(axis).get(name, name)
             other = titles.setdefault(title, name)
             if other != name:
@@ -207,6 +216,20 @@ def _groups(name: str, entry: AxisEntry) -> Iterator[Fault]:
         if left:
             yield Fault((*place, level), f"has no group for the label {left[0]!r}")
         fine = fine and not left and set(seen) <= {*labels, *entry.extra}
+    for grouping, members in entry.grouped.items():
+        at: Place = ("axes", name, "groupings", grouping)
+        placed: dict[Label, Label] = {}
+        for group, inside in members.items():
+            for label in inside:
+                if label not in labels:
+                    yield Fault((*at, group), _no_such("label", label, map(str, labels)))
+                    fine = False
+                elif label in placed:
+                    yield Fault(
+                        (*at, group),
+                        f"has the label {label!r}, which `{placed[label]}` has already",
+                    )
+                placed.setdefault(label, group)
     if fine:
         try:
             axis_of(name, entry, Path())
@@ -243,6 +266,13 @@ def _table(table: TableSpecification) -> Iterator[Fault]:
         yield from _margin(at, margin, table)
         if set(margin) == set(table.axes):
             yield Fault(at, "holds every cell, so that nothing is left to protect")
+        grouping = table.grouped(margin)
+        if grouping is not None and table.publish.non_negative:
+            yield Fault(
+                table.place_of("publish", "non_negative"),
+                f"needs held levels that nest, and `{grouping}` is a grouping; publish it among "
+                "`margins` instead of holding it",
+            )
     published: Place = (*table.place, "publish", "margins")
     for i, margin in enumerate(table.margins):
         yield from _margin((*published, i), margin, table)
@@ -316,7 +346,13 @@ def _targets(table: TableSpecification) -> Iterator[Fault]:
             " on how many there are",
         )  # fmt: skip
     for i, entry in enumerate(table.publish.entries):
-        known = all(name in table.levels for m in (entry.margin, *table.hold) for name in m)
+        grouping = table.grouped(entry.margin)
+        if entry.has_target and grouping is not None:
+            yield Fault(
+                (*at("publish", "margins"), i),
+                f"names the grouping `{grouping}`, which can have no target; leave it out",
+            )
+        known = all(_known(table, m) for m in (entry.margin, *table.hold))
         if (
             entry.has_target
             and known
@@ -370,12 +406,12 @@ def _budget(table: TableSpecification, of: str | None) -> Iterator[Fault]:
 
 def _margin(place: Place, margin: Sequence[str], table: TableSpecification) -> Iterator[Fault]:
     used: dict[str, str] = {}
-    levels = table.levels
+    axes = {name: axis for name, (axis, _) in table.levels.items()} | table.groupings
     for name in margin:
-        if name not in levels:
-            yield Fault(place, _no_such("axis or level", name, levels))
+        if name not in axes:
+            yield Fault(place, _no_such("axis or level", name, axes))
             continue
-        axis, _ = levels[name]
+        axis = axes[name]
         if axis in used:
             yield Fault(
                 place,
@@ -440,10 +476,19 @@ def _margins_alone(table: TableSpecification) -> Iterator[Fault]:
             f"must be {', '.join(f'`{m}`' for m in for_margins())} with `cells: false`; got "
             f"`{table.mechanism}`",
         )
+    for key, listed in (("publish", table.margins), ("hold", table.hold)):
+        for i, margin in enumerate(listed):
+            grouping = table.grouped(margin)
+            if grouping is not None:
+                yield Fault(
+                    (*at("publish", "margins"), i) if key == "publish" else (*at("hold"), i),
+                    f"names the grouping `{grouping}`, which is a sum of cells; leave out "
+                    "`cells: false`",
+                )
     if len(table.axes) > MAX_AXES:
         yield Fault(("axes",), f"has {len(table.axes)} axes, and margins alone take {MAX_AXES}")
     for axis, entry in table.axes.items():
-        if COLUMN in (axis, *entry.level_names):
+        if COLUMN in (axis, *entry.above):
             yield Fault(
                 ("axes", axis), f"may not have the name `{COLUMN}`, a column of releases of margins"
             )
@@ -474,7 +519,7 @@ def _beside_cells(table: TableSpecification) -> Iterator[Fault]:
 
 def _margins(table: TableSpecification, at: Place) -> Iterator[Fault]:
     """No margin twice, in whatever order it is written; not all of them held."""
-    if any(name not in table.levels for m in (*table.margins, *table.hold) for name in m):
+    if not all(_known(table, m) for m in (*table.margins, *table.hold)):
         return  # is told of the margin itself
     seen: dict[frozenset[str], int] = {}
     for i, margin in enumerate(table.margins):
@@ -485,8 +530,16 @@ def _margins(table: TableSpecification, at: Place) -> Iterator[Fault]:
         yield Fault(at, "is fixed entirely by what is held, so that nothing is left to protect")
 
 
+def _known(table: TableSpecification, margin: Sequence[str]) -> bool:
+    return all(name in table.levels or name in table.groupings for name in margin)
+
+
 def _determines(table: TableSpecification, fine: Sequence[str], coarse: Sequence[str]) -> bool:
-    """Whether the totals of one margin follow from those of another."""
+    """Whether the totals of one margin follow from those of another, whatever the groups are."""
+    if table.grouped(fine) is not None:
+        return frozenset(fine) == frozenset(coarse)
+    if table.grouped(coarse) is not None:
+        coarse = [table.groupings.get(name, name) for name in coarse]
     known = dict(table.levels[level] for level in fine)
     wanted = (table.levels[level] for level in coarse)
     return all(known.get(axis, math.inf) <= step for axis, step in wanted)

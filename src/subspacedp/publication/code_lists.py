@@ -25,14 +25,15 @@ class CodeList:
 
     Parameters
     ----------
-    labels, levels
-        The labels, and by level the group of each.
+    labels, levels, groupings
+        The labels, and by level or grouping the group of each; None for one in no group.
     names
         The name that each label is published under, where the list has names.
     """
 
     labels: tuple[str, ...]
     levels: Mapping[str, tuple[str, ...]]
+    groupings: Mapping[str, tuple[str | None, ...]]
     names: tuple[str, ...] | None = None
 
 
@@ -49,25 +50,34 @@ def axis_of(
     Notes
     -----
     `other` and `missing` join the labels where they are none of them, and are groups of their own
-    at every level. Whole-number labels become text where one of these is text.
+    at every level; they are in no group of a grouping. Whole-number labels become text where one
+    of these is text.
     """
     labels: Sequence[Label] = entry.inline or found or ()
     levels: dict[str, Sequence[Label]] = {}
     groups: dict[str, Sequence[Label]] = {}
+    groupings: dict[str, Sequence[Label | None]] = {}
     if entry.code_list is not None:
         codes = _code_list(name, entry, folder)
         labels, levels = codes.names or codes.labels, dict(codes.levels)
+        groupings = dict(codes.groupings)
     if entry.periods is not None:
         levels = {level: entry.periods.groups(level) for level in entry.level_names}
     extra = [label for label in entry.extra if label not in labels]
     if extra:
         labels = (*labels, *extra)
         levels = {level: (*of_each, *extra) for level, of_each in levels.items()}
+        nowhere = (None,) * len(extra)
+        groupings = {grouping: (*of_each, *nowhere) for grouping, of_each in groupings.items()}
     for level, members in entry.groups.items():
         group_of = {label: label for label in entry.extra}
         group_of |= {label: group for group, inside in members.items() for label in inside}
         levels[level] = [group_of[label] for label in labels]
         groups[level] = tuple(dict.fromkeys((*members, *levels[level])))
+    for grouping, members in entry.grouped.items():
+        of_label = {label: group for group, inside in members.items() for label in inside}
+        groupings[grouping] = [of_label.get(label) for label in labels]
+        groups[grouping] = tuple(members)
     return Axis(
         name,
         _alike(labels),
@@ -75,6 +85,7 @@ def axis_of(
         groups={level: _alike(listed) for level, listed in groups.items()},
         from_data=entry.from_data,
         titles=entry.titles(name),
+        groupings=groupings,
     )
 
 
@@ -122,11 +133,18 @@ def column_of(axis: Axis, entry: AxisEntry, folder: Path, where: str) -> AxisCol
 
 def _code_list(name: str, entry: AxisEntry, folder: Path) -> CodeList:
     path = folder / str(entry.code_list)
-    return read_code_list(path, name, entry.level_names, names=entry.names)
+    return read_code_list(
+        path, name, entry.level_names, names=entry.names, groupings=entry.grouping_names
+    )
 
 
 def read_code_list(
-    path: Path, axis: str, levels: Sequence[str] = (), *, names: str | None = None
+    path: Path,
+    axis: str,
+    levels: Sequence[str] = (),
+    *,
+    names: str | None = None,
+    groupings: Sequence[str] = (),
 ) -> CodeList:
     """Read labels and groups from a csv file with a header, or a spreadsheet.
 
@@ -141,16 +159,19 @@ def read_code_list(
         The columns that give the groups, finest first.
     names
         The column with the name of each label; no two labels may have the same.
+    groupings
+        The columns of groupings; blank for a label in no group.
     """
     header, rows = read_rows(path, "code list")
     wanted = levels if names is None else (*levels, names)
-    check_columns(wanted, header, f"The code list `{path}`")
+    check_columns((*wanted, *groupings), header, f"The code list `{path}`")
     where = header.index(axis) if axis in header else 0
-    if header[where] in levels:
-        raise SpecificationError(
-            f"The code list `{path}` has no column for the labels: its first column is the level "
-            f"`{header[where]}`."
-        )
+    for what, known in (("level", levels), ("grouping", groupings)):
+        if header[where] in known:
+            raise SpecificationError(
+                f"The code list `{path}` has no column for the labels: its first column is the "
+                f"{what} `{header[where]}`."
+            )
     lines: dict[str, int] = {}
     named: dict[str, int] = {}
     for line, row in rows:
@@ -176,6 +197,9 @@ def read_code_list(
         labels=tuple(lines),
         levels={
             name: tuple(row[header.index(name)] for _, row in rows) for name in levels
+        },
+        groupings={
+            name: tuple(row[header.index(name)] or None for _, row in rows) for name in groupings
         },
         names=None if names is None else tuple(named),
     )  # fmt: skip

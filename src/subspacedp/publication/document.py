@@ -248,6 +248,12 @@ class AxisEntry(Section):
         description="Coarser levels, finest first: columns of the code list, or for every level "
         "its groups and the labels in them; for `by`, coarser periods such as [year].",
     )
+    groupings: Levels | None = Field(
+        default=None,
+        description="Classifications that nest in no level, such as school districts or a grid: "
+        "columns of the code list, blank for a label in no group, or for every grouping its groups "
+        "and the labels in them.",
+    )
     bins: Edges | None = Field(
         default=None,
         description="Increasing edges for a column of numbers: [0, 5, 18] makes `0-4`, `5-17` and "
@@ -304,6 +310,7 @@ class AxisEntry(Section):
             raise said("must be another label than `missing`", "other")
         self._check_labels()
         self._check_levels()
+        self._check_groupings()
         return self
 
     def _check_periods(self) -> None:
@@ -367,6 +374,22 @@ class AxisEntry(Section):
         if repeated is not None:
             raise said(f"has the level `{repeated}` more than once", "levels")
 
+    def _check_groupings(self) -> None:
+        if self.groupings is None:
+            return
+        if self.from_data:
+            raise said("needs labels that are known; `from-data` has none", "groupings")
+        if self.code_list is not None and isinstance(self.groupings, Mapping):
+            raise said("must be a list of columns of the code list", "groupings")
+        if self.code_list is None and not isinstance(self.groupings, Mapping):
+            raise said(
+                "must give every grouping its groups, as the labels are listed here", "groupings"
+            )
+        names = list(self.groupings)
+        repeated = next((name for name in names if names.count(name) > 1), None)
+        if repeated is not None:
+            raise said(f"has the grouping `{repeated}` more than once", "groupings")
+
     @property
     def code_list(self) -> str | None:
         """The path of the code list, where there is one."""
@@ -399,6 +422,21 @@ class AxisEntry(Section):
     def level_names(self) -> tuple[str, ...]:
         """The names of the coarser levels, finest first."""
         return tuple(self.levels or ())
+
+    @property
+    def grouping_names(self) -> tuple[str, ...]:
+        """The names of the groupings."""
+        return tuple(self.groupings or ())
+
+    @property
+    def above(self) -> tuple[str, ...]:
+        """The names of the coarser levels and of the groupings."""
+        return (*self.level_names, *self.grouping_names)
+
+    @property
+    def grouped(self) -> Mapping[str, Mapping[Label, tuple[Label, ...]]]:
+        """By grouping: the groups and the labels in them; none where a code list has them."""
+        return self.groupings if isinstance(self.groupings, Mapping) else {}
 
     def titles(self, name: str) -> Mapping[str, str]:
         """The titles of an axis of that name and of its levels, by their names."""

@@ -23,7 +23,6 @@ from subspacedp.ledger import (
     open_ledger,
     spend_of,
 )
-from subspacedp.microdata import verify_folder
 from subspacedp.publication.releases import ReleaseSpecification
 from subspacedp.publication.specification import Specification
 from subspacedp.release import Design, Release
@@ -202,6 +201,8 @@ def settle(ledger: Ledger | str | PathLike[str], number: int, folder: str | Path
        each with the spend and the invariants that were reserved.
     2. No budget is taken or given back.
     """
+    from subspacedp.microdata import verify_folder
+
     opened = open_ledger(ledger)
     reservation, source = opened.reservation(number), Path(folder)
     entry = reservation.entry

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.disclosure.differencing import differencing, smallest_atoms
 from subspacedp.errors import ReleaseError, SubspaceDPError
-from subspacedp.mechanisms import OPTIONS, default_name
+from subspacedp.invariants.crossing import Crossings
+from subspacedp.mechanisms import OPTIONS, Mechanism, default_name
 from subspacedp.mechanisms.estimates import Accuracy, normal_margin
 from subspacedp.privacy import Budget
 from subspacedp.publication.faults import SpecificationError
@@ -98,6 +100,7 @@ class PlannedRelease:
         known = self.design.problem.inequalities
         if known is not None:
             yield f"Publicly known, and used by intervals: {known}."
+        yield from atoms_in_words(self.design.mechanism)
         if self.second:
             yield self.second
         yield str(self.making)
@@ -303,6 +306,37 @@ def _near(planned: Design, others: Iterable[Design]) -> str:
         return planned.mechanism.gap_in_words(bound)
     except SubspaceDPError:
         return ""
+
+
+def atoms_in_words(mechanism: Mechanism) -> Iterator[str]:
+    """How small the pieces are that groupings cut an axis into: by their labels, not by data."""
+    domain = mechanism.query.axes
+    if domain is None:
+        return
+    crossings = Crossings.of(domain, mechanism.held.margins)
+    for axis in domain.axes:
+        if not axis.crossing:
+            continue
+        found = None
+        if crossings is not None and crossings.axis is axis:
+            found = differencing(crossings, None, smallest_group=0, most=1)
+        if crossings is None or found is None:
+            one = int(np.count_nonzero(axis.atoms == 1))
+            yield (
+                f"The groupings of `{axis.name}` and its levels cut it into {len(axis.atoms):,} "
+                f"atoms, {one:,} of a single label. No two that cross are held, so no difference "
+                "of exact totals isolates one."
+            )
+            continue
+        steps = crossings.finest(crossings.margins)
+        ((name, labels),) = smallest_atoms(axis, steps, 1)
+        yield (
+            f"Held on `{axis.name}` are {' and '.join(f'`{n}`' for n in found.crossing)}, which "
+            f"cross: {found.atoms:,} atoms, the smallest, {name}, of "
+            f"{labels:,} label{'' if labels == 1 else 's'}. {found.isolated:,} of their totals "
+            "follow exactly from differences of held totals: `subspacedp audit` says which are "
+            "small. Publishing one of these classifications instead of holding it avoids that."
+        )
 
 
 def error_line(what: str, accuracy: Accuracy, beside: Accuracy | None = None) -> ErrorLine:

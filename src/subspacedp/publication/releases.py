@@ -325,9 +325,12 @@ class ReleaseSpecification(ABC):
         if data.counted:
             table = self._counted(self._tabulated(domain, source, progress)).protected
             return tuple(table.of(margin) for margin in held)
-        margins = Margins(domain, self.held.margins)
+        # Groupings are sums of labels, by which margins are counted.
+        axes = self.table.groupings
+        names = ([axes.get(name, name) for name in margin] for margin in self.held.margins)
+        margins = Margins(domain, list(dict.fromkeys(map(tuple, names))))
         counted = tabulate_margins(
-            source, self._columns(domain), margins, self.held, progress=progress, **data.bound
+            source, self._columns(domain), margins, progress=progress, **data.bound
         )
         return tuple(counted.everything.of(margin) for margin in held)
 
@@ -427,7 +430,10 @@ class CellsRelease(ReleaseSpecification):
     def _designed(self, domain: Domain, name: str | None) -> Design:
         if (name or self.mechanism_name) != AUTO or not self._for_tables:
             return super()._designed(domain, name)
-        few = domain.size <= MAX_JOINT_CELLS
+        grouping = next(
+            filter(None, map(self.table.grouped, (*self.margins, *self.table.hold))), ""
+        )
+        few = domain.size <= MAX_JOINT_CELLS and not grouping
         options = self._arguments(domain, name)
         del options["mechanism"]
         chosen = compare_quick(
@@ -440,6 +446,9 @@ class CellsRelease(ReleaseSpecification):
         ).chosen  # fmt: skip
         if few:
             return chosen
+        if grouping:
+            words = f"Noise for the margins too knows levels that nest, and `{grouping}` does not."
+            return replace(chosen, why=f"{chosen.why} {words}")
         words = (
             f"Noise for the margins too is not looked at for more than {MAX_JOINT_CELLS:,} cells; "
             "`mechanism: marginals` asks for it."

@@ -402,6 +402,17 @@ class TableSpecification:
             for step, level in enumerate((axis, *entry.level_names))
         }
 
+    @property
+    def groupings(self) -> dict[str, str]:
+        """By the name of every grouping: its axis."""
+        return {
+            grouping: axis for axis, entry in self.axes.items() for grouping in entry.grouping_names
+        }
+
+    def grouped(self, margin: Sequence[str]) -> str | None:
+        """The first grouping that a margin names; None where it names levels alone."""
+        return next((name for name in margin if name in self.groupings), None)
+
     def domain(self, labels: Mapping[str, Sequence[Label]] | None = None) -> Domain:
         """The public shape of the table.
 
@@ -516,7 +527,8 @@ class TableSpecification:
         try:
             return axis_of(name, entry, self.specification.folder)
         except DomainError as error:
-            at = loaded.where(("axes", name, "levels" if entry.levels else "labels"))
+            given = (key for key in ("levels", "groupings") if getattr(entry, key))
+            at = loaded.where(("axes", name, next(given, "labels")))
             raise SpecificationError(f"{at}: {error}") from None
         except SpecificationError as error:
             raise SpecificationError(

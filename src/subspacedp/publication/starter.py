@@ -467,6 +467,7 @@ class _Proposing:
                 "person.",
                 "# Those listed here were seen in the data, for convenience; check and complete "
                 "them.",
+                "# With title: Age in years beside its labels, readers see that and not the name.",
                 "axes:",
                 *(line for axis in self.axes for line in axis.lines()),
                 "",
@@ -480,8 +481,8 @@ class _Proposing:
         readable = _readable(source)
         where = quoted(readable)
         table = []
-        if source_fault(readable, None):
-            table = [f"table: {quoted(named or 'persons')}  # the table within the database"]
+        if named or source_fault(readable, None):
+            table = [f"table: {quoted(named or 'persons')}  # the table or sheet in it"]
         decimal = ['decimal: ","'] if self.seen.decimal == "," else []
         lines = ["data:"]
         if self.counts.used:

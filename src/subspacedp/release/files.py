@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from subspacedp.arrow import arrow_table, numpy_array
+from subspacedp.arrow import arrow_table, label_array, numpy_array
 from subspacedp.blocks.stores import STORES, StoredValues, copy_store
 from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.invariants import Held, HeldMargins, HeldMatrix, HeldValues, held_from
@@ -248,17 +248,10 @@ def _check_rows(table: Any, mechanism: Mechanism) -> None:
     if table.num_rows != mechanism.query.size or "value" not in table.column_names:
         raise AlteredError("The values file does not have the rows and columns of its certificate.")
     for name, wanted in mechanism.query.columns().items():
-        if name not in table.column_names or not np.array_equal(_labels(table[name]), wanted):
+        if name not in table.column_names or not np.array_equal(label_array(table[name]), wanted):
             raise AlteredError(
                 f"The labels of `{name}` in the values file are not those of its certificate."
             )
-
-
-def _labels(column: Any) -> Any:
-    """The labels of a column; as text, and empty for labels in no group, where there are any."""
-    if not column.null_count:
-        return numpy_array(column)
-    return np.array(["" if label is None else str(label) for label in column.to_pylist()])
 
 
 def _release(data: dict[str, Any], mechanism: Mechanism, values: Any) -> Release:

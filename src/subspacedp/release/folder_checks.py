@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from subspacedp.arrow import arrow_array, numpy_array
+from subspacedp.arrow import arrow_array, label_array
 from subspacedp.blocks.stores import STORES
 from subspacedp.errors import AlteredError, ReleaseError
 from subspacedp.release.error_model import ERROR_MODEL, error_model_text, same_model
@@ -338,7 +338,7 @@ def check_table(home: Path, name: str, wanted: Mapping[str, Any]) -> Check:
             types = {column: arrow_array(values[:1]).type for column, values in wanted.items()}
             options = pyarrow.csv.ConvertOptions(column_types=types)
             table = pyarrow.csv.read_csv(home / name, convert_options=options)
-        present = {column: numpy_array(table[column]) for column in table.column_names}
+        present = {column: label_array(table[column]) for column in table.column_names}
         different = [c for c in wanted if not _agrees(c, wanted, present[c])]
         different += [c for c in present if c not in wanted]
         if len(table.column_names) != len(present):

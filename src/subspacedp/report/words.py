@@ -316,8 +316,8 @@ def _corrects(ids: Sequence[str]) -> list[Fact]:
 def replaced_words(ids: Sequence[str]) -> str:
     """Which earlier releases are corrected, as certificates name them."""
     those = f"release{'s' if len(ids) > 1 else ''} {', '.join(ids)}"
-    which = "these" if len(ids) > 1 else "it"
-    return f"This corrects {those}: use it instead of {which}."
+    whose = "their" if len(ids) > 1 else "its"
+    return f"This corrects {those}, and is to be used in {whose} place."
 
 
 def size_words(size: int | None) -> str:

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,8 @@ class ControlledRounding(ABC):
     decimals: int
     unit_variance: float = field(default=NOISE_ALONE, kw_only=True)
 
+    most_stated: ClassVar[int] = MOST_STATED
+
     def check_total(self, most: int) -> None:  # noqa: B027 - most ways have no such limit
         """Refuse a largest total, of records that get no noise, whose residual could not be met."""
 
@@ -99,19 +101,17 @@ class ControlledRounding(ABC):
         """What each rounding adds to a weighted sum of answers, and a bound on its variance."""
 
     def as_dict(self, variances: FloatArray) -> dict[str, Any]:
-        """`coefficients` as plain data, with variances in their order.
+        """`coefficients` as plain data, with variances in their order; for `most_stated` answers.
 
-        Here a matrix, answer by answer; of many answers only a bound.
+        Here a matrix, answer by answer.
         """
         size = math.prod(self.space.shape)
-        if size > MOST_STATED:
-            return self.at_most(float(np.max(self.variance(), initial=0.0)))
         units = np.eye(size).reshape(size, *self.space.shape)
         return rows_of([self.coefficients(one)[0] for one in units], variances)
 
-    def at_most(self, variance: float) -> dict[str, Any]:
+    def at_most(self) -> dict[str, Any]:
         """A bound alone: on the variance that rounding adds to any one answer."""
-        return {"kind": "at most", "variance": variance}
+        return {"kind": "at most", "variance": float(np.max(self.variance(), initial=0.0))}
 
     @abstractmethod
     def describe(self) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,6 @@ __all__ = ["MarginRounding"]
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 LIMIT = 2**61
-MOST_STATED = 100_000  # cells whose roundings are stated one by one
 SLAB = 1 << 20  # words fetched at a time
 
 
@@ -52,6 +51,8 @@ class MarginRounding(ControlledRounding):
     """
 
     space: MarginNullSpace
+
+    most_stated: ClassVar[int] = 100_000
 
     @property
     def held(self) -> HeldMargins:
@@ -170,10 +171,8 @@ class MarginRounding(ControlledRounding):
         """Order of cells along every merged axis, and the variance of every cumulative entry.
 
         The weight of an entry is that of its cell less those that follow along the axes, by
-        inclusion and exclusion. Of many cells only a bound.
+        inclusion and exclusion.
         """
-        if self.held.domain.size > MOST_STATED:
-            return self.at_most(2 ** len(self.axes) * self.unit_variance / self.step**2)
         entries = np.zeros(self.shape)
         entries[self._entry_variance > 0] = variances
         distinct, code = np.unique(entries, return_inverse=True)
@@ -188,6 +187,11 @@ class MarginRounding(ControlledRounding):
             "variances": distinct.tolist(),
             "variance_of": code.reshape(-1).tolist(),
         }
+
+    def at_most(self) -> dict[str, Any]:
+        """A cell is a difference of two entries along every merged axis; no table is looked at."""
+        variance = 2 ** len(self.axes) * self.unit_variance / self.step**2
+        return {"kind": "at most", "variance": variance}
 
     def thrown_entries(self, lifted: FloatArray) -> FloatArray:
         """What is rounded at random where the lifted residual is this table: cumulative entries."""

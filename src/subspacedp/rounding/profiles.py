@@ -15,6 +15,7 @@ from functools import cached_property, reduce
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.errors import InvariantError
 from subspacedp.invariants.margin_space import MarginNullSpace, distinct_columns
 from subspacedp.rounding.margins import MarginRounding
 from subspacedp.rounding.merged import MergedAxis
@@ -38,6 +39,12 @@ class GroupProfiles:
 
     space: MarginNullSpace
     margin: Margin
+
+    def __post_init__(self) -> None:
+        if self.margin.grouped:
+            raise InvariantError(
+                f"{self.margin!r} names a grouping, whose groups have no classes of equal sizes."
+            )
 
     @cached_property
     def _axes(self) -> tuple[tuple[tuple[int, ...], Int64Array, Int64Array], ...]:

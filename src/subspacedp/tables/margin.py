@@ -46,9 +46,14 @@ class Margin:
         return tuple(axis.step(s) for axis, s in zip(self.axes, self.steps, strict=True))
 
     @cached_property
+    def grouped_axes(self) -> tuple[int, ...]:
+        """The numbers of the axes of which it names a grouping, which stands beside the levels."""
+        return tuple(a for a, axis in enumerate(self.axes) if self.steps[a] >= axis.depth)
+
+    @property
     def grouped(self) -> bool:
-        """Whether it names a grouping, which stands beside the levels."""
-        return any(s >= axis.depth for axis, s in zip(self.axes, self.steps, strict=True))
+        """Whether it names a grouping."""
+        return bool(self.grouped_axes)
 
     @cached_property
     def has_holes(self) -> bool:

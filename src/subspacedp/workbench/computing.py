@@ -116,7 +116,7 @@ def _axis(axis: Axis) -> dict[str, Any]:
     return {
         "labels": len(axis),
         "some": [str(label) for label in axis.labels[:FEW_LABELS]],
-        "levels": {level.name: level.groups for level in axis.chain},
+        "levels": {level.name: level.groups for level in axis.named},
     }
 
 

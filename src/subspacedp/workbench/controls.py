@@ -52,9 +52,12 @@ class TableKeys:
 
     @property
     def chains(self) -> dict[str, tuple[str, ...]]:
-        """By axis: its own name and those of its levels, finest first."""
+        """By axis: its own name, those of its levels, finest first, and of its groupings."""
         return {
-            name: (name, *(str(level) for level in entry.get("levels") or ()))
+            name: (
+                name,
+                *(str(level) for key in ("levels", "groupings") for level in entry.get(key) or ()),
+            )
             for name, entry in self.axes.items()
         }
 

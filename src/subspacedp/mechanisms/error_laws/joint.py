@@ -179,6 +179,8 @@ class JointNoise(ABC):
         rounding = self.rounded
         if rounding is None:
             return None
+        if math.prod(rounding.space.shape) > rounding.most_stated:
+            return rounding.at_most()
         return rounding.as_dict(self.roundings(np.zeros(rounding.space.shape))[1])
 
     # ------------------------------------------------------------- how directions differ

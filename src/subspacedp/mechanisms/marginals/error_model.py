@@ -342,8 +342,10 @@ class MarginalsNoise(JointNoise):
     def stated_rounding(self) -> dict[str, Any] | None:
         """Entries of a cumulated table of cells; or those of several tables, as a matrix."""
         if isinstance(self.rounding, CellRounding):
-            answers = np.zeros(self.workload.domain.shape)
-            return self.rounding.as_dict(self.rounding.coefficients(answers)[1])
+            domain = self.workload.domain
+            if domain.size > self.rounding.most_stated:
+                return self.rounding.at_most()
+            return self.rounding.as_dict(self.rounding.coefficients(np.zeros(domain.shape))[1])
         return None if self.rounding is None else self.rounding.as_dict(self.workload.size)
 
     def roundings(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from subspacedp.blocks.stores import STORES
 from subspacedp.errors import ReleaseError
 from subspacedp.publication.formats.tables import LIMITS, PublishedTable, ReleaseTables
 from subspacedp.release.files import LEVEL
@@ -152,12 +153,17 @@ class _Book:
         for i, (name, _) in enumerate(rows, 4):
             target = "internal:'{}'!A1".format(name.replace("'", "''"))
             sheet.write_url(i, 0, target, self.link, name)
-        for i, table in enumerate(absent, len(rows) + 5):
-            text = (
-                f"The {table.rows:,} figures by {table.words} are more than the {MOST_ROWS:,} rows "
-                f"that a sheet has here; they are in the file {table.file or 'values.csv'}."
-            )
-            self._string(sheet, i, 0, text, self.text)
+        told = [
+            f"The {table.rows:,} figures by {table.words} are more than the {MOST_ROWS:,} rows "
+            f"that a sheet has here; they are in the file {table.file or 'values.csv'}."
+            for table in absent
+        ]
+        stored = self.content.release.stored
+        if stored is not None:
+            figures = self.content.release.query.size
+            told.append(f"The {figures:,} cells are in {STORES[stored.kind]}, without labels.")
+        for i, text in enumerate(told, len(rows) + 5):
+            self._string(sheet, i, 0, text, self.book.add_format(self.font))
 
     def _notes(self) -> None:
         sheet = self.book.add_worksheet("Notes")
