@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,19 +10,30 @@ import numpy as np
 import numpy.typing as npt
 
 from studies.topdown import OneLevel, TopDown
-from subspacedp.inference import replicates
+from subspacedp.inference import non_negative, replicates
 from subspacedp.invariants import hold
 from subspacedp.privacy import PureDP
-from subspacedp.release import design
+from subspacedp.release import Design, design
 from subspacedp.tables import Table
 
-__all__ = ["METHODS", "SIZES", "SMALL", "Comparison", "Outcome", "compare_by_size", "size_words"]
+__all__ = [
+    "METHODS",
+    "SECOND",
+    "SIZES",
+    "SMALL",
+    "Comparison",
+    "Outcome",
+    "compare_by_size",
+    "size_words",
+]
 
 FloatArray = npt.NDArray[np.float64]
 
 SIZES = (0, 1, 10, 30, 100, 300, 1_000, 10_000)  # where classes of cells begin
 SMALL = 10
 METHODS = ("projected", "one level", "TopDown")
+SECOND = "second table"  # beside the projected one: without negative values, made from it
+NEIGHBOURS = 50  # places that follow each other, whose cells of one class are added up
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -36,6 +47,7 @@ class Outcome:
     place_mse: float  # of the totals of places
     small_sum_bias: float  # of the sum of all small cells
     small_sum_rms: float
+    neighbours_rms: float  # of sums of neighbouring cells
     negative: float  # share of released cells below zero
 
 
@@ -85,6 +97,7 @@ class Comparison:
                     f"squared_error_of_a_{self.place}": one.place_mse,
                     "sum_of_small_cells_bias": one.small_sum_bias,
                     "sum_of_small_cells_rms": one.small_sum_rms,
+                    f"sum_of_{NEIGHBOURS}_neighbours_rms": one.neighbours_rms,
                     "share_of_negative_cells": one.negative,
                     "nearer": self.nearer(method),
                     "farther": self.farther(method),
@@ -125,11 +138,12 @@ def compare_by_size(
     present, member = np.unique(group, return_inverse=True)
     outcomes = {}
     for method, errors in zip(
-        METHODS,
+        (*METHODS, SECOND),
         (
             replicates(ours, runs, seed=seed),
             one.errors(table, runs, seed=seed),
             down.errors(table, runs, seed=seed),
+            _of_second_tables(ours, table, runs, seed),
         ),
         strict=True,
     ):
@@ -147,6 +161,14 @@ def compare_by_size(
         expected_mse=float(ours.expected_error().per_cell.mean()),
         outcomes=outcomes,
     )
+
+
+def _of_second_tables(
+    ours: Design, table: Table, runs: int, seed: int
+) -> Iterator[npt.NDArray[np.int64]]:
+    """Second table minus truth, over so many runs."""
+    for run in range(runs):
+        yield non_negative(ours.release(table, seed=seed + run)) - table.counts
 
 
 def size_words(least: int) -> str:
@@ -169,13 +191,15 @@ def _outcome(
 ) -> Outcome:
     cells = np.bincount(member, minlength=classes)
     small = table.counts.ravel() < SMALL
-    means, squares, places, sums, below = [], [], [], [], []
+    means, squares, places, sums, near, below = [], [], [], [], [], []
     for run in errors:
         flat = np.asarray(run, np.float64).ravel()
         means.append(np.bincount(member, weights=flat, minlength=classes) / cells)
         squares.append(np.bincount(member, weights=flat**2, minlength=classes) / cells)
         places.append(np.mean(flat.reshape(len(table.counts), -1).sum(axis=1) ** 2))
         sums.append(flat[small].sum())
+        running = np.cumsum(flat.reshape(len(table.counts), -1), axis=0)
+        near.append(np.mean((running[NEIGHBOURS:] - running[:-NEIGHBOURS]) ** 2))
         below.append(np.mean(table.counts.ravel() + flat < 0))
     mse = np.mean(squares, axis=0)
     spread = np.std(means, axis=0, ddof=1) if len(means) > 1 else np.full(classes, np.nan)
@@ -187,5 +211,6 @@ def _outcome(
         place_mse=float(np.mean(places)),
         small_sum_bias=float(np.mean(sums)),
         small_sum_rms=float(np.sqrt(np.mean(np.square(sums)))),
+        neighbours_rms=float(np.sqrt(np.mean(near))),
         negative=float(np.mean(below)),
     )

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from studies.cell_sizes import METHODS, SMALL, Comparison, compare_by_size, size_words
+from studies.cell_sizes import METHODS, SECOND, SMALL, Comparison, compare_by_size, size_words
 from studies.solvers import nearest_with_total, round_with_total
 from studies.topdown import OneLevel, TopDown
 from subspacedp.datasets import dallas2010, texas2010
@@ -250,7 +250,7 @@ def _by_size(
 
 def comparison_grids(comparison: Comparison) -> tuple[Grid, Grid]:
     """Bias and squared error of all methods, class by class."""
-    outcomes = [comparison.outcomes[method] for method in METHODS]
+    outcomes = [comparison.outcomes[method] for method in (*METHODS, SECOND)]
     classes = [
         (size_words(least), f"{cells:,}")
         for least, cells in zip(comparison.least, comparison.cells, strict=True)
@@ -258,7 +258,7 @@ def comparison_grids(comparison: Comparison) -> tuple[Grid, Grid]:
     runs = f"{comparison.name}, {comparison.runs} runs"
     bias = Grid(
         caption=f"Bias. {runs}; ± its standard error",
-        columns=("people", "cells", *METHODS),
+        columns=("people", "cells", *METHODS, SECOND),
         rows=tuple(
             (*words, *(f"{signed(o.bias[at], 2)} ± {o.bias_stderr[at]:.2f}" for o in outcomes))
             for at, words in enumerate(classes)
@@ -278,6 +278,11 @@ def comparison_grids(comparison: Comparison) -> tuple[Grid, Grid]:
                 *(f"{o.overall_mse:,.0f}" for o in outcomes),
             ),
             (f"total of a {comparison.place}", "", *(f"{o.place_mse:,.0f}" for o in outcomes)),
+            (
+                "sum of 50 neighbours",
+                "",
+                *(f"{o.neighbours_rms**2:,.0f}" for o in outcomes),
+            ),
         ),
     )
     return bias, squared
@@ -336,7 +341,9 @@ def _verdict(one: Comparison) -> list[str]:
         f"{signed(level.small_sum_bias, 0)} on average on one level and "
         f"{signed(down.small_sum_bias, 0)} for "
         f"TopDown; ours is unbiased, with a standard error of {one.small_stderr:,.0f}. What was "
-        "cut off cell by cell does not average out.",
+        "cut off cell by cell does not average out. In the second table that is made from ours, of "
+        "whole numbers without negative ones, the sum is off by "
+        f"{signed(one.outcomes[SECOND].small_sum_bias, 0)} on average.",
     ]
 
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from studies import practice as module
 from studies.__main__ import app
-from studies.cell_sizes import METHODS, SIZES, compare_by_size, size_words
+from studies.cell_sizes import METHODS, SECOND, SIZES, compare_by_size, size_words
 from studies.practice import PracticeStudy, practice, slower_runs
 from studies.topdown import OneLevel, Shares, TopDown
 from subspacedp.datasets import dallas2010, texas2010
@@ -133,6 +133,10 @@ def test_post_processing_is_nearer_for_small_cells_and_says_so(texas):
     ours = texas.outcomes["projected"]
     assert ours.overall_mse == pytest.approx(texas.expected_mse, rel=0.05)
     assert texas.outcomes["one level"].overall_mse < ours.overall_mse
+    second = texas.outcomes[SECOND]
+    assert second.overall_mse < 0.9 * texas.outcomes["one level"].overall_mse
+    assert abs(second.small_sum_bias) < 0.2 * texas.outcomes["one level"].small_sum_bias
+    assert second.negative == 0
 
 
 def test_what_was_cut_off_does_not_average_out(texas):
@@ -151,7 +155,7 @@ def test_what_was_cut_off_does_not_average_out(texas):
 def test_the_summary_is_for_programs(texas):
     found = texas.summary()
     assert found["sizes"][0] == "0"
-    assert set(found["methods"]) == set(METHODS)
+    assert set(found["methods"]) == {*METHODS, SECOND}
     assert "squared_error_of_a_county" in found["methods"]["TopDown"]
 
 
