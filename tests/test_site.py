@@ -126,12 +126,14 @@ def test_only_parameters_are_split():
 
 def test_every_layer_that_people_use_has_a_page():
     inside = {
+        "arrow",
         "balls",
         "blocks",
-        "ellipsoids",
-        "parallel",
         "cli",
         "demo",
+        "ellipsoids",
+        "lazy",
+        "parallel",
         "special",
         "stated",
         "workbench",
