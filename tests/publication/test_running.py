@@ -710,7 +710,7 @@ def test_a_comparison_is_its_owners_alone_and_beside_the_release(world):
     before = set(world.listing())
     made = run(world.spec(), compare=world.folder / "private")
     private = world.folder / "private"
-    assert {p.name for p in private.iterdir()} == {"CONFIDENTIAL.txt", "table.csv"}
+    assert {p.name for p in private.iterdir()} == {"CONFIDENTIAL.txt", "quality.html", "table.csv"}
     assert stat.S_IMODE(private.stat().st_mode) == 0o700
     assert all(stat.S_IMODE(p.stat().st_mode) == 0o600 for p in private.iterdir())
     table = pyarrow.csv.read_csv(private / "table.csv")
@@ -726,6 +726,14 @@ def test_a_comparison_is_its_owners_alone_and_beside_the_release(world):
             assert b"error_in_standard_errors" not in content, path.name
             assert b"CONFIDENTIAL" not in content, path.name
     assert {n.split("/")[0] for n in set(world.listing()) - before} == {"release", "private"}
+
+
+def test_the_quality_of_a_release_is_its_owners_alone(world):
+    made = run(world.spec(), compare=world.folder / "private")
+    page = world.folder / "private" / "quality.html"
+    assert page.stat().st_mode & 0o777 == 0o600
+    assert "intervals that cover" in page.read_text("utf-8")
+    assert not list(made.folder.rglob("quality*"))
 
 
 def test_without_asking_there_is_no_comparison(world):
