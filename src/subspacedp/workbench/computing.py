@@ -70,6 +70,9 @@ def planned_view(planned: Plan) -> dict[str, Any]:
     return {
         "releases": [_release_view(release) for release in planned.releases],
         "waiting": list(planned.waiting),
+        "worst": max(
+            (line.margin_of_error[1] for r in planned.releases for line in r.lines), default=0.0
+        ),
         "budget": _budget_words(planned),
         "account": None if read.document.budget is None else read.document.budget.account,
         "target": str(read.target),

@@ -87,7 +87,13 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"figure": figure, "names": names_words, "ends": ends, "json": _json}
+    made.filters |= {
+        "figure": figure,
+        "names": names_words,
+        "ends": ends,
+        "json": _json,
+        "keys": keys_shown,
+    }
     made.globals |= {"log_place": log_place, "min": min, "max": max}
     return made
 
@@ -129,6 +135,20 @@ def ends(pair: Any) -> str:
     if high == 0:
         return "exact"
     return f"± {figure(high)}" if high - low < 0.02 * high else f"± {figure(low)} to {figure(high)}"
+
+
+def keys_shown(sentence: str) -> Any:
+    """A sentence with its `keys` set as such; everything else in it is text."""
+    from markupsafe import Markup, escape
+
+    pieces = str(sentence).split("`")
+    if len(pieces) % 2 == 0:  # one that does not end is none
+        return escape(sentence)
+    marked = (
+        Markup("<code>{}</code>").format(piece) if number % 2 else escape(piece)
+        for number, piece in enumerate(pieces)
+    )
+    return Markup("").join(marked)
 
 
 def log_place(value: float, low: float, high: float, width: float) -> float:
