@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from subspacedp.errors import SubspaceDPError
 from subspacedp.publication.advice import advise
 from subspacedp.publication.auditing import audit
 from subspacedp.publication.faults import in_yaml
@@ -132,8 +133,12 @@ def _invented(planned: Plan, asked: Asked) -> dict[str, Any] | None:
     release = by_name[chosen.name]
     if domain is None or release.design.mechanism.query.size > MOST_FIGURES:
         return None
+    try:
+        shown = simulated(chosen, domain, release, asked.margin)
+    except SubspaceDPError:
+        return None  # the design stands, though no example of it can be made
     return {
-        **simulated(chosen, domain, release, asked.margin),
+        **shown,
         "release": chosen.name,
         "releases": [one.name for one in known],
         "budget": str(release.design.mechanism.budget),
