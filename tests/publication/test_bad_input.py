@@ -293,6 +293,23 @@ def test_a_typo_in_the_specification_names_the_nearest_key(world, attempt):
     assert "did you mean `privacy`?" in attempt(spec)
 
 
+@pytest.mark.parametrize("edge", [10**400, "1", None, True, [1], float("nan")])
+def test_bins_that_are_none(world, attempt, edge):
+    axes = {"income": {"bins": [0, edge]}}
+    assert "`axes.income.bins`" in attempt(world.yaml(axes=axes, hold=[]))
+
+
+@pytest.mark.parametrize("key", ["missing", "other"])
+def test_rows_without_a_place_join_no_group_by_their_name(world, attempt, key):
+    """Unless the group lists their label."""
+    groups = {"any": ["F"], "rest": ["M"]}
+    axes = {"sex": {"labels": ["F", "M"], "levels": {"kind": groups}, key: "any"}}
+    said = attempt(world.yaml(axes=axes, hold=[["kind"]]))
+    assert "has a group 'any' of `kind`, which rows without a place would join" in said
+    axes["sex"]["levels"]["kind"] = {**groups, "any": ["F", "any"]}
+    read_specification(world.spec(axes=axes, hold=[["kind"]]))
+
+
 @pytest.mark.parametrize("decimals", [-1, 13, 1.5, "two", True])
 def test_decimals_that_are_none(world, attempt, decimals):
     assert "`publish.decimals`" in attempt(world.yaml(publish={"decimals": decimals}))
