@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -93,6 +94,7 @@ def _environment() -> Any:
         "ends": ends,
         "json": _json,
         "keys": keys_shown,
+        "flowed": flowed,
     }
     made.globals |= {"log_place": log_place, "min": min, "max": max}
     return made
@@ -149,6 +151,11 @@ def keys_shown(sentence: str) -> Any:
         for number, piece in enumerate(pieces)
     )
     return Markup("").join(marked)
+
+
+def flowed(text: str) -> str:
+    """Text that was wrapped for a terminal: lines that go on are one; indented ones stay lines."""
+    return re.sub(r"(?<!\n)\n(?![\n ])", " ", text)
 
 
 def log_place(value: float, low: float, high: float, width: float) -> float:
