@@ -512,5 +512,5 @@ def test_limits_of_whole_figures_are_whole(release: sdp.Release, page: str) -> N
 
 
 def test_beliefs_after_a_budget_of_any_size():
-    assert [then for _, then in belief_words(sdp.PureDP(1.0))][0] == "2.7 %"
+    assert belief_words(sdp.PureDP(1.0))[0] == ("1 %", "2.7 %")
     assert {then for _, then in belief_words(sdp.PureDP(1000.0))} == {"100.000 %"}
