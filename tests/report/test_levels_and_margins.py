@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
+
 import numpy as np
 import pytest
 from tests.report.conftest import HOSTILE, margins_alone, with_levels
@@ -9,6 +12,7 @@ from tests.report.test_content import embedded, words
 
 import subspacedp as sdp
 from subspacedp.report import ReportNotes, write_report
+from subspacedp.report.words import facts as headline
 
 
 @pytest.fixture(scope="module", params=[sdp.PureDP(0.5), sdp.ZCDP(0.05)], ids=str)
@@ -110,3 +114,15 @@ def test_hostile_names_of_margins_and_levels_are_text() -> None:
         page = write_report(release, title="Places")
         assert "<b>place" not in page
         assert page.count("</script>") == page.count("<script")
+
+
+def test_the_headline_names_no_more_than_anybody_reads() -> None:
+    domain = sdp.Domain([sdp.Axis(f"q{i}", ["a", "b"]) for i in range(9)])
+    held = reduce(and_, (sdp.hold(f"q{i}") for i in range(9)))
+    query = sdp.Margins(domain, [[f"q{i}", f"q{i + 1}"] for i in range(8)])
+    tables = {(f"q{i}", f"q{i + 1}"): np.full((2, 2), 5) for i in range(8)}
+    mechanism = sdp.design(query, held, sdp.ZCDP(0.5), mechanism="auto")
+    release = mechanism.release(sdp.MarginTables(domain, tables), seed=1)
+    facts = {fact.name: fact.meaning for fact in headline(release, "1")}
+    assert facts["Published"].endswith("q5 (2 labels) and 3 more.")
+    assert "every q5 total and 3 more: exact" in facts["Published exactly"]

@@ -114,8 +114,8 @@ def belief_words(budget: Budget) -> list[tuple[str, str]]:
     """For budgets with a factor alone: what becomes at most of a belief about one person."""
     if not budget.pure:
         return []
-    factor = math.exp(budget.amount)
-    after = [(b, b * factor / (1 + b * (factor - 1))) for b in BELIEFS]
+    less = math.exp(-budget.amount)  # one over the factor, which float64 may not have
+    after = [(b, b / (b + (1 - b) * less)) for b in BELIEFS]
     return [(f"{100 * before:g} %", percent_up(then)) for before, then in after]
 
 
@@ -285,7 +285,8 @@ def _axes(release: Release) -> str:
         coarser = ", ".join(f"{level.title} ({level.groups:,})" for level in axis.named[1:])
         tail = f", grouped by {coarser}" if coarser else ""
         parts.append(f"{axis.title} ({len(axis):,} labels{tail})")
-    return _table(release.mechanism.query, " × ".join(parts))
+    more = f" and {len(parts) - MAX_LISTED:,} more" if len(parts) > MAX_LISTED else ""
+    return _table(release.mechanism.query, " × ".join(parts[:MAX_LISTED]) + more)
 
 
 def _held(release: Release) -> str:
@@ -298,7 +299,9 @@ def _held(release: Release) -> str:
 def _held_means(release: Release) -> str:
     if not release.mechanism.space.rank:
         return "Every figure has noise."
-    words = str(release.mechanism.held)
+    held = str(release.mechanism.held).split("; ")
+    more = f" and {len(held) - MAX_LISTED:,} more" if len(held) > MAX_LISTED else ""
+    words = f"{'; '.join(held[:MAX_LISTED])}{more}"
     return f"{words[:1].upper()}{words[1:]}: exact, without noise, and not protected."
 
 

@@ -44,11 +44,13 @@ class Linear:
 
 
 def group_numbers(cells: Margin, margin: Margin) -> Int64Array:
-    """The group of a coarser margin that every cell is in, flat."""
+    """The group of a coarser margin that every cell is in, flat; −1 for a cell in none."""
     out = np.arange(int(np.prod(margin.shape))).reshape(margin.shape)
     for a, axis in enumerate(cells.axes):
         if cells.steps[a] != margin.steps[a]:
-            out = np.take(out, axis.parents(cells.steps[a], margin.steps[a]), axis=a)
+            none = np.full_like(out.take([0], axis=a), -1)
+            parents = axis.parents(cells.steps[a], margin.steps[a])
+            out = np.take(np.concatenate([out, none], axis=a), parents, axis=a)
     return out.reshape(-1)
 
 
@@ -57,8 +59,9 @@ def indicators(cells: Margin, margin: Margin) -> sparse.csr_array:
     from scipy import sparse
 
     group = group_numbers(cells, margin)
+    inside = np.flatnonzero(group >= 0)
     shape = (int(np.prod(margin.shape)), group.size)
-    return sparse.csr_array((np.ones(group.size), (group, np.arange(group.size))), shape=shape)
+    return sparse.csr_array((np.ones(inside.size), (group[inside], inside)), shape=shape)
 
 
 def whole_table(
@@ -134,13 +137,28 @@ def _shared(
     nothing = sums <= 0  # to go by: all cells alike
     factor = wanted / np.where(nothing, np.maximum(sizes, 1), sums)
     exact = np.where(nothing[group], 1.0, table) * factor[group]
-    whole = np.floor(exact * (1 + 1e-12)).astype(np.int64)
-    missing = wanted - np.bincount(group, whole, wanted.size).astype(np.int64)
-    order = np.lexsort((whole - exact - dither, group))
+    # Whole numbers but for rounding count as whole; of a group by less than a unit together.
+    room = np.minimum(1e-12 * exact, 0.5 / np.maximum(sizes, 1)[group])
+    whole = np.floor(exact + room).astype(np.int64)
+    missing = wanted - _sums(whole, group, wanted.size)
     first = np.cumsum(sizes) - sizes
+    beyond = missing - np.clip(missing, 0, sizes)
+    if beyond.any():  # numbers beyond 2**52, of which float64 does not have all
+        filled = np.flatnonzero(sizes)
+        largest = np.lexsort((whole, group))[(first + sizes - 1)[filled]]
+        whole[largest] += beyond[filled]
+        missing -= beyond
+    order = np.lexsort((whole - exact - dither, group))
     rank = np.arange(group.size) - first[group[order]]
     whole[order] += rank < missing[group[order]]
     return whole
+
+
+def _sums(whole: Int64Array, group: Int64Array, groups: int) -> Int64Array:
+    """Every group's sum, in integers."""
+    out = np.zeros(groups, np.int64)
+    np.add.at(out, group, whole)
+    return out
 
 
 def _two_margins(
