@@ -329,9 +329,7 @@ class CrossingRounding(ControlledRounding):
     def _by_group(self, margin: Margin, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """In a margin's shape, from rows of groups beside the crossing axis, and its own groups."""
         shape = tuple(n for a, n in enumerate(margin.shape) if a != self.of.place)
-        return np.ascontiguousarray(
-            np.moveaxis(values.reshape(*shape, -1), -1, self.of.place)
-        )
+        return np.ascontiguousarray(np.moveaxis(values.reshape(*shape, -1), -1, self.of.place))
 
     def _from_domain(self, values: npt.NDArray[Any], labels: int | None = None) -> Any:
         """A table with the crossing axis last and the others merged and in order."""
