@@ -29,6 +29,7 @@ from bench import (
     startup,
     tabulation,
     whole_release,
+    workbench,
 )
 from bench.timing import Ratio
 
@@ -49,6 +50,7 @@ PARTS = {
     "second_table": second_table.run,
     "marginals": marginals.run,
     "blocks": blocks.run,
+    "workbench": workbench.run,
 }
 LATEST = Path(__file__).with_name("latest.json")
 

@@ -30,8 +30,8 @@ ELSEWHERE = {
 
 
 SHELL = ("sh", "console")
-# Other tests run these: of the Makefile below, and in tests/demo/ and tests/studies/.
-TESTED_APART = ("make ", "subspacedp demo ", ".venv/bin/python -m studies ")
+# Other tests run these: of the Makefile below, and in tests/ of demo, studies and workbench.
+TESTED_APART = ("make ", "subspacedp demo ", "subspacedp workbench", ".venv/bin/python -m studies ")
 
 
 def blocks(page, language):

@@ -179,14 +179,17 @@ def test_intervals_are_exact_or_say_that_they_are_not(compared, name):
 
 def test_on_a_lattice_intervals_are_the_same(compared):
     wanted, found, _, _ = compared
-    same = different = 0
+    same, different = 0, set()
     for name in NAMES:
         for one, (_, stderr, half, method) in zip(wanted[name], found[name], strict=True):
             if method == "exact" and one.methods() == {"exact"}:
-                equal = abs(half - one.margin_of_error(0.95)) < 1e-6 * stderr
-                same, different = same + equal, different + (not equal)
+                if abs(half - one.margin_of_error(0.95)) < 1e-6 * stderr:
+                    same += 1
+                else:
+                    different.add(name)
     assert same >= 20
-    assert different <= 2  # decimal coefficients: on a lattice that R does not look for
+    # Decimal coefficients: on a lattice finer than R looks for.
+    assert different <= {"projected real row"}
 
 
 def test_wrong_noise_is_noticed(compared):

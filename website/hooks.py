@@ -56,7 +56,7 @@ def _filled(nav: Any, pages: list[str]) -> Any:
 
 def on_files(files: Any, config: Any) -> Any:
     """Take in the pictures of the benchmarks, and the demonstrations' figures as drawn now."""
-    for picture in sorted((ROOT / "bench").glob("*.[ps][nv]g")):
+    for picture in sorted((ROOT / "bench").glob("*.svg")):
         name = f"bench/{picture.name}"
         files.append(File.generated(config, name, abs_src_path=str(picture)))
     for figure in figures(ROOT):

@@ -10,7 +10,8 @@ estimate <- function(release, weights) {
   variance <- variance_of(release, w, inside)
   structure(
     list(value = if (is.null(release$figures)) NA_real_ else sum(w * release$figures$value),
-         stderr = sqrt(variance), inside = inside, law = release$model$noise$law, rounded = rounding_variance(release, w) > 0),
+         stderr = sqrt(variance), inside = inside,
+         law = release$model$noise$law, rounded = rounding_variance(release, w) > 0),
     class = "subspacedp_estimate"
   )
 }
@@ -84,7 +85,9 @@ print.subspacedp_estimate <- function(x, level = 0.95, ...) {
 
 plot.subspacedp_release <- function(x, ..., most = 40, level = 0.95) {
   figures <- utils::head(x$figures, most)
-  if (is.null(figures$stderr)) stop("These figures have no standard errors beside them.", call. = FALSE)
+  if (is.null(figures$stderr)) {
+    stop("These figures have no standard errors beside them.", call. = FALSE)
+  }
   half <- -qnorm((1 - level) / 2) * figures$stderr
   labels <- do.call(paste, c(figures[setdiff(names(figures), c("value", "stderr"))], sep = ", "))
   at <- rev(seq_len(nrow(figures)))

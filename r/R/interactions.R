@@ -44,7 +44,8 @@ interaction_weights <- function(release, w) {
   }
   for (m in measured) {
     present <- outer_over(plan, m$steps, function(axis, step) axis$sizes[[step]] > 0)
-    out <- c(out, list(as.vector(m$array * rep(present, each = dim(m$array)[1])) * sqrt(m$variance)))
+    inside <- m$array * rep(present, each = dim(m$array)[1])
+    out <- c(out, list(as.vector(inside) * sqrt(m$variance)))
   }
   unlist(out)
 }

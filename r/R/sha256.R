@@ -1,4 +1,4 @@
-# SHA-256 of a file: by R 4.5, by the system's own command, or in R, which takes seconds for a megabyte.
+# SHA-256 of a file: by R 4.5, by the system's own command, or in R, half a minute for a megabyte.
 
 sha256_file <- function(file) {
   if (exists("sha256sum", asNamespace("tools"), inherits = FALSE)) {
@@ -22,7 +22,8 @@ primes <- function(n) {
   out
 }
 
-# Words are doubles from 0 to 2^32 - 1, which R's whole numbers cannot hold; bits are combined in halves.
+# Words are doubles from 0 to 2^32 - 1, which R's whole numbers cannot hold; bits are combined in
+# halves.
 combined <- function(fun) function(x, y) {
   65536 * fun(floor(x / 65536), floor(y / 65536)) + fun(x %% 65536, y %% 65536)
 }

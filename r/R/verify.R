@@ -11,7 +11,7 @@ a_check <- function(check, ok, detail) data.frame(check = check, ok = ok, detail
 check_digests <- function(release) {
   file <- file.path(release$folder, "digests.json")
   if (!file.exists(file)) {
-    return(a_check("digests", FALSE, "there is no digests.json: nothing shows that files are as published"))
+    return(a_check("digests", FALSE, "there is no digests.json: nothing shows that files are whole"))
   }
   stated <- unlist(read_json(file, "")$files)
   present <- setdiff(list.files(release$folder, recursive = TRUE, all.files = TRUE),
@@ -31,7 +31,7 @@ check_totals <- function(release) {
   held <- release$certificate$design$held
   if (!length(held)) return(a_check("held totals", TRUE, "nothing is held"))
   if (is.null(release$figures)) {
-    return(a_check("held totals", TRUE, "not checked: the values are in a store that R does not read"))
+    return(a_check("held totals", TRUE, "not checked: R does not read the store of the values"))
   }
   stated <- unlist(lapply(release$certificate$invariants, function(one) unlist(one$values))) *
     grid_of(release$certificate$design$query)

@@ -35,8 +35,8 @@ weave_page <- function(file, ...) {
   }))
   out <- sub("[.]Rpage$", ".html", basename(file))
   writeLines(c("<!DOCTYPE html>", "<html lang=\"en\">", "<head><meta charset=\"utf-8\">",
-               "<title>Figures of a release in R</title></head>", "<body>", body, "</body>", "</html>"),
-             out)
+               "<title>Figures of a release in R</title></head>", "<body>", body, "</body>",
+               "</html>"), out)
   out
 }
 

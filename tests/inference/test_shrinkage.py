@@ -58,6 +58,22 @@ def test_moments_are_those_of_all_counts_together(law):
     assert below[1].sum() == pytest.approx(sums[2][:2].sum())
 
 
+def test_what_is_known_of_a_count_does_not_depend_on_far_ones():
+    """Candidates are shared among counts, and each looks at those near it."""
+    noisy = np.array([-40.0, 3.0, 150.0, 2_000.0, 10.0**7, 10.0**7 + 90, 10.0**11])
+    log_mean, dispersion = np.full(noisy.size, 20.0), np.full(noisy.size, 100.0)
+
+    def known(of):
+        given = errors(DiscreteLaplace(Fraction(1, 10)), of.size)
+        found = posterior(noisy[of], log_mean[of], dispersion[of], given, (0, 10, 1_000))
+        return np.column_stack([found.mean, found.variance, *found.below(1), *found.below(2)])
+
+    together = known(np.arange(noisy.size))
+    alone = np.concatenate([known(np.array([i])) for i in range(noisy.size)])
+    assert np.allclose(together, alone, rtol=1e-9, atol=1e-9)
+    assert np.abs(together[2:, 0] - noisy[2:]).max() < 150
+
+
 def test_the_prior_is_found_again_and_not_another():
     rng, law = np.random.default_rng(3), DiscreteLaplace(Fraction(1, 5))
     expected = np.exp(rng.normal(3, 1.2, 1500))

@@ -176,9 +176,17 @@ def test_no_such_file(world, attempt):
 
 
 def test_a_file_of_no_known_kind(world, attempt):
-    (world.folder / "persons.xlsx").write_bytes(PLANTED.encode())
-    data = {"source": str(world.folder / "persons.xlsx"), "unit": "row"}
-    assert attempt(world.yaml(data=data)).startswith("`persons.xlsx` is of no known kind")
+    (world.folder / "persons.docx").write_bytes(PLANTED.encode())
+    data = {"source": str(world.folder / "persons.docx"), "unit": "row"}
+    assert attempt(world.yaml(data=data)).startswith("`persons.docx` is of no known kind")
+
+
+@pytest.mark.parametrize("ending", ["xlsx", "xls", "ods", "sav", "dta", "sas7bdat", "xpt"])
+@pytest.mark.parametrize("packed", ["", "PK\3\4"])
+def test_a_file_that_is_not_what_its_name_says(world, attempt, ending, packed):
+    (world.folder / f"persons.{ending}").write_text(f"{packed}{PLANTED}" * 100)
+    data = {"source": str(world.folder / f"persons.{ending}"), "unit": "row"}
+    assert attempt(world.yaml(data=data)).startswith(f"`persons.{ending}` could not be read")
 
 
 def test_a_folder_without_records(world, attempt):
@@ -217,14 +225,10 @@ def test_a_file_that_may_not_be_read(world, attempt):
 
 
 def test_a_file_that_may_not_be_read_as_the_system_says_it(world, attempt, monkeypatch):
-    real = open
+    def refusing(path, **options):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    def refusing(path, *arguments, **options):
-        if str(path).endswith("persons.csv"):
-            raise PermissionError(errno.EACCES, "Permission denied", str(path))
-        return real(path, *arguments, **options)
-
-    monkeypatch.setattr("builtins.open", refusing)
+    monkeypatch.setattr("pyarrow.input_stream", refusing)
     assert "could not be read" in attempt(world.yaml())
 
 
@@ -291,6 +295,23 @@ def test_a_typo_in_the_specification_names_the_nearest_key(world, attempt):
     spec = world.yaml()
     spec.write_text(spec.read_text().replace('"privacy"', '"privaci"'))
     assert "did you mean `privacy`?" in attempt(spec)
+
+
+@pytest.mark.parametrize("edge", [10**400, "1", None, True, [1], float("nan")])
+def test_bins_that_are_none(world, attempt, edge):
+    axes = {"income": {"bins": [0, edge]}}
+    assert "`axes.income.bins`" in attempt(world.yaml(axes=axes, hold=[]))
+
+
+@pytest.mark.parametrize("key", ["missing", "other"])
+def test_rows_without_a_place_join_no_group_by_their_name(world, attempt, key):
+    """Unless the group lists their label."""
+    groups = {"any": ["F"], "rest": ["M"]}
+    axes = {"sex": {"labels": ["F", "M"], "levels": {"kind": groups}, key: "any"}}
+    said = attempt(world.yaml(axes=axes, hold=[["kind"]]))
+    assert "has a group 'any' of `kind`, which rows without a place would join" in said
+    axes["sex"]["levels"]["kind"] = {**groups, "any": ["F", "any"]}
+    read_specification(world.spec(axes=axes, hold=[["kind"]]))
 
 
 @pytest.mark.parametrize("decimals", [-1, 13, 1.5, "two", True])

@@ -11,6 +11,7 @@ import subspacedp as sdp
 from subspacedp.agents import Partition, Secret, collect, make_plan, privatize
 from subspacedp.errors import InvariantError, ReleaseError
 from subspacedp.inference import combine, non_negative
+from subspacedp.invariants.linear import hold_matrix
 from subspacedp.noise import Keystream
 from subspacedp.rounding import GroupProfiles
 
@@ -157,6 +158,30 @@ def test_three_that_cross_are_real_valued_or_refused_in_one_sentence():
         sdp.design(DOMAIN, three, sdp.PureDP(1.0), decimals=0)
     with pytest.raises(ReleaseError, match="publish the grouping as sums of cells"):
         sdp.design(DOMAIN, BOTH, sdp.PureDP(1.0), mechanism="marginals")
+
+
+def test_two_chains_that_cross_add_up_at_all_their_levels():
+    rng = np.random.default_rng(3)
+    tract = rng.integers(0, 6, 24)
+    square = rng.integers(0, 8, 24)
+    axis = sdp.Axis(
+        "block", range(24), {"tract": tract.tolist(), "county": (tract // 2).tolist()},
+        groupings={"km": square.tolist(), "ten km": (square // 3).tolist()},
+    )  # fmt: skip
+    domain = sdp.Domain([axis, sdp.Axis("sex", ["F", "M"]), sdp.Axis("age", range(3))])
+    table = sdp.Table(rng.poisson(9, domain.shape), domain)
+    held = (
+        sdp.hold("tract") & sdp.hold("county", "sex", "age")
+        & sdp.hold("km", "sex") & sdp.hold("ten km", "age")
+    )  # fmt: skip
+    bound = hold_matrix(held, sdp.Cells(domain)).matrix.toarray()
+    design = sdp.design(domain, held, sdp.PureDP(1.0), decimals=0)
+    assert design.mechanism.space.rank == np.linalg.matrix_rank(bound)
+    release = design.release(table, seed=1)
+    for names in held.margins:
+        assert np.array_equal(
+            totals(domain, names, release.values), totals(domain, names, table.counts)
+        )
 
 
 def test_groupings_of_two_axes_are_not_held_together():

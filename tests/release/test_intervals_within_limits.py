@@ -298,6 +298,11 @@ def test_contradictions_are_refused_before_noise(monkeypatch: pytest.MonkeyPatch
         held.release(table, seed=1)
     assert not drawn
     assert not any(digit in str(caught.value) for digit in "0123456789")
+    coarser = sdp.Inequalities(at_most={(): 79})  # of the sum of what is held, which is 80
+    held = sdp.design(domain, sdp.hold("hall"), sdp.PureDP(1.0), inequalities=coarser)
+    with pytest.raises(InvariantError, match="contradict the held figures"):
+        held.release(table, seed=1)
+    assert not drawn
     monkeypatch.undo()
     sdp.design(domain, None, sdp.PureDP(1.0), inequalities=known).release(table, seed=1)
     wrong = sdp.Inequalities(at_most={"room": 2})

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -89,16 +90,19 @@ def opened(browser: Browser, files: dict[str, Path]) -> Iterator[Opened]:
     assert {url for url in asked if not url.startswith("blob:")} <= allowed
 
 
+CELLS = "[data-cells=cellsrows]"  # the table of cells, of those that the page has
+
+
 def rows(tab: Page) -> list[list[str]]:
     """The cells of the table that are shown."""
     return tab.evaluate(
-        "[...document.querySelectorAll('[data-cells] tbody tr')]"
+        "[...document.querySelectorAll('[data-cells=cellsrows] tbody tr')]"
         ".map(row => [...row.cells].map(cell => cell.textContent))"
     )
 
 
 def status(tab: Page) -> str:
-    return tab.locator("[role=status]").first.inner_text()
+    return tab.locator(f"{CELLS} [role=status]").inner_text()
 
 
 def test_it_renders(opened: Opened) -> None:
@@ -115,47 +119,50 @@ def test_it_renders(opened: Opened) -> None:
 
 def test_script_and_template_show_the_same_rows(opened: Opened) -> None:
     without = opened(java_script_enabled=False)
-    static = without.locator("[data-cells] tbody tr").all_inner_texts()
-    assert static == opened().locator("[data-cells] tbody tr").all_inner_texts()
+    static = without.locator(f"{CELLS} tbody tr").all_inner_texts()
+    assert static == opened().locator(f"{CELLS} tbody tr").all_inner_texts()
     assert len(static) == 25
-    assert without.locator("input[type=search]").is_hidden()
+    assert without.locator(f"{CELLS} input[type=search]").is_hidden()
 
 
 def test_search_filters_rows_by_all_words(opened: Opened) -> None:
     tab = opened()
-    tab.get_by_label("Search the labels").fill("county 17 il")
+    tab.locator(CELLS).get_by_label("Search the labels").fill("county 17 il")
     assert [row[:3] for row in rows(tab)] == [
         ["IL county 17", "IL", "F"],
         ["IL county 17", "IL", "M"],
     ]
     assert status(tab) == "Rows 1 to 2 of 2 found among 120."
-    tab.get_by_label("Search the labels").fill("nowhere")
+    tab.locator(CELLS).get_by_label("Search the labels").fill("nowhere")
     assert rows(tab) == []
     assert status(tab) == "No row has these words."
-    tab.get_by_label("Search the labels").fill("")
+    tab.locator(CELLS).get_by_label("Search the labels").fill("")
     assert len(rows(tab)) == 25
 
 
 def test_sorting_goes_up_down_and_back(opened: Opened, release: sdp.Release) -> None:
     tab = opened()
     before = rows(tab)
-    button = tab.get_by_role("button", name="value")
+    button = tab.locator(CELLS).get_by_role("button", name="value")
     values = sorted(release.values.reshape(-1).tolist())
     for wanted, told in ((values, "ascending"), (values[::-1], "descending")):
         button.click()
         assert [row[3] for row in rows(tab)] == [f"{v:,}" for v in wanted[:25]]
-        assert tab.locator("th[aria-sort]").get_attribute("aria-sort") == told
+        assert tab.locator(f"{CELLS} th[aria-sort]").get_attribute("aria-sort") == told
     button.click()
     assert rows(tab) == before
-    assert tab.locator("th[aria-sort]").count() == 0
-    tab.get_by_role("button", name="county").click()
+    assert tab.locator(f"{CELLS} th[aria-sort]").count() == 0
+    tab.locator(CELLS).get_by_role("button", name="county").click()
     # Numbers within labels are compared as numbers: 2 comes before 10.
     assert [row[0] for row in rows(tab)[:6:2]] == [f"DE county {i}" for i in range(3)]
 
 
 def test_pages_turn(opened: Opened) -> None:
     tab = opened()
-    back, on = tab.get_by_role("button", name="Previous"), tab.get_by_role("button", name="Next")
+    back, on = (
+        tab.locator(CELLS).get_by_role("button", name="Previous"),
+        tab.locator(CELLS).get_by_role("button", name="Next"),
+    )
     assert back.is_disabled()
     for _ in range(4):
         on.click()
@@ -178,8 +185,8 @@ def test_the_download_is_the_rows_found_in_their_order(
     assert [int(row["value"]) for row in found] == columns["value"].tolist()
     assert [float(row["stderr"]) for row in found] == columns["stderr"].tolist()
 
-    tab.get_by_label("Search the labels").fill("il county 1")
-    tab.get_by_role("button", name="value").click()
+    tab.locator(CELLS).get_by_label("Search the labels").fill("il county 1")
+    tab.locator(CELLS).get_by_role("button", name="value").click()
     some = downloaded(tab)
     assert {row["state"] for row in some} == {"IL"}
     values = [int(row["value"]) for row in some]
@@ -189,7 +196,7 @@ def test_the_download_is_the_rows_found_in_their_order(
 
 def downloaded(tab: Page) -> list[dict[str, str]]:
     with tab.expect_download() as waiting:
-        tab.get_by_role("button", name="Download as CSV").click()
+        tab.locator(CELLS).get_by_role("button", name="Download as CSV").click()
     assert waiting.value.suggested_filename == "cells.csv"
     text = Path(waiting.value.path()).read_text("utf-8")
     return list(csv.DictReader(io.StringIO(text, newline="")))
@@ -266,9 +273,9 @@ def test_print_is_black_on_white_and_complete(opened: Opened) -> None:
     tab.evaluate(
         "addEventListener('beforeprint', () => { window.seen = {"
         " open: document.querySelectorAll('details:not([open])').length,"
-        " rows: document.querySelectorAll('[data-cells] tbody tr').length }; })"
+        " rows: document.querySelectorAll('[data-cells=cellsrows] tbody tr').length }; })"
     )
-    tab.get_by_role("button", name="Next").click()
+    tab.locator(CELLS).get_by_role("button", name="Next").click()
     document = tab.pdf(prefer_css_page_size=True)
     assert document.startswith(b"%PDF-")
     assert tab.evaluate("window.seen") == {"open": 0, "rows": 100}
@@ -280,7 +287,39 @@ def test_print_is_black_on_white_and_complete(opened: Opened) -> None:
     assert (colours["paper"], colours["ink"]) == ("rgb(255, 255, 255)", "rgb(0, 0, 0)")
     assert colours["text"] == "rgb(0, 0, 0)"
     assert tab.locator("nav").is_hidden()
-    assert tab.locator("input[type=search]").is_hidden()
+    assert tab.locator(f"{CELLS} input[type=search]").is_hidden()
+
+
+def test_a_phone_shows_the_value_first(opened: Opened) -> None:
+    """Beside its labels, and both within the screen."""
+    places = opened(width=360).evaluate(
+        "[...document.querySelector('[data-cells=cellsrows] tbody tr').cells]"
+        ".map(cell => cell.getBoundingClientRect()).map(box => [box.left, box.right])"
+    )
+    value = places.pop(3)
+    assert all(value[1] <= left and right <= 360 for left, right in places)
+
+
+def test_every_printed_page_of_a_table_has_its_header(opened: Opened, tmp_path: Path) -> None:
+    path = tmp_path / "page.pdf"
+    opened().pdf(path=path, format="A4", prefer_css_page_size=True)
+    pages = subprocess.run(
+        ["pdftotext", "-layout", path, "-"], check=True, capture_output=True, text=True
+    ).stdout.split("\f")
+    with_rows = [text for text in pages if re.search(r"IL county \d+ +IL +[FM] ", text)]
+    assert len(with_rows) > 1
+    assert all(re.search("county +state +sex +value", text) for text in with_rows)
+
+
+def test_a_board_has_two_pages_and_the_rest_is_annex(opened: Opened, tmp_path: Path) -> None:
+    path = tmp_path / "page.pdf"
+    opened().pdf(path=path, format="A4", prefer_css_page_size=True)
+    pages = subprocess.run(
+        ["pdftotext", "-layout", path, "-"], check=True, capture_output=True, text=True
+    ).stdout.split("\f")
+    assert "At a glance" in pages[0]
+    assert "Estimates with their intervals" in pages[2]
+    assert "Estimates with their intervals" not in pages[0] + pages[1]
 
 
 def test_the_policy_stops_what_the_page_does_not_bring(

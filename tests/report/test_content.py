@@ -17,15 +17,18 @@ import pytest
 import subspacedp as sdp
 from subspacedp.errors import ReleaseError
 from subspacedp.microdata import SecondTable
+from subspacedp.release.facts import Facts, Replaced
 from subspacedp.report import PublishedColumn, PublishedFile, ReportNotes, write_report
 from subspacedp.report.rows import CellErrors, KindErrors, cell_estimates, shown
+from subspacedp.report.words import guess_words
 
 MOST_BYTES = 3_000_000
 
 
-def embedded(page: str) -> list[dict[str, list[dict[str, list[object]]]]]:
-    found = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
-    return [json.loads(text) for text in found]
+def embedded(page: str, what: str = "cells") -> list[dict[str, list[dict[str, list[object]]]]]:
+    """The rows of the tables of cells, of margins or of exact figures, one for each release."""
+    pattern = rf'<script type="application/json" id="[^"]*{what}rows">(.*?)</script>'
+    return [json.loads(text) for text in re.findall(pattern, page, re.DOTALL)]
 
 
 def words(page: str) -> str:
@@ -37,9 +40,11 @@ def words(page: str) -> str:
 def test_the_headline_says_what_is_published_held_and_promised(page: str) -> None:
     text = words(page)
     for part in (
-        "120 cells",
+        "120 figures",
         "county (60 labels, grouped by state (3)) × sex (2 labels)",
-        "Every state total: exact, without noise.",
+        "Every state total: exact, without noise, and not protected.",
+        "Right in 55 of 100, not 50",
+        "with a probability of 1 % has to think 1.3 % at most; 10 % has to think 12.0 % at most",
         "ε = 0.2",
         "by a factor of at most 1.23",
         "Every person with at most one record",
@@ -267,15 +272,19 @@ def test_hostile_labels_are_text_everywhere(hostile: sdp.Release) -> None:
     for tag in ("<script>alert", "<img", "<b>", "<i>", "<u>"):
         assert tag not in page
     assert "{{ 7 * 7 }} {% raw %} &amp; 'one'" in words(page)
-    # One style, one program, and one block of rows for each release.
-    assert (page.count("<style"), page.count("<script"), page.count("</script")) == (1, 3, 3)
+    # One style, one program, cells and exact figures of each release, and what catalogues read.
+    assert (page.count("<style"), page.count("<script"), page.count("</script")) == (1, 6, 6)
     texts = embedded(page)[0]["labels"][0]["texts"]
     assert sorted(map(str, texts)) == sorted(map(str, hostile.mechanism.domain.axes[0].labels))
 
 
 def test_the_page_links_to_nothing(page: str) -> None:
-    assert page.count("http") == 1
     assert page.count('http-equiv="Content-Security-Policy"') == 1
+    # The names of two vocabularies, which nothing loads.
+    assert re.findall(r"http[^-\"]*", page.replace("http-equiv", "")) == [
+        "https://schema.org/",
+        "http://purl.org/dc/terms/",
+    ]
     assert not re.search(
         r"\b(src|srcset|action|data)\s*=", re.sub(r"<script>.*", "", page, flags=re.S)
     )
@@ -407,3 +416,96 @@ def test_the_median_of_kinds_is_that_of_their_cells():
     kinds = KindErrors(cells, release.mechanism.accuracy().figures)
     assert kinds.noisy_median == pytest.approx(CellErrors(cells).noisy_median)
     assert kinds.noisy_median != pytest.approx(np.median(kinds.noisy))
+
+
+# -------------------------------------------------------- margins, exact figures, facts, catalogues
+
+
+def test_all_published_margins_are_in_one_table_those_asked_for_first(release: sdp.Release) -> None:
+    notes = ReportNotes(margins={"release": [("county",), "sex", ("state", "sex")]})
+    page = write_report(release, title="Counties", notes=notes)
+    (data,) = embedded(page, "margins")
+    labels = {c["name"]: [c["texts"][code] for code in c["codes"]] for c in data["labels"]}
+    assert list(dict.fromkeys(labels["margin"])) == ["county", "sex", "state × sex"]
+    numbers = {c["name"]: c["values"] for c in data["numbers"]}
+    margins = [release.margin(*names) for names in (["county"], ["sex"], ["state", "sex"])]
+    assert numbers["value"] == [v for m in margins for v in np.ravel(m.value).tolist()]
+    assert numbers["stderr"] == [s for m in margins for s in np.ravel(m.stderr).tolist()]
+    lower = np.concatenate([np.ravel(m.interval(0.95)[0]) for m in margins])
+    np.testing.assert_allclose(numbers["lower"], lower, rtol=0, atol=1e-6)
+    assert "state × sex 6 0" in words(page)
+
+
+def test_exact_figures_are_all_there(release: sdp.Release, page: str) -> None:
+    (data,) = embedded(page, "held")
+    (value,) = data["numbers"]
+    assert value["values"] == release.exact[0].ravel().tolist()
+    groups = {c["name"]: [c["texts"][code] for code in c["codes"]] for c in data["labels"]}
+    assert groups == {"margin": ["state"] * 3, "group": ["DE", "IL", "TX"]}
+    assert "Without noise: every state total." in words(page)
+
+
+def test_sums_that_are_held_are_named(release: sdp.Release) -> None:
+    domain = sdp.Domain([sdp.Axis("age", ["0-17", "18-39", "40-64", "65+"])])
+    odd = sdp.hold() & sdp.LinearInvariants([[1, 0, 1, 0]], labels=["first and third"])
+    table = sdp.Table([4, 7, 1, 9], domain)
+    made = sdp.design(domain, odd, sdp.ZCDP(0.1), mechanism="extended").release(table, seed=1)
+    (data,) = embedded(write_report(made, title="x"), "held")
+    groups = [c["texts"][code] for c in data["labels"][1:] for code in c["codes"]]
+    assert dict(zip(groups, data["numbers"][0]["values"], strict=True)) == {
+        "all": 21,
+        "first and third": 5,
+    }
+
+
+def test_what_is_said_of_the_publication_stands_below_its_title(release: sdp.Release) -> None:
+    old = Replaced(release_id="0" * 32, certificate_sha256="1" * 64)
+    facts = Facts(
+        creator="<b>The Office</b>", date="2026-03-01", version="2", licence="CC0", replaces=(old,)
+    )
+    page = write_report(replace(release, facts=facts), title="Counties")
+    text = words(page)
+    assert (
+        "Published by <b>The Office</b> · 1 March 2026 · version 2 · licence CC0 · replaces "
+        f"{'0' * 32}, which is no longer to be used"
+    ) in text
+    assert "1" * 64 in text
+    (linked,) = re.findall(r'<script type="application/ld\+json">(.*?)</script>', page)
+    data = json.loads(linked)
+    assert data["creator"]["name"] == "<b>The Office</b>"
+    assert (data["datePublished"], data["license"], data["version"]) == ("2026-03-01", "CC0", "2")
+    assert data["dct:replaces"] == ["0" * 32]
+    assert {f["contentUrl"] for f in data["distribution"]} == {
+        "values.csv",
+        "values.parquet",
+        "certificate.json",
+    }
+
+
+def test_files_of_a_folder_are_linked(release: sdp.Release) -> None:
+    files = [
+        PublishedFile(name="margins/a: b#c.csv", holds="Totals.", size=1),
+        PublishedFile(name="x.csv", holds="Not there."),
+    ]
+    page = write_report(release, title="Counties", files=files)
+    links = {link for link in re.findall(r'href="([^"]*)"', page) if not link.startswith("#")}
+    assert links == {"./margins/a%3A%20b%23c.csv"}
+
+
+def test_the_odds_are_those_of_the_budget(release: sdp.Release) -> None:
+    """e^0.2 / (1 + e^0.2) is 54.98 %; Gaussian noise of μ = 2 gives Φ(1) = 84.1 %."""
+    assert guess_words(release) == "55 of 100"
+    made = sdp.design(release.domain, None, sdp.GaussianDP(2.0))
+    assert guess_words(made.release(sdp.Table(release.values * 0 + 1, release.domain), seed=1)) == (
+        "85 of 100"
+    )
+
+
+def test_limits_of_whole_figures_are_whole(release: sdp.Release, page: str) -> None:
+    (data,) = embedded(page)
+    assert {c["name"]: c["digits"] for c in data["numbers"]} == {
+        "value": 0,
+        "stderr": 1,
+        "lower": 0,
+        "upper": 0,
+    }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
+
 import numpy as np
 import pytest
 from tests.report.conftest import HOSTILE, margins_alone, with_levels
@@ -9,6 +12,7 @@ from tests.report.test_content import embedded, words
 
 import subspacedp as sdp
 from subspacedp.report import ReportNotes, write_report
+from subspacedp.report.words import facts as headline
 
 
 @pytest.fixture(scope="module", params=[sdp.PureDP(0.5), sdp.ZCDP(0.05)], ids=str)
@@ -51,9 +55,9 @@ def test_margins_have_a_table_of_their_errors(margins: sdp.Release) -> None:
     for part in (
         "66 figures",
         "The margins county; state × sex. A table of all cells is not published",
-        "Every state total: exact, without noise.",
-        "The standard error of half of the figures is at most this.",
-        "margin figures exact median value standard error weight",
+        "Every state total: exact, without noise, and not protected.",
+        "In at least half of the figures the noise is at most this, in 19 of 20 cases.",
+        "margin figures exact median value off by at most, in 19 of 20 cases standard error weight",
         "All 4 hold",
         "margins agree with each other",
         "margin the margin of the row, by its levels",
@@ -66,7 +70,7 @@ def test_margins_have_a_table_of_their_errors(margins: sdp.Release) -> None:
 
 
 def test_every_figure_of_the_margins_is_in_the_table(margins: sdp.Release) -> None:
-    (data,) = embedded(write_report(margins, title="Counties"))
+    (data,) = embedded(write_report(margins, title="Counties"), "margins")
     numbers = {c["name"]: c["values"] for c in data["numbers"]}
     assert numbers["value"] == margins.values.tolist()
     assert numbers["stderr"] == margins.stderr().tolist()
@@ -93,7 +97,7 @@ def test_many_axes_and_margins_stay_readable() -> None:
     notes = ReportNotes(margins={"release": pairs})
     page = write_report(release, title="Questions", notes=notes)
     text = words(page)
-    assert "30,400 figures, too many for a page. This table has 3 of 19 margins" in text
+    assert "This table has 3 of 19 margins, as many as fit on a page; the files have all." in text
     assert "and 13 more. A table of all cells" in text
     assert len(page) < 3_000_000
 
@@ -110,3 +114,15 @@ def test_hostile_names_of_margins_and_levels_are_text() -> None:
         page = write_report(release, title="Places")
         assert "<b>place" not in page
         assert page.count("</script>") == page.count("<script")
+
+
+def test_the_headline_names_no_more_than_anybody_reads() -> None:
+    domain = sdp.Domain([sdp.Axis(f"q{i}", ["a", "b"]) for i in range(9)])
+    held = reduce(and_, (sdp.hold(f"q{i}") for i in range(9)))
+    query = sdp.Margins(domain, [[f"q{i}", f"q{i + 1}"] for i in range(8)])
+    tables = {(f"q{i}", f"q{i + 1}"): np.full((2, 2), 5) for i in range(8)}
+    mechanism = sdp.design(query, held, sdp.ZCDP(0.5), mechanism="auto")
+    release = mechanism.release(sdp.MarginTables(domain, tables), seed=1)
+    facts = {fact.name: fact.meaning for fact in headline(release, "1")}
+    assert facts["Published"].endswith("q5 (2 labels) and 3 more.")
+    assert "every q5 total and 3 more: exact" in facts["Published exactly"]

@@ -15,6 +15,7 @@ import typer
 
 from subspacedp.cli.agent import agent_app
 from subspacedp.cli.demo import demo_app
+from subspacedp.cli.key import key_app
 from subspacedp.cli.ledger import ledger_app
 from subspacedp.cli.parameters import Commands
 from subspacedp.cli.standing import end_by_signals, exit_status, forgive_output
@@ -48,6 +49,7 @@ app = typer.Typer(
 app.add_typer(demo_app, name="demo", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger", no_args_is_help=True)
 app.add_typer(agent_app, name="agent", no_args_is_help=True)
+app.add_typer(key_app, name="key", no_args_is_help=True)
 
 
 def _print_version(wanted: bool = True) -> None:
@@ -136,7 +138,11 @@ def release(
         typer.Option(help="Also write a CONFIDENTIAL comparison to this owner-only folder."),
     ] = None,
     replaces: Annotated[
-        int | None, typer.Option(help="The entry of the ledger that this publication corrects.")
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="The published folder that this one corrects, or its entry in the ledger.",
+        ),
     ] = None,
     memory: Memory = None,
     as_json: Json = False,

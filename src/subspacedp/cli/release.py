@@ -22,7 +22,7 @@ def run(
     path: Path,
     out: Path | None,
     compare: Path | None,
-    replaces: int | None = None,
+    replaces: str | None = None,
     memory: str | None = None,
     *,
     dry_run: bool,
@@ -94,7 +94,7 @@ def _summary(publication: Publication, *, verified: bool) -> dict[str, object]:
                 "release_id": release.release_id,
                 "guarantee": release.guarantee.kind,
                 "budget": release.mechanism.budget.as_dict(),
-                **({"replaces": list(release.replaces)} if release.replaces else {}),
+                **{k: v for k, v in release.facts.as_dict().items() if k == "replaces"},
             }
             for name, release in publication.releases.items()
         },

@@ -221,6 +221,12 @@ class InvariantAudit:
                 f"{_cells(self.fixed_cells)} fixed whatever the held values are; these were not "
                 "given, so nothing more is said of single cells."
             ]
+        if not (self.pinned or self.narrow_cells or self.small_count or self.not_examined):
+            return [
+                "Nothing about any cell follows from the held figures but wide ranges: of every "
+                f"cell more than {self.narrow + 1} counts are possible, and every held total is "
+                f"above {self.smallest_group}."
+            ]
         known = self.inequalities
         declared = "" if known is None else f", and with what is declared ({known})"
         out = [

@@ -212,12 +212,6 @@ class _Fitting:
                 "A table without negative values is made of counts: of the cells of a table, or of "
                 "margins; the answers of this release are not such counts."
             )
-        crossing = next((m for m in mechanism.held.margins if m.grouped), None)
-        if crossing is not None:
-            raise ReleaseError(
-                "A table without negative values is made where levels that nest are held, and "
-                f"{crossing!r} names a grouping; publish the grouping instead of holding it."
-            )
         if any(np.any(total < 0) for _, total in self.totals):
             raise ReleaseError(
                 "A held total is negative, so no table without negative values fits."

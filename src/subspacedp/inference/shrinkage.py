@@ -100,28 +100,46 @@ class _Candidates:
     log_factorials: FloatArray
 
     @classmethod
-    def up_to(cls, largest: float, deviation: float) -> _Candidates:
+    def of(cls, noisy: FloatArray, reach: FloatArray | float, deviation: float) -> _Candidates:
+        """Those that windows around noisy counts need, whatever the size of the counts."""
         from scipy.special import gammaln
 
-        farthest, runs, at = max(1.0, deviation / 8), [np.arange(24.0)], 24.0
-        while at <= largest:
-            stride = min(np.floor(at / 24), np.floor(farthest))
-            end = min(2 * at, largest + stride + 1)
-            if stride >= np.floor(farthest):
-                end = largest + 2 * stride + 1
-            runs.append(np.arange(at, end, stride))
-            at = runs[-1][-1] + stride
-        counts = np.concatenate(runs)
-        edges = np.concatenate([[-0.5], (counts[1:] + counts[:-1]) / 2, [counts[-1] + 0.5]])
-        return cls(counts, np.diff(edges), gammaln(counts + 1))
+        apart = np.floor(max(1.0, deviation / 8))
+        runs, at = [np.arange(24.0)], 24.0
+        while np.floor(at / 24) < apart:
+            runs.append(np.arange(at, 2 * at, np.floor(at / 24)))
+            at = runs[-1][-1] + np.floor(at / 24)
+        small = np.concatenate([*runs, [at]])  # from its last on, all are as far apart
+        near = np.maximum(noisy, 0.0)
+        first = np.maximum(np.floor((near - reach - at) / apart), 1.0).astype(np.int64)
+        last = np.floor((near + reach - at) / apart).astype(np.int64) + 1
+        counts = np.concatenate([small, at + apart * _covered(first, last)])
+        edges = np.concatenate([[-0.5], (small[1:] + small[:-1]) / 2, [at + apart / 2]])
+        weights = np.full(counts.size, apart)
+        weights[: small.size] = np.diff(edges)
+        return cls(counts, weights, gammaln(counts + 1))
 
-    def windows(self, noisy: FloatArray, reach: FloatArray | float) -> Int64Array:
-        """The numbers of the candidates near each noisy count, as many for each."""
+    def windows(
+        self, noisy: FloatArray, reach: FloatArray | float
+    ) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
+        """The numbers of the candidates near each noisy count, as many for each; which are not."""
         first = np.searchsorted(self.counts, noisy - reach)
-        last = np.searchsorted(self.counts, np.maximum(noisy, 0) + reach)
-        width = min(int((last - first).max(initial=1)) + 1, self.counts.size)
-        first = np.minimum(first, self.counts.size - width)
-        return np.asarray(first[:, None] + np.arange(width))
+        end = np.searchsorted(self.counts, np.maximum(noisy, 0) + reach, side="right")
+        width = min(int((end - first).max(initial=1)), self.counts.size)
+        start = np.minimum(first, self.counts.size - width)
+        places = np.asarray(start[:, None] + np.arange(width))
+        return places, (places < first[:, None]) | (places >= end[:, None])
+
+
+def _covered(first: Int64Array, last: Int64Array) -> Int64Array:
+    """All whole numbers from a first to its last, without repetition."""
+    some = first <= last
+    order = np.argsort(first[some], kind="stable")
+    first, last = first[some][order], last[some][order]
+    reached = np.maximum.accumulate(last)
+    first = np.maximum(first, np.concatenate([first[:1], reached[:-1] + 1]))
+    sizes = np.maximum(last - first + 1, 0)
+    return np.repeat(first - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
 
 
 def fit_prior(noisy: FloatArray, predictors: FloatArray, errors: Errors) -> Prior:
@@ -145,13 +163,14 @@ def fit_prior(noisy: FloatArray, predictors: FloatArray, errors: Errors) -> Prio
     centre = given.mean(axis=0)
     given = given - centre
     deviation = errors.deviation
-    candidates = _Candidates.up_to(float(np.max(v + WINDOW * deviation)), float(deviation.min()))
-    places = candidates.windows(v, WINDOW * deviation)
+    candidates = _Candidates.of(v, WINDOW * deviation, float(deviation.min()))
+    places, far = candidates.windows(v, WINDOW * deviation)
     x = candidates.counts[places]
     fixed = np.log(candidates.weights)[places] - candidates.log_factorials[places]
     for number, table in enumerate(errors.tables):
         of = errors.which == number
         fixed[of] += np.log(table.near(v[of, None] - x[of]))
+    fixed[far] = -np.inf
     first = (np.arange(given.shape[1]) == 0).astype(np.float64)
     usual = np.concatenate([[centre[0]], first, [0.0]])
     spread = np.concatenate([[2.0], np.full(given.shape[1], 0.5), [2.0]])
@@ -256,14 +275,15 @@ def posterior(
         first = int(means[of].min(initial=0))
         several = (int(means[of].max(initial=0)) - first + 1, sizes.size)
         alike = (means[of] - first) * several[1] + size[of]
-        keys = np.concatenate([below * stride, (below + 1) * stride]).astype(np.int64)
-        distinct, place = np.unique(
-            keys * (several[0] * several[1]) + np.tile(alike, 2), return_inverse=True
+        steps, key = np.unique(
+            np.concatenate([below * stride, (below + 1) * stride]), return_inverse=True
         )
+        keys = key.reshape(-1) * (several[0] * several[1]) + np.tile(alike, 2)
+        distinct, place = np.unique(keys, return_inverse=True)
         at, rest = np.divmod(distinct, several[0] * several[1])
         mean, which = np.divmod(rest, several[1])
         log_means = (mean + first) * ALIKE
-        moments += _moments(at * table.step, log_means, sizes, which, table, bands)
+        moments += _moments(steps[at] * table.step, log_means, sizes, which, table, bands)
         place = place.reshape(-1) + kinds
         lower[of], upper[of] = place[: of.size], place[of.size :]
         kinds += distinct.size
@@ -287,17 +307,18 @@ def _moments(
     if not noisy.size:
         return
     reach = WINDOW * table.deviation
-    candidates = _Candidates.up_to(float(noisy[-1]) + reach, table.deviation)
+    candidates = _Candidates.of(noisy, reach, table.deviation)
     band = np.searchsorted(bands, candidates.counts, side="right") - 1
     by_count = np.stack([gammaln(candidates.counts + r) - gammaln(r) for r in sizes])
     by_count += np.log(candidates.weights) - candidates.log_factorials
     for at in range(0, noisy.size, AT_ONCE):
         piece = slice(at, at + AT_ONCE)
         v, r = noisy[piece, None], sizes[which[piece], None]
-        places = candidates.windows(noisy[piece], reach)
+        places, far = candidates.windows(noisy[piece], reach)
         x, mu = candidates.counts[places], np.exp(log_means[piece, None])
         log = by_count[which[piece, None], places] + x * np.log(mu / (r + mu))
         log += np.log(table.near(v - x))
+        log[far] = -np.inf
         weight = np.exp(log - log.max(axis=1, keepdims=True))
         weight /= weight.sum(axis=1, keepdims=True)
         partial = weight * x

@@ -288,6 +288,11 @@ class HeldMargins:
         del values
         return np.zeros(0, np.int64)
 
+    @property
+    def equality_labels(self) -> tuple[str, ...]:
+        """The names of linear equalities: there are none."""
+        return ()
+
     def joined(
         self, totals: Sequence[npt.NDArray[Any]], equalities: Sequence[npt.NDArray[Any]]
     ) -> HeldValues:

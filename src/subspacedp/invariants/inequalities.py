@@ -249,11 +249,12 @@ class Feasible:
         return Limits(lower, upper, np.full(lower.shape, 0.0 if self.moved else 1.0))
 
     def check(self, *published: Margin) -> None:
-        """Refuse held values that the inequalities contradict: of held and of published figures.
+        """Refuse held values that the inequalities contradict: of held, limited, published figures.
 
         Cells are looked at where they are few enough. A refusal depends on held values alone.
         """
-        for margin in (*(margin for margin, _ in self.totals), *published):
+        limited = [margin for margin, _ in self.inequalities.limits_on(self.domain)]
+        for margin in dict.fromkeys((*(m for m, _ in self.totals), *limited, *published)):
             self.of_margin(margin)
         if self.query.size <= MAX_CHECKED:
             self.of_answers()

@@ -281,6 +281,11 @@ class HeldMatrix:
         """The values of linear equalities, out of the held values."""
         return np.asarray(values[0][self._equality_rows])
 
+    @property
+    def equality_labels(self) -> tuple[str, ...]:
+        """The names of the linear equalities, in the order of `equalities`."""
+        return self.labels[self._equality_rows]
+
     def joined(
         self, totals: Sequence[npt.NDArray[Any]], equalities: Sequence[npt.NDArray[Any]]
     ) -> HeldValues:

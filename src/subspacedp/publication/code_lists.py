@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from subspacedp.errors import DomainError
 from subspacedp.io import AxisColumn
 from subspacedp.io.files import delimiter_of
 from subspacedp.io.foreign import is_foreign, open_foreign
@@ -66,12 +67,16 @@ def axis_of(
     extra = [label for label in entry.extra if label not in labels]
     if extra:
         labels = (*labels, *extra)
+        for level, of_each in levels.items():
+            _check_own_groups(name, level, extra, of_each)
         levels = {level: (*of_each, *extra) for level, of_each in levels.items()}
         nowhere = (None,) * len(extra)
         groupings = {grouping: (*of_each, *nowhere) for grouping, of_each in groupings.items()}
     for level, members in entry.groups.items():
         group_of = {label: label for label in entry.extra}
-        group_of |= {label: group for group, inside in members.items() for label in inside}
+        listed = {label: group for group, inside in members.items() for label in inside}
+        _check_own_groups(name, level, [label for label in extra if label not in listed], members)
+        group_of |= listed
         levels[level] = [group_of[label] for label in labels]
         groups[level] = tuple(dict.fromkeys((*members, *levels[level])))
     for grouping, members in entry.grouped.items():
@@ -87,6 +92,18 @@ def axis_of(
         titles=entry.titles(name),
         groupings=groupings,
     )
+
+
+def _check_own_groups(
+    axis: str, level: str, extra: Sequence[Label], groups: Iterable[Label]
+) -> None:
+    """Refuse labels of rows without a place that would join a group by their name alone."""
+    taken = next((label for label in extra if str(label) in set(map(str, groups))), None)
+    if taken is not None:
+        raise DomainError(
+            f"Axis `{axis}` has a group {str(taken)!r} of `{level}`, which rows without a place "
+            "would join as that is their label too; list the label in a group, or choose another."
+        )
 
 
 def _alike(labels: Sequence[Label]) -> Sequence[Label]:

@@ -19,6 +19,7 @@ from subspacedp.privacy.budgets import budget_of_fields
 from subspacedp.problem import MAX_DECIMALS
 from subspacedp.publication.faults import nearest, shown
 from subspacedp.publication.fields import (
+    DAY,
     BeforeValidator,
     Discriminator,
     Edges,
@@ -44,6 +45,7 @@ from subspacedp.publication.fields import (
     said,
 )
 from subspacedp.publication.inequalities import InequalitiesEntry
+from subspacedp.release.facts import LONGEST
 from subspacedp.tables import Label
 
 __all__ = [
@@ -805,6 +807,32 @@ class Ledger(Section):
         return self
 
 
+class PublicationFacts(Section):
+    """What is said of the publication beside its figures; it is part of every certificate."""
+
+    creator: Text | None = Field(default=None, description="Who publishes it.")
+    licence: Text | None = Field(
+        default=None, description="The terms of use: a name such as CC-BY-4.0, or an address."
+    )
+    version: Text | None = Field(
+        default=None, description='Of the publication, in quotes where it is a number: "1.0".'
+    )
+    date: Annotated[Text, WithJsonSchema({"type": "string", "pattern": DAY})] | None = Field(
+        default=None,
+        description="The day of publication, in quotes; the day on which the noise is drawn, if "
+        "not given.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> PublicationFacts:
+        for name in ("creator", "licence", "version"):
+            if len(getattr(self, name) or "") > LONGEST:
+                raise said(f"must have at most {LONGEST:,} signs", name)
+        if self.date is not None and not is_day(self.date):
+            raise said("must be a day in quotes, such as '2026-03-31'", "date")
+        return self
+
+
 class About(Section):
     """What the tables are about, and what is publicly known of their size."""
 
@@ -875,6 +903,9 @@ class Document(Section):
         "many `persons` the data are of where that is publicly known.",
     )
     contact: Text | None = Field(default=None, description="Whom readers may ask.")
+    publication: PublicationFacts | None = Field(
+        default=None, description="Who publishes it, on what terms, and when."
+    )
     data: Data = Field(description="The confidential data.")
     axes: Annotated[dict[Text, AxisEntry], Field(min_length=1)] = Field(
         description="The axes, by name; a table has one cell for every combination of labels."

@@ -76,10 +76,15 @@ def _titles(value: object) -> object:
 
 
 def _edge(value: object) -> object:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not isinstance(value, str) and not (number and math.isfinite(value)):  # type: ignore[arg-type]  # a number
+    if isinstance(value, str):
+        return value
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]  # refused
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
         raise said(f"must be a finite number, or a day in quotes; got {shown(value)}")
-    return value if isinstance(value, str) else float(value)  # type: ignore[arg-type]  # a number
+    return number
 
 
 def _levels(value: object) -> object:

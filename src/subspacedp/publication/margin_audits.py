@@ -142,9 +142,13 @@ class MarginsAudit:
         elif self.looked_at:
             narrow = sum(one.narrow_cells for one in self.looked_at.values())
             cells = sum(one.cells for one in self.looked_at.values())
+            quiet = not (self.pinned or narrow or self.small_count)
             out.append(
-                f"With counts that are whole and not negative, {self.pinned:,} of the {cells:,} "
-                f"cells by {_listed(self.looked_at)} are pinned to one count, "
+                f"Nothing about any cell by {_listed(self.looked_at)} follows from the held "
+                f"figures but wide ranges: of each more than {NARROW + 1} counts are possible."
+                if quiet and not any(one.not_examined for one in self.looked_at.values())
+                else f"With counts that are whole and not negative, {self.pinned:,} of the "
+                f"{cells:,} cells by {_listed(self.looked_at)} are pinned to one count, "
                 f"{self.pinned_people:,} of them with somebody inside; {narrow:,} more have a "
                 f"range of at most {NARROW}."
             )

@@ -106,6 +106,10 @@ class PayingAccount:
         """The entry that paid for these releases; None where none did, or it was cancelled."""
         return self.ledger.paid_for(self.name, release_ids)
 
+    def entry_of(self, number: int) -> Entry | None:
+        """An entry of the account by its number."""
+        return next((e for e in self.ledger.history(self.name) if e.number == number), None)
+
     def give_back(self, release_ids: Sequence[str]) -> bool:
         """Cancel what was reserved for releases without noise; whether nothing is spent now."""
         try:
@@ -115,12 +119,6 @@ class PayingAccount:
         except LedgerError:  # noise may have been drawn, or the ledger is out of reach
             return False
         return True
-
-    def replaced_by(self, paid: Reservation) -> tuple[str, ...]:
-        """The ids of the releases that those of an entry correct."""
-        number = paid.entry.replaces
-        ids = () if number is None else self.ledger.reservation(number).entry.release_ids
-        return tuple(one for one in ids if one is not None)
 
     def commit(
         self,

@@ -27,6 +27,7 @@ from subspacedp.publication.specification import Specification
 from subspacedp.publication.writing import write_rest
 from subspacedp.release.designs import Design
 from subspacedp.release.drawing import LABELLED, draw_to, look_at, store_kind
+from subspacedp.release.facts import Facts
 from subspacedp.release.files import load
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def rehearse(
     home: Path,
     *,
     key: Ed25519PrivateKey | None,
+    facts: Facts | None = None,
 ) -> None:
     """Write the publication of the empty table to a folder in `home`, and take it away.
 
@@ -72,6 +74,7 @@ def rehearse(
                 surveyed=surveyed,
                 seeded=True,
                 store=one.store,
+                facts=facts,
             )
         stand_in = {one.name: load(folder / one.folder) for one in wanted}
         write_rest(specification, wanted, stand_in, folder, key=key, progress=lambda _: None)

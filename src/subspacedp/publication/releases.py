@@ -188,8 +188,10 @@ class ReleaseSpecification(ABC):
 
     @property
     def held_margins(self) -> tuple[tuple[str, ...], ...]:
-        """Held margins that get files of their own: where there are cells, these show them."""
-        return ()
+        """Held margins that get files of their own: those that are not published as margins."""
+        known = {frozenset(names) for names in self.margins}
+        fresh = (names for names in self.held.margins if frozenset(names) not in known)
+        return tuple({frozenset(names): names for names in fresh}.values())
 
     @property
     def decimals(self) -> int | None:
@@ -281,19 +283,9 @@ class ReleaseSpecification(ABC):
         return self.table.publish.values
 
     def check_files(self, domain: Domain) -> None:
-        """Refuse held margins for which no file can be written: without cells nothing has them.
-
-        And formats for which a library is missing.
-        """
+        """Refuse formats without a library, and held margins for which no file can be written."""
+        del domain
         check_formats(self.formats)
-        published = [domain.margin(*names) for names in self.margins]
-        for names in self.held_margins:
-            if not any(margin.determines(domain.margin(*names)) for margin in published):
-                raise ReleaseError(
-                    f"The table `{self.table.name}` holds {' × '.join(names) or 'the total'}, "
-                    "which does not follow from any of the published margins; publish it or a "
-                    "finer one, or do not hold it."
-                )
 
     def check_size(self, domain: Domain) -> None:
         """Refuse what is too large to publish, whatever the mechanism."""
@@ -473,13 +465,6 @@ class MarginsRelease(ReleaseSpecification):
         """Its figures, in words."""
         return f"all margins{f' of {self.name}' if self.folder else ''}, one after another"
 
-    @property
-    def held_margins(self) -> tuple[tuple[str, ...], ...]:
-        """Held margins that get files of their own: without cells nothing else shows them."""
-        known = {frozenset(names) for names in self.margins}
-        fresh = (names for names in self.table.hold if frozenset(names) not in known)
-        return tuple({frozenset(names): names for names in fresh}.values())
-
     def query(self, domain: Domain) -> Query:
         """What is asked of the data."""
         return Margins(domain, self.margins, self.table.publish.weights, self.table.targets(domain))
@@ -513,6 +498,18 @@ class MarginsRelease(ReleaseSpecification):
         """The margins that are published, and tables beside them that are measured."""
         beside = self.design(domain).mechanism.measured_beside if self.budget.pure else ()
         return (*self.margins, *beside)
+
+    def check_files(self, domain: Domain) -> None:
+        """Refuse formats and held margins as for all; without cells not every margin follows."""
+        super().check_files(domain)
+        published = [domain.margin(*names) for names in self.margins]
+        for names in self.held_margins:
+            if not any(margin.determines(domain.margin(*names)) for margin in published):
+                raise ReleaseError(
+                    f"The table `{self.table.name}` holds {' × '.join(names) or 'the total'}, "
+                    "which does not follow from any of the published margins; publish it or a "
+                    "finer one, or do not hold it."
+                )
 
     @property
     def store(self) -> str | None:

@@ -19,6 +19,7 @@ from subspacedp.blocks.passes import Survey
 from subspacedp.blocks.progress import Progress as BlockProgress
 from subspacedp.errors import InvariantError, ReleaseError, SubspaceDPError
 from subspacedp.ledger import Payment, Reservation, State
+from subspacedp.publication.corrections import Corrected, corrected_by, facts_of
 from subspacedp.publication.paying import PayingAccount, paying_account
 from subspacedp.publication.rehearsing import rehearse, rehearse_draw
 from subspacedp.publication.releases import (
@@ -42,8 +43,10 @@ from subspacedp.publication.unfinished import HeldPlace, Plan, hold_place, sweep
 from subspacedp.publication.writing import check_comparison, write_comparison, write_rest
 from subspacedp.release import Design, Release, read_private_key
 from subspacedp.release.drawing import draw_to
+from subspacedp.release.facts import Facts
 from subspacedp.release.files import load
 from subspacedp.release.folders import check_room, free_place
+from subspacedp.release.successor import note_successor
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -101,7 +104,7 @@ def run(
     out: str | PathLike[str] | None = None,
     dry_run: bool = False,
     compare: str | PathLike[str] | None = None,
-    replaces: int | None = None,
+    replaces: int | str | PathLike[str] | None = None,
     memory: int | str | None = None,
     seed: int | None = None,
     progress: Progress | None = None,
@@ -123,7 +126,9 @@ def run(
         It is not for publication. It is written last; for a folder with these very releases it is
         written alone.
     replaces
-        The number of the entry in the ledger that this publication corrects; nothing is refunded.
+        What this publication corrects: a published folder, which is told of it by a note; or the
+        number of an entry in the ledger, and of the folder that it paid for as far as that is in
+        its place. Nothing is refunded.
     memory
         The most that tables may take of it, as bytes or such as "2GiB"; by default a quarter of
         what is free, and at least 256 MiB. What is published does not depend on it.
@@ -148,20 +153,19 @@ def run(
     read = read_specification(specification)
     if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
         raise ReleaseError(f"`seed` must be a whole number; got a {type(seed).__name__}.")
-    if replaces is not None and read.document.budget is None:
-        raise ReleaseError(
-            "`replaces` is the number of the entry that paid for an earlier publication; name the "
-            "account under `budget`."
-        )
     signing = read.document.publish.sign
+    account, target = paying_account(read, seed), read.target if out is None else Path(out)
+    key = None if signing is None else read_private_key(read.folder / signing)
+    corrected = None if replaces is None else corrected_by(replaces, account, target, key)
     job = _Job(
         specification=read,
         wanted=releases_of(read),
-        account=paying_account(read, seed),
-        target=read.target if out is None else Path(out),
+        account=account,
+        target=target,
         compare=None if compare is None else Path(compare),
-        key=None if signing is None else read_private_key(read.folder / signing),
-        replaces=replaces,
+        key=key,
+        corrected=corrected,
+        facts=facts_of(read, corrected, seeded=seed is not None),
         memory=None if memory is None else memory_of(memory),
         seed=seed,
         dry_run=dry_run,
@@ -200,11 +204,17 @@ class _Job:
     target: Path
     compare: Path | None
     key: Ed25519PrivateKey | None
-    replaces: int | None
+    corrected: Corrected | None
+    facts: Facts
     memory: int | None
     seed: int | None
     dry_run: bool
     tell: Progress
+
+    @property
+    def replaces(self) -> int | None:
+        """The entry of the ledger that is corrected."""
+        return None if self.corrected is None else self.corrected.entry
 
     @property
     def payer(self) -> str | None:
@@ -283,7 +293,15 @@ def _publish_data(
         job.account.check(designs.values(), job.replaces, [one.least for one in job.wanted])
     job.tell("rehearsing the publication")
     with _writing(job.target):
-        rehearse(job.specification, job.wanted, designs, data.surveys, place.folder, key=job.key)
+        rehearse(
+            job.specification,
+            job.wanted,
+            designs,
+            data.surveys,
+            place.folder,
+            key=job.key,
+            facts=job.facts,
+        )
     for name, design in designs.items():
         rehearse_draw(design, data.answers[name])
     if job.dry_run:
@@ -295,8 +313,7 @@ def _publish_data(
             place.begin(plan)
     if job.account is not None and paid is None:
         paid = _pay(job, job.account, place, plan, designs)
-    replaced = () if job.account is None or paid is None else job.account.replaced_by(paid)
-    releases = _draw(job, place, plan, data, replaced)
+    releases = _draw(job, place, plan, data)
     return _complete(job, place, comparison, releases, paid, designs, data)
 
 
@@ -354,9 +371,7 @@ def _pay(
     return paid
 
 
-def _draw(
-    job: _Job, place: HeldPlace, plan: Plan, data: _Data, replaced: tuple[str, ...]
-) -> dict[str, Release]:
+def _draw(job: _Job, place: HeldPlace, plan: Plan, data: _Data) -> dict[str, Release]:
     """Draw all releases and put them on disk."""
     place.keep = True
     with _writing(job.target):
@@ -376,7 +391,7 @@ def _draw(
                 memory=job.memory,
                 engine=job.specification.engine,
                 seeded=job.seed is not None,
-                replaces=replaced,
+                facts=job.facts,
                 progress=job.blocks(f"adding noise to {one.name}"),
             )
     with _writing(job.target):
@@ -430,6 +445,7 @@ def _complete(
     if job.account is not None and paid is not None:
         ids = [releases[one.name].release_id for one in job.wanted]
         payment = job.account.commit(paid, job.wanted, ids, job.target)
+    _tell_corrected(job)
     if comparison is not None and data is not None:
         _compare(job, comparison, releases, data)
     return Publication(
@@ -439,6 +455,27 @@ def _complete(
         confidential_notes=() if data is None else data.notes,
         payment=payment,
     )
+
+
+def _to_tell(job: _Job, releases: Mapping[str, Release]) -> bool:
+    """Whether these are the releases that another folder has to be told of, and is not yet."""
+    old = job.corrected
+    if old is None or old.folder is None or old.told:
+        return False
+    return all(release.facts.replaces == old.releases for release in releases.values())
+
+
+def _tell_corrected(job: _Job) -> None:
+    """Note in the folder that was corrected what took its place."""
+    if job.corrected is None or job.corrected.folder is None:
+        return
+    try:
+        note_successor(job.corrected.folder, job.target, job.key)
+    except ReleaseError as error:
+        raise ReleaseError(
+            f"`{job.target}` is published, but `{job.corrected.folder}` does not say so: "
+            f"{str(error).rstrip('.')}. The same command notes it."
+        ) from None
 
 
 def _moved(release: Release, target: Path, wanted: ReleaseSpecification) -> Release:
@@ -453,7 +490,7 @@ def _published_before(job: _Job) -> Publication | None:
     """
     if not job.target.is_dir() or job.target.is_symlink():
         return None
-    if job.account is None and job.compare is None:
+    if job.account is None and job.compare is None and job.corrected is None:
         return None
     try:
         releases = {one.name: load(job.target / one.folder) for one in job.wanted}
@@ -465,7 +502,7 @@ def _published_before(job: _Job) -> Publication | None:
         return None
     ids = [release.release_id for release in releases.values()]
     paid = None if job.account is None else job.account.entry_for(ids)
-    waiting = paid is not None and paid.state is State.DRAWING
+    waiting = (paid is not None and paid.state is State.DRAWING) or _to_tell(job, releases)
     if (job.account is not None and paid is None) or (not waiting and job.compare is None):
         return None
     if job.dry_run:
@@ -474,6 +511,8 @@ def _published_before(job: _Job) -> Publication | None:
     payment = None
     if job.account is not None and paid is not None:
         payment = job.account.commit(paid, job.wanted, ids, job.target)
+    if _to_tell(job, releases):
+        _tell_corrected(job)
     if job.compare is not None:
         with hold_place(job.compare) as comparison:
             _compare(job, comparison, releases, _read_data(job, comparison))

@@ -447,6 +447,7 @@ class TableSpecification:
                 if entry.path is not None:
                     path = self.specification.folder / entry.path
                     limits[entry.margin] = read_limits(path, domain.margin(*entry.margin))
+                Inequalities(at_most={entry.margin: limits[entry.margin]}).limits_on(domain)
             at = ("inequalities", "part_of")
             known = Inequalities(at_most=limits, part_of=given.part_of)
             known.pairs_on(domain)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import json
 import os
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from subspacedp.microdata import SecondTable
 from subspacedp.microdata.records import WEIGHT
 from subspacedp.microdata.second_table import COUNT, UNBIASED
 from subspacedp.publication.auditing import given_away
+from subspacedp.publication.corrections import title_of
 from subspacedp.publication.formats import FORMATS, ReleaseTables, published_tables
 from subspacedp.publication.releases import Confidential, Progress, ReleaseSpecification
 from subspacedp.publication.specification import Specification
@@ -28,11 +30,15 @@ from subspacedp.queries.margins import COLUMN
 from subspacedp.release import Design, Release, sign_folder, write_margins
 from subspacedp.release.drawing import MAX_LABELLED
 from subspacedp.release.error_model import ERROR_MODEL
+from subspacedp.release.facts import Facts
 from subspacedp.release.files import BIASED, CERTIFICATE, CSV, PARQUET, RECORDS, margin_stem
+from subspacedp.release.folder_checks import DATASET
 from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.signature import DIGESTS, SIGNATURE, write_digests
 from subspacedp.report import PublishedColumn, PublishedFile, ReportNotes, write_report
-from subspacedp.report.words import axes_words, figure_words, replaced_words
+from subspacedp.report.dataset import dataset
+from subspacedp.report.quality import Quality, quality_report
+from subspacedp.report.words import figure_words
 
 __all__ = ["check_comparison", "write_comparison", "write_rest"]
 
@@ -76,6 +82,7 @@ reveal the noise, and with it every count.
 confidential: the figure that noise protects, with at most the agreed number of records a person.
 all_records: the same without that bound, where there is one.
 without_noise: what would have been released without noise, where held totals count all records.
+quality.html: bias, errors and coverage by true size.
 error: released less that; in standard errors it is beyond 2 for about one cell in twenty.
 """
 
@@ -110,6 +117,7 @@ def write_rest(
     progress("writing the report")
     notes = _notes(specification, wanted, releases, second, files, signed=key is not None)
     files += [
+        PublishedFile(name=DATASET, holds="What this is, for catalogues: schema.org in JSON-LD."),
         PublishedFile(name="README.txt", holds="How to read these files, in plain text."),
         PublishedFile(name=DICTIONARY, holds="Every column of every file, with its meaning."),
     ]
@@ -122,10 +130,14 @@ def write_rest(
     )
     _write_dictionary(files, wanted, releases, folder / DICTIONARY)
     (folder / "README.txt").write_text(
-        _readme(_title(specification), releases, files, signed=key is not None), "utf-8"
+        _readme(title_of(specification), releases, files, signed=key is not None), "utf-8"
     )
     described = [_with_digest(file, folder) for file in files]
-    page = write_report(dict(releases), title=_title(specification), notes=notes, files=described)
+    about = specification.document.about_text
+    linked = dataset(title_of(specification), about, releases, described)
+    text = json.dumps(linked, indent=1, ensure_ascii=False)
+    (folder / DATASET).write_text(text + "\n", "utf-8")
+    page = write_report(dict(releases), title=title_of(specification), notes=notes, files=described)
     (folder / "report.html").write_text(page, "utf-8")
     if key is None:
         write_digests(folder)
@@ -216,7 +228,7 @@ def _write_formats(
     specification: Specification, wanted: ReleaseSpecification, release: Release, folder: Path
 ) -> list[PublishedFile]:
     """The tables once more, in the further formats that are asked for."""
-    title, document = _title(specification), specification.document
+    title, document = title_of(specification), specification.document
     content = ReleaseTables(
         release=release,
         tables=published_tables(
@@ -324,19 +336,6 @@ def _with_digest(file: PublishedFile, folder: Path) -> PublishedFile:
     )
 
 
-def _title(specification: Specification) -> str:
-    if specification.document.title:
-        return specification.document.title
-    axes = dict.fromkeys(
-        entry.titles(axis).get(axis, axis)
-        for table in specification.tables
-        for axis, entry in table.axes.items()
-    )
-    sums = list(dict.fromkeys(name for table in specification.tables for name in table.sums))
-    what = f"Counts and sums of {', '.join(sums)}" if sums else "Counts"
-    return f"{what} by {axes_words(list(axes))}"
-
-
 def _notes(
     specification: Specification,
     wanted: Sequence[ReleaseSpecification],
@@ -393,9 +392,9 @@ def _readme(
 ) -> str:
     """The text of `README.txt`: what a data user needs."""
     parts = [title, "=" * min(WIDTH, len(title)), ""]
+    parts += _facts_lines(next(iter(releases.values())).facts)
     if any(release.seeded for release in releases.values()):
         parts += ["NOT FOR PUBLICATION: made from a chosen seed.", ""]
-    parts += _on_replaced(releases)
     for name, release in releases.items():
         mechanism = release.mechanism
         if len(releases) > 1:
@@ -452,12 +451,6 @@ def _readme(
     return "\n".join(parts)
 
 
-def _on_replaced(releases: Mapping[str, Release]) -> list[str]:
-    """That the publication corrects an earlier one; all its releases correct the same."""
-    replaced = next(iter(releases.values())).replaces
-    return [_wrapped(replaced_words(replaced)), ""] if replaced else []
-
-
 def _on_known(releases: Mapping[str, Release]) -> list[str]:
     """What intervals take as known, where something is declared."""
     lines = []
@@ -471,6 +464,20 @@ def _on_known(releases: Mapping[str, Release]) -> list[str]:
             )
             lines += [_wrapped(text), ""]
     return lines
+
+
+def _facts_lines(facts: Facts) -> list[str]:
+    """Who publishes it, when, on what terms, and instead of what."""
+    replaces = ", ".join(one.release_id for one in facts.replaces)
+    stated = {
+        "Published by": facts.creator,
+        "Date": facts.date,
+        "Version": facts.version,
+        "Licence": facts.licence,
+        "Replaces release": replaces and f"{replaces}, which is no longer to be used",
+    }
+    lines = [_wrapped(f"{name}: {text}", "  ") for name, text in stated.items() if text]
+    return [*lines, ""] if lines else []
 
 
 def _on_biased(files: Sequence[PublishedFile]) -> list[str]:
@@ -500,12 +507,20 @@ def write_comparison(
     releases: Mapping[str, Release], data: Mapping[str, Confidential], folder: Path
 ) -> None:
     """Write every release beside what it protects, to a folder that is its owner's alone."""
+    judged: list[Quality] = []
     with _private(folder / "CONFIDENTIAL.txt") as file:
         file.write(WARNING.encode())
     for name, release in releases.items():
         labels = LabelColumns.of_query(release.mechanism.query)
+        numbers = _numbers(release, data[name])
         with _private(folder / f"{name}.csv") as file:
-            write_rows(labels, _numbers(release, data[name]), csv=file)
+            write_rows(labels, numbers, csv=file)
+        truth = numbers.get("without_noise", numbers["confidential"])
+        if release.mechanism.declared is None:
+            judged.append(Quality(name=name, release=release, truth=np.asarray(truth, np.float64)))
+    title = next(iter(releases.values())).facts.title
+    with _private(folder / "quality.html") as file:
+        file.write(quality_report(title, judged).encode())
 
 
 def check_comparison(designs: Mapping[str, Design]) -> None:

@@ -165,8 +165,8 @@ def certificate(release: Release) -> dict[str, Any]:
         "format": FORMAT,
         "software": {"name": "subspacedp", "version": release.version},
         "release_id": release.release_id,
+        **({"publication": facts} if (facts := release.facts.as_dict()) else {}),
         "for_publication": not release.seeded,
-        **({"replaces": list(release.replaces)} if release.replaces else {}),
         "stamp": (
             SEEDED
             if release.seeded

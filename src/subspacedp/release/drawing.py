@@ -19,6 +19,7 @@ from subspacedp.blocks.stores import STORES, ArrayStore, StoredValues, open_stor
 from subspacedp.errors import DataError, ReleaseError
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import ReleaseKeys
+from subspacedp.release.facts import Facts
 from subspacedp.release.files import write_files
 from subspacedp.release.folders import check_room, new_folder
 from subspacedp.release.release import Release, package_version
@@ -114,10 +115,10 @@ def draw_to(
     *,
     surveyed: Survey,
     seeded: bool,
-    replaces: tuple[str, ...] = (),
     store: str | None = None,
     memory: int | None = None,
     engine: str | None = None,
+    facts: Facts | None = None,
     progress: Report | None = None,
 ) -> Release:
     """Draw a release into a folder that exists: values and certificate, and nothing else.
@@ -156,7 +157,7 @@ def draw_to(
         release_id=keys.release_id,
         seeded=seeded,
         version=package_version(),
-        replaces=replaces,
+        facts=facts or Facts(),
     )
     write_files(release, folder)
     return release

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -20,6 +19,7 @@ from subspacedp.mechanisms.registry import UNREADABLE, mechanism_from
 from subspacedp.queries import Query, query_from
 from subspacedp.release.certificate import FORMAT, Distributed, certificate_text
 from subspacedp.release.error_model import ERROR_MODEL, error_model_text
+from subspacedp.release.facts import Facts
 from subspacedp.release.folders import new_folder
 from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.release import Release
@@ -256,10 +256,10 @@ def _check_rows(table: Any, mechanism: Mechanism) -> None:
 
 def _release(data: dict[str, Any], mechanism: Mechanism, values: Any) -> Release:
     distributed = Distributed.from_dict(data["distributed"]) if "distributed" in data else None
+    facts = Facts.from_dict(data["publication"]) if "publication" in data else Facts()
     # Approximate: only of earlier versions, and never with the projected mechanism.
     if distributed is not None and not distributed.exact and mechanism.measures_counts:
         raise AlteredError("The certificate misstates whether its parts were computed exactly.")
-    replaced = _replaced(data.get("replaces", []))
     try:
         return Release(
             mechanism=mechanism,
@@ -269,20 +269,12 @@ def _release(data: dict[str, Any], mechanism: Mechanism, values: Any) -> Release
             seeded=data["for_publication"] is not True,
             version=str(data["software"]["version"]),
             distributed=distributed,
-            replaces=replaced,
+            facts=facts,
         )
     except (KeyError, TypeError, ValueError, OverflowError):
         raise ReleaseError(
             "The certificate is not usable: its held totals cannot be read."
         ) from None
-
-
-def _replaced(ids: Any) -> tuple[str, ...]:
-    if not isinstance(ids, list) or not all(
-        isinstance(one, str) and re.fullmatch("[0-9a-f]{32}", one) for one in ids
-    ):
-        raise ReleaseError("The certificate is not usable: `replaces` must list ids of releases.")
-    return tuple(ids)
 
 
 def same_column(column: str, wanted: Any, present: Any) -> bool:

@@ -37,7 +37,14 @@ from subspacedp.release.files import (
     same_column,
 )
 from subspacedp.release.release import Release
-from subspacedp.release.signature import DIGESTS, SIGNATURE, check_digests, check_signature
+from subspacedp.release.signature import (
+    DIGESTS,
+    SIGNATURE,
+    SUCCESSOR,
+    check_digests,
+    check_signature,
+)
+from subspacedp.release.successor import check_successor, successor_words
 from subspacedp.release.verify import VALUES, Check, Verification, verify_release
 from subspacedp.stated import read_json
 
@@ -45,11 +52,12 @@ __all__ = ["NAMES", "check_table", "verify_folder"]
 
 ROWS = (PARQUET, CSV)  # of values that are in no store
 FOLLOWING = (CERTIFICATE, ERROR_MODEL, MARGINS, *SECOND)
-WORDS = ("README.txt", "dictionary.csv", "report.html", f"{BIASED}.txt")
+DATASET = "dataset.jsonld"
+WORDS = ("README.txt", "dictionary.csv", DATASET, "report.html", f"{BIASED}.txt")
 # The tables once more, in formats that no check reads.
 COPIES = ("tables.xlsx", "sdmx-data.csv", "sdmx-structure.xml")
 # What a file or folder of a release may be called, whatever kind of release it is.
-NAMES = (*FOLLOWING, *ROWS, *STORES.values(), *WORDS, *COPIES, DIGESTS, SIGNATURE)
+NAMES = (*FOLLOWING, *ROWS, *STORES.values(), *WORDS, *COPIES, DIGESTS, SIGNATURE, SUCCESSOR)
 CERTIFIED = {*FOLLOWING, *ROWS, *STORES.values()}  # no such file without a certificate that has it
 BELONG = "files belong together"
 MOST_NAMED = 20  # files in one note
@@ -93,7 +101,7 @@ def verify_folder(
     parts = [(home, _verify_release_folder(home, second_table, alone=alone)) for home in homes]
     kinds = _Kinds(source, {home: known for home, (_, known) in parts})
     lists, signed = _check_lists(source, homes, public_key)
-    checks = [*lists, *kinds.checks()]
+    checks = [*lists, *check_successor(source), *kinds.checks()]
     for home, (result, _) in parts:
         name = "" if home == source else f"{home.relative_to(source).as_posix()}: "
         checks += [Check(f"{name}{c.name}", c.ok, c.detail) for c in result.checks]
@@ -101,7 +109,7 @@ def verify_folder(
     return Verification(
         tuple(checks),
         next((result.stamp for _, (result, _) in parts if result.stamp), ""),
-        (*kinds.notes(), *([] if signed else [unsigned])),
+        tuple(filter(None, (successor_words(source), *kinds.notes(), "" if signed else unsigned))),
     )
 
 
@@ -164,6 +172,8 @@ class _Kinds:
             name = path.relative_to(source).as_posix()
             alone = path.parent == home
             if first in known.get(home, ()) or (alone and first in (DIGESTS, SIGNATURE)):
+                continue
+            if path == source / SUCCESSOR:
                 continue
             if alone and first in WORDS:
                 self.words.append(name)

@@ -249,11 +249,12 @@ def sync_tree(folder: Path) -> None:
         sync_folder(Path(below))
 
 
-def write_durably(path: Path, content: bytes) -> None:
-    """A file of its owner alone that is on disk when this returns, complete or not at all."""
+def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """A file, of its owner alone, that is on disk when this returns, complete or not at all."""
     scratch = path.with_name(f"{path.name}.writing")
     handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(handle, "wb") as file:
+        os.chmod(scratch, mode)
         file.write(content)
         file.flush()
         os.fsync(handle)

@@ -22,6 +22,7 @@ from subspacedp.mechanisms.figures import checked_weights, kept_shape, level_nam
 from subspacedp.problem import Guarantee
 from subspacedp.queries import Query, as_query
 from subspacedp.release.certificate import Distributed
+from subspacedp.release.facts import NO_FACTS, Facts
 from subspacedp.release.ratios import Ratio, ratio_of
 from subspacedp.release.verify import Verification, verify_release
 from subspacedp.tables import Domain, Level, Margin, RowPlan
@@ -81,8 +82,8 @@ class Release:
         True when the noise came from a chosen seed: not for publication.
     distributed
         How the release was put together, where no one had the whole table.
-    replaces
-        The ids of earlier releases that this one corrects.
+    facts
+        What is said of the publication beside its figures.
     """
 
     mechanism: Mechanism
@@ -92,7 +93,7 @@ class Release:
     seeded: bool
     version: str
     distributed: Distributed | None = None
-    replaces: tuple[str, ...] = ()
+    facts: Facts = NO_FACTS
 
     def __post_init__(self) -> None:
         shape = (self.stored or self.values).shape
@@ -244,6 +245,9 @@ class Release:
         """The totals of a margin's groups; those of values in a store are added up in blocks."""
         if self.stored is None or self.query.workload is not None:
             return self.query.totals(np.asarray(self.values), margin)
+        for held, known in self.mechanism.held.totals(self.exact):
+            if held == margin:  # no need to read the store
+                return known.astype(self.stored.dtype)
         whole = RowPlan((margin,))
         totals = np.zeros(int(whole.starts[-1]), self.stored.dtype)
         for box, values in self.blocks_of_values():

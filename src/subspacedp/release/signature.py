@@ -25,14 +25,20 @@ if TYPE_CHECKING:
 __all__ = [
     "DIGESTS",
     "SIGNATURE",
+    "SUCCESSOR",
     "check_digests",
     "check_signature",
+    "fingerprint",
+    "new_private_key",
+    "public_bytes",
     "read_private_key",
     "sign_folder",
+    "signer_of",
     "write_digests",
 ]
 
 SIGNATURE, DIGESTS = "signature.json", "digests.json"
+SUCCESSOR = "replaced-by.json"  # comes after the digests, and has a check of its own
 NAME = "signature"
 
 
@@ -55,13 +61,69 @@ def read_private_key(path: str | PathLike[str]) -> Ed25519PrivateKey:
     return key
 
 
+def new_private_key(path: str | PathLike[str]) -> tuple[Path, str]:
+    """Write a new Ed25519 key to a file of its owner alone, and its public half beside it.
+
+    Returns
+    -------
+    tuple
+        The path of the public half, and the fingerprint that `verify` shows.
+
+    Guarantees
+    ----------
+    1. No file is overwritten.
+    """
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+    )
+
+    private = Path(path)
+    public = private.with_name(f"{private.stem}.public{private.suffix or '.pem'}")
+    key = Ed25519PrivateKey.generate()
+    shown = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    hidden = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    if public.exists():
+        raise ReleaseError(f"`{public}` exists already; no key is overwritten.")
+    for place, content, mode in ((private, hidden, 0o600), (public, shown, 0o644)):
+        try:
+            with open(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+                file.write(content)
+        except FileExistsError:
+            raise ReleaseError(f"`{place}` exists already; no key is overwritten.") from None
+        except OSError as error:
+            raise ReleaseError(f"Cannot write `{place}`: {error.strerror}.") from None
+    return public, fingerprint(public_bytes(key))
+
+
+def public_bytes(key: Ed25519PrivateKey) -> bytes:
+    """The public half of a key."""
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+def fingerprint(public: bytes) -> str:
+    """What readers compare with what a publisher says of a key."""
+    return f"{hashlib.sha256(public).hexdigest()[:16]}…"
+
+
+def signer_of(folder: Path) -> bytes:
+    """Whose key the signature of a folder names; `check_signature` says whether it is right."""
+    data = json_of(_text(folder / SIGNATURE), SIGNATURE)
+    return base64.b64decode(data["public_key"], validate=True)
+
+
 def write_digests(folder: Path, known: Mapping[str, str] | None = None) -> None:
     """Write `digests.json`: the SHA-256 digest of every other file below.
 
     Whoever can alter a file can alter this one too: it finds accidents, and a signature finds more.
     `known` has digests of large files that were computed while they were written.
     """
-    text = _digests_text(_digests(folder, DIGESTS, known=known or {}))
+    text = _digests_text(_digests(folder, DIGESTS, SUCCESSOR, known=known or {}))
     with (folder / DIGESTS).open("wb") as file:
         file.write(text.encode())
         file.flush()
@@ -76,7 +138,8 @@ def check_digests(folder: Path) -> Check:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Check("digests", False, f"{DIGESTS} cannot be read")
     # A signature may have been made afterwards; it has a check of its own.
-    wrong = _difference(stated, _digests(folder, DIGESTS, *({SIGNATURE} - set(stated))), DIGESTS)
+    later = {SIGNATURE, SUCCESSOR} - set(stated)
+    wrong = _difference(stated, _digests(folder, DIGESTS, *later), DIGESTS)
     if not wrong and text != _digests_text(stated):
         wrong = f"{DIGESTS} has more, or other words, than digests"
     return Check("digests", not wrong, wrong or f"{len(stated)} files are as {DIGESTS} has them")
@@ -108,11 +171,8 @@ def _difference(stated: Mapping[str, str], present: Mapping[str, str], listed_in
 
 def sign_folder(folder: Path, key: Ed25519PrivateKey) -> None:
     """Write `signature.json`: the digest of every file below, and a signature of these."""
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    digests = _digests(folder, SIGNATURE)
-    public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-    text = _signature_text(public, digests, key.sign(_message(digests)))
+    digests = _digests(folder, SIGNATURE, SUCCESSOR)
+    text = _signature_text(public_bytes(key), digests, key.sign(_message(digests)))
     (folder / SIGNATURE).write_bytes(text.encode())
 
 
@@ -148,15 +208,14 @@ def check_signature(folder: Path, public_key: str | PathLike[str] | None = None)
         return Check(NAME, False, f"{SIGNATURE} cannot be read")
     if text != _signature_text(signer, files, signature):
         return Check(NAME, False, f"{SIGNATURE} has more, or other words, than a signature")
-    present = _digests(folder, SIGNATURE)
+    present = _digests(folder, SIGNATURE, *({SUCCESSOR} - set(files)))
     different = sorted(set(files.items()) ^ set(present.items()))
     if different:
         return Check(NAME, False, f"`{different[0][0]}` is not the file that was signed")
     if wanted is not None and signer != wanted:
         return Check(NAME, False, "signed by another key than the one given")
-    fingerprint = hashlib.sha256(signer).hexdigest()[:16]
     by = "the key given" if wanted is not None else "a key to be compared with its publisher's"
-    return Check(NAME, True, f"{len(files)} files, by {by}: {fingerprint}…")
+    return Check(NAME, True, f"{len(files)} files, by {by}: {fingerprint(signer)}")
 
 
 def _read_public_key(path: str | PathLike[str]) -> bytes:

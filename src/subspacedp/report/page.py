@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,9 @@ from subspacedp.report.charts import (
     histogram_chart,
     tables_chart,
 )
+from subspacedp.report.dataset import dataset, link_to
 from subspacedp.report.rows import (
+    MAX_ROWS,
     CellErrors,
     Estimates,
     KindErrors,
@@ -38,9 +41,12 @@ from subspacedp.report.rows import (
     answer_labels,
     cell_estimates,
     error_digits,
+    held_rows,
+    in_script,
     margin_errors,
     margin_estimates,
     margin_labels,
+    margin_rows,
     shown,
     table_rows,
     within_reach,
@@ -50,9 +56,14 @@ from subspacedp.report.words import (
     PublishedColumn,
     PublishedFile,
     ReportNotes,
+    belief_words,
+    change_words,
     default_files,
     facts,
+    facts_words,
     figure_words,
+    guess_means,
+    guess_words,
     kind_words,
     plain_noun,
     share_words,
@@ -66,10 +77,12 @@ __all__ = ["rendered", "template_text", "write_report"]
 MAX_EMBEDDED_BYTES = 2_500_000  # bytes of rows in one page, shared by its releases
 ONLY_RELEASE = "release"  # the name of a release that was given by itself
 
+NORMAL = 1.959963984540054  # of the normal law, for intervals of 95 %
+BOARD_ROWS = 12  # of a table for who reads two pages
 FIRST_ROWS = 25  # in the page itself, for readers without scripts and for paper
 MAX_CHARTED_GROUPS, PANEL_GROUPS = 30, 12
 MAX_TABLE_BARS = 40  # tables whose errors are drawn
-LONG_LIST, SHORT_LIST = 24, 8
+LONG_LIST, SHORT_LIST = 16, 6
 
 
 def write_report(
@@ -182,6 +195,18 @@ class Page:
         return [part for part in re.split(r"\n\s*\n", self.notes.about.strip()) if part]
 
     @property
+    def said(self) -> list[str]:
+        """Who publishes it, when, on what terms, and instead of what."""
+        return facts_words(self.sections[0].release)
+
+    @property
+    def linked(self) -> str:
+        """The publication as JSON-LD."""
+        releases = {section.name: section.release for section in self.sections}
+        data = dataset(self.title, self.notes.about.strip(), releases, self.files)
+        return in_script(json.dumps(data, ensure_ascii=False))
+
+    @property
     def described_files(self) -> list[PublishedFile]:
         """The files with columns of their own."""
         return [file for file in self.files if file.columns]
@@ -208,10 +233,11 @@ def rendered(template: str, page: Any, *, style: str, script: str = "") -> str:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=jinja2.FunctionLoader(template_text),
+        loader=jinja2.FunctionLoader(template_text),  # what templates include and import
     )
     environment.filters["share"] = share_words
     environment.filters["size"] = size_words
+    environment.filters["link"] = link_to
     environment.globals["whole"] = publishing("markupsafe").Markup
     allowed = f"style-src {source_digest(style)}; "
     if script:
@@ -305,9 +331,36 @@ class Section:
     @cached_property
     def facts(self) -> list[Fact]:
         """The headline."""
-        digits = error_digits(self.errors.stderr)
-        typical = shown(self.errors.median, digits) if self.errors.known else None
-        return [*facts(self.release, typical), self._checked()]
+        return [*facts(self.release, self._typical()), self._checked()]
+
+    def _typical(self) -> str | None:
+        """Half of a 95 % interval, for the median of the figures; None where it is not known."""
+        if not self.errors.known:
+            return None
+        median, digits = self.errors.median, error_digits(self.errors.stderr)
+        if not median:
+            return "0"
+        if self.size > MAX_ROWS:  # by the normal law
+            return shown(NORMAL * median, max(0, digits - 1))
+        middle = np.argsort(self.cells.stderr, kind="stable")[self.size // 2]
+        lower, upper = (limit[middle] for limit in self.cells.interval)
+        return shown((upper - lower) / 2, max(0, digits - 1))
+
+    @property
+    def contents(self) -> list[tuple[str, str]]:
+        """Addresses and names of its parts of the page."""
+        parts = (
+            ("glance", "At a glance", True),
+            ("protected", "Protection", True),
+            ("error", "How far off", True),
+            ("estimates", "Estimates", True),
+            ("margins", "Margins", self.margin_table),
+            ("held", "Exact figures", self.held_words),
+            ("cells", "Table", self.workload is None),
+            ("checks", "Checks", True),
+            ("certificate", "Certificate", True),
+        )
+        return [(id_, name) for id_, name, there in parts if there]
 
     def _checked(self) -> Fact:
         failed = sum(not check.ok for check in self.verification.checks)
@@ -343,9 +396,46 @@ class Section:
     @cached_property
     def margin_errors(self) -> list[MarginError]:
         """The error of every margin, where margins are published alone."""
-        if self.workload is None or not self.errors.known:
-            return []
-        return list(margin_errors(self.workload, self.cells))
+        weights = () if self.workload is None else self.workload.weights or ()
+        return list(margin_errors(self.margins, weights)) if self.errors.known else []
+
+    @property
+    def some_margin_errors(self) -> list[MarginError]:
+        """The first of them, for who reads two pages."""
+        return self.margin_errors[:BOARD_ROWS]
+
+    @cached_property
+    def margins(self) -> list[tuple[Margin, Estimates]]:
+        """The margins that are published, those asked for first, with every group's estimate."""
+        query = self.workload
+        if query is None:
+            chosen = (margin for margin in self._published() if within_reach(self.release, margin))
+            return [(margin, margin_estimates(self.release, margin)) for margin in chosen]
+        bounds = query.bounds
+        return [
+            (margin, self.cells.take(np.arange(bounds[i], bounds[i + 1])))
+            for i, margin in enumerate(query.margins)
+        ]
+
+    @cached_property
+    def margin_table(self) -> Rows | None:
+        """All figures of the published margins."""
+        return margin_rows(self.margins, self.most_bytes // 2, self.release.mechanism.decimals)
+
+    @cached_property
+    def held_table(self) -> Rows | None:
+        """All figures that are published exactly."""
+        return held_rows(self.release, self.most_bytes // 4)
+
+    @property
+    def few_held(self) -> bool:
+        """Whether the exact figures have a place on the pages for a board."""
+        return self.held_table is not None and self.held_table.count <= BOARD_ROWS
+
+    @property
+    def held_words(self) -> str:
+        """What is published exactly, in words; nothing where nothing is."""
+        return str(self.release.mechanism.held) if self.release.mechanism.space.rank else ""
 
     @property
     def weighted(self) -> bool:
@@ -379,6 +469,26 @@ class Section:
         """How many published values are negative."""
         blocks = self.release.blocks_of_values()
         return sum(int(np.count_nonzero(values < 0)) for _, values in blocks)
+
+    @property
+    def guess(self) -> str:
+        """How often the best guess about a person is right."""
+        return guess_words(self.release)
+
+    @property
+    def guess_means(self) -> str:
+        """What that is about."""
+        return guess_means(self.release)
+
+    @property
+    def beliefs(self) -> list[tuple[str, str]]:
+        """What becomes at most of a belief about a person."""
+        return belief_words(self.release.mechanism.budget)
+
+    @property
+    def change_words(self) -> str:
+        """What the budget bounds, in the words of the field."""
+        return change_words(self.release.guarantee)
 
     @property
     def kind_words(self) -> str:
@@ -417,33 +527,19 @@ class Section:
 
     @cached_property
     def rows(self) -> Rows | None:
-        """The table at the end of the page."""
-        return table_rows(self.release, self.cells, self.most_bytes)
+        """The table of the cells; where margins are all there is, there are none."""
+        if self.workload is not None:
+            return None
+        return table_rows(self.release, self.cells, self.most_bytes // 2)
 
-    @property
-    def part_words(self) -> str:
-        """Which part of the release the table has, where it is not all of it."""
-        if self.rows is None:
-            return ""
-        title = self.rows.title
-        return title if self.workload is not None else f"the {title} totals"
-
-    @property
-    def embedded(self) -> str:
-        """The table as JSON."""
-        return self.rows.embedded(self.download) if self.rows is not None else ""
-
-    @property
-    def download(self) -> str:
-        """The name of the file that the table can be saved as."""
-        words = [self.name, "" if self.rows is None or self.rows.complete else self.rows.title]
+    def table(self, what: str) -> Table | None:
+        """A table of the page by its name: the margins, the exact figures or the cells."""
+        rows = {"margins": self.margin_table, "held": self.held_table, "cells": self.rows}[what]
+        if rows is None:
+            return None
+        words = [self.name, what if what != "cells" or rows.complete else rows.title]
         plain = "-".join(re.sub(r"[^A-Za-z0-9]+", "-", word).strip("-") for word in words if word)
-        return f"{plain.strip('-') or 'cells'}.csv"
-
-    @property
-    def first_rows(self) -> list[tuple[list[str], list[str]]]:
-        """The rows that are in the page without its script."""
-        return list(self.rows.first(FIRST_ROWS)) if self.rows is not None else []
+        return Table(rows, f"{self.prefix}{what}rows", f"{plain.strip('-')}.csv")
 
     @cached_property
     def margin(self) -> Margin | None:
@@ -516,6 +612,25 @@ class Section:
             )
         query = self.release.mechanism.query
         return answer_labels(query), self.cells, "question" if query.axes is None else "cell"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Table:
+    """A table that can be searched, sorted, turned and saved."""
+
+    rows: Rows
+    id: str
+    file: str  # as which it can be saved
+
+    @property
+    def first(self) -> list[tuple[list[str], list[str]]]:
+        """The rows that are in the page without its script."""
+        return list(self.rows.first(FIRST_ROWS))
+
+    @property
+    def embedded(self) -> str:
+        """All rows as JSON."""
+        return self.rows.embedded(self.file)
 
 
 def _joined(labels: Sequence[LabelColumn], row: int) -> str:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from subspacedp.mechanisms.estimates import Estimate
 from subspacedp.mechanisms.figures import Figures
-from subspacedp.queries import Margins, Query
+from subspacedp.queries import Query
 from subspacedp.release import Release
 from subspacedp.tables import Margin
 
@@ -35,9 +35,12 @@ __all__ = [
     "Rows",
     "answer_labels",
     "cell_estimates",
+    "held_rows",
+    "in_script",
     "margin_errors",
     "margin_estimates",
     "margin_labels",
+    "margin_rows",
     "shown",
     "table_rows",
     "within_reach",
@@ -75,35 +78,32 @@ class NumberColumn:
     digits: int
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Rows:
-    """A table of estimates with labels."""
+    """A table of figures with labels.
+
+    Parameters
+    ----------
+    title
+        What it has.
+    complete
+        Whether that is all there is to show.
+    labels, numbers
+        Its columns.
+    normal
+        Whether its intervals are by the normal approximation.
+    """
 
     title: str
-    complete: bool  # whether these are all cells of the release
+    complete: bool
     labels: tuple[LabelColumn, ...]
-    estimates: Estimates
-    decimals: int | None
+    numbers: tuple[NumberColumn, ...]
+    normal: bool = False
 
     @property
     def count(self) -> int:
         """The number of rows."""
-        return int(self.estimates.value.size)
-
-    @cached_property
-    def numbers(self) -> tuple[NumberColumn, ...]:
-        """Value, standard error and interval."""
-        e = self.estimates
-        lower, upper = e.interval
-        fine = error_digits(e.stderr)
-        whole = e.value.dtype.kind == "i"
-        at = 0 if whole else min(fine if self.decimals is None else self.decimals, 6)
-        return (
-            NumberColumn("value", "value", e.value, at),
-            NumberColumn("stderr", "standard error", e.stderr, fine),
-            NumberColumn("lower", "95 % from", lower, max(at, fine - 1)),
-            NumberColumn("upper", "95 % to", upper, max(at, fine - 1)),
-        )
+        return int(self.numbers[0].numbers.size)
 
     def first(self, number: int) -> Iterator[tuple[list[str], list[str]]]:
         """The first rows as text: labels and numbers."""
@@ -126,18 +126,58 @@ class Rows:
                 for c in self.numbers
             ],
         }
-        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-        return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+        return in_script(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+
+
+def in_script(text: str) -> str:
+    """JSON in which no character can end the script that it stands in."""
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def estimate_columns(
+    value: npt.NDArray[Any],
+    stderr: FloatArray,
+    interval: tuple[FloatArray, FloatArray],
+    decimals: int | None,
+) -> tuple[NumberColumn, ...]:
+    """Value, standard error and interval; limits of whole figures are whole."""
+    fine = error_digits(stderr)
+    at = 0 if value.dtype.kind == "i" else min(fine if decimals is None else decimals, 6)
+    limits = np.concatenate(interval)
+    limits = limits[np.isfinite(limits)]
+    near = at if np.array_equal(limits, np.round(limits, at)) else max(at, fine - 1)
+    return (
+        NumberColumn("value", "value", value, at),
+        NumberColumn("stderr", "standard error", stderr, fine),
+        NumberColumn("lower", "95 % from", interval[0], near),
+        NumberColumn("upper", "95 % to", interval[1], near),
+    )
+
+
+def _rows_of(
+    title: str,
+    labels: tuple[LabelColumn, ...],
+    estimates: Estimates,
+    decimals: int | None,
+    *,
+    complete: bool,
+) -> Rows:
+    e = estimates
+    return Rows(
+        title=title,
+        complete=complete,
+        labels=labels,
+        numbers=estimate_columns(e.value, e.stderr, e.interval, decimals),
+        normal=not e.exact,
+    )
 
 
 def table_rows(release: Release, cells: Estimates, most_bytes: int) -> Rows | None:
     """The finest table that fits; None when not even the coarsest does."""
     decimals = release.mechanism.decimals
-    workload = release.mechanism.query.workload
-    if workload is not None:
-        return _workload_rows(workload, cells, most_bytes, decimals)
     if release.mechanism.query.size <= MAX_ROWS:
-        rows = Rows("every cell", True, answer_labels(release.mechanism.query), cells, decimals)
+        labels = answer_labels(release.mechanism.query)
+        rows = _rows_of("every cell", labels, cells, decimals, complete=True)
         if len(rows.embedded("").encode()) <= most_bytes:
             return rows
     if release.mechanism.query.axes is None:
@@ -145,37 +185,94 @@ def table_rows(release: Release, cells: Estimates, most_bytes: int) -> Rows | No
     for margin in _smaller_margins(release):
         labels, kept = margin_labels(margin)
         estimates = margin_estimates(release, margin).take(kept)
-        rows = Rows(margin.title, False, labels, estimates, decimals)
+        rows = _rows_of(margin.title, labels, estimates, decimals, complete=False)
         if len(rows.embedded("").encode()) <= most_bytes:
             return rows
     return None
 
 
-def _workload_rows(
-    query: Margins, cells: Estimates, most_bytes: int, decimals: int | None
+def margin_rows(
+    margins: Sequence[tuple[Margin, Estimates]], most_bytes: int, decimals: int | None
 ) -> Rows | None:
-    """The margins one after another, so many of them as fit; two columns of labels for all."""
-    number = sum(bound <= MAX_ROWS for bound in query.bounds[1:])
-    while number:
-        margins = query.margins[:number]
-        names = [margin.title for margin in margins]
-        kept, texts = [], []
-        for i, margin in enumerate(margins):
-            labels, places = margin_labels(margin, coarser=False)
-            kept.append(query.bounds[i] + places)
-            texts += [
-                " · ".join(column.texts[column.codes[row]] for column in labels) or "all"
-                for row in range(places.size)
-            ]
-        which = np.repeat(np.arange(number), [places.size for places in kept])
-        columns = (LabelColumn("margin", names, which), label_column("group", np.asarray(texts)))
-        all_of_them = number == len(query.margins)
-        title = "every margin" if all_of_them else f"{number} of {len(query.margins)} margins"
-        rows = Rows(title, all_of_them, columns, cells.take(np.concatenate(kept)), decimals)
+    """Margins one after another, so many of them as fit; two columns of labels for all.
+
+    `margins` has the estimates of every group of a margin, empty ones included.
+    """
+    kept: list[tuple[Margin, list[str], Estimates]] = []
+    room = MAX_ROWS
+    for margin, estimates in margins:
+        texts, places = _group_texts(margin)
+        if len(texts) <= room:
+            room -= len(texts)
+            kept.append((margin, texts, estimates.take(places)))
+    while kept:
+        parts = [e for _, _, e in kept]
+        limits = [np.concatenate([e.interval[side] for e in parts]) for side in (0, 1)]
+        all_of_them = len(kept) == len(margins)
+        rows = Rows(
+            title="every margin" if all_of_them else f"{len(kept)} of {len(margins)} margins",
+            complete=all_of_them,
+            labels=_two_columns([(margin.title, texts) for margin, texts, _ in kept]),
+            numbers=estimate_columns(
+                np.concatenate([e.value for e in parts]),
+                np.concatenate([e.stderr for e in parts]),
+                (limits[0], limits[1]),
+                decimals,
+            ),
+            normal=not all(e.exact for e in parts),
+        )
         if len(rows.embedded("").encode()) <= most_bytes:
             return rows
-        number -= 1
+        kept.pop()
     return None
+
+
+def held_rows(release: Release, most_bytes: int) -> Rows | None:
+    """The figures that are published exactly; None where there are none, or too many."""
+    held, exact = release.mechanism.held, release.exact
+    blocks: list[tuple[str, list[str]]] = []
+    values: list[npt.NDArray[Any]] = []
+    for margin, totals in held.totals(exact):
+        texts, places = _group_texts(margin)
+        blocks.append((margin.title, texts))
+        values.append(np.ravel(totals)[places])
+    equalities = held.equalities(exact)
+    if equalities.size:
+        blocks.append(("sum", list(held.equality_labels)))
+        values.append(equalities)
+    number = sum(len(texts) for _, texts in blocks)
+    if not 0 < number <= MAX_ROWS:
+        return None
+    value = np.concatenate(values)
+    digits = 0 if np.array_equal(value, np.round(value)) else 6
+    rows = Rows(
+        title="every figure that is published exactly",
+        complete=True,
+        labels=_two_columns(blocks),
+        numbers=(NumberColumn("value", "value", value, digits),),
+    )
+    return rows if len(rows.embedded("").encode()) <= most_bytes else None
+
+
+def _group_texts(margin: Margin) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """The labels of every group of a margin that has cells, each as one text."""
+    labels, places = margin_labels(margin, coarser=False)
+    texts = [
+        " · ".join(column.texts[column.codes[row]] for column in labels) or "all"
+        for row in range(places.size)
+    ]
+    return texts, places
+
+
+def _two_columns(blocks: Sequence[tuple[str, Sequence[str]]]) -> tuple[LabelColumn, LabelColumn]:
+    """The margin and the group of every row."""
+    which = np.repeat(np.arange(len(blocks)), [len(texts) for _, texts in blocks])
+    groups = np.asarray([text for _, texts in blocks for text in texts], dtype=object)
+    texts, codes = np.unique(groups.astype(str), return_inverse=True)
+    return (
+        LabelColumn("margin", [name for name, _ in blocks], which),
+        LabelColumn("group", texts.tolist(), codes.reshape(-1)),
+    )
 
 
 def margin_labels(
@@ -261,24 +358,33 @@ class MarginError:
     exact: int
     value: str  # median
     stderr: str
-    weight: str
+    within: str  # half of a 95 % interval
+    weight: str = ""
 
 
-def margin_errors(query: Margins, figures: Estimates) -> Iterator[MarginError]:
-    """One row per margin, from the published figures and their standard errors."""
-    digits = error_digits(figures.stderr)
-    parts = zip(query.split(figures.value), query.split(figures.stderr), strict=True)
-    for i, (value, stderr) in enumerate(parts):
-        noisy = stderr[stderr > 0]
-        limits = [shown(float(limit(noisy)), digits) for limit in (np.min, np.max) if noisy.size]
+def margin_errors(
+    margins: Sequence[tuple[Margin, Estimates]], weights: Sequence[float] = ()
+) -> Iterator[MarginError]:
+    """One row per margin, from the published figures, their standard errors and intervals."""
+    everything = [e.stderr for _, e in margins]
+    digits = error_digits(np.concatenate(everything)) if everything else 0
+    for place, (margin, estimates) in enumerate(margins):
+        noisy = estimates.stderr > 0
+        halves = np.subtract(*estimates.interval[::-1]) / 2
         yield MarginError(
-            name=query.margins[i].title,
-            figures=value.size,
-            exact=int(np.count_nonzero(stderr == 0)),
-            value=shown(float(np.median(value)), 0),
-            stderr=" to ".join(dict.fromkeys(limits)) or "0",
-            weight=f"{(query.weights or ())[i]:g}",
+            name=margin.title,
+            figures=estimates.value.size,
+            exact=int(np.count_nonzero(~noisy)),
+            value=shown(float(np.median(estimates.value)), 0),
+            stderr=_range_of(estimates.stderr[noisy], digits),
+            within=_range_of(halves[noisy], max(0, digits - 1)),
+            weight=f"{weights[place]:g}" if weights else "",
         )
+
+
+def _range_of(numbers: FloatArray, digits: int) -> str:
+    limits = [shown(float(limit(numbers)), digits) for limit in (np.min, np.max) if numbers.size]
+    return " to ".join(dict.fromkeys(limits)) or "0"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -326,7 +432,8 @@ class Estimates:
 
     def take(self, rows: npt.NDArray[np.int64]) -> Estimates:
         """Some of the rows, in the order asked for; their intervals stay the same."""
-        return _Part(self.family, rows if self.rows is None else self.rows[rows], whole=self)
+        of_family = rows if self.rows is None else self.rows[rows]
+        return _Part(self.family, of_family, whole=self, places=rows)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -334,11 +441,18 @@ class _Part(Estimates):
     """Rows of other estimates, which decide how intervals are found."""
 
     whole: Estimates = field(kw_only=True)
+    places: npt.NDArray[np.int64] = field(kw_only=True)
 
     @property
     def exact(self) -> bool:
         """As for the whole."""
         return self.whole.exact
+
+    @cached_property
+    def interval(self) -> tuple[FloatArray, FloatArray]:
+        """Those of the whole."""
+        lower, upper = self.whole.interval
+        return lower[self.places], upper[self.places]
 
 
 def cell_estimates(release: Release) -> Estimates:

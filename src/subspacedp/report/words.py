@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from functools import singledispatch
 
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.microdata import SecondTable
-from subspacedp.privacy import Neighbours
+from subspacedp.privacy import Budget, Neighbours
+from subspacedp.privacy.guessing import best_guess
 from subspacedp.problem import Guarantee, Kind
 from subspacedp.queries import Cells, ClippedSums, Margins, Query
 from subspacedp.release import Release
@@ -21,18 +24,28 @@ __all__ = [
     "PublishedFile",
     "ReportNotes",
     "axes_words",
+    "belief_words",
+    "change_words",
+    "day_words",
     "default_files",
     "facts",
+    "facts_words",
     "figure_words",
+    "guess_means",
+    "guess_words",
     "kind_words",
     "plain_noun",
-    "replaced_words",
     "share_words",
     "size_words",
     "value_columns",
 ]
 
 MAX_LISTED = 6  # margins in the headline, and axes in a title
+BELIEFS = (0.01, 0.1, 0.5)
+MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November", "December",
+)  # fmt: skip
 
 KINDS: dict[Kind, str] = {
     "plain": (
@@ -62,20 +75,79 @@ class Fact:
 
 
 def facts(release: Release, typical: str | None) -> list[Fact]:
-    """What is published, what is held, the budget, who is protected, and the typical error."""
+    """What is published, what is exact, how well who is protected, and how far off figures are.
+
+    No word of it has to be looked up; the terms of the field come further down on the page.
+    """
     guarantee = release.guarantee
+    guess = guess_words(release)
     return [
         Fact("Published", _published(release), _axes(release)),
-        Fact("Held exactly", _held(release), _held_means(release)),
-        Fact("Privacy budget", str(guarantee.budget), _spent(guarantee)),
+        Fact("Published exactly", _held(release), _held_means(release)),
         Fact(
             "Who is protected",
             person_words(guarantee.neighbours, capped=guarantee.capped),
-            _change(guarantee),
+            "The figures look much the same, whatever is recorded of any one of them.",
         ),
-        Fact("Typical error", *_typical(typical, plain_noun(release.mechanism.query))),
-        *_corrects(release.replaces),
+        Fact("Best guess about a person", f"Right in {guess}, not 50", guess_means(release)),
+        Fact("How far off", *_typical(typical)),
     ]
+
+
+def guess_words(release: Release) -> str:
+    """How often the best guess about one person is right, at most; rounded up."""
+    mechanism = release.mechanism
+    pair = mechanism.budget.dominating(1, stated=mechanism.only_stated)
+    return f"{math.ceil(100 * best_guess(pair))} of 100"
+
+
+def guess_means(release: Release) -> str:
+    """What that is about."""
+    fit = "" if release.guarantee.kind == "plain" else ", both in line with the exact figures,"
+    return (
+        "Somebody who knows all about everybody else, and guesses which of two equally likely "
+        f"things{fit} is recorded of one person, is right in at most {guess_words(release)} cases."
+    )
+
+
+def belief_words(budget: Budget) -> list[tuple[str, str]]:
+    """For budgets with a factor alone: what becomes at most of a belief about one person."""
+    if not budget.pure:
+        return []
+    factor = math.exp(budget.amount)
+    after = [(b, b * factor / (1 + b * (factor - 1))) for b in BELIEFS]
+    return [(f"{100 * before:g} %", percent_up(then)) for before, then in after]
+
+
+def percent_up(share: float) -> str:
+    """A share in per cent, rounded up to three figures."""
+    digits = 1 if share < 0.995 else 3
+    scale = 10.0 ** (digits + 2)
+    return f"{math.ceil(share * scale * (1 - 1e-12)) / scale * 100:.{digits}f} %"
+
+
+def facts_words(release: Release) -> list[str]:
+    """Who publishes it, when, in which version, on what terms, and instead of what."""
+    facts = release.facts
+    replaces = ", ".join(one.release_id for one in facts.replaces)
+    stated = (
+        (facts.creator, "Published by {}"),
+        (facts.date and day_words(facts.date), "{}"),
+        (facts.version, "version {}"),
+        (facts.licence, "licence {}"),
+        (replaces, "replaces {}, which is no longer to be used"),
+    )
+    return [words.format(text) for text, words in stated if text]
+
+
+def day_words(day: str) -> str:
+    """A day as people write it.
+
+    >>> day_words("2026-03-01")
+    '1 March 2026'
+    """
+    given = date.fromisoformat(day)
+    return f"{given.day} {MONTHS[given.month - 1]} {given.year}"
 
 
 def axes_words(names: Sequence[str]) -> str:
@@ -112,13 +184,13 @@ class _QueryWords:
 
 @singledispatch
 def _words_of(query: Query) -> _QueryWords:
-    noun = "answer" if query.axes is None else "cell"
+    noun = "answer" if query.axes is None else "figure"
     return _QueryWords(noun, "that of the question", "answer to a question")
 
 
 @_words_of.register
 def _(query: Cells) -> _QueryWords:
-    return _QueryWords("cell", "records", "number of records in a cell")
+    return _QueryWords("figure", "records", "number of records in a cell")
 
 
 @_words_of.register
@@ -158,23 +230,23 @@ def person_words(neighbours: Neighbours, *, capped: bool = False) -> str:
     return f"Every person with at most {neighbours.records:,} records{cap}"
 
 
-def _typical(error: str | None, noun: str) -> tuple[str, str]:
+def _typical(error: str | None) -> tuple[str, str]:
     if error is None:
         return (
             "Not declared",
-            "The noise is another mechanism's, which does not state its variance.",
+            "The noise is another program's, which does not say how large it is.",
         )
-    return f"± {error}", f"The standard error of half of the {noun}s is at most this."
+    if error == "0":
+        return "Exact", "The exact figures fix at least half of the others."
+    return (
+        f"± {error}",
+        "In at least half of the figures the noise is at most this, in 19 of 20 cases.",
+    )
 
 
 def plain_noun(query: Query) -> str:
     """What one number of a release is called in running text."""
     return "cell" if query.workload is None else "figure"
-
-
-def _spent(guarantee: Guarantee) -> str:
-    words = f"{guarantee.budget.meaning()} Smaller is more private."
-    return words if guarantee.kind == "plain" else f"For what is not held exact. {words}"
 
 
 def _published(release: Release) -> str:
@@ -213,7 +285,8 @@ def _axes(release: Release) -> str:
         coarser = ", ".join(f"{level.title} ({level.groups:,})" for level in axis.named[1:])
         tail = f", grouped by {coarser}" if coarser else ""
         parts.append(f"{axis.title} ({len(axis):,} labels{tail})")
-    return _table(release.mechanism.query, " × ".join(parts))
+    more = f" and {len(parts) - MAX_LISTED:,} more" if len(parts) > MAX_LISTED else ""
+    return _table(release.mechanism.query, " × ".join(parts[:MAX_LISTED]) + more)
 
 
 def _held(release: Release) -> str:
@@ -226,12 +299,19 @@ def _held(release: Release) -> str:
 def _held_means(release: Release) -> str:
     if not release.mechanism.space.rank:
         return "Every figure has noise."
-    words = str(release.mechanism.held)
-    return f"{words[:1].upper()}{words[1:]}: exact, without noise."
+    held = str(release.mechanism.held).split("; ")
+    more = f" and {len(held) - MAX_LISTED:,} more" if len(held) > MAX_LISTED else ""
+    words = f"{'; '.join(held[:MAX_LISTED])}{more}"
+    return f"{words[:1].upper()}{words[1:]}: exact, without noise, and not protected."
 
 
-def _change(guarantee: Guarantee) -> str:
-    return f"Neighbouring data differ by {guarantee.change}; the budget bounds what that changes."
+def change_words(guarantee: Guarantee) -> str:
+    """What the budget bounds, in the words of the field."""
+    what = "" if guarantee.kind == "plain" else " For what is not held exact:"
+    return (
+        f"Neighbouring data differ by {guarantee.change}; the budget bounds what that changes."
+        f"{what} {guarantee.budget.meaning()} Smaller is more private."
+    )
 
 
 def default_files() -> tuple[PublishedFile, ...]:
@@ -306,18 +386,6 @@ def _label_columns(release: Release) -> list[PublishedColumn]:
 
 def _titled(level: Level) -> str:
     return "" if level.title == level.name else f"{level.title}: "
-
-
-def _corrects(ids: Sequence[str]) -> list[Fact]:
-    answer = f"{len(ids)} earlier release{'s' if len(ids) > 1 else ''}"
-    return [Fact("Corrects", answer, replaced_words(ids))] if ids else []
-
-
-def replaced_words(ids: Sequence[str]) -> str:
-    """Which earlier releases are corrected, as certificates name them."""
-    those = f"release{'s' if len(ids) > 1 else ''} {', '.join(ids)}"
-    whose = "their" if len(ids) > 1 else "its"
-    return f"This corrects {those}, and is to be used in {whose} place."
 
 
 def size_words(size: int | None) -> str:

@@ -135,13 +135,28 @@ def _shared(
     nothing = sums <= 0  # to go by: all cells alike
     factor = wanted / np.where(nothing, np.maximum(sizes, 1), sums)
     exact = np.where(nothing[group], 1.0, table) * factor[group]
-    whole = np.floor(exact * (1 + 1e-12)).astype(np.int64)
-    missing = wanted - np.bincount(group, whole, wanted.size).astype(np.int64)
-    order = np.lexsort((whole - exact - dither, group))
+    # Whole numbers but for rounding count as whole; of a group by less than a unit together.
+    room = np.minimum(1e-12 * exact, 0.5 / np.maximum(sizes, 1)[group])
+    whole = np.floor(exact + room).astype(np.int64)
+    missing = wanted - _sums(whole, group, wanted.size)
     first = np.cumsum(sizes) - sizes
+    beyond = missing - np.clip(missing, 0, sizes)
+    if beyond.any():  # numbers beyond 2**52, of which float64 does not have all
+        filled = np.flatnonzero(sizes)
+        largest = np.lexsort((whole, group))[(first + sizes - 1)[filled]]
+        whole[largest] += beyond[filled]
+        missing -= beyond
+    order = np.lexsort((whole - exact - dither, group))
     rank = np.arange(group.size) - first[group[order]]
     whole[order] += rank < missing[group[order]]
     return whole
+
+
+def _sums(whole: Int64Array, group: Int64Array, groups: int) -> Int64Array:
+    """Every group's sum, in integers."""
+    out = np.zeros(groups, np.int64)
+    np.add.at(out, group, whole)
+    return out
 
 
 def _two_margins(

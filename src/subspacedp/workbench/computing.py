@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from subspacedp.errors import SubspaceDPError
 from subspacedp.publication.advice import advise
 from subspacedp.publication.auditing import audit
 from subspacedp.publication.faults import in_yaml
@@ -70,6 +71,9 @@ def planned_view(planned: Plan) -> dict[str, Any]:
     return {
         "releases": [_release_view(release) for release in planned.releases],
         "waiting": list(planned.waiting),
+        "worst": max(
+            (line.margin_of_error[1] for r in planned.releases for line in r.lines), default=0.0
+        ),
         "budget": _budget_words(planned),
         "account": None if read.document.budget is None else read.document.budget.account,
         "target": str(read.target),
@@ -129,8 +133,12 @@ def _invented(planned: Plan, asked: Asked) -> dict[str, Any] | None:
     release = by_name[chosen.name]
     if domain is None or release.design.mechanism.query.size > MOST_FIGURES:
         return None
+    try:
+        shown = simulated(chosen, domain, release, asked.margin)
+    except SubspaceDPError:
+        return None  # the design stands, though no example of it can be made
     return {
-        **simulated(chosen, domain, release, asked.margin),
+        **shown,
         "release": chosen.name,
         "releases": [one.name for one in known],
         "budget": str(release.design.mechanism.budget),

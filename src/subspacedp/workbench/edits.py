@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -22,10 +23,15 @@ ORDER = (
 
 def keys_of(text: str) -> dict[str, Any]:
     """The keys of a specification that may still be wrong; none of an empty one."""
+    return dict(_read(text))
+
+
+@lru_cache(maxsize=8)  # a page asks for the keys of one text many times
+def _read(text: str) -> Mapping[str, Any]:
     data = load_yaml(text).data
     if data is not None and not isinstance(data, Mapping):
         raise SpecificationError("The specification must be keys with values, such as `data:`.")
-    return dict(data or {})
+    return data or {}
 
 
 def edited(text: str, changes: Iterable[Change]) -> tuple[str, bool]:

@@ -55,7 +55,7 @@ def simulated(
     codes = _people(domain, min(persons, MOST_PERSONS))
     data = _counted(wanted, domain, codes)
     release = planned.design.release(data, everything=data if mechanism.capped else None, seed=SEED)
-    before = np.asarray(_count(margin, domain, codes)).reshape(-1)
+    before = np.asarray(_count(margin, codes)).reshape(-1)
     after = np.asarray(release.margin(*shown).value, np.float64).reshape(-1)
     line = error_line("", planned.design.margin_accuracy(*shown))
     levels = [level for level in margin.levels if level.name]
@@ -125,14 +125,16 @@ def _people(domain: Domain, number: int) -> npt.NDArray[np.int64]:
     return out
 
 
-def _count(margin: Margin, domain: Domain, people: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+def _count(margin: Margin, people: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
     """How many invented people are in every group of a margin."""
-    del domain
     shape = margin.shape
     cell = np.zeros(people.shape[1], np.int64)
+    grouped = np.ones(people.shape[1], bool)  # some labels are in no group of a grouping
     for a, level in enumerate(margin.levels):
-        cell = cell * shape[a] + np.asarray(level.codes)[people[a]]
-    return np.bincount(cell, minlength=math.prod(shape)).reshape(shape)
+        group = np.asarray(level.codes)[people[a]]
+        grouped &= (group >= 0) & (group < shape[a])
+        cell = cell * shape[a] + group
+    return np.bincount(cell[grouped], minlength=math.prod(shape)).reshape(shape)
 
 
 def _counted(
@@ -142,6 +144,6 @@ def _counted(
     if isinstance(wanted, MarginsRelease):
         names = [*wanted.counted_margins(domain), *wanted.held.margins]
         margins = {domain.margin(*each) for each in names}
-        return MarginTables(domain, {m: _count(m, domain, people) for m in margins})
+        return MarginTables(domain, {m: _count(m, people) for m in margins})
     full = domain.margin(*(axis.name for axis in domain.axes))
-    return Table(_count(full, domain, people), domain)
+    return Table(_count(full, people), domain)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -87,7 +88,14 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"figure": figure, "names": names_words, "ends": ends, "json": _json}
+    made.filters |= {
+        "figure": figure,
+        "names": names_words,
+        "ends": ends,
+        "json": _json,
+        "keys": keys_shown,
+        "flowed": flowed,
+    }
     made.globals |= {"log_place": log_place, "min": min, "max": max}
     return made
 
@@ -129,6 +137,25 @@ def ends(pair: Any) -> str:
     if high == 0:
         return "exact"
     return f"± {figure(high)}" if high - low < 0.02 * high else f"± {figure(low)} to {figure(high)}"
+
+
+def keys_shown(sentence: str) -> Any:
+    """A sentence with its `keys` set as such; everything else in it is text."""
+    from markupsafe import Markup, escape
+
+    pieces = str(sentence).split("`")
+    if len(pieces) % 2 == 0:  # one that does not end is none
+        return escape(sentence)
+    marked = (
+        Markup("<code>{}</code>").format(piece) if number % 2 else escape(piece)
+        for number, piece in enumerate(pieces)
+    )
+    return Markup("").join(marked)
+
+
+def flowed(text: str) -> str:
+    """Text that was wrapped for a terminal: lines that go on are one; indented ones stay lines."""
+    return re.sub(r"(?<!\n)\n(?![\n ])", " ", text)
 
 
 def log_place(value: float, low: float, high: float, width: float) -> float:

@@ -26,7 +26,7 @@ __all__ = ["REGIONS", "Known", "Session", "Work"]
 REGIONS = ("top", "design", "faults", "see", "more", "invented", "side", "carry")
 PARTS = {  # of an answer, and where on the page they are shown
     "axes": ("design",),
-    "plan": ("see", "side", "carry"),
+    "plan": ("top", "see", "side", "carry"),
     "advice": ("more",),
     "structure": ("more",),
     "invented": ("invented",),

@@ -51,6 +51,7 @@ Objective = Literal["balanced", "sum", "largest", "targets"]
 SHARP = 64.0  # of the smooth maximum over tables
 SPARE = 0.01  # of the budget: for tables without a target beside some that have one
 STARTS = 3  # of the search for the best split of a pure budget
+PROVING = 10  # rows for every share, of those that spend the most: they prove a bound
 NOTHING_MEASURED = (
     "No person can change what would be measured: publish these margins as they are, or ask for "
     "finer ones."
@@ -196,7 +197,8 @@ def bound_of_contrasts(
     scaled = goal.scaled()
     rows = spending.possible()
     if rows is None:
-        rows = np.concatenate([spending.first_rows(), spending.sticking_out(shares)[0]])
+        many = spending.sticking_out(shares, PROVING * len(shares))[0]
+        rows = np.concatenate([spending.first_rows(), many])
     if objective == "targets":
         return worst_bound(goal.worst(), rows, shares)[0]
     return proven_bound(lambda b: goal(scaled, b), rows, shares)

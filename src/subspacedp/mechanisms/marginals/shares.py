@@ -162,6 +162,8 @@ def _least_price(rows: FloatArray, g: FloatArray) -> tuple[float, FloatArray]:
     # Made feasible exactly: no share may have more slope than it costs.
     weights += EVEN * float(weights.sum()) / len(rows)
     cost = weights @ rows
-    worst = float(np.max(np.where(g > 0, g / np.maximum(cost, 1e-300), 0.0)))
+    if np.any((g > 0) & (cost <= 0)):
+        return math.inf, np.ones(len(g))
+    worst = float(np.max(g[g > 0] / cost[g > 0], initial=0.0))
     whole = float(weights.sum())
     return worst * whole, cost / whole

@@ -46,7 +46,9 @@ class Spending(Protocol):
     def first_rows(self) -> FloatArray:
         """Some kinds of changes to begin with, one row each."""
 
-    def sticking_out(self, shares: FloatArray) -> tuple[FloatArray, float]:
+    def sticking_out(
+        self, shares: FloatArray, number: int = FIRST_ROWS
+    ) -> tuple[FloatArray, float]:
         """Rows of changes that spend the most, and a safe bound on what any of them spends."""
 
     def possible(self) -> FloatArray | None:
@@ -73,8 +75,11 @@ class SingleRecords:
         """One row per region."""
         return self.errors.spent()
 
-    def sticking_out(self, shares: FloatArray) -> tuple[FloatArray, float]:
+    def sticking_out(
+        self, shares: FloatArray, number: int = FIRST_ROWS
+    ) -> tuple[FloatArray, float]:
         """All of them, and the most, rounded up."""
+        del number
         rows = self.errors.spent()
         return rows, float((rows @ shares).max()) * (1 + (shares.size + 4) * 2.0**-52)
 
@@ -88,8 +93,10 @@ class Replacements:
 
     def possible(self) -> FloatArray | None:
         """Pairs that differ at random, where there are too many kinds to look at them all."""
-        if self.pairs.listable:
-            return None
+        return None if self.pairs.listable else self._mixed
+
+    @cached_property
+    def _mixed(self) -> FloatArray:
         farthest = max(common for _, common in self._meetings)
         rows = [
             self._row(regions, common, self.pairs.mixed(chance))
@@ -162,14 +169,22 @@ class Replacements:
         return np.asarray(out * self._of_pair(regions))
 
     def first_rows(self) -> FloatArray:
-        """The pairs that spend most of equal shares; a bound where these cannot be found."""
+        """The pairs that spend most of equal shares; a bound where these cannot be found.
+
+        Pairs that differ at random come beside them where none of these spends some share: on two
+        axes of two labels, say, pairs that differ on both. A bound is proved from rows that spend
+        every share.
+        """
         if self.pairs.listable:
-            return self.sticking_out(np.ones(len(self.errors.slots)))[0]
+            most = self.sticking_out(np.ones(len(self.errors.slots)))[0]
+            return most if np.all(most.max(axis=0) > 0) else np.concatenate([most, self._mixed])
         longest = self.pairs.longest
         rows = [self._row(regions, common, longest) for regions, common in self._meetings]
         return np.array([*rows, *self._spent] if self.single else rows)
 
-    def sticking_out(self, shares: FloatArray) -> tuple[FloatArray, float]:
+    def sticking_out(
+        self, shares: FloatArray, number: int = FIRST_ROWS
+    ) -> tuple[FloatArray, float]:
         """The kinds that spend the most at every level and region, and the most of all."""
         rows: list[FloatArray] = list(self._spent) if self.single else []
         most = float((self._spent @ shares).max()) if self.single else 0.0
@@ -182,7 +197,7 @@ class Replacements:
             if self.pairs.listable:
                 spent = self.pairs.spent(merged)
                 most = max(most, apart + float(spent.max()))
-                take = min(FIRST_ROWS, spent.size)
+                take = min(number, spent.size)
                 chosen = np.argpartition(spent, -take)[-take:]
                 each = self.pairs.rows(chosen.astype(np.int64))
                 rows.extend(self._row(regions, common, c) for c in each)

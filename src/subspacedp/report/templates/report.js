@@ -47,7 +47,7 @@
       ...data.numbers.map((c) => {
         const format = formatter(c.digits);
         return {
-          name: c.name, kind: "number",
+          name: c.name, kind: `number ${c.name}`,
           raw: (i) => c.values[i],
           text: (i) => format(c.values[i]),
           compare: (i, j) => compareNumbers(c.values[i], c.values[j]),
@@ -120,7 +120,8 @@
         });
         select();
       });
-      head.replaceChildren(button);
+      // Buttons are not repeated on the pages of a print, words are.
+      head.replaceChildren(button, element("span", button.textContent, "printed"));
     });
     find("input").addEventListener("input", (event) => {
       state.words = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);

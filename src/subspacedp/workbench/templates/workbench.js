@@ -64,7 +64,9 @@
   }
 
   function show(news) {
-    version = Math.max(version, news.version);
+    // An answer that was overtaken says nothing that a later one did not.
+    if (news.version < version) { if (news.shown || !news.busy) next(); return; }
+    version = news.version;
     for (const [name, html] of Object.entries(news.regions)) {
       if (pressed) held[name] = html;
       else replace(name, html);

@@ -1,0 +1,78 @@
+"""What the page is told of a design: the figures of the plan, and nothing of the data."""
+
+import json
+
+import pytest
+from tests.workbench.conftest import SPECIFICATION
+
+from subspacedp.publication import plan
+from subspacedp.publication.faults import SpecificationError
+from subspacedp.workbench.computing import Asked, parts
+
+GROUPINGS = """\
+data: {source: none.csv, unit: row}
+axes:
+  block:
+    labels: [a, b, c, d]
+    levels: {tract: {t: [a, b], u: [c, d]}}
+    groupings: {school: {s: [a, c], r: [b]}}
+  sex: {labels: [F, M]}
+hold: [[tract]]
+privacy: {epsilon: 1.0}
+publish: {decimals: 0, margins: [[school, sex]]}
+"""
+ALONE = SPECIFICATION.replace("publish: {", "publish: {cells: false, ").replace(
+    "[state, sex]", "[county, sex]"
+)
+
+
+@pytest.fixture
+def no_data(folder, monkeypatch):
+    """The data cannot be opened, so that nothing of them can be shown."""
+    (folder / "persons.csv").unlink()
+
+    def opened(*_, **__):
+        raise AssertionError("the data were opened")
+
+    monkeypatch.setattr("subspacedp.publication.releases.open_source", opened)
+    return folder
+
+
+@pytest.mark.parametrize("text", [SPECIFICATION, ALONE, GROUPINGS])
+@pytest.mark.parametrize("privacy", ["epsilon: 0.5", "rho: 0.2"])
+def test_the_page_has_the_figures_of_the_plan_without_data(no_data, text, privacy):
+    text = text.replace("epsilon: 0.5", privacy).replace("epsilon: 1.0", privacy)
+    said = dict(parts(Asked(text=text, folder=str(no_data))))
+    (no_data / "again.yaml").write_text(text, "utf-8")
+    planned = plan(no_data / "again.yaml").as_dict()["releases"][0]
+    shown = said["plan"]["releases"][0]
+    assert {key: shown[key] for key in planned} == planned
+    assert said["advice"]["whole"]
+    assert said["structure"]
+    assert said["invented"]["whole"]
+    json.dumps({key: said[key] for key in ("axes", "plan", "advice", "structure", "invented")})
+
+
+def test_held_figures_of_invented_people_stay_exact(no_data):
+    text = SPECIFICATION.replace("margins: [", "margins: [[state], ")
+    asked = Asked(text=text, folder=str(no_data), margin=("state",))
+    invented = dict(parts(asked))["invented"]
+    assert invented["names"] == ["state"]
+    assert invented["margin_of_error"] == 0
+    assert all(row["before"] == row["after"] for row in invented["rows"])
+    loose = dict(parts(Asked(text=text, folder=str(no_data), margin=("age",))))["invented"]
+    assert any(row["before"] != row["after"] for row in loose["rows"])
+
+
+def test_labels_in_no_group_are_counted_in_none(no_data):
+    asked = Asked(text=GROUPINGS, folder=str(no_data), margin=("school", "sex"))
+    invented = dict(parts(asked))["invented"]
+    assert invented["names"] == ["school", "sex"]
+    assert 0 < sum(row["before"] for row in invented["rows"]) < invented["persons"]
+
+
+def test_every_fault_has_its_line(no_data):
+    wrong = SPECIFICATION.replace("[[state]]", "[[stat]]").replace("[age]]", "[agee]]")
+    with pytest.raises(SpecificationError) as refused:
+        next(parts(Asked(text=wrong, folder=str(no_data))))
+    assert [line for line, _ in refused.value.every] == [8, 10]
