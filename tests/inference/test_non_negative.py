@@ -263,3 +263,31 @@ def test_counts_of_any_size(held, largest):
     table = check(mechanism.release(sdp.Table(counts, where), seed=1))
     if largest < 2**52:
         assert np.abs(table - counts).max() < 200
+
+
+def test_cells_of_held_zeros_are_known_and_not_guessed():
+    """They count as cells of size 0, and the prior of the others is none of theirs."""
+    rng, where = np.random.default_rng(0), domain(300, 4)
+    size = np.exp(rng.normal(1.5, 1, 300)) * (rng.random(300) < 0.4)
+    table = sdp.Table(rng.poisson(size[:, None] * np.array([0.7, 0.2, 0.08, 0.02])), where)
+    release = sdp.design(where, sdp.hold("a"), sdp.PureDP(0.2)).release(table, seed=1)
+    assert not check(release)[table.counts.sum(axis=1) == 0].any()
+    cells = NonNegativeTable(release).expected_bias()[0].cells
+    assert abs(cells - np.count_nonzero(table.counts == 0)) < 50  # 130 off where they are guessed
+    nobody = sdp.Table(np.zeros(where.shape, np.int64), where)
+    release = sdp.design(where, sdp.hold("a"), sdp.PureDP(0.2)).release(nobody, seed=1)
+    assert not check(release).any()
+    (only,) = (one for one in NonNegativeTable(release).expected_bias() if one.cells >= 1)
+    assert (only.words, only.cells, only.bias) == ("0", 1200.0, 0.0)
+
+
+def test_held_zeros_of_groupings_say_nothing_of_what_is_in_no_group():
+    place = sdp.Axis("block", list("abcdef"), groupings={"school": ["N", "N", "M", None, "S", "S"]})
+    where = sdp.Domain([place, sdp.Axis("sex", ["F", "M"])])
+    counts = np.array([[5, 7], [2, 0], [3, 4], [60, 50], [0, 0], [0, 0]])
+    release = sdp.design(where, sdp.hold("school"), sdp.PureDP(0.5)).release(
+        sdp.Table(counts, where), seed=1
+    )
+    table = check(release)
+    assert (table[3] > 20).all()
+    assert not table[4:].any()

@@ -20,7 +20,7 @@ from subspacedp.microdata import SecondTable
 from subspacedp.release.facts import Facts, Replaced
 from subspacedp.report import PublishedColumn, PublishedFile, ReportNotes, write_report
 from subspacedp.report.rows import CellErrors, KindErrors, cell_estimates, shown
-from subspacedp.report.words import guess_words
+from subspacedp.report.words import belief_words, guess_words
 
 MOST_BYTES = 3_000_000
 
@@ -509,3 +509,8 @@ def test_limits_of_whole_figures_are_whole(release: sdp.Release, page: str) -> N
         "lower": 0,
         "upper": 0,
     }
+
+
+def test_beliefs_after_a_budget_of_any_size():
+    assert belief_words(sdp.PureDP(1.0))[0] == ("1 %", "2.7 %")
+    assert {then for _, then in belief_words(sdp.PureDP(1000.0))} == {"100.000 %"}

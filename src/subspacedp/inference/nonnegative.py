@@ -274,6 +274,15 @@ class _Fitting:
         ]
 
     @cached_property
+    def nothing(self) -> npt.NDArray[np.bool_]:
+        """The cells that are 0, as a held total of theirs is."""
+        out = np.zeros(self.size, bool)
+        for margin, total in self.totals:
+            group = group_numbers(self.cells, margin)
+            out |= (total.reshape(-1) == 0)[group] & (group >= 0)
+        return out
+
+    @cached_property
     def feasible(self) -> Feasible | None:
         """What the inequalities leave; None without any."""
         return None if self.inequalities is None else self.release.feasible(self.inequalities)
@@ -408,7 +417,7 @@ class _Fitting:
 
     def fitted(self) -> _Fitted:
         """The table and what is expected of it."""
-        v, free = self.noisy, self.variance > 0
+        v, free = self.noisy, (self.variance > 0) & ~self.nothing
         log_mean, dispersion = np.zeros(self.size), np.ones(self.size)
         predictor, member = np.log(self.expected)[:, None], np.where(free, self.classes, -1)
         for number in range(int(member.max()) + 1):
@@ -428,7 +437,7 @@ class _Fitting:
         a small share of the squared error that is to be expected anyway.
         """
         beyond, size = self.beyond, self.size
-        middle = np.maximum(self.noisy, 0.0)
+        middle = np.where(self.nothing, 0.0, np.maximum(self.noisy, 0.0))
         middle[free] = known.mean
         lower, upper = np.zeros(size), np.full(size, np.inf)
         if beyond is None:
@@ -498,7 +507,8 @@ class _Fitting:
         starts = np.searchsorted(self.bands, SIZES)
         sums = known.sums(whole[free].astype(np.float64))
         cells, table, truth = (np.add.reduceat(of_band, starts) for of_band in sums)
-        fixed = np.searchsorted(SIZES, self.noisy[~free], side="right") - 1
+        values = np.where(self.nothing, 0.0, self.noisy)[~free]
+        fixed = np.searchsorted(SIZES, values, side="right") - 1
         cells = cells + np.bincount(np.maximum(fixed, 0), minlength=len(SIZES))
         for k, least in enumerate(SIZES):
             below = SIZES[k + 1] if k + 1 < len(SIZES) else None

@@ -114,8 +114,8 @@ def belief_words(budget: Budget) -> list[tuple[str, str]]:
     """For budgets with a factor alone: what becomes at most of a belief about one person."""
     if not budget.pure:
         return []
-    factor = math.exp(budget.amount)
-    after = [(b, b * factor / (1 + b * (factor - 1))) for b in BELIEFS]
+    less = math.exp(-budget.amount)  # one over the factor, which float64 may not have
+    after = [(b, b / (b + (1 - b) * less)) for b in BELIEFS]
     return [(f"{100 * before:g} %", percent_up(then)) for before, then in after]
 
 

@@ -45,11 +45,13 @@ class Linear:
 
 
 def group_numbers(cells: Margin, margin: Margin) -> Int64Array:
-    """The group of a coarser margin that every cell is in, flat."""
+    """The group of a coarser margin that every cell is in, flat; −1 for a cell in none."""
     out = np.arange(int(np.prod(margin.shape))).reshape(margin.shape)
     for a, axis in enumerate(cells.axes):
         if cells.steps[a] != margin.steps[a]:
-            out = np.take(out, axis.parents(cells.steps[a], margin.steps[a]), axis=a)
+            none = np.full_like(out.take([0], axis=a), -1)
+            parents = axis.parents(cells.steps[a], margin.steps[a])
+            out = np.take(np.concatenate([out, none], axis=a), parents, axis=a)
     return out.reshape(-1)
 
 
@@ -58,8 +60,9 @@ def indicators(cells: Margin, margin: Margin) -> sparse.csr_array:
     from scipy import sparse
 
     group = group_numbers(cells, margin)
+    inside = np.flatnonzero(group >= 0)
     shape = (int(np.prod(margin.shape)), group.size)
-    return sparse.csr_array((np.ones(group.size), (group, np.arange(group.size))), shape=shape)
+    return sparse.csr_array((np.ones(inside.size), (group[inside], inside)), shape=shape)
 
 
 def whole_table(
