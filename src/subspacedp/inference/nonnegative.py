@@ -47,7 +47,7 @@ MOST_CLASSES = 32
 REGION = 50  # places that a region must have, on average, for shares of its own
 MOST_WISHES = 600  # totals that are pulled to the release's own
 SUM_SLACK = 2.0  # of the sum of small counts, beside 1 of a cell
-PRICE = 0.05  # of the squared error: what unbiased sums of small cells may cost
+PRICE = 0.06  # of the squared error: what unbiased sums of small cells may cost
 OWN_BETTER = 0.02  # of a cell's variance: what a total's noise may add to each of its cells
 LOOSE, LOOSEST = 300.0, 0.5  # slack of such a total, by that share, beside its number of cells
 
@@ -238,15 +238,24 @@ class _Fitting:
         return math.prod(self.cells.shape)
 
     @cached_property
+    def vacant(self) -> npt.NDArray[np.bool_]:
+        """The cells of which a held total says that they are 0, flat."""
+        out = np.zeros(self.size, bool)
+        for margin, total in self.totals:
+            out |= (total.reshape(-1) == 0)[group_numbers(self.cells, margin)]
+        return out
+
+    @cached_property
     def noisy(self) -> FloatArray:
-        """The unbiased values of the cells, flat."""
+        """The unbiased values of the cells, flat; 0 where nobody can be."""
         query, values = self.release.query, np.asarray(self.release.values)
-        return np.asarray(query.totals(values, self.cells), np.float64).reshape(-1)
+        unbiased = np.asarray(query.totals(values, self.cells), np.float64).reshape(-1)
+        return np.where(self.vacant, 0.0, unbiased)
 
     @cached_property
     def variance(self) -> FloatArray:
         """Of the cells; 0 for those that what is held fixes."""
-        return self.own_variance(self.cells)
+        return np.where(self.vacant, 0.0, self.own_variance(self.cells))
 
     def own_variance(self, margin: Margin) -> FloatArray:
         """The variance of a margin's totals in the release, flat."""
