@@ -41,6 +41,7 @@ SIZES = (0, 1, 10, 30, 100, 300, 1_000, 10_000)  # where bands of size begin, in
 ROUND: tuple[int, ...] = tuple(m * 10**k for k in range(12) for m in (1, 3))[
     1:
 ]  # where small counts may end
+NO_NOISE = 1e-6  # a variance of a count that says nothing against the noisy one
 SAME_LAW = 0.03  # standard errors that differ by less share a law
 CLASS_CELLS = 200  # a prior is fitted to so many cells at least, where there are
 MOST_CLASSES = 32
@@ -245,8 +246,9 @@ class _Fitting:
 
     @cached_property
     def variance(self) -> FloatArray:
-        """Of the cells; 0 for those that what is held fixes."""
-        return self.own_variance(self.cells)
+        """Of the cells; 0 for those that what is held fixes, or that noise hardly moves."""
+        variance = self.own_variance(self.cells)
+        return np.where(variance < NO_NOISE, 0.0, variance)
 
     def own_variance(self, margin: Margin) -> FloatArray:
         """The variance of a margin's totals in the release, flat."""
