@@ -229,13 +229,17 @@ def test_words_say_that_it_is_biased(runs):
     assert np.array_equal(np.asarray(found[0]), non_negative(releases[0]))
 
 
-def test_held_classifications_that_cross():
-    place = sdp.Axis("block", list("abcdefg"), {"county": list("xxxyyyy")},
-                     groupings={"school": ["N", "N", "M", "M", "M", None, "S"]})  # fmt: skip
-    where = sdp.Domain([sdp.Axis("sex", ["F", "M"]), place])
-    table = sdp.Table(np.random.default_rng(0).poisson(4, where.shape), where)
-    held = sdp.hold("county") & sdp.hold("school")
-    check(sdp.design(where, held, sdp.PureDP(0.2)).release(table, seed=2))
+def test_a_class_that_is_held_empty_has_no_bias_and_one_that_is_not_held_has():
+    where = sdp.Domain([sdp.Axis("place", range(300)), sdp.Axis("class", range(3))])
+    counts = np.random.default_rng(1).poisson(5, (300, 3)) * [1, 1, 0]
+    for held, somebody in ((sdp.hold("class"), False), (sdp.hold(), True)):
+        design = sdp.design(where, held, sdp.PureDP(0.2))
+        found = check(design.release(sdp.Table(counts, where), seed=1))
+        assert found[:, 2].any() == somebody
+        nobody = design.release(sdp.Table(counts * 0, where), seed=1)
+        assert not check(nobody).any()
+        bands = NonNegativeTable(nobody).expected_bias()
+        assert [(band.cells, band.bias) for band in bands if band.cells] == [(900, 0)]
 
 
 def test_noise_that_is_not_known_is_refused():

@@ -126,4 +126,4 @@ def _solved(
     shape = (right.size, right.size)
     operator = LinearOperator(shape, lambda x: scaled @ (across @ x) + ridge * x, dtype=np.float64)
     scaling = LinearOperator(shape, lambda x: x / diagonal, dtype=np.float64)
-    return np.asarray(cg(operator, right, rtol=1e-3, maxiter=200, M=scaling)[0])
+    return np.asarray(cg(operator, right, rtol=1e-2, maxiter=200, M=scaling)[0])

@@ -48,7 +48,7 @@ MOST_CLASSES = 32
 REGION = 50  # places that a region must have, on average, for shares of its own
 MOST_WISHES = 600  # totals that are pulled to the release's own
 SUM_SLACK = 2.0  # of the sum of small counts, beside 1 of a cell
-PRICE = 0.05  # of the squared error: what unbiased sums of small cells may cost
+PRICE = 0.06  # of the squared error: what unbiased sums of small cells may cost
 OWN_BETTER = 0.02  # of a cell's variance: what a total's noise may add to each of its cells
 LOOSE, LOOSEST = 300.0, 0.5  # slack of such a total, by that share, beside its number of cells
 
@@ -239,16 +239,26 @@ class _Fitting:
         return math.prod(self.cells.shape)
 
     @cached_property
+    def vacant(self) -> npt.NDArray[np.bool_]:
+        """The cells of which a held total says that they are 0, flat."""
+        out = np.zeros(self.size, bool)
+        for margin, total in self.totals:
+            group = group_numbers(self.cells, margin)
+            out |= (total.reshape(-1) == 0)[group] & (group >= 0)
+        return out
+
+    @cached_property
     def noisy(self) -> FloatArray:
-        """The unbiased values of the cells, flat."""
+        """The unbiased values of the cells, flat; 0 where nobody can be."""
         query, values = self.release.query, np.asarray(self.release.values)
-        return np.asarray(query.totals(values, self.cells), np.float64).reshape(-1)
+        unbiased = np.asarray(query.totals(values, self.cells), np.float64).reshape(-1)
+        return np.where(self.vacant, 0.0, unbiased)
 
     @cached_property
     def variance(self) -> FloatArray:
         """Of the cells; 0 for those that what is held fixes, or that noise hardly moves."""
         variance = self.own_variance(self.cells)
-        return np.where(variance < NO_NOISE, 0.0, variance)
+        return np.where(self.vacant | (variance < NO_NOISE), 0.0, variance)
 
     def own_variance(self, margin: Margin) -> FloatArray:
         """The variance of a margin's totals in the release, flat."""
@@ -265,15 +275,6 @@ class _Fitting:
         return [
             (m, t) for m, t in told.items() if not any(o != m and o.determines(m) for o in told)
         ]
-
-    @cached_property
-    def nothing(self) -> npt.NDArray[np.bool_]:
-        """The cells that are 0, as a held total of theirs is."""
-        out = np.zeros(self.size, bool)
-        for margin, total in self.totals:
-            group = group_numbers(self.cells, margin)
-            out |= (total.reshape(-1) == 0)[group] & (group >= 0)
-        return out
 
     @cached_property
     def feasible(self) -> Feasible | None:
@@ -410,7 +411,7 @@ class _Fitting:
 
     def fitted(self) -> _Fitted:
         """The table and what is expected of it."""
-        v, free = self.noisy, (self.variance > 0) & ~self.nothing
+        v, free = self.noisy, self.variance > 0
         log_mean, dispersion = np.zeros(self.size), np.ones(self.size)
         predictor, member = np.log(self.expected)[:, None], np.where(free, self.classes, -1)
         for number in range(int(member.max()) + 1):
@@ -430,7 +431,7 @@ class _Fitting:
         a small share of the squared error that is to be expected anyway.
         """
         beyond, size = self.beyond, self.size
-        middle = np.where(self.nothing, 0.0, np.maximum(self.noisy, 0.0))
+        middle = np.maximum(self.noisy, 0.0)
         middle[free] = known.mean
         lower, upper = np.zeros(size), np.full(size, np.inf)
         if beyond is None:
@@ -500,8 +501,7 @@ class _Fitting:
         starts = np.searchsorted(self.bands, SIZES)
         sums = known.sums(whole[free].astype(np.float64))
         cells, table, truth = (np.add.reduceat(of_band, starts) for of_band in sums)
-        values = np.where(self.nothing, 0.0, self.noisy)[~free]
-        fixed = np.searchsorted(SIZES, values, side="right") - 1
+        fixed = np.searchsorted(SIZES, self.noisy[~free], side="right") - 1
         cells = cells + np.bincount(np.maximum(fixed, 0), minlength=len(SIZES))
         for k, least in enumerate(SIZES):
             below = SIZES[k + 1] if k + 1 < len(SIZES) else None

@@ -23,14 +23,14 @@ __all__ = ["Making", "check_publication_memory", "check_publication_room", "maki
 
 # Measured, in bytes per figure: what is kept of it until the end, and what the widest step takes.
 COUNT, WITH_LABELS, ON_SHEETS = 8, 72, 2_000
-SECOND = 1_200  # of a table without negative values
+SECOND = 800  # of a table without negative values
 FIXED_MEMORY = 250_000_000  # the engine and the libraries, whatever the tables are
 NUMBER = 25  # bytes of a number as text, and of what separates it from the next
 FIXED_FILES = 5_000_000  # report and words, whatever the tables are
 SOME = 10_000  # labels that are looked at for their length
 # Measured, in seconds per figure: drawn and written as an array, or as text with its error.
 STORED_SECONDS, LABELLED_SECONDS, FIXED_SECONDS = 1e-7, 3e-6, 2.0
-SECOND_SECONDS, TIMES_MADE = 5e-5, 3  # a second table: rehearsed, published, verified
+SECOND_SECONDS, TIMES_MADE = 1.5e-5, 3  # a second table: rehearsed, published, verified
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(|k|M|G|T)(|i?B)", re.IGNORECASE)
 
 

@@ -25,6 +25,7 @@ __all__ = ["Linear", "group_numbers", "indicators", "whole_table"]
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 
+NEAR = 0.25  # where an integer programme stops: its gap, a share of what rounding costs
 NONE_FITS = (
     "No table of whole numbers without negative ones has the held figures and satisfies the "
     "inequalities."
@@ -226,7 +227,7 @@ def _programme(table: FloatArray, given: Linear, dither: FloatArray) -> Int64Arr
         if given.limits.size:
             rules.append(LinearConstraint(below, -np.inf, given.limits - given.below @ base))
         found = milp(cost, integrality=np.ones(cost.size, np.int64), bounds=Bounds(low, high),
-                     constraints=rules)  # fmt: skip
+                     constraints=rules, options={"mip_rel_gap": NEAR})  # fmt: skip
         return None if found.x is None else np.rint(found.x)
 
     base = np.clip(np.floor(table + 1e-9), given.lower, given.upper)
