@@ -291,3 +291,10 @@ def test_held_zeros_of_groupings_say_nothing_of_what_is_in_no_group():
     table = check(release)
     assert (table[3] > 20).all()
     assert not table[4:].any()
+
+
+@pytest.mark.parametrize("budget", [sdp.PureDP(40.0), sdp.GaussianDP(37.0)])
+def test_noise_that_is_hardly_any(budget):
+    table = small((6, 4), mean=10.0**9)
+    mechanism = sdp.design(table.domain, sdp.hold("g"), budget)
+    assert np.abs(check(mechanism.release(table, seed=1)) - table.counts).max() <= 1

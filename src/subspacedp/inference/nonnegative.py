@@ -41,6 +41,7 @@ SIZES = (0, 1, 10, 30, 100, 300, 1_000, 10_000)  # where bands of size begin, in
 ROUND: tuple[int, ...] = tuple(m * 10**k for k in range(12) for m in (1, 3))[
     1:
 ]  # where small counts may end
+NO_NOISE = 1e-6  # a variance of a count that says nothing against the noisy one
 SAME_LAW = 0.03  # standard errors that differ by less share a law
 CLASS_CELLS = 200  # a prior is fitted to so many cells at least, where there are
 MOST_CLASSES = 32
@@ -242,7 +243,8 @@ class _Fitting:
         """The cells of which a held total says that they are 0, flat."""
         out = np.zeros(self.size, bool)
         for margin, total in self.totals:
-            out |= (total.reshape(-1) == 0)[group_numbers(self.cells, margin)]
+            group = group_numbers(self.cells, margin)
+            out |= (total.reshape(-1) == 0)[group] & (group >= 0)
         return out
 
     @cached_property
@@ -254,8 +256,9 @@ class _Fitting:
 
     @cached_property
     def variance(self) -> FloatArray:
-        """Of the cells; 0 for those that what is held fixes."""
-        return np.where(self.vacant, 0.0, self.own_variance(self.cells))
+        """Of the cells; 0 for those that what is held fixes, or that noise hardly moves."""
+        variance = self.own_variance(self.cells)
+        return np.where(self.vacant | (variance < NO_NOISE), 0.0, variance)
 
     def own_variance(self, margin: Margin) -> FloatArray:
         """The variance of a margin's totals in the release, flat."""
@@ -274,15 +277,6 @@ class _Fitting:
             if not any(other.determines(m) for other in kept):  # of two alike, the first
                 kept = [other for other in kept if not m.determines(other)] + [m]
         return [(m, told[m]) for m in kept]
-
-    @cached_property
-    def nothing(self) -> npt.NDArray[np.bool_]:
-        """The cells that are 0, as a held total of theirs is."""
-        out = np.zeros(self.size, bool)
-        for margin, total in self.totals:
-            group = group_numbers(self.cells, margin)
-            out |= (total.reshape(-1) == 0)[group] & (group >= 0)
-        return out
 
     @cached_property
     def feasible(self) -> Feasible | None:
@@ -419,7 +413,7 @@ class _Fitting:
 
     def fitted(self) -> _Fitted:
         """The table and what is expected of it."""
-        v, free = self.noisy, (self.variance > 0) & ~self.nothing
+        v, free = self.noisy, self.variance > 0
         log_mean, dispersion = np.zeros(self.size), np.ones(self.size)
         predictor, member = np.log(self.expected)[:, None], np.where(free, self.classes, -1)
         for number in range(int(member.max()) + 1):
@@ -439,7 +433,7 @@ class _Fitting:
         a small share of the squared error that is to be expected anyway.
         """
         beyond, size = self.beyond, self.size
-        middle = np.where(self.nothing, 0.0, np.maximum(self.noisy, 0.0))
+        middle = np.maximum(self.noisy, 0.0)
         middle[free] = known.mean
         lower, upper = np.zeros(size), np.full(size, np.inf)
         if beyond is None:
@@ -509,8 +503,7 @@ class _Fitting:
         starts = np.searchsorted(self.bands, SIZES)
         sums = known.sums(whole[free].astype(np.float64))
         cells, table, truth = (np.add.reduceat(of_band, starts) for of_band in sums)
-        values = np.where(self.nothing, 0.0, self.noisy)[~free]
-        fixed = np.searchsorted(SIZES, values, side="right") - 1
+        fixed = np.searchsorted(SIZES, self.noisy[~free], side="right") - 1
         cells = cells + np.bincount(np.maximum(fixed, 0), minlength=len(SIZES))
         for k, least in enumerate(SIZES):
             below = SIZES[k + 1] if k + 1 < len(SIZES) else None
