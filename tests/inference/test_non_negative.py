@@ -298,3 +298,15 @@ def test_noise_that_is_hardly_any(budget):
     table = small((6, 4), mean=10.0**9)
     mechanism = sdp.design(table.domain, sdp.hold("g"), budget)
     assert np.abs(check(mechanism.release(table, seed=1)) - table.counts).max() <= 1
+
+
+@pytest.mark.parametrize("budget", [sdp.GaussianDP(40.0), sdp.ZCDP(2000.0)])
+@pytest.mark.parametrize("decimals", [0, 1])
+def test_noise_that_is_nothing_beside_the_rounding_has_a_second_table(budget, decimals):
+    domain = sdp.Domain([sdp.Axis("place", list("abcde")), sdp.Axis("sex", ["F", "M"])])
+    counts = np.arange(10).reshape(5, 2) * 7
+    mechanism = sdp.design(domain, sdp.hold("place"), budget, decimals=decimals)
+    release = mechanism.release(sdp.Table(counts, domain), seed=1)
+    table = np.asarray(sdp.inference.non_negative(release))
+    assert np.array_equal(table.sum(axis=1), counts.sum(axis=1))
+    assert np.abs(table - counts).max() <= 1

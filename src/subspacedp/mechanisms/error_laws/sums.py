@@ -43,6 +43,7 @@ NEGLECTED = 3e-4  # of a tail: what other periods may hold, and what the series 
 MAX_EQUAL_ROUNDINGS = 1024  # whose largest tail is computed
 FEW_ROUNDINGS = 16  # whose largest tail needs no table
 STRETCH = 64  # frequencies that are bounded, and perhaps left out, together
+STEEPEST = 1e4  # values of s that are tried, per unit of a weight: any of them gives a bound
 
 
 class SumLaw(Protocol):
@@ -525,9 +526,10 @@ class WeightedSum:
         )
         top = scale / math.sqrt(squared)
         ends = [
-            p.law.geometric_rate / float(p.weights.max())
+            (STEEPEST if p.law.geometric_rate is None else p.law.geometric_rate)
+            / float(p.weights.max())
             for p in self.parts
-            if p.law.geometric_rate is not None and p.weights.size
+            if p.weights.size
         ]
         top = min([top, *(0.995 * end for end in ends)])
         return top * np.array([0.3, 0.45, 0.6, 0.75, 0.85, 0.95, 1.0])
