@@ -69,7 +69,12 @@ def numpy_array(column: Any) -> npt.NDArray[Any]:
 
 
 def label_array(column: Any) -> npt.NDArray[Any]:
-    """A column of labels: as text, and empty for what is in no group, where some labels are."""
-    if not column.null_count:
+    """A column of labels: as text, and empty for what is in no group, where some labels are.
+
+    Real numbers are no labels, and stay what they are.
+    """
+    import pyarrow as pa
+
+    if not column.null_count or pa.types.is_floating(column.type):
         return numpy_array(column)
     return np.array(["" if label is None else str(label) for label in column.to_pylist()], object)

@@ -66,9 +66,12 @@ def _log_below(x: float) -> float:
 
 
 def log_sum_exp(terms: FloatArray) -> FloatArray:
-    """Log Σ exp over the last axis."""
-    largest = terms.max(axis=-1, keepdims=True)
-    return np.asarray(np.log(np.exp(terms - largest).sum(axis=-1)) + largest[..., 0], np.float64)
+    """Log Σ exp over the last axis; the largest term apart, so that sums of about one are right."""
+    at = terms.argmax(axis=-1)[..., None]
+    largest = np.take_along_axis(terms, at, axis=-1)
+    parts = np.exp(terms - largest)
+    np.put_along_axis(parts, at, 0.0, axis=-1)
+    return np.asarray(np.log1p(parts.sum(axis=-1)) + largest[..., 0], np.float64)
 
 
 def binomial_at_most(number: int, trials: int, chance: float) -> float:

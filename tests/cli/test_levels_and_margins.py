@@ -79,7 +79,7 @@ def test_from_plan_to_report(call, spec, tmp_path, extra, privacy):  # noqa: F81
     assert status == 0
     page = (tmp_path / "again.html").read_text("utf-8")
     assert "Error by table" in page
-    assert ("Error of every margin" in page) == (extra is MARGINS)
+    assert ("How far off the figures of margins are" in page) == (extra is MARGINS)
 
 
 @pytest.mark.parametrize("extra", [LEVELS, MARGINS], ids=["levels", "margins"])

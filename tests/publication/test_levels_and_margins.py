@@ -230,7 +230,7 @@ def test_margins_are_published_and_add_up(world, privacy, decimals):
     words = (folder / "README.txt").read_text("utf-8")
     assert "number of records in a group of a margin" in " ".join(words.split())
     dictionary = (folder / "dictionary.csv").read_text("utf-8")
-    for row in ('margin,"the margin that the row is of', "state,group of `county`"):
+    for row in ('margin,,"the margin that the row is of', "state,,group of `county`"):
         assert f"\n{row}" in dictionary
 
 

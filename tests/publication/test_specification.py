@@ -127,8 +127,19 @@ sums:
   cost: {lower: 0, upper: 9.5, unit: 0.5, share: 0.3, missing: 0}
 """
 
+FACTS = """
+data: {source: persons.csv, unit: row}
+axes:
+  block: {labels: codes/blocks.csv, levels: [tract], groupings: [district]}
+  sex: {labels: [F, M]}
+privacy: {epsilon: 0.5}
+publication: {creator: An office, licence: CC-BY-4.0, version: "2", date: "2026-01-31"}
+publish: {margins: [[district, sex]]}
+"""
+
 EXAMPLES = {
     "dated": DATED,
+    "facts": FACTS,
     "records": RECORDS,
     "wide": WIDE,
     "long": LONG,

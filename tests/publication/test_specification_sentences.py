@@ -371,6 +371,7 @@ def test_the_typing_errors_reach_every_key():
     reached = {path[-1] for _, path in PLACES} | {"rho", "mu", "delta", "value"}
     reached |= {"margin", "error", "relative", "at_least"}  # in lists: see test_targets
     reached |= {"inequalities", "at_most", "limit", "part_of"}  # see test_inequalities
+    assert {"publication", "creator", "licence", "version", "date", "groupings"} <= reached
     assert wanted == reached
 
 

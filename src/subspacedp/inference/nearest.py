@@ -23,6 +23,8 @@ __all__ = ["Rows", "nearest"]
 FloatArray = npt.NDArray[np.float64]
 
 MAX_STEPS = 80
+NEARLY_SAME = 1e-12  # of a row's own entry, which is added to it
+SMALLEST = 1e-300  # entry of a row that is divided by
 MAX_DENSE = 2_000  # rows whose equations are solved at once; more by conjugate gradients
 GOAL = 1e-6  # of a right-hand side, or of a unit
 
@@ -121,7 +123,12 @@ def _solved(
     if right.size <= MAX_DENSE:
         matrix = (scaled @ across).toarray()
         matrix[np.diag_indices(right.size)] += ridge
-        return np.asarray(linalg.solve(matrix, right, assume_a="pos"))
+        # In multiples of each row's own entry; rows that say nearly the same leave a matrix that
+        # is singular but for rounding.
+        own = 1 / np.sqrt(np.maximum(matrix.diagonal(), SMALLEST))
+        matrix *= own[:, None] * own
+        matrix[np.diag_indices(right.size)] += NEARLY_SAME
+        return np.asarray(own * linalg.solve(matrix, own * right, assume_a="pos"))
     diagonal = _times(a, a.data * inside[a.indices]).sum(axis=1) + ridge
     shape = (right.size, right.size)
     operator = LinearOperator(shape, lambda x: scaled @ (across @ x) + ridge * x, dtype=np.float64)

@@ -160,7 +160,7 @@ class KnownLaw(ABC):
 
         Here the characteristic function itself, for laws where it decreases.
         """
-        return self.characteristic(t)
+        return np.minimum(1.0, self.characteristic(t))
 
     @abstractmethod
     def log_moment(self, s: FloatArray) -> FloatArray:
