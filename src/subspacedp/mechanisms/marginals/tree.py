@@ -1,7 +1,8 @@
-"""The tree of one axis' levels: its nodes in order, and which of them are alike.
+"""The groups of one axis' levels as nodes; where levels nest, the tree of them in order.
 
-Level 0 is the finest level in use, the last one is the root with everything in it. Nodes of a level
-are numbered so that the children of every node are neighbours; groups without labels are left out.
+Level 0 is the finest level in use, the last one is the root with everything in it. In a tree the
+nodes of a level are numbered so that the children of every node are neighbours; groups without
+labels are left out.
 """
 
 from __future__ import annotations
@@ -16,20 +17,15 @@ import numpy.typing as npt
 
 from subspacedp.tables import Axis
 
-__all__ = ["Forest", "Orbits", "Subtrees", "Tree"]
+__all__ = ["Forest", "Nodes", "Orbits", "OrbitsOfNodes", "Places", "Subtrees", "Tree"]
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 ArrayT = TypeVar("ArrayT", bound=npt.NDArray[Any])
 
 
-class Forest(ABC):
-    """Nodes of several levels, finest first: the children of every node are neighbours."""
-
-    @property
-    @abstractmethod
-    def starts(self) -> tuple[Int64Array, ...]:
-        """For every level the first label of each node, as a place in the order."""
+class Nodes(ABC):
+    """Groups of labels at several levels, and which are inside which."""
 
     @property
     @abstractmethod
@@ -38,7 +34,32 @@ class Forest(ABC):
 
     @abstractmethod
     def rows(self, level: int) -> slice:
-        """Where its nodes of a level are among those of the whole tree."""
+        """Where its nodes of a level are among those of the whole axis."""
+
+    @abstractmethod
+    def nodes(self, level: int) -> int:
+        """The number of nodes of a level."""
+
+    @abstractmethod
+    def determines(self, fine: int, coarse: int) -> bool:
+        """Whether every node of a coarse level consists of nodes of a fine one."""
+
+    @abstractmethod
+    def climb(self, values: ArrayT, fine: int, coarse: int) -> ArrayT:
+        """Sums of the values of a fine level into the nodes of a coarse one."""
+
+    @abstractmethod
+    def ancestors(self, fine: int, coarse: int) -> Int64Array:
+        """For every node of a fine level the coarse one it is in; −1 where it is in none."""
+
+
+class Forest(Nodes):
+    """Nodes of levels that nest, finest first: the children of every node are neighbours."""
+
+    @property
+    @abstractmethod
+    def starts(self) -> tuple[Int64Array, ...]:
+        """For every level the first label of each node, as a place in the order."""
 
     @abstractmethod
     def spread(self, values: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
@@ -58,6 +79,10 @@ class Forest(ABC):
     def nodes(self, level: int) -> int:
         """The number of nodes of a level."""
         return len(self.starts[level])
+
+    def determines(self, fine: int, coarse: int) -> bool:
+        """Whether every node of a coarse level consists of nodes of a fine one: levels nest."""
+        return fine <= coarse
 
     def up(self, level: int, values: ArrayT) -> ArrayT:
         """Sums over the children: values of level − 1 into the nodes of a level."""
@@ -91,16 +116,15 @@ class Forest(ABC):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Tree(Forest):
-    """The nodes of some levels of an axis, from the finest in use to the root.
+class Places(Nodes):
+    """The nodes of some levels and groupings of an axis, all of its labels among them.
 
     Parameters
     ----------
     axis
-        The axis with nested levels.
+        The axis with levels or groupings.
     steps
-        The places of the levels in the chain of the axis, ascending; the last one is
-        `axis.depth - 1`, all in one.
+        The places of the levels on the axis, finer ones first; the last one is all in one.
     """
 
     axis: Axis
@@ -118,6 +142,47 @@ class Tree(Forest):
     def labels(self) -> int:
         """All of the axis."""
         return len(self.axis)
+
+    def rows(self, level: int) -> slice:
+        """All of them."""
+        return slice(0, self.nodes(level))
+
+    @property
+    @abstractmethod
+    def groups(self) -> tuple[Int64Array, ...]:
+        """For every level the number of each node among the groups of the axis."""
+
+    @property
+    @abstractmethod
+    def leaves(self) -> tuple[Int64Array, ...]:
+        """For every level how many labels of the axis each node has."""
+
+    @property
+    @abstractmethod
+    def orbits(self) -> OrbitsOfNodes:
+        """Which nodes are alike."""
+
+    def spread(self, values: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
+        """Every node's value of a level from those of the orbits."""
+        return self.orbits.spread(values, level)
+
+    def gather(self, table: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
+        """Rows of a table over the axis' groups of a level, in the order of the nodes."""
+        return np.take(table, self.groups[level], axis=0)
+
+    def scatter(self, nodes: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
+        """The inverse of `gather`: groups without labels get zeros."""
+        groups = self.axis.step(self.steps[level]).groups
+        if len(nodes) == groups and np.array_equal(self.groups[level], np.arange(groups)):
+            return nodes
+        out = np.zeros((groups, *nodes.shape[1:]), nodes.dtype)
+        out[self.groups[level]] = nodes
+        return out
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tree(Places, Forest):
+    """The nodes of levels that nest, from the finest in use to the root."""
 
     @cached_property
     def in_order(self) -> bool:
@@ -155,30 +220,9 @@ class Tree(Forest):
             for step, starts in zip(self.steps, self.starts, strict=True)
         )
 
-    def spread(self, values: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
-        """Every node's value of a level from those of the orbits."""
-        return self.orbits.spread(values, level)
-
-    def rows(self, level: int) -> slice:
-        """All of them."""
-        return slice(0, self.nodes(level))
-
     def subtrees(self, level: int, first: int, stop: int) -> Subtrees:
         """The nodes `first` to `stop - 1` of a level, and all below them."""
         return Subtrees(self, level, first, stop)
-
-    def gather(self, table: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
-        """Rows of a table over the axis' groups of a level, in the order of the nodes."""
-        return np.take(table, self.groups[level], axis=0)
-
-    def scatter(self, nodes: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
-        """The inverse of `gather`: groups without labels get zeros."""
-        groups = self.axis.step(self.steps[level]).groups
-        if len(nodes) == groups and np.array_equal(self.groups[level], np.arange(groups)):
-            return nodes
-        out = np.zeros((groups, *nodes.shape[1:]), nodes.dtype)
-        out[self.groups[level]] = nodes
-        return out
 
     @cached_property
     def orbits(self) -> Orbits:
@@ -225,8 +269,26 @@ class Subtrees(Forest):
         return np.take(values, self.tree.orbits.of_node[level][self.rows(level)], axis=0)
 
 
+class OrbitsOfNodes(ABC):
+    """Which nodes are alike: variances are the same for all of an orbit."""
+
+    @property
+    @abstractmethod
+    def of_node(self) -> tuple[Int64Array, ...]:
+        """For every level the orbit of each node."""
+
+    @property
+    @abstractmethod
+    def number(self) -> tuple[FloatArray, ...]:
+        """How many nodes each orbit has."""
+
+    def spread(self, values: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
+        """Every node's value from those of the orbits."""
+        return np.take(values, self.of_node[level], axis=0)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Orbits:
+class Orbits(OrbitsOfNodes):
     """Nodes of a tree that some symmetry takes to each other: variances are the same for all.
 
     Two nodes are alike when their subtrees are (numbers of labels included) and their parents are.
@@ -304,7 +366,3 @@ class Orbits:
         for level in range(fine, coarse):
             out = self.parent[level][out]
         return out
-
-    def spread(self, values: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
-        """Every node's value from those of the orbits."""
-        return np.take(values, self.of_node[level], axis=0)

@@ -1,0 +1,536 @@
+"""Least squares on levels that cross: one sparse system on the graph of their groups.
+
+A table of contrasts is measured at a finest level, y = x + noise of variance 1/τ, and in sums of
+it, y_S = S x + noise of variances 1/τ_r: the rows of S are the groups of coarser levels. With
+R = diag(τ/τ_r), 0 for a total that is exact, and C = R + SSᵀ, the number of labels two groups
+share,
+
+    estimate    x̂ = y + Sᵀ C⁻¹ (y_S − S y),
+    covariance  (1 − Sᵀ C⁻¹ S)/τ.
+
+A figure is k times a finest node plus rows of S with weights a. With b the rows that the node is in
+and v = k·b − R a its variance is (k + aᵀRa − vᵀC⁻¹v)/τ, and a + C⁻¹v are its weights of the
+measured sums. Where v has entries for every pair of rows that share a node or a figure, so has C:
+all variances take the entries of C⁻¹ on the pattern of C alone, and no matrix of the size of the
+finest level is formed. Proof: docs/proofs/marginals.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from subspacedp.mechanisms.marginals.overlap import Overlap
+from subspacedp.mechanisms.marginals.sparse_inverse import Inverse, Pattern
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = ["GraphSmoother", "GraphSystem"]
+
+Int64Array = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+Pairs = tuple[FloatArray, FloatArray]  # of entries on the pattern and on the diagonal
+
+SMALL = 1e-100  # an imaginary step: a derivative without cancellation
+ISOLATED = 1e30  # on the diagonal of a row that follows from others
+NO_INFORMATION = 1e-300
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Figures:
+    """Figures of a level as entries, ordered by figure and row.
+
+    A figure is `single` (0 or 1) times a finest node plus rows of S with weights `a`; `b` has the
+    rows that the node is in.
+    """
+
+    number: int
+    single: float
+    figure: Int64Array
+    row: Int64Array
+    b: FloatArray
+    a: FloatArray
+
+    @classmethod
+    def merged(
+        cls, number: int, single: float, rows: int, parts: Sequence[tuple[Any, Any, Any, Any]]
+    ) -> Figures:
+        """From lists of figure, row, b and a; what comes twice is added up."""
+        figure, row, b, a = (np.concatenate([np.asarray(p[i]) for p in parts]) for i in range(4))
+        keys, where = np.unique(figure * max(rows, 1) + row, return_inverse=True)
+        where = where.reshape(-1)
+        summed_b = np.bincount(where, b, len(keys)).astype(np.float64)
+        summed_a = np.bincount(where, a, len(keys)).astype(np.float64)
+        at, of = np.divmod(keys, max(rows, 1))
+        return cls(number, single, at.astype(np.int64), of.astype(np.int64), summed_b, summed_a)
+
+    @cached_property
+    def pairs(self) -> tuple[Int64Array, Int64Array]:
+        """All pairs of different entries of one figure, by their places."""
+        starts = np.searchsorted(self.figure, np.arange(self.number + 1))
+        later = starts[self.figure + 1] - np.arange(self.figure.size) - 1
+        first = np.repeat(np.arange(self.figure.size), later)
+        begin = np.cumsum(later) - later
+        second = np.arange(first.size) - begin[first] + first + 1
+        return first, second
+
+    @cached_property
+    def rows_of_pairs(self) -> tuple[Int64Array, Int64Array]:
+        """The rows of every pair, the larger one first."""
+        first, second = self.pairs
+        one, other = self.row[first], self.row[second]
+        return np.maximum(one, other), np.minimum(one, other)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Moments:
+    """Σ v vᵀ over the figures of a level on the pattern of C, as a polynomial in R.
+
+    `both` has products b·b, `apart` a·a, and `crossed` b·a of the two orders and of the diagonal.
+    """
+
+    single: float
+    both: Pairs
+    crossed: tuple[FloatArray, FloatArray, FloatArray]
+    apart: Pairs
+
+    @classmethod
+    def of(cls, system: GraphSystem, figures: Figures) -> Moments:
+        """From the entries of the figures."""
+        first, second = figures.pairs
+        large, small = figures.rows_of_pairs
+        swapped = figures.row[first] < figures.row[second]
+        upper, lower = np.where(swapped, second, first), np.where(swapped, first, second)
+        places = system.places(large, small)
+        size = system.pattern.rows.size
+
+        def on_pattern(values: FloatArray) -> FloatArray:
+            return np.bincount(places, values, size).astype(np.float64)
+
+        def on_diagonal(values: FloatArray) -> FloatArray:
+            return np.bincount(figures.row, values, system.pattern.size).astype(np.float64)
+
+        b, a = figures.b, figures.a
+        return cls(
+            figures.single * figures.number,
+            (on_pattern(b[upper] * b[lower]), on_diagonal(b * b)),
+            (on_pattern(b[upper] * a[lower]), on_pattern(a[upper] * b[lower]), on_diagonal(a * b)),
+            (on_pattern(a[upper] * a[lower]), on_diagonal(a * a)),
+        )
+
+    def weighted(self, ratio: FloatArray, pattern: Pattern) -> Pairs:
+        """Σ v vᵀ for given ratios R."""
+        of_row, of_column = ratio[pattern.rows], ratio[pattern.columns]
+        pairs = (
+            self.both[0] - self.crossed[0] * of_column - self.crossed[1] * of_row
+            + self.apart[0] * of_row * of_column
+        )  # fmt: skip
+        return pairs, self.both[1] - 2 * ratio * self.crossed[2] + self.apart[1] * ratio**2
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class GraphSystem:
+    """What of the least squares does not depend on precisions.
+
+    Parameters
+    ----------
+    overlap
+        The levels.
+    finest
+        The level that determines all others here.
+    measured
+        The coarser levels that are measured.
+    exact
+        The finest levels whose totals are exact.
+    constrained
+        Whether these enter the least squares; otherwise there is one of them at most, it is
+        measured, and the estimate is projected.
+    """
+
+    overlap: Overlap
+    finest: int
+    measured: tuple[int, ...]
+    exact: tuple[int, ...] = ()
+    constrained: bool = False
+
+    @property
+    def held(self) -> int | None:
+        """The level that the estimate is projected to agree with."""
+        return self.exact[0] if self.exact and not self.constrained else None
+
+    def known(self, level: int) -> bool:
+        """Whether the totals of a level follow from what is exact."""
+        return any(self.overlap.determines(fine, level) for fine in self.exact)
+
+    @cached_property
+    def levels(self) -> tuple[int, ...]:
+        """All that the finest level determines."""
+        overlap = self.overlap
+        return tuple(lv for lv in range(len(overlap)) if overlap.determines(self.finest, lv))
+
+    @cached_property
+    def stacked(self) -> tuple[int, ...]:
+        """The levels whose nodes are the rows of S."""
+        return (*self.measured, *(self.exact if self.constrained else ()))
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        sizes = [self.overlap.nodes(level) for level in self.stacked]
+        return [0, *accumulate(sizes)]
+
+    def rows_of(self, level: int) -> slice:
+        """The rows of S of a level."""
+        number = self.stacked.index(level)
+        return slice(self._starts[number], self._starts[number + 1])
+
+    @property
+    def size(self) -> int:
+        """The number of rows of S."""
+        return self._starts[-1]
+
+    @cached_property
+    def sums(self) -> csr_array:
+        """S."""
+        from scipy.sparse import csr_array, vstack
+
+        blocks = [self.overlap.sums(self.finest, level) for level in self.stacked]
+        if not blocks:
+            return csr_array((0, self.overlap.nodes(self.finest)))
+        return csr_array(vstack(blocks).astype(np.float64))
+
+    @cached_property
+    def _shared(self) -> tuple[Int64Array, Int64Array, FloatArray, FloatArray]:
+        """SSᵀ: rows and columns of its entries below the diagonal, these, and its diagonal."""
+        product: Any = (self.sums @ self.sums.T).tocoo()
+        below = product.row > product.col
+        rows, columns = product.row[below].astype(np.int64), product.col[below].astype(np.int64)
+        return rows, columns, product.data[below], np.asarray((self.sums @ self.sums.T).diagonal())
+
+    @cached_property
+    def repeated(self) -> Int64Array:
+        """Exact rows that follow from other exact ones: where several levels are exact."""
+        if not self.constrained or len(self.exact) < 2:
+            return np.zeros(0, np.int64)
+        first = self.rows_of(self.exact[0]).start
+        rows, columns, entries, diagonal = self._shared
+        inside = columns >= first
+        pattern = Pattern(self.size - first, rows[inside] - first, columns[inside] - first)
+        own = pattern.independent(entries[inside], diagonal[first:])
+        return np.asarray(np.flatnonzero(~own) + first, np.int64)
+
+    @cached_property
+    def _parts(self) -> dict[int, csr_array]:
+        """By level the share that a node has of the labels of every held one, held ones in rows."""
+        from scipy.sparse import csr_array
+
+        if self.held is None:
+            return {}
+        overlap, held, out = self.overlap, self.held, {}
+        above = overlap.of_label[held]
+        for level in self.levels:
+            below = overlap.of_label[level]
+            both = np.flatnonzero((above >= 0) & (below >= 0))
+            shape = overlap.nodes(held), overlap.nodes(level)
+            at = above[both], below[both]
+            part = csr_array((1.0 / overlap.leaves[held][above[both]], at), shape=shape)
+            part.sum_duplicates()
+            out[level] = part
+        return out
+
+    def parts(self, level: int) -> csr_array:
+        """What of a held node's noise a node of a level gets, held ones in rows."""
+        return self._parts[level]
+
+    @cached_property
+    def figures(self) -> dict[int, Figures]:
+        """The nodes of every level that is not exact."""
+        levels = (self.finest, *self.measured)
+        return {level: self._figures(level) for level in levels if not self.known(level)}
+
+    def _figures(self, level: int) -> Figures:
+        nodes = self.overlap.nodes(level)
+        if level == self.finest:
+            sums: Any = self.sums.T.tocoo()
+            own = sums.row, sums.col, np.ones(sums.row.size), np.zeros(sums.row.size)
+        else:
+            rows = np.arange(nodes) + self.rows_of(level).start
+            own = np.arange(nodes), rows, np.zeros(nodes), np.ones(nodes)
+        entries = [own]
+        if self.held is not None:
+            part: Any = self.parts(level).tocoo()
+            rows = part.row + self.rows_of(self.held).start
+            entries.append((part.col, rows, np.zeros(rows.size), -part.data))
+        return Figures.merged(nodes, 1.0 if level == self.finest else 0.0, self.size, entries)
+
+    @cached_property
+    def pattern(self) -> Pattern:
+        """Pairs of rows that share a label, or a figure of a projected estimate."""
+        rows, columns = [self._shared[0]], [self._shared[1]]
+        if self.held is not None:
+            for figures in self.figures.values():
+                large, small = figures.rows_of_pairs
+                rows.append(large)
+                columns.append(small)
+        keys = np.unique(np.concatenate(rows) * max(self.size, 1) + np.concatenate(columns))
+        large, small = np.divmod(keys, max(self.size, 1))
+        return Pattern(self.size, large, small)
+
+    @cached_property
+    def _keys(self) -> Int64Array:
+        return self.pattern.rows * max(self.size, 1) + self.pattern.columns
+
+    def places(self, rows: Int64Array, columns: Int64Array) -> Int64Array:
+        """The places of pairs of rows in the pattern."""
+        wanted = rows * max(self.size, 1) + columns
+        return np.asarray(np.searchsorted(self._keys, wanted), np.int64)
+
+    @cached_property
+    def counts(self) -> Pairs:
+        """SSᵀ on the pattern, and its diagonal."""
+        rows, columns, entries, diagonal = self._shared
+        out = np.zeros(self.pattern.rows.size)
+        out[self.places(rows, columns)] = entries
+        return out, diagonal.astype(np.float64)
+
+    @cached_property
+    def moments(self) -> dict[int, Moments]:
+        """Of the figures of every level."""
+        return {level: Moments.of(self, figures) for level, figures in self.figures.items()}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GraphSmoother:
+    """Least squares for one interaction on levels that cross.
+
+    Parameters
+    ----------
+    system
+        Its levels, and what is exact.
+    precision
+        One over the variance of the noise at the finest level and at every coarser one that is
+        measured; positive.
+
+    Guarantees
+    ----------
+    1. `estimate` is the least squares estimate (under the exact totals, if the system is
+       constrained), and `variances` are its variances, up to float64 rounding.
+    2. Not constrained, estimate − (exact part) is a function of the measurements alone, projected
+       onto the null space of the held totals.
+    """
+
+    system: GraphSystem
+    precision: Mapping[int, float]
+    total_known: bool = field(default=False, init=False)
+
+    @property
+    def constrained(self) -> bool:
+        """Whether exact totals enter the least squares."""
+        return self.system.constrained
+
+    @property
+    def projected(self) -> bool:
+        """Whether the estimate is projected onto the null space of the held totals."""
+        return self.system.held is not None
+
+    @property
+    def _finest(self) -> float:
+        return float(self.precision[self.system.finest])
+
+    @cached_property
+    def ratio(self) -> FloatArray:
+        """R: 0 where a total is exact."""
+        out = np.zeros(self.system.size)
+        for level in self.system.measured:
+            out[self.system.rows_of(level)] = self._finest / self.precision[level]
+        return out
+
+    def _inverse(self, imaginary: Pairs | None = None) -> Inverse:
+        entries, diagonal = self.system.counts
+        diagonal = diagonal + self.ratio
+        repeated = self.system.repeated
+        if repeated.size:
+            alone = np.zeros(self.system.size, bool)
+            alone[repeated] = True
+            pattern = self.system.pattern
+            entries = np.where(alone[pattern.rows] | alone[pattern.columns], 0.0, entries)
+            diagonal[repeated] = ISOLATED
+        if imaginary is None:
+            return self.system.pattern.inverse(entries, diagonal)
+        return self.system.pattern.inverse(
+            entries + 1j * imaginary[0], diagonal + 1j * imaginary[1]
+        )
+
+    @cached_property
+    def inverse(self) -> Inverse:
+        """C⁻¹."""
+        return self._inverse()
+
+    # ------------------------------------------------------------------------ variances
+
+    @cached_property
+    def variances(self) -> list[FloatArray]:
+        """For every level the variances of its nodes' totals; zeros where they are exact."""
+        system, inverse, ratio = self.system, self.inverse, self.ratio
+        out: list[FloatArray] = [np.empty(0)] * len(system.overlap)
+        for level in system.levels:
+            out[level] = np.zeros(system.overlap.nodes(level))
+        for level, figures in system.figures.items():
+            v = figures.b - ratio[figures.row] * figures.a
+            first, second = figures.pairs
+            each = inverse.diagonal[figures.row] * v * v
+            taken = np.bincount(figures.figure, each, figures.number).astype(np.float64)
+            places = system.places(*figures.rows_of_pairs)
+            pairs = 2 * v[first] * v[second] * inverse.entries[places]
+            taken += np.bincount(figures.figure[first], pairs, figures.number)
+            own = ratio[figures.row] * figures.a**2
+            kept = figures.single + np.bincount(figures.figure, own, figures.number)
+            out[level] = np.maximum(kept - taken, 0.0) / self._finest
+        for level in system.levels:
+            if level not in system.figures and not system.known(level):
+                out[level] = self._unmeasured(level)
+        return out
+
+    def _unmeasured(self, level: int) -> FloatArray:
+        """The variances of a level without noise of its own: a solution for every node."""
+        nodes = self.system.overlap.nodes(level)
+        return np.array([self._squares(self._weights(level, i)) for i in range(nodes)])
+
+    def _weights(self, level: int, node: int) -> dict[int, FloatArray]:
+        weights = np.zeros((self.system.overlap.nodes(level), 1))
+        weights[node] = 1.0
+        return self.noise_weights({level: weights})
+
+    def _squares(self, weights: Mapping[int, FloatArray]) -> float:
+        return sum(float((w**2).sum()) / self.precision[level] for level, w in weights.items())
+
+    def summed(
+        self, weights: Mapping[int, float] | None
+    ) -> tuple[dict[int, float], dict[int, float]]:
+        """The sums of every level's variances; −∂/∂τ of their weighted sum, level by level.
+
+        One factorisation gives both: C is moved by Σ weight · Σ v vᵀ along the imaginary axis, and
+        the imaginary part of its inverse is the derivative of that of all variances.
+        """
+        system, ratio, tau = self.system, self.ratio, self._finest
+        pattern = system.pattern
+        moments = {level: (m, *m.weighted(ratio, pattern)) for level, m in system.moments.items()}
+        used = {} if weights is None else {
+            level: w for level, w in weights.items() if w and level in moments
+        }  # fmt: skip
+        inverse, imaginary, scale = self.inverse if not used else None, None, 1.0
+        if used:
+            pairs = np.sum([w * moments[level][1] for level, w in used.items()], axis=0)
+            diagonal = np.sum([w * moments[level][2] for level, w in used.items()], axis=0)
+            scale = SMALL / max(float(np.abs(diagonal).max(initial=0.0)), NO_INFORMATION)
+            inverse = self._inverse((pairs * scale, diagonal * scale))
+            imaginary = -inverse.diagonal.imag / scale
+        if inverse is None:
+            return {}, {}
+        entries, own = inverse.entries.real, inverse.diagonal.real
+        sums = {
+            level: (
+                m.single + float(m.apart[1] @ ratio) - 2 * float(on_pairs @ entries)
+                - float(on_diagonal @ own)
+            ) / tau
+            for level, (m, on_pairs, on_diagonal) in moments.items()
+        }  # fmt: skip
+        if imaginary is None:
+            return sums, {}
+        squares = np.asarray(imaginary)
+        for level, weight in used.items():
+            squares = squares + weight * self._own_squares(moments[level][0], entries, own)
+        out = {
+            level: float(squares[system.rows_of(level)].sum()) / self.precision[level] ** 2
+            for level in system.measured
+        }
+        # Variances are homogeneous of degree −1 in all precisions.
+        whole = sum(weight * sums[level] for level, weight in used.items())
+        rest = whole - sum(self.precision[level] * slope for level, slope in out.items())
+        out[system.finest] = rest / tau
+        return sums, out
+
+    def _own_squares(self, m: Moments, entries: FloatArray, own: FloatArray) -> FloatArray:
+        """Σ a² + 2 a·(C⁻¹v) over the figures of a level, for every row."""
+        pattern, ratio, size = self.system.pattern, self.ratio, self.system.size
+        same, apart = m.crossed[2], m.apart[1]
+        out = apart + 2 * own * (same - ratio * apart)
+        b_a, a_b = m.crossed[0], m.crossed[1]
+        at_column = entries * (b_a - m.apart[0] * ratio[pattern.rows])
+        at_row = entries * (a_b - m.apart[0] * ratio[pattern.columns])
+        out = out + 2 * np.bincount(pattern.columns, at_column, size)
+        return np.asarray(out + 2 * np.bincount(pattern.rows, at_row, size))
+
+    def slopes_of(self, level: int, node: int) -> dict[int, float]:
+        """−∂/∂τ of one node's variance, level by level."""
+        weights = self._weights(level, node)
+        return {lv: float((w**2).sum()) / self.precision[lv] ** 2 for lv, w in weights.items()}
+
+    # ------------------------------------------------------------------------ estimates
+
+    def estimate(
+        self, measured: Mapping[int, FloatArray], exact: Mapping[int, FloatArray]
+    ) -> dict[int, FloatArray]:
+        """The estimate at the finest level and at all that it determines.
+
+        Parameters
+        ----------
+        measured
+            For each level that is measured one row per node.
+        exact
+            The exact totals of the levels that have them.
+        """
+        system, overlap = self.system, self.system.overlap
+        y = np.asarray(measured[system.finest], np.float64)
+        flat = y.reshape(len(y), -1)
+        stacked = {**measured, **exact} if self.constrained else measured
+        out = flat.copy()
+        if system.stacked:
+            of_rows = [np.asarray(stacked[lv], np.float64) for lv in system.stacked]
+            given = np.concatenate([values.reshape(len(values), -1) for values in of_rows])
+            off = given - system.sums @ flat
+            off[system.repeated] = 0.0
+            out = out + system.sums.T @ self.inverse.solve(off)
+        if system.held is not None:
+            totals = np.asarray(exact[system.held], np.float64)
+            over = totals.reshape(len(totals), -1) - overlap.sums(system.finest, system.held) @ out
+            out = out + system.parts(system.finest).T @ over
+        finest = out.reshape(y.shape)
+        estimates = {level: overlap.climb(finest, system.finest, level) for level in system.levels}
+        for level in system.levels:
+            if system.known(level):
+                fine = next(fine for fine in system.exact if overlap.determines(fine, level))
+                whole = np.asarray(exact[fine], np.float64)
+                estimates[level] = overlap.climb(whole, fine, level)
+        return estimates
+
+    def noise_weights(self, weights: Mapping[int, FloatArray]) -> dict[int, FloatArray]:
+        """The adjoint of `estimate`: weights of the measurements in a weighted sum of estimates."""
+        system, overlap = self.system, self.system.overlap
+        shape = next(iter(weights.values())).shape[1:]
+        out = np.zeros((overlap.nodes(system.finest), int(np.prod(shape))))
+        for level, weight in weights.items():
+            if not system.known(level):
+                flat = np.asarray(weight, np.float64).reshape(len(weight), -1)
+                out += flat if level == system.finest else (
+                    overlap.sums(system.finest, level).T @ flat
+                )  # fmt: skip
+        if system.held is not None:
+            moved = system.parts(system.finest) @ out
+            out = out - overlap.sums(system.finest, system.held).T @ moved
+        of_rows = np.zeros((system.size, out.shape[1]))
+        if system.stacked:
+            totals = system.sums @ out
+            totals[system.repeated] = 0.0
+            of_rows = self.inverse.solve(totals)
+            of_rows[system.repeated] = 0.0
+            out = out - system.sums.T @ of_rows
+        found = {level: of_rows[system.rows_of(level)] for level in system.measured}
+        found[system.finest] = out
+        return {level: values.reshape(-1, *shape) for level, values in found.items()}
