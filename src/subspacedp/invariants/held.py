@@ -139,7 +139,8 @@ class HeldMargins:
     margins: tuple[Margin, ...]
     counts: bool = True  # whether the answers are counts of records
 
-    def __post_init__(self) -> None:
+    def _check_nested(self) -> None:
+        """Refuse groupings, whose means do not commute with those of other groups."""
         crossing = next((margin for margin in self.margins if margin.grouped), None)
         if crossing is not None:
             raise InvariantError(
@@ -152,6 +153,7 @@ class HeldMargins:
         """The null space of tables on the domain, by group means."""
         from subspacedp.invariants.margin_space import MarginNullSpace
 
+        self._check_nested()
         return MarginNullSpace(self)
 
     @property
@@ -192,6 +194,7 @@ class HeldMargins:
     @cached_property
     def expansion(self) -> dict[Margin, int]:
         """Integer coefficients a_k with Π_R = Σ_k a_k P_k, zero ones left out."""
+        self._check_nested()
         null: dict[Margin, int] = {self.domain.cells: 1}
         work = 0
         for margin in self.essential:

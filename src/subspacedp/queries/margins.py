@@ -88,12 +88,6 @@ class Margins(Query):
         margins = tuple(_margin(self.domain, names) for names in _listed(self.margins))
         if not margins:
             raise DomainError("A workload needs at least one margin; the list is empty.")
-        crossing = next((m for m in margins if m.grouped), None)
-        if crossing is not None:
-            raise DomainError(
-                f"A workload of margins takes levels that nest, and `{block_name(crossing)}` names "
-                "a grouping; release cells, and take the grouping as sums of them."
-            )
         repeated = next((m for i, m in enumerate(margins) if m in margins[:i]), None)
         if repeated is not None:
             raise DomainError(f"The margin `{block_name(repeated)}` is asked for twice.")

@@ -15,10 +15,10 @@ means over the groups of a table need no list of groups.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -215,7 +215,8 @@ class Cumulation:
     ----------
     1. `best` is a function of these fields alone.
     2. Every chain of `best` contains the levels of all held margins.
-    3. `roundings` is the mean of `corner_counts` over the groups of a margin that have cells.
+    3. `roundings` is the mean of `corner_counts` over the groups of a margin that have cells;
+       labels in no group of a grouping are taken as one more.
     4. By importance, `best` needs no more roundings than a cumulation along as few merged axes as
        the held margins allow.
     """
@@ -292,15 +293,32 @@ class Cumulation:
             for axis in members
             for step in range(axes[axis].depth)
         ]
-        roundings = self._counted({members: chain, **others})
-        while wanted := [s for s in dict.fromkeys(wanted) if _fits(s, chain)]:
-            longer = [tuple(sorted({*chain, s}, reverse=True)) for s in wanted]
+        roundings, held = self._counted({members: chain, **others}), chain
+        fits = self._inserted
+        while longer := [c for s in dict.fromkeys(wanted) for c in fits(members, held, chain, s)]:
             counted = [self._counted({members: extended, **others}) for extended in longer]
             first = _first_of_least(counted)
             if counted[first] > roundings + SAME * abs(roundings):
                 break
             chain, roundings = longer[first], counted[first]
         return chain
+
+    def _inserted(self, members: Steps, held: Chain, chain: Chain, steps: Steps) -> list[Chain]:
+        """A chain with one more level, wherever held groups stay in runs and levels nest.
+
+        Levels have one place at most; a grouping can come before levels that it crosses.
+        """
+        axes = [self.held.domain.axes[b] for b in members]
+        if steps in chain:
+            return []
+        out = []
+        for i in range(len(chain) + 1):
+            before, behind = chain[:i], chain[i:]
+            pairs = [*((known, steps) for known in before), *((steps, known) for known in behind)]
+            in_runs = all(_nested(axes, steps, known) for known in behind if known in held)
+            if in_runs and all(_in_order(axes, coarse, fine) for coarse, fine in pairs):
+                out.append((*before, steps, *behind))
+        return out
 
     def _all_levels(self, axis: int) -> Chain:
         return tuple((step,) for step in reversed(range(self.held.domain.axes[axis].depth)))
@@ -327,13 +345,13 @@ class Cumulation:
         """Borders where a loop over runs of a level, or of a coarser one, steps; labels last."""
         axes = self.held.domain.axes
         levels = (tuple(axes[b].depth - 1 for b in members), *chain, (0,) * len(members))
-        loops = [self._loops(b, {loop[i] for loop in levels}) for i, b in enumerate(members)]
+        loops = [self._loops(b, [loop[i] for loop in levels]) for i, b in enumerate(members)]
         by_level = np.zeros((len(chain) + 1, len(self.published)))
         for level, (around, here) in enumerate(pairwise(levels)):
             for i in range(len(members)):
                 # Members before i stand still in a run of this level, those after it go round.
                 parts = [
-                    loop.steps[around[j], here[j]]
+                    loop.steps(around[j], here[j])
                     if j == i
                     else loop.stands[(around, here)[j < i][j]]
                     for j, loop in enumerate(loops)
@@ -344,8 +362,8 @@ class Cumulation:
                     by_level[level] += 2.0 * (pairs - alike)
         return np.cumsum(by_level, axis=0) + 1.0  # behind the last position there is a border too
 
-    def _loops(self, axis: int, steps: set[int]) -> _Loops:
-        key = (axis, tuple(sorted(steps)))
+    def _loops(self, axis: int, steps: Sequence[int]) -> _Loops:
+        key = (axis, tuple(dict.fromkeys(steps)))
         if key not in self._known_loops:
             at = np.array([margin.steps[axis] for margin in self.published])
             self._known_loops[key] = _Loops(self.held.domain.axes[axis], key[1], at)
@@ -361,17 +379,19 @@ class _Loops:
     """The loops over one member of a merged axis: `_Loops` of profiles, summed over groups."""
 
     axis: Axis
-    used: Steps  # levels that are in runs, finest first
+    used: Steps  # levels that are in runs, coarsest first
     published: npt.NDArray[np.int64]  # the level of every published margin
 
     @cached_property
     def _runs(self) -> dict[int, tuple[Any, Any, Any]]:
         """Where the runs of a level begin, and every margin's group at their ends."""
-        order = np.lexsort([self.axis.step(s).codes for s in self.used])
-        groups = np.stack([self.axis.step(s).codes[order] for s in range(self.axis.depth)])
-        out = {}
-        for step in self.used:
-            starts = np.flatnonzero(np.diff(groups[step], prepend=-1))
+        order = np.lexsort([self.axis.step(s).codes for s in reversed(self.used)])
+        number = self.axis.depth + len(self.axis.crossing)
+        groups = np.stack([self.axis.step(s).codes[order] for s in range(number)])
+        out, begins = {}, np.zeros(len(order), bool)
+        for step in self.used:  # a run ends where a coarser one does, also where they cross
+            begins |= np.diff(groups[step], prepend=-1) != 0
+            starts = np.flatnonzero(begins)
             ends = np.append(starts[1:], len(order)) - 1
             out[step] = (starts, groups[:, starts], groups[:, ends])
         return out
@@ -384,16 +404,18 @@ class _Loops:
             for step, (starts, first, last) in self._runs.items()
         }
 
-    @cached_property
-    def steps(self) -> dict[tuple[int, int], tuple[int, FloatArray]]:
+    def steps(self, around: int, here: int) -> tuple[int, FloatArray]:
         """Steps from run to run inside a coarser one, and how many stay in one group."""
-        out = {}
-        for around, here in product(self.used, self.used):
+        if (around, here) not in self._steps:
             starts, first, last = self._runs[here]
             inside = ~np.isin(starts[1:], self._runs[around][0])
             alike = self._alike(last[:, :-1][:, inside], first[:, 1:][:, inside])
-            out[around, here] = (int(inside.sum()), alike)
-        return out
+            self._steps[around, here] = (int(inside.sum()), alike)
+        return self._steps[around, here]
+
+    @cached_property
+    def _steps(self) -> dict[tuple[int, int], tuple[int, FloatArray]]:
+        return {}
 
     def _alike(self, last: Any, first: Any) -> FloatArray:
         alike = np.sum(last == first, axis=1).astype(np.float64)
@@ -416,10 +438,13 @@ def _first_of_least(roundings: list[float]) -> int:
     return next(i for i, c in enumerate(roundings) if c <= least + SAME * abs(least))
 
 
-def _fits(steps: Steps, chain: Chain) -> bool:
-    """Whether a chain takes one more level: nested with all of it, and not among it."""
-    return steps not in chain and all(
-        all(a <= b for a, b in zip(steps, known, strict=True))
-        or all(a >= b for a, b in zip(steps, known, strict=True))
-        for known in chain
-    )
+def _nested(axes: Sequence[Axis], coarse: Steps, fine: Steps) -> bool:
+    """Whether groups of one level consist of whole groups of another, on some axes."""
+    pairs = zip(axes, fine, coarse, strict=True)
+    return all(axis.determines(f, c) for axis, f, c in pairs)
+
+
+def _in_order(axes: Sequence[Axis], coarse: Steps, fine: Steps) -> bool:
+    """Whether one level may come before another: it is coarser, or a grouping it crosses."""
+    grouped = any(max(c, f) >= axis.depth for axis, c, f in zip(axes, coarse, fine, strict=True))
+    return _nested(axes, coarse, fine) or (grouped and not _nested(axes, fine, coarse))

@@ -1,7 +1,8 @@
 """Axes merged for cumulation: as few as possible, each with its held levels in runs.
 
 The order of a merged axis sorts its positions by the groups of the coarsest level in use, then by
-those of the next finer one, and so on, with the members in turn within a level. Positions that
+those of the next finer one, and so on, with the members in turn within a level. A grouping in use
+splits the groups before it, and is split by those behind it. Positions that
 agree so far are a product of groups, one on every member, so how many come before a position is a
 sum of products of sizes: where the labels of a box stand needs no list of all positions.
 """
@@ -109,7 +110,8 @@ class MergedAxis:
         out = np.zeros(1, np.int64)
         for b, step in zip(self.members, steps, strict=True):
             level = self.domain.axes[b].step(step)
-            out = (out[:, None] * level.groups + level.codes[None, :]).ravel()
+            groups = level.groups + level.has_holes  # labels in no group come behind the others
+            out = (out[:, None] * groups + level.codes[None, :]).ravel()
         return out
 
 

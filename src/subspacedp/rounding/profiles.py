@@ -223,8 +223,14 @@ class _Loops:
         return self.codes[self._order]
 
     def _runs(self, level: int) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """The margin's groups at the first and the last label of every run, and where it begins."""
-        starts = np.flatnonzero(np.diff(self._level(level)[self._order], prepend=-1))
+        """The margin's groups at the first and the last label of every run, and where it begins.
+
+        A run of a level ends where one of a coarser level does, also where they cross.
+        """
+        begins = np.zeros(len(self.codes), bool)
+        for coarse in range(-1, level + 1):
+            begins |= np.diff(self._level(coarse)[self._order], prepend=-1) != 0
+        starts = np.flatnonzero(begins)
         return self.sorted[starts], self.sorted[np.append(starts[1:], len(self.codes)) - 1], starts
 
     def stands(self, level: int) -> tuple[Int64Array, Int64Array, Int64Array]:

@@ -37,6 +37,12 @@ def precisions(tree, finest, rng):
     return out
 
 
+def known(smoother, measured, exact, root):
+    """What is measured, the root's total among it, and what is exact, by level."""
+    measured = measured if root is None else {**measured, smoother.tree.root: root}
+    return measured, {} if exact is None else {smoother.held: exact}
+
+
 def by_node(tree, precision, level):
     return tree.orbits.spread(precision[level], level)
 
@@ -113,7 +119,7 @@ def test_estimates_are_those_of_dense_least_squares(seed):
             for level in range(f, len(tree))
         }
         measured = {level: y for level, y in Y.items() if np.any(s.precision[level])}
-        found = s.estimate(measured, exact, root)
+        found = s.estimate(*known(s, measured, exact, root))
         B, E, _ = dense(s)
         wanted = B @ np.concatenate(list(Y.values()))
         if s.constrained and s.held is not None:
@@ -188,7 +194,8 @@ def test_noise_weights_are_the_adjoint_of_estimates(seed):
             if np.any(s.precision[level])
         }
         exact = None if s.held is None else np.zeros((s.tree.nodes(s.held), 2))
-        found = s.estimate(measured, exact, np.zeros((1, 2)) if s.total_known else None)
+        root = np.zeros((1, 2)) if s.total_known else None
+        found = s.estimate(*known(s, measured, exact, root))
         weights = {level: rng.normal(size=(s.tree.nodes(level), 2)) for level in levels}
         direct = sum(np.sum(weights[level] * found[level]) for level in levels)
         on_noise = s.noise_weights(weights)

@@ -375,6 +375,15 @@ class CellRounding(LevelRounding):
         everything = tree.subtrees(level, 0, tree.nodes(level))
         return self.by_subtree.round(carried, everything, estimate.table(0), dither)
 
+    def group_kinds(self, margin: Margin) -> Int64Array:
+        """How many roundings enter: all count alike."""
+        return self.rounding_counts(margin)
+
+    def of_kind(self, margin: Margin, kind: int, group: int) -> FloatArray:
+        """What each rounding adds to totals of a kind."""
+        del margin, group
+        return np.full(kind, 1.0 / self.step)
+
     def _in_parts(self, estimate: Estimate) -> tuple[Int64Array, FloatArray]:
         """Whole numbers and what is left of cells, whose sums keep the held totals.
 

@@ -17,6 +17,7 @@ from subspacedp.mechanisms.error_laws.near_normal import NormalAndBounded, near_
 from subspacedp.mechanisms.error_laws.sums import Part, Rounding, SumLaw, WeightedSum
 from subspacedp.mechanisms.figures import EachApart, Figures, MarginFigures
 from subspacedp.mechanisms.marginals.cell_rounding import CellRounding
+from subspacedp.mechanisms.marginals.crossing_rounding import CrossingCellRounding
 from subspacedp.mechanisms.marginals.empty_cells import EmptyCells
 from subspacedp.mechanisms.marginals.interactions import (
     AxisSteps,
@@ -25,8 +26,8 @@ from subspacedp.mechanisms.marginals.interactions import (
     determines,
 )
 from subspacedp.mechanisms.marginals.measurement import ByLevel, Measurement
+from subspacedp.mechanisms.marginals.plan import LeastSquares
 from subspacedp.mechanisms.marginals.prefix_rounding import ROUNDING_VARIANCE, PrefixRounding
-from subspacedp.mechanisms.marginals.smoother import Smoother
 from subspacedp.mechanisms.marginals.tree import Tree
 from subspacedp.queries import Margins
 from subspacedp.tables import Margin
@@ -43,6 +44,8 @@ __all__ = [
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
+MOST_KINDS = 1 << 10  # of totals with a variance of their own
+NEARLY_THE_SAME = 1e-3  # variances this near are taken together beyond that, as the largest
 OTHER_TOTAL = 0.25  # whole totals that differ by less are the same, but for the rounding of float64
 NO_VARIANCE = 1e-9  # of the variance before empty cells were imposed: less is rounding error
 
@@ -53,15 +56,25 @@ class AlikeTotals:
 
     kind: npt.NDArray[Any]  # of every total, in the margin's shape
     number: Int64Array  # of totals, by kind
+    first: Int64Array  # the first total of every kind
     noise: FloatArray  # the variance without rounding, by kind
-    draws: Int64Array  # how many roundings enter, by kind
+    draws: Int64Array  # which roundings enter, by kind: how many, where they count alike
     noise_class: Int64Array  # equal for kinds that differ by their roundings alone
-    unit_variance: float  # a bound on the variance of one rounding
+    rounding: FloatArray  # a bound on the variance that roundings add, by kind
+    apart: FloatArray | None = None  # of every total, where kinds have the largest of like ones
 
     @cached_property
     def variance(self) -> FloatArray:
         """The variance by kind; 0 where the invariants fix a total."""
-        return np.where(self.noise > 0, self.noise + self.draws * self.unit_variance, 0.0)
+        return np.where(self.noise > 0, self.noise + self.rounding, 0.0)
+
+    @property
+    def of_totals(self) -> FloatArray:
+        """The variance of every total."""
+        if self.apart is None:
+            return np.take(self.variance, self.kind)
+        rounding = np.take(self.rounding, self.kind)
+        return np.where(self.apart > 0, self.apart + rounding, 0.0)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -77,7 +90,7 @@ class MarginalsNoise(JointNoise):
     workload: Margins
     measurement: Measurement
     cells: bool = False  # released is the table of cells, the first margin of the workload
-    rounding: PrefixRounding | CellRounding | None = None
+    rounding: PrefixRounding | CellRounding | CrossingCellRounding | None = None
     bounded: bool = False  # held totals count all records: what is true of bounded ones is real
     empty: EmptyCells | None = None
 
@@ -112,13 +125,13 @@ class MarginalsNoise(JointNoise):
         where = inter.locate(margin)
         used = all(s in axis.steps for s, axis in zip(where.steps, inter.axes, strict=True))
         return used and any(
-            p.level <= where.level and determines(p.steps, where.steps) for p in inter.published
+            inter.tree.determines(p.level, where.level) and determines(p.steps, where.steps)
+            for p in inter.published
         )
 
     def margin_variance(self, margin: Margin) -> FloatArray:
         """The variance of every total of a margin that `knows` says is known."""
-        alike = self.alike(margin)
-        variance = np.take(alike.variance, alike.kind)
+        variance = self.alike(margin).of_totals
         if self.empty is None:
             return variance
         left = variance - self.empty.variance_taken_off(margin)
@@ -140,11 +153,16 @@ class MarginalsNoise(JointNoise):
         inter = self.interactions
         where = inter.locate(margin)
         groups, noise = self._by_class(where)
-        numbers = np.arange(1, noise.size + 1, dtype=np.int32).reshape(noise.shape)
-        for a, classes in enumerate((inter.tree.orbits.of_node[where.level], *groups)):
-            if numbers.shape[a] > 1 or len(classes) > 1:
-                numbers = np.take(numbers, classes, axis=a)
-        kind = inter.from_nodes(numbers, where.level)  # 0: groups without labels
+
+        def everywhere(of_class: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            """Every total's value from those of orbits and classes of groups."""
+            for a, classes in enumerate((inter.tree.orbits.of_node[where.level], *groups)):
+                if of_class.shape[a] > 1 or len(classes) > 1:
+                    of_class = np.take(of_class, classes, axis=a)
+            return inter.from_nodes(of_class, where.level)
+
+        numbers, values = self._numbered(noise)
+        kind = everywhere(numbers)  # 0: groups without labels
         draws = self.draws(margin)
         most = int(draws.max(initial=0)) + 1
         kind = kind * np.int64(most) + draws
@@ -152,17 +170,47 @@ class MarginalsNoise(JointNoise):
         used = np.flatnonzero(number)
         rank = np.zeros(number.size, np.min_scalar_type(len(used)))
         rank[used] = np.arange(len(used))
-        of_kind = np.concatenate([[0.0], noise.reshape(-1)])[used // most]
+        ranked = np.take(rank, kind)
+        first = np.zeros(len(used), np.int64)
+        first[ranked.reshape(-1)[::-1]] = np.arange(ranked.size)[::-1]
         return AlikeTotals(
-            kind=np.take(rank, kind),
+            kind=ranked,
             number=number[used],
-            noise=of_kind,
+            first=first,
+            noise=np.concatenate([[0.0], values])[used // most],
             draws=used % most,
             noise_class=used // most,
-            unit_variance=0.0
-            if self.rounding is None
-            else ROUNDING_VARIANCE / self.rounding.step**2,
+            rounding=self._rounding_variance(margin, used % most, first),
+            apart=everywhere(noise) if len(values) < noise.size else None,
         )
+
+    def _numbered(self, noise: FloatArray) -> tuple[npt.NDArray[Any], FloatArray]:
+        """Numbers of classes from 1 on, and the variance of each.
+
+        Where levels cross every node is of its own class. Variances that are nearly the same make
+        one, with the largest of them: for normal noise, whose law they decide.
+        """
+        numbers: npt.NDArray[Any] = np.arange(1, noise.size + 1, dtype=np.int32)
+        numbers = numbers.reshape(noise.shape)
+        nested, normal = self.interactions.nested, self.measurement.squared_weights(1.0)
+        if nested or normal is None or noise.size <= MOST_KINDS:
+            return numbers, np.asarray(noise.reshape(-1))
+        with np.errstate(divide="ignore"):
+            bins = np.ceil(np.log(noise.reshape(-1)) / NEARLY_THE_SAME)
+        _, inverse = np.unique(bins, return_inverse=True)
+        values = np.zeros(int(inverse.max()) + 1)
+        np.maximum.at(values, inverse.reshape(-1), noise.reshape(-1))
+        return (inverse.reshape(noise.shape) + 1).astype(np.int64), values
+
+    def _rounding_variance(
+        self, margin: Margin, draws: Int64Array, first: Int64Array
+    ) -> FloatArray:
+        """A bound on what roundings add to the variance of every kind."""
+        if self.rounding is None:
+            return np.zeros(len(draws))
+        pairs = zip(draws.tolist(), first.tolist(), strict=True)
+        each = [self.rounding.of_kind(margin, kind, group) for kind, group in pairs]
+        return np.array([ROUNDING_VARIANCE * float(c @ c) for c in each])
 
     def _by_class(self, where: Published) -> tuple[list[Int64Array], FloatArray]:
         """Classes of groups on every other axis, and the noise variance by orbit and class."""
@@ -185,15 +233,16 @@ class MarginalsNoise(JointNoise):
         for classes in reversed(groups):
             total = total @ np.bincount(classes)
         noise = float(self.interactions.tree.orbits.number[where.level] @ total)
-        if not isinstance(self.rounding, CellRounding):
+        if self.rounding is None or isinstance(self.rounding, PrefixRounding):
             return noise
         return noise + self.rounding.total_variance()
 
     def draws(self, margin: Margin) -> Int64Array:
-        """How many roundings enter each total of a margin."""
+        """How many roundings enter each total of a margin; or a number for which ones."""
         if self.rounding is None:
             return np.zeros(margin.shape, np.int64)
-        return np.broadcast_to(self.rounding.rounding_counts(margin), margin.shape)
+        kinds: Any = self.rounding.group_kinds(margin)
+        return np.asarray(np.broadcast_to(kinds, margin.shape))
 
     def _noise_variance(self, where: Published, groups: Sequence[Int64Array]) -> FloatArray:
         return noise_by_orbit(self.interactions, where, groups, self.measurement.smoothers)
@@ -229,12 +278,8 @@ class MarginalsNoise(JointNoise):
         inter, out = self.interactions, 0
         del answers
         for interaction in self.measurement.errors.measured:
-            smoother = self.measurement.smoother(interaction)
-            exact = 0 if interaction.held is None else inter.tree.nodes(interaction.held)
-            exact = max(exact, 1 if smoother.total_known else 0)
-            out += inter.dimension(interaction.steps) * (
-                inter.tree.nodes(interaction.finest) - exact
-            )
+            free = self.measurement.smoother(interaction).free
+            out += inter.dimension(interaction.steps) * free
         return out
 
     def log_normal(self, difference: FloatArray) -> float:
@@ -273,6 +318,8 @@ class MarginalsNoise(JointNoise):
         return (
             self.cells == other.cells
             and mine.domain.matches(theirs.domain)
+            and mine.nested
+            and theirs.nested
             and [m.names for m in mine.workload] == [m.names for m in theirs.workload]
             and {m.names for m in mine.held} == {m.names for m in theirs.held}
         )
@@ -341,7 +388,7 @@ class MarginalsNoise(JointNoise):
 
     def stated_rounding(self) -> dict[str, Any] | None:
         """Entries of a cumulated table of cells; or those of several tables, as a matrix."""
-        if isinstance(self.rounding, CellRounding):
+        if self.rounding is not None and not isinstance(self.rounding, PrefixRounding):
             domain = self.workload.domain
             if domain.size > self.rounding.most_stated:
                 return self.rounding.at_most()
@@ -375,8 +422,11 @@ class MarginalsNoise(JointNoise):
         noise = float(alike.noise[kind])
         if noise == 0:
             return WeightedSum(parts=())
-        step = 1.0 if self.rounding is None else 1.0 / self.rounding.step
-        roundings = np.full(int(alike.draws[kind]), step)
+        roundings = np.zeros(0)
+        if self.rounding is not None:
+            roundings = self.rounding.of_kind(
+                margin, int(alike.draws[kind]), int(alike.first[kind])
+            )
         squared = measurement.squared_weights(noise)
         if squared is not None:
             grid = self.grid if roundings.size else None
@@ -391,7 +441,7 @@ class MarginalsNoise(JointNoise):
         which = (margin.steps, int(alike.noise_class[kind]))
         if which not in known:
             where = self.interactions.locate(margin)
-            first = np.unravel_index(int(np.argmax(alike.kind == kind)), margin.shape)
+            first = np.unravel_index(int(alike.first[kind]), margin.shape)
             place = tuple(int(p) for p in first)
             node = self.interactions.node_of(place, where.level)
             parts = self.measurement.parts_of_total(where, *node)
@@ -417,7 +467,7 @@ def noise_by_orbit(
     inter: Interactions,
     where: Published,
     groups: Sequence[Int64Array],
-    smoothers: Mapping[tuple[int, ...], Smoother],
+    smoothers: Mapping[tuple[int, ...], LeastSquares],
 ) -> FloatArray:
     """Σ over interactions of path² · ∏(1 − 1/k)² · V, for every orbit of nodes and some groups.
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.measurement import ByLevel, Measurement
-from subspacedp.mechanisms.marginals.tree import Tree
+from subspacedp.mechanisms.marginals.tree import Places
 
 __all__ = ["Estimate", "without_noise"]
 
@@ -51,36 +51,33 @@ class Estimate:
 
         What is held is taken from the held totals.
         """
-        inter, tree = self.interactions, self.interactions.tree
         out: dict[tuple[int, ...], ByLevel] = {}
-        for interaction in inter.all.values():
-            steps = interaction.steps
-            known, root = self.held_contrasts(interaction), self.root(interaction)
+        for interaction in self.interactions.all.values():
+            steps, root = interaction.steps, self.root(interaction)
+            exact = self.exact_contrasts(interaction)
             if steps in self.measured:
                 smoother = self.measurement.smoother(interaction)
-                out[steps] = smoother.estimate(self.measured[steps], known, root)
+                out[steps] = smoother.estimate({**self.measured[steps], **root}, exact)
             else:
-                out[steps] = without_noise(tree, interaction, known, root)
+                out[steps] = without_noise(self.interactions.tree, {**root, **exact})
         return out
 
-    def held_contrasts(self, interaction: Interaction) -> FloatArray | None:
-        """The contrasts of an interaction at the level that is held, if one is."""
-        if interaction.held is None:
-            return None
-        exact = self.exact(interaction, interaction.held)
-        return self.interactions.contrasts(exact, interaction.steps)
+    def exact_contrasts(self, interaction: Interaction) -> ByLevel:
+        """The contrasts of an interaction at the finest levels that are held."""
+        steps, inter = interaction.steps, self.interactions
+        return {lv: inter.contrasts(self.exact(interaction, lv), steps) for lv in interaction.exact}
 
-    def root(self, interaction: Interaction) -> FloatArray | None:
-        """The grand total, where it is known and the interaction is that of all axes summed."""
+    def root(self, interaction: Interaction) -> ByLevel:
+        """The grand total, where it is measured without noise and is what is asked for."""
         inter = self.interactions
         if self.grand_total is None or inter.kept(interaction.steps):
-            return None
-        return np.full((1, *(1,) * len(inter.axes)), float(self.grand_total))
+            return {}
+        return {inter.tree.root: np.full((1, *(1,) * len(inter.axes)), float(self.grand_total))}
 
     def exact(self, interaction: Interaction, level: int) -> Int64Array:
         """The totals of an interaction's margin where they are known, nodes of the tree first."""
         inter = self.interactions
-        if interaction.held is None:
+        if not interaction.exact:
             return np.full((1, *(1,) * len(inter.axes)), self.grand_total, np.int64)
         totals = self.held.of(self.held_totals, inter.margin(level, interaction.steps))
         return np.asarray(inter.to_nodes(totals, level), np.int64)
@@ -103,11 +100,11 @@ class Estimate:
         return self.interactions.table_from(at_level, steps)
 
 
-def without_noise(
-    tree: Tree, interaction: Interaction, known: FloatArray | None, root: FloatArray | None
-) -> ByLevel:
-    """The contrasts of an interaction that is exact, by level: held, or the grand total."""
-    if known is not None and interaction.held is not None:
-        levels = range(interaction.finest, len(tree))
-        return {level: tree.climb(known, interaction.held, level) for level in levels}
-    return {} if root is None else {tree.root: root}
+def without_noise(tree: Places, known: ByLevel) -> ByLevel:
+    """The contrasts of an interaction that is exact, at all levels that known ones determine."""
+    out: ByLevel = {}
+    for level in range(len(tree)):
+        fine = next((e for e in known if tree.determines(e, level)), None)
+        if fine is not None:
+            out[level] = tree.climb(known[fine], fine, level)
+    return out

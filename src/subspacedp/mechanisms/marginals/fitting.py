@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from subspacedp.errors import BudgetError
 from subspacedp.mechanisms.marginals.descent import least_point
-from subspacedp.mechanisms.marginals.interactions import Published, determines
+from subspacedp.mechanisms.marginals.interactions import Interactions, Published, determines
 from subspacedp.mechanisms.marginals.measurement import table_information
 from subspacedp.mechanisms.marginals.plan import TableErrors
 from subspacedp.mechanisms.marginals.shares import (
@@ -56,6 +56,8 @@ NOTHING_MEASURED = (
     "No person can change what would be measured: publish these margins as they are, or ask for "
     "finer ones."
 )
+LEAST_FINEST = 1e-4  # of the largest share of an interaction, where levels cross
+LEAST_LEVEL = 1e-6
 WORTH = 1e-3  # of a pure budget: a table with less is left out where it can be
 
 
@@ -177,11 +179,13 @@ def untold(errors: TableErrors, weights: FloatArray) -> FloatArray:
     inter = errors.interactions
     told = [p for p, weight in zip(inter.published, weights, strict=True) if weight > 0]
     return np.array(
-        [
-            0.0 if any(t.level <= p.level and determines(t.steps, p.steps) for t in told) else 1.0
-            for p in inter.published
-        ]
+        [0.0 if any(_tells(inter, t, p) for t in told) else 1.0 for p in inter.published]
     )
+
+
+def _tells(inter: Interactions, fine: Published, coarse: Published) -> bool:
+    """Whether a table determines another one."""
+    return inter.tree.determines(fine.level, coarse.level) and determines(fine.steps, coarse.steps)
 
 
 def bound_of_contrasts(
@@ -254,12 +258,32 @@ def prices_of_tables(
 
 
 def _trimmed(best: BestShares, errors: TableErrors, spending: Spending) -> BestShares:
-    """Without shares that buy nothing; the finest level of every interaction stays."""
+    """Without shares that buy nothing; the finest level of every interaction stays.
+
+    Where levels cross every level stays, and none is measured so little beside another that
+    rounding in least squares would show.
+    """
     shares = best.shares.copy()
+    if not errors.interactions.nested:
+        shares = _not_too_little(errors, shares)
+        shares /= spending.sticking_out(shares)[1]
+        return BestShares(shares, best.error, best.bound)
     needed = np.array([level == interaction.finest for interaction, level, _ in errors.slots])
     shares[(shares < 100 * FLOOR) & ~needed] = 0.0
     shares /= spending.sticking_out(shares)[1]
     return BestShares(shares, best.error, best.bound)
+
+
+def _not_too_little(errors: TableErrors, shares: FloatArray) -> FloatArray:
+    """Shares of at least a part of the largest of their interaction."""
+    out = shares.copy()
+    for interaction in errors.measured:
+        places = errors.places(interaction)
+        most = max(float(shares[where].max()) for _, where in places)
+        for level, where in places:
+            least = LEAST_FINEST if level == interaction.finest else LEAST_LEVEL
+            out[where] = np.maximum(out[where], least * most)
+    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,13 +316,17 @@ def best_tables(
     of_precision, relaxed = _relaxed(errors, goal, tables)
     matrix = table_information(errors, tables)
     if not pure:
-        split = TableSplit(tables, relaxed.shares, relaxed.error, relaxed.bound)
+        shares = relaxed.shares
+        if not errors.interactions.nested:
+            shares = np.maximum(shares, LEAST_LEVEL * float(shares.max()))
+        split = TableSplit(tables, shares, relaxed.error, relaxed.bound)
         return _with_untold(split, errors, objective, weights, pure=False)
     best, least = relaxed.shares, math.inf
     rng = np.random.default_rng(0)
     # One table that tells all others, with all of ε: they are sums of its noisy totals.
     needed = np.array([level == interaction.finest for interaction, level, _ in errors.slots])
-    for t in np.flatnonzero(np.all(matrix[needed] > 0, axis=0)):
+    nested = errors.interactions.nested
+    for t in np.flatnonzero(np.all(matrix[needed] > 0, axis=0)) if nested else ():
         single = np.eye(len(tables))[t]
         error = of_precision(single)[0]
         if error < least:
@@ -310,7 +338,7 @@ def best_tables(
             best, least = shares, error
     # A table that gets next to nothing is better not measured, unless nothing else tells it.
     kept = np.ones(len(tables), bool)
-    for t in np.argsort(best):
+    for t in np.argsort(best) if nested else ():
         fewer = kept & (np.arange(len(tables)) != t)
         if best[t] < WORTH and fewer.any() and np.all(matrix[needed][:, fewer].sum(axis=1) > 0):
             kept = fewer
@@ -323,6 +351,9 @@ def best_tables(
     if objective == "targets":
         sharp = _least_worst_tables(goal.worst(matrix[:, kept]), best**2, pure=True)
         best, least = np.sqrt(sharp.shares), sharp.error
+    if not nested:  # where levels cross every table stays
+        best = np.maximum(best, WORTH * float(best.max()))
+        best = best / best.sum()
     split = TableSplit(tables, best, least, relaxed.bound)
     return _with_untold(split, errors, objective, weights, pure=True)
 

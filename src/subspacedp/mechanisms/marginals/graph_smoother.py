@@ -17,6 +17,7 @@ finest level is formed. Proof: docs/proofs/marginals.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.marginals.overlap import Overlap
 from subspacedp.mechanisms.marginals.sparse_inverse import Inverse, Pattern
 
@@ -214,16 +216,39 @@ class GraphSystem:
         return rows, columns, product.data[below], np.asarray((self.sums @ self.sums.T).diagonal())
 
     @cached_property
-    def repeated(self) -> Int64Array:
-        """Exact rows that follow from other exact ones: where several levels are exact."""
-        if not self.constrained or len(self.exact) < 2:
-            return np.zeros(0, np.int64)
+    def _exactly(self) -> tuple[int, Pattern, FloatArray, FloatArray]:
+        """The first exact row, and what exact rows share: SSᵀ of them alone."""
         first = self.rows_of(self.exact[0]).start
         rows, columns, entries, diagonal = self._shared
         inside = columns >= first
         pattern = Pattern(self.size - first, rows[inside] - first, columns[inside] - first)
-        own = pattern.independent(entries[inside], diagonal[first:])
+        return first, pattern, entries[inside].astype(np.float64), diagonal[first:]
+
+    @cached_property
+    def repeated(self) -> Int64Array:
+        """Exact rows that follow from other exact ones: where several levels are exact."""
+        if not self.constrained or len(self.exact) < 2:
+            return np.zeros(0, np.int64)
+        first, pattern, entries, diagonal = self._exactly
+        own = pattern.independent(entries, diagonal)
         return np.asarray(np.flatnonzero(~own) + first, np.int64)
+
+    @property
+    def rank(self) -> int:
+        """How many independent totals are exact."""
+        exact = sum(self.overlap.nodes(level) for level in self.exact)
+        return exact - self.repeated.size
+
+    @cached_property
+    def shared_by_exact(self) -> float:
+        """The logarithm of the determinant of what independent exact rows share."""
+        if not (self.constrained and self.exact):
+            return 0.0
+        first, pattern, entries, diagonal = self._exactly
+        alone = np.zeros(pattern.size, bool)
+        alone[self.repeated - first] = True
+        entries = np.where(alone[pattern.rows] | alone[pattern.columns], 0.0, entries)
+        return pattern.inverse(entries, np.where(alone, 1.0, diagonal)).log_determinant
 
     @cached_property
     def _parts(self) -> dict[int, csr_array]:
@@ -410,51 +435,48 @@ class GraphSmoother:
     def _squares(self, weights: Mapping[int, FloatArray]) -> float:
         return sum(float((w**2).sum()) / self.precision[level] for level, w in weights.items())
 
-    def summed(
-        self, weights: Mapping[int, float] | None
-    ) -> tuple[dict[int, float], dict[int, float]]:
-        """The sums of every level's variances; −∂/∂τ of their weighted sum, level by level.
+    def summed(self, weights: FloatArray | None) -> tuple[FloatArray, dict[int, FloatArray]]:
+        """The sum of every level's variances; −∂/∂τ of their weighted sum, by measured level.
 
         One factorisation gives both: C is moved by Σ weight · Σ v vᵀ along the imaginary axis, and
-        the imaginary part of its inverse is the derivative of that of all variances.
+        the imaginary part of its inverse is the derivative of that of all variances. Sums are of
+        levels with a measurement of their own.
         """
-        system, ratio, tau = self.system, self.ratio, self._finest
-        pattern = system.pattern
-        moments = {level: (m, *m.weighted(ratio, pattern)) for level, m in system.moments.items()}
-        used = {} if weights is None else {
-            level: w for level, w in weights.items() if w and level in moments
-        }  # fmt: skip
-        inverse, imaginary, scale = self.inverse if not used else None, None, 1.0
+        system, tau = self.system, self._finest
+        moved = {
+            level: m.weighted(self.ratio, system.pattern) for level, m in system.moments.items()
+        }
+        used: dict[int, float] = {}
+        if weights is not None:
+            used = {level: float(weights[level]) for level in moved if weights[level] > 0}
+        scale, direction = 1.0, None
         if used:
-            pairs = np.sum([w * moments[level][1] for level, w in used.items()], axis=0)
-            diagonal = np.sum([w * moments[level][2] for level, w in used.items()], axis=0)
+            pairs = np.sum([w * moved[level][0] for level, w in used.items()], axis=0)
+            diagonal = np.sum([w * moved[level][1] for level, w in used.items()], axis=0)
             scale = SMALL / max(float(np.abs(diagonal).max(initial=0.0)), NO_INFORMATION)
-            inverse = self._inverse((pairs * scale, diagonal * scale))
-            imaginary = -inverse.diagonal.imag / scale
-        if inverse is None:
-            return {}, {}
+            direction = (pairs * scale, diagonal * scale)
+        inverse = self.inverse if direction is None else self._inverse(direction)
         entries, own = inverse.entries.real, inverse.diagonal.real
-        sums = {
-            level: (
-                m.single + float(m.apart[1] @ ratio) - 2 * float(on_pairs @ entries)
-                - float(on_diagonal @ own)
-            ) / tau
-            for level, (m, on_pairs, on_diagonal) in moments.items()
-        }  # fmt: skip
-        if imaginary is None:
+        sums = np.zeros(len(system.overlap))
+        for level, (on_pairs, on_diagonal) in moved.items():
+            m = system.moments[level]
+            kept = m.single + float(m.apart[1] @ self.ratio)
+            taken = 2 * float(on_pairs @ entries) + float(on_diagonal @ own)
+            sums[level] = (kept - taken) / tau
+        if weights is None:
             return sums, {}
-        squares = np.asarray(imaginary)
+        squares = -inverse.diagonal.imag / scale
         for level, weight in used.items():
-            squares = squares + weight * self._own_squares(moments[level][0], entries, own)
-        out = {
+            squares = squares + weight * self._own_squares(system.moments[level], entries, own)
+        slopes = {
             level: float(squares[system.rows_of(level)].sum()) / self.precision[level] ** 2
             for level in system.measured
         }
         # Variances are homogeneous of degree −1 in all precisions.
-        whole = sum(weight * sums[level] for level, weight in used.items())
-        rest = whole - sum(self.precision[level] * slope for level, slope in out.items())
-        out[system.finest] = rest / tau
-        return sums, out
+        whole = sum(weight * float(sums[level]) for level, weight in used.items())
+        rest = whole - sum(self.precision[level] * slope for level, slope in slopes.items())
+        slopes[system.finest] = rest / tau
+        return sums, {level: np.array([slope]) for level, slope in slopes.items()}
 
     def _own_squares(self, m: Moments, entries: FloatArray, own: FloatArray) -> FloatArray:
         """Σ a² + 2 a·(C⁻¹v) over the figures of a level, for every row."""
@@ -467,10 +489,46 @@ class GraphSmoother:
         out = out + 2 * np.bincount(pattern.columns, at_column, size)
         return np.asarray(out + 2 * np.bincount(pattern.rows, at_row, size))
 
-    def slopes_of(self, level: int, node: int) -> dict[int, float]:
-        """−∂/∂τ of one node's variance, level by level."""
-        weights = self._weights(level, node)
-        return {lv: float((w**2).sum()) / self.precision[lv] ** 2 for lv, w in weights.items()}
+    def slopes_at(self, level: int, node: int) -> dict[int, FloatArray]:
+        """−∂/∂τ of one node's variance, by measured level."""
+        return {
+            lv: np.array([float((w**2).sum()) / self.precision[lv] ** 2])
+            for lv, w in self._weights(level, node).items()
+        }
+
+    # ------------------------------------------------------------------------ densities
+
+    @property
+    def free(self) -> int:
+        """How many nodes of the finest level what is exact leaves open."""
+        return self.system.overlap.nodes(self.system.finest) - self.system.rank
+
+    def log_density(self, off: FloatArray, shares: FloatArray) -> float:
+        """The log-density of a normal law with the estimate's covariance, at estimate − truth.
+
+        As that of `Smoother`. The information M = τ(1 + SᵀR⁻¹S) of the measured rows has the
+        determinant τⁿ·det C/det R; what is exact leaves of it, on its null space, that of all rows
+        over the determinant of what the exact ones share.
+        """
+        if self.projected:
+            raise ReleaseError(
+                "The density of an estimate that is projected onto a classification is not known "
+                "where others cross it; take intervals and standard errors."
+            )
+        system = self.system
+        weight = np.where(shares > 0, 1.0 / np.where(shares > 0, shares, 1.0), 0.0)
+        squares = sum(
+            tau * float(np.sum(system.overlap.climb(off, system.finest, level) ** 2 * weight))
+            for level, tau in self.precision.items()
+        )
+        measured = self.ratio[self.ratio > 0]
+        logdet = self.free * math.log(self._finest) - float(np.log(measured).sum())
+        logdet += self.inverse.log_determinant - system.repeated.size * math.log(ISOLATED)
+        logdet -= system.shared_by_exact
+        contrasts = float(shares.sum())
+        spread = float(np.sum(shares * np.log(np.where(shares > 0, shares, 1.0))))
+        constant = contrasts * (self.free * math.log(2 * math.pi) - logdet) + self.free * spread
+        return -0.5 * (squares + constant)
 
     # ------------------------------------------------------------------------ estimates
 
@@ -482,19 +540,20 @@ class GraphSmoother:
         Parameters
         ----------
         measured
-            For each level that is measured one row per node.
+            For each level that is measured one row per node; the root's, where it has no noise.
         exact
-            The exact totals of the levels that have them.
+            The exact totals of the levels that are held.
         """
         system, overlap = self.system, self.system.overlap
         y = np.asarray(measured[system.finest], np.float64)
         flat = y.reshape(len(y), -1)
-        stacked = {**measured, **exact} if self.constrained else measured
+        known = {**measured, **exact}
         out = flat.copy()
         if system.stacked:
-            of_rows = [np.asarray(stacked[lv], np.float64) for lv in system.stacked]
-            given = np.concatenate([values.reshape(len(values), -1) for values in of_rows])
-            off = given - system.sums @ flat
+            given = known if self.constrained else measured
+            of_rows = [np.asarray(given[lv], np.float64) for lv in system.stacked]
+            rows = np.concatenate([values.reshape(len(values), -1) for values in of_rows])
+            off = rows - system.sums @ flat
             off[system.repeated] = 0.0
             out = out + system.sums.T @ self.inverse.solve(off)
         if system.held is not None:
@@ -506,7 +565,7 @@ class GraphSmoother:
         for level in system.levels:
             if system.known(level):
                 fine = next(fine for fine in system.exact if overlap.determines(fine, level))
-                whole = np.asarray(exact[fine], np.float64)
+                whole = np.asarray(known[fine], np.float64)
                 estimates[level] = overlap.climb(whole, fine, level)
         return estimates
 

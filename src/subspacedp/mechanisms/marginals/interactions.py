@@ -3,7 +3,8 @@
 A published margin is a level l of the tree axis and a margin B of the other axes. It is made of the
 interactions τ that B determines: for each of them, a table of contrasts over the nodes of level l.
 Contrasts of different interactions do not mix in least squares, so everything that follows is done
-interaction by interaction; only the budget is shared.
+interaction by interaction; only the budget is shared. Where groupings of an axis are in use it is
+the tree axis, and its levels are a tree only if none of them cross.
 
 Tables here have the nodes of a level of the tree first, then one dimension for every other axis
 (length 1 where it is summed).
@@ -15,14 +16,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import DomainError, ReleaseError
-from subspacedp.mechanisms.marginals.tree import Forest, Tree
+from subspacedp.mechanisms.marginals.overlap import Overlap
+from subspacedp.mechanisms.marginals.tree import Nodes, Places, Tree
 from subspacedp.tables import Axis, Domain, Margin, along
 from subspacedp.tables.margin import sum_groups
 
@@ -47,10 +49,32 @@ class AxisSteps:
     axis: Axis
     steps: tuple[int, ...]
 
+    @classmethod
+    def of(cls, axis: Axis, used: set[int]) -> AxisSteps:
+        """Some steps of an axis, in order; groupings by how many groups they have."""
+        top = axis.depth - 1
+        if max(used) <= top:
+            return cls(axis, tuple(sorted({*used, top})))
+        fine = sorted(used - {top}, key=lambda step: (-axis.step(step).nonempty, step))
+        return cls(axis, (*fine, top))
+
     @property
     def top(self) -> int:
         """The step that has everything in one group."""
         return self.steps[-1]
+
+    @property
+    def grouped(self) -> bool:
+        """Whether some step is a grouping."""
+        return max(self.steps) > self.top
+
+    @property
+    def crossing(self) -> bool:
+        """Whether some steps cross, or leave labels out."""
+        return self.grouped and not all(
+            self.axis.determines(fine, coarse) and not self.axis.step(fine).has_holes
+            for fine, coarse in pairwise(self.steps)
+        )
 
     def above(self, step: int) -> int:
         """The next coarser step in use."""
@@ -178,18 +202,20 @@ class Published:
 class Interaction:
     """Contrasts of some steps on the other axes, and where they occur.
 
-    `finest` is the finest level of the tree at which a published margin contains them, `held` the
-    finest level at which a held one does; None if none does.
+    `finest` is the level at which a published margin contains them that determines the others,
+    `exact` the finest levels at which a held one does: one at most in a tree. What is not
+    `measured` follows from what is held and gets no noise.
     """
 
     steps: tuple[int, ...]
     finest: int
-    held: int | None
+    exact: tuple[int, ...]
+    measured: bool
 
     @property
-    def measured(self) -> bool:
-        """Whether it gets noise; otherwise it follows from what is held."""
-        return self.held is None or self.held > self.finest
+    def held(self) -> int | None:
+        """The finest level of a tree that is exact; None if none is."""
+        return self.exact[0] if self.exact else None
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -223,17 +249,26 @@ class Interactions:
         """On every axis of the domain the steps that some margin uses."""
         margins = (*self.workload, *self.held, *self.beside)
         return [
-            AxisSteps(axis, tuple(sorted({*(m.steps[a] for m in margins), axis.depth - 1})))
+            AxisSteps.of(axis, {m.steps[a] for m in margins})
             for a, axis in enumerate(self.domain.axes)
         ]
 
     @cached_property
     def place(self) -> int | None:
-        """The tree axis: of those with nested levels of unequal groups the most unequal one.
+        """The tree axis: that with groupings in use, or else the one with the most unequal groups.
 
         Axes whose groups are of equal size at every level need no tree: their nested contrasts are
         orthogonal.
         """
+        grouped = [a for a, axis in enumerate(self._used) if axis.grouped]
+        if len(grouped) > 1:
+            named = " and ".join(f"`{self.domain.axes[a].name}`" for a in grouped)
+            raise DomainError(
+                f"Groupings of one axis can be measured, and these are of {named}; ask for those "
+                "of one, and publish the others as sums of cells."
+            )
+        if grouped:
+            return grouped[0]
         uneven = {a: _unevenness(axis) for a, axis in enumerate(self._used) if not _even(axis)}
         return max(uneven, key=lambda a: uneven[a]) if uneven and self.with_tree else None
 
@@ -243,12 +278,31 @@ class Interactions:
         return tuple(axis.axis.name for axis in self.axes if not _even(axis))
 
     @cached_property
-    def tree(self) -> Tree:
+    def tree(self) -> Places:
         """The levels of the tree axis in use; a root alone where no axis needs a tree."""
         if self.place is None:
             return Tree(Axis("all", ["all"]), (1,))
         axis = self._used[self.place]
-        return Tree(axis.axis, axis.steps)
+        return Overlap(axis.axis, axis.steps) if axis.crossing else Tree(axis.axis, axis.steps)
+
+    @property
+    def nested(self) -> bool:
+        """Whether no levels in use cross."""
+        return not isinstance(self.tree, Overlap)
+
+    @property
+    def as_tree(self) -> Tree:
+        """The tree, where no levels in use cross."""
+        if isinstance(self.tree, Tree):
+            return self.tree
+        raise ReleaseError(f"Groupings of `{self.tree.axis.name}` cross: they make no tree.")
+
+    @property
+    def as_overlap(self) -> Overlap:
+        """The levels, where some cross."""
+        if isinstance(self.tree, Overlap):
+            return self.tree
+        raise ReleaseError(f"The levels of `{self.tree.axis.name}` nest.")
 
     @cached_property
     def axes(self) -> tuple[AxisSteps, ...]:
@@ -338,9 +392,9 @@ class Interactions:
 
     @cached_property
     def joint(self) -> Margin:
-        """The coarsest margin that determines every one of the workload."""
-        steps = zip(*(m.steps for m in self.workload), strict=True)
-        return Margin(tuple(self.domain.axes), tuple(min(s) for s in steps))
+        """The coarsest of the levels in use that determines every margin of the workload."""
+        steps = zip(self.domain.axes, *(m.steps for m in self.workload), strict=True)
+        return Margin(tuple(self.domain.axes), tuple(_finest(axis, set(s)) for axis, *s in steps))
 
     @cached_property
     def held_at(self) -> tuple[Published, ...]:
@@ -350,7 +404,16 @@ class Interactions:
     @cached_property
     def all(self) -> dict[tuple[int, ...], Interaction]:
         """All interactions that have a contrast at all, by their steps; coarse ones first."""
-        levels: dict[tuple[int, ...], int] = {}
+        levels, out = self._levels, {}
+        for steps in sorted(levels, key=lambda s: (len(self.kept(s)), s)):
+            if self.dimension(steps) > 0:
+                out[steps] = self._interaction(steps, levels[steps])
+        return out
+
+    @cached_property
+    def _levels(self) -> dict[tuple[int, ...], set[int]]:
+        """By steps the levels at which margins that are published or beside have contrasts."""
+        levels: dict[tuple[int, ...], set[int]] = {}
         for margin in (*self.published, *self.measured_beside):
             number = math.prod(
                 len(axis.coarser(s)) for axis, s in zip(self.axes, margin.steps, strict=True)
@@ -361,18 +424,65 @@ class Interactions:
                     f"{MAX_INTERACTIONS:,} can be taken apart; ask for margins of fewer axes."
                 )
             for steps in self.below(margin.steps):
-                levels[steps] = min(levels.get(steps, margin.level), margin.level)
+                levels.setdefault(steps, set()).add(margin.level)
             if len(levels) > MAX_INTERACTIONS:
                 raise DomainError(
                     f"The margins of the workload are made of more than {MAX_INTERACTIONS:,} "
                     "interactions; ask for fewer margins, or for margins of fewer axes."
                 )
-        out = {}
-        for steps in sorted(levels, key=lambda s: (len(self.kept(s)), s)):
-            if self.dimension(steps) > 0:
-                over = [h.level for h in self.held_at if determines(h.steps, steps)]
-                out[steps] = Interaction(steps, levels[steps], min(over, default=None))
-        return out
+        return levels
+
+    def _interaction(self, steps: tuple[int, ...], levels: set[int]) -> Interaction:
+        exact = self._exact(steps)
+        if self._follow(levels, exact):
+            return Interaction(steps, min(levels), exact, measured=False)
+        finest = self._telling(levels, exact)
+        if finest is None:
+            raise ReleaseError("Levels that cross need a finer one to be estimated from.")
+        return Interaction(steps, finest, exact, measured=True)
+
+    def _follow(self, levels: set[int], exact: tuple[int, ...]) -> bool:
+        """Whether some levels follow from what is exact."""
+        return all(any(self.tree.determines(e, level) for e in exact) for level in levels)
+
+    def _telling(self, levels: set[int], exact: tuple[int, ...]) -> int | None:
+        """The first of some levels that determines the others and what is exact."""
+        needed = levels | set(exact)
+        able = (f for f in sorted(levels) if all(self.tree.determines(f, lv) for lv in needed))
+        return next(able, None)
+
+    def _exact(self, steps: tuple[int, ...]) -> tuple[int, ...]:
+        """The finest levels at which what is held has contrasts of some steps."""
+        out: list[int] = []
+        for level in sorted({h.level for h in self.held_at if determines(h.steps, steps)}):
+            if not any(self.tree.determines(fine, level) for fine in out):
+                out.append(level)
+        return tuple(out)
+
+    @cached_property
+    def to_estimate_from(self) -> tuple[Margin, ...]:
+        """Margins of labels that levels which cross have to be estimated from, none of them there.
+
+        They are the coarsest on the other axes that do.
+        """
+        if self.nested:
+            return ()
+        lacking = [
+            steps
+            for steps, levels in self._levels.items()
+            if self.dimension(steps) > 0
+            and not self._follow(levels, self._exact(steps))
+            and self._telling(levels, self._exact(steps)) is None
+        ]
+        finest = [s for s in lacking if not any(t != s and determines(t, s) for t in lacking)]
+        return tuple(self._of_labels(steps) for steps in finest)
+
+    def _of_labels(self, steps: Sequence[int]) -> Margin:
+        """The margin of the labels of the tree axis for steps on the other axes."""
+        out = list(steps)
+        if self.place is not None:
+            out.insert(self.place, 0)
+        return Margin(tuple(self.domain.axes), tuple(out))
 
     def below(self, steps: Sequence[int]) -> list[tuple[int, ...]]:
         """The interactions that a margin of the other axes determines, coarse ones first."""
@@ -505,15 +615,15 @@ class Interactions:
         return out
 
     def totals_of(
-        self, forest: Forest, table: Int64Array, steps: Sequence[int], level: int = 0
+        self, nodes: Nodes, table: Int64Array, steps: Sequence[int], level: int = 0
     ) -> Callable[[int, tuple[int, ...]], Int64Array]:
-        """The totals of all coarser tables at the nodes of a forest, by level and steps."""
+        """The totals of all coarser tables at some nodes, by level and steps."""
         at_level = {level: table}
 
         def of(coarse: int, to: tuple[int, ...]) -> Int64Array:
-            for above in range(level + 1, coarse + 1):
-                if above not in at_level:
-                    at_level[above] = forest.up(above, at_level[above - 1])
+            if coarse not in at_level:
+                fine = max(known for known in at_level if nodes.determines(known, coarse))
+                at_level[coarse] = nodes.climb(at_level[fine], fine, coarse)
             return self.sum_up(at_level[coarse], steps, to)
 
         return of
@@ -568,6 +678,12 @@ class Interactions:
 def determines(fine: Sequence[int], coarse: Sequence[int]) -> bool:
     """Whether a margin of the other axes determines another one, by their steps."""
     return all(s <= t for s, t in zip(fine, coarse, strict=True))
+
+
+def _finest(axis: Axis, steps: set[int]) -> int:
+    """The one of some steps of an axis that determines the others, or else its labels."""
+    able = (s for s in sorted(steps) if all(axis.determines(s, other) for other in steps))
+    return next(able, 0)
 
 
 def _even(axis: AxisSteps) -> bool:

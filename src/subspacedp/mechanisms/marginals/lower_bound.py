@@ -101,7 +101,7 @@ class LowerBound:
     @cached_property
     def _numbers(self) -> FloatArray:
         """How many labels of the tree axis each kind has."""
-        orbits = self.interactions.tree.orbits
+        orbits = self.interactions.as_tree.orbits
         return np.asarray(orbits.number[0] * orbits.leaves[0])
 
     @cached_property
@@ -116,11 +116,11 @@ class LowerBound:
         out: dict[tuple[tuple[float, ...], int | None, tuple[int, ...]], float] = {}
         below = [set(inter.below(table.steps)) for table in inter.published]
         for interaction in self.errors.measured:
-            kappa = np.zeros(len(inter.tree))
+            kappa = np.zeros(len(inter.as_tree))
             for table, weight, known in zip(inter.published, self.weights, below, strict=True):
                 if interaction.steps not in known:
                     continue
-                cells = inter.tree.nodes(table.level) * math.prod(inter.shape(table.steps))
+                cells = inter.as_tree.nodes(table.level) * math.prod(inter.shape(table.steps))
                 size = math.prod(
                     axis.axis.step(0).nonempty / axis.axis.step(s).nonempty
                     for axis, s in zip(inter.axes, table.steps, strict=True)
@@ -140,7 +140,7 @@ class LowerBound:
         return list(self._all_blocks())
 
     def _all_blocks(self) -> Iterator[_Block]:
-        tree = self.interactions.tree
+        tree = self.interactions.as_tree
         orbits = tree.orbits
         for (kappa, held, kept), contrasts in self._counted.items():
             top = tree.root if held is None else held
@@ -173,7 +173,7 @@ class LowerBound:
         whole: bool,
         kept: tuple[int, ...],
     ) -> _Block:
-        orbits = self.interactions.tree.orbits
+        orbits = self.interactions.as_tree.orbits
         labels = np.flatnonzero(orbits.ancestors(0, level) == node)
         number = orbits.number[level][node]
         counts = self._numbers[labels] / number

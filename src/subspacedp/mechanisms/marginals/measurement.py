@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.error_laws.sums import Part, part
 from subspacedp.mechanisms.marginals.interactions import (
     AxisSteps,
@@ -22,9 +23,9 @@ from subspacedp.mechanisms.marginals.interactions import (
     Published,
     determines,
 )
-from subspacedp.mechanisms.marginals.plan import TableErrors
+from subspacedp.mechanisms.marginals.plan import LeastSquares, TableErrors
 from subspacedp.mechanisms.marginals.smoother import Smoother
-from subspacedp.mechanisms.marginals.tree import Forest
+from subspacedp.mechanisms.marginals.tree import Nodes
 from subspacedp.noise import KnownLaw, RoundedGaussian, add_noise
 from subspacedp.noise.words import KeySource
 from subspacedp.privacy import Neighbours
@@ -117,15 +118,15 @@ class Measurement(ABC):
         ]
 
     def measure(
-        self, totals: Totals, keys: KeySource, forest: Forest, levels: Collection[int]
+        self, totals: Totals, keys: KeySource, nodes: Nodes, levels: Collection[int]
     ) -> dict[int, Int64Array]:
         """The differentially private measurement of some levels: integers, by number of table.
 
-        `totals` are those of the nodes of a forest: all of the tree, or a run of its subtrees.
+        `totals` are those of some nodes: all of the axis, or a run of subtrees.
         """
         return {
             number: self.add_noise(
-                number, forest.rows(table.level).start, totals(table.level, table.steps), keys
+                number, nodes.rows(table.level).start, totals(table.level, table.steps), keys
             )
             for number, table in enumerate(self.measured)
             if table.level in levels
@@ -212,16 +213,23 @@ class Measurement(ABC):
         """Numbers of standard deviations in the units that are drawn."""
 
     @cached_property
-    def smoothers(self) -> dict[tuple[int, ...], Smoother]:
+    def smoothers(self) -> dict[tuple[int, ...], LeastSquares]:
         """Least squares for every interaction that is measured, by its steps."""
         return {
             interaction.steps: self.errors.smoother(interaction, self.shares)
             for interaction in self.errors.measured
         }
 
-    def smoother(self, interaction: Interaction) -> Smoother:
+    def smoother(self, interaction: Interaction) -> LeastSquares:
         """Least squares for one interaction."""
         return self.smoothers[interaction.steps]
+
+    def tree_smoother(self, interaction: Interaction) -> Smoother:
+        """The two passes for one interaction, where no levels cross."""
+        found = self.smoother(interaction)
+        if not isinstance(found, Smoother):
+            raise ReleaseError("Levels that cross have no passes over a tree.")
+        return found
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -27,6 +27,7 @@ from subspacedp.mechanisms.figures import Figures
 from subspacedp.mechanisms.gaussian.optimality import Optimality, moved_alike
 from subspacedp.mechanisms.marginals.cell_rounding import CellRounding, Cut
 from subspacedp.mechanisms.marginals.comparison import nesting_cost
+from subspacedp.mechanisms.marginals.crossing_rounding import CrossingCellRounding
 from subspacedp.mechanisms.marginals.empty_cells import EmptyCells
 from subspacedp.mechanisms.marginals.error_model import (
     AllTotals,
@@ -169,10 +170,17 @@ class Marginals(Mechanism):
         if self.decimals is None:
             return None
         if self.query.is_histogram:
-            margins, space = self.interactions.workload, self.held_margins.cell_space
+            space = None if self.held.family is not None else self.held.as_matrix().crossing_space
+            if space is not None:
+                return CrossingCellRounding(space, self.decimals, unit_variance=1 / 4)
             counts = tuple(float(w) for w in self._goal.scaled())
             return CellRounding(
-                space, self.decimals, margins, counts, unit_variance=1 / 4, cut=self.cut
+                self.held_margins.cell_space,
+                self.decimals,
+                self.interactions.workload,
+                counts,
+                unit_variance=1 / 4,
+                cut=self.cut,
             )
         return PrefixRounding(
             interactions=self.interactions,
@@ -204,8 +212,10 @@ class Marginals(Mechanism):
     @property
     def conditional(self) -> str:
         """Why real values too are protected only given what is held; empty where they are not."""
-        if self.held.family is None:
+        if self.held.empty is not None:
             return "cells known to be empty enter the least squares beside the held totals"
+        if any(len(i.exact) > 1 for i in self.interactions.measured):
+            return "held classifications that cross enter the least squares together"
         even = self.interactions.orthogonal
         return "" if even else "totals of unequal groups of a second axis are split equally"
 
@@ -367,8 +377,9 @@ class Marginals(Mechanism):
                 error = self.noise.total_law(margin, kind).margin_of_error(ALPHA)
                 out.append(float(alike.noise[kind]) * (target / error) ** 2)
                 continue
-            step = 1.0 / rounding.step
-            rounded = Rounding.of(np.full(int(alike.draws[alike.noise > 0].max(initial=0)), step))
+            most = int(np.argmax(np.where(alike.noise > 0, alike.rounding, -1.0)))
+            roundings = rounding.of_kind(margin, int(alike.draws[most]), int(alike.first[most]))
+            rounded = Rounding.of(roundings)
             deviation = widest_normal(target, ALPHA, rounded, self.noise.grid)
             if deviation is None:
                 raise ReleaseError(

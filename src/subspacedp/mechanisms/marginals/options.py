@@ -12,7 +12,7 @@ from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.mechanisms.marginals.fitting import Objective
 from subspacedp.mechanisms.marginals.mechanism import Marginals
-from subspacedp.mechanisms.marginals.strategy import check_nested, fit_marginals
+from subspacedp.mechanisms.marginals.strategy import fit_marginals
 from subspacedp.privacy import Budget
 from subspacedp.problem import Problem
 from subspacedp.queries import Cells
@@ -64,7 +64,6 @@ class MarginalsOptions(Options):
 
     def fit(self, problem: Problem) -> Marginals:
         """The best shares of the budget; no data are touched."""
-        check_nested(problem)
         if self.cells_at_most is not None:
             return self._within(problem, self.cells_at_most)
         fit = partial(

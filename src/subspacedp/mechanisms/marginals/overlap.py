@@ -111,8 +111,8 @@ class Overlap(Places):
         return rows, np.asarray(of_label.reshape(-1), np.int64)
 
     @cached_property
-    def meetings(self) -> list[tuple[BoolArray, BoolArray, BoolArray]]:
-        """All that occurs between two records: where each is in a group, where in the same one.
+    def meetings(self) -> list[tuple[int, int, BoolArray]]:
+        """All that occurs between two records: two rows of `inside`, and where they are together.
 
         Counted are the pairs of labels that are together at least at the levels of a set, for every
         closed set. The number of those together at no others follows by exclusion, larger sets
@@ -120,7 +120,7 @@ class Overlap(Places):
         """
         rows, patterns = self._patterns
         exact: dict[frozenset[int], Int64Array] = {}
-        out: list[tuple[BoolArray, BoolArray, BoolArray]] = []
+        out: list[tuple[int, int, BoolArray]] = []
         for chosen in sorted(self._closed_sets(), key=len, reverse=True):
             pairs = self._pairs(sorted(chosen), patterns, len(rows))
             for larger, counted in exact.items():
@@ -128,8 +128,8 @@ class Overlap(Places):
                     pairs = pairs - counted
             exact[chosen] = pairs
             together = np.isin(np.arange(len(self)), sorted(chosen))
-            found = zip(*np.nonzero(pairs), strict=True)
-            out.extend((rows[p], rows[q], together) for p, q in found if p <= q)
+            found = np.argwhere(pairs).tolist()
+            out.extend((p, q, together) for p, q in found if p <= q)
         return out
 
     def _closed_sets(self) -> set[frozenset[int]]:

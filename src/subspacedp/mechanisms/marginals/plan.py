@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.mechanisms.marginals.graph_smoother import GraphSmoother, GraphSystem
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.smoother import Smoother
 
-__all__ = ["Regions", "TableErrors"]
+__all__ = ["LeastSquares", "Regions", "TableErrors"]
+
+LeastSquares = Smoother | GraphSmoother
 
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
@@ -32,8 +36,10 @@ class Regions:
 
     @classmethod
     def of(cls, interactions: Interactions) -> Regions:
-        """Those of the finest held level, if there are not too many kinds of them."""
-        tree = interactions.tree
+        """Those of the finest held level of a tree, if there are not too many kinds of them."""
+        if not interactions.nested:
+            return cls(interactions, None)
+        tree = interactions.as_tree
         levels = {i.held for i in interactions.measured if i.held is not None}
         for level in sorted(levels):
             if level < tree.root and len(tree.orbits.number[level]) <= MAX_REGIONS:
@@ -57,12 +63,12 @@ class Regions:
 
     @cached_property
     def _of_orbits(self) -> list[Int64Array]:
-        orbits, regions = self.interactions.tree.orbits, self.level
+        regions = self.level
         return [
-            orbits.ancestors(level, regions)
+            self.interactions.as_tree.orbits.ancestors(level, regions)
             if regions is not None and self.apart(level)
             else np.zeros(len(number), np.int64)
-            for level, number in enumerate(orbits.number)
+            for level, number in enumerate(self.interactions.tree.orbits.number)
         ]
 
 
@@ -91,7 +97,7 @@ class TableErrors:
         """Interaction, level and region of every share."""
         out: list[tuple[Interaction, int, int]] = []
         for interaction in self.measured:
-            for level in range(interaction.finest, self._last(interaction) + 1):
+            for level in self._levels(interaction):
                 count = self.regions.number if self.regions.apart(level) else 1
                 out.extend((interaction, level, region) for region in range(count))
         return tuple(out)
@@ -105,14 +111,30 @@ class TableErrors:
             if not (self.total_known and not self.interactions.kept(i.steps) and i.finest == root)
         )  # fmt: skip
 
-    def _last(self, interaction: Interaction) -> int:
-        """The coarsest level worth measuring."""
-        root = self.interactions.tree.root
-        if self.constrained and interaction.held is not None:
-            return interaction.held - 1
-        if self.total_known and not self.interactions.kept(interaction.steps):
-            return root - 1
-        return root
+    def _levels(self, interaction: Interaction) -> list[int]:
+        """The levels worth measuring: those that nothing exact in the least squares determines."""
+        tree = self.interactions.tree
+        exact = self._exact(interaction) if self._constrains(interaction) else ()
+        return [
+            level
+            for level in range(interaction.finest, len(tree))
+            if tree.determines(interaction.finest, level)
+            and not any(tree.determines(e, level) for e in exact)
+            and not (level == tree.root and self._root_known(interaction))
+        ]
+
+    def _root_known(self, interaction: Interaction) -> bool:
+        return self.total_known and not self.interactions.kept(interaction.steps)
+
+    def _constrains(self, interaction: Interaction) -> bool:
+        """Whether what is exact enters the least squares: projected is onto one held level."""
+        return self.constrained or len(self._exact(interaction)) > 1
+
+    def _exact(self, interaction: Interaction) -> tuple[int, ...]:
+        """The finest levels with exact totals: those held, or the grand total."""
+        if interaction.exact or not self._root_known(interaction):
+            return interaction.exact
+        return (self.interactions.tree.root,)
 
     @cached_property
     def _places(self) -> dict[tuple[int, ...], list[tuple[int, slice]]]:
@@ -121,7 +143,7 @@ class TableErrors:
         at = 0
         for interaction in self.measured:
             rows = []
-            for level in range(interaction.finest, self._last(interaction) + 1):
+            for level in self._levels(interaction):
                 count = self.regions.number if self.regions.apart(level) else 1
                 rows.append((level, slice(at, at + count)))
                 at += count
@@ -140,25 +162,60 @@ class TableErrors:
             out[level] = shares[where][self.regions.of_orbits(level)]
         return out
 
-    def smoother(self, interaction: Interaction, shares: FloatArray) -> Smoother:
+    def smoother(self, interaction: Interaction, shares: FloatArray) -> LeastSquares:
         """Least squares for one interaction."""
-        root_known = self.total_known and not self.interactions.kept(interaction.steps)
+        if not self.interactions.nested:
+            given = {
+                level: float(shares[where][0])
+                for level, where in self._places[interaction.steps]
+                if shares[where][0] > 0
+            }
+            return GraphSmoother(self._system(interaction, tuple(given)), given)
         return Smoother(
-            tree=self.interactions.tree,
+            tree=self.interactions.as_tree,
             precision=self.precision(interaction, shares),
             finest=interaction.finest,
             held=interaction.held,
             constrained=self.constrained,
-            total_known=root_known,
+            total_known=self._root_known(interaction),
         )
+
+    def _system(self, interaction: Interaction, measured: tuple[int, ...]) -> GraphSystem:
+        """The graph of some levels with what is exact for an interaction; each is found once."""
+        exact, finest = self._exact(interaction), measured[0]
+        told = tuple(e for e in exact if self.interactions.tree.determines(finest, e))
+        # A grand total that no change alters enters, whatever is said of what is held.
+        constrained = self._constrains(interaction) or not interaction.exact
+        key = (measured, told, constrained)
+        if key not in self._systems:
+            self._systems[key] = GraphSystem(
+                overlap=self.interactions.as_overlap,
+                finest=finest,
+                measured=measured[1:],
+                exact=told,
+                constrained=constrained,
+            )
+        return self._systems[key]
+
+    @cached_property
+    def _systems(self) -> dict[tuple[tuple[int, ...], tuple[int, ...], bool], GraphSystem]:
+        return {}
 
     def level_alone(self, interaction: Interaction, level: int) -> float:
         """Σ of the variances at a level that alone is measured, with unit precision."""
-        orbits = self.interactions.tree.orbits
+        if not self.interactions.nested:
+            system = replace(self._system(interaction, (level,)), constrained=True)
+            return float(GraphSmoother(system, {level: 1.0}).summed(None)[0][level])
+        orbits = self.interactions.as_tree.orbits
         precision = [np.zeros_like(number) for number in orbits.number]
         precision[level] = np.ones_like(orbits.number[level])
-        smoother = replace(
-            self.smoother(interaction, np.ones(len(self.slots))), precision=precision, finest=level
+        smoother = Smoother(
+            tree=self.interactions.as_tree,
+            precision=precision,
+            finest=level,
+            held=interaction.held,
+            constrained=self.constrained,
+            total_known=self._root_known(interaction),
         )
         return float(orbits.number[level] @ smoother.variances[level])
 
@@ -189,7 +246,6 @@ class TableErrors:
     ) -> tuple[FloatArray, FloatArray]:
         """Errors, and −∂/∂shares of their weighted sum (zeros without weights)."""
         inter = self.interactions
-        number = inter.tree.orbits.number
         errors = np.zeros(len(inter.published))
         slopes = np.zeros(len(shares))
         levels = np.array([table.level for table in inter.published])
@@ -198,25 +254,29 @@ class TableErrors:
         if weights is not None:
             slopes[slot] = (weights @ self.mixing[:, one]) / shares[slot] ** 2
         for i, interaction in self.on_tree:
-            smoother = self.smoother(interaction, shares)
-            sums = np.array(
-                [float(n @ v) if len(v) else 0.0
-                 for n, v in zip(number, smoother.variances, strict=True)]
-            )  # fmt: skip
-            errors += self.mixing[:, i] * sums[levels]
+            each: FloatArray | None = None
             if weights is not None:
-                each = np.bincount(levels, weights * self.mixing[:, i], minlength=len(inter.tree))
-                by_orbit = smoother.slopes([w * n for w, n in zip(each, number, strict=True)])
-                self.gather_slopes(interaction, by_orbit, slopes)
+                each = np.bincount(
+                    levels, weights * self.mixing[:, i], minlength=len(inter.tree)
+                ).astype(np.float64)
+            sums, by_orbit = self.smoother(interaction, shares).summed(each)
+            errors += self.mixing[:, i] * sums[levels]
+            self.gather_slopes(interaction, by_orbit, slopes)
         return errors, slopes
 
     def gather_slopes(
-        self, interaction: Interaction, by_orbit: list[FloatArray], out: FloatArray
+        self, interaction: Interaction, by_orbit: Mapping[int, FloatArray], out: FloatArray
     ) -> None:
-        """Slopes by level and orbit as slopes by an interaction's shares, put in their places."""
+        """Slopes by level as slopes by an interaction's shares, put in their places.
+
+        A level has one for every orbit, or one for all of it.
+        """
         for level, where in self._places[interaction.steps]:
-            regions = self.regions.of_orbits(level)
-            out[where] = np.bincount(regions, by_orbit[level], minlength=where.stop - where.start)
+            if level in by_orbit:
+                regions, slopes = self.regions.of_orbits(level), by_orbit[level]
+                count = where.stop - where.start
+                alone = len(slopes) == 1
+                out[where] = slopes if alone else np.bincount(regions, slopes, minlength=count)
 
     @cached_property
     def measured_once(self) -> tuple[Int64Array, Int64Array]:
@@ -241,7 +301,13 @@ class TableErrors:
         ]
 
     def spent(self) -> FloatArray:
-        """What a record of each region spends of every share: one row per region."""
+        """What a record of each region spends of every share: one row per region.
+
+        Where levels cross, one row for every set of groupings that a label is inside of.
+        """
+        if not self.interactions.nested:
+            levels = np.array([level for _, level, _ in self.slots], np.int64)
+            return self.interactions.as_overlap.inside[:, levels].astype(np.float64)
         rows = np.zeros((self.regions.number, len(self.slots)))
         for j, (_, level, region) in enumerate(self.slots):
             rows[region if self.regions.apart(level) else slice(None), j] = 1.0

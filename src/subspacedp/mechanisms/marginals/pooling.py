@@ -74,7 +74,7 @@ class TreePooling(Pooling):
     def best(self) -> bool:
         """Whether the informations are those of the releases."""
         return not any(
-            noise.measurement.smoother(interaction).projected
+            noise.measurement.tree_smoother(interaction).projected
             for noise in self.noises
             for interaction in noise.measurement.errors.measured
         )
@@ -96,7 +96,7 @@ class TreePooling(Pooling):
         self, interaction: Interaction, r: int
     ) -> list[tuple[FloatArray, FloatArray, float]]:
         """For every level in use the nodes, the precisions of a release, and the sum of all."""
-        number = self.interactions.tree.orbits.number
+        number = self.interactions.as_tree.orbits.number
         pooled = self._smoothers[interaction.steps].precision
         alone = self._precision(interaction, r)
         return [
@@ -115,8 +115,8 @@ class TreePooling(Pooling):
         return tuple(i for i in first if all(i.steps in steps for steps in each))
 
     def _precision(self, interaction: Interaction, r: int) -> list[FloatArray]:
-        number = self.interactions.tree.orbits.number
-        smoother = self.noises[r].measurement.smoother(interaction)
+        number = self.interactions.as_tree.orbits.number
+        smoother = self.noises[r].measurement.tree_smoother(interaction)
         pairs = zip(smoother.precision, number, strict=True)
         return [np.broadcast_to(p, n.shape) for p, n in pairs]
 
@@ -126,13 +126,13 @@ class TreePooling(Pooling):
         for interaction in self._measured:
             each = [self._precision(interaction, r) for r in range(len(self.noises))]
             out[interaction.steps] = Smoother(
-                tree=self.interactions.tree,
+                tree=self.interactions.as_tree,
                 precision=[np.sum(levels, axis=0) for levels in zip(*each, strict=True)],
                 finest=interaction.finest,
                 held=interaction.held,
                 constrained=interaction.held is not None,
                 total_known=any(
-                    n.measurement.smoother(interaction).total_known for n in self.noises
+                    n.measurement.tree_smoother(interaction).total_known for n in self.noises
                 ),
             )
         return out
@@ -142,7 +142,7 @@ class TreePooling(Pooling):
         whole = self._smoothers[interaction.steps].precision[level]
         alone = self._precision(interaction, r)[level]
         share = np.divide(alone, whole, out=np.zeros_like(whole), where=whole > 0)
-        nodes = self.interactions.tree.orbits.spread(share, level)
+        nodes = self.interactions.as_tree.orbits.spread(share, level)
         return np.asarray(nodes).reshape(-1, *(1,) * len(self.interactions.axes))
 
     def _levels(self, interaction: Interaction) -> list[int]:
@@ -162,13 +162,12 @@ class TreePooling(Pooling):
         exact: HeldValues,
     ) -> FloatArray:
         """Least squares for every interaction; what is exact is taken as it is."""
-        inter, tree = self.interactions, self.interactions.tree
+        inter, tree = self.interactions, self.interactions.as_tree
         tables = [n.tables_of(v) for n, v in zip(self.noises, values, strict=True)]
         estimates: dict[tuple[int, ...], dict[int, FloatArray]] = {}
         for interaction in inter.all.values():
             each = [inter.contrasts_from(t, interaction) for t in tables]
-            known = None if interaction.held is None else self._held(held, exact, interaction)
-            root = None if inter.kept(interaction.steps) else self._root(each, interaction)
+            known, root = self._exact(held, exact, interaction), self._root(each, interaction)
             if interaction.steps in self._smoothers:
                 measured = {}
                 for level in self._levels(interaction):
@@ -179,9 +178,9 @@ class TreePooling(Pooling):
                     ]
                     measured[level] = np.sum(means, axis=0)
                 smoother = self._smoothers[interaction.steps]
-                estimates[interaction.steps] = smoother.estimate(measured, known, root)
+                estimates[interaction.steps] = smoother.estimate({**measured, **root}, known)
             else:
-                estimates[interaction.steps] = without_noise(tree, interaction, known, root)
+                estimates[interaction.steps] = without_noise(tree, {**root, **known})
         out = []
         for t in range(len(tables[0])):
             where = inter.published[t]
@@ -189,27 +188,28 @@ class TreePooling(Pooling):
             out.append(inter.table_from(here, where.steps))
         return held.space.imposed(self.noises[0].answers_of(out), exact)
 
-    def _held(
+    def _exact(
         self, held: HeldMargins | HeldMatrix, exact: HeldValues, interaction: Interaction
-    ) -> FloatArray | None:
+    ) -> dict[int, FloatArray]:
         """The contrasts of an interaction at the level that is held."""
-        inter = self.interactions
-        if held.family is None or interaction.held is None:
-            return None
-        totals = held.family.of(exact, inter.margin(interaction.held, interaction.steps))
-        return inter.contrasts(inter.to_nodes(totals, interaction.held), interaction.steps)
+        inter, steps, level = self.interactions, interaction.steps, interaction.held
+        if held.family is None or level is None:
+            return {}
+        totals = held.family.of(exact, inter.margin(level, steps))
+        return {level: inter.contrasts(inter.to_nodes(totals, level), steps)}
 
-    def _root(self, each: Sequence[FloatArray], interaction: Interaction) -> FloatArray | None:
+    def _root(self, each: Sequence[FloatArray], interaction: Interaction) -> dict[int, FloatArray]:
         """The grand total, where a release has it without noise."""
-        tree = self.interactions.tree
+        tree = self.interactions.as_tree
         for x, noise in zip(each, self.noises, strict=True):
-            if noise.measurement.errors.total_known:
-                return tree.climb(x, interaction.finest, tree.root)
-        return None
+            known = noise.measurement.errors.total_known
+            if known and not self.interactions.kept(interaction.steps):
+                return {tree.root: tree.climb(x, interaction.finest, tree.root)}
+        return {}
 
     def under(self, weights: FloatArray) -> list[FloatArray]:
         """The adjoint of `mix`, exact values apart."""
-        inter, tree = self.interactions, self.interactions.tree
+        inter, tree = self.interactions, self.interactions.as_tree
         first = self.noises[0]
         tables = first.tables_of(weights)
         out = [[np.zeros_like(t) for t in tables] for _ in self.noises]
@@ -246,6 +246,6 @@ class TreePooling(Pooling):
         for where in map(inter.locate, local):
             groups = [np.arange(n) for n in inter.shape(where.steps)]
             table = noise_by_orbit(inter, where, groups, self._smoothers)
-            nodes = inter.tree.spread(table, where.level)
+            nodes = inter.as_tree.spread(table, where.level)
             tables.append(inter.from_nodes(nodes, where.level).reshape(-1))
         return np.concatenate(tables)

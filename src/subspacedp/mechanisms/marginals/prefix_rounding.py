@@ -73,7 +73,7 @@ class PrefixRounding:
         if interaction.held is not None:
             return interaction.held
         known = self.total_known and not self.interactions.kept(interaction.steps)
-        return self.interactions.tree.root if known else None
+        return self.interactions.as_tree.root if known else None
 
     # -------------------------------------------------------- where cumulative totals stand
 
@@ -96,7 +96,7 @@ class PrefixRounding:
 
     def _rows(self, level: int, fine: int) -> Int64Array:
         """Where, among the nodes of a finer level of the tree, those of a level end."""
-        tree = self.interactions.tree
+        tree = self.interactions.as_tree
         firsts = np.append(tree.starts[level][1:], len(tree.axis))
         return np.asarray(np.searchsorted(tree.starts[fine], firsts) - 1, np.int64)
 
@@ -109,7 +109,7 @@ class PrefixRounding:
             yield (
                 interaction,
                 self._rows(level, interaction.finest),
-                np.ix_(np.arange(inter.tree.nodes(level)), *ends),
+                np.ix_(np.arange(inter.as_tree.nodes(level)), *ends),
             )
 
     def _ordered(self, table: npt.NDArray[Any], steps: Sequence[int]) -> npt.NDArray[Any]:
@@ -172,7 +172,7 @@ class PrefixRounding:
         for interaction in self.interactions.all.values():
             level = self.exact_level(interaction)
             if level is not None and level <= interaction.finest:
-                table = self.interactions.tree.climb(
+                table = self.interactions.as_tree.climb(
                     exact[interaction.steps], level, interaction.finest
                 )
                 out[interaction.steps] = self._cumulated(table, interaction) * self.step
@@ -228,13 +228,13 @@ class PrefixRounding:
 
     def _grid(self, level: int, steps: Sequence[int]) -> tuple[int, ...]:
         others = (t.nodes(t.steps.index(s)) for t, s in zip(self._axes, steps, strict=True))
-        return (self.interactions.tree.nodes(level), *others)
+        return (self.interactions.as_tree.nodes(level), *others)
 
     # ------------------------------------------------------------------------ what it adds
 
     def _drawn(self, interaction: Interaction) -> npt.NDArray[np.bool_]:
         """Which rows of an interaction's cumulative totals are rounded at all."""
-        out = np.ones(self.interactions.tree.nodes(interaction.finest), bool)
+        out = np.ones(self.interactions.as_tree.nodes(interaction.finest), bool)
         level = self.exact_level(interaction)
         if level is not None:
             out[self._rows(max(level, interaction.finest), interaction.finest)] = False
@@ -257,6 +257,15 @@ class PrefixRounding:
         where = self.interactions.locate(margin)
         return self.interactions.from_nodes(self.draws(where.level, where.steps), where.level)
 
+    def group_kinds(self, margin: Margin) -> Int64Array:
+        """How many roundings enter: all count alike."""
+        return self.rounding_counts(margin)
+
+    def of_kind(self, margin: Margin, kind: int, group: int) -> FloatArray:
+        """What each rounding adds to totals of a kind."""
+        del margin, group
+        return np.full(kind, 1.0 / self.step)
+
     def coefficients(self, weights: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
         """What each rounding adds to a weighted sum of answers, and a bound on its variance.
 
@@ -267,7 +276,9 @@ class PrefixRounding:
         collected: dict[tuple[int, ...], FloatArray] = {}
         for interaction in inter.all.values():
             sizes = [len(self._inner(a, s)) for a, s in enumerate(interaction.steps)]
-            collected[interaction.steps] = np.zeros((inter.tree.nodes(interaction.finest), *sizes))
+            collected[interaction.steps] = np.zeros(
+                (inter.as_tree.nodes(interaction.finest), *sizes)
+            )
         for where, table in inter.tables_of(weights):
             level, steps = where.level, where.steps
             if not np.any(table):

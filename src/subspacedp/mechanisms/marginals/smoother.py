@@ -167,6 +167,22 @@ class Smoother:
             out[level] = np.zeros_like(self.orbits.number[level])
         return out
 
+    def summed(self, weights: FloatArray | None) -> tuple[FloatArray, dict[int, FloatArray]]:
+        """The sum of every level's variances; −∂/∂τ of their weighted sum, by level and orbit."""
+        number = self.orbits.number
+        pairs = zip(number, self.variances, strict=True)
+        sums = np.array([float(n @ v) if len(v) else 0.0 for n, v in pairs])
+        if weights is None:
+            return sums, {}
+        slopes = self.slopes([w * n for w, n in zip(weights, number, strict=True)])
+        return sums, dict(enumerate(slopes))
+
+    def slopes_at(self, level: int, orbit: int) -> dict[int, FloatArray]:
+        """−∂/∂τ of the variance of the nodes of one orbit, by level and orbit."""
+        here = [np.zeros_like(n) for n in self.orbits.number]
+        here[level][orbit] = 1.0
+        return dict(enumerate(self.slopes(here)))
+
     def slopes(self, weights: Sequence[FloatArray]) -> list[FloatArray]:
         """−∂/∂τ of Σ weights·variances, for every level and orbit, by reverse differentiation.
 
@@ -215,6 +231,12 @@ class Smoother:
 
     # ------------------------------------------------------------------------ densities
 
+    @property
+    def free(self) -> int:
+        """How many nodes of the finest level what is exact leaves open."""
+        exact = 0 if self.held is None else self.tree.nodes(self.held)
+        return self.tree.nodes(self.finest) - max(exact, 1 if self.total_known else 0)
+
     def log_density(self, off: FloatArray, shares: FloatArray) -> float:
         """The log-density of a normal law with the estimate's covariance, at estimate − truth.
 
@@ -246,7 +268,7 @@ class Smoother:
                 for level in range(self.held + 1, len(self.tree))
             }
             measured = {**zeros, self.held: pulled / _rows(precision, pulled)}
-            moved = shifts.estimate(measured, root=zeros.get(self.tree.root))[self.held]
+            moved = shifts.estimate({**zeros, **measured}, {})[self.held]
             squares -= float(np.sum(pulled * moved * weight))
             groups = self.tree.nodes(self.held)
             dimensions -= groups - (1 if self.total_known else 0)
@@ -332,35 +354,31 @@ class Smoother:
         return out
 
     def estimate(
-        self,
-        measured: Mapping[int, FloatArray],
-        exact: FloatArray | None = None,
-        root: FloatArray | None = None,
+        self, measured: Mapping[int, FloatArray], exact: Mapping[int, FloatArray]
     ) -> dict[int, FloatArray]:
         """The estimate at every level from the finest to the root.
 
         Parameters
         ----------
         measured
-            For each level that is measured one row per node.
+            For each level that is measured one row per node; the root's where `total_known`.
         exact
-            The exact totals of the held level; None where nothing is held.
-        root
-            The grand total, where `total_known`.
+            The exact totals of the held level.
         """
         f, top, tree = self.finest, self.top, self.tree
+        held = None if self.held is None else exact.get(self.held)
         estimates: dict[int, FloatArray] = {f: measured[f]}
         sums = self.upward(tree, measured, estimates, f, top)
-        self.start_from(estimates, exact, root)
+        self.start_from(estimates, measured, exact)
         self.downward(tree, estimates, sums, f, top)
-        if self.held is not None and exact is not None:
+        if self.held is not None and held is not None:
             if self.projected:
-                off = exact - estimates[self.held]
+                off = held - estimates[self.held]
                 for level in range(f, self.held):
                     over = tree.descend(off, self.held, level)
                     estimates[level] = self.moved(tree, estimates[level], over, level)
             for level in range(self.held, len(tree)):
-                estimates[level] = tree.climb(exact, self.held, level)
+                estimates[level] = tree.climb(held, self.held, level)
         return estimates
 
     # The passes of `estimate`, for all of the tree or for a run of its subtrees: what they give a
@@ -387,16 +405,16 @@ class Smoother:
     def start_from(
         self,
         estimates: dict[int, FloatArray],
-        exact: FloatArray | None,
-        root: FloatArray | None,
+        measured: Mapping[int, FloatArray],
+        exact: Mapping[int, FloatArray],
     ) -> None:
         """Put exact totals at the top, where the pass down starts from them."""
         if not self._exact_top:
             return
-        known = exact if self.constrained and self.held is not None else root
-        if known is None:
+        known = exact if self.constrained and self.held is not None else measured
+        if self.top not in known:
             raise ReleaseError("The exact totals that an estimate starts from are missing.")
-        estimates[self.top] = known
+        estimates[self.top] = known[self.top]
 
     def downward(
         self,

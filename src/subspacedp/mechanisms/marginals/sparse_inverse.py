@@ -41,6 +41,13 @@ class Inverse:
         """The inverse times columns of values."""
         return self.pattern.solve(self.factor, values)
 
+    @property
+    def log_determinant(self) -> float:
+        """The logarithm of the determinant of a real, positive definite matrix."""
+        if self.pattern.dense:
+            return -float(np.linalg.slogdet(self.factor[0])[1])
+        return float(np.log(self.factor[1]).sum())
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pattern:

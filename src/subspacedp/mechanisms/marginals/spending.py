@@ -6,12 +6,14 @@ node, and 0 elsewhere; x is a product over the other axes: 1 where both records 
 −1/(k − 1) in two groups of one parent, 0 under different parents. So replacing a record by another
 spends
 
-    2 Σ_l Σ_τ b_lτ (1 − [l at or above the finest common node]·∏ x),
+    2 Σ_l Σ_τ b_lτ (1 − [both in one node at l]·∏ x),
 
-and the kinds of pairs are: the finest level with a common node and the regions of both, and on each
-axis which step they first share and the smallest and largest k there (what is spent is affine in
-x). Shares differ by region only below the regions, where records of different regions have no
-common node: each of them spends its own.
+and the kinds of pairs are: the levels with a common node and the regions of both, and on each axis
+which step they first share and the smallest and largest k there (what is spent is affine in x).
+Shares differ by region only below the regions, where records of different regions have no common
+node: each of them spends its own. In a tree the levels with a common node are those from the finest
+one on; where levels cross, any set of them that some two labels share, and a record in no group of
+a grouping spends none of its shares.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ __all__ = ["Spending", "spending_of"]
 
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 
 MAX_PAIR_KINDS = 1 << 22  # on the other axes, all looked at for every level of the tree
 MAX_HALF = 1 << 25  # entries of a matrix of kinds and steps of half the axes
@@ -97,12 +100,12 @@ class Replacements:
 
     @cached_property
     def _mixed(self) -> FloatArray:
-        farthest = max(common for _, common in self._meetings)
+        fewest = min(int(common.sum()) for _, common in self._meetings)
         rows = [
             self._row(regions, common, self.pairs.mixed(chance))
             for chance in CHANCES
             for regions, common in self._meetings
-            if common == farthest
+            if common.sum() == fewest
         ]
         return np.array([*rows, *self._spent] if self.single else rows)
 
@@ -127,9 +130,17 @@ class Replacements:
         return self.errors.spent()
 
     @cached_property
-    def _meetings(self) -> list[tuple[tuple[int, int], int]]:
+    def _meetings(self) -> list[tuple[tuple[int, int], BoolArray]]:
+        """The rows of two records and the levels with a common node, all that occur."""
+        if not self.errors.interactions.nested:
+            return [((p, q), at) for p, q, at in self.errors.interactions.as_overlap.meetings]
+        levels = np.arange(len(self.errors.interactions.tree))
+        return [(pair, levels >= common) for pair, common in self._in_tree]
+
+    @property
+    def _in_tree(self) -> list[tuple[tuple[int, int], int]]:
         """The regions of two records and the finest level with a common node, all that occur."""
-        regions, orbits = self.errors.regions, self.errors.interactions.tree.orbits
+        regions, orbits = self.errors.regions, self.errors.interactions.as_tree.orbits
         # Two records in one node of the finest level in use.
         out = [((region, region), 0) for region in range(regions.number)]
         for level in range(1, len(self.errors.interactions.tree)):
@@ -146,7 +157,7 @@ class Replacements:
         self, level: int, parent: Int64Array, number: FloatArray
     ) -> list[tuple[int, int]]:
         """The regions under two different children of one node of a level."""
-        regions, orbits = self.errors.regions, self.errors.interactions.tree.orbits
+        regions, orbits = self.errors.regions, self.errors.interactions.as_tree.orbits
         if regions.level is None:
             return [(0, 0)] if np.any(np.bincount(parent, number) > 1) else []
         up = orbits.ancestors(regions.level, level - 1)
@@ -163,9 +174,11 @@ class Replacements:
         """What two records of some regions spend on average of every share."""
         return np.asarray((self._spent[regions[0]] + self._spent[regions[1]]) / 2)
 
-    def _row(self, regions: tuple[int, int], common: int, coefficients: FloatArray) -> FloatArray:
+    def _row(
+        self, regions: tuple[int, int], common: BoolArray, coefficients: FloatArray
+    ) -> FloatArray:
         """What a pair spends, from 2(1 − ∏x) by interaction."""
-        out = np.where(self._levels >= common, coefficients[self._member], 2.0)
+        out = np.where(common[self._levels], coefficients[self._member], 2.0)
         return np.asarray(out * self._of_pair(regions))
 
     def first_rows(self) -> FloatArray:
@@ -191,8 +204,9 @@ class Replacements:
         count = len(self.errors.measured)
         for regions, common in self._meetings:
             weighted = shares * self._of_pair(regions)
-            apart = 2.0 * float(weighted[self._levels < common].sum())
-            inside = np.where(self._levels >= common, weighted, 0.0)
+            together = common[self._levels]
+            apart = 2.0 * float(weighted[~together].sum())
+            inside = np.where(together, weighted, 0.0)
             merged = np.bincount(self._member, inside, minlength=count).astype(np.float64)
             if self.pairs.listable:
                 spent = self.pairs.spent(merged)

@@ -331,32 +331,25 @@ def constrained(problem: Problem, interactions: Interactions) -> bool:
         return False  # the held totals are then not those of the table that is measured
     return (
         problem.decimals is not None
-        or problem.held.family is None  # cells known to be empty enter it too
+        or problem.held.empty is not None  # cells known to be empty enter it too
         or problem.held.fixed_by(problem.neighbours)
+        or any(len(i.exact) > 1 for i in interactions.measured)
         or not interactions.orthogonal
     )
-
-
-def check_nested(problem: Problem) -> None:
-    """Refuse held groupings: least squares over a tree knows levels that nest."""
-    crossing = next((m for m in problem.held.margins if m.grouped), None)
-    if crossing is not None:
-        raise ReleaseError(
-            f"The marginals mechanism holds levels that nest, and {crossing!r} names a grouping; "
-            "write mechanism='projected', or publish the grouping as sums of cells."
-        )
 
 
 def interactions_of(
     problem: Problem, workload: Margins, beside: Sequence[Margin] = ()
 ) -> Interactions:
-    """A workload with what is held, taken apart."""
-    return Interactions(
+    """A workload with what is held, taken apart; with labels where levels that cross need them."""
+    inter = Interactions(
         domain=workload.domain,
         workload=tuple(workload.margins),
         held=held_margins(problem).essential,
         beside=tuple(beside),
     )
+    labels = inter.to_estimate_from
+    return replace(inter, beside=(*inter.beside, *labels)) if labels else inter
 
 
 def with_joint_table(problem: Problem, interactions: Interactions) -> Interactions | None:
@@ -373,6 +366,7 @@ def with_joint_table(problem: Problem, interactions: Interactions) -> Interactio
         or math.prod(joint.shape) > MAX_JOINT_CELLS
         or kept > MAX_JOINT_AXES
         or interactions.uneven_axes
+        or not interactions.nested
     ):
         return None
     return replace(interactions, beside=(joint,))
@@ -388,14 +382,13 @@ def held_margins(problem: Problem) -> HeldMargins:
             "The marginals mechanism holds margins and empty cells of a table, hold(...) and "
             "zeros(...) with &; other linear invariants take mechanism='projected'."
         )
-    if problem.decimals is not None or problem.capped:
+    if problem.held.empty is not None and (problem.decimals is not None or problem.capped):
         what = "decimals" if problem.decimals is not None else "capped=True"
         raise ReleaseError(
             f"Cells known to be empty and {what} together are not for the marginals mechanism: "
             "leave out one of them, or write mechanism='projected'."
         )
-    domain = problem.domain
-    return HeldMargins(domain=domain, margins=held.margins, counts=True)
+    return HeldMargins(domain=problem.domain, margins=held.margins, counts=True)
 
 
 def workload_for(
@@ -424,8 +417,10 @@ def workload_for(
     cells = domain.cells
     if margins is None:
         named = []
+        grouped = [a for a, axis in enumerate(domain.axes) if axis.crossing]
         for a, axis in enumerate(domain.axes):
-            for step in range(1, len(axis.chain)):
+            levels = axis.named if grouped == [a] else axis.chain
+            for step in (axis.step_of(level.name) for level in levels[1:]):
                 steps = tuple(step if b == a else 0 for b in range(len(domain.axes)))
                 named.append(Margin(tuple(domain.axes), steps))
     else:

@@ -48,7 +48,9 @@ def cut_of(mechanism: Marginals) -> Cut | None:
     subtrees is a run of cells.
     """
     inter = mechanism.interactions
-    tree = inter.tree
+    if not inter.nested:
+        return None
+    tree = inter.as_tree
     if (
         not mechanism.query.is_histogram
         or mechanism.held.family is None
@@ -228,8 +230,9 @@ class SubtreeBlocks(BlockView):
                 smoother = self._smoother(steps)
                 below = {roots: total.all_estimates(steps)}
                 sums = smoother.upward(tree, measured.get(steps, {}), below, roots, smoother.top)
-                above = held.held_contrasts(interaction)
-                smoother.start_from(below, above, held.root(interaction))
+                exactly = held.exact_contrasts(interaction)
+                above = None if at is None else exactly[at]
+                smoother.start_from(below, held.root(interaction), exactly)
                 smoother.downward(tree, below, sums, roots, smoother.top)
                 estimates[steps] = at_roots[steps] = below[roots]
                 if at is not None and at > roots and smoother.projected and above is not None:
@@ -265,7 +268,7 @@ class SubtreeBlocks(BlockView):
             if smoother.top > roots:
                 estimates[roots] = shared.estimates[steps][rows]
             else:
-                smoother.start_from(estimates, exact, None)
+                smoother.start_from(estimates, {}, {} if exact is None else {smoother.top: exact})
             smoother.downward(piece, estimates, sums, 0, min(smoother.top, roots))
             contrasts[steps] = estimates[0]
             if smoother.projected and held is not None:
@@ -310,7 +313,7 @@ class SubtreeBlocks(BlockView):
         return self.mechanism.measurement.errors.measured
 
     def _smoother(self, steps: Steps) -> Smoother:
-        return self.mechanism.measurement.smoother(self._inter.all[steps])
+        return self.mechanism.measurement.tree_smoother(self._inter.all[steps])
 
     @property
     def _rounding(self) -> SubtreeRounding | None:

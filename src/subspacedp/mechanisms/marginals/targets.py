@@ -121,7 +121,7 @@ class WorstFigures:
     def slopes(self, shares: FloatArray, which: Int64Array) -> FloatArray:
         """−∂/∂shares of some kinds of figures, in rows."""
         errors, inter = self.errors, self.errors.interactions
-        precision, number = self._precision(shares), inter.tree.orbits.number
+        precision = self._precision(shares)
         _, slot = errors.measured_once
         smoothers = [(i, errors.smoother(i, precision)) for _, i in errors.on_tree]
         at_node: dict[tuple[int, int], FloatArray] = {}
@@ -132,11 +132,10 @@ class WorstFigures:
                 slopes = np.zeros(len(precision))
                 if level == inter.tree.root:
                     slopes[slot] = 1.0 / precision[slot] ** 2
-                here = [np.zeros_like(n) for n in number]
-                here[level][orbit] = 1.0
                 for interaction, smoother in smoothers:
-                    if interaction.finest <= level:
-                        errors.gather_slopes(interaction, smoother.slopes(here), slopes)
+                    if inter.tree.determines(interaction.finest, level):
+                        at_orbit = smoother.slopes_at(level, orbit)
+                        errors.gather_slopes(interaction, at_orbit, slopes)
                 at_node[level, orbit] = slopes
             out[row] = taken[g, self._member] * at_node[level, orbit]
         return out if self.matrix is None else out @ self.matrix
