@@ -91,6 +91,13 @@ def hold_of_workload(held: Held, query: Margins) -> HeldOfWorkload:
             "known to be empty ask for the cells of the table, design(domain, ..., "
             "mechanism=Marginals(margins=[...]))."
         )
+    margins = (*query.margins, *held.margins_on(query.domain))
+    crossing = next((m for m in margins if m.grouped), None)
+    if crossing is not None:
+        raise InvariantError(
+            f"Margins alone are released on levels that nest, and {crossing!r} names a grouping; "
+            "release the cells, and Marginals(margins=[...]) measures the grouping beside them."
+        )
     return HeldOfWorkload(
         domain=query.domain, margins=held.margins_on(query.domain), counts=True, query=query
     )

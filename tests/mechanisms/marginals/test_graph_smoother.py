@@ -39,8 +39,9 @@ def system_of(seed, held, constrained):
     known = {lv for lv in levels if any(overlap.determines(e, lv) for e in exact)}
     exact = tuple(e for e in exact if not any(f != e and overlap.determines(f, e) for f in exact))
     measured = tuple(lv for lv in levels if not (constrained and lv in known))
+    held = None if constrained or not exact else exact[0]
     return GraphSystem(
-        overlap=overlap, finest=0, measured=measured, exact=exact, constrained=constrained
+        overlap=overlap, finest=0, measured=measured, exact=exact if constrained else (), held=held
     )
 
 
@@ -57,9 +58,9 @@ def dense(smoother):
     levels = (0, *system.measured)
     S = np.concatenate([overlap.sums(0, lv).toarray() for lv in levels]).astype(float)
     t = np.concatenate([np.full(overlap.nodes(lv), smoother.precision[lv]) for lv in levels])
-    A = [overlap.sums(0, lv).toarray().astype(float) for lv in system.exact]
+    A = [overlap.sums(0, lv).toarray().astype(float) for lv in system.given]
     A = np.concatenate(A) if A else np.zeros((0, n))
-    if not system.constrained:
+    if system.held is not None or not system.exact:
         gain = np.linalg.solve(S.T @ (t[:, None] * S), S.T * t)
         if not len(A):
             return gain, np.zeros((n, 0))
@@ -107,10 +108,10 @@ def test_the_estimate_is_that_of_dense_least_squares(seed, held, constrained, in
     overlap = system.overlap
     measured = {lv: rng.normal(size=(overlap.nodes(lv), 3)) for lv in (0, *system.measured)}
     truth = rng.normal(size=(overlap.nodes(0), 3))
-    exact = {lv: overlap.climb(truth, 0, lv) for lv in system.exact}
+    exact = {lv: overlap.climb(truth, 0, lv) for lv in system.given}
     gain, back = dense(smoother)
     given = np.concatenate([measured[lv] for lv in (0, *system.measured)])
-    totals = np.concatenate([np.zeros((0, 3)), *(exact[lv] for lv in system.exact)])
+    totals = np.concatenate([np.zeros((0, 3)), *(exact[lv] for lv in system.given)])
     expected = gain @ given + back @ totals
     got = smoother.estimate(measured, exact)
     for level in system.levels:
@@ -169,7 +170,7 @@ def test_noise_weights_are_the_adjoint(seed, held, constrained, inversion):
     overlap = system.overlap
     noise = {lv: rng.normal(size=(overlap.nodes(lv), 2)) for lv in (0, *system.measured)}
     weights = {lv: rng.normal(size=(overlap.nodes(lv), 2)) for lv in system.levels}
-    nothing = {lv: np.zeros((overlap.nodes(lv), 2)) for lv in system.exact}
+    nothing = {lv: np.zeros((overlap.nodes(lv), 2)) for lv in system.given}
     estimate = smoother.estimate(noise, nothing)
     left = sum(float((weights[lv] * estimate[lv]).sum()) for lv in system.levels)
     adjoint = smoother.noise_weights(weights)

@@ -18,6 +18,8 @@ from subspacedp.mechanisms.marginals.measurement import table_information
 from subspacedp.mechanisms.marginals.plan import TableErrors
 from subspacedp.mechanisms.marginals.shares import (
     FLOOR,
+    NARROW,
+    WIDE,
     BestShares,
     best_shares,
     proven_bound,
@@ -51,6 +53,7 @@ Objective = Literal["balanced", "sum", "largest", "targets"]
 SHARP = 64.0  # of the smooth maximum over tables
 SPARE = 0.01  # of the budget: for tables without a target beside some that have one
 STARTS = 3  # of the search for the best split of a pure budget
+WIDE_ROOTS, NARROW_ROOTS = (-14.0, 4.0), (-7.0, 2.0)  # the logarithms of shares of a pure budget
 PROVING = 10  # rows for every share, of those that spend the most: they prove a bound
 NOTHING_MEASURED = (
     "No person can change what would be measured: publish these margins as they are, or ask for "
@@ -164,6 +167,7 @@ def best_contrasts(
             start,
             spending.sticking_out,
             possible=possible,
+            between=_between(errors),
         )
         return _trimmed(best, errors, spending)
     worst = least_worst(goal.worst(), rows, start, spending.sticking_out, possible)
@@ -274,6 +278,11 @@ def _trimmed(best: BestShares, errors: TableErrors, spending: Spending) -> BestS
     return BestShares(shares, best.error, best.bound)
 
 
+def _between(errors: TableErrors) -> tuple[float, float]:
+    """The logarithms of shares to look at: where levels cross, none too far from the others."""
+    return WIDE if errors.interactions.nested else NARROW
+
+
 def _not_too_little(errors: TableErrors, shares: FloatArray) -> FloatArray:
     """Shares of at least a part of the largest of their interaction."""
     out = shares.copy()
@@ -333,7 +342,7 @@ def best_tables(
             best, least = single, error
     for start in range(STARTS):
         first = np.cbrt(relaxed.shares) if start == 0 else rng.random(len(tables)) + 0.1
-        shares, error = _search(of_precision, first)
+        shares, error = _search(of_precision, first, errors.interactions.nested)
         if error < least:
             best, least = shares, error
     # A table that gets next to nothing is better not measured, unless nothing else tells it.
@@ -344,7 +353,9 @@ def best_tables(
             kept = fewer
     if not kept.all():
         shares = best[kept]
-        best, least = _search(lambda p: _on(of_precision, kept, p), np.maximum(shares, WORTH))
+        best, least = _search(
+            lambda p: _on(of_precision, kept, p), np.maximum(shares, WORTH), nested
+        )
         if kept.sum() == 1:
             best = np.ones(1)
         tables = tuple(table for table, stays in zip(tables, kept, strict=True) if stays)
@@ -397,9 +408,10 @@ def _relaxed(
 
     start = np.ones(len(tables))
     if goal.objective == "targets":
-        best = _least_worst_tables(goal.worst(matrix), start, pure=False)
-        return of_precision, BestShares(best.shares, best.error, best.bound)
-    return of_precision, best_shares(of_precision, start[None], start)
+        found = _least_worst_tables(goal.worst(matrix), start, pure=False)
+        return of_precision, BestShares(found.shares, found.error, found.bound)
+    best = best_shares(of_precision, start[None], start, between=_between(errors))
+    return of_precision, best
 
 
 def _on(
@@ -415,9 +427,10 @@ def _on(
 
 
 def _search(
-    of_precision: Callable[[FloatArray], tuple[float, FloatArray]], start: FloatArray
+    of_precision: Callable[[FloatArray], tuple[float, FloatArray]], start: FloatArray, nested: bool
 ) -> tuple[FloatArray, float]:
     """Log F(e²) + 2 log Σe, which no scale of the shares e changes."""
+    between = WIDE_ROOTS if nested else NARROW_ROOTS
 
     def value(x: FloatArray) -> tuple[float, FloatArray]:
         e = np.exp(x)
@@ -425,8 +438,6 @@ def _search(
         whole = float(e.sum())
         return math.log(f) + 2 * math.log(whole), 2 * e / whole - 2 * e * e * g / f
 
-    e = np.exp(
-        least_point(value, np.log(start / start.sum()), (-14.0, 4.0), gain=1e-11, slope=1e-5)
-    )
+    e = np.exp(least_point(value, np.log(start / start.sum()), between, gain=1e-11, slope=1e-5))
     e /= e.sum()
     return np.asarray(e, np.float64), float(of_precision(e * e)[0])

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,7 @@ Pairs = tuple[FloatArray, FloatArray]  # of entries on the pattern and on the di
 SMALL = 1e-100  # an imaginary step: a derivative without cancellation
 ISOLATED = 1e30  # on the diagonal of a row that follows from others
 NO_INFORMATION = 1e-300
+FIXED = 1e-11  # of a variance before its figure is known: what is left is the rounding of 0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -150,26 +151,26 @@ class GraphSystem:
     measured
         The coarser levels that are measured.
     exact
-        The finest levels whose totals are exact.
-    constrained
-        Whether these enter the least squares; otherwise there is one of them at most, it is
-        measured, and the estimate is projected.
+        Levels whose totals enter the least squares without noise, the finest ones.
+    held
+        The level that the estimate is projected to agree with, measured or exact; None where there
+        is none.
     """
 
     overlap: Overlap
     finest: int
     measured: tuple[int, ...]
     exact: tuple[int, ...] = ()
-    constrained: bool = False
+    held: int | None = None
 
-    @property
-    def held(self) -> int | None:
-        """The level that the estimate is projected to agree with."""
-        return self.exact[0] if self.exact and not self.constrained else None
+    @cached_property
+    def given(self) -> tuple[int, ...]:
+        """The finest levels whose totals are known in the end."""
+        return self.exact if self.held is None else (self.held,)
 
     def known(self, level: int) -> bool:
-        """Whether the totals of a level follow from what is exact."""
-        return any(self.overlap.determines(fine, level) for fine in self.exact)
+        """Whether the totals of a level are known in the end."""
+        return any(self.overlap.determines(fine, level) for fine in self.given)
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
@@ -180,7 +181,7 @@ class GraphSystem:
     @cached_property
     def stacked(self) -> tuple[int, ...]:
         """The levels whose nodes are the rows of S."""
-        return (*self.measured, *(self.exact if self.constrained else ()))
+        return (*self.measured, *self.exact)
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -227,7 +228,7 @@ class GraphSystem:
     @cached_property
     def repeated(self) -> Int64Array:
         """Exact rows that follow from other exact ones: where several levels are exact."""
-        if not self.constrained or len(self.exact) < 2:
+        if len(self.exact) < 2:
             return np.zeros(0, np.int64)
         first, pattern, entries, diagonal = self._exactly
         own = pattern.independent(entries, diagonal)
@@ -236,13 +237,13 @@ class GraphSystem:
     @property
     def rank(self) -> int:
         """How many independent totals are exact."""
-        exact = sum(self.overlap.nodes(level) for level in self.exact)
-        return exact - self.repeated.size
+        known = sum(self.overlap.nodes(level) for level in self.given)
+        return known - self.repeated.size
 
     @cached_property
     def shared_by_exact(self) -> float:
         """The logarithm of the determinant of what independent exact rows share."""
-        if not (self.constrained and self.exact):
+        if not self.exact:
             return 0.0
         first, pattern, entries, diagonal = self._exactly
         alone = np.zeros(pattern.size, bool)
@@ -344,20 +345,24 @@ class GraphSmoother:
 
     Guarantees
     ----------
-    1. `estimate` is the least squares estimate (under the exact totals, if the system is
-       constrained), and `variances` are its variances, up to float64 rounding.
-    2. Not constrained, estimate − (exact part) is a function of the measurements alone, projected
+    1. `estimate` is the least squares estimate under the exact totals, projected onto the held
+       ones, and `variances` are its variances, up to float64 rounding.
+    2. Projected, estimate − (held part) is a function of the measurements alone, projected
        onto the null space of the held totals.
     """
 
     system: GraphSystem
     precision: Mapping[int, float]
-    total_known: bool = field(default=False, init=False)
 
     @property
     def constrained(self) -> bool:
-        """Whether exact totals enter the least squares."""
-        return self.system.constrained
+        """Whether held totals enter the least squares, where there are any."""
+        return self.system.held is None
+
+    @property
+    def total_known(self) -> bool:
+        """Whether the root alone enters it without noise."""
+        return self.system.exact == (self.system.overlap.root,)
 
     @property
     def projected(self) -> bool:
@@ -416,7 +421,8 @@ class GraphSmoother:
             taken += np.bincount(figures.figure[first], pairs, figures.number)
             own = ratio[figures.row] * figures.a**2
             kept = figures.single + np.bincount(figures.figure, own, figures.number)
-            out[level] = np.maximum(kept - taken, 0.0) / self._finest
+            left = kept - taken
+            out[level] = np.where(left > FIXED * kept, left, 0.0) / self._finest
         for level in system.levels:
             if level not in system.figures and not system.known(level):
                 out[level] = self._unmeasured(level)
@@ -540,17 +546,16 @@ class GraphSmoother:
         Parameters
         ----------
         measured
-            For each level that is measured one row per node; the root's, where it has no noise.
+            For each level that is measured one row per node; the root's too, where it has no noise.
         exact
-            The exact totals of the levels that are held.
+            The totals of the levels that are held.
         """
         system, overlap = self.system, self.system.overlap
         y = np.asarray(measured[system.finest], np.float64)
         flat = y.reshape(len(y), -1)
-        known = {**measured, **exact}
         out = flat.copy()
         if system.stacked:
-            given = known if self.constrained else measured
+            given = {**measured, **exact} if system.held is None else measured
             of_rows = [np.asarray(given[lv], np.float64) for lv in system.stacked]
             rows = np.concatenate([values.reshape(len(values), -1) for values in of_rows])
             off = rows - system.sums @ flat
@@ -564,8 +569,8 @@ class GraphSmoother:
         estimates = {level: overlap.climb(finest, system.finest, level) for level in system.levels}
         for level in system.levels:
             if system.known(level):
-                fine = next(fine for fine in system.exact if overlap.determines(fine, level))
-                whole = np.asarray(known[fine], np.float64)
+                fine = next(fine for fine in system.given if overlap.determines(fine, level))
+                whole = np.asarray(exact[fine] if fine in exact else measured[fine], np.float64)
                 estimates[level] = overlap.climb(whole, fine, level)
         return estimates
 

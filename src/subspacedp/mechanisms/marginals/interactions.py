@@ -229,6 +229,8 @@ class Interactions:
         taken apart by nested contrasts.
     beside
         Margins that may be measured although they are not published.
+    with_held
+        Whether the held margins may be measured too.
 
     Guarantees
     ----------
@@ -241,6 +243,7 @@ class Interactions:
     held: tuple[Margin, ...]
     with_tree: bool = True
     beside: tuple[Margin, ...] = ()
+    with_held: bool = False
 
     # ------------------------------------------------------------------------ the axes
 
@@ -387,8 +390,16 @@ class Interactions:
 
     @cached_property
     def measured_beside(self) -> tuple[Published, ...]:
-        """The margins that may be measured and are not published."""
-        return tuple(self.locate(m) for m in self.beside)
+        """The margins that may be measured beside what is published.
+
+        Of held ones those whose level no table with noise tells.
+        """
+        beside = [self.locate(m) for m in self.beside]
+        for h in self.held_at if self.with_held else ():
+            finer = (p for p in self.published if p.level == h.level and p != h)
+            if not any(determines(p.steps, h.steps) for p in finer):
+                beside.append(h)
+        return tuple(beside)
 
     @cached_property
     def joint(self) -> Margin:
@@ -458,31 +469,6 @@ class Interactions:
             if not any(self.tree.determines(fine, level) for fine in out):
                 out.append(level)
         return tuple(out)
-
-    @cached_property
-    def to_estimate_from(self) -> tuple[Margin, ...]:
-        """Margins of labels that levels which cross have to be estimated from, none of them there.
-
-        They are the coarsest on the other axes that do.
-        """
-        if self.nested:
-            return ()
-        lacking = [
-            steps
-            for steps, levels in self._levels.items()
-            if self.dimension(steps) > 0
-            and not self._follow(levels, self._exact(steps))
-            and self._telling(levels, self._exact(steps)) is None
-        ]
-        finest = [s for s in lacking if not any(t != s and determines(t, s) for t in lacking)]
-        return tuple(self._of_labels(steps) for steps in finest)
-
-    def _of_labels(self, steps: Sequence[int]) -> Margin:
-        """The margin of the labels of the tree axis for steps on the other axes."""
-        out = list(steps)
-        if self.place is not None:
-            out.insert(self.place, 0)
-        return Margin(tuple(self.domain.axes), tuple(out))
 
     def below(self, steps: Sequence[int]) -> list[tuple[int, ...]]:
         """The interactions that a margin of the other axes determines, coarse ones first."""

@@ -114,7 +114,7 @@ class TableErrors:
     def _levels(self, interaction: Interaction) -> list[int]:
         """The levels worth measuring: those that nothing exact in the least squares determines."""
         tree = self.interactions.tree
-        exact = self._exact(interaction) if self._constrains(interaction) else ()
+        exact = interaction.exact if self._constrains(interaction) else ()
         return [
             level
             for level in range(interaction.finest, len(tree))
@@ -127,14 +127,8 @@ class TableErrors:
         return self.total_known and not self.interactions.kept(interaction.steps)
 
     def _constrains(self, interaction: Interaction) -> bool:
-        """Whether what is exact enters the least squares: projected is onto one held level."""
-        return self.constrained or len(self._exact(interaction)) > 1
-
-    def _exact(self, interaction: Interaction) -> tuple[int, ...]:
-        """The finest levels with exact totals: those held, or the grand total."""
-        if interaction.exact or not self._root_known(interaction):
-            return interaction.exact
-        return (self.interactions.tree.root,)
+        """Whether what is held enters the least squares: projected is onto one level."""
+        return self.constrained or len(interaction.exact) > 1
 
     @cached_property
     def _places(self) -> dict[tuple[int, ...], list[tuple[int, slice]]]:
@@ -182,29 +176,34 @@ class TableErrors:
 
     def _system(self, interaction: Interaction, measured: tuple[int, ...]) -> GraphSystem:
         """The graph of some levels with what is exact for an interaction; each is found once."""
-        exact, finest = self._exact(interaction), measured[0]
-        told = tuple(e for e in exact if self.interactions.tree.determines(finest, e))
-        # A grand total that no change alters enters, whatever is said of what is held.
-        constrained = self._constrains(interaction) or not interaction.exact
-        key = (measured, told, constrained)
+        tree, finest = self.interactions.tree, measured[0]
+        told = tuple(e for e in interaction.exact if tree.determines(finest, e))
+        exact, held = told, None
+        if not self._constrains(interaction):
+            exact, held = (), next(iter(told), None)
+        if self._root_known(interaction) and not exact:
+            exact = (tree.root,)
+        key = (measured, exact, held)
         if key not in self._systems:
             self._systems[key] = GraphSystem(
                 overlap=self.interactions.as_overlap,
                 finest=finest,
                 measured=measured[1:],
-                exact=told,
-                constrained=constrained,
+                exact=exact,
+                held=held,
             )
         return self._systems[key]
 
     @cached_property
-    def _systems(self) -> dict[tuple[tuple[int, ...], tuple[int, ...], bool], GraphSystem]:
+    def _systems(self) -> dict[tuple[tuple[int, ...], tuple[int, ...], int | None], GraphSystem]:
         return {}
 
     def level_alone(self, interaction: Interaction, level: int) -> float:
         """Σ of the variances at a level that alone is measured, with unit precision."""
         if not self.interactions.nested:
-            system = replace(self._system(interaction, (level,)), constrained=True)
+            # What is projected and what is given are the same where nothing else is measured.
+            system = self._system(interaction, (level,))
+            system = replace(system, exact=system.given, held=None)
             return float(GraphSmoother(system, {level: 1.0}).summed(None)[0][level])
         orbits = self.interactions.as_tree.orbits
         precision = [np.zeros_like(number) for number in orbits.number]

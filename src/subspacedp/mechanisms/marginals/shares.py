@@ -24,7 +24,7 @@ from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.marginals.descent import least_point
 from subspacedp.mechanisms.marginals.simplex import covering_weights
 
-__all__ = ["BestShares", "best_shares", "proven_bound"]
+__all__ = ["NARROW", "WIDE", "BestShares", "best_shares", "proven_bound"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -34,6 +34,8 @@ MAX_ROUNDS = 12  # of looking for rows that stick out
 EVEN = 1e-7  # of the weights that prove a bound go to all rows alike: no share is left without
 REVIVED = -7.0  # the logarithm of a share that starts again
 FLOOR = 1e-9  # of the budget: a share below it counts as none
+WIDE = math.log(FLOOR) - 4.0, 30.0
+NARROW = -14.0, 4.0  # where far apart shares would leave float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +63,7 @@ def best_shares(
     *,
     possible: FloatArray | None = None,
     gap: float = GAP,
+    between: tuple[float, float] = WIDE,
 ) -> BestShares:
     """Minimise a convex error of degree −1 over shares that no row spends more than one of.
 
@@ -78,6 +81,8 @@ def best_shares(
     possible
         Rows that some changes really spend on average, where `rows` are only safe bounds; the
         error of the best shares is then bounded by these.
+    between
+        The logarithms of shares that are looked at.
     """
     known = np.unique(rows, axis=0)
     x = np.log(start / float((known @ start).max()))
@@ -85,7 +90,7 @@ def best_shares(
     bound = 0.0
     for turn in range(MAX_ROUNDS):
         for sharpness in _sharpness(known, turn):
-            x = _minimise(error, known, x, sharpness)
+            x = _minimise(error, known, x, sharpness, between)
             more, most = (known[:0], float((known @ np.exp(x)).max()))
             if sticking_out is not None:
                 more, most = sticking_out(np.exp(x))
@@ -131,6 +136,7 @@ def _minimise(
     rows: FloatArray,
     x: FloatArray,
     sharpness: float,
+    between: tuple[float, float],
 ) -> FloatArray:
     """Log F + log of the smooth maximum of the rows, both in b = exp(x): scale-free."""
 
@@ -140,7 +146,7 @@ def _minimise(
         spent, weights = _smooth(rows, b, sharpness)
         return np.log(f) + np.log(spent), b * (weights @ rows / spent - g / f)
 
-    found = least_point(value, x, (math.log(FLOOR) - 4.0, 30.0))
+    found = least_point(value, x, between)
     return found - math.log(float((rows @ np.exp(found)).max()))
 
 

@@ -191,7 +191,7 @@ class MarginalsStrategy:
         if allowed is not None:
             _check_allowed(allowed, workload)
             allowed = tuple(allowed)
-        inter = interactions_of(problem, workload)
+        inter = interactions_of(problem, workload, tables=data["measured"] == "tables")
         if data["tables"] is not None:
             joint = with_joint_table(problem, inter)
             measured = {workload.domain.margin(*names) for names in data["tables"]}
@@ -338,18 +338,20 @@ def constrained(problem: Problem, interactions: Interactions) -> bool:
     )
 
 
-def interactions_of(
-    problem: Problem, workload: Margins, beside: Sequence[Margin] = ()
-) -> Interactions:
-    """A workload with what is held, taken apart; with labels where levels that cross need them."""
+def interactions_of(problem: Problem, workload: Margins, *, tables: bool) -> Interactions:
+    """A workload with what is held, taken apart.
+
+    Where tables are measured and an estimate is projected onto levels that cross others, what is
+    held is measured too: least squares takes the noise there from other levels.
+    """
     inter = Interactions(
         domain=workload.domain,
         workload=tuple(workload.margins),
         held=held_margins(problem).essential,
-        beside=tuple(beside),
     )
-    labels = inter.to_estimate_from
-    return replace(inter, beside=(*inter.beside, *labels)) if labels else inter
+    if tables and not inter.nested and not constrained(problem, inter):
+        return replace(inter, with_held=True)
+    return inter
 
 
 def with_joint_table(problem: Problem, interactions: Interactions) -> Interactions | None:
@@ -509,7 +511,7 @@ def fit_marginals(
     kind = measured or ("tables" if problem.budget.pure else "contrasts")
     if kind not in MEASURED:
         raise ReleaseError("`measured` must be 'contrasts' or 'tables'.")
-    inter = interactions_of(problem, workload)
+    inter = interactions_of(problem, workload, tables=kind == "tables")
     counted = _counted(workload, allowed)
     if goal == "targets":
         _check_targets(problem, inter, workload)
