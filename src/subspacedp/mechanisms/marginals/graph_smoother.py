@@ -94,48 +94,49 @@ class Figures:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Moments:
-    """Σ v vᵀ over the figures of a level on the pattern of C, as a polynomial in R.
+    """Σ v vᵀ over the figures of levels on the pattern of C, as a polynomial in R.
 
-    `both` has products b·b, `apart` a·a, and `crossed` b·a of the two orders and of the diagonal.
+    By level, zeros left out: products b·b, b·a of the two orders and a·a on pairs of rows, and b·b,
+    a·b and a·a on the diagonal. `single` has how many finest nodes the figures have.
     """
 
-    single: float
-    both: Pairs
-    crossed: tuple[FloatArray, FloatArray, FloatArray]
-    apart: Pairs
+    single: Mapping[int, float]
+    pairs: tuple[dict[int, FloatArray], ...]  # b·b, b·a, a·b, a·a
+    own: tuple[dict[int, FloatArray], ...]  # b·b, a·b, a·a
 
     @classmethod
-    def of(cls, system: GraphSystem, figures: Figures) -> Moments:
+    def of(cls, system: GraphSystem) -> Moments:
         """From the entries of the figures."""
-        first, second = figures.pairs
-        large, small = figures.rows_of_pairs
-        swapped = figures.row[first] < figures.row[second]
-        upper, lower = np.where(swapped, second, first), np.where(swapped, first, second)
-        places = system.places(large, small)
         size = system.pattern.rows.size
+        single = {level: f.single * f.number for level, f in system.figures.items()}
+        out = cls(single, ({}, {}, {}, {}), ({}, {}, {}))
+        for level, figures in system.figures.items():
+            first, second = figures.pairs
+            swapped = figures.row[first] < figures.row[second]
+            upper, lower = np.where(swapped, second, first), np.where(swapped, first, second)
+            places, b, a = system.places(*figures.rows_of_pairs), figures.b, figures.a
+            for i, (one, other) in enumerate(((b, b), (b, a), (a, b), (a, a))):
+                products = one[upper] * other[lower]
+                if products.any():
+                    out.pairs[i][level] = np.bincount(places, products, size).astype(np.float64)
+            for i, products in enumerate((b * b, a * b, a * a)):
+                if products.any():
+                    summed = np.bincount(figures.row, products, system.pattern.size)
+                    out.own[i][level] = summed.astype(np.float64)
+        return out
 
-        def on_pattern(values: FloatArray) -> FloatArray:
-            return np.bincount(places, values, size).astype(np.float64)
-
-        def on_diagonal(values: FloatArray) -> FloatArray:
-            return np.bincount(figures.row, values, system.pattern.size).astype(np.float64)
-
-        b, a = figures.b, figures.a
-        return cls(
-            figures.single * figures.number,
-            (on_pattern(b[upper] * b[lower]), on_diagonal(b * b)),
-            (on_pattern(b[upper] * a[lower]), on_pattern(a[upper] * b[lower]), on_diagonal(a * b)),
-            (on_pattern(a[upper] * a[lower]), on_diagonal(a * a)),
-        )
-
-    def weighted(self, ratio: FloatArray, pattern: Pattern) -> Pairs:
-        """Σ v vᵀ for given ratios R."""
-        of_row, of_column = ratio[pattern.rows], ratio[pattern.columns]
-        pairs = (
-            self.both[0] - self.crossed[0] * of_column - self.crossed[1] * of_row
-            + self.apart[0] * of_row * of_column
-        )  # fmt: skip
-        return pairs, self.both[1] - 2 * ratio * self.crossed[2] + self.apart[1] * ratio**2
+    def weighted(self, weights: FloatArray) -> tuple[list[FloatArray | None], list[FloatArray]]:
+        """Each product, levels weighted and added up; None where there is nothing on pairs."""
+        on_pairs: list[FloatArray | None] = []
+        for by_level in self.pairs:
+            used = [weights[level] * of for level, of in by_level.items() if weights[level]]
+            on_pairs.append(np.sum(used, axis=0) if used else None)
+        zeros = np.zeros_like(next(iter((*self.own[0].values(), *self.own[2].values()))))
+        on_diagonal = []
+        for by_level in self.own:
+            used = [weights[level] * of for level, of in by_level.items() if weights[level]]
+            on_diagonal.append(np.sum(used, axis=0) if used else zeros)
+        return on_pairs, on_diagonal
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -325,10 +326,15 @@ class GraphSystem:
         out[self.places(rows, columns)] = entries
         return out, diagonal.astype(np.float64)
 
+    def prepare(self) -> None:
+        """Find what all factorisations share, before threads ask for it."""
+        _ = self.moments, self.counts, self.repeated
+        self.pattern.prepare()
+
     @cached_property
-    def moments(self) -> dict[int, Moments]:
+    def moments(self) -> Moments:
         """Of the figures of every level."""
-        return {level: Moments.of(self, figures) for level, figures in self.figures.items()}
+        return Moments.of(self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -353,6 +359,10 @@ class GraphSmoother:
 
     system: GraphSystem
     precision: Mapping[int, float]
+
+    def prepare(self) -> None:
+        """Find what other smoothers share, before threads ask for it."""
+        self.system.prepare()
 
     @property
     def constrained(self) -> bool:
@@ -448,52 +458,77 @@ class GraphSmoother:
         the imaginary part of its inverse is the derivative of that of all variances. Sums are of
         levels with a measurement of their own.
         """
-        system, tau = self.system, self._finest
-        moved = {
-            level: m.weighted(self.ratio, system.pattern) for level, m in system.moments.items()
-        }
-        used: dict[int, float] = {}
-        if weights is not None:
-            used = {level: float(weights[level]) for level in moved if weights[level] > 0}
-        scale, direction = 1.0, None
-        if used:
-            pairs = np.sum([w * moved[level][0] for level, w in used.items()], axis=0)
-            diagonal = np.sum([w * moved[level][1] for level, w in used.items()], axis=0)
+        system, moments, ratio, tau = self.system, self.system.moments, self.ratio, self._finest
+        by_row, by_column = ratio[system.pattern.rows], ratio[system.pattern.columns]
+        # Of b·b, b·a, a·b and a·a: v vᵀ is b·b − R b·a − R a·b + R² a·a.
+        factors: tuple[Any, ...] = (1.0, -by_column, -by_row, by_row * by_column)
+        own_factors: tuple[Any, ...] = (1.0, -2 * ratio, ratio**2)
+        direction, scale = None, 1.0
+        if weights is not None and np.any(weights > 0) and system.size:
+            on_pairs, on_diagonal = moments.weighted(weights)
+            terms = [
+                f * part for f, part in zip(factors, on_pairs, strict=True) if part is not None
+            ]
+            pairs = np.sum(terms, axis=0) if terms else np.zeros(by_row.size)
+            diagonal = np.sum(
+                [f * d for f, d in zip(own_factors, on_diagonal, strict=True)], axis=0
+            )
             scale = SMALL / max(float(np.abs(diagonal).max(initial=0.0)), NO_INFORMATION)
             direction = (pairs * scale, diagonal * scale)
         inverse = self.inverse if direction is None else self._inverse(direction)
         entries, own = inverse.entries.real, inverse.diagonal.real
         sums = np.zeros(len(system.overlap))
-        for level, (on_pairs, on_diagonal) in moved.items():
-            m = system.moments[level]
-            kept = m.single + float(m.apart[1] @ self.ratio)
-            taken = 2 * float(on_pairs @ entries) + float(on_diagonal @ own)
-            sums[level] = (kept - taken) / tau
+        for level, single in moments.single.items():
+            sums[level] = single
+        for level, of in moments.own[2].items():
+            sums[level] += of @ ratio
+        for factor, by_level in zip(factors, moments.pairs, strict=True):
+            if by_level:
+                seen = 2 * factor * entries
+                for level, of in by_level.items():
+                    sums[level] -= of @ seen
+        for factor, by_level in zip(own_factors, moments.own, strict=True):
+            for level, of in by_level.items():
+                sums[level] -= of @ (factor * own)
+        sums /= tau
         if weights is None:
             return sums, {}
-        squares = -inverse.diagonal.imag / scale
-        for level, weight in used.items():
-            squares = squares + weight * self._own_squares(system.moments[level], entries, own)
+        squares = np.zeros(system.size)
+        if direction is not None:
+            squares = -inverse.diagonal.imag / scale
+            squares = squares + self._own_squares(on_pairs, on_diagonal, entries, own)
         slopes = {
             level: float(squares[system.rows_of(level)].sum()) / self.precision[level] ** 2
             for level in system.measured
         }
         # Variances are homogeneous of degree −1 in all precisions.
-        whole = sum(weight * float(sums[level]) for level, weight in used.items())
+        whole = float(sum(weights[level] * sums[level] for level in moments.single))
         rest = whole - sum(self.precision[level] * slope for level, slope in slopes.items())
         slopes[system.finest] = rest / tau
         return sums, {level: np.array([slope]) for level, slope in slopes.items()}
 
-    def _own_squares(self, m: Moments, entries: FloatArray, own: FloatArray) -> FloatArray:
-        """Σ a² + 2 a·(C⁻¹v) over the figures of a level, for every row."""
+    def _own_squares(
+        self,
+        on_pairs: Sequence[FloatArray | None],
+        on_diagonal: Sequence[FloatArray],
+        entries: FloatArray,
+        own: FloatArray,
+    ) -> FloatArray:
+        """Σ a² + 2 a·(C⁻¹v) over figures, for every row."""
         pattern, ratio, size = self.system.pattern, self.ratio, self.system.size
-        same, apart = m.crossed[2], m.apart[1]
+        _, b_a, a_b, a_a = on_pairs
+        _, same, apart = on_diagonal
         out = apart + 2 * own * (same - ratio * apart)
-        b_a, a_b = m.crossed[0], m.crossed[1]
-        at_column = entries * (b_a - m.apart[0] * ratio[pattern.rows])
-        at_row = entries * (a_b - m.apart[0] * ratio[pattern.columns])
-        out = out + 2 * np.bincount(pattern.columns, at_column, size)
-        return np.asarray(out + 2 * np.bincount(pattern.rows, at_row, size))
+        for crossed, beside, rows in (
+            (b_a, pattern.rows, pattern.columns),
+            (a_b, pattern.columns, pattern.rows),
+        ):
+            seen: Any = 0.0 if crossed is None else crossed
+            if a_a is not None:
+                seen = seen - a_a * ratio[beside]
+            if crossed is not None or a_a is not None:
+                out = out + 2 * np.bincount(rows, entries * seen, size)
+        return np.asarray(out)
 
     def slopes_at(self, level: int, node: int) -> dict[int, FloatArray]:
         """−∂/∂τ of one node's variance, by measured level."""

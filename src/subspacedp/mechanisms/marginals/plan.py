@@ -12,6 +12,7 @@ import numpy.typing as npt
 from subspacedp.mechanisms.marginals.graph_smoother import GraphSmoother, GraphSystem
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.smoother import Smoother
+from subspacedp.parallel import for_each
 
 __all__ = ["LeastSquares", "Regions", "TableErrors"]
 
@@ -252,13 +253,26 @@ class TableErrors:
         errors += self.mixing[:, one] @ (1.0 / shares[slot])
         if weights is not None:
             slopes[slot] = (weights @ self.mixing[:, one]) / shares[slot] ** 2
-        for i, interaction in self.on_tree:
+        smoothers = {i: self.smoother(interaction, shares) for i, interaction in self.on_tree}
+        found: dict[int, tuple[FloatArray, Mapping[int, FloatArray]]] = {}
+
+        def sum_up(i: int) -> None:
             each: FloatArray | None = None
             if weights is not None:
                 each = np.bincount(
                     levels, weights * self.mixing[:, i], minlength=len(inter.tree)
                 ).astype(np.float64)
-            sums, by_orbit = self.smoother(interaction, shares).summed(each)
+            found[i] = smoothers[i].summed(each)
+
+        if inter.nested:
+            for i in smoothers:
+                sum_up(i)
+        else:  # threads pay for the elimination of sparse systems
+            for smoother in smoothers.values():
+                smoother.prepare()
+            for_each(sum_up, list(smoothers))
+        for i, interaction in self.on_tree:
+            sums, by_orbit = found[i]
             errors += self.mixing[:, i] * sums[levels]
             self.gather_slopes(interaction, by_orbit, slopes)
         return errors, slopes

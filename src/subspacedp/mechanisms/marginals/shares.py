@@ -30,6 +30,7 @@ FloatArray = npt.NDArray[np.float64]
 
 GAP = 1e-3
 SHARPNESS = (16.0, 256.0, 4096.0)  # of the smooth maximum over rows
+SHARPER = 4.0  # by what it grows in every round: many rows that spend the same need it
 MAX_ROUNDS = 12  # of looking for rows that stick out
 EVEN = 1e-7  # of the weights that prove a bound go to all rows alike: no share is left without
 REVIVED = -7.0  # the logarithm of a share that starts again
@@ -125,10 +126,10 @@ def proven_bound(
 
 
 def _sharpness(rows: FloatArray, turn: int) -> tuple[float, ...]:
-    """One row needs no smooth maximum; later rounds begin near the end."""
+    """One row needs no smooth maximum; later rounds begin near the end, and go beyond it."""
     if len(rows) == 1:
         return (1.0,)
-    return SHARPNESS if turn == 0 else SHARPNESS[1:]
+    return SHARPNESS if turn == 0 else (SHARPNESS[1], SHARPNESS[2] * SHARPER**turn)
 
 
 def _minimise(

@@ -67,6 +67,9 @@ class Smoother:
     constrained: bool = False
     total_known: bool = False
 
+    def prepare(self) -> None:
+        """Nothing is shared between trees of different interactions."""
+
     @property
     def orbits(self) -> Orbits:
         """Which nodes are alike."""

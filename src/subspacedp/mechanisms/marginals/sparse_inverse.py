@@ -107,6 +107,11 @@ class Pattern:
         """The places of the entries among those of L."""
         return looked_up(*self._filled, *self._late_and_early)
 
+    def prepare(self) -> None:
+        """Find the order and what it fills in."""
+        if not self.dense:
+            _ = self._places
+
     def _factor(self, entries: Values, diagonal: Values, least: float = 0.0) -> Factor:
         begin, below = self._filled
         lower = np.zeros(below.size, np.result_type(entries, diagonal))
