@@ -1,4 +1,7 @@
-"""The entries of a sparse symmetric matrix' inverse, wherever the matrix has entries."""
+"""The entries of a sparse symmetric matrix' inverse, wherever the matrix has entries.
+
+Compiled loops are loaded where there are enough rows for them.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from subspacedp.mechanisms.marginals.elimination import (
-    factorised,
-    filled,
-    looked_up,
-    parents_of,
-    selected,
-    solved,
-)
 
 __all__ = ["Inverse", "Pattern"]
 
@@ -96,6 +90,8 @@ class Pattern:
 
     @cached_property
     def _filled(self) -> tuple[Int64Array, Int64Array]:
+        from subspacedp.mechanisms.marginals.elimination import filled, parents_of
+
         late, early = self._late_and_early
         sort = np.lexsort([early, late])
         starts = np.searchsorted(late[sort], np.arange(self.size + 1))
@@ -105,6 +101,8 @@ class Pattern:
     @cached_property
     def _places(self) -> Int64Array:
         """The places of the entries among those of L."""
+        from subspacedp.mechanisms.marginals.elimination import looked_up
+
         return looked_up(*self._filled, *self._late_and_early)
 
     def prepare(self) -> None:
@@ -113,6 +111,8 @@ class Pattern:
             _ = self._places
 
     def _factor(self, entries: Values, diagonal: Values, least: float = 0.0) -> Factor:
+        from subspacedp.mechanisms.marginals.elimination import factorised
+
         begin, below = self._filled
         lower = np.zeros(below.size, np.result_type(entries, diagonal))
         lower[self._places] = entries
@@ -132,6 +132,8 @@ class Pattern:
             whole = np.linalg.inv(self._matrix(entries, diagonal))
             inner, on_diagonal = whole[self.rows, self.columns], whole.diagonal()
             return Inverse(self, inner, on_diagonal, (whole, whole[:0]))
+        from subspacedp.mechanisms.marginals.elimination import selected
+
         lower, pivots = self._factor(entries, diagonal)
         inner, on_diagonal = selected(*self._filled, lower, pivots)
         return Inverse(self, inner[self._places], on_diagonal[self._when], (lower, pivots))
@@ -140,6 +142,8 @@ class Pattern:
         """The inverse times columns of values."""
         if self.dense:
             return np.asarray(factor[0] @ values)
+        from subspacedp.mechanisms.marginals.elimination import solved
+
         out = np.ascontiguousarray(values[self.order])
         solved(*self._filled, *factor, out)
         return np.asarray(out[self._when])
