@@ -89,7 +89,7 @@ class OneLevel:
         """Release minus truth, over so many runs."""
         truth, total = table.counts, int(table.counts.sum())
         for noise in replicates(self.cells, number, seed=seed):
-            yield self.finish(truth + noise, total) - truth
+            yield self.finish(np.asarray(truth + noise, np.float64), total) - truth
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -126,6 +126,7 @@ def test_only_parameters_are_split():
 
 def test_every_layer_that_people_use_has_a_page():
     inside = {
+        "arrays",
         "arrow",
         "balls",
         "blocks",

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import ArrayLike
 from subspacedp.errors import AlteredError, ReleaseError
 from subspacedp.invariants import (
     FreeContrasts,
@@ -216,7 +216,7 @@ class Guarantee:
             return f"one person's own {which} any other whole number from {lower} to {upper}"
         return self.neighbours.when_capped() if self.capped else str(self.neighbours)
 
-    def covers(self, weights: npt.ArrayLike) -> Coverage:
+    def covers(self, weights: ArrayLike) -> Coverage:
         """Whether the question Σ wᵢ·cellᵢ is protected, exposed, or part of each."""
         return Coverage(share_exposed=self.space.share_exposed(weights), kind=self.kind)
 

@@ -9,25 +9,21 @@ errors on the logarithm of the population.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.estimates import check_level
 
 __all__ = ["BiasTrend", "bias_trend"]
-
-FloatArray = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class BiasTrend:
     """Slopes of errors on log size, one per group, and how many of them point the same way."""
 
-    labels: npt.NDArray[Any]
+    labels: AnyArray
     n: Int64Array
     slope: FloatArray
     stderr: FloatArray
@@ -74,7 +70,7 @@ class BiasTrend:
         fewer = min(self.negative, self.positive)
         return min(1.0, 2 * float(bdtr(fewer, signed, 0.5))) if signed else 1.0
 
-    def columns(self) -> dict[str, npt.NDArray[Any]]:
+    def columns(self) -> dict[str, AnyArray]:
         """One row per group."""
         return {
             "group": self.labels,
@@ -97,9 +93,9 @@ class BiasTrend:
 
 
 def bias_trend(
-    errors: npt.ArrayLike,
-    size: npt.ArrayLike,
-    groups: npt.ArrayLike | None = None,
+    errors: ArrayLike,
+    size: ArrayLike,
+    groups: ArrayLike | None = None,
     *,
     level: float = 0.01,
     least: int = 6,
@@ -186,7 +182,7 @@ def bias_trend(
     )
 
 
-def _numbers(values: npt.ArrayLike, name: str) -> FloatArray:
+def _numbers(values: ArrayLike, name: str) -> FloatArray:
     try:
         out = np.asarray(values, np.float64).reshape(-1)
     except (TypeError, ValueError):

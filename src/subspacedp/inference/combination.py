@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, ArrayLike, FloatArray
 from subspacedp.errors import InvariantError, ReleaseError
 from subspacedp.inference.combined_noise import (
     MAX_DENSE_ANSWERS,
@@ -56,7 +56,6 @@ from subspacedp.tables import Domain
 
 __all__ = ["Combined", "combine"]
 
-FloatArray = npt.NDArray[np.float64]
 
 MAX_RANK_ENTRIES = 500_000  # entries of a matrix whose rank is computed exactly
 
@@ -133,7 +132,7 @@ def _joint_noise(
 
 def _mixed(
     noise: CombinedNoise,
-    values: Sequence[npt.NDArray[Any]],
+    values: Sequence[AnyArray],
     held: HeldMargins | HeldMatrix,
     exact: HeldValues,
 ) -> FloatArray:
@@ -214,7 +213,7 @@ class Combined:
             lambda known: self.feasible(known).of_answers(),
         )
 
-    def estimate(self, weights: npt.ArrayLike) -> Estimate:
+    def estimate(self, weights: ArrayLike) -> Estimate:
         """A weighted sum of the answers, or several along a leading axis of the weights."""
         shape = self.query.shape
         w = checked_weights(weights, shape)
@@ -250,11 +249,11 @@ class Combined:
         capped = self.designs[0].capped
         return inequalities.given(self.query, self.held, self.exact, capped=capped)
 
-    def ratio(self, numerator: npt.ArrayLike, denominator: npt.ArrayLike) -> Ratio:
+    def ratio(self, numerator: ArrayLike, denominator: ArrayLike) -> Ratio:
         """A ratio of two weighted sums of the answers."""
         return ratio_of(self.noise, self.values, numerator, denominator)
 
-    def covariance(self, weights: npt.ArrayLike) -> FloatArray:
+    def covariance(self, weights: ArrayLike) -> FloatArray:
         """The covariance matrix of several weighted sums of the answers.
 
         Under controlled rounding it is an upper bound, in the sense of matrices.
@@ -262,7 +261,7 @@ class Combined:
         w = checked_weights(weights, self.query.shape)
         return self.noise.covariance(w[None] if w.shape == self.query.shape else w)
 
-    def of_noise(self, drawn: Sequence[npt.NDArray[Any]]) -> FloatArray:
+    def of_noise(self, drawn: Sequence[AnyArray]) -> FloatArray:
         """What the combination makes of one noise table for each release, all held values 0."""
         zeros = tuple(np.zeros_like(value) for value in self.exact)
         return _mixed(self.noise, drawn, self.held, zeros)
@@ -274,8 +273,8 @@ class Combined:
     def _estimate(
         self,
         figures: Figures,
-        values: npt.NDArray[Any],
-        labels: Callable[[], dict[str, npt.NDArray[Any]]],
+        values: AnyArray,
+        labels: Callable[[], dict[str, AnyArray]],
         limits: Callable[[Inequalities], Limits],
         shape: tuple[int, ...] | None = None,
     ) -> Estimate:
@@ -412,7 +411,7 @@ def _stacked(releases: tuple[Release, ...], query: Query) -> tuple[HeldMatrix, H
     """The rows of all releases' invariants as one matrix; cells known to be empty come last."""
     from scipy.sparse import csr_array, vstack
 
-    blocks: list[tuple[HeldMatrix, Any, npt.NDArray[Any]]] = []
+    blocks: list[tuple[HeldMatrix, Any, AnyArray]] = []
     empty = np.zeros(query.shape, bool)
     for release in releases:
         held = release.mechanism.held.as_matrix(query)
@@ -458,7 +457,7 @@ def _stacked(releases: tuple[Release, ...], query: Query) -> tuple[HeldMatrix, H
     return joint, (values,)
 
 
-def _check_solvable(held: HeldMatrix, values: npt.NDArray[Any]) -> None:
+def _check_solvable(held: HeldMatrix, values: AnyArray) -> None:
     """C x = c must have a solution: exactly for whole numbers of moderate size, else to 1e-9."""
     sentence = "The releases contradict each other: no table has all their exact values."
     if held.exact and values.dtype.kind == "i" and held.rows * held.query.size <= MAX_RANK_ENTRIES:

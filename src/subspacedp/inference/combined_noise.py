@@ -11,11 +11,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, FloatArray, Int64Array
 from subspacedp.errors import InvariantError, ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, NullSpace
 from subspacedp.mechanisms.base import Mechanism
@@ -29,11 +28,8 @@ from subspacedp.tables import Margin
 
 __all__ = ["MAX_DENSE_ANSWERS", "CombinedNoise", "DensePooling", "Projection", "UniformNoise"]
 
-FloatArray = npt.NDArray[np.float64]
 
 MAX_SEPARATE_FIGURES = 20_000  # whose variances are worked out one by one
-
-Int64Array = npt.NDArray[np.int64]
 
 
 MAX_DENSE_ANSWERS = 2000  # answers, where covariances have to be matrices
@@ -118,11 +114,7 @@ class CombinedNoise(JointNoise):
         return _joined(noise.roundings(w) for noise, w in pairs)
 
     def law_from(
-        self,
-        parts: tuple[Part, ...],
-        coefficients: FloatArray,
-        step: float | None,
-        variance: float,
+        self, parts: tuple[Part, ...], coefficients: FloatArray, step: float | None, variance: float
     ) -> SumLaw:
         """As the first release takes its own, where all laws are known."""
         if not self.known:
@@ -208,10 +200,7 @@ class Projection(Pooling):
         return [share * inside for share in self.shares]
 
     def mix(
-        self,
-        values: Sequence[npt.NDArray[Any]],
-        held: HeldMargins | HeldMatrix,
-        exact: HeldValues,
+        self, values: Sequence[AnyArray], held: HeldMargins | HeldMatrix, exact: HeldValues
     ) -> FloatArray:
         """The average, with all that is held put on it."""
         pairs = zip(self.shares, values, strict=True)
@@ -464,10 +453,7 @@ class DensePooling(Pooling):
         return [np.asarray(flat @ m).reshape(shape) for m, shape in pairs]
 
     def mix(
-        self,
-        values: Sequence[npt.NDArray[Any]],
-        held: HeldMargins | HeldMatrix,
-        exact: HeldValues,
+        self, values: Sequence[AnyArray], held: HeldMargins | HeldMatrix, exact: HeldValues
     ) -> FloatArray:
         """x₀ + Σ M_r(y_r − A_r x₀), with all that is held put on it."""
         flat = [np.asarray(v, np.float64).reshape(-1) for v in values]

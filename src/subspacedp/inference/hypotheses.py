@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import ArrayLike, FloatArray
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.combination import Combined
 from subspacedp.inference.results import (
@@ -32,7 +32,6 @@ from subspacedp.release import Release
 
 __all__ = ["test_equal", "test_value"]
 
-FloatArray = npt.NDArray[np.float64]
 
 MIN_POISSON_VARIANCE = 8.0  # of a difference of cells, for the normal approximation
 
@@ -51,7 +50,7 @@ HOW = {
 
 @no_test
 def test_value(
-    release: Release | Combined, figure: npt.ArrayLike | Estimate, value: float
+    release: Release | Combined, figure: ArrayLike | Estimate, value: float
 ) -> TestResult:
     """Test that the true figure equals a value.
 
@@ -102,11 +101,7 @@ def test_value(
 
 @no_test
 def test_equal(
-    release: Release | Combined,
-    first: npt.ArrayLike,
-    second: npt.ArrayLike,
-    *,
-    sampling: str = "none",
+    release: Release | Combined, first: ArrayLike, second: ArrayLike, *, sampling: str = "none"
 ) -> TestResult:
     """Test that two figures are equal.
 
@@ -197,7 +192,7 @@ def _against_noise(
     )
 
 
-def _one_figure(release: Release | Combined, weights: npt.ArrayLike) -> FloatArray:
+def _one_figure(release: Release | Combined, weights: ArrayLike) -> FloatArray:
     check_estimates(release, "A test")
     if isinstance(weights, Estimate):
         raise ReleaseError("Give the weights of a figure; an estimate has forgotten its own.")

@@ -14,8 +14,8 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.results import check_release
 from subspacedp.mechanisms.base import Mechanism
@@ -26,9 +26,6 @@ from subspacedp.release.verify import recover, whole_steps
 from subspacedp.tables import Margin, Table
 
 __all__ = ["Likelihood", "Shifted"]
-
-FloatArray = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
 
 
 MAX_FROM_WHOLE = 0.1  # of a unit: how far recovered coordinates may be from whole numbers
@@ -89,9 +86,7 @@ class Likelihood:
         """What is computed, in a sentence."""
         return self._law.words
 
-    def log_density(
-        self, truth: npt.ArrayLike | Table, *, shift: npt.ArrayLike | None = None
-    ) -> float:
+    def log_density(self, truth: ArrayLike | Table, *, shift: ArrayLike | None = None) -> float:
         """The log-density of the release given the true answers.
 
         Parameters
@@ -111,7 +106,7 @@ class Likelihood:
             return -math.inf
         return self._law.log(units, rho)
 
-    def by_group(self, truth: npt.ArrayLike | Table) -> FloatArray:
+    def by_group(self, truth: ArrayLike | Table) -> FloatArray:
         """The log-density group by group of the one held margin, in its shape.
 
         Groups are independent, so a sampler may move people inside every group at once. A group
@@ -141,14 +136,14 @@ class Likelihood:
             rest = rest - _at_first(margin, rest)
         return np.asarray(rest - fraction)
 
-    def _answers(self, truth: npt.ArrayLike | Table) -> npt.ArrayLike:
+    def _answers(self, truth: ArrayLike | Table) -> ArrayLike:
         """The answers of a table, where one is given."""
         if not isinstance(truth, Table):
             return truth
         grid, answers = self.release.query.grid, self.release.query.answers(truth)
         return answers if grid == 1 else answers * float(grid)
 
-    def _units(self, truth: npt.ArrayLike) -> Int64Array:
+    def _units(self, truth: ArrayLike) -> Int64Array:
         grid = self.release.mechanism.query.grid
         array = self._table(truth)
         units = array if grid == 1 else array / float(grid)
@@ -163,7 +158,7 @@ class Likelihood:
             return given.astype(np.int64).reshape(self.release.values.shape)
         return whole.astype(np.int64)
 
-    def _table(self, given: npt.ArrayLike) -> FloatArray:
+    def _table(self, given: ArrayLike) -> FloatArray:
         shape = self.release.values.shape
         try:
             array = np.asarray(given, np.float64)

@@ -16,8 +16,8 @@ from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, ArrayLike, FloatArray
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.combination import Combined
 from subspacedp.inference.results import (
@@ -36,7 +36,6 @@ from subspacedp.tables import Margin
 
 __all__ = ["Regression", "regress"]
 
-FloatArray = npt.NDArray[np.float64]
 
 MIN_SINGULAR_RATIO = 1e-10  # of X with columns of length one: smallest singular value over largest
 
@@ -126,7 +125,7 @@ class Regression:
         pairs = zip(sizes, self._laws, strict=True)
         return np.array([self.spread.tail(size, *each) for size, each in pairs])
 
-    def columns(self, level: float = 0.95) -> dict[str, npt.NDArray[Any]]:
+    def columns(self, level: float = 0.95) -> dict[str, AnyArray]:
         """One row per coefficient."""
         lower, upper = self.interval(level)
         return {
@@ -172,9 +171,9 @@ def regress(
     *,
     names: Sequence[str] | None = None,
     intercept: bool = True,
-    scale: npt.ArrayLike | None = None,
-    weights: npt.ArrayLike | None = None,
-    figures: npt.ArrayLike | str | Sequence[str] | None = None,
+    scale: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    figures: ArrayLike | str | Sequence[str] | None = None,
 ) -> Regression:
     """Regress released figures on public covariates.
 
@@ -378,7 +377,7 @@ def covariates(
     return matrix, tuple(map(str, labels))
 
 
-def public_numbers(given: npt.ArrayLike | None, n: int, name: str, *, positive: bool) -> FloatArray:
+def public_numbers(given: ArrayLike | None, n: int, name: str, *, positive: bool) -> FloatArray:
     """Public numbers, one per figure; 1 by default."""
     if given is None:
         return np.ones(n)

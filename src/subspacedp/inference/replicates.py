@@ -10,11 +10,10 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, FloatArray
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.combination import Combined
 from subspacedp.mechanisms.base import Mechanism
@@ -24,13 +23,12 @@ from subspacedp.release import Design, Release
 
 __all__ = ["check_draws", "replicate_interval", "replicate_quantiles", "replicates"]
 
-FloatArray = npt.NDArray[np.float64]
-Statistic = Callable[[npt.NDArray[Any]], float]
+Statistic = Callable[[AnyArray], float]
 
 
 def replicates(
     source: Release | Combined | Design, number: int, *, seed: int | None = None
-) -> Iterator[npt.NDArray[Any]]:
+) -> Iterator[AnyArray]:
     """Independent draws of release minus truth, one after another.
 
     Parameters
@@ -180,7 +178,7 @@ def _moved(
     return np.array([_value(statistic, values + noise) - here for noise in draws])
 
 
-def _value(statistic: Statistic, values: npt.NDArray[Any]) -> float:
+def _value(statistic: Statistic, values: AnyArray) -> float:
     number = np.asarray(statistic(values))
     if number.size != 1 or number.dtype.kind not in "biuf" or not np.all(np.isfinite(number)):
         raise ReleaseError(
@@ -212,7 +210,7 @@ def _keys(mechanism: Mechanism, seed: int | None, place: int, release: int = 0) 
     return ReleaseKeys.from_seed(seed, draw_context)
 
 
-def _draw(mechanism: Mechanism, keys: ReleaseKeys) -> npt.NDArray[Any]:
+def _draw(mechanism: Mechanism, keys: ReleaseKeys) -> AnyArray:
     zeros = mechanism.nothing()
     exact = mechanism.held.sums(zeros)
     noisy = mechanism.add_noise(zeros, keys)

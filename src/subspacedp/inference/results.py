@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.combination import Combined
 from subspacedp.mechanisms.error_laws import JointNoise
@@ -28,7 +28,6 @@ __all__ = [
     "sum_excess",
 ]
 
-FloatArray = npt.NDArray[np.float64]
 
 Function = TypeVar("Function", bound=Callable[..., object])
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.arrays import BoolArray, FloatArray
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.combination import Combined
 from subspacedp.inference.replicates import check_draws, replicates
@@ -31,7 +32,6 @@ from subspacedp.tables import Domain
 
 __all__ = ["statistics", "test_homogeneity", "test_independence"]
 
-FloatArray = npt.NDArray[np.float64]
 
 MIN_TOTAL = 5.0  # of a row or a column, for the chi-square approximation ...
 MIN_TOTAL_OVER_STDERR = 2.0  # ... and in standard errors of its noise
@@ -167,7 +167,7 @@ class _TwoWay:
     query: Query
     domain: Domain
     names: tuple[str, str]
-    keep: tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]
+    keep: tuple[BoolArray, BoolArray]
     values: FloatArray  # r × c
     noise: FloatArray  # rc × rc
     roots: FloatArray  # rc × independent noise: its weights times κ₄¼; none where κ₄ is 0

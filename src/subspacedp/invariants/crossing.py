@@ -22,17 +22,13 @@ from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import InvariantError
 from subspacedp.invariants.crossing_kinds import CrossingKinds
 from subspacedp.invariants.held import HeldValues
 from subspacedp.invariants.linear import HeldMatrix
-from subspacedp.invariants.matrix.null_space import (
-    RESIDUAL,
-    GeneralNullSpace,
-    MatrixNullSpace,
-)
+from subspacedp.invariants.matrix.null_space import RESIDUAL, GeneralNullSpace, MatrixNullSpace
 from subspacedp.privacy import Neighbours
 from subspacedp.tables import Axis, Domain, Margin, outer
 
@@ -41,8 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CrossingNullSpace", "Crossings", "HeldCrossing", "LabelSpace"]
 
-FloatArray = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
 AT_ONCE = 1 << 22  # numbers in a block of right-hand sides
 FEW_TERMS = 1 << 12  # of the expansion over the other axes
 
@@ -63,7 +57,7 @@ class HeldCrossing(HeldMatrix):
         """The null space by its structure."""
         return self.crossing_space
 
-    def known(self, values: HeldValues, margin: Margin) -> npt.NDArray[np.int64] | None:
+    def known(self, values: HeldValues, margin: Margin) -> Int64Array | None:
         """The totals of any margin, where a held one determines them; else None."""
         for m, total in self.totals(values):
             if m.determines(margin):
@@ -383,7 +377,7 @@ class CrossingNullSpace(GeneralNullSpace):
         margins = [list(m.names) for m in self.crossings.margins]
         return {"kind": "crossing", "margins": margins}
 
-    def project(self, values: npt.ArrayLike) -> FloatArray:
+    def project(self, values: ArrayLike) -> FloatArray:
         """Π_N v: less what its totals determine."""
         table = self._flat(values).reshape(self.shape)
         return np.asarray(table - self._from_totals([m.sum(table) for m in self.crossings.margins]))
@@ -457,7 +451,7 @@ class CrossingNullSpace(GeneralNullSpace):
         """The groups of a margin, those alike together."""
         return CrossingKinds(self, margin)
 
-    def share_exposed(self, weights: npt.ArrayLike) -> float:
+    def share_exposed(self, weights: ArrayLike) -> float:
         """|Π_R w|² / |w|²: how much of a linear question the invariants answer."""
         from subspacedp.invariants.null_space import scaled_question, share
 

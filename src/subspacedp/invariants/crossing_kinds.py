@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.invariants.margin_space import distinct_columns
 from subspacedp.tables import Axis, Margin, outer
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CrossingKinds"]
 
-FloatArray = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
 _Along = tuple[Int64Array, FloatArray, FloatArray, dict[tuple[int, ...], FloatArray]]
 
 

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, ArrayLike, BoolArray, FloatArray, Int64Array
 from subspacedp.errors import DomainError, InvariantError
 from subspacedp.privacy import Neighbours
 from subspacedp.queries import Cells, Query
@@ -24,7 +24,7 @@ __all__ = ["Held", "HeldMargins", "HeldValues", "as_held", "hold"]
 
 MOST_MEETS = 1 << 17  # of margins with what others have in common
 
-HeldValues = tuple[npt.NDArray[Any], ...]  # integers, but for a real-valued C
+HeldValues = tuple[AnyArray, ...]  # integers, but for a real-valued C
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class HeldMargins:
         return self
 
     @property
-    def empty(self) -> npt.NDArray[np.bool_] | None:
+    def empty(self) -> BoolArray | None:
         """The cells publicly known to be empty, where any are."""
         return None
 
@@ -252,15 +252,15 @@ class HeldMargins:
             raise InvariantError("The table is not on the domain of the held margins.")
         return self.sums(table.counts)
 
-    def sums(self, answers: npt.NDArray[np.int64]) -> HeldValues:
+    def sums(self, answers: Int64Array) -> HeldValues:
         """The exact totals of integer answers, one array per margin."""
         return margin_sums(answers, self.margins)
 
-    def real_sums(self, values: npt.NDArray[np.float64]) -> HeldValues:
+    def real_sums(self, values: FloatArray) -> HeldValues:
         """C·values in float64."""
         return tuple(m.sum(values) for m in self.margins)
 
-    def long_sums(self, whole: npt.NDArray[np.int64]) -> HeldValues:
+    def long_sums(self, whole: Int64Array) -> HeldValues:
         """C·whole in Python integers, which no size overflows."""
         return tuple(m.exact_sum(whole) for m in self.margins)
 
@@ -269,11 +269,11 @@ class HeldMargins:
         """The held margins that do not follow from the answers: every one follows from cells."""
         return ()
 
-    def split(self, answers: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+    def split(self, answers: AnyArray) -> list[AnyArray]:
         """The tables that all totals are sums of: the cells."""
         return [answers]
 
-    def of_sources(self, tables: list[npt.NDArray[Any]], margin: Margin) -> npt.NDArray[np.int64]:
+    def of_sources(self, tables: list[AnyArray], margin: Margin) -> Int64Array:
         """The totals of a margin, from the tables of `split`."""
         return np.asarray(margin.sum(tables[0]), np.int64)
 
@@ -282,11 +282,11 @@ class HeldMargins:
         """Held values are integers."""
         return True
 
-    def totals(self, values: HeldValues) -> list[tuple[Margin, npt.NDArray[Any]]]:
+    def totals(self, values: HeldValues) -> list[tuple[Margin, AnyArray]]:
         """The held margins with their totals, out of the held values."""
         return list(zip(self.margins, values, strict=True))
 
-    def equalities(self, values: HeldValues) -> npt.NDArray[Any]:
+    def equalities(self, values: HeldValues) -> AnyArray:
         """The values of linear equalities, out of the held values: there are none."""
         del values
         return np.zeros(0, np.int64)
@@ -296,9 +296,7 @@ class HeldMargins:
         """The names of linear equalities: there are none."""
         return ()
 
-    def joined(
-        self, totals: Sequence[npt.NDArray[Any]], equalities: Sequence[npt.NDArray[Any]]
-    ) -> HeldValues:
+    def joined(self, totals: Sequence[AnyArray], equalities: Sequence[AnyArray]) -> HeldValues:
         """Held values from the totals of the margins and the values of the equalities."""
         del equalities
         return tuple(totals)
@@ -316,13 +314,13 @@ class HeldMargins:
         """The shapes of the held values."""
         return [m.shape for m in self.margins]
 
-    def check_agreement(self, values: Sequence[npt.ArrayLike]) -> None:
+    def check_agreement(self, values: Sequence[ArrayLike]) -> None:
         """Two margins must agree on every margin that both determine; an error if not."""
         contradiction = self.contradiction(values)
         if contradiction:
             raise InvariantError(f"The held values contradict each other: {contradiction}.")
 
-    def contradiction(self, values: Sequence[npt.ArrayLike]) -> str:
+    def contradiction(self, values: Sequence[ArrayLike]) -> str:
         """What is impossible about values of the margins, in words; empty when nothing is."""
         arrays = [np.asarray(v) for v in values]
         if [v.shape for v in arrays] != self.value_shapes:
@@ -339,24 +337,24 @@ class HeldMargins:
                     return f"{m!r} and {k!r} disagree on a total that both determine"
         return ""
 
-    def agrees(self, answers: npt.NDArray[np.int64], values: HeldValues) -> bool:
+    def agrees(self, answers: Int64Array, values: HeldValues) -> bool:
         """Whether answers have the held values, decided in whole numbers."""
         pairs = zip(self.sums(answers), values, strict=True)
         return all(np.array_equal(total, value) for total, value in pairs)
 
-    def residual(self, noisy: npt.NDArray[np.int64], exact: HeldValues) -> HeldValues:
+    def residual(self, noisy: Int64Array, exact: HeldValues) -> HeldValues:
         """C·noisy − c in exact integers (modulo 2**64, which never matters below 2**62)."""
         sums = margin_sums(noisy, self.margins)
         return tuple(s - c for s, c in zip(sums, exact, strict=True))
 
-    def known(self, values: HeldValues, margin: Margin) -> npt.NDArray[np.int64] | None:
+    def known(self, values: HeldValues, margin: Margin) -> Int64Array | None:
         """The totals of any margin, where a held one determines them; else None."""
         for m, total in zip(self.margins, values, strict=True):
             if m.determines(margin):
                 return m.coarsen(total, margin)
         return None
 
-    def of(self, values: Sequence[npt.NDArray[np.int64]], margin: Margin) -> npt.NDArray[np.int64]:
+    def of(self, values: Sequence[Int64Array], margin: Margin) -> Int64Array:
         """The totals of any margin that the family determines, from the totals of the family."""
         totals = self.known(tuple(values), margin)
         if totals is None:

@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, FloatArray
 from subspacedp.errors import DomainError, InvariantError
 from subspacedp.invariants.held import HeldMargins, HeldValues
 from subspacedp.invariants.linear import HeldMatrix
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Feasible", "Inequalities", "Limits"]
 
-FloatArray = npt.NDArray[np.float64]
-Limit = int | Mapping[Label, int] | Sequence[Any] | npt.NDArray[Any]
+Limit = int | Mapping[Label, int] | Sequence[Any] | AnyArray
 
 MAX_ROUNDS = 50
 MAX_CHECKED = 10**7  # answers whose limits are all worked out before a release
@@ -259,7 +258,7 @@ class Feasible:
         if self.query.size <= MAX_CHECKED:
             self.of_answers()
 
-    def rows(self) -> tuple[sparse.csr_array, npt.NDArray[np.float64]]:
+    def rows(self) -> tuple[sparse.csr_array, FloatArray]:
         """What is declared of a table as G x ≤ h, x its cells in row-major order.
 
         Non-negativity and the held totals are not among them, nor are limits of single cells;

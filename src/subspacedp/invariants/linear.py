@@ -18,8 +18,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, ArrayLike, BoolArray, FloatArray, Int64Array
 from subspacedp.errors import DataError, InvariantError, ReleaseError
 from subspacedp.invariants.held import Held, HeldMargins, HeldValues
 from subspacedp.privacy import Neighbours
@@ -45,8 +45,6 @@ __all__ = [
 ]
 
 FEW_ROWS = 200  # whose dependencies are found exactly
-FloatArray = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
 PIECE = 26  # bits of a piece of a whole number: times 27 of a coefficient they fit into 53
 MOST_TERMS = 1 << 20  # that are listed at a time, but for a single longer row
 
@@ -146,7 +144,7 @@ class StructuralZeros:
         return f"StructuralZeros({int(self.mask.sum())} cells)"
 
 
-def zeros(mask: npt.ArrayLike) -> Held:
+def zeros(mask: ArrayLike) -> Held:
     """Declare cells empty: a boolean table, True where a cell cannot have anyone in it.
 
     It must be public knowledge (a five-year-old with a doctorate), never read off the data.
@@ -167,7 +165,7 @@ class HeldMatrix:
     labels: tuple[str, ...]
     parts: tuple[dict[str, Any], ...]  # as asked for, as plain data
     words: str
-    empty: npt.NDArray[np.bool_] | None
+    empty: BoolArray | None
 
     @cached_property
     def space(self) -> GeneralNullSpace:
@@ -233,7 +231,7 @@ class HeldMatrix:
         """Whether C is a matrix of integers, so that held values are exact integers."""
         return bool(self.matrix.dtype.kind == "i")
 
-    def sums(self, answers: npt.NDArray[np.int64]) -> HeldValues:
+    def sums(self, answers: Int64Array) -> HeldValues:
         """The held values of integer answers, one vector: integers if C is, else float64.
 
         Real ones are exact sums rounded once, so that equal C·answers give equal held values.
@@ -251,24 +249,24 @@ class HeldMatrix:
         """Nothing is held, or not the groups of a margin."""
         return None if self.rows else (None,)
 
-    def agrees(self, answers: npt.NDArray[np.int64], values: HeldValues) -> bool:
+    def agrees(self, answers: Int64Array, values: HeldValues) -> bool:
         """Whether answers have the held values; to 1e-9 for a real-valued C."""
         total = self.sums(answers)[0]
         if self.exact:
             return np.array_equal(total, values[0])
         return bool(np.allclose(total, values[0], rtol=1e-9, atol=1e-9))
 
-    def real_sums(self, values: npt.NDArray[np.float64]) -> HeldValues:
+    def real_sums(self, values: FloatArray) -> HeldValues:
         """C·values in float64."""
         return (np.asarray(self.matrix @ values.reshape(-1)),)
 
-    def long_sums(self, whole: npt.NDArray[np.int64]) -> HeldValues:
+    def long_sums(self, whole: Int64Array) -> HeldValues:
         """C·whole in Python integers, for an integer C: by halves of 31 bits."""
         matrix, flat = self.matrix.astype(np.int64), whole.reshape(-1)
         high, low = matrix @ (flat >> 31), matrix @ (flat & (2**31 - 1))
         return (high.astype(object) * 2**31 + low.astype(object),)
 
-    def totals(self, values: HeldValues) -> list[tuple[Margin, npt.NDArray[Any]]]:
+    def totals(self, values: HeldValues) -> list[tuple[Margin, AnyArray]]:
         """The held margins with their totals, out of the held values."""
         out, at = [], 0
         for margin in self.margins:
@@ -277,7 +275,7 @@ class HeldMatrix:
             at += size
         return out
 
-    def equalities(self, values: HeldValues) -> npt.NDArray[Any]:
+    def equalities(self, values: HeldValues) -> AnyArray:
         """The values of linear equalities, out of the held values."""
         return np.asarray(values[0][self._equality_rows])
 
@@ -286,19 +284,17 @@ class HeldMatrix:
         """The names of the linear equalities, in the order of `equalities`."""
         return self.labels[self._equality_rows]
 
-    def joined(
-        self, totals: Sequence[npt.NDArray[Any]], equalities: Sequence[npt.NDArray[Any]]
-    ) -> HeldValues:
+    def joined(self, totals: Sequence[AnyArray], equalities: Sequence[AnyArray]) -> HeldValues:
         """Held values from the totals of the margins and the values of the equalities."""
         empty = np.zeros(0 if self.empty is None else int(self.empty.sum()), np.int64)
         return (np.concatenate([*(t.reshape(-1) for t in totals), *equalities, empty]),)
 
-    def known(self, values: HeldValues, margin: Margin) -> npt.NDArray[np.int64] | None:
+    def known(self, values: HeldValues, margin: Margin) -> Int64Array | None:
         """The totals of a margin: not read off the values of a matrix."""
         del values, margin
         return None
 
-    def check_agreement(self, values: Sequence[npt.ArrayLike]) -> None:
+    def check_agreement(self, values: Sequence[ArrayLike]) -> None:
         """C z = c must have a solution: exactly for whole numbers and few rows, else to 1e-9."""
         wanted = np.asarray(values[0], np.float64)
         if self.empty is not None and np.any(wanted[self._equality_rows.stop :]):
@@ -319,7 +315,7 @@ class HeldMatrix:
                     "rows of the invariants follow from others."
                 )
 
-    def residual(self, noisy: npt.NDArray[np.int64], exact: HeldValues) -> HeldValues:
+    def residual(self, noisy: Int64Array, exact: HeldValues) -> HeldValues:
         """C·noisy − c."""
         return (self.sums(noisy)[0] - exact[0],)
 
@@ -436,7 +432,7 @@ def bind(held: Held, query: Query) -> HeldMargins | HeldMatrix:
     return hold_matrix(held, query)
 
 
-def _empty_cells(held: Held, query: Query) -> npt.NDArray[np.bool_] | None:
+def _empty_cells(held: Held, query: Query) -> BoolArray | None:
     if not held.zeros:
         return None
     empty = np.zeros(query.shape, bool)

@@ -7,25 +7,19 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import InvariantError
 from subspacedp.invariants.held import HeldMargins, HeldValues
 from subspacedp.invariants.mixed import Mixed, centred_divmod, lcm
-from subspacedp.invariants.null_space import (
-    NullSpace,
-    echelon_basis,
-    scaled_question,
-    share,
-)
+from subspacedp.invariants.null_space import NullSpace, echelon_basis, scaled_question, share
 from subspacedp.parallel import compiled, for_each
 from subspacedp.tables import Domain, Margin, RowPlan, margin_sums, outer
 from subspacedp.tables.boxes import Box
 
 __all__ = ["MarginNullSpace", "distinct_columns"]
 
-FloatArray = npt.NDArray[np.float64]
-LiftParts = tuple[npt.NDArray[np.int64], FloatArray]  # whole and fractional parts of its terms
+LiftParts = tuple[Int64Array, FloatArray]  # whole and fractional parts of its terms
 MAX_DENSE = 5000
 
 
@@ -73,11 +67,11 @@ class MarginNullSpace(NullSpace):
         return self.held.rank
 
     @cached_property
-    def _sizes(self) -> dict[Margin, npt.NDArray[np.int64]]:
+    def _sizes(self) -> dict[Margin, Int64Array]:
         # An empty group has no cell to spread to; 1 keeps the division defined.
         return {k: np.maximum(k.sizes, 1) for k in self.held.expansion}
 
-    def project(self, values: npt.ArrayLike, *, overwrite: bool = False) -> FloatArray:
+    def project(self, values: ArrayLike, *, overwrite: bool = False) -> FloatArray:
         """Π_N v: subtract the group means of every held margin, one after another.
 
         With `overwrite` a float64 array in C order is projected in place, and a large one costs
@@ -132,7 +126,7 @@ class MarginNullSpace(NullSpace):
             out += k.spread(a * self.held.of(residual, k) / self._sizes[k])
         return out
 
-    def rounding(self, answers: npt.NDArray[Any]) -> float:
+    def rounding(self, answers: AnyArray) -> float:
         """How far C·answers may be off in float64; nothing for integers."""
         if answers.dtype.kind in "iu":
             return 0.0
@@ -145,7 +139,7 @@ class MarginNullSpace(NullSpace):
     def lift_exact(self, residual: HeldValues) -> Mixed:
         """The z of least norm with C z = r, as exact rationals."""
         whole = np.zeros(self.domain.shape, np.int64)
-        numerator: npt.NDArray[Any] = np.zeros(self.domain.shape, self.denominators.dtype)
+        numerator: AnyArray = np.zeros(self.domain.shape, self.denominators.dtype)
         for k, a in self.held.expansion.items():
             quotient, rest = np.divmod(self.held.of(residual, k), self._sizes[k])
             whole += a * k.spread(quotient)
@@ -155,7 +149,7 @@ class MarginNullSpace(NullSpace):
         return Mixed.normal(whole, numerator, self.denominators)
 
     def subtract_lift(
-        self, noisy: npt.NDArray[np.int64], residual: HeldValues, *, overwrite: bool = False
+        self, noisy: Int64Array, residual: HeldValues, *, overwrite: bool = False
     ) -> FloatArray:
         """Noisy − lift(r) in float64; whole parts are subtracted as integers.
 
@@ -182,9 +176,7 @@ class MarginNullSpace(NullSpace):
         plan = self._rows
         return plan.join(whole, np.int64), plan.join(fraction, np.float64)
 
-    def subtract_parts(
-        self, noisy: npt.NDArray[np.int64], parts: LiftParts, box: Box
-    ) -> FloatArray:
+    def subtract_parts(self, noisy: Int64Array, parts: LiftParts, box: Box) -> FloatArray:
         """Noisy − lift(r) for a box of cells, in the memory of `noisy`, on this thread.
 
         The same numbers as those of `subtract_lift` by its compiled kernel, bit for bit.
@@ -195,7 +187,7 @@ class MarginNullSpace(NullSpace):
         self._subtract(flat, out, parts, plan, (0, plan.rows, 0, plan.row))
         return out.reshape(noisy.shape)
 
-    def subtract_whole(self, noisy: npt.NDArray[np.int64], parts: LiftParts, box: Box) -> None:
+    def subtract_whole(self, noisy: Int64Array, parts: LiftParts, box: Box) -> None:
         """Noisy − lift(r) for a box, in place, where every value of the lift is a whole number."""
         from subspacedp.invariants.kernels import subtract_rows
 
@@ -221,9 +213,7 @@ class MarginNullSpace(NullSpace):
         )  # fmt: skip
 
     @cached_property
-    def _size_classes(
-        self,
-    ) -> tuple[list[npt.NDArray[np.int64]], dict[Margin, npt.NDArray[np.int64]]]:
+    def _size_classes(self) -> tuple[list[Int64Array], dict[Margin, Int64Array]]:
         """For every axis the class of each label, and the sizes of groups by classes.
 
         Labels of an axis whose groups have the same sizes at every level in use are one class, so
@@ -245,7 +235,7 @@ class MarginNullSpace(NullSpace):
         }
 
     @cached_property
-    def denominator_classes(self) -> tuple[npt.NDArray[Any], list[npt.NDArray[np.int64]]]:
+    def denominator_classes(self) -> tuple[AnyArray, list[Int64Array]]:
         """The distinct denominators, and for every axis the class of each label.
 
         A cell's denominator depends only on the sizes of the groups it is in.
@@ -262,7 +252,7 @@ class MarginNullSpace(NullSpace):
         return out, members
 
     @cached_property
-    def denominators(self) -> npt.NDArray[Any]:
+    def denominators(self) -> AnyArray:
         """A public denominator for every cell of any lifted integer residual.
 
         Broadcastable to the domain's shape; Python integers where 64 bits do not suffice.
@@ -310,14 +300,14 @@ class MarginNullSpace(NullSpace):
         out[out < 1e-11 * whole] = 0.0  # rounding error of a difference that is zero
         return out
 
-    def share_exposed(self, weights: npt.ArrayLike) -> float:
+    def share_exposed(self, weights: ArrayLike) -> float:
         """|Π_R w|² / |w|²: how much of a linear question the invariants answer."""
         w = scaled_question(self._table(weights))
         norm = float(np.vdot(w, w))
         inside = self.project(w)
         return share(1.0 - float(np.vdot(inside, inside)) / norm)
 
-    def contains(self, values: npt.ArrayLike) -> bool:
+    def contains(self, values: ArrayLike) -> bool:
         """Whether C v = 0: exactly for integers, to 1e-9 of the largest entry for floats."""
         array = np.asarray(values)
         if array.shape == (self.size,):
@@ -343,7 +333,7 @@ class MarginNullSpace(NullSpace):
         projector = np.stack([self.project(e).ravel() for e in eye])
         return echelon_basis(projector, self.dimension)
 
-    def _table(self, values: npt.ArrayLike) -> FloatArray:
+    def _table(self, values: ArrayLike) -> FloatArray:
         array = np.asarray(values, np.float64)
         if array.shape == (self.domain.size,):
             array = array.reshape(self.domain.shape)
@@ -354,9 +344,7 @@ class MarginNullSpace(NullSpace):
         return array
 
 
-def distinct_columns(
-    rows: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def distinct_columns(rows: Int64Array) -> tuple[Int64Array, Int64Array]:
     """The distinct columns in order, and which of them each column is.
 
     Row by row: sorting numbers is far faster than sorting columns.

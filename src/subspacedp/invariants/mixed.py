@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from subspacedp.arrays import AnyArray, FloatArray, Int64Array
 
 __all__ = ["Mixed", "centred_divmod", "lcm"]
 
@@ -24,26 +24,21 @@ class Mixed:
     data.
     """
 
-    whole: npt.NDArray[np.int64]
-    numerator: npt.NDArray[Any]
-    denominator: npt.NDArray[Any]  # broadcastable to the shape of `whole`
+    whole: Int64Array
+    numerator: AnyArray
+    denominator: AnyArray  # broadcastable to the shape of `whole`
 
     @classmethod
-    def normal(
-        cls,
-        whole: npt.NDArray[np.int64],
-        numerator: npt.NDArray[Any],
-        denominator: npt.NDArray[Any],
-    ) -> Mixed:
+    def normal(cls, whole: Int64Array, numerator: AnyArray, denominator: AnyArray) -> Mixed:
         """Carry whole parts out of any integer numerator."""
         carry = numerator // denominator
         return cls(whole + carry.astype(np.int64), numerator - carry * denominator, denominator)
 
-    def rsub(self, integers: npt.NDArray[np.int64]) -> Mixed:
+    def rsub(self, integers: Int64Array) -> Mixed:
         """`integers - self`, exactly."""
         return Mixed.normal(integers - self.whole, -self.numerator, self.denominator)
 
-    def to_float(self) -> npt.NDArray[np.float64]:
+    def to_float(self) -> FloatArray:
         """The nearest float64, within one unit in the last place."""
         # From the side of zero, so that small negative values keep their digits.
         below = self.whole < 0
@@ -51,7 +46,7 @@ class Mixed:
         fraction = np.asarray(part / self.denominator, np.float64)
         return (self.whole + below).astype(np.float64) + np.where(below, -fraction, fraction)
 
-    def fractions(self) -> npt.NDArray[Any]:
+    def fractions(self) -> AnyArray:
         """An object array of `fractions.Fraction`; for small tables and tests."""
         denominator = np.broadcast_to(self.denominator, self.whole.shape)
         out = np.empty(self.whole.shape, object)
@@ -61,16 +56,14 @@ class Mixed:
         return out
 
 
-def centred_divmod(
-    numbers: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def centred_divmod(numbers: Int64Array, sizes: Int64Array) -> tuple[Int64Array, Int64Array]:
     """Quotient and remainder with the remainder at most half the size in either direction."""
     quotient, rest = np.divmod(numbers, sizes)
     up = 2 * rest > sizes
     return quotient + up, rest - np.where(up, sizes, 0)
 
 
-def lcm(arrays: Iterable[npt.NDArray[np.int64]]) -> npt.NDArray[Any]:
+def lcm(arrays: Iterable[Int64Array]) -> AnyArray:
     """Least common multiple of broadcastable positive arrays, exactly.
 
     The product bounds the multiple; where even that fits 64 bits no overflow is possible,
@@ -79,7 +72,7 @@ def lcm(arrays: Iterable[npt.NDArray[np.int64]]) -> npt.NDArray[Any]:
     factors = list(arrays)
     bits = sum(float(np.log2(np.max(f))) for f in factors)
     wide = bits >= SAFE_BITS
-    out: npt.NDArray[Any] = np.ones((1,) * (factors[0].ndim if factors else 1), np.int64)
+    out: AnyArray = np.ones((1,) * (factors[0].ndim if factors else 1), np.int64)
     if wide:
         out = out.astype(object)
     for f in factors:

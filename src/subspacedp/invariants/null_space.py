@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from typing import Any, Protocol, overload
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import InvariantError
 from subspacedp.invariants.held import Held, HeldMargins, HeldValues, as_held
 from subspacedp.invariants.linear import HeldMatrix, LinearInvariants, StructuralZeros, bind
@@ -25,7 +25,6 @@ __all__ = [
     "space_of",
 ]
 
-FloatArray = npt.NDArray[np.float64]
 
 NOTHING = 1e-12  # of a squared length: what rounding error leaves of zero
 LEAST_PIVOT = 1e-9  # of a squared length: a column that earlier ones do not span
@@ -40,7 +39,7 @@ class GroupKinds(Protocol):
     """
 
     @property
-    def kinds(self) -> npt.NDArray[np.int64]:
+    def kinds(self) -> Int64Array:
         """A number for every group."""
 
     def profile(self, group: int) -> tuple[FloatArray, FloatArray]:
@@ -80,7 +79,7 @@ class FreeContrasts(ABC):
         return self.size - self.rank
 
     @property
-    def denominators(self) -> npt.NDArray[Any] | None:
+    def denominators(self) -> AnyArray | None:
         """Those of released values, one for every answer; None where they are not public."""
         return None
 
@@ -89,7 +88,7 @@ class FreeContrasts(ABC):
         """The answers nearest to `values` that have the held values."""
 
     @abstractmethod
-    def share_exposed(self, weights: npt.ArrayLike) -> float:
+    def share_exposed(self, weights: ArrayLike) -> float:
         """|Π_R w|² / |w|²: how much of a linear question the invariants answer."""
 
 
@@ -105,7 +104,7 @@ class NullSpace(FreeContrasts):
     """
 
     @abstractmethod
-    def project(self, values: npt.ArrayLike) -> FloatArray:
+    def project(self, values: ArrayLike) -> FloatArray:
         """Π_N v, in the shape of the answers."""
 
     @abstractmethod
@@ -118,12 +117,12 @@ class NullSpace(FreeContrasts):
 
     @abstractmethod
     def subtract_lift(
-        self, noisy: npt.NDArray[np.int64], residual: HeldValues, *, overwrite: bool = False
+        self, noisy: Int64Array, residual: HeldValues, *, overwrite: bool = False
     ) -> FloatArray:
         """Noisy − lift(r) in float64; with `overwrite` it may take the memory of `noisy`."""
 
     @abstractmethod
-    def rounding(self, answers: npt.NDArray[Any]) -> float:
+    def rounding(self, answers: AnyArray) -> float:
         """How far C·answers may be off in float64; nothing where it is computed in integers."""
 
     @abstractmethod
@@ -131,7 +130,7 @@ class NullSpace(FreeContrasts):
         """diag(Π_N) in the shape of the answers, at least: the share of its noise that remains."""
 
     @abstractmethod
-    def contains(self, values: npt.ArrayLike) -> bool:
+    def contains(self, values: ArrayLike) -> bool:
         """Whether C v = 0: exactly for integers, to 1e-9 of the largest entry for floats."""
 
     @abstractmethod

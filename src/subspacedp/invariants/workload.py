@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import InvariantError
 from subspacedp.invariants.held import Held, HeldMargins, HeldValues
 from subspacedp.invariants.null_space import FreeContrasts, scaled_question, share
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from subspacedp.invariants.null_space import FreeContrasts
 
 __all__ = ["HeldOfWorkload", "WorkloadSpace", "hold_of_workload"]
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -51,7 +49,7 @@ class HeldOfWorkload(HeldMargins):
         """The margins whose exact totals a release needs, without repetition."""
         return (*self.query.margins, *self.beyond_answers)
 
-    def split(self, answers: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+    def split(self, answers: AnyArray) -> list[AnyArray]:
         """The totals of `sources`, each in its margin's shape."""
         out, at = [], 0
         for margin in self.sources:
@@ -60,12 +58,12 @@ class HeldOfWorkload(HeldMargins):
             at += size
         return out
 
-    def sums(self, answers: npt.NDArray[np.int64]) -> HeldValues:
+    def sums(self, answers: Int64Array) -> HeldValues:
         """The exact totals of every held margin, from the totals of `sources`."""
         tables = self.split(answers)
         return tuple(self.of_sources(tables, margin) for margin in self.margins)
 
-    def agrees(self, answers: npt.NDArray[np.int64], values: HeldValues) -> bool:
+    def agrees(self, answers: Int64Array, values: HeldValues) -> bool:
         """Whether some table has these answers and the held values, decided in whole numbers.
 
         Margins on nested levels come from a table (of any sign) if every two of them agree on what
@@ -76,7 +74,7 @@ class HeldOfWorkload(HeldMargins):
         family = HeldMargins(domain=self.domain, margins=margins)
         return not family.contradiction([*tables, *values])
 
-    def of_sources(self, tables: list[npt.NDArray[Any]], margin: Margin) -> npt.NDArray[np.int64]:
+    def of_sources(self, tables: list[AnyArray], margin: Margin) -> Int64Array:
         """The totals of any margin that the sources determine, from their tables."""
         able = (i for i, m in enumerate(self.sources) if m.determines(margin))
         i = min(able, key=lambda i: tables[i].size)
@@ -133,7 +131,7 @@ class WorkloadSpace(FreeContrasts):
         """How many independent figures are published exactly."""
         return self.held.rank
 
-    def share_exposed(self, weights: npt.ArrayLike) -> float:
+    def share_exposed(self, weights: ArrayLike) -> float:
         """|Π_R w|²/|w|² of the question that weights of answers ask of the table.
 
         The squared length of a question's part in a margin's row space is Σ (its mean over a
@@ -152,7 +150,7 @@ class WorkloadSpace(FreeContrasts):
     def _everything(self) -> HeldMargins:
         return HeldMargins(domain=self.domain, margins=tuple(self.held.query.margins))
 
-    def _squared(self, split: list[npt.NDArray[np.float64]], family: HeldMargins) -> float:
+    def _squared(self, split: list[FloatArray], family: HeldMargins) -> float:
         """|Π w|² for the row space of a family, over the number of cells."""
         terms = [
             a * self._mean_square(split, k)
@@ -160,7 +158,7 @@ class WorkloadSpace(FreeContrasts):
         ]  # fmt: skip
         return max(math.fsum(terms), 0.0)
 
-    def _mean_square(self, split: list[npt.NDArray[np.float64]], k: Margin) -> float:
+    def _mean_square(self, split: list[FloatArray], k: Margin) -> float:
         """Σ_g (mean of the question over group g of k)² · |g|/cells."""
         means = np.zeros(k.shape)
         for margin, weights in zip(self.held.query.margins, split, strict=True):
@@ -176,7 +174,7 @@ class WorkloadSpace(FreeContrasts):
     ) -> FloatArray:
         """E[weights | group of k] for a uniform cell: margins of one domain are independent."""
         dims = len(self.domain.axes)
-        out: npt.NDArray[np.float64] = weights
+        out: FloatArray = weights
         for a, axis in enumerate(self.domain.axes):
             fine, coarse = margin.steps[a], meet.steps[a]
             if fine != coarse:  # k is coarser here: average over the fine groups in it
@@ -201,7 +199,7 @@ class WorkloadSpace(FreeContrasts):
             out = out * (level.sizes / len(self.domain.axes[a])).reshape(shape)
         return out
 
-    def _vector(self, weights: npt.ArrayLike) -> FloatArray:
+    def _vector(self, weights: ArrayLike) -> FloatArray:
         array = np.asarray(weights, np.float64)
         if array.shape != self.shape:
             raise InvariantError(

@@ -18,8 +18,8 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.balls import ball, round_up
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.invariants import (
@@ -77,7 +77,7 @@ class ExpectedError:
     """
 
     total: float
-    per_cell: npt.NDArray[np.float64]
+    per_cell: FloatArray
 
     def __repr__(self) -> str:
         return f"ExpectedError(total={self.total:.6g}, {self.per_cell.size:,} cells)"
@@ -119,7 +119,7 @@ class Options(ABC):
         """Whether fitting takes seconds at most, so that "auto" looks at it."""
         return not cls.mechanism.for_workloads
 
-    def importance_of(self, query: Query) -> npt.NDArray[np.float64] | None:
+    def importance_of(self, query: Query) -> FloatArray | None:
         """What the squared error of every answer counts for; None for one each."""
         del query
         return None
@@ -371,7 +371,7 @@ class Mechanism(ABC):
         """The total of every group of a margin."""
         return self.noise.figures_of(margin)
 
-    def accuracy(self, weights: npt.ArrayLike | None = None) -> Accuracy:
+    def accuracy(self, weights: ArrayLike | None = None) -> Accuracy:
         """Standard errors and margins of error of every answer, or of weighted sums of answers."""
         if weights is None:
             return Accuracy(
@@ -400,9 +400,7 @@ class Mechanism(ABC):
         """The law of independent noise on every answer itself; None where others are measured."""
         return None
 
-    def coordinates(
-        self, values: npt.NDArray[np.float64], exact: HeldValues
-    ) -> npt.NDArray[np.float64] | None:
+    def coordinates(self, values: FloatArray, exact: HeldValues) -> FloatArray | None:
         """What was measured, from a release in units of the grid, but for the rounding of float64.
 
         None where several measurements give the same release.
@@ -410,11 +408,11 @@ class Mechanism(ABC):
         del values, exact
         return None
 
-    def whole_coordinates(self, answers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def whole_coordinates(self, answers: Int64Array) -> Int64Array:
         """What would be measured of answers without noise, in the order of `coordinates`."""
         return self.integers(answers)
 
-    def log_probability(self, noise: npt.NDArray[np.int64]) -> float:
+    def log_probability(self, noise: Int64Array) -> float:
         """The log-probability of the noise on all that is measured; here independent."""
         return math.fsum(self.law.log_mass(noise).reshape(-1).tolist())
 
@@ -430,7 +428,7 @@ class Mechanism(ABC):
 
     # ------------------------------------------------------------------ measure, reconstruct
 
-    def integers(self, answers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def integers(self, answers: Int64Array) -> Int64Array:
         """What is measured of confidential answers, without noise; here the answers themselves.
 
         For mechanisms that agents carry out together it is linear: `add_noise` of answers is this
@@ -439,18 +437,13 @@ class Mechanism(ABC):
         return answers
 
     @abstractmethod
-    def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[np.int64]:
+    def add_noise(self, answers: Int64Array, keys: ReleaseKeys) -> Int64Array:
         """The differentially private measurement of confidential answers: integers."""
 
     @abstractmethod
     def reconstruct(
-        self,
-        noisy: npt.NDArray[np.int64],
-        exact: HeldValues,
-        dither: Keystream,
-        *,
-        overwrite: bool = False,
-    ) -> npt.NDArray[Any]:
+        self, noisy: Int64Array, exact: HeldValues, dither: Keystream, *, overwrite: bool = False
+    ) -> AnyArray:
         """The release from the measurement and the held totals.
 
         With `overwrite` it may take the memory of `noisy`, whose content is then lost.
@@ -460,9 +453,7 @@ class Mechanism(ABC):
         """How the mechanism is carried out piece by piece; here as one piece."""
         return OnePiece(self)
 
-    def without_noise(
-        self, answers: npt.NDArray[np.int64], exact: HeldValues
-    ) -> npt.NDArray[np.float64]:
+    def without_noise(self, answers: Int64Array, exact: HeldValues) -> FloatArray:
         """What would be released without noise and rounding: confidential, as the answers are.
 
         answers + C⁺(c − C·answers): the answers, moved to agree with held totals that count more.
@@ -470,13 +461,11 @@ class Mechanism(ABC):
         residual = self.held.residual(answers, exact)
         return np.asarray(self.null_space.subtract_lift(answers, residual))
 
-    def nothing(self) -> npt.NDArray[np.int64]:
+    def nothing(self) -> Int64Array:
         """What `check` returns of an empty table: zeros."""
         return np.zeros(self.query.shape, np.int64)
 
-    def check(
-        self, data: Any, *, everything: Any = None
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def check(self, data: Any, *, everything: Any = None) -> tuple[Int64Array, Int64Array]:
         """Refuse what cannot be released, before any noise is drawn.
 
         Returns the confidential answers that are measured, and those that held values come from.
@@ -505,15 +494,15 @@ class Mechanism(ABC):
         if known is not None:
             known.given(self.query, self.held, exact, capped=self.capped).check(*published)
 
-    def answers(self, data: Any) -> npt.NDArray[np.int64]:
+    def answers(self, data: Any) -> Int64Array:
         """The confidential answers that are measured."""
         return self.query.answers(data)
 
-    def measure(self, data: Any, keys: ReleaseKeys) -> npt.NDArray[np.int64]:
+    def measure(self, data: Any, keys: ReleaseKeys) -> Int64Array:
         """The differentially private measurement of data: integers, noise included."""
         return self.add_noise(self.answers(data), keys)
 
-    def check_size(self, answers: npt.NDArray[np.int64]) -> None:
+    def check_size(self, answers: Int64Array) -> None:
         """Refuse answers whose release float64 could not carry, before any noise is drawn.
 
         A refusal after the noise was drawn would invite another try, and the release that comes

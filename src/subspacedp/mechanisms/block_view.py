@@ -19,8 +19,8 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, Int64Array
 from subspacedp.errors import DataError, ReleaseError
 from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.noise.words import KeySource
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BlockView", "CountFacts", "OnePiece", "add_totals"]
 
-Int64Array = npt.NDArray[np.int64]
 PIECE = 1 << 16  # cells looked at together: they stay in a core's cache from one step to the next
 
 
@@ -200,9 +199,7 @@ class BlockView(ABC):
         """
 
     @abstractmethod
-    def values(
-        self, shared: Any, keys: KeySource, box: Box, counts: Int64Array
-    ) -> npt.NDArray[Any]:
+    def values(self, shared: Any, keys: KeySource, box: Box, counts: Int64Array) -> AnyArray:
         """The released values of a piece, flat, possibly in the memory of its counts."""
 
 
@@ -264,9 +261,7 @@ class OnePiece(BlockView):
         del total, keys
         return exact
 
-    def values(
-        self, shared: HeldValues, keys: Any, box: Box, counts: Int64Array
-    ) -> npt.NDArray[Any]:
+    def values(self, shared: HeldValues, keys: Any, box: Box, counts: Int64Array) -> AnyArray:
         """Measure, then reconstruct."""
         noisy = self.mechanism.add_noise(counts.reshape(box.shape), keys)
         dither = keys.stream("dither")
@@ -278,7 +273,7 @@ class OnePiece(BlockView):
 
 
 def add_totals(
-    held: HeldMargins, box: Box, values: npt.NDArray[Any], totals: Int64Array | None = None
+    held: HeldMargins, box: Box, values: AnyArray, totals: Int64Array | None = None
 ) -> Int64Array:
     """Add the held totals of a box to `totals`, laid end to end; integers modulo 2**64."""
     if not held.margins:

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, BoolArray, FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import Inequalities, Limits
 from subspacedp.mechanisms.error_laws import SumLaw
@@ -21,7 +21,6 @@ from subspacedp.tables.table import frame_from_columns
 
 __all__ = ["Accuracy", "Estimate", "check_level", "normal_margin"]
 
-FloatArray = npt.NDArray[np.float64]
 JUDGED = 5  # laws that are worked out to judge a family of figures by
 
 
@@ -57,11 +56,11 @@ class Accuracy:
 
     figures: Figures
     held: str
-    labels: Callable[[], dict[str, npt.NDArray[Any]]] = dict  # made when asked for: one per figure
+    labels: Callable[[], dict[str, AnyArray]] = dict  # made when asked for: one per figure
     shape: tuple[int, ...] | None = None  # of the figures, if not that of the family
 
     @property
-    def names(self) -> dict[str, npt.NDArray[Any]]:
+    def names(self) -> dict[str, AnyArray]:
         """The labels of every figure, one column per level."""
         return self.labels()
 
@@ -73,7 +72,7 @@ class Accuracy:
     def _shape(self) -> tuple[int, ...]:
         return self.figures.shape if self.shape is None else self.shape
 
-    def _classes(self) -> npt.NDArray[np.int64]:
+    def _classes(self) -> Int64Array:
         return np.asarray(self.figures.classes()).reshape(self._shape)
 
     @property
@@ -220,7 +219,7 @@ class Accuracy:
 class Estimate(Accuracy):
     """One figure or many, computed from a release."""
 
-    values: npt.NDArray[Any]
+    values: AnyArray
     limits: Callable[[Inequalities], Limits] | None = None  # of the figures; None: not known
     declared: Inequalities | None = None  # by the design: what intervals use by default
 
@@ -275,7 +274,7 @@ class Estimate(Accuracy):
         half = np.where(half > 0, half + 4 * np.spacing(np.abs(values)), 0.0)
         return values - half, values + half
 
-    def _open(self, limits: Limits) -> npt.NDArray[np.bool_]:
+    def _open(self, limits: Limits) -> BoolArray:
         """The figures that neither the noise nor the limits leave fixed."""
         return np.asarray((self._stderr > 0) & (limits.lower < limits.upper))
 
@@ -294,7 +293,7 @@ class Estimate(Accuracy):
         limits, shape = self.limits(inequalities), self._stderr.shape
         return Limits(*(x.reshape(shape) for x in (limits.lower, limits.upper, limits.step)))
 
-    def columns(self, level: float | None = None) -> dict[str, npt.NDArray[Any]]:
+    def columns(self, level: float | None = None) -> dict[str, AnyArray]:
         """One row per figure: names, value, standard error, and an interval if a level is given."""
         out = {**self.names, "value": self.values.reshape(-1), "stderr": self._stderr.reshape(-1)}
         if level is not None:
@@ -390,6 +389,6 @@ def _within(
     return np.where(none, lower, low), np.where(none, upper, high)
 
 
-def _plain(array: npt.NDArray[Any]) -> Any:
+def _plain(array: AnyArray) -> Any:
     """An array without dimensions as a number."""
     return array.item() if np.ndim(array) == 0 else array

@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import BudgetError, DataError, ReleaseError
 from subspacedp.invariants import HeldValues, space_of
 from subspacedp.mechanisms.base import Mechanism, Options
@@ -145,19 +145,17 @@ class Extended(Mechanism):
             raise ReleaseError("what it measures is not what its mechanism measures.")
         return cls(problem)
 
-    def integers(self, answers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def integers(self, answers: Int64Array) -> Int64Array:
         """The part of the answers in the null space, as integers."""
         return (self.on_margins if self.basis is None else self.basis).integers(answers)
 
-    def coordinates(
-        self, values: npt.NDArray[np.float64], exact: HeldValues
-    ) -> npt.NDArray[np.float64] | None:
+    def coordinates(self, values: FloatArray, exact: HeldValues) -> FloatArray | None:
         """Those in the basis; what Π_N of rounded cells came from is not told by its projection."""
         if self.basis is None:
             return None
         return self.basis.coordinates(values - self.null_space.lift(exact))
 
-    def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[np.int64]:
+    def add_noise(self, answers: Int64Array, keys: ReleaseKeys) -> Int64Array:
         """The part of the answers in the null space, as integers, plus noise."""
         measured = self.integers(answers)
         if self.basis is not None:
@@ -169,7 +167,7 @@ class Extended(Mechanism):
         laws = [RoundedGaussian(scale) for scale in scales]
         return measured + draw_each(laws, member.reshape(-1), keys).reshape(measured.shape)
 
-    def check_size(self, answers: npt.NDArray[np.int64]) -> None:
+    def check_size(self, answers: Int64Array) -> None:
         """Refuse also answers for which the grid of the basis could cause a visible bias.
 
         Or whose coordinates in the basis do not fit in 64 bits: they are computed as `add_noise`
@@ -197,13 +195,8 @@ class Extended(Mechanism):
             )
 
     def reconstruct(
-        self,
-        noisy: npt.NDArray[np.int64],
-        exact: HeldValues,
-        dither: Keystream,
-        *,
-        overwrite: bool = False,
-    ) -> npt.NDArray[Any]:
+        self, noisy: Int64Array, exact: HeldValues, dither: Keystream, *, overwrite: bool = False
+    ) -> AnyArray:
         """Π_N·noisy + C⁺c."""
         del dither, overwrite
         if self.basis is not None:
@@ -214,7 +207,7 @@ class Extended(Mechanism):
         return (inside + self.null_space.lift(exact)) * float(self.query.grid)
 
 
-def with_strategy(mechanism: ExtendedT, basis: npt.ArrayLike | None) -> ExtendedT:
+def with_strategy(mechanism: ExtendedT, basis: ArrayLike | None) -> ExtendedT:
     """The mechanism with what it measures: margins need no basis for Gaussian noise, others do.
 
     The grid of a basis is 2**-30, or coarser where the noise would otherwise leave its range.
@@ -302,7 +295,7 @@ class ExtendedOptions(Options):
         the one in echelon form is taken (`echelon_basis`), which no machine's rounding decides.
     """
 
-    basis: npt.ArrayLike | None = None
+    basis: ArrayLike | None = None
 
     mechanism: ClassVar[type[Mechanism]] = Extended
 

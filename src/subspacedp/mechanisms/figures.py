@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import DomainError, ReleaseError
 from subspacedp.invariants.null_space import GroupKinds
 from subspacedp.mechanisms.error_laws import JointNoise, MarginNoise, NoiseModel, SumLaw
@@ -21,8 +21,6 @@ from subspacedp.tables import Margin
 
 __all__ = ["EachApart", "Figures", "GroupTotals", "MarginFigures"]
 
-FloatArray = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
 
 MOST_APART = 20_000
 MOST_WORK = 1 << 24  # figures × cells, where the law of each is a sweep over the table
@@ -302,7 +300,7 @@ def cells_apart(noise: JointNoise, shape: tuple[int, ...]) -> EachApart:
     return EachApart(noise, shape, weights, noise.cell_variance())
 
 
-def rows_apart(noise: JointNoise, rows: npt.NDArray[Any], shape: tuple[int, ...]) -> EachApart:
+def rows_apart(noise: JointNoise, rows: AnyArray, shape: tuple[int, ...]) -> EachApart:
     """Given weights, one row per figure."""
     return EachApart(noise, shape, lambda i: np.asarray(rows[i], np.float64))
 
@@ -333,7 +331,7 @@ def _group_weights(margin: Margin) -> Callable[[int], FloatArray]:
     return weights
 
 
-def checked_weights(weights: npt.ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+def checked_weights(weights: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
     """Finite weights of one figure, or of several along a leading axis."""
     try:
         given = np.asarray(weights)
@@ -372,9 +370,9 @@ def kept_shape(margin: Margin) -> tuple[int, ...]:
     return tuple(level.groups for level in margin.levels if level.name)
 
 
-def margin_names(margin: Margin) -> dict[str, npt.NDArray[Any]]:
+def margin_names(margin: Margin) -> dict[str, AnyArray]:
     """The labels of every group of a margin, one column per level that is kept."""
-    out: dict[str, npt.NDArray[Any]] = {}
+    out: dict[str, AnyArray] = {}
     for a, level in enumerate(margin.levels):
         if level.name:
             shape = [1] * len(margin.shape)

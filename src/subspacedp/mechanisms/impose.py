@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import InvariantError, ReleaseError, without_values
 from subspacedp.invariants import (
     Held,
@@ -34,9 +34,9 @@ __all__ = ["Imposed", "check_something_left", "held_values", "impose"]
 def impose(
     domain: Domain | Query,
     held: Held | LinearInvariants | StructuralZeros | None,
-    noisy: npt.ArrayLike,
-    exact: npt.ArrayLike | Sequence[npt.ArrayLike],
-) -> npt.NDArray[np.float64]:
+    noisy: ArrayLike,
+    exact: ArrayLike | Sequence[ArrayLike],
+) -> FloatArray:
     """The nearest vector to an existing release that has the exact values.
 
     Parameters
@@ -82,7 +82,7 @@ def impose(
 
 
 def held_values(
-    bound: HeldMargins | HeldMatrix, exact: npt.ArrayLike | Sequence[npt.ArrayLike]
+    bound: HeldMargins | HeldMatrix, exact: ArrayLike | Sequence[ArrayLike]
 ) -> HeldValues:
     """Given held values in their shapes, checked to be possible at all."""
     shapes = bound.value_shapes
@@ -137,7 +137,7 @@ class Imposed(Mechanism):
     """
 
     declaration: DeclaredNoise | None = None
-    function: Callable[[npt.NDArray[np.int64]], Any] | None = None  # None once it is read back
+    function: Callable[[Int64Array], Any] | None = None  # None once it is read back
 
     name: ClassVar[str] = "imposed"
     laws: ClassVar[tuple[type[DeclaredNoise], ...]] = (DeclaredNoise,)
@@ -184,7 +184,7 @@ class Imposed(Mechanism):
             raise ReleaseError("another mechanism's noise protects the table it was given.")
         return cls(problem, declaration=declared)
 
-    def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[Any]:
+    def add_noise(self, answers: Int64Array, keys: ReleaseKeys) -> AnyArray:
         """What the wrapped mechanism releases for the answers."""
         del keys  # it has its own source of randomness
         function = self.function
@@ -204,16 +204,11 @@ class Imposed(Mechanism):
         return noisy.reshape(answers.shape)
 
     def reconstruct(
-        self,
-        noisy: npt.NDArray[Any],
-        exact: HeldValues,
-        dither: Keystream,
-        *,
-        overwrite: bool = False,
-    ) -> npt.NDArray[Any]:
+        self, noisy: AnyArray, exact: HeldValues, dither: Keystream, *, overwrite: bool = False
+    ) -> AnyArray:
         """`noisy - lift(C·noisy - c)`."""
         del dither, overwrite
         return self.held.space.imposed(noisy.astype(np.float64), exact) * float(self.query.grid)
 
-    def check_size(self, answers: npt.NDArray[np.int64]) -> None:
+    def check_size(self, answers: Int64Array) -> None:
         """The wrapped mechanism decides what it takes."""

@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, Int64Array
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldValues, MarginNullSpace
 from subspacedp.mechanisms.base import Mechanism, Options
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Projected", "ProjectedBlocks", "ProjectedOptions"]
 
-Int64Array = npt.NDArray[np.int64]
 PIECE = 1 << 20  # cells for which memory is had when noise is only summed
 CACHE = 1 << 16  # cells that stay in a core's cache from one step to the next
 
@@ -81,7 +80,7 @@ class Projected(Mechanism):
         """Whole answers can be rounded to add up."""
         return self.query.grid == 1
 
-    def check_size(self, answers: npt.NDArray[np.int64]) -> None:
+    def check_size(self, answers: Int64Array) -> None:
         """Refuse totals of all records, too, that the bounded ones could not be moved to."""
         super().check_size(answers)
         if self.capped:
@@ -92,7 +91,7 @@ class Projected(Mechanism):
         if self.capped and self.rounding is not None:
             self.rounding.check_total(most)
 
-    def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[np.int64]:
+    def add_noise(self, answers: Int64Array, keys: ReleaseKeys) -> Int64Array:
         """Answers plus independent integer noise, modulo 2**64."""
         noisy = np.empty(answers.shape, np.int64)
         add_noise(self.law, keys, 0, answers.reshape(-1), noisy.reshape(-1))
@@ -101,13 +100,8 @@ class Projected(Mechanism):
         return noisy
 
     def reconstruct(
-        self,
-        noisy: npt.NDArray[np.int64],
-        exact: HeldValues,
-        dither: Keystream,
-        *,
-        overwrite: bool = False,
-    ) -> npt.NDArray[Any]:
+        self, noisy: Int64Array, exact: HeldValues, dither: Keystream, *, overwrite: bool = False
+    ) -> AnyArray:
         """`noisy - lift(C·noisy - c)`, as rationals rounded once or by controlled rounding."""
         residual = self.held.residual(noisy, exact)
         rounding, grid = self.rounding, float(self.query.grid)
@@ -168,9 +162,7 @@ class ProjectedBlocks(BlockView):
             residual = tuple(r - c for r, c in zip(residual, exact, strict=True))
         return Correction.of(self.mechanism, residual)
 
-    def values(
-        self, shared: Correction, keys: KeySource, box: Box, counts: Int64Array
-    ) -> npt.NDArray[Any]:
+    def values(self, shared: Correction, keys: KeySource, box: Box, counts: Int64Array) -> AnyArray:
         """Noisy − lift(residual), in the memory of the counts."""
         starts, length = box.runs(self.mechanism.query.shape)
         CellNoise(self.mechanism.law, keys).add(starts, length, counts, counts)
@@ -209,7 +201,7 @@ class Correction:
             return cls(space, controlled, None, RowRounding(controlled, scaled))
         return cls(space, controlled, space.lift_parts(scaled), None)
 
-    def subtract(self, noisy: Int64Array, box: Box, dither: Keystream) -> npt.NDArray[Any]:
+    def subtract(self, noisy: Int64Array, box: Box, dither: Keystream) -> AnyArray:
         """Released values of a box, flat, in the memory of its noisy counts."""
         if self.controlled is None:
             if self.parts is None:

@@ -17,8 +17,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import InvariantError, ReleaseError
 from subspacedp.invariants.margin_space import MarginNullSpace
 from subspacedp.invariants.null_space import NullSpace
@@ -28,8 +28,6 @@ from subspacedp.queries.linear import exact_product, matrix_sensitivity, used_co
 
 __all__ = ["BasisStrategy", "MarginStrategy"]
 
-Int64Array = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 
 LARGEST_BASIS = 2048
 MOST_PAIR_TYPES = 1 << 20
@@ -108,7 +106,7 @@ class MarginStrategy:
         moved[tuple(slice(len(sizes)) for sizes in self._sizes)] = 2 * self._whole
         return 2 - Fraction(moved.min(), self._whole)
 
-    def _held_shares(self, kinds: list[list[tuple[int, int, int]]]) -> npt.NDArray[Any]:
+    def _held_shares(self, kinds: list[list[tuple[int, int, int]]]) -> AnyArray:
         """(Π_R)_ij times `_whole` for all combinations of kinds, in Python's integers.
 
         Σ a_k/|group of k| over the meets k with i and j in one group: a sum of products over the
@@ -214,10 +212,7 @@ class BasisStrategy:
 
     @classmethod
     def from_basis(
-        cls,
-        space: NullSpace,
-        bits: int,
-        basis: npt.ArrayLike | None = None,
+        cls, space: NullSpace, bits: int, basis: ArrayLike | None = None
     ) -> BasisStrategy:
         """The strategy of an orthonormal basis of N, by default any."""
         if space.size > LARGEST_BASIS:
@@ -241,11 +236,7 @@ class BasisStrategy:
 
     @classmethod
     def from_rows(
-        cls,
-        space: NullSpace,
-        rows: FloatArray,
-        bits: int,
-        reached: FloatArray | None = None,
+        cls, space: NullSpace, rows: FloatArray, bits: int, reached: FloatArray | None = None
     ) -> BasisStrategy:
         """The strategy of any basis of N, or of what records reach in it, scaled to entries ≤ 1."""
         if space.size > LARGEST_BASIS:

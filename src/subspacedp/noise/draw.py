@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.arrays import Int64Array, WordArray
 from subspacedp.balls import certain_compare, certain_floor
 from subspacedp.noise.laws import IntegerLaw, NoiseLaw
 from subspacedp.noise.words import KeySource, Keystream, ReleaseKeys
@@ -54,9 +55,7 @@ class Lookup(Protocol):
     def law(self) -> IntegerLaw:
         """The law of the values."""
 
-    def lookup(
-        self, words: npt.NDArray[np.uint64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def lookup(self, words: WordArray) -> tuple[Int64Array, Int64Array]:
         """The value for every word (a guess where it is open), and the places that are open."""
 
 
@@ -66,11 +65,9 @@ class ThresholdTable:
 
     law: IntegerLaw
     first: int
-    thresholds: npt.NDArray[np.uint64]
+    thresholds: WordArray
 
-    def lookup(
-        self, words: npt.NDArray[np.uint64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def lookup(self, words: WordArray) -> tuple[Int64Array, Int64Array]:
         """The value for every word, and the places of the words that need refinement."""
         place = np.searchsorted(self.thresholds, words, side="left")
         # t_z ≥ w first at `place`: w < t_z decides z = first + place; equality leaves it open.
@@ -163,9 +160,7 @@ class GaussianInversion:
 
     law: IntegerLaw  # a rounded Gaussian one, of scale σ
 
-    def lookup(
-        self, words: npt.NDArray[np.uint64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def lookup(self, words: WordArray) -> tuple[Int64Array, Int64Array]:
         """The value for every word (a guess where it is open), and the places that are open."""
         from scipy.special import ndtri
 
@@ -182,9 +177,6 @@ class GaussianInversion:
         values = z.astype(np.int64)
         return np.where(upper, -values, values), open_
 
-
-Int64Array = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
 
 # Each cell has 2**40 refinement words of its own; one is needed about once in 10**16 cells.
 REFINEMENT_STRIDE = 1 << 40
@@ -253,7 +245,7 @@ def noise_at(law: NoiseLaw, keys: ReleaseKeys, cells: Int64Array) -> Int64Array:
     return CellNoise(law, keys).at(cells)
 
 
-def words_at(stream: Keystream, places: Int64Array) -> Words:
+def words_at(stream: Keystream, places: Int64Array) -> WordArray:
     """The words at some places, in increasing order; what lies between them is skipped over."""
     out = np.empty(places.size, np.uint64)
     at = 0
@@ -322,7 +314,7 @@ class CellNoise:
             part.add(words, out, out, cells.__getitem__, kernel=compiled(cells.size))
         return out
 
-    def _room(self) -> tuple[Words, Words]:
+    def _room(self) -> tuple[WordArray, WordArray]:
         """Memory for words, kept for the next call of this thread."""
         if not hasattr(self._local, "room"):
             self._local.room = np.empty(BLOCK + 3, np.uint64), np.empty(BLOCK, np.uint64)
@@ -355,7 +347,9 @@ class _Part:
     def __init__(self, weight: int, lookup: Lookup, words: Keystream, more: Keystream) -> None:
         self._weight, self._lookup, self.words, self._more = weight, lookup, words, more
 
-    def gather(self, starts: Int64Array, length: int, scratch: Words, gathered: Words) -> Words:
+    def gather(
+        self, starts: Int64Array, length: int, scratch: WordArray, gathered: WordArray
+    ) -> WordArray:
         """The words of some runs of cells, one run after another."""
         if len(starts) == 1:
             return self.words.words(int(starts[0]), length, scratch)
@@ -365,7 +359,7 @@ class _Part:
 
     def add(
         self,
-        words: Words,
+        words: WordArray,
         base: Int64Array,
         out: Int64Array,
         cell: Callable[[int], int],

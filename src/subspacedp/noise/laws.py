@@ -18,8 +18,8 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.balls import ball, round_up
 from subspacedp.errors import BudgetError
 from subspacedp.special import log_normal_below, log_sum_exp
@@ -40,8 +40,6 @@ __all__ = [
     "RoundedGaussian",
 ]
 
-FloatArray = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
 
 # Gaussian laws below it are sums over a few whole numbers, above it over a few periods.
 FEW_NUMBERS = 0.6

@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import BoolArray, FloatArray, Int64Array
 from subspacedp.noise.laws import REACH, KnownLaw
 
 __all__ = ["GroupedCells", "gaussian_shifts", "laplace_shifts"]
-
-FloatArray = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +38,7 @@ class GroupedCells:
         return np.diff(self.starts, append=self.order.size)
 
     @cached_property
-    def last(self) -> npt.NDArray[np.bool_]:
+    def last(self) -> BoolArray:
         """Whether a place is the last of its group."""
         out = np.zeros(self.order.size, bool)
         out[self.starts + self.sizes - 1] = True

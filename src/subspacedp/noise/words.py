@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
+
+from subspacedp.arrays import WordArray
 
 __all__ = ["KeySource", "Keystream", "ReleaseKeys"]
 
@@ -37,9 +38,7 @@ class Keystream:
             raise ValueError("a keystream needs a key of 32 bytes")
         self._key = key
 
-    def words(
-        self, start: int, count: int, scratch: npt.NDArray[np.uint64] | None = None
-    ) -> npt.NDArray[np.uint64]:
+    def words(self, start: int, count: int, scratch: WordArray | None = None) -> WordArray:
         """Words `start` to `start + count - 1`.
 
         A caller that asks again and again gives `scratch`, an array of at least `count + 3` words

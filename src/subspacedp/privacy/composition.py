@@ -22,8 +22,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray
 from subspacedp.balls import certain_compare, round_up
 from subspacedp.errors import BudgetError
 from subspacedp.privacy.budgets import Budget, budget_from
@@ -405,8 +405,8 @@ def _grid_step(parts: Sequence[tuple[Fraction, int]]) -> Fraction:
 
 
 def _add_responses(
-    masses: npt.NDArray[np.float64], start: int, epsilon: Fraction, number: int, step: Fraction
-) -> tuple[npt.NDArray[np.float64], int]:
+    masses: FloatArray, start: int, epsilon: Fraction, number: int, step: Fraction
+) -> tuple[FloatArray, int]:
     """The law of a loss on the grid after adding `number` responses with ε."""
     law, low = _binomial_on_grid(epsilon, number, step)
     out = np.zeros(masses.size + law.size - 1)
@@ -416,9 +416,7 @@ def _add_responses(
     return out, start + low
 
 
-def _binomial_on_grid(
-    epsilon: Fraction, number: int, step: Fraction
-) -> tuple[npt.NDArray[np.float64], int]:
+def _binomial_on_grid(epsilon: Fraction, number: int, step: Fraction) -> tuple[FloatArray, int]:
     from scipy.special import gammaln
 
     j = np.arange(number + 1)
@@ -440,7 +438,7 @@ def _binomial_on_grid(
     return np.trim_zeros(law, "b"), low
 
 
-def gaussian_profile(epsilon: npt.NDArray[np.float64], mu: float) -> npt.NDArray[np.float64]:
+def gaussian_profile(epsilon: FloatArray, mu: float) -> FloatArray:
     """δ_μ at every ε of any sign, from above; μ = 0 stands for no Gaussian."""
     from scipy.special import erfcx, ndtr
 

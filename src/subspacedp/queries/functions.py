@@ -9,8 +9,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, Int64Array
 from subspacedp.errors import BudgetError, DataError, DomainError, without_values
 from subspacedp.privacy.neighbours import Neighbours
 from subspacedp.queries.linear import Query, Sensitivity, name_list
@@ -18,8 +18,6 @@ from subspacedp.tables.domain import Domain
 from subspacedp.tables.table import Table, column_values, positions
 
 __all__ = ["ClippedSums", "GeneralQuery", "LocalEntries", "check_sensitivity"]
-
-Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -109,7 +107,7 @@ class GeneralQuery(Query):
             raise DataError("The answers are too large for the grid of this query.")
         return units.astype(np.int64)
 
-    def columns(self) -> dict[str, npt.NDArray[Any]]:
+    def columns(self) -> dict[str, AnyArray]:
         """The names of the answers."""
         return {"question": np.asarray(self.labels)}
 
@@ -364,7 +362,7 @@ class LocalEntries(Query):
             raise DataError(f"The entries must have the shape {self.shape}; got {array.shape}.")
         return self.checked(array)
 
-    def checked(self, array: npt.NDArray[Any]) -> Int64Array:
+    def checked(self, array: AnyArray) -> Int64Array:
         """Some of the entries, if they are whole numbers of the range."""
         if array.dtype.kind not in "iuf":
             raise DataError(f"Entries must be whole numbers; got an array of {array.dtype}.")

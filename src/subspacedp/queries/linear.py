@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, FloatArray, Int64Array
 from subspacedp.errors import DataError, DomainError
 from subspacedp.privacy.neighbours import Neighbours
 from subspacedp.tables.axis import Level
@@ -32,8 +32,6 @@ MAX_DIFFERENCE_ENTRIES = 1 << 31  # entries of all differences of pairs of colum
 MAX_GRAM_ENTRIES = 1 << 25  # entries of a matrix whose columns are compared by their inner products
 
 __all__ = ["Cells", "LinearQuery", "Query", "Sensitivity", "as_query", "name_list", "stated_matrix"]
-
-Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -125,20 +123,18 @@ class Query(ABC):
         axes = () if self.axes is None else self.axes.axes
         return {level.name for axis in axes for level in axis.named}
 
-    def selection(
-        self, chosen: Sequence[tuple[int, Level, Sequence[int]]]
-    ) -> npt.NDArray[np.float64]:
+    def selection(self, chosen: Sequence[tuple[int, Level, Sequence[int]]]) -> FloatArray:
         """Weights 1 for the answers in chosen groups, by axis and level; 0 elsewhere."""
         out = np.ones(self.shape)
         for a, level, groups in chosen:
             out = out * along(np.isin(level.codes, groups), a, out.ndim)
         return out
 
-    def totals(self, values: npt.NDArray[Any], margin: Margin) -> npt.NDArray[Any]:
+    def totals(self, values: AnyArray, margin: Margin) -> AnyArray:
         """The totals of a margin's groups, from answers that are cells of a table."""
         return margin.sum(values)
 
-    def indicator(self, margin: Margin, groups: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    def indicator(self, margin: Margin, groups: AnyArray) -> FloatArray:
         """Weights of the answers whose weighted sum is that of a margin's totals."""
         weights = np.asarray(groups, np.float64).reshape(margin.shape)
         return np.array(np.broadcast_to(margin.spread(weights), self.shape))
@@ -153,7 +149,7 @@ class Query(ABC):
         """How many kinds of records there are, the columns of `contributions`; None if unknown."""
         return None if self.contributions is None else int(self.contributions.shape[1])
 
-    def checked(self, array: npt.NDArray[Any]) -> Int64Array:
+    def checked(self, array: AnyArray) -> Int64Array:
         """Some of the answers as their owner has them, if they are counts."""
         if array.dtype.kind not in "iuf":
             raise DataError(f"The counts must be whole numbers; got an array of {array.dtype}.")
@@ -169,7 +165,7 @@ class Query(ABC):
             raise DataError("The counts must sum to less than 2**62.")
         return array.astype(np.int64)
 
-    def columns(self) -> dict[str, npt.NDArray[Any]]:
+    def columns(self) -> dict[str, AnyArray]:
         """The labels of the answers, one row each, for files and dataframes; here of the cells."""
         return {} if self.axes is None else self.axes.label_columns()
 
@@ -385,7 +381,7 @@ class LinearQuery(Query):
             )
         return exact_product(self.integer_matrix, table.counts.reshape(-1))
 
-    def columns(self) -> dict[str, npt.NDArray[Any]]:
+    def columns(self) -> dict[str, AnyArray]:
         """The names of the questions."""
         return {"question": np.asarray(self.labels)}
 
@@ -422,10 +418,7 @@ def as_query(value: Domain | Query) -> Query:
 
 
 def matrix_sensitivity(
-    matrix: csr_array,
-    neighbours: Neighbours,
-    off: float = 0.0,
-    most: int = MAX_DIFFERENCE_ENTRIES,
+    matrix: csr_array, neighbours: Neighbours, off: float = 0.0, most: int = MAX_DIFFERENCE_ENTRIES
 ) -> Sensitivity:
     """Sensitivity of integer answers `matrix · histogram`, in exact integers.
 
@@ -493,7 +486,7 @@ def _by_columns(matrix: csr_array, neighbours: Neighbours, off: float = 0.0) -> 
     return Sensitivity(simple.l1, min(simple.l2_squared, squared))
 
 
-def _farthest(columns: npt.NDArray[np.float64], neighbours: Neighbours) -> float:
+def _farthest(columns: FloatArray, neighbours: Neighbours) -> float:
     """A proven upper bound on the largest squared distance of two columns.
 
     |x − y|² = |x|² + |y|² − 2x·y. An inner product of n numbers in float64 is off by at most

@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, FloatArray, Int64Array
 from subspacedp.errors import DataError, DomainError
 from subspacedp.privacy.neighbours import Neighbours
 from subspacedp.queries.linear import Query, Sensitivity
@@ -23,8 +23,6 @@ from subspacedp.tables.table import Table
 
 __all__ = ["Margins", "block_name"]
 
-Int64Array = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 
 MAX_ANSWERS = 2**31
 MAX_AXES = 60 if int(np.__version__.partition(".")[0]) > 1 else 30  # dimensions of an array
@@ -171,7 +169,7 @@ class Margins(Query):
             raise DomainError(f"The margin `{block_name(margin)}` is not part of the workload.")
         return self.blocks[block_name(margin)]
 
-    def split(self, values: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+    def split(self, values: AnyArray) -> list[AnyArray]:
         """A vector of answers margin by margin, each in its margin's shape."""
         return [
             values[self.bounds[i] : self.bounds[i + 1]].reshape(m.shape)
@@ -188,18 +186,18 @@ class Margins(Query):
             )
         return min(able, key=lambda i: self.bounds[i + 1] - self.bounds[i])
 
-    def totals(self, values: npt.NDArray[Any], margin: Margin) -> npt.NDArray[Any]:
+    def totals(self, values: AnyArray, margin: Margin) -> AnyArray:
         """The totals of a margin that the workload determines, from a vector of answers."""
         i = self.source_of(margin)
         source: Margin = self.margins[i]
         block = values[self.bounds[i] : self.bounds[i + 1]].reshape(source.shape)
         return np.asarray(source.coarsen(block, margin))
 
-    def indicator(self, margin: Margin, groups: npt.NDArray[Any]) -> FloatArray:
+    def indicator(self, margin: Margin, groups: AnyArray) -> FloatArray:
         """Weights of the answers whose weighted sum is that of a margin's totals."""
         i = self.source_of(margin)
         source: Margin = self.margins[i]
-        spread: npt.NDArray[Any] = np.asarray(groups, np.float64).reshape(margin.shape)
+        spread: AnyArray = np.asarray(groups, np.float64).reshape(margin.shape)
         for a, axis in enumerate(self.domain.axes):
             if source.steps[a] != margin.steps[a]:
                 up = axis.parents(source.steps[a], margin.steps[a])
@@ -246,11 +244,11 @@ class Margins(Query):
         parts = data.totals(margins)
         return np.concatenate([np.asarray(p, np.int64).reshape(-1) for p in parts])
 
-    def columns(self) -> dict[str, npt.NDArray[Any]]:
+    def columns(self) -> dict[str, AnyArray]:
         """The margin of every answer and its labels; empty where the margin sums over a level."""
         names = [block_name(m) for m in self.margins]
         lengths = np.diff(self.bounds)
-        out: dict[str, npt.NDArray[Any]] = {COLUMN: np.repeat(np.asarray(names), lengths)}
+        out: dict[str, AnyArray] = {COLUMN: np.repeat(np.asarray(names), lengths)}
         for a, axis in enumerate(self.domain.axes):
             for step, level in enumerate(axis.chain):
                 using = [i for i, m in enumerate(self.margins) if m.steps[a] == step]

@@ -9,9 +9,7 @@ from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
+from subspacedp.arrays import ArrayLike, FloatArray, Int64Array
 from subspacedp.blocks.memory import available_memory
 from subspacedp.errors import BudgetError, InvariantError, ReleaseError, SubspaceDPError
 from subspacedp.invariants import (
@@ -88,7 +86,7 @@ class Design:
         """How near the error is to that of the best Gaussian noise, with a proof; no data."""
         return self.mechanism.optimality()
 
-    def accuracy(self, weights: npt.ArrayLike | None = None) -> Accuracy:
+    def accuracy(self, weights: ArrayLike | None = None) -> Accuracy:
         """Standard errors and margins of error of every answer, or of weighted sums of answers."""
         return self.mechanism.accuracy(weights)
 
@@ -96,9 +94,7 @@ class Design:
         """Standard errors and margins of error of the totals of a margin's groups."""
         return self.mechanism.margin_accuracy(*names)
 
-    def check(
-        self, data: Any, *, everything: Any = None
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def check(self, data: Any, *, everything: Any = None) -> tuple[Int64Array, Int64Array]:
         """Refuse what cannot be released, before any noise is drawn; see `Mechanism.check`."""
         return self.mechanism.check(data, everything=everything)
 
@@ -187,12 +183,7 @@ class Design:
         )  # fmt: skip
 
     def release_with(
-        self,
-        keys: ReleaseKeys,
-        answers: npt.NDArray[np.int64],
-        full: npt.NDArray[np.int64],
-        *,
-        seeded: bool,
+        self, keys: ReleaseKeys, answers: Int64Array, full: Int64Array, *, seeded: bool
     ) -> Release:
         """The release of answers that `check` returned, with the noise of given keys.
 
@@ -487,7 +478,7 @@ class Judged:
 
     tables: tuple[tuple[str, ...], ...] = ()
     weights: tuple[float, ...] | None = None
-    importance: npt.NDArray[np.float64] | None = None
+    importance: FloatArray | None = None
 
     def error(self, designed: Design) -> float:
         """The expected total squared error of the answers, by importance if that is given."""

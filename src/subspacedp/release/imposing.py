@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, Int64Array
 from subspacedp.balls import ball, round_up
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, as_held, bind
@@ -104,8 +104,8 @@ def _is_opendp(mechanism: Any) -> bool:
     return kind.__module__.split(".")[0] == "opendp" and kind.__name__ == "Measurement"
 
 
-def _opendp_function(measurement: Any) -> Callable[[npt.NDArray[np.int64]], Any]:
-    def call(answers: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+def _opendp_function(measurement: Any) -> Callable[[Int64Array], Any]:
+    def call(answers: Int64Array) -> AnyArray:
         values = answers.ravel().tolist()
         if not measurement.input_domain.member(values):
             raise ReleaseError(

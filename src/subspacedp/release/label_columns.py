@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, BoolArray, Int64Array
 from subspacedp.arrow import arrow_array
 from subspacedp.queries import Query
 from subspacedp.tables import Domain, Margin
@@ -39,8 +39,8 @@ class LabelColumns:
     """
 
     shape: tuple[int, ...]
-    columns: Mapping[str, tuple[int, npt.NDArray[np.int64], npt.NDArray[Any]]]
-    plain: Mapping[str, npt.NDArray[Any]]
+    columns: Mapping[str, tuple[int, Int64Array, AnyArray]]
+    plain: Mapping[str, AnyArray]
 
     @classmethod
     def of_query(cls, query: Query) -> LabelColumns:
@@ -74,7 +74,7 @@ class LabelColumns:
         """Some of the rows, as arrow arrays with dictionaries."""
         return self.of(np.arange(start, stop))
 
-    def of(self, row: npt.NDArray[np.int64]) -> dict[str, Any]:
+    def of(self, row: Int64Array) -> dict[str, Any]:
         """The rows of these numbers, in their order and as often as they occur."""
         import pyarrow as pa
 
@@ -90,7 +90,7 @@ class LabelColumns:
             )
         return out
 
-    def parts(self, numbers: Mapping[str, npt.NDArray[Any]]) -> Iterator[Any]:
+    def parts(self, numbers: Mapping[str, AnyArray]) -> Iterator[Any]:
         """All rows with columns of numbers beside them, as arrow tables of one schema."""
         import pyarrow as pa
 
@@ -101,7 +101,7 @@ class LabelColumns:
             yield pa.table({**self.part(start, stop), **flat})
 
 
-def _places(places: npt.NDArray[np.int64], nowhere: npt.NDArray[np.bool_]) -> Any:
+def _places(places: Int64Array, nowhere: BoolArray) -> Any:
     """Places in a list of labels; nothing for what is in no group."""
     import pyarrow as pa
 
@@ -111,7 +111,7 @@ def _places(places: npt.NDArray[np.int64], nowhere: npt.NDArray[np.bool_]) -> An
 
 def write_rows(
     labels: LabelColumns,
-    numbers: Mapping[str, npt.NDArray[Any]],
+    numbers: Mapping[str, AnyArray],
     *,
     csv: Path | Any,
     parquet: Path | None = None,

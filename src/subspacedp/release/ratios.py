@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, ArrayLike, FloatArray
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.mechanisms.estimates import check_level
@@ -18,7 +17,6 @@ from subspacedp.special import normal_quantile
 
 __all__ = ["Ratio", "ratio_of"]
 
-FloatArray = npt.NDArray[np.float64]
 
 CLOSE = 1e-5  # of a margin: how near an end has to be
 
@@ -130,10 +128,7 @@ class Ratio:
 
 
 def ratio_of(
-    noise: JointNoise,
-    values: npt.NDArray[Any],
-    numerator: npt.ArrayLike,
-    denominator: npt.ArrayLike,
+    noise: JointNoise, values: AnyArray, numerator: ArrayLike, denominator: ArrayLike
 ) -> Ratio:
     """The ratio of two weighted sums of released values."""
     weights = [checked_weights(w, values.shape) for w in (numerator, denominator)]

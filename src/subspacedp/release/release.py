@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, ArrayLike, FloatArray
 from subspacedp.blocks.stores import StoredValues, values_hash
 from subspacedp.errors import DomainError, ReleaseError
 from subspacedp.invariants import Feasible, HeldValues, Inequalities, Limits
@@ -47,10 +47,10 @@ def package_version() -> str:
 class _Values:
     """The field `values`: an array, or values on disk that become one when they are asked for."""
 
-    def __get__(self, release: Release | None, owner: Any = None) -> npt.NDArray[Any]:
+    def __get__(self, release: Release | None, owner: Any = None) -> AnyArray:
         if release is None:
             raise AttributeError("values")  # a field without a default
-        given: npt.NDArray[Any] | StoredValues = release.__dict__["_values"]
+        given: AnyArray | StoredValues = release.__dict__["_values"]
         if not isinstance(given, StoredValues):
             return given
         if "_read" not in release.__dict__:
@@ -59,7 +59,7 @@ class _Values:
             release.__dict__["_read"] = array
         return release.__dict__["_read"]  # type: ignore[no-any-return]
 
-    def __set__(self, release: Release, values: npt.NDArray[Any] | StoredValues) -> None:
+    def __set__(self, release: Release, values: AnyArray | StoredValues) -> None:
         release.__dict__["_values"] = values
 
 
@@ -159,7 +159,7 @@ class Release:
         """What the release promises."""
         return self.mechanism.guarantee
 
-    def stderr(self) -> npt.NDArray[np.float64]:
+    def stderr(self) -> FloatArray:
         """The standard error of every cell; 0 where the invariants fix it."""
         return np.sqrt(self.mechanism.noise.cell_variance())
 
@@ -170,7 +170,7 @@ class Release:
         simultaneous: bool = False,
         method: str = "exact",
         inequalities: Inequalities | None = None,
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    ) -> tuple[FloatArray, FloatArray]:
         """Lower and upper limits, in the shape of the values, that cover the truth.
 
         Parameters
@@ -195,7 +195,7 @@ class Release:
             self.mechanism.accuracy(), self.values, lambda known: self.feasible(known).of_answers()
         )
 
-    def estimate(self, weights: npt.ArrayLike) -> Estimate:
+    def estimate(self, weights: ArrayLike) -> Estimate:
         """A weighted sum of the answers, or several along a leading axis of the weights.
 
         Examples
@@ -224,7 +224,7 @@ class Release:
         Figures have one dimension for every level that is named, in the order of the axes.
         """
         margin = self.mechanism.domain.margin(*level_names(names))
-        values: npt.NDArray[Any] | None = self.mechanism.held.known(self.exact, margin)
+        values: AnyArray | None = self.mechanism.held.known(self.exact, margin)
         if values is None:
             values = self._totals(margin)
         elif self.query.grid != 1:  # held totals are whole numbers of its units
@@ -241,7 +241,7 @@ class Release:
         mechanism = self.mechanism
         return inequalities.given(self.query, mechanism.held, self.exact, capped=mechanism.capped)
 
-    def _totals(self, margin: Margin) -> npt.NDArray[Any]:
+    def _totals(self, margin: Margin) -> AnyArray:
         """The totals of a margin's groups; those of values in a store are added up in blocks."""
         if self.stored is None or self.query.workload is not None:
             return self.query.totals(np.asarray(self.values), margin)
@@ -254,11 +254,11 @@ class Release:
             RowPlan((margin,), box).add_sums(values, totals)
         return whole.split(totals)[0]
 
-    def ratio(self, numerator: npt.ArrayLike, denominator: npt.ArrayLike) -> Ratio:
+    def ratio(self, numerator: ArrayLike, denominator: ArrayLike) -> Ratio:
         """A ratio of two weighted sums of the answers."""
         return ratio_of(self.mechanism.noise, self.values, numerator, denominator)
 
-    def covariance(self, weights: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    def covariance(self, weights: ArrayLike) -> FloatArray:
         """The covariance matrix of several weighted sums of the answers.
 
         Under controlled rounding it is an upper bound, in the sense of matrices.
@@ -268,7 +268,7 @@ class Release:
             w[None] if w.shape == self.mechanism.query.shape else w
         )
 
-    def where(self, **labels: Any) -> npt.NDArray[np.float64]:
+    def where(self, **labels: Any) -> FloatArray:
         """Weights for `estimate`: 1 for the cells with these labels, 0 elsewhere.
 
         Axes and levels go by name, and several labels as a list:
@@ -277,10 +277,7 @@ class Release:
         return where(self.query, labels)
 
     def _estimate(
-        self,
-        accuracy: Accuracy,
-        values: npt.NDArray[Any],
-        limits: Callable[[Inequalities], Limits],
+        self, accuracy: Accuracy, values: AnyArray, limits: Callable[[Inequalities], Limits]
     ) -> Estimate:
         return Estimate(
             figures=accuracy.figures,
@@ -292,7 +289,7 @@ class Release:
             declared=self.mechanism.problem.inequalities,
         )
 
-    def blocks_of_values(self) -> Iterator[tuple[Box, npt.NDArray[Any]]]:
+    def blocks_of_values(self) -> Iterator[tuple[Box, AnyArray]]:
         """All values, flat in row-major order: in memory one block; a store is read in several."""
         if self.stored is not None:
             yield from self.stored.blocks()
@@ -304,7 +301,7 @@ class Release:
         """Every check that a reader can repeat; `.ok` when all hold."""
         return verify_release(self)
 
-    def columns(self) -> dict[str, npt.NDArray[Any]]:
+    def columns(self) -> dict[str, AnyArray]:
         """One row per answer: labels (and their levels), value, standard error."""
         return {
             **self.mechanism.query.columns(),
@@ -374,9 +371,6 @@ class Release:
 
 
 # -------------------------------------------------------------- cells of a release by their labels
-
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def _is_label(value: object) -> bool:

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.invariants import Held, Inequalities, LinearInvariants, StructuralZeros
 from subspacedp.mechanisms.base import Mechanism, Options
@@ -81,7 +81,7 @@ class LeastBudget:
         raise AttributeError(name)
 
     @property
-    def shares(self) -> npt.NDArray[np.float64]:
+    def shares(self) -> FloatArray:
         """The parts of the squared budget (of ε, where it is pure) of all that is measured."""
         return np.asarray(self._marginals.strategy.shares, np.float64) / float(
             np.sum(self._marginals.strategy.shares)

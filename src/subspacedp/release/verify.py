@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, BoolArray, FloatArray, Int64Array
 from subspacedp.blocks.stores import values_hash
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, Mixed
@@ -161,7 +161,7 @@ def _check_matrix(release: Release, held: HeldMatrix) -> Check:
     return Check(name, broken == 0, f"{held.rows - broken} of {held.rows:,}, to 1e-8 of their size")
 
 
-def whole_steps(values: npt.NDArray[Any], step: int) -> npt.NDArray[np.int64] | None:
+def whole_steps(values: AnyArray, step: int) -> Int64Array | None:
     """The whole numbers k with k/step equal to the values, or None if some value has none."""
     if values.dtype.kind == "i":
         return np.asarray(values * step, np.int64)
@@ -175,7 +175,7 @@ def whole_steps(values: npt.NDArray[Any], step: int) -> npt.NDArray[np.int64] | 
     return np.asarray(near, np.int64)
 
 
-def recover(values: npt.NDArray[np.float64], denominators: npt.NDArray[Any]) -> Mixed | int | None:
+def recover(values: FloatArray, denominators: AnyArray) -> Mixed | int | None:
     """The exact fractions behind float64 values, or None when float64 is too coarse for that.
 
     An integer tells how many values are no such fractions: they were altered.
@@ -204,7 +204,7 @@ KEPT, AGREE = "held totals are kept", "margins agree with each other"
 def check_workload(release: Release, workload: Margins, held: HeldMargins) -> tuple[Check, Check]:
     """Every total that two margins know, in whole steps or to the rounding of float64."""
     decimals = release.mechanism.decimals
-    values: npt.NDArray[Any] = release.values
+    values: AnyArray = release.values
     scale = 1
     if not np.all(np.isfinite(values)):
         return Check(KEPT, False, "some values are not finite"), Check(AGREE, False, "as above")
@@ -228,7 +228,7 @@ def check_workload(release: Release, workload: Margins, held: HeldMargins) -> tu
     for meet in family:
         totals_held = held.known(release.exact, meet)
         wanted = None if totals_held is None else totals_held * scale
-        first: npt.NDArray[Any] | None = wanted
+        first: AnyArray | None = wanted
         for margin, table in zip(margins, tables, strict=True):
             if not margin.determines(meet):
                 continue
@@ -244,18 +244,16 @@ def check_workload(release: Release, workload: Margins, held: HeldMargins) -> tu
     return _result(KEPT, broken, totals, how), _result(AGREE, disagreeing, compared, how)
 
 
-def _equal(present: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def _equal(present: AnyArray, wanted: AnyArray) -> BoolArray:
     return np.asarray(present == wanted)
 
 
-def _near(
-    values: npt.NDArray[Any], noise: float
-) -> Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[np.bool_]]:
+def _near(values: AnyArray, noise: float) -> Callable[[AnyArray, AnyArray], BoolArray]:
     """Within the rounding of sums of numbers as large as these, or as the noise before sums."""
     largest = float(np.abs(values).max(initial=0.0)) + 64.0 * noise + 1.0
     slack = largest * values.size**0.5 * 2.0**-44
 
-    def same(present: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    def same(present: AnyArray, wanted: AnyArray) -> BoolArray:
         return np.asarray(np.abs(present - wanted) <= slack)
 
     return same
@@ -273,9 +271,7 @@ def _result(name: str, broken: int, number: int, how: str) -> Check:
 HALF = 31  # sums are taken of high and low halves apart, so that none can wrap
 
 
-def _add_sums(
-    held: HeldMargins, box: Box, values: npt.NDArray[Any], totals: npt.NDArray[Any]
-) -> None:
+def _add_sums(held: HeldMargins, box: Box, values: AnyArray, totals: AnyArray) -> None:
     """Add the held totals of a box, laid end to end; a whole table goes the way of memory."""
     if not held.margins:
         return
@@ -297,11 +293,11 @@ class _Totals:
         self._held = held
         self._high, self._low = (np.zeros(_number(held), np.int64) for _ in range(2))
 
-    def add(self, box: Box, values: npt.NDArray[np.int64]) -> None:
+    def add(self, box: Box, values: Int64Array) -> None:
         _add_sums(self._held, box, values >> HALF, self._high)
         _add_sums(self._held, box, values & (2**HALF - 1), self._low)
 
-    def result(self) -> tuple[npt.NDArray[Any], ...]:
+    def result(self) -> tuple[AnyArray, ...]:
         exact = self._high.astype(object) * 2**HALF + self._low.astype(object)
         return RowPlan(self._held.margins).split(exact) if self._held.margins else ()
 
@@ -330,7 +326,7 @@ class KeptTotals:
         fits = all(t.shape == m.shape for m, t in zip(held.margins, exact, strict=True))
         self._wrong = "" if fits else "the totals do not fit the margins"
 
-    def add(self, box: Box, values: npt.NDArray[Any]) -> None:
+    def add(self, box: Box, values: AnyArray) -> None:
         """Take in the values of a box."""
         if self._wrong:
             return
@@ -348,7 +344,7 @@ class KeptTotals:
             else:
                 self._whole.add(box, steps)
 
-    def _add_real(self, box: Box, values: npt.NDArray[Any]) -> None:
+    def _add_real(self, box: Box, values: AnyArray) -> None:
         _add_sums(self._held, box, values, self._sum)
         _add_sums(self._held, box, np.abs(values), self._size)
         d = self._denominators(box)
@@ -364,7 +360,7 @@ class KeptTotals:
                 part = self._parts.setdefault(size, _Totals(self._held))
                 part.add(box, np.where(spread == size, fractions.numerator, 0).astype(np.int64))
 
-    def _denominators(self, box: Box) -> npt.NDArray[Any]:
+    def _denominators(self, box: Box) -> AnyArray:
         out, members = self._space.denominator_classes
         for a, member in enumerate(members):
             if out.shape[a] > 1:

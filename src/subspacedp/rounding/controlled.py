@@ -9,15 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, FloatArray, Int64Array, WordArray
 from subspacedp.invariants import HeldValues, NullSpace
 from subspacedp.queries.linear import sparse_data
 from subspacedp.tables import Margin
 
 __all__ = ["MOST_STATED", "NOISE_ALONE", "ControlledRounding", "WordSource", "rows_of"]
 
-FloatArray = npt.NDArray[np.float64]
 
 MOST_STATED = 1_000  # answers whose roundings are found one by one, to be stated
 NOISE_ALONE = 1 / 6  # of a squared step: the variance of a rounding where noise alone is rounded
@@ -26,9 +25,7 @@ NOISE_ALONE = 1 / 6  # of a squared step: the variance of a rounding where noise
 class WordSource(Protocol):
     """Uniform 64-bit words by their numbers; `Keystream` is one."""
 
-    def words(
-        self, start: int, count: int, scratch: npt.NDArray[np.uint64] | None = None
-    ) -> npt.NDArray[np.uint64]:
+    def words(self, start: int, count: int, scratch: WordArray | None = None) -> WordArray:
         """Words `start` to `start + count - 1`."""
 
 
@@ -83,12 +80,12 @@ class ControlledRounding(ABC):
 
     @abstractmethod
     def round_in_place(
-        self, noisy: npt.NDArray[np.int64], residual: HeldValues, dither: WordSource
-    ) -> npt.NDArray[np.int64]:
+        self, noisy: Int64Array, residual: HeldValues, dither: WordSource
+    ) -> Int64Array:
         """10**decimals · noisy − R with C R = 10**decimals · r; may take the memory of `noisy`."""
 
     @abstractmethod
-    def variance(self, weights: npt.NDArray[Any] | None = None) -> Any:
+    def variance(self, weights: AnyArray | None = None) -> Any:
         """The variance that rounding adds, at most: to every answer, or to one weighted sum."""
 
     def group_variance(self, margin: Margin) -> FloatArray | None:
@@ -96,7 +93,7 @@ class ControlledRounding(ABC):
         del margin
         return None
 
-    def group_kinds(self, margin: Margin) -> npt.NDArray[np.int64] | None:
+    def group_kinds(self, margin: Margin) -> Int64Array | None:
         """A number for every group of a margin: the same means as many roundings of equal weight.
 
         None where that is not known.
@@ -112,7 +109,7 @@ class ControlledRounding(ABC):
         return self.coefficients(np.array(weights))[0]
 
     @abstractmethod
-    def coefficients(self, weights: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+    def coefficients(self, weights: AnyArray) -> tuple[FloatArray, FloatArray]:
         """What each rounding adds to a weighted sum of answers, and a bound on its variance."""
 
     def as_dict(self, variances: FloatArray) -> dict[str, Any]:

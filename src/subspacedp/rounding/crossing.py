@@ -16,8 +16,8 @@ from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, FloatArray, Int64Array, WordArray
 from subspacedp.errors import InvariantError, ReleaseError
 from subspacedp.invariants.crossing import CrossingNullSpace, Crossings
 from subspacedp.invariants.held import HeldValues
@@ -29,8 +29,6 @@ from subspacedp.tables import Axis, Domain, Margin
 
 __all__ = ["CrossingRounding"]
 
-Int64Array = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 MOST_PAIRS = 1 << 24  # of groups with positions, beside the crossing axis
 
 
@@ -173,9 +171,7 @@ class CrossingRounding(ControlledRounding):
         words = dither.words(0, noisy.size) if self.needed else np.zeros(noisy.size, np.uint64)
         return noisy * self.step - whole - self._rounded(lifted, rest, words)
 
-    def _rounded(
-        self, lifted: FloatArray, residual: Int64Array, words: npt.NDArray[np.uint64]
-    ) -> Int64Array:
+    def _rounded(self, lifted: FloatArray, residual: Int64Array, words: WordArray) -> Int64Array:
         """Whole numbers with these totals and this mean."""
         labels = len(self.of.axis)
         cumulated = self._cumulated(self._from_domain(lifted)).reshape(-1, labels)
@@ -217,7 +213,7 @@ class CrossingRounding(ControlledRounding):
             arranged = np.take(_cumulated_from(arranged, begins, a), run.group, axis=a)
         return np.asarray(arranged)
 
-    def variance(self, weights: npt.NDArray[Any] | None = None) -> Any:
+    def variance(self, weights: AnyArray | None = None) -> Any:
         """The variance that rounding adds, at most: to every cell, or to one weighted sum."""
         if not self.needed:
             return 0.0 if weights is not None else np.zeros(self.of.domain.shape)
@@ -232,7 +228,7 @@ class CrossingRounding(ControlledRounding):
             out = out + self._before(out, a)
         return self._to_domain(out) / self.step**2
 
-    def coefficients(self, weights: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+    def coefficients(self, weights: AnyArray) -> tuple[FloatArray, FloatArray]:
         """What each rounding adds to a weighted sum of cells, and a bound on its variance."""
         if not self.needed:
             return np.zeros(0), np.zeros(0)
@@ -326,12 +322,12 @@ class CrossingRounding(ControlledRounding):
         self._known_entered[steps] = out
         return out
 
-    def _by_group(self, margin: Margin, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _by_group(self, margin: Margin, values: AnyArray) -> AnyArray:
         """In a margin's shape, from rows of groups beside the crossing axis, and its own groups."""
         shape = tuple(n for a, n in enumerate(margin.shape) if a != self.of.place)
         return np.ascontiguousarray(np.moveaxis(values.reshape(*shape, -1), -1, self.of.place))
 
-    def _from_domain(self, values: npt.NDArray[Any], labels: int | None = None) -> Any:
+    def _from_domain(self, values: AnyArray, labels: int | None = None) -> Any:
         """A table with the crossing axis last and the others merged and in order."""
         out = values if labels is not None else np.moveaxis(values, self.of.place, -1)
         if self._others:
@@ -342,7 +338,7 @@ class CrossingRounding(ControlledRounding):
             out = np.take(out, axis.order, axis=a)
         return out
 
-    def _to_domain(self, values: npt.NDArray[Any]) -> Any:
+    def _to_domain(self, values: AnyArray) -> Any:
         out = values
         for a, axis in enumerate(self.axes):
             out = np.take(out, np.argsort(axis.order), axis=a)

@@ -17,11 +17,10 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from subspacedp.arrays import Int64Array
 
 __all__ = ["CycleBasis"]
-
-Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

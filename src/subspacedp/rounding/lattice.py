@@ -16,8 +16,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array, WordArray
 from subspacedp.errors import InvariantError, ReleaseError
 from subspacedp.invariants import HeldValues
 from subspacedp.invariants.matrix.null_space import GeneralNullSpace
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LatticeRounding", "MatrixRounding", "kernel_basis"]
 
-Int64Array = npt.NDArray[np.int64]
-Integers = npt.NDArray[Any]  # Python integers of any size
+Integers = AnyArray  # Python integers of any size
 LARGEST = 300  # cells
 MOST_BITS = 400  # of the volume of the row lattice; with LARGEST, set-up takes 4 s at most
 MOST_BITS_A_VECTOR = 30  # corrections of a thousand million would drown any table
@@ -62,15 +61,15 @@ class MatrixRounding(ControlledRounding):
         return bool(self.space.held.rows) and self.lattice.needed
 
     def round_in_place(
-        self, noisy: npt.NDArray[np.int64], residual: HeldValues, dither: WordSource
-    ) -> npt.NDArray[np.int64]:
+        self, noisy: Int64Array, residual: HeldValues, dither: WordSource
+    ) -> Int64Array:
         """10**decimals · noisy − R with C R = 10**decimals · r."""
         if not self.space.held.rows:
             return noisy * self.step
         words = dither.words(0, max(1, self.lattice.dimension))
         return noisy * self.step - self.lattice.apply(residual[0], words).reshape(noisy.shape)
 
-    def variance(self, weights: npt.NDArray[Any] | None = None) -> Any:
+    def variance(self, weights: AnyArray | None = None) -> Any:
         """The variance that rounding adds, at most: to every answer, or to one weighted sum."""
         if not self.needed:
             return 0.0 if weights is not None else np.zeros(self.space.shape)
@@ -78,16 +77,14 @@ class MatrixRounding(ControlledRounding):
         out = self.lattice.variance(flat, any_noise=not self.of_noise_alone) * (1 / self.step**2)
         return out if weights is not None else out.reshape(self.space.shape)
 
-    def coefficients(
-        self, weights: npt.NDArray[Any]
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    def coefficients(self, weights: AnyArray) -> tuple[FloatArray, FloatArray]:
         """What each rounding adds to a weighted sum of answers, and a bound on its variance."""
         if not self.needed:
             return np.zeros(0), np.zeros(0)
         v = np.asarray(weights, np.float64).reshape(-1) @ self.lattice.basis.astype(np.float64)
         return v / self.step, self.lattice.rounding_variances(any_noise=not self.of_noise_alone)
 
-    def as_dict(self, variances: npt.NDArray[np.float64]) -> dict[str, Any]:
+    def as_dict(self, variances: FloatArray) -> dict[str, Any]:
         """The basis, one row for every rounding."""
         from scipy.sparse import csr_array
 
@@ -195,7 +192,7 @@ class LatticeRounding:
         """Whether the lift of a whole residual can miss the grid at all."""
         return bool(np.any(self.denominators != 1))
 
-    def apply(self, residual: Int64Array, dither: npt.NDArray[np.uint64]) -> Int64Array:
+    def apply(self, residual: Int64Array, dither: WordArray) -> Int64Array:
         """Round 10**decimals · C⁺r to integers R with C R = 10**decimals · r.
 
         Parameters
@@ -229,7 +226,7 @@ class LatticeRounding:
             )
         return rounded.astype(np.int64)
 
-    def variance(self, weights: npt.ArrayLike | None = None, *, any_noise: bool = False) -> Any:
+    def variance(self, weights: ArrayLike | None = None, *, any_noise: bool = False) -> Any:
         """A bound on the variance that rounding adds, in squared grid steps of 10**-decimals.
 
         Parameters
@@ -258,7 +255,7 @@ class LatticeRounding:
             )
         return float(((w @ B) ** 2) @ v)
 
-    def rounding_variances(self, *, any_noise: bool = False) -> npt.NDArray[np.float64]:
+    def rounding_variances(self, *, any_noise: bool = False) -> FloatArray:
         """A bound on the variance of every rounded coordinate."""
         return np.array([_spread(int(L), any_noise=any_noise) for L in self.denominators])
 
@@ -443,7 +440,7 @@ def _integers(matrix: fmpz_mat) -> Integers:
     return np.array([[int(v) for v in row] for row in matrix.tolist()], object)
 
 
-def _product(matrix: Int64Array, other: npt.NDArray[Any]) -> Integers:
+def _product(matrix: Int64Array, other: AnyArray) -> Integers:
     """The product in Python integers; in words where nothing can overflow."""
     if matrix.size and other.size:
         largest = int(abs(matrix).max()) * int(abs(other).max())

@@ -22,8 +22,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, FloatArray, Int64Array
 from subspacedp.invariants import HeldMargins
 from subspacedp.rounding.controlled import WordSource
 from subspacedp.rounding.margins import MarginRounding, differences, round_entries
@@ -33,8 +33,6 @@ from subspacedp.tables import Axis, Margin
 
 __all__ = ["Cumulation", "LevelRounding"]
 
-Int64Array = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 RUN = 256  # numbers that are added up before whole parts are taken off
 Steps = tuple[int, ...]
 Chain = tuple[Steps, ...]
@@ -122,12 +120,12 @@ class LevelRounding(MarginRounding):
         rounded = self._to_domain(differences(sums))
         return np.asarray(rounded + near.astype(np.int64) + whole * self.step, np.int64)
 
-    def _from_domain(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _from_domain(self, values: AnyArray) -> AnyArray:
         if self._as_it_is:
             return values.reshape(self.shape)
         return super()._from_domain(values)
 
-    def _to_domain(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _to_domain(self, values: AnyArray) -> AnyArray:
         if self._as_it_is:
             return values.reshape(self.held.domain.shape)
         return super()._to_domain(values)
@@ -140,14 +138,14 @@ class LevelRounding(MarginRounding):
             bool(np.array_equal(axis.order, np.arange(len(axis)))) for axis in self.axes
         )
 
-    def variance(self, weights: npt.NDArray[Any] | None = None) -> Any:
+    def variance(self, weights: AnyArray | None = None) -> Any:
         """The variance that rounding adds: to every cell, or to one weighted sum of cells."""
         if weights is None:
             return self.group_variance(self.held.domain.cells)
         coefficients, variance = self.coefficients(weights)
         return float(coefficients**2 @ variance)
 
-    def coefficients(self, weights: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+    def coefficients(self, weights: AnyArray) -> tuple[FloatArray, FloatArray]:
         """What each rounding adds to a weighted sum of cells, and a bound on its variance."""
         thrown = self._entry_variance > 0
         return self._corners(weights)[thrown] / self.step, self._entry_variance[thrown]
@@ -380,7 +378,7 @@ class _Loops:
 
     axis: Axis
     used: Steps  # levels that are in runs, coarsest first
-    published: npt.NDArray[np.int64]  # the level of every published margin
+    published: Int64Array  # the level of every published margin
 
     @cached_property
     def _runs(self) -> dict[int, tuple[Any, Any, Any]]:

@@ -16,8 +16,8 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, BoolArray, FloatArray, Int64Array, WordArray
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.invariants.margin_space import MarginNullSpace
@@ -29,8 +29,6 @@ from subspacedp.tables import Margin, along, outer
 
 __all__ = ["MarginRounding"]
 
-Int64Array = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 LIMIT = 2**61
 SLAB = 1 << 20  # words fetched at a time
 
@@ -82,7 +80,7 @@ class MarginRounding(ControlledRounding):
         """The shape of the table over the merged axes."""
         return tuple(len(axis) for axis in self.axes)
 
-    def apply(self, residual: HeldValues, dither: npt.NDArray[np.uint64]) -> Int64Array:
+    def apply(self, residual: HeldValues, dither: WordArray) -> Int64Array:
         """Round 10**decimals · lift(r) to integers R with C R = 10**decimals · r.
 
         Parameters
@@ -137,7 +135,7 @@ class MarginRounding(ControlledRounding):
         """A residual in published steps."""
         return tuple(self._scaled(r) for r in residual)
 
-    def variance(self, weights: npt.NDArray[Any] | None = None) -> Any:
+    def variance(self, weights: AnyArray | None = None) -> Any:
         """The variance that rounding adds: to every cell, or to one weighted sum of cells."""
         if not self.held.margins or not self.needed:
             return 0.0 if weights is not None else np.zeros(self.held.domain.shape)
@@ -156,7 +154,7 @@ class MarginRounding(ControlledRounding):
 
         return np.asarray(corner_counts(self, margin) * (self.unit_variance / self.step**2))
 
-    def coefficients(self, weights: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+    def coefficients(self, weights: AnyArray) -> tuple[FloatArray, FloatArray]:
         """What each rounding adds to a weighted sum of cells, and a bound on its variance.
 
         The rounding part of Σ wᵢ·cellᵢ is Σ vⱼuⱼ; given the noise the uⱼ are independent, of mean
@@ -208,7 +206,7 @@ class MarginRounding(ControlledRounding):
             out = out + _shifted(out, a)
         return np.asarray(self._to_domain(out) / self.step**2)
 
-    def _corners(self, weights: npt.NDArray[Any]) -> FloatArray:
+    def _corners(self, weights: AnyArray) -> FloatArray:
         """The weights of the cumulative entries in a weighted sum of cells."""
         w = self._from_domain(np.asarray(weights, np.float64))
         for a in range(w.ndim):
@@ -273,7 +271,7 @@ class MarginRounding(ControlledRounding):
             )
 
     @cached_property
-    def _all_ends(self) -> npt.NDArray[np.bool_]:
+    def _all_ends(self) -> BoolArray:
         """The entries that the held totals determine: every index ends one of a margin's groups."""
         out = np.zeros(self.shape, bool)
         for margin in self.held.essential:
@@ -311,14 +309,14 @@ class MarginRounding(ControlledRounding):
             arranged = np.take(arranged, axis.run(k).ids, axis=a)
         return arranged
 
-    def _from_domain(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _from_domain(self, values: AnyArray) -> AnyArray:
         out = values.reshape(self.held.domain.shape)
         out = out.transpose([b for axis in self.axes for b in axis.members]).reshape(self.shape)
         for a, axis in enumerate(self.axes):
             out = np.take(out, axis.order, axis=a)
         return out
 
-    def _to_domain(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _to_domain(self, values: AnyArray) -> AnyArray:
         out = values
         for a, axis in enumerate(self.axes):
             out = np.take(out, np.argsort(axis.order), axis=a)
@@ -338,9 +336,7 @@ def cumulated(totals: Int64Array) -> Int64Array:
 
 
 def round_entries(
-    entry: FloatArray,
-    ends: npt.NDArray[np.bool_],
-    words: Callable[[int, int], npt.NDArray[np.uint64]],
+    entry: FloatArray, ends: BoolArray, words: Callable[[int, int], WordArray]
 ) -> Int64Array:
     """Entries of a cumulative table as whole numbers, in the memory of the entries.
 

@@ -17,8 +17,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import BoolArray, Int64Array
 from subspacedp.tables import Domain, Margin, outer
 from subspacedp.tables.boxes import Box
 
@@ -33,9 +33,6 @@ __all__ = [
     "in_order",
     "ordered_groups",
 ]
-
-Int64Array = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -196,7 +193,7 @@ class AxisRange:
 
     positions: Int64Array
     places: Int64Array  # what each adds to the number of a cell of the box
-    wanted: npt.NDArray[np.bool_]
+    wanted: BoolArray
     inside: tuple[tuple[Int64Array, Int64Array, Int64Array], ...]  # by level: run, place, size
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import InvariantError
 from subspacedp.invariants.margin_space import MarginNullSpace, distinct_columns
 from subspacedp.rounding.margins import MarginRounding
@@ -22,9 +22,6 @@ from subspacedp.rounding.merged import MergedAxis
 from subspacedp.tables import Margin, along, outer
 
 __all__ = ["GroupProfiles", "axis_borders", "corner_counts", "corners"]
-
-Int64Array = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -16,8 +16,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, BoolArray, FloatArray, Int64Array, WordArray
 from subspacedp.invariants import HeldValues
 from subspacedp.invariants.mixed import centred_divmod
 from subspacedp.parallel import for_each, kernel, pieces, thread_count
@@ -32,7 +32,6 @@ __all__ = ["RowRounding", "round_rows"]
 SLAB = 1 << 16  # words fetched at a time
 LONGEST = 1 << 18  # positions of a merged axis whose tables are made at a time
 GAP = 1 << 11  # words that are fetched in vain rather than ask again
-Int64Array = npt.NDArray[np.int64]
 
 
 @kernel
@@ -263,11 +262,11 @@ class _Tables:
     """What the kernel knows of the lists of positions, one per merged axis."""
 
     positions: Int64Array
-    wanted: npt.NDArray[np.bool_]
+    wanted: BoolArray
     places: Int64Array
     group: Int64Array
-    share: npt.NDArray[np.float64]
-    ends: npt.NDArray[np.bool_]
+    share: FloatArray
+    ends: BoolArray
     last_ends: Int64Array
     last_ends_at: Int64Array
 
@@ -412,7 +411,7 @@ class RowRounding:
 
     def _words(
         self, dither: WordSource, rows: Int64Array, positions: Int64Array, scratch: Any
-    ) -> npt.NDArray[np.uint64]:
+    ) -> WordArray:
         """The dither of some rows at some positions of the last axis, row by row.
 
         One request for neighbours; a short gap is cheaper to fetch than to go around.
@@ -504,6 +503,6 @@ def _halves(box: Box, axes: Sequence[int]) -> list[Box]:
     return [Box(box.lower, tuple(upper)), Box(tuple(lower), box.upper)]
 
 
-def _joined(parts: list[npt.NDArray[Any]]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+def _joined(parts: list[AnyArray]) -> tuple[AnyArray, Int64Array]:
     starts = np.cumsum([0, *(part.size for part in parts)])[:-1]
     return np.concatenate(parts), starts.astype(np.int64)

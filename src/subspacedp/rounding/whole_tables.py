@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
 from subspacedp.tables import Margin
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Linear", "group_numbers", "indicators", "whole_table"]
 
-FloatArray = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
 
 NEAR = 0.25  # where an integer programme stops: its gap, a share of what rounding costs
 NONE_FITS = (

@@ -15,15 +15,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, Int64Array
 from subspacedp.errors import DomainError
 
 __all__ = ["Axis", "Label", "Level"]
 
 Label = str | int
 MAX_LABELS = 2**33
-Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -73,7 +72,7 @@ class Level:
         return bool((self.codes == self.groups).any())
 
     @cached_property
-    def label_of_each(self) -> npt.NDArray[Any]:
+    def label_of_each(self) -> AnyArray:
         """The group of every label, by name; empty text where it is in none."""
         names = np.asarray(self.labels)
         return np.append(names.astype(str), "")[self.codes] if self.has_holes else names[self.codes]

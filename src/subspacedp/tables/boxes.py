@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
+
+from subspacedp.arrays import Int64Array
 
 __all__ = ["Box", "blocks", "inside"]
 
@@ -40,7 +41,7 @@ class Box:
         """The number of cells."""
         return math.prod(self.shape)
 
-    def runs(self, table: Sequence[int]) -> tuple[npt.NDArray[np.int64], int]:
+    def runs(self, table: Sequence[int]) -> tuple[Int64Array, int]:
         """Numbers of cells of a table in row-major order: where each run begins, and its length.
 
         The cells of the box in row-major order are these runs one after another.

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray
 from subspacedp.errors import DomainError
 from subspacedp.tables.axis import Axis, Label
 from subspacedp.tables.margin import Margin, along
@@ -196,9 +196,9 @@ class Domain:
             for axis in self.axes
         ]
 
-    def label_columns(self) -> dict[str, npt.NDArray[Any]]:
+    def label_columns(self) -> dict[str, AnyArray]:
         """The labels of every cell on each axis and level, in row-major order."""
-        out: dict[str, npt.NDArray[Any]] = {}
+        out: dict[str, AnyArray] = {}
         for a, axis in enumerate(self.axes):
             for level in axis.named:
                 column = along(level.label_of_each, a, len(self.axes))

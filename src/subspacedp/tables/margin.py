@@ -9,15 +9,14 @@ from itertools import product
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, BoolArray, Int64Array
 from subspacedp.errors import DomainError
 from subspacedp.tables.axis import Axis, Label, Level
 
 __all__ = ["Margin", "along", "sum_groups"]
 
-Int64Array = npt.NDArray[np.int64]
-ArrayT = TypeVar("ArrayT", bound=npt.NDArray[Any])
+ArrayT = TypeVar("ArrayT", bound=AnyArray)
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,7 +92,7 @@ class Margin:
         return out
 
     @cached_property
-    def empty(self) -> npt.NDArray[np.bool_]:
+    def empty(self) -> BoolArray:
         """Which groups have no cell; right also where numbers of cells leave 64 bits."""
         out = np.zeros(self.shape, bool)
         for a, level in enumerate(self.levels):
@@ -101,7 +100,7 @@ class Margin:
         return out
 
     @property
-    def inside(self) -> npt.NDArray[np.bool_]:
+    def inside(self) -> BoolArray:
         """Which cells are in one of its groups, broadcastable to the domain's shape."""
         out = np.ones((1,) * len(self.axes), bool)
         for a, level in enumerate(self.levels):
@@ -135,7 +134,7 @@ class Margin:
                 out = sum_groups(out, level.codes, level.groups, a, one=level is axis.all)
         return out
 
-    def exact_sum(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def exact_sum(self, values: AnyArray) -> AnyArray:
         """Group sums of integers that cannot wrap, as Python integers in an object array."""
         wide = values.astype(np.int64) if values.dtype != np.uint64 else values.astype(object)
         if wide.dtype == object:
@@ -184,14 +183,14 @@ class Margin:
         return f"Margin({' × '.join(self.names) or 'grand total'})"
 
 
-def along(vector: npt.NDArray[Any], axis: int, dimensions: int) -> npt.NDArray[Any]:
+def along(vector: AnyArray, axis: int, dimensions: int) -> AnyArray:
     """A vector as an array that broadcasts along one axis."""
     shape = [1] * dimensions
     shape[axis] = len(vector)
     return vector.reshape(shape)
 
 
-def outer(vectors: Iterable[npt.NDArray[Any]], combine: np.ufunc = np.multiply) -> Any:
+def outer(vectors: Iterable[AnyArray], combine: np.ufunc = np.multiply) -> Any:
     """A table from one vector per axis: products of their entries, or another combination."""
     return reduce(combine.outer, vectors)
 

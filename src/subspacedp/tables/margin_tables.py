@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.arrays import Int64Array
 from subspacedp.errors import DataError
 from subspacedp.tables.domain import Domain
 from subspacedp.tables.margin import Margin
@@ -18,7 +19,6 @@ from subspacedp.tables.table import MAX_TOTAL
 
 __all__ = ["MarginTables", "all_meets", "meets_with", "steps_of"]
 
-Int64Array = npt.NDArray[np.int64]
 
 Steps = npt.NDArray[np.int16]
 

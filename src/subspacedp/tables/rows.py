@@ -15,15 +15,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, Int64Array
 from subspacedp.parallel import compiled, for_each, pieces
 from subspacedp.tables.boxes import Box
 from subspacedp.tables.margin import Margin
 
 __all__ = ["RowPlan", "margin_sums"]
 
-Int64Array = npt.NDArray[np.int64]
 
 MIN_ROW_CELLS, ROW_CELLS = 64, 256  # merge axes into a row until it has so many cells
 PARTIAL_SUMS = 4  # partial sums are kept apart: fixed, so that results do not depend on threads
@@ -136,11 +135,11 @@ class RowPlan:
         sizes = [math.prod(_places(margin)) for margin in self.margins]
         return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
-    def join(self, totals: Sequence[npt.NDArray[Any]], dtype: Any) -> npt.NDArray[Any]:
+    def join(self, totals: Sequence[AnyArray], dtype: Any) -> AnyArray:
         """Values of every margin, laid end to end."""
         return np.concatenate([np.asarray(t, dtype).ravel() for t in totals])
 
-    def split(self, flat: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], ...]:
+    def split(self, flat: AnyArray) -> tuple[AnyArray, ...]:
         """The reverse of `join`; what cells in no group added up to is left out."""
         return tuple(
             flat[lo:hi].reshape(_places(margin))[tuple(map(slice, margin.shape))]
@@ -148,10 +147,7 @@ class RowPlan:
         )
 
     def add_sums(
-        self,
-        values: npt.NDArray[Any],
-        totals: npt.NDArray[Any],
-        part: tuple[int, int, int, int] | None = None,
+        self, values: AnyArray, totals: AnyArray, part: tuple[int, int, int, int] | None = None
     ) -> None:
         """Add the group sums of the cells at hand to `totals`, laid end to end, on this thread.
 
@@ -193,7 +189,7 @@ def _places(margin: Margin) -> tuple[int, ...]:
     return tuple(level.groups + level.has_holes for level in margin.levels)
 
 
-def margin_sums(values: npt.NDArray[Any], margins: Sequence[Margin]) -> tuple[Any, ...]:
+def margin_sums(values: AnyArray, margins: Sequence[Margin]) -> tuple[Any, ...]:
     """Group sums for several margins at once; one sweep over a large table.
 
     Guarantees

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, Int64Array
 from subspacedp.errors import DataError
 from subspacedp.tables.axis import Axis, Label
 from subspacedp.tables.domain import Domain
@@ -58,9 +58,7 @@ def column_values(frame: Any, name: str) -> list[Label]:
     return values
 
 
-def counts_from_frame(
-    frame: Any, domain: Domain, value: str, *, fill: int | None
-) -> npt.NDArray[Any]:
+def counts_from_frame(frame: Any, domain: Domain, value: str, *, fill: int | None) -> AnyArray:
     """The counts of a long dataframe, one row per cell, as an array in the domain's shape."""
     wrapped = _eager(frame)
     if value not in wrapped.columns:
@@ -87,13 +85,13 @@ def counts_from_frame(
     return out.reshape(domain.shape)
 
 
-def _count_column(column: Any, name: str) -> npt.NDArray[Any]:
+def _count_column(column: Any, name: str) -> AnyArray:
     if column.null_count():
         raise DataError(f"Column `{name}` has {column.null_count()} missing values.", column=name)
     return np.asarray(column.to_numpy())
 
 
-def positions(axis: Axis, values: Sequence[Label]) -> npt.NDArray[np.int64]:
+def positions(axis: Axis, values: Sequence[Label]) -> Int64Array:
     """The place on an axis of every value of a confidential column."""
     number = {label: i for i, label in enumerate(axis.labels)}
     places = np.fromiter((number.get(v, -1) for v in values), np.int64, len(values))
@@ -167,7 +165,7 @@ class Table:
     Table(age: 2, sex: 2; 4 cells, counts hidden)
     """
 
-    counts: npt.NDArray[np.int64]
+    counts: Int64Array
     domain: Domain
 
     def __post_init__(self) -> None:
@@ -198,11 +196,11 @@ class Table:
             raise DataError("`fill` must be 0 or None.")
         return cls(counts_from_frame(frame, domain, value, fill=fill), domain)
 
-    def totals(self, margins: Sequence[Margin]) -> list[npt.NDArray[np.int64]]:
+    def totals(self, margins: Sequence[Margin]) -> list[Int64Array]:
         """The totals of margins, in exact integers."""
         return list(margin_sums(self.counts, tuple(margins)))
 
-    def of(self, margin: Margin) -> npt.NDArray[np.int64]:
+    def of(self, margin: Margin) -> Int64Array:
         """The totals of a margin of its domain, in the margin's shape."""
         return np.asarray(margin.sum(self.counts), np.int64)
 
@@ -210,7 +208,7 @@ class Table:
         return f"Table({repr(self.domain)[len('Domain(') : -1]}, counts hidden)"
 
 
-def _whole_counts(counts: Any, domain: Domain) -> npt.NDArray[np.int64]:
+def _whole_counts(counts: Any, domain: Domain) -> Int64Array:
     if isinstance(counts, np.ma.MaskedArray):
         raise DataError("The counts must not be a masked array; fill what is masked first.")
     try:
@@ -243,7 +241,7 @@ def _whole_counts(counts: Any, domain: Domain) -> npt.NDArray[np.int64]:
     return whole
 
 
-def _from_objects(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _from_objects(array: AnyArray) -> AnyArray:
     """An object array of Python integers, which may be too large for 64 bits."""
     if not all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in array.flat):
         raise DataError("The counts must be whole numbers; some are not numbers at all.")
@@ -258,7 +256,7 @@ def _counts(number: int) -> str:
     return "1 count is" if number == 1 else f"{number} counts are"
 
 
-def _exact_sum(counts: npt.NDArray[np.int64]) -> int:
+def _exact_sum(counts: Int64Array) -> int:
     """The sum without wrapping: high and low halves apart (n < 2³¹ · 2³² terms never wrap)."""
     high = int((counts >> 31).sum())
     low = int((counts & (2**31 - 1)).sum())

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, FloatArray, Int64Array, WordArray
 from subspacedp.errors import InvariantError
 
 if TYPE_CHECKING:
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Rows", "as_csr", "connected", "distinct", "peel", "used_columns"]
 
-FloatArray = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
 
 EXACT = 2**53  # integers up to here are float64 numbers
 
@@ -57,11 +55,11 @@ def as_csr(matrix: Any) -> csr_array:
     return out  # type: ignore[no-any-return]
 
 
-def _largest(entries: npt.NDArray[Any]) -> int:
+def _largest(entries: AnyArray) -> int:
     return max(-int(entries.min()), int(entries.max())) if entries.size else 0
 
 
-def _dense(matrix: Any) -> npt.NDArray[Any]:
+def _dense(matrix: Any) -> AnyArray:
     array = np.asarray(matrix)
     if array.dtype.kind != "O":
         return array
@@ -175,7 +173,7 @@ def distinct(matrix: csr_array) -> Int64Array:
     return np.flatnonzero(keep)
 
 
-def _mix(key: npt.NDArray[np.uint64], column: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+def _mix(key: WordArray, column: AnyArray) -> WordArray:
     """A 64-bit hash of every entry (the finaliser of SplitMix64)."""
     x = key * np.uint64(0x9E3779B97F4A7C15) + (column.astype(np.uint64) + np.uint64(1)) * np.uint64(
         0xD1B54A32D192ED03

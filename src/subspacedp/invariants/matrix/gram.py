@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.invariants.matrix.components import Rows, used_columns
 
 __all__ = [
@@ -40,8 +40,6 @@ __all__ = [
     "triangular",
 ]
 
-FloatArray = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
 TOLERANCE = 1e-10  # of singular values of unit rows, relative to the largest
 CLEAR = 1e-6  # eigenvalues of G above this share of the largest are far above rounding error
 ERROR = 10 * float(np.finfo(np.float64).eps)  # of a leverage, for each unit of condition

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import BoolArray, FloatArray, Int64Array
 from subspacedp.invariants.matrix.components import Rows, connected, peel, used_columns
 from subspacedp.invariants.matrix.gram import (
     CLEAR,
@@ -20,7 +20,6 @@ from subspacedp.invariants.matrix.gram import (
 
 __all__ = ["UNKNOWN", "Ranks", "ranks_of"]
 
-Int64Array = npt.NDArray[np.int64]
 
 COARSE = 1e-14  # of eigenvalues of G, where singular values are not affordable
 PRIVATE = 1e-3  # a real entry of a unit row below this is no column of its own
@@ -48,7 +47,7 @@ class Ranks:
 
     component: Int64Array
     method: str
-    spare: npt.NDArray[np.bool_]  # rows found to depend on others, not all of them
+    spare: BoolArray  # rows found to depend on others, not all of them
 
 
 def ranks_of(rows: Rows) -> Ranks:
@@ -88,9 +87,7 @@ def ranks_of(rows: Rows) -> Ranks:
     return Ranks(rank, max(methods, key=METHODS.index), spare)
 
 
-def _eliminated(
-    core: Any, label: Int64Array
-) -> tuple[Int64Array, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+def _eliminated(core: Any, label: Int64Array) -> tuple[Int64Array, BoolArray, BoolArray]:
     """The rank of every core, those left undecided, and rows that depend on others."""
     from subspacedp.invariants.kernels import eliminate
 
@@ -166,12 +163,12 @@ def _probed_rank(block: Any) -> tuple[int, str]:
     k dimensions, and span it otherwise; usually none has any, and one vector says so.
     """
 
-    def times(y: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def times(y: FloatArray) -> FloatArray:
         return np.asarray(block @ (block.T @ y))
 
     rows = block.shape[0]
     generator = np.random.default_rng(0)
-    outside: list[npt.NDArray[np.float64]] = []
+    outside: list[FloatArray] = []
     while len(outside) < PROBES:
         probe = generator.standard_normal(rows)
         probe /= norm(probe)

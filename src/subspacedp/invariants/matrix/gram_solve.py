@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import BoolArray, FloatArray, Int64Array
 from subspacedp.errors import InvariantError
 from subspacedp.invariants.matrix.components import Rows, used_columns
 from subspacedp.invariants.matrix.gram import (
@@ -42,8 +42,6 @@ from subspacedp.invariants.matrix.gram_rank import UNKNOWN, Ranks
 
 __all__ = ["Dual", "IterativeBlock", "exact_leverages", "iterative_block", "least_leverages"]
 
-FloatArray = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
 
 PROMISED = 1e-9  # the relative residual that counts as reached
 ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of |C| |v|: what C v is worth
@@ -180,7 +178,7 @@ class IterativeBlock:
     columns: Int64Array
     width: int  # the number of all columns
     rank: int
-    spare: npt.NDArray[np.bool_]  # rows known to depend on others
+    spare: BoolArray  # rows known to depend on others
     gram: Any | None  # G, sparse, where it is affordable
     way: Way
 
@@ -212,7 +210,7 @@ class IterativeBlock:
 
 
 def iterative_block(
-    block: Any, columns: Int64Array, width: int, rank: int, spare: npt.NDArray[np.bool_]
+    block: Any, columns: Int64Array, width: int, rank: int, spare: BoolArray
 ) -> IterativeBlock:
     """Choose how to solve one component, by trying it on a right side in its range."""
     gram = _gram(block)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import InvariantError
 from subspacedp.invariants.held import HeldValues
 from subspacedp.invariants.linear import HeldMatrix
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["GeneralNullSpace", "MatrixNullSpace"]
 
-FloatArray = npt.NDArray[np.float64]
 MAX_DENSE = 5000
 RESIDUAL = 1e-9
 
@@ -111,7 +111,7 @@ class MatrixNullSpace:
         """The dimension of N: how many independent figures are protected."""
         return self.size - self.rank
 
-    def project(self, values: npt.ArrayLike) -> FloatArray:
+    def project(self, values: ArrayLike) -> FloatArray:
         """Π_N v."""
         out = self._vector(values).copy()
         if not self._dual.reach(out, np.zeros(self._rows.source.size)):
@@ -122,7 +122,7 @@ class MatrixNullSpace:
         out[self._determined] = 0.0
         return out
 
-    def lift(self, residual: npt.ArrayLike, *, error: float = 0.0) -> FloatArray:
+    def lift(self, residual: ArrayLike, *, error: float = 0.0) -> FloatArray:
         """The z of least norm with C z = r.
 
         Parameters
@@ -169,7 +169,7 @@ class MatrixNullSpace:
         """Whether `diagonal` is diag(Π_N) itself, not a bound."""
         return self._dual.diagonal[1]
 
-    def contains(self, values: npt.ArrayLike) -> bool:
+    def contains(self, values: ArrayLike) -> bool:
         """Whether C v = 0: exactly for integers, to 1e-9 of the largest entry for floats."""
         array = np.asarray(values)
         if array.shape != (self.size,):
@@ -183,7 +183,7 @@ class MatrixNullSpace:
         bound = 1e-9 * weight * float(np.abs(floats).max(initial=0.0))
         return bool(np.all(np.abs(np.asarray(self.matrix @ floats)) <= bound))
 
-    def share_exposed(self, weights: npt.ArrayLike) -> float:
+    def share_exposed(self, weights: ArrayLike) -> float:
         """|Π_R w|² / |w|²: how much of a linear question the invariants answer."""
         w = self._vector(weights)
         largest = float(np.abs(w).max())
@@ -230,7 +230,7 @@ class MatrixNullSpace:
         return ranks_of(self._rows)
 
     @cached_property
-    def _determined(self) -> npt.NDArray[np.int64]:
+    def _determined(self) -> Int64Array:
         """The cells of components of full column rank: held exactly, with nothing left to chance.
 
         There Π_N is zero, not only to rounding error.
@@ -249,7 +249,7 @@ class MatrixNullSpace:
 
         return Dual(self._rows, self._ranks)
 
-    def _exact_product(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _exact_product(self, values: AnyArray) -> AnyArray:
         """C v for integers, in 64 bits where they suffice and in Python integers otherwise."""
         largest = max(-int(values.min()), int(values.max()), 1)
         weights = np.asarray(abs(self.matrix.astype(np.float64)).sum(axis=1))
@@ -260,7 +260,7 @@ class MatrixNullSpace:
         filled = np.flatnonzero(np.diff(self.matrix.indptr))
         return np.asarray(np.add.reduceat(terms, self.matrix.indptr[filled]))
 
-    def _vector(self, values: npt.ArrayLike) -> FloatArray:
+    def _vector(self, values: ArrayLike) -> FloatArray:
         array = np.asarray(values, np.float64)
         if array.shape != (self.size,):
             raise InvariantError(f"Expected an array of {self.size:,} cells; got {array.shape}.")
@@ -311,7 +311,7 @@ class GeneralNullSpace(NullSpace):
         matrix.sum_duplicates()  # in order, whatever was done with it
         return {"kind": "rows", "rows": sparse_data(matrix)}
 
-    def project(self, values: npt.ArrayLike) -> FloatArray:
+    def project(self, values: ArrayLike) -> FloatArray:
         """Π_N v."""
         flat = self._flat(values)
         return (self.matrix.project(flat) if self.held.rows else flat.copy()).reshape(self.shape)
@@ -328,7 +328,7 @@ class GeneralNullSpace(NullSpace):
         return self.matrix.lift(flat, error=error).reshape(self.shape)
 
     def subtract_lift(
-        self, noisy: npt.NDArray[np.int64], residual: HeldValues, *, overwrite: bool = False
+        self, noisy: Int64Array, residual: HeldValues, *, overwrite: bool = False
     ) -> FloatArray:
         """Noisy − lift(r) in float64; `overwrite` has no effect here."""
         del overwrite
@@ -350,12 +350,12 @@ class GeneralNullSpace(NullSpace):
             return np.ones(self.shape)
         return self.matrix.diagonal().reshape(self.shape)
 
-    def share_exposed(self, weights: npt.ArrayLike) -> float:
+    def share_exposed(self, weights: ArrayLike) -> float:
         """|Π_R w|² / |w|²: how much of a linear question the invariants answer."""
         flat = scaled_question(self._flat(weights))
         return self.matrix.share_exposed(flat) if self.held.rows else 0.0
 
-    def contains(self, values: npt.ArrayLike) -> bool:
+    def contains(self, values: ArrayLike) -> bool:
         """Whether C v = 0."""
         array = np.asarray(values).reshape(-1)
         return self.matrix.contains(array) if self.held.rows else True
@@ -364,7 +364,7 @@ class GeneralNullSpace(NullSpace):
         """An orthonormal basis of N as columns; only for few answers."""
         return self.matrix.basis() if self.held.rows else np.eye(self.size)
 
-    def _flat(self, values: npt.ArrayLike) -> FloatArray:
+    def _flat(self, values: ArrayLike) -> FloatArray:
         array = np.asarray(values, np.float64)
         if array.shape not in (self.shape, (self.size,)):
             raise InvariantError(

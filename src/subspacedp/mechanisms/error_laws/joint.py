@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, MarginNullSpace, NullSpace
 from subspacedp.mechanisms.error_laws.kinds import CellKinds
@@ -77,10 +77,7 @@ class Pooling(ABC):
 
     @abstractmethod
     def mix(
-        self,
-        values: Sequence[npt.NDArray[Any]],
-        held: HeldMargins | HeldMatrix,
-        exact: HeldValues,
+        self, values: Sequence[AnyArray], held: HeldMargins | HeldMatrix, exact: HeldValues
     ) -> FloatArray:
         """The estimate from released values, in units of the query's grid."""
 
@@ -104,10 +101,7 @@ class Averaging(Pooling):
         return [share * weights for share in self.shares]
 
     def mix(
-        self,
-        values: Sequence[npt.NDArray[Any]],
-        held: HeldMargins | HeldMatrix,
-        exact: HeldValues,
+        self, values: Sequence[AnyArray], held: HeldMargins | HeldMatrix, exact: HeldValues
     ) -> FloatArray:
         """The average has all that is held: every release has it."""
         del held, exact
@@ -115,8 +109,6 @@ class Averaging(Pooling):
         return np.asarray(sum((w * np.asarray(v, np.float64) for w, v in pairs), 0.0))
 
 
-FloatArray = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
 UNEQUAL = 0.02  # spread of variances that costs less than a part in 10,000 of the best one
 WORTH_WHILE = 0.005  # of a variance: rounding whose law is simulated
 
@@ -296,7 +288,7 @@ class JointNoise(ABC):
         """Whether the invariants fix Σ wᵢ·answerᵢ."""
         return self._fixed(weights, self.inside(weights))
 
-    def variance(self, weights: npt.ArrayLike) -> float:
+    def variance(self, weights: ArrayLike) -> float:
         """The variance of Σ wᵢ·answerᵢ; zero for what the invariants fix."""
         w = np.asarray(weights, np.float64)
         inside = self.inside(w)
@@ -305,7 +297,7 @@ class JointNoise(ABC):
         coefficients, unit_variance = self.roundings(w)
         return self.each * float(np.vdot(inside, inside)) + float(coefficients**2 @ unit_variance)
 
-    def covariance(self, rows: npt.ArrayLike) -> FloatArray:
+    def covariance(self, rows: ArrayLike) -> FloatArray:
         """The covariance matrix of several weighted sums, one per row of weights.
 
         With controlled rounding it is an upper bound: it exceeds the true one by a matrix without
@@ -328,7 +320,7 @@ class JointNoise(ABC):
         out[:, fixed] = 0.0
         return np.asarray(out)
 
-    def law_of(self, weights: npt.ArrayLike) -> SumLaw:
+    def law_of(self, weights: ArrayLike) -> SumLaw:
         """The law of the error of Σ wᵢ·answerᵢ."""
         w = np.asarray(weights, np.float64)
         inside = self.inside(w)
@@ -341,11 +333,7 @@ class JointNoise(ABC):
         return self.law_from(self.parts(inside), coefficients, self._step(w), variance)
 
     def law_from(
-        self,
-        parts: tuple[Part, ...],
-        coefficients: FloatArray,
-        step: float | None,
-        variance: float,
+        self, parts: tuple[Part, ...], coefficients: FloatArray, step: float | None, variance: float
     ) -> SumLaw:
         """The law of a weighted sum from its parts; by the variance alone where no law is known."""
         if not self.known:
@@ -410,7 +398,7 @@ class NoiseModel(JointNoise):
         return None if isinstance(self.law, DeclaredNoise) else self.law
 
     @property
-    def denominators(self) -> npt.NDArray[np.int64] | None:
+    def denominators(self) -> Int64Array | None:
         """The denominator of every cell, where each has noise in steps of one over it."""
         return None
 
@@ -550,7 +538,7 @@ class MarginNoise(NoiseModel):
         return self.rounding
 
     @property
-    def denominators(self) -> npt.NDArray[np.int64] | None:
+    def denominators(self) -> Int64Array | None:
         """The denominator of every cell, where each has noise in steps of one over it."""
         return None if self.grids is None else self.grids.denominators
 
@@ -618,7 +606,7 @@ class MarginNoise(NoiseModel):
         bound = self.small.plan.coefficients(np.zeros(self.space.shape))[1]
         return np.minimum(bound, self.small.rounding_variances)
 
-    def law_of(self, weights: npt.ArrayLike) -> SumLaw:
+    def law_of(self, weights: ArrayLike) -> SumLaw:
         """The law of the error of Σ wᵢ·answerᵢ; simulated where a small table is rounded."""
         w = np.asarray(weights, np.float64)
         law = super().law_of(w)

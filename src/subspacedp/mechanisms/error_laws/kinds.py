@@ -14,8 +14,8 @@ from functools import cached_property
 from itertools import combinations, product
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.invariants.margin_space import distinct_columns
 from subspacedp.rounding.margins import MarginRounding
 from subspacedp.rounding.merged import MergedAxis, ordered_groups
@@ -24,8 +24,6 @@ from subspacedp.tables import Margin, outer
 
 __all__ = ["CellKinds", "Kinds", "TotalKinds", "figure_kinds"]
 
-Int64Array = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 
 PART = 1 << 20  # positions, or kinds of cells, at a time
 
@@ -94,9 +92,7 @@ class CellKinds:
         """The largest number of roundings that enter a cell."""
         return max(int(roundings.max()) for *_, roundings in self._parts())
 
-    def _parts(
-        self,
-    ) -> Iterator[tuple[FloatArray, FloatArray, Int64Array, Int64Array, Int64Array]]:
+    def _parts(self) -> Iterator[tuple[FloatArray, FloatArray, Int64Array, Int64Array, Int64Array]]:
         """Diagonal of Π_N, rounding, numbers, profiles and roundings of the kinds, part by part."""
         first, *others = self._axes
         width = max(1, PART // max(1, math.prod(len(axis.number) for axis in others)))

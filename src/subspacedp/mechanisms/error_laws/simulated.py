@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray
 from subspacedp.noise.laws import KnownLaw
 from subspacedp.rounding import MarginRounding
 from subspacedp.special import binomial_at_most
 
 __all__ = ["MOST_CELLS", "Simulated", "SmallTable", "draws_for", "public_generator"]
 
-FloatArray = npt.NDArray[np.float64]
 PUBLIC_KEY = 0x5EED_5DB  # fixed before anything was simulated with it, and never to be chosen
 UNSURE = 1e-12  # the probability that a bound fails, over keys
 MOST_NUMBERS = 2**21  # draws times entries

@@ -23,14 +23,13 @@ from functools import cached_property, lru_cache
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import ArrayLike, FloatArray
 from subspacedp.noise.laws import KnownLaw
 from subspacedp.special import binomial_at_least, smooth_length
 
 __all__ = ["Least", "OnlyVariance", "Part", "Rounding", "SumLaw", "WeightedSum", "part"]
 
-FloatArray = npt.NDArray[np.float64]
 
 SMEAR = 0.002  # δ in standard deviations
 COARSE = 0.001  # what rounding of weights may move, in standard deviations
@@ -74,7 +73,7 @@ class Part:
         return self.law.variance * float(np.dot(self.counts, self.weights**2))
 
 
-def part(law: KnownLaw, weights: npt.ArrayLike, occurring: FloatArray | None = None) -> Part:
+def part(law: KnownLaw, weights: ArrayLike, occurring: FloatArray | None = None) -> Part:
     """A part from one weight for each noise variable; signs do not matter, zeros drop out.
 
     Weights that agree to 40 bits are one: rounding error of a projection, far below δ. With

@@ -17,8 +17,8 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import ArrayLike, FloatArray
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.mechanisms.extended import Extended
@@ -45,7 +45,6 @@ __all__ = [
     "decompose",
 ]
 
-FloatArray = npt.NDArray[np.float64]
 
 SPLITS = ("equal", "best")
 TOLERANCE = 0.01  # of the ellipsoids: they only sort directions
@@ -144,7 +143,7 @@ class Correlated(Extended):
         return decompose(points, self.neighbours)
 
 
-def decompose(points: npt.ArrayLike, neighbours: Neighbours) -> Decomposition:
+def decompose(points: ArrayLike, neighbours: Neighbours) -> Decomposition:
     """The paper's recursion for the columns of a matrix, or for their differences.
 
     Examples

@@ -22,14 +22,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import InvariantError
 
 __all__ = [
     "BestCovariance",
     "Coordinates",
-    "FloatArray",
     "Metric",
     "Pairs",
     "Whitened",
@@ -40,11 +39,10 @@ __all__ = [
     "trace_bound",
 ]
 
-FloatArray = npt.NDArray[np.float64]
 SMALLEST = 1e-11  # of the largest singular value: directions that no vector reaches
 GRADED = 1e4  # ratio of singular values beyond which M itself is not formed
 Progress = Callable[[int, float], None]
-Pairs = npt.NDArray[np.int64]
+Pairs = Int64Array
 EXPONENTS = (3.0, 2.0, 1.0)  # of the update: the next one when the dual value falls
 ROUNDS = 5000
 
@@ -113,7 +111,7 @@ class Whitened(Coordinates):
         return Metric(vectors.T / roots[:, None], float(len(K)))
 
 
-def checked(vectors: npt.ArrayLike) -> FloatArray:
+def checked(vectors: ArrayLike) -> FloatArray:
     """Vectors as the columns of a matrix, or one sentence that says what is wrong."""
     V = np.asarray(vectors, np.float64)
     if V.ndim != 2 or not V.size or not np.all(np.isfinite(V)):
@@ -125,7 +123,7 @@ def checked(vectors: npt.ArrayLike) -> FloatArray:
     return V
 
 
-def distinct(V: FloatArray) -> npt.NDArray[np.int64]:
+def distinct(V: FloatArray) -> Int64Array:
     """The numbers of columns that are not equal to an earlier one."""
     _, first = np.unique(V.T, axis=0, return_index=True)
     return np.sort(first).astype(np.int64)
@@ -175,7 +173,7 @@ class BestCovariance:
 
 
 def best_covariance(
-    vectors: npt.ArrayLike, *, tolerance: float = 1e-3, progress: Progress | None = None
+    vectors: ArrayLike, *, tolerance: float = 1e-3, progress: Progress | None = None
 ) -> BestCovariance:
     """The best covariance for given sensitivity vectors, the columns of a matrix.
 
@@ -241,9 +239,7 @@ def scaled_covariance(
     )
 
 
-def trace_bound(
-    vectors: npt.ArrayLike, weights: npt.ArrayLike, pairs: npt.ArrayLike | None = None
-) -> float:
+def trace_bound(vectors: ArrayLike, weights: ArrayLike, pairs: ArrayLike | None = None) -> float:
     """(tr M(λ)^½)²: no covariance that qualifies has a smaller trace.
 
     It holds for every λ ≥ 0; λ is scaled to add up to one, and rounding error is taken off. With

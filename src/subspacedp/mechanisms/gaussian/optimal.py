@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import ArrayLike, FloatArray
 from subspacedp.errors import BudgetError, InvariantError, ReleaseError
 from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.mechanisms.extended import LARGEST_UNITS, Extended, ExtendedT, dropping
@@ -44,7 +44,6 @@ __all__ = [
     "with_rows",
 ]
 
-FloatArray = npt.NDArray[np.float64]
 
 BITS = 36  # of the grid of the basis
 TOLERANCE, FINE = 9e-4, 1e-5  # of the duality gap: for large and for small queries
@@ -112,7 +111,7 @@ class OptimalOptions(Options):
         What the squared error of every answer counts for; one each by default.
     """
 
-    importance: npt.ArrayLike | None = None
+    importance: ArrayLike | None = None
 
     mechanism: ClassVar[type[Mechanism]] = Optimal
 
@@ -186,7 +185,7 @@ def inside(mechanism: Mechanism, importance: FloatArray | None) -> Inside:
     return Inside(root @ basis.T, root @ columns)
 
 
-def with_best_noise(mechanism: Optimal, importance: npt.ArrayLike | None = None) -> Optimal:
+def with_best_noise(mechanism: Optimal, importance: ArrayLike | None = None) -> Optimal:
     """The mechanism with the basis of least error, and the weights that prove it."""
     weights = checked_importance(importance, mechanism.query.size)
     given = inside(mechanism, weights)
@@ -225,7 +224,7 @@ def with_rows(mechanism: ExtendedT, rows: FloatArray, given: Inside) -> Extended
     return fitted if spare == 0 else dropping(fitted, spare)
 
 
-def checked_importance(importance: npt.ArrayLike | None, size: int) -> FloatArray | None:
+def checked_importance(importance: ArrayLike | None, size: int) -> FloatArray | None:
     """What the squared error of every answer counts for; None for one each."""
     if importance is None:
         return None

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.invariants import NullSpace
 from subspacedp.mechanisms.gaussian.covariance import trace_bound
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DualWeights", "Optimality", "inner_columns", "moved_alike", "optimality", "reached_by"]
 
-FloatArray = npt.NDArray[np.float64]
 LARGEST = 1 << 24  # entries of a query for which the singular-value bound is computed
 MOST_ANSWERS = 2048
 LARGE_GAP = 0.1  # from here on a statement says that the bound may be what is far away
@@ -48,7 +47,7 @@ class DualWeights:
     """
 
     weights: FloatArray
-    pairs: npt.NDArray[np.int64] | None = None
+    pairs: Int64Array | None = None
     importance: FloatArray | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -197,7 +196,7 @@ def moved_alike(mechanism: Mechanism) -> int:
     return max(0, min(most, cells * most - relation.records))
 
 
-def impossible_kinds(mechanism: Mechanism) -> npt.NDArray[np.int64]:
+def impossible_kinds(mechanism: Mechanism) -> Int64Array:
     """The kinds of records that nobody can have: they add to a cell known to be empty.
 
     Changes of such records are not neighbouring, so they must not prove a lower bound.

@@ -11,11 +11,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.arrays import ArrayLike, FloatArray
 from subspacedp.errors import InvariantError
 from subspacedp.mechanisms.gaussian.covariance import (
     BestCovariance,
     Coordinates,
-    FloatArray,
     Metric,
     Pairs,
     Progress,
@@ -46,7 +46,7 @@ SHARE = 0.02  # of all weight, on pairs that join
 KEPT = 20  # pairs a point in a first active set
 
 
-def centred(points: npt.ArrayLike) -> FloatArray:
+def centred(points: ArrayLike) -> FloatArray:
     """Points with their mean at the origin; differences stay."""
     whole = checked(points)
     if whole.shape[1] < 2:
@@ -58,7 +58,7 @@ def centred(points: npt.ArrayLike) -> FloatArray:
 
 
 def best_covariance_of_pairs(
-    points: npt.ArrayLike,
+    points: ArrayLike,
     *,
     tolerance: float = 1e-3,
     progress: Progress | None = None,

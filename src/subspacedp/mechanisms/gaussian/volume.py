@@ -9,14 +9,12 @@ X(u) = Σ u_j v_j v_jᵀ, over weights u ≥ 0 that add up to one. For every u t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, ArrayLike, FloatArray
 from subspacedp.mechanisms.gaussian.covariance import (
     Coordinates,
-    FloatArray,
     Pairs,
     Whitened,
     checked,
@@ -68,7 +66,7 @@ class SmallestEllipsoid:
         return f"SmallestEllipsoid({len(self.radii)} dimensions, gap {self.gap:.2%})"
 
 
-def smallest_ellipsoid(points: npt.ArrayLike, *, tolerance: float = 1e-3) -> SmallestEllipsoid:
+def smallest_ellipsoid(points: ArrayLike, *, tolerance: float = 1e-3) -> SmallestEllipsoid:
     """The ellipsoid of least volume around the columns of a matrix and their negatives.
 
     Points of lower rank are handled in their span.
@@ -89,9 +87,7 @@ def smallest_ellipsoid(points: npt.ArrayLike, *, tolerance: float = 1e-3) -> Sma
     return _shaped(frame, (R * weights) @ R.T, longest, weights=every, steps=steps)
 
 
-def smallest_ellipsoid_of_pairs(
-    points: npt.ArrayLike, *, tolerance: float = 1e-3
-) -> SmallestEllipsoid:
+def smallest_ellipsoid_of_pairs(points: ArrayLike, *, tolerance: float = 1e-3) -> SmallestEllipsoid:
     """The same around all differences of two points, by an active set of pairs."""
     P = centred(points)
     chosen = distinct(P)
@@ -150,7 +146,7 @@ def _solve(V: FloatArray, weights: FloatArray, tolerance: float) -> tuple[FloatA
         weights /= weights.sum()
     weights = np.where(weights > 1e-8 / len(weights), weights, 0.0)
     weights /= weights.sum()
-    inverse: npt.NDArray[Any] = np.empty((0, 0))
+    inverse: AnyArray = np.empty((0, 0))
     for step in range(STEPS):
         if step % FRESH == 0:
             inverse = np.linalg.inv((V * weights) @ V.T)

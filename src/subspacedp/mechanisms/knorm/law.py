@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.balls import ball
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.mechanisms.knorm.norm_balls import MOST_TRIALS, NormBall
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["KNormLaw", "bounded", "summed"]
 
-FloatArray = npt.NDArray[np.float64]
 
 STRIDE = 1 << 40  # words that belong to one draw
 MOST_SUMMED = 2e6  # integer vectors
@@ -129,7 +128,7 @@ class KNormLaw:
         """About one standard deviation of an entry."""
         return math.sqrt(self.variance)
 
-    def draw(self, keys: ReleaseKeys, count: int = 1, start: int = 0) -> npt.NDArray[np.int64]:
+    def draw(self, keys: ReleaseKeys, count: int = 1, start: int = 0) -> Int64Array:
         """Draws `start` to `start + count − 1`, one per row, modulo 2**64.
 
         A draw depends on the keys and its number alone.

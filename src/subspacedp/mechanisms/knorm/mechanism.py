@@ -16,8 +16,8 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array, ObjectArray
 from subspacedp.errors import BudgetError, InvariantError, ReleaseError
 from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.base import Mechanism, Options
@@ -75,8 +75,6 @@ __all__ = [
     "independent_parts",
     "weighted_sum",
 ]
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -148,7 +146,7 @@ class KNormNoise(JointNoise):
             return ()
         return independent_parts(widths, self.law.rate, inside / self._deviations)
 
-    def law_of(self, weights: npt.ArrayLike) -> SumLaw:
+    def law_of(self, weights: ArrayLike) -> SumLaw:
         """The law of the error of Σ wᵢ·answerᵢ, or a bound on its tails."""
         w = np.asarray(weights, np.float64)
         if self.known or self.is_fixed(w):
@@ -214,7 +212,7 @@ class GroupedNoise(JointNoise):
         """None."""
         return ()
 
-    def law_of(self, weights: npt.ArrayLike) -> SumLaw:
+    def law_of(self, weights: ArrayLike) -> SumLaw:
         """The law of the error of Σ wᵢ·answerᵢ, or a bound on its tails."""
         w = np.asarray(weights, np.float64)
         if self.is_fixed(w):
@@ -265,8 +263,6 @@ TOO_SMALL = "The budget is too small for this mechanism's grid; use the projecte
 QUICK_ANSWERS, QUICK_COLUMNS, QUICK_CELLS = 32, 64, 16
 FREE = 1e-3  # of the others' size: noise in a direction that no replacement can change
 MOST_VECTORS = 50_000  # pairs of kinds of records
-
-ObjectArray = npt.NDArray[np.object_]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -353,9 +349,7 @@ class KNorm(Extended):
             return None
         return DiscreteLaplace(law.rate / law.norm_ball.independent[0])
 
-    def coordinates(
-        self, values: npt.NDArray[np.float64], exact: HeldValues
-    ) -> npt.NDArray[np.float64] | None:
+    def coordinates(self, values: FloatArray, exact: HeldValues) -> FloatArray | None:
         """In the basis; or counts or their differences, group after group, as they are drawn."""
         if self.law_of_answers is not None:
             return None
@@ -363,14 +357,14 @@ class KNorm(Extended):
             return super().coordinates(values, exact)
         return np.asarray(self.integers(values).reshape(-1)[HeldGroups.of(self.held).order])
 
-    def whole_coordinates(self, answers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def whole_coordinates(self, answers: Int64Array) -> Int64Array:
         """The same for answers without noise."""
         whole = self.integers(answers)
         if self.basis is not None:
             return whole
         return np.asarray(whole.reshape(-1)[HeldGroups.of(self.held).order])
 
-    def log_probability(self, noise: npt.NDArray[np.int64]) -> float:
+    def log_probability(self, noise: Int64Array) -> float:
         """−rate·‖z‖ − log Σ exp(−rate·‖·‖)."""
         norm = self.law.norm_ball.norm(noise.tolist())
         return -float(self.law.rate) * float(norm()) - self.law.log_normaliser
@@ -476,13 +470,13 @@ class KNorm(Extended):
         mechanism.check_norm_ball()
         return mechanism
 
-    def integers(self, answers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def integers(self, answers: AnyArray) -> AnyArray:
         """Answers, their differences in groups, or coordinates in the basis."""
         if self.basis is not None:
             return self.basis.integers(answers)
         return self.law.norm_ball.measured(answers, self.held)
 
-    def add_noise(self, answers: npt.NDArray[np.int64], keys: ReleaseKeys) -> npt.NDArray[np.int64]:
+    def add_noise(self, answers: Int64Array, keys: ReleaseKeys) -> Int64Array:
         """Answers, their differences in groups, or coordinates in the basis, plus one draw."""
         norm_ball, noise = self.law.norm_ball, self.law.draw(keys)[0]
         if self.basis is not None:
@@ -491,13 +485,8 @@ class KNorm(Extended):
         return norm_ball.measured(answers + placed, self.held)
 
     def reconstruct(
-        self,
-        noisy: npt.NDArray[np.int64],
-        exact: HeldValues,
-        dither: Keystream,
-        *,
-        overwrite: bool = False,
-    ) -> npt.NDArray[Any]:
+        self, noisy: Int64Array, exact: HeldValues, dither: Keystream, *, overwrite: bool = False
+    ) -> AnyArray:
         """Π_N·noisy + C⁺c; for counts as noisy − lift(C·noisy − c), in integers."""
         if self.basis is not None:
             return super().reconstruct(noisy, exact, dither, overwrite=overwrite)
@@ -639,7 +628,7 @@ def _widened(fitted: Fit, *, exact: bool) -> Fit:
     return replace(fitted, within=within, own=False, price=price)
 
 
-def _measured(mechanism: KNorm, bits: int) -> tuple[BasisStrategy, npt.NDArray[np.object_]]:
+def _measured(mechanism: KNorm, bits: int) -> tuple[BasisStrategy, ObjectArray]:
     """A basis on a grid, and what one record does to the integers measured in it."""
     basis = _basis(mechanism, bits)
     moves = changes(basis, mechanism.query, mechanism.neighbours)
@@ -674,7 +663,7 @@ def _basis(mechanism: KNorm, bits: int) -> BasisStrategy:
     return BasisStrategy.from_rows(space, reached.T, bits, reached)
 
 
-def _free(basis: BasisStrategy, mechanism: KNorm) -> npt.NDArray[np.object_]:
+def _free(basis: BasisStrategy, mechanism: KNorm) -> ObjectArray:
     """A short vector in the direction that records reach and no replacement changes, if any.
 
     All records share what they add there. It needs no noise; a little keeps the ball solid, and

@@ -22,8 +22,8 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import BoolArray, FloatArray
 from subspacedp.balls import ball, round_down
 from subspacedp.mechanisms.error_laws.sums import FLOAT_ERROR, SMALLEST, SumLaw, WeightedSum, part
 from subspacedp.noise.laws import DiscreteLaplace
@@ -46,7 +46,6 @@ __all__ = [
 PIECES = 16_000  # of the law of a radius
 FARTHEST = 1e-18  # of a radius that is not cut into pieces
 POWERS = np.linspace(2.0, 60.0, 233)  # of the moments in a bound
-FloatArray = npt.NDArray[np.float64]
 MOST_POINTS = 1 << 18
 LEFT_OUT = 1e-16  # of the tails of an exact law
 AT_ONCE = 1 << 20  # complex numbers
@@ -133,9 +132,7 @@ class Radial:
 
 
 @lru_cache(maxsize=64)
-def _radii(
-    k: int,
-) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], ...]:
+def _radii(k: int) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], ...]:
     """The largest R of every piece, and how likely the piece is."""
     from scipy.special import gammaincc, gammainccinv
 
@@ -304,7 +301,7 @@ class ExponentialSum(WeightedSum):
         return None
 
     @cached_property
-    def _alone(self) -> npt.NDArray[np.bool_]:
+    def _alone(self) -> BoolArray:
         """Cones with one slope: the real part of 1/(1 − iθy) is 1/(1 + θ²y²)."""
         return np.asarray(np.count_nonzero(self.slopes, axis=1) == 1)
 

@@ -17,8 +17,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, ObjectArray
 from subspacedp.balls import ball
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HALF",
     "NEAR_ONE",
-    "FloatArray",
     "NormBall",
-    "ObjectArray",
     "Row",
     "check_widths",
     "distinct",
@@ -47,15 +45,13 @@ __all__ = [
     "spanning",
 ]
 
-FloatArray = npt.NDArray[np.float64]
-ObjectArray = npt.NDArray[np.object_]
 Row = tuple[int, ...]
 HALF = Fraction(1, 2)
 NEAR_ONE = 1 + 1e-9  # floats that state a variance
 NEAR = 1e-9  # sums of positive floats are right to far better than this part
 
 
-def distinct(vectors: npt.ArrayLike) -> ObjectArray:
+def distinct(vectors: ArrayLike) -> ObjectArray:
     """Distinct rows up to sign, as whole numbers, without zeros."""
     rows = {signed(tuple(int(x) for x in row)) for row in np.asarray(vectors, object).tolist()}
     kept = sorted(row for row in rows if any(row))
@@ -66,7 +62,7 @@ def distinct(vectors: npt.ArrayLike) -> ObjectArray:
     return np.array(kept, object)
 
 
-def spanning(vectors: npt.ArrayLike) -> ObjectArray:
+def spanning(vectors: ArrayLike) -> ObjectArray:
     """The same, refused where the hull would be flat."""
     points = distinct(vectors)
     if np.linalg.matrix_rank(scaled(points)) < points.shape[1]:
@@ -161,7 +157,7 @@ class NormBall(ABC):
         power = self.gauge(z)
         return (lambda: ball(power)) if self.degree == 1 else (lambda: ball(power).sqrt())
 
-    def holds(self, points: npt.ArrayLike, times: Fraction = Fraction(1)) -> bool:
+    def holds(self, points: ArrayLike, times: Fraction = Fraction(1)) -> bool:
         """Whether every row of whole numbers lies in so many times the norm ball, exactly."""
         rows = np.asarray(points, object)
         if self.positive_sums:
@@ -260,14 +256,12 @@ class NormBall(ABC):
         del problem, within
         return False
 
-    def measured(
-        self, answers: npt.NDArray[Any], held: HeldMargins | HeldMatrix
-    ) -> npt.NDArray[Any]:
+    def measured(self, answers: AnyArray, held: HeldMargins | HeldMatrix) -> AnyArray:
         """The integers that get noise."""
         del held
         return answers
 
-    def placed(self, noise: npt.NDArray[Any], held: HeldMargins | HeldMatrix) -> npt.NDArray[Any]:
+    def placed(self, noise: AnyArray, held: HeldMargins | HeldMatrix) -> AnyArray:
         """A draw in the order of the answers."""
         del held
         return noise

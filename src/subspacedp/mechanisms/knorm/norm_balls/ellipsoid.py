@@ -10,18 +10,12 @@ from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import ArrayLike, FloatArray, ObjectArray
 from subspacedp.balls import ball, round_up
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.error_laws.sums import SumLaw
-from subspacedp.mechanisms.knorm.norm_balls.base import (
-    NEAR_ONE,
-    FloatArray,
-    NormBall,
-    ObjectArray,
-    Row,
-)
+from subspacedp.mechanisms.knorm.norm_balls.base import NEAR_ONE, NormBall, Row
 from subspacedp.mechanisms.knorm.sampling import Proposal, Uniform, Words, exponential_total
 from subspacedp.mechanisms.knorm.tails import Radial
 
@@ -65,7 +59,7 @@ class Ellipsoid(NormBall):
         turned = self._rows @ np.array([int(v) for v in z], object)
         return Fraction(int(turned @ turned), self.squared)
 
-    def holds(self, points: npt.ArrayLike, times: Fraction = Fraction(1)) -> bool:
+    def holds(self, points: ArrayLike, times: Fraction = Fraction(1)) -> bool:
         """Whether |F z|² ≤ s·times² for every row, by one product of whole matrices."""
         from flint import fmpz_mat
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import ArrayLike, ObjectArray
 from subspacedp.errors import ReleaseError
-from subspacedp.mechanisms.knorm.norm_balls.base import NormBall, ObjectArray, scaled, spanning
+from subspacedp.mechanisms.knorm.norm_balls.base import NormBall, scaled, spanning
 from subspacedp.mechanisms.knorm.norm_balls.ellipsoid import Ellipsoid
 from subspacedp.mechanisms.knorm.norm_balls.images import SkewCross, Swaps
 from subspacedp.mechanisms.knorm.norm_balls.polytope import Polytope
@@ -24,7 +24,7 @@ MOST_SKEW = 64  # dimensions in which a skew cross-polytope is tried around more
 MOST_TRIALS = 10_000.0  # expected for one draw
 
 
-def enclosing(vectors: npt.ArrayLike) -> tuple[NormBall, ...]:
+def enclosing(vectors: ArrayLike) -> tuple[NormBall, ...]:
     """Cross-polytopes, a box and an ellipsoid around ±vectors, each with small expected error."""
     points = spanning(vectors)
     return (
@@ -121,7 +121,7 @@ class Fit:
 
 
 def fit(
-    vectors: npt.ArrayLike, rate: Fraction, *, exact: bool = False, swaps: Swaps | None = None
+    vectors: ArrayLike, rate: Fraction, *, exact: bool = False, swaps: Swaps | None = None
 ) -> Fit:
     """The hull K of ±vectors where its law can be drawn exactly, or the best norm ball around it.
 
@@ -172,7 +172,7 @@ def fit(
     return Fit(norm_ball=norm_ball, own=False, price=norm_ball.spread() / least, bound=True)
 
 
-def hull_of(vectors: npt.ArrayLike, cover: NormBall | None = None) -> Polytope:
+def hull_of(vectors: ArrayLike, cover: NormBall | None = None) -> Polytope:
     """The hull of ±vectors; by default its cover is the enclosing norm ball of least volume."""
     points = spanning(vectors)
     return Polytope.of(

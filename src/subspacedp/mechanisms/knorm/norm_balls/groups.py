@@ -12,14 +12,14 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, FloatArray, Int64Array
 from subspacedp.balls import ball
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix, MarginNullSpace
 from subspacedp.mechanisms.error_laws.simulated import draws_for, public_generator
 from subspacedp.mechanisms.error_laws.sums import SumLaw
-from subspacedp.mechanisms.knorm.norm_balls.base import FloatArray, NormBall, Row
+from subspacedp.mechanisms.knorm.norm_balls.base import NormBall, Row
 from subspacedp.mechanisms.knorm.sampling import (
     START_BITS,
     Words,
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Deviations", "Exchanges", "HeldGroups", "random_ranks"]
 
-Int64Array = npt.NDArray[np.int64]
 BITS = 256  # of sums whose ratios become floats
 
 
@@ -72,13 +71,13 @@ class HeldGroups:
         sizes = tuple(int(n) for n in np.bincount(flat) if n)
         return cls(family.cell_space, np.argsort(flat, kind="stable"), sizes)
 
-    def placed(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def placed(self, values: AnyArray) -> AnyArray:
         """Values group after group, in the domain's shape."""
         out = np.empty(values.size, values.dtype)
         out[self.order] = values
         return out.reshape(self.space.shape)
 
-    def differences(self, counts: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def differences(self, counts: AnyArray) -> AnyArray:
         """Counts minus that of their group's first cell: all that is left up to constants."""
         flat = counts.reshape(-1)
         starts = np.cumsum([0, *self.sizes[:-1]])
@@ -413,13 +412,11 @@ class Deviations(NormBall):
         fits = problem.query.is_histogram and within >= problem.neighbours.persons
         return fits and HeldGroups.of(problem.held).sizes == self.groups
 
-    def measured(
-        self, answers: npt.NDArray[Any], held: HeldMargins | HeldMatrix
-    ) -> npt.NDArray[Any]:
+    def measured(self, answers: AnyArray, held: HeldMargins | HeldMatrix) -> AnyArray:
         """Counts minus that of their group's first cell."""
         return HeldGroups.of(held).differences(answers)
 
-    def placed(self, noise: npt.NDArray[Any], held: HeldMargins | HeldMatrix) -> npt.NDArray[Any]:
+    def placed(self, noise: AnyArray, held: HeldMargins | HeldMatrix) -> AnyArray:
         """Group after group."""
         return HeldGroups.of(held).placed(noise)
 
@@ -575,6 +572,6 @@ def _chances(sums: tuple[arb, ...]) -> FloatArray:
     return np.array([float(s / sums[-1]) for s in sums])
 
 
-def random_ranks(number: int, n: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+def random_ranks(number: int, n: int, rng: np.random.Generator) -> Int64Array:
     """Random permutations, one per row."""
     return np.argsort(np.argsort(rng.random((number, n)), axis=1), axis=1)

@@ -13,19 +13,13 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import ArrayLike, FloatArray, ObjectArray
 from subspacedp.balls import ball
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.error_laws.simulated import draws_for, public_generator
 from subspacedp.mechanisms.error_laws.sums import SumLaw
-from subspacedp.mechanisms.knorm.norm_balls.base import (
-    NEAR_ONE,
-    FloatArray,
-    NormBall,
-    ObjectArray,
-    Row,
-)
+from subspacedp.mechanisms.knorm.norm_balls.base import NEAR_ONE, NormBall, Row
 from subspacedp.mechanisms.knorm.norm_balls.groups import Exchanges, random_ranks
 from subspacedp.mechanisms.knorm.sampling import Proposal, Uniform, Words, exponential_total
 from subspacedp.mechanisms.knorm.tails import exponential_sum
@@ -75,7 +69,7 @@ class LinearImage(NormBall):
         shares = np.abs(rows @ np.array([int(v) for v in z], object))
         return Fraction(int(self.halves @ shares), 2 * abs(common)) / self.factor
 
-    def longest(self, points: npt.ArrayLike) -> Fraction:
+    def longest(self, points: ArrayLike) -> Fraction:
         """The largest norm of the rows, by one product of whole matrices."""
         from flint import fmpz_mat
 
@@ -85,7 +79,7 @@ class LinearImage(NormBall):
         sums = (sum(h * abs(int(x)) for h, x in zip(halves, r, strict=True)) for r in shares)
         return Fraction(max(sums), 2 * abs(common)) / self.factor
 
-    def holds(self, points: npt.ArrayLike, times: Fraction = Fraction(1)) -> bool:
+    def holds(self, points: ArrayLike, times: Fraction = Fraction(1)) -> bool:
         """Whether every row lies in so many times the norm ball, exactly."""
         return self.longest(points) <= times
 

@@ -14,20 +14,12 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import ArrayLike, FloatArray, ObjectArray
 from subspacedp.balls import ball
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.error_laws.sums import SumLaw
-from subspacedp.mechanisms.knorm.norm_balls.base import (
-    NEAR_ONE,
-    FloatArray,
-    NormBall,
-    ObjectArray,
-    Row,
-    dot,
-    signed,
-)
+from subspacedp.mechanisms.knorm.norm_balls.base import NEAR_ONE, NormBall, Row, dot, signed
 from subspacedp.mechanisms.knorm.tails import exponential_sum
 
 if TYPE_CHECKING:
@@ -237,7 +229,7 @@ class Polytope(NormBall):
         size, other = self.gauge(z), self.around.norm(z)
         return lambda: ball(size).max(other())
 
-    def holds(self, points: npt.ArrayLike, times: Fraction = Fraction(1)) -> bool:
+    def holds(self, points: ArrayLike, times: Fraction = Fraction(1)) -> bool:
         """Whether facets and cover both hold every row in so many times the norm ball, exactly."""
         return super().holds(points, times) and self.around.holds(points, times)
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from subspacedp.arrays import FloatArray
 from subspacedp.balls import ball
 from subspacedp.mechanisms.error_laws.simulated import draws_for, public_generator
 from subspacedp.mechanisms.knorm.norm_balls.base import (
     HALF,
-    FloatArray,
     NormBall,
     Row,
     check_widths,
