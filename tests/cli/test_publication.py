@@ -268,7 +268,7 @@ def test_a_release_that_does_not_verify_has_status_1(call, spec, monkeypatch):
     from subspacedp.release import Check, Verification
 
     bad = Verification((Check("values", False, "made up"),))
-    monkeypatch.setattr("subspacedp.cli.release.verify_folder", lambda *_a, **_o: bad)
+    monkeypatch.setattr("subspacedp.microdata.verify_folder", lambda *_a, **_o: bad)
     assert call("release", spec)[0] == 1
 
 

@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from subspacedp.cli.show import MANY, checks_table
+from subspacedp.cli.terminal import MANY, checks_table
 from subspacedp.release import Check, Verification
 
 

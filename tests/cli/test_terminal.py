@@ -90,7 +90,7 @@ def test_stopping_says_what_was_spent(spec, monkeypatch):
     def stop(*_arguments, **_options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("subspacedp.cli.plan.run", stop)
+    monkeypatch.setattr("subspacedp.publication.planning.plan", stop)
     done = CliRunner().invoke(app, ["plan", str(spec)])
     assert done.exit_code == 130
     assert done.stderr == "subspacedp: Stopped. Nothing was spent.\n"
@@ -113,10 +113,10 @@ def test_whoever_waits_two_seconds_is_told_why(capsys):
 @pytest.mark.parametrize(
     ("module", "slow", "arguments", "said"),
     [
-        ("init", "write_starter", ["init", "persons.csv"], "looking at the data …"),
-        ("plan", "plan", ["plan", "small.yaml"], "designing alternatives …"),
-        ("release", "verify_folder", ["release", "small.yaml"], "verifying out …"),
-        ("verify", "verify_folder", ["verify", "out"], "verifying out …"),
+        ("publication.starter", "write_starter", ["init", "persons.csv"], "looking at the data …"),
+        ("publication.planning", "plan", ["plan", "small.yaml"], "designing alternatives …"),
+        ("microdata", "verify_folder", ["release", "small.yaml"], "verifying out …"),
+        ("microdata", "verify_folder", ["verify", "out"], "verifying out …"),
         ("report", "write_report", ["report", "out"], "writing the report …"),
     ],
 )
@@ -128,17 +128,17 @@ def test_every_slow_step_says_what_it_does(tmp_path, monkeypatch, module, slow, 
         "privacy: {epsilon: 1.0}\npublish: {to: out/}\n",
         "utf-8",
     )
-    if module in ("verify", "report"):
+    if arguments[0] in ("verify", "report"):
         assert CliRunner().invoke(app, ["release", "small.yaml"]).exit_code == 0
-    command = import_module(f"subspacedp.cli.{module}")
-    work = getattr(command, slow)
+    home = import_module(f"subspacedp.{module}")
+    work = getattr(home, slow)
 
     def slowly(*given, **named):
         time.sleep(0.5)
         return work(*given, **named)
 
-    monkeypatch.setattr(command, slow, slowly)
-    monkeypatch.setattr(command, "PATIENCE", 0.1)
+    monkeypatch.setattr(home, slow, slowly)
+    monkeypatch.setattr(import_module("subspacedp.cli.app"), "PATIENCE", 0.1)
     ran = CliRunner().invoke(app, arguments)
     assert ran.exit_code == 0, ran.output
     assert said in [line.strip() for line in ran.stderr.splitlines()]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from io import TextIOWrapper
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +16,42 @@ from subspacedp.agents.plan import AgentPlan
 from subspacedp.errors import DataError
 from subspacedp.tables import MAX_TOTAL, Axis
 
-__all__ = ["answers_of_rows", "counted_column"]
+__all__ = ["answers_of_rows", "counted_column", "read_rows"]
 
 Int64Array = npt.NDArray[np.int64]
+
+
+def read_rows(path: Path) -> dict[str, list[Any]]:
+    """The columns of an agent's file; those of a text file as text."""
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    problem = ""
+    try:
+        if path.suffix == ".parquet":
+            table = pyarrow.parquet.read_table(path)
+        else:
+            separator = "\t" if ".tsv" in path.suffixes else ","
+            with (
+                pa.input_stream(path) as file,
+                TextIOWrapper(file, "utf-8-sig", newline="") as text,
+            ):
+                columns = next(csv.reader(text, delimiter=separator), [])
+            options = pyarrow.csv.ConvertOptions(
+                column_types=dict.fromkeys(columns, pa.string()), strings_can_be_null=False
+            )
+            parse = pyarrow.csv.ParseOptions(delimiter=separator)
+            table = pyarrow.csv.read_csv(path, convert_options=options, parse_options=parse)
+        if len(set(table.column_names)) < len(table.column_names):
+            problem = "two of its columns have the same name"
+        else:
+            return {name: table[name].to_pylist() for name in table.column_names}
+    except OSError as error:
+        problem = os.strerror(error.errno) if error.errno else "it cannot be opened"
+    except (pa.ArrowException, UnicodeDecodeError, ValueError):
+        problem = "it is not a table that can be read"  # its content is confidential
+    raise DataError(f"Cannot use the data `{path}`: {problem}.")
 
 
 def answers_of_rows(

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import json
-import os
-from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from subspacedp.cli.parameters import Commands
-from subspacedp.errors import DataError, DomainError, ReleaseError
+from subspacedp.cli.parameters import Commands, Json
+from subspacedp.cli.terminal import checks_table, indented, print_json, printer
+from subspacedp.errors import DomainError, ReleaseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +28,6 @@ agent_app = typer.Typer(
     help="A release by agents who never pool their data.", cls=Commands, no_args_is_help=True
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
 PlanFile = Annotated[Path, typer.Option("--plan", help="The public plan.")]
 
 
@@ -62,47 +58,45 @@ def plan(
     """
     from subspacedp.agents import Partition, make_plan
     from subspacedp.publication import read_specification
+    from subspacedp.publication.reading import load_yaml, read_text
 
     if sum(bool(way) for way in (by, part, partition)) != 1:
         raise DomainError("Say how to part the table: --by, --part with --level, or --partition.")
-    asked = read_specification(specification)
-    mechanism = planned_mechanism(asked, table)
-    domain = mechanism.mechanism.domain
+    read = read_specification(specification)
+    design = planned_design(read, table)
+    domain = design.mechanism.domain
     if by is not None:
         parts = Partition.by(domain, by)
     elif partition is not None:
-        parts = Partition.from_dict(domain, read_partition(partition))
+        parts = Partition.from_dict(domain, load_yaml(read_text(partition, "partition")).data)
     else:
         parts = partition_of_options(domain, level, part or [])
-    made = make_plan(mechanism, parts, value=counted_by(asked))
-    made.save(out)
+    agreed = make_plan(design, parts, value=read.data.count)
+    agreed.save(out)
     if as_json:
-        print(
-            json.dumps(
-                {
-                    "plan": str(out),
-                    "id": made.plan_id,
-                    "sha256": made.digest,
-                    "masked": made.masked,
-                    "value": made.value,
-                    "parts": {name: int(parts.cells(name).size) for name in parts.names},
-                },
-                ensure_ascii=False,
-            )
+        print_json(
+            {
+                "plan": str(out),
+                "id": agreed.plan_id,
+                "sha256": agreed.digest,
+                "masked": agreed.masked,
+                "value": agreed.value,
+                "parts": {name: int(parts.cells(name).size) for name in parts.names},
+            }
         )
         return
-    print(f"Plan {made.plan_id}: {len(parts.names)} parts, {domain.size:,} cells.")
-    print(" ".join(made.mechanism.guarantee.sentences()))
-    if made.masked:
+    print(f"Plan {agreed.plan_id}: {len(parts.names)} parts, {domain.size:,} cells.")
+    print(" ".join(agreed.mechanism.guarantee.sentences()))
+    if agreed.masked:
         print(
-            f"Every part will be {made.numbers:,} masked sums, as the {made.mechanism.name} "
+            f"Every part will be {agreed.numbers:,} masked sums, as the {agreed.mechanism.name} "
             "mechanism measures sums over all cells: parts show values only when all are there."
         )
-    ignored = left_out(asked, table)
+    ignored = left_out(read, table)
     if ignored:
         names = ", ".join(f"`{name}`" for name in ignored)
         print(f"Not carried out by agents: {names}; in particular no account is charged.")
-    print(f"Digest for the agents to compare: {made.digest}")
+    print(f"Digest for the agents to compare: {agreed.digest}")
     print(f"Written: {out}")
 
 
@@ -151,7 +145,7 @@ def privatize(
 ) -> None:
     """Privatise one part; this needs the agent's own cells and the common secret, or a share."""
     from subspacedp.agents import AgentPlan
-    from subspacedp.agents.reading import answers_of_rows, counted_column
+    from subspacedp.agents.reading import answers_of_rows, counted_column, read_rows
 
     agreed = AgentPlan.load(plan)
     name, add_noise = noise_of_options(
@@ -160,24 +154,25 @@ def privatize(
     columns = read_rows(data)
     counted = counted_column(agreed, columns, value)
     answers = answers_of_rows(agreed, name, columns, value=counted, fill=fill_zero)
-    with _status("computing noise"):
-        made = add_noise(answers)
-    made.part.save(out)
+    with printer(stderr=True).status("computing noise"):
+        privatised = add_noise(answers)
+    privatised.part.save(out)
     cells = int(agreed.partition.cells(name).size)
     if as_json:
-        found = {
-            "part": name,
-            "out": str(out),
-            "cells": cells,
-            "value": counted,
-            "noise_computed_for": made.drawn,
-            "trust": made.part.trust.value,
-            "noise_id": made.part.noise_id,
-            "made_before": made.again,
-        }
-        print(json.dumps(found, ensure_ascii=False))
+        print_json(
+            {
+                "part": name,
+                "out": str(out),
+                "cells": cells,
+                "value": counted,
+                "noise_computed_for": privatised.drawn,
+                "trust": privatised.part.trust.value,
+                "noise_id": privatised.part.noise_id,
+                "made_before": privatised.again,
+            }
+        )
         return
-    again = " again, from the same data" if made.again else ""
+    again = " again, from the same data" if privatised.again else ""
     source = "one record a row" if counted is None else f"counts of column `{counted}`"
     print(f"Part `{name}`: {cells:,} cells privatised{again}; {source}.")
     print(f"Written, to publish: {out}")
@@ -197,12 +192,12 @@ def deal(
     from subspacedp.agents import deal as deal_shares
 
     agreed = AgentPlan.load(plan)
-    with _status("dealing"):
+    with printer(stderr=True).status("dealing"):
         noise_id = deal_shares(agreed, out)
     names = agreed.partition.names
     if as_json:
         shares = {name: str(out / f"{name}.share") for name in names}
-        print(json.dumps({"noise_id": noise_id, "shares": shares}, ensure_ascii=False))
+        print_json({"noise_id": noise_id, "shares": shares})
         return
     print(f"Dealt {len(names)} shares; the secret behind them is forgotten.")
     print(f"Written: {out}")
@@ -217,53 +212,36 @@ def collect(
     as_json: Json = False,
 ) -> None:
     """Check that parts belong together and are complete, and write the release they make."""
-    from rich.markup import escape
-
     from subspacedp.agents import AgentPlan, Part
     from subspacedp.agents import collect as put_together
-    from subspacedp.cli.show import checks_table
-    from subspacedp.cli.terminal import indented, printer
     from subspacedp.release import check_new_folder, verify_folder
 
     agreed = AgentPlan.load(plan)
-    with _status("putting parts together"):
+    with printer(stderr=True).status("putting parts together"):
         release = put_together(agreed, [Part.load(path) for path in parts])
         check_new_folder(out)
         release.save(out)
         checked = verify_folder(out)
     if as_json:
-        print(
-            json.dumps(
-                {
-                    "folder": str(out),
-                    "verified": checked.ok,
-                    "release_id": release.release_id,
-                    "guarantee": release.guarantee.kind,
-                    "distributed": None
-                    if release.distributed is None
-                    else release.distributed.as_dict(),
-                },
-                ensure_ascii=False,
-            )
+        distributed = release.distributed
+        print_json(
+            {
+                "folder": str(out),
+                "verified": checked.ok,
+                "release_id": release.release_id,
+                "guarantee": release.guarantee.kind,
+                "distributed": None if distributed is None else distributed.as_dict(),
+            }
         )
     else:
-        console = printer()
-        console.print(indented(checks_table(checked)))
-        stamp = release.certificate()["stamp"]
-        console.print(escape(f"{len(parts)} parts put together. {stamp}"), soft_wrap=True)
-        console.print(f"Written: {escape(str(out))}", soft_wrap=True)
+        printer().print(indented(checks_table(checked)))
+        print(f"{len(parts)} parts put together. {release.certificate()['stamp']}")
+        print(f"Written: {out}")
     raise typer.Exit(0 if checked.ok else 1)
 
 
-def _status(words: str) -> Any:
-    """A line on a terminal that says what is being done; it goes when that is over."""
-    from subspacedp.cli.terminal import printer
-
-    return printer(stderr=True).status(words)
-
-
-def planned_mechanism(specification: Specification, table: str | None) -> Design:
-    """The mechanism of a specification's counts; the exact one where it leaves the choice open."""
+def planned_design(specification: Specification, table: str | None) -> Design:
+    """The design of a specification's counts; the exact one where it leaves the choice open."""
     from subspacedp.mechanisms import default_name
     from subspacedp.publication import SpecificationError
     from subspacedp.publication.releases import public_domain, releases_of
@@ -295,15 +273,10 @@ def planned_mechanism(specification: Specification, table: str | None) -> Design
     return wanted.design(domain, default_name() if name == "auto" else name)
 
 
-def counted_by(specification: Specification) -> str | None:
-    """The column of counts that a specification names, if it names one."""
-    return specification.data.count
-
-
 def left_out(specification: Specification, name: str | None) -> list[str]:
     """Sections of a specification that a plan for one of its tables does not carry out."""
     document, table = specification.document, specification.table(name)
-    found = {
+    given = {
         "budget": document.budget is not None,
         "sums": bool(table.sums),
         "publish.margins": bool(table.margins),
@@ -311,7 +284,7 @@ def left_out(specification: Specification, name: str | None) -> list[str]:
         "publish.records": table.publish.records,
         "publish.sign": document.publish.sign is not None,
     }
-    return [name for name, given in found.items() if given]
+    return [name for name, is_given in given.items() if is_given]
 
 
 def partition_of_options(domain: Domain, level: str | None, parts: list[str]) -> Partition:
@@ -320,10 +293,10 @@ def partition_of_options(domain: Domain, level: str | None, parts: list[str]) ->
 
     if level is None:
         raise DomainError("`--part` needs `--level`, the axis or level that its labels are of.")
-    found = next((e for a in domain.axes for e in a.chain if e.name == level), None)
-    if found is None:
+    level_of_parts = next((e for a in domain.axes for e in a.chain if e.name == level), None)
+    if level_of_parts is None:
         raise DomainError(f"The domain has no level `{level}` to make parts of.")
-    label_of = {str(label): label for label in found.labels}
+    label_of = {str(label): label for label in level_of_parts.labels}
     chosen: dict[str, list[Any]] = {}
     for text in parts:
         name, equals, labels = text.partition("=")
@@ -359,7 +332,7 @@ def noise_of_options(
         return name, lambda answers: privatize_share(plan, dealt, answers, record=record)
     if part is None:
         raise ReleaseError("Say which part the data are of: --part NAME.")
-    own = plan.partition.known(part)
+    name = plan.partition.known(part)
     secret = read_secret(secret_file)
     if record is not None:
         kept = record
@@ -370,44 +343,4 @@ def noise_of_options(
             "With a secret from the environment, name an owner-only file with --record: what "
             "was privatised has to be remembered."
         )
-    return own, lambda answers: privatize(plan, own, answers, secret, record=kept)
-
-
-def read_partition(path: Path) -> Any:
-    """Parts from a YAML or JSON file, as plain data."""
-    from subspacedp.publication.reading import load_yaml, read_text
-
-    return load_yaml(read_text(path, "partition")).data
-
-
-def read_rows(path: Path) -> dict[str, list[Any]]:
-    """The columns of an agent's file; those of a text file as text."""
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.parquet
-
-    problem = ""
-    try:
-        if path.suffix == ".parquet":
-            table = pyarrow.parquet.read_table(path)
-        else:
-            separator = "\t" if ".tsv" in path.suffixes else ","
-            with (
-                pa.input_stream(path) as file,
-                TextIOWrapper(file, "utf-8-sig", newline="") as text,
-            ):
-                columns = next(csv.reader(text, delimiter=separator), [])
-            options = pyarrow.csv.ConvertOptions(
-                column_types=dict.fromkeys(columns, pa.string()), strings_can_be_null=False
-            )
-            parse = pyarrow.csv.ParseOptions(delimiter=separator)
-            table = pyarrow.csv.read_csv(path, convert_options=options, parse_options=parse)
-        if len(set(table.column_names)) < len(table.column_names):
-            problem = "two of its columns have the same name"
-        else:
-            return {name: table[name].to_pylist() for name in table.column_names}
-    except OSError as error:
-        problem = os.strerror(error.errno) if error.errno else "it cannot be opened"
-    except (pa.ArrowException, UnicodeDecodeError, ValueError):
-        problem = "it is not a table that can be read"  # its content is confidential
-    raise DataError(f"Cannot use the data `{path}`: {problem}.")
+    return name, lambda answers: privatize(plan, name, answers, secret, record=kept)

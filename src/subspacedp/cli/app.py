@@ -7,19 +7,24 @@ that cannot be written or encoded is lost, and changes nothing else.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from subspacedp.cli.agent import agent_app
 from subspacedp.cli.demo import demo_app
-from subspacedp.cli.key import key_app
 from subspacedp.cli.ledger import ledger_app
-from subspacedp.cli.parameters import Commands
+from subspacedp.cli.parameters import Commands, Json
 from subspacedp.cli.standing import end_by_signals, exit_status, forgive_output
-from subspacedp.errors import SubspaceDPError
+from subspacedp.cli.terminal import PATIENCE, checks_table, indented, print_json, printer, progress
+from subspacedp.errors import ReleaseError, SubspaceDPError
+
+if TYPE_CHECKING:
+    from subspacedp.publication import Publication
+    from subspacedp.workbench.session import Session
 
 __all__ = ["app", "main"]
 
@@ -49,6 +54,7 @@ app = typer.Typer(
 app.add_typer(demo_app, name="demo", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger", no_args_is_help=True)
 app.add_typer(agent_app, name="agent", no_args_is_help=True)
+key_app = typer.Typer(help="The key that signs publications.", no_args_is_help=True)
 app.add_typer(key_app, name="key", no_args_is_help=True)
 
 
@@ -79,7 +85,8 @@ Memory = Annotated[
         help="The most memory that tables take, such as 2GiB; a quarter of what is free.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
+SpecificationFile = Annotated[Path, typer.Argument(help="The specification.")]
+Folder = Annotated[Path, typer.Argument(help="The folder of a release.")]
 
 
 @app.command()
@@ -94,14 +101,20 @@ def init(
 
     What it proposes was seen in the data: keep it confidential until you have checked it.
     """
-    from subspacedp.cli.init import run
+    from subspacedp.publication.starter import write_starter
 
-    run(source, out, table)
+    with progress(PATIENCE) as tell:
+        tell("looking at the data")
+        files = write_starter(source, out, table)
+    print(f"Wrote {', '.join(map(str, files))}.")
+    print("Labels in it were seen in the data: compare them with a public list before you publish.")
+    print("Its end says what was left out, and why; it is for you alone.")
+    print(f"Next: subspacedp plan {shlex.quote(str(out))}")
 
 
 @app.command()
 def plan(
-    specification: Annotated[Path, typer.Argument(help="The specification.")],
+    specification: SpecificationFile,
     target_error: Annotated[
         float | None,
         typer.Option(help="Solve for the budget: the margin of error wanted at 95 %."),
@@ -119,14 +132,42 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Say how far off every figure would be; no data are opened and no budget is spent."""
-    from subspacedp.cli.plan import run
+    from subspacedp.cli.plan import print_plan
+    from subspacedp.publication import SpecificationError, read_specification
+    from subspacedp.publication.planning import plan, target_budget
 
-    run(specification, target_error, margin, table, memory, as_json=as_json, compare=compare)
+    read = read_specification(specification)
+    if target_error is not None:
+        if compare:
+            raise SpecificationError("`--compare` is for the plan; leave out `--target-error`.")
+        names = None if margin is None else tuple(n.strip() for n in margin.split(",") if n.strip())
+        with progress(PATIENCE) as tell:
+            tell("looking for the budget")
+            budget = target_budget(read, target_error, margin=names, table=table)
+        if as_json:
+            print_json({"margin_of_error": target_error, "level": 0.95, "budget": budget.as_dict()})
+            return
+        chosen = next(one for one in read.tables if table in (None, one.name))
+        every = "every figure" if chosen.margins_alone else "every cell"
+        what = every if names is None else " × ".join(names) or "the grand total"
+        print(f"A margin of error of {target_error:g} (95 %) for {what} takes {budget}.")
+        return
+    if margin is not None or table is not None:
+        raise SpecificationError("`--margin` and `--table` are for `--target-error`; give it too.")
+    with progress(PATIENCE) as tell:
+        planned = plan(read, compare=compare, memory=memory, progress=tell)
+        tell("designing alternatives")
+        _ = planned.advice
+    if as_json:
+        print_json(planned.as_dict())
+        return
+    print_plan(planned)
+    print(f"Next: subspacedp release {shlex.quote(str(specification))}")
 
 
 @app.command()
 def release(
-    specification: Annotated[Path, typer.Argument(help="The specification.")],
+    specification: SpecificationFile,
     out: Annotated[
         Path | None, typer.Option(help="Folder to write, instead of `publish.to`; must be new.")
     ] = None,
@@ -148,11 +189,79 @@ def release(
     as_json: Json = False,
 ) -> None:
     """Tabulate, add noise, and publish what a specification says; tables may have any size."""
-    from subspacedp.cli.release import run
+    from rich.markup import escape
 
-    raise typer.Exit(
-        run(specification, out, compare, replaces, memory, dry_run=dry_run, as_json=as_json)
-    )
+    from subspacedp.microdata import verify_folder
+    from subspacedp.publication import read_specification
+    from subspacedp.publication.running import run
+
+    read = read_specification(specification)
+    with progress() as tell:
+        publication = run(
+            read,
+            out=out,
+            dry_run=dry_run,
+            compare=compare,
+            replaces=replaces,
+            memory=memory,
+            progress=tell,
+        )
+    for note in publication.confidential_notes:
+        printer(stderr=True).print(f"[bold yellow]For you alone:[/] {escape(note)}", soft_wrap=True)
+    folder = publication.folder
+    if folder is None:
+        if as_json:
+            print_json({"dry_run": True, "releases": list(publication.designs)})
+            return
+        print(f"The data fit the specification: {', '.join(publication.designs)}.")
+        print("Nothing was written, and no budget was spent.")
+        return
+    try:
+        with progress(PATIENCE) as tell:
+            tell(f"verifying {folder}")
+            checked = verify_folder(folder)
+    except KeyboardInterrupt as stopped:
+        stopped.add_note(f"`{folder}` is published; `subspacedp verify` checks it.")
+        raise
+    if as_json:
+        print_json(_summary(publication, verified=checked.ok))
+    else:
+        console = printer()
+        console.print(indented(checks_table(checked)))
+        if compare is not None:
+            console.print(
+                f"[bold yellow]CONFIDENTIAL[/] comparison: {escape(str(compare))}", soft_wrap=True
+            )
+        print(f"Published: {folder}")
+        print(_cost(publication))
+        print(f"Open {folder / 'report.html'}")
+        print(f"Next: subspacedp verify {shlex.quote(str(folder))}")
+    raise typer.Exit(0 if checked.ok else 1)
+
+
+def _cost(publication: Publication) -> str:
+    """What the publication cost, in the terms of the account that paid."""
+    if publication.payment is not None:
+        return str(publication.payment)
+    budgets = [str(release.mechanism.budget) for release in publication.releases.values()]
+    return f"Spent: {'; '.join(budgets)}. No account keeps count of it: `budget` names one."
+
+
+def _summary(publication: Publication, *, verified: bool) -> dict[str, Any]:
+    return {
+        "folder": str(publication.folder),
+        "verified": verified,
+        **({} if publication.payment is None else {"payment": publication.payment.as_dict()}),
+        "releases": {
+            name: {
+                "release_id": release.release_id,
+                "guarantee": release.guarantee.kind,
+                "budget": release.mechanism.budget.as_dict(),
+                **{k: v for k, v in release.facts.as_dict().items() if k == "replaces"},
+            }
+            for name, release in publication.releases.items()
+        },
+    }
 
 
 @app.command(
@@ -168,7 +277,7 @@ def stream() -> None:
 
 @app.command()
 def audit(
-    specification: Annotated[Path, typer.Argument(help="The specification.")],
+    specification: SpecificationFile,
     structure: Annotated[
         bool,
         typer.Option("--structure", help="Look at the invariants alone; no data are opened."),
@@ -176,37 +285,116 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Say what the held figures give away by themselves, before anything is released."""
-    from subspacedp.cli.audit import run
+    from rich.markup import escape
 
-    run(specification, structure=structure, as_json=as_json)
+    from subspacedp.publication.auditing import audit
+
+    with progress() as tell:
+        audits = audit(specification, structure=structure, progress=tell)
+    if as_json:
+        print_json({name: one.as_dict() for name, one in audits.items()})
+        return
+    console = printer()
+    for name, one in audits.items():
+        if len(audits) > 1:
+            console.print(f"\n[bold]{escape(name)}[/]")
+        print(one)
+    if not structure:
+        console.print(
+            "\n[dim]Read from the held figures alone. They are confidential until they are "
+            "published, and so is this.[/]"
+        )
 
 
 @app.command()
 def verify(
-    folder: Annotated[Path, typer.Argument(help="The folder of a release.")],
+    folder: Folder,
     key: Annotated[
         Path | None, typer.Option(help="Public key (PEM) that must have signed the files.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Check a published release with its files alone."""
-    from subspacedp.cli.verify import run
+    from rich.markup import escape
 
-    raise typer.Exit(run(folder, key, as_json=as_json))
+    from subspacedp.microdata import verify_folder
+
+    if not folder.is_dir():
+        raise ReleaseError(f"There is no folder `{folder}`.")
+    with progress(PATIENCE) as tell:
+        tell(f"verifying {folder}")
+        result = verify_folder(folder, public_key=key)
+    if as_json:
+        print_json(
+            {
+                "folder": str(folder),
+                "ok": result.ok,
+                "stamp": result.stamp,
+                "notes": list(result.notes),
+                "checks": [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in result.checks],
+            }
+        )
+    else:
+        console = printer()
+        console.print(checks_table(result))
+        for note in result.notes:
+            console.print(f"[dim]Note: {escape(note)}[/]", soft_wrap=True)
+        if result.stamp:
+            console.print(f"[bold yellow]{escape(result.stamp)}[/]")
+        console.print("[green]All checks hold.[/]" if result.ok else "[bold red]A check failed.[/]")
+    raise typer.Exit(0 if result.ok else 1)
 
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(help="The folder of a release.")],
+    folder: Folder,
     out: Annotated[Path, typer.Option(help="The page to write; it must not exist yet.")] = Path(
         "report.html"
     ),
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
 ) -> None:
     """Write the report of a published release anew, from its files alone."""
-    from subspacedp.cli.report import run
+    from subspacedp.release import Release
+    from subspacedp.report import write_report
+    from subspacedp.report.words import axes_words
 
-    run(folder, out, title)
+    if not folder.is_dir():
+        raise ReleaseError(f"There is no folder `{folder}`.")
+    if out.exists():
+        raise ReleaseError(f"`{out}` exists already; it is not overwritten.")
+    folders = {path.parent.name: path.parent for path in sorted(folder.glob("*/certificate.json"))}
+    if (folder / "certificate.json").exists() or not folders:
+        folders = {"release": folder}
+    with progress(PATIENCE) as tell:
+        tell(f"reading {folder}")
+        releases = {name: Release.load(path) for name, path in folders.items()}
+        first = next(iter(releases.values()))
+        axes = axes_words([axis.title for axis in first.mechanism.domain.axes])
+        tell("writing the report")
+        page = write_report(releases, title=title or f"Counts by {axes}")
+    try:
+        out.write_text(page, "utf-8")
+    except OSError as error:
+        raise ReleaseError(f"Cannot write `{out}`: {error.strerror}.") from None
+    print(f"Wrote {out}")
+
+
+@key_app.callback()
+def _key() -> None:
+    """The key that signs publications."""
+
+
+@key_app.command()
+def new(
+    path: Annotated[Path, typer.Argument(help="The private key to write; it must not exist.")],
+) -> None:
+    """Make a new key: a private file that signs, and a public one beside it for readers."""
+    from subspacedp.release.signature import new_private_key
+
+    public, fingerprint = new_private_key(path)
+    print(f"Private key, for `publish: {{sign: {path}}}`: {path}")
+    print(f"Public key, for your readers: {public}")
+    print(f"Its fingerprint, to be published elsewhere too: {fingerprint}")
 
 
 @app.command()
@@ -227,9 +415,45 @@ def workbench(
     ] = True,
 ) -> None:
     """Design a release on a page in the browser, and carry it out; on this machine alone."""
-    from subspacedp.cli.workbench import run
+    import webbrowser
 
-    run(start, out, port, opens=opens)
+    from subspacedp.workbench.server import serve
+
+    session = _session(start, out)
+
+    def opened(address: str, entrance: str) -> None:
+        print(f"The workbench is at {address}")
+        print("It answers this machine alone. Stop it with Ctrl-C.", flush=True)
+        if opens:
+            webbrowser.open(entrance)
+
+    try:
+        serve(session, port, opened)
+    except KeyboardInterrupt as stopped:
+        if not session.draft.saved and session.draft.copy.exists():
+            stopped.add_note(f"What was not saved is in `{session.draft.copy}`.")
+        stopped.add_note(session.ended or "Nothing was spent.")
+        raise
+
+
+def _session(start: Path | None, out: Path | None) -> Session:
+    """A new design, one that is in a file, or one that is to begin from data or a code list."""
+    from subspacedp.workbench.draft import Draft
+    from subspacedp.workbench.session import Session
+
+    if start is not None and not start.exists():
+        raise ReleaseError(f"There is no file `{start}`.")
+    if start is not None and start.suffix.lower() in (".yaml", ".yml", ".json"):
+        if out is not None:
+            raise ReleaseError("`--out` is for new specifications; this one has its file.")
+        return Session(Draft(start))
+    path = out or Path("publication.yaml")
+    if path.exists():
+        raise ReleaseError(
+            f"`{path}` exists already; open it with `subspacedp workbench {path}`, or name "
+            "another file with `--out`."
+        )
+    return Session(Draft(path), None if start is None else start.resolve())
 
 
 @app.command()

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table as RichTable
 
-from subspacedp.cli.parameters import Commands
+from subspacedp.cli.parameters import Commands, Json
+from subspacedp.cli.terminal import (
+    checks_table,
+    indented,
+    new_table,
+    print_json,
+    printer,
+    progress,
+)
 from subspacedp.errors import ReleaseError
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 __all__ = ["demo_app"]
 
@@ -58,33 +66,30 @@ def census(
             "them: its errors are drawn beside ours."
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON, for programs.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Release the 2010 population of every county with the state totals held exact."""
-    from subspacedp.cli.terminal import progress
     from subspacedp.demo.census import census as make
 
     with progress() as tell:
         results = make(out, runs, epsilon=epsilon, decimals=decimals, das=das, progress=tell)
     if as_json:
-        print(json.dumps(results, ensure_ascii=False))
+        print_json(results)
         return
     _print_census(results, out)
 
 
 def _print_census(results: dict[str, Any], out: Path) -> None:
-    from subspacedp.cli.show import checks_table
-    from subspacedp.cli.terminal import indented, printer
+    from rich.markup import escape
+
     from subspacedp.release import verify_folder
 
     console = printer()
 
-    def part(text: str, *things: Any) -> None:
+    def part(text: str, *paragraphs: Any) -> None:
         console.print(f"\n[bold]{text}[/]")
-        for thing in things:
-            console.print(indented(thing))
+        for paragraph in paragraphs:
+            console.print(indented(paragraph))
 
     release, slopes, trend = results["release"], results["slopes"], results["trend"]
     runs = max(method["runs"] for method in slopes.values())
@@ -121,17 +126,9 @@ def _print_census(results: dict[str, Any], out: Path) -> None:
     console.print(f"Open the report: [bold]{escape(results['page'])}[/]", soft_wrap=True)
 
 
-def _table(*columns: str, texts: int = 0) -> RichTable:
-    table = RichTable(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for at, column in enumerate(columns):
-        table.add_column(column, justify="left" if at < texts else "right")
-    return table
-
-
-def _errors_table(by_size: list[dict[str, Any]]) -> RichTable:
-    table = _table(
-        "population from", "counties", "typical error expected", "seen", "mean error seen"
-    )
+def _errors_table(by_size: list[dict[str, Any]]) -> Table:
+    headings = ("population from", "counties", "typical error expected", "seen", "mean error seen")
+    table = new_table(*headings, texts=0)
     for row in by_size:
         table.add_row(
             f"{row['from_population']:,}",
@@ -143,8 +140,8 @@ def _errors_table(by_size: list[dict[str, Any]]) -> RichTable:
     return table
 
 
-def _slopes_table(slopes: dict[str, Any]) -> RichTable:
-    table = _table("method", "negative", "significant", texts=1)
+def _slopes_table(slopes: dict[str, Any]) -> Table:
+    table = new_table("method", "negative", "significant")
     for method, one in slopes.items():
         negative, significant = (f"{100 * one[k]:.1f} %" for k in ("negative", "significant"))
         table.add_row(method, negative, significant)

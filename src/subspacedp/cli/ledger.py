@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from subspacedp.cli.parameters import Commands
+from subspacedp.cli.parameters import Commands, Json
+from subspacedp.cli.terminal import new_table, print_json, printer
 from subspacedp.errors import BudgetError, ReleaseError
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ ledger_app = typer.Typer(
 Where = Annotated[
     str, typer.Argument(help="The ledger: a path, or postgresql://user@host/database.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
 
 
 class Relation(StrEnum):
@@ -71,7 +71,7 @@ def create(
             account, _limit(epsilon, delta, rho, mu), relation, unit=unit, note=note
         )
     if as_json:
-        print(json.dumps(new.as_dict(), ensure_ascii=False))
+        print_json(new.as_dict())
         return
     print(f"Account `{new.name}`: {new.limit}, for {new.neighbours} (unit: {new.unit}).")
 
@@ -89,12 +89,9 @@ def show(
     for one in data["accounts"]:
         one["open"] = sum(e["state"] in ("reserved", "drawing") for e in one.pop("entries"))
     if as_json:
-        print(json.dumps(data, ensure_ascii=False))
+        print_json(data)
         return
     from rich.markup import escape
-    from rich.table import Table
-
-    from subspacedp.cli.terminal import printer
 
     console = printer()
     for one in data["accounts"]:
@@ -103,9 +100,7 @@ def show(
             f"[bold]{escape(one['left'])}[/] left; {escape(one['neighbours']['name'])}, unit "
             f"{escape(one['unit'])}"
         )
-        table = Table(box=None, padding=(0, 2), header_style="dim")
-        table.add_column("spent")
-        table.add_column("", justify="right")
+        table = new_table("spent", "")
         for name, words in _ACCOUNTINGS.items():
             value = one["totals"][name]
             table.add_row(words, "[dim]not defined[/]" if value is None else _up(value))
@@ -128,12 +123,10 @@ def history(
     """List everything that an account has paid for."""
     entries = _export(ledger, account)["accounts"][0]["entries"]
     if as_json:
-        print(json.dumps(entries, ensure_ascii=False))
+        print_json(entries)
         return
     from rich.markup import escape
     from rich.table import Table
-
-    from subspacedp.cli.terminal import printer
 
     table = Table(box=None, padding=(0, 1), header_style="dim")
     table.add_column("entry", justify="right")
@@ -249,7 +242,7 @@ def upgrade(ledger: Where, as_json: Json = False) -> None:
 
 def _counted(accounts: int, entries: int, as_json: bool, what: str) -> None:
     if as_json:
-        print(json.dumps({"accounts": accounts, "entries": entries}))
+        print_json({"accounts": accounts, "entries": entries})
     else:
         contents = f"{_plural(accounts, 'account')}, {_plural(entries, 'entry')}"
         print(f"The ledger is {what}: {contents}.")
@@ -262,7 +255,7 @@ def _plural(number: int, noun: str) -> str:
 
 def _tell(ledger: Ledger, entry: Entry, as_json: bool, what: str) -> None:
     if as_json:
-        print(json.dumps(entry.as_dict(), ensure_ascii=False))
+        print_json(entry.as_dict())
         return
     left = ledger.left(entry.account)
     print(f"Entry {entry.number} is {what}; account `{entry.account}` has {left} left.")
@@ -299,7 +292,7 @@ def covers(
 
     coverage = account_covers(ledger, account, **read_labels(ledger, account, labels))
     if as_json:
-        print(json.dumps(coverage.as_dict(), ensure_ascii=False))
+        print_json(coverage.as_dict())
     else:
         print(coverage)
 

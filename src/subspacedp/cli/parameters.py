@@ -10,11 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from typer.core import TyperGroup
 
-__all__ = ["Commands"]
+__all__ = ["Commands", "Json"]
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
 
 
 class _Unbuilt:

@@ -1,65 +1,25 @@
-"""`subspacedp plan SPEC`: the expected error of everything, before any data are opened."""
+"""The expected error of everything, on a terminal."""
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table as RichTable
+from rich.table import Table
 
-from subspacedp.cli.terminal import PATIENCE, indented, printer, progress
-from subspacedp.publication import SpecificationError, read_specification
-from subspacedp.publication.planning import ErrorLine, PlannedRelease, plan, target_budget
+from subspacedp.cli.terminal import indented, new_table, printer
+from subspacedp.publication.planning import ErrorLine, Plan, PlannedRelease
 from subspacedp.queries import block_name
 
-__all__ = ["run"]
+__all__ = ["print_plan"]
 
 MOST_LINES = 40
 
 
-def run(
-    path: Path,
-    target: float | None,
-    margin: str | None,
-    table: str | None,
-    memory: str | None = None,
-    *,
-    as_json: bool,
-    compare: bool = False,
-) -> None:
-    """Print the plan, or the budget that reaches a target."""
-    specification = read_specification(path)
-    if target is not None and compare:
-        raise SpecificationError("`--compare` is for the plan; leave out `--target-error`.")
-    if target is not None:
-        names = None if margin is None else tuple(n.strip() for n in margin.split(",") if n.strip())
-        with progress(PATIENCE) as tell:
-            tell("looking for the budget")
-            budget = target_budget(specification, target, margin=names, table=table)
-        if as_json:
-            print(
-                json.dumps({"margin_of_error": target, "level": 0.95, "budget": budget.as_dict()})
-            )
-            return
-        chosen = next(t for t in specification.tables if table in (None, t.name))
-        all_of_them = "every figure" if chosen.margins_alone else "every cell"
-        what = all_of_them if names is None else " × ".join(names) or "the grand total"
-        print(f"A margin of error of {target:g} (95 %) for {what} takes {budget}.")
-        return
-    if margin is not None or table is not None:
-        raise SpecificationError("`--margin` and `--table` are for `--target-error`; give it too.")
-    with progress(PATIENCE) as tell:
-        planned = plan(specification, compare=compare, memory=memory, progress=tell)
-        tell("designing alternatives")
-        advice = planned.advice
-    if as_json:
-        print(json.dumps(planned.as_dict(), ensure_ascii=False))
-        return
+def print_plan(planned: Plan) -> None:
+    """Print what a specification would publish, how far off it would be, and the advice."""
     console = printer()
     for release in planned.releases:
         _print(console, release)
@@ -69,10 +29,9 @@ def run(
             "before."
         )
     console.print("\n[bold]Advice[/]")
-    for one in advice:
+    for one in planned.advice:
         console.print(indented(f"• {escape(str(one))}"))
     console.print("\n[dim]No data were opened, and no budget was spent.[/]")
-    console.print(f"Next: subspacedp release {escape(shlex.quote(str(path)))}", soft_wrap=True)
 
 
 def _print(console: Console, release: PlannedRelease) -> None:
@@ -97,7 +56,7 @@ def _print(console: Console, release: PlannedRelease) -> None:
         print_indented(_targets(release))
     if release.compared:
         console.print()
-        other = _table("mechanism", "total squared error")
+        other = new_table("mechanism", "total squared error")
         for name, error in release.compared.items():
             chosen = " [green](chosen)[/]" if name == mechanism.name else ""
             other.add_row(name + chosen, f"{error:,.6g}")
@@ -111,10 +70,10 @@ def _print(console: Console, release: PlannedRelease) -> None:
             print_indented(escape(words[0].upper() + words[1:]))
 
 
-def _errors(lines: Sequence[ErrorLine]) -> RichTable:
+def _errors(lines: Sequence[ErrorLine]) -> Table:
     beside = any(line.cells_alone is not None for line in lines)
     headings = ["figures", "exact", "standard error", "margin of error (95 %)"]
-    table = _table("error of", *headings, *(["with noise on cells"] if beside else []))
+    table = new_table("error of", *headings, *(["with noise on cells"] if beside else []))
     for line in lines:
         row = [f"{line.figures:,}", f"{line.fixed:,}"]
         row += [_range(line.stderr), _range(line.margin_of_error)]
@@ -124,17 +83,17 @@ def _errors(lines: Sequence[ErrorLine]) -> RichTable:
     return table
 
 
-def _targets(release: PlannedRelease) -> RichTable:
+def _targets(release: PlannedRelease) -> Table:
     """What every target is, what is reached, and what it costs."""
     least, domain = release.least, release.design.mechanism.domain
     workload = release.design.mechanism.query.workload
     titles = {} if workload is None else {block_name(m): m.title for m in workload.margins}
     if least is None:
-        table = _table("target of", "margin of error in multiples of it")
+        table = new_table("target of", "margin of error in multiples of it")
         for name, multiple in release.multiples.items():
             table.add_row(escape(titles.get(name, name)), f"{multiple:.4g}")
         return table
-    table = _table("target of", "at most ±", "reached", "price of a unit", "budget without it")
+    table = new_table("target of", "at most ±", "reached", "price of a unit", "budget without it")
     for price in least.prices:
         row = [f"{price.target:,.4g}", f"{price.error:,.4g}", f"{price.price:.3g}"]
         title = domain.margin(*price.margin).title
@@ -161,14 +120,6 @@ def _reached(release: PlannedRelease) -> str:
         f"With this budget errors are up to {largest:.4g} times their targets ({hardest}), about "
         "the least that any split of it has; `least` as the budget meets them all."
     )
-
-
-def _table(first: str, *others: str) -> RichTable:
-    table = RichTable(box=None, padding=(0, 2), header_style="dim")
-    table.add_column(first)
-    for heading in others:
-        table.add_column(heading, justify="right")
-    return table
 
 
 def _range(ends: tuple[float, float]) -> str:

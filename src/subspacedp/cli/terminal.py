@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
-__all__ = ["PATIENCE", "indented", "printer", "progress"]
+    from subspacedp.release import Check, Verification
+
+__all__ = [
+    "PATIENCE",
+    "checks_table",
+    "indented",
+    "new_table",
+    "print_json",
+    "printer",
+    "progress",
+]
 
 UNBOUNDED = 1 << 16  # columns; no line of ours is longer
+MANY = 12  # files of margins from which on they share a row
 PATIENCE = 2.0  # seconds after which a command that says nothing yet says what it does
 
 
@@ -24,6 +38,58 @@ def printer(*, stderr: bool = False) -> Console:
     if not out.is_terminal:
         out.width = UNBOUNDED
     return out
+
+
+def print_json(data: Any) -> None:
+    """Print a result for programs."""
+    print(json.dumps(data, ensure_ascii=False))
+
+
+def new_table(*headings: str, texts: int = 1) -> Table:
+    """A table without lines; its first columns are texts, and the others numbers."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2), header_style="dim")
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if place < texts else "right")
+    return table
+
+
+def checks_table(result: Verification) -> Table:
+    """The checks of a release as a table; many files of margins that hold share a row."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, padding=(0, 1))
+    for check in _folded(result.checks):
+        mark = "[green]ok[/]" if check.ok else "[bold red]FAIL[/]"
+        table.add_row(mark, escape(check.name), f"[dim]{escape(check.detail)}[/]")
+    return table
+
+
+def _folded(checks: Sequence[Check]) -> list[Check]:
+    """Checks that hold of many files in one folder as one; those that fail stay by themselves."""
+    from subspacedp.release import Check
+
+    folders = Counter(_folder(check) for check in checks if check.ok)
+    out: list[Check] = []
+    folded: set[str] = set()
+    for check in checks:
+        folder = _folder(check)
+        if not check.ok or not folder or folders[folder] < MANY:
+            out.append(check)
+        elif folder not in folded:
+            folded.add(folder)
+            out.append(Check(folder, True, f"{folders[folder]:,} files follow from the values"))
+    return out
+
+
+def _folder(check: Check) -> str:
+    """The folder of a file of margins, as checks name it; empty for other checks."""
+    from subspacedp.release.files import MARGINS
+
+    head, below, _ = check.name.rpartition(f"{MARGINS}/")
+    return f"{head}{below}"
 
 
 def indented(content: Any) -> Any:
