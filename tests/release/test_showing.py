@@ -48,8 +48,8 @@ def test_one_figure_is_one_line():
     estimate = release.estimate(release.where(place="<p3>"))
     lower, upper = estimate.interval(0.95)
     assert str(estimate) == (
-        f"{estimate.value:.1f} (standard error {estimate.stderr:.1f}, "
-        f"95 % interval from {lower:.1f} to {upper:.1f})"
+        f"{estimate.value:.0f} (standard error {estimate.stderr:.1f}, "
+        f"95 % interval from {lower:.0f} to {upper:.0f})"
     )
 
 

@@ -79,13 +79,13 @@ def test_negative_counts_are_counted(dtype):
 
 
 def test_fractions_are_counted():
-    assert refused(lambda: table([[0.5, 1.5], [2.0, 3.0]])) == "2 counts are not whole numbers."
+    assert refused(lambda: table([[0.5, 1.5], [2.0, 3.0]])) == "2 counts are not whole."
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_not_finite_counts_are_counted(bad):
     assert refused(lambda: table([[bad, bad], [0, 1]])) == (
-        "2 counts are not finite numbers (NaN or infinite)."
+        "2 counts are not finite (NaN or infinite)."
     )
 
 
@@ -268,18 +268,18 @@ def test_missing_counts_are_counted(make):
     ("people", "sentences"),
     [
         ([-1, -2, 0, 1], {"2 counts are negative."}),
-        ([0.5, 1.5, 1.0, 2.0], {"2 counts are not whole numbers."}),
+        ([0.5, 1.5, 1.0, 2.0], {"2 counts are not whole."}),
         (
             # pandas has no other missing value for floats than NaN
             [float("nan"), float("nan"), 1.0, 2.0],
             {
-                "2 counts are not finite numbers (NaN or infinite).",
+                "2 counts are not finite (NaN or infinite).",
                 "Column `people` has 2 missing values.",
             },
         ),
         (
             [float("inf"), float("-inf"), 1.0, 2.0],
-            {"2 counts are not finite numbers (NaN or infinite)."},
+            {"2 counts are not finite (NaN or infinite)."},
         ),
         ([True, False, True, True], {NOT_WHOLE.format("bool")}),
         ([2**62, 1, 0, 0], {TOO_LARGE}),

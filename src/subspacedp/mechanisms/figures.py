@@ -65,6 +65,12 @@ class EachApart(Figures):
     weights: Callable[[int], FloatArray]
     apart: ClassVar[bool] = True
     known_variance: FloatArray | None = None
+    whole_weights: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether all figures are published as whole numbers, and so are the true ones."""
+        return self.whole_weights and self.noise.grid == 1.0
 
     def variance(self) -> FloatArray:
         """One projection a figure."""
@@ -225,18 +231,8 @@ class GroupTotals(MarginFigures):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GroupsApart(EachApart):
-    """The totals of a margin's groups where classifications cross: variances in closed form."""
-
-    @property
-    def whole(self) -> bool:
-        """Whether all figures are published as whole numbers, and so are the true ones."""
-        return self.noise.grid == 1.0
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class CrossingTotals(GroupsApart):
-    """The same where groups that are alike are known: theirs is one law, known by one of them."""
+class CrossingTotals(EachApart):
+    """The totals of a margin's groups where classifications cross, and those alike are known."""
 
     noise: NoiseModel
     margin: Margin = field(kw_only=True)
@@ -284,8 +280,9 @@ def crossing_totals(
     noise: NoiseModel, margin: Margin, variance: FloatArray, groups: GroupKinds
 ) -> CrossingTotals:
     """The totals of a margin's groups where those alike are known."""
+    weights = _group_weights(margin)
     return CrossingTotals(
-        noise, margin.shape, _group_weights(margin), variance, margin=margin, groups=groups
+        noise, margin.shape, weights, variance, whole_weights=True, margin=margin, groups=groups
     )
 
 
@@ -302,15 +299,18 @@ def cells_apart(noise: JointNoise, shape: tuple[int, ...]) -> EachApart:
 
 def rows_apart(noise: JointNoise, rows: AnyArray, shape: tuple[int, ...]) -> EachApart:
     """Given weights, one row per figure."""
-    return EachApart(noise, shape, lambda i: np.asarray(rows[i], np.float64))
+    whole = bool(np.all(rows == np.rint(rows)))
+    return EachApart(
+        noise, shape, lambda i: np.asarray(rows[i], np.float64), whole_weights=whole
+    )
 
 
 def groups_apart(
     noise: JointNoise, margin: Margin, known_variance: FloatArray | None = None
 ) -> EachApart:
     """The totals of a margin's groups, each with a law of its own."""
-    kind = EachApart if known_variance is None else GroupsApart
-    return kind(noise, margin.shape, _group_weights(margin), known_variance)
+    weights = _group_weights(margin)
+    return EachApart(noise, margin.shape, weights, known_variance, whole_weights=True)
 
 
 def totals_apart(noise: MarginNoise, profiles: GroupProfiles) -> EachApart:

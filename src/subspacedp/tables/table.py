@@ -226,10 +226,10 @@ def _whole_counts(counts: Any, domain: Domain) -> Int64Array:
     if array.dtype.kind == "f":
         missing = int(np.count_nonzero(~np.isfinite(array)))
         if missing:
-            raise DataError(f"{_counts(missing)} not finite numbers (NaN or infinite).")
+            raise DataError(f"{_counts(missing)} not finite (NaN or infinite).")
         broken = int(np.count_nonzero(array != np.floor(array)))
         if broken:
-            raise DataError(f"{_counts(broken)} not whole numbers.")
+            raise DataError(f"{_counts(broken)} not whole.")
     negative = int(np.count_nonzero(array < 0))
     if negative:
         raise DataError(f"{_counts(negative)} negative.")
