@@ -22,6 +22,7 @@ from subspacedp.tables.table import frame_from_columns
 __all__ = ["Accuracy", "Estimate", "check_level", "normal_margin"]
 
 JUDGED = 5  # laws that are worked out to judge a family of figures by
+INTERVAL_STEP = 1e-4  # standard errors: what ends of intervals are rounded outward to in files
 
 
 def normal_margin(stderr: float, level: float) -> float:
@@ -294,11 +295,19 @@ class Estimate(Accuracy):
         return Limits(*(x.reshape(shape) for x in (limits.lower, limits.upper, limits.step)))
 
     def columns(self, level: float | None = None) -> dict[str, AnyArray]:
-        """One row per figure: names, value, standard error, and an interval if a level is given."""
-        out = {**self.names, "value": self.values.reshape(-1), "stderr": self._stderr.reshape(-1)}
+        """One row per figure: names, value, standard error, and an interval if a level is given.
+
+        Ends of intervals are rounded outward, by less than `INTERVAL_STEP` standard errors.
+        """
+        errors = self._stderr.reshape(-1)
+        out = {**self.names, "value": self.values.reshape(-1), "stderr": errors}
         if level is not None:
-            lower, upper = self.interval(level)
-            out |= {"lower": np.reshape(lower, -1), "upper": np.reshape(upper, -1)}
+            least = float(errors[errors > 0].min(initial=math.inf))
+            step = 10.0 ** math.ceil(-math.log10(INTERVAL_STEP * least)) if least < math.inf else 1
+            lower, upper = (np.reshape(end, -1) for end in self.interval(level))
+            spare = np.maximum(np.abs(lower), np.abs(upper)) * step < 2.0**50
+            out["lower"] = np.where(spare & (errors > 0), np.floor(lower * step) / step, lower)
+            out["upper"] = np.where(spare & (errors > 0), np.ceil(upper * step) / step, upper)
         return out
 
     def to_frame(self, backend: str | None = None, *, level: float | None = None) -> Any:

@@ -300,9 +300,7 @@ def cells_apart(noise: JointNoise, shape: tuple[int, ...]) -> EachApart:
 def rows_apart(noise: JointNoise, rows: AnyArray, shape: tuple[int, ...]) -> EachApart:
     """Given weights, one row per figure."""
     whole = bool(np.all(rows == np.rint(rows)))
-    return EachApart(
-        noise, shape, lambda i: np.asarray(rows[i], np.float64), whole_weights=whole
-    )
+    return EachApart(noise, shape, lambda i: np.asarray(rows[i], np.float64), whole_weights=whole)
 
 
 def groups_apart(

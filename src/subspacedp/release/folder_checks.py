@@ -22,6 +22,7 @@ import numpy as np
 from subspacedp.arrow import arrow_array, label_array
 from subspacedp.blocks.stores import STORES
 from subspacedp.errors import AlteredError, ReleaseError
+from subspacedp.mechanisms.estimates import INTERVAL_STEP
 from subspacedp.release.error_model import ERROR_MODEL, error_model_text, same_model
 from subspacedp.release.files import (
     BIASED,
@@ -362,9 +363,9 @@ def check_table(home: Path, name: str, wanted: Mapping[str, Any]) -> Check:
 def _agrees(column: str, wanted: Mapping[str, Any], present: Any) -> bool:
     """Whole numbers and labels exactly; what is computed again as real numbers to its last digits.
 
-    Values and limits of intervals may differ between machines by the rounding of sums as large as
-    the largest of them, and by a billionth of the standard error; never by a share of a large
-    total.
+    Values may differ between machines by the rounding of sums as large as the largest of them, and
+    by a billionth of the standard error; never by a share of a large total. Limits of intervals are
+    written rounded outward, so that they may also differ by a step of that.
     """
     expected = wanted[column]
     if "lower" not in wanted or expected.dtype.kind != "f":
@@ -375,5 +376,7 @@ def _agrees(column: str, wanted: Mapping[str, Any], present: Any) -> bool:
     slack = 1e-9 * np.asarray(wanted["stderr"], np.float64)
     if column != "stderr":
         slack = slack + rounding
+    if column in ("lower", "upper"):
+        slack = slack + INTERVAL_STEP * np.asarray(wanted["stderr"], np.float64)
     same = (expected == present) | (np.isnan(expected) & np.isnan(present))
     return bool(np.all(same | (np.abs(expected - present) <= slack)))
