@@ -13,7 +13,7 @@ from subspacedp.disclosure.values import AnyHeld, PublishedInvariants, joined, p
 from subspacedp.errors import InvariantError
 from subspacedp.privacy import Neighbours
 from subspacedp.problem import Coverage, Kind, kind_of
-from subspacedp.release.release import where
+from subspacedp.release import where
 from subspacedp.rounding import rounding_of
 from subspacedp.tables import Domain
 

@@ -9,14 +9,13 @@ in proportion to one over the variance. Proof: `docs/proofs/combination.md`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from subspacedp.arrays import AnyArray, ArrayLike, FloatArray
+from subspacedp.arrays import AnyArray, FloatArray
 from subspacedp.errors import InvariantError, ReleaseError
 from subspacedp.inference.combined_noise import (
     MAX_DENSE_ANSWERS,
@@ -26,33 +25,20 @@ from subspacedp.inference.combined_noise import (
     UniformNoise,
 )
 from subspacedp.invariants import (
-    Feasible,
     Held,
     HeldMargins,
     HeldMatrix,
     HeldValues,
-    Inequalities,
-    Limits,
     bind,
     hold_matrix,
     space_of,
 )
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.error_laws import JointNoise
-from subspacedp.mechanisms.estimates import Estimate
-from subspacedp.mechanisms.figures import (
-    Figures,
-    checked_weights,
-    kept_shape,
-    level_names,
-    margin_names,
-    rows_apart,
-)
+from subspacedp.mechanisms.figures import Figures
 from subspacedp.queries import Margins, Query
-from subspacedp.release import Release
-from subspacedp.release.ratios import Ratio, ratio_of
-from subspacedp.release.release import where
-from subspacedp.tables import Domain
+from subspacedp.release import Published, Release
+from subspacedp.tables import Domain, Margin
 
 __all__ = ["Combined", "combine"]
 
@@ -143,7 +129,7 @@ def _mixed(
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Combined:
+class Combined(Published):
     """The best estimate from several releases; made by `combine`.
 
     Parameters
@@ -187,105 +173,16 @@ class Combined:
         """The axes of the answers; a query without any has none."""
         return self.releases[0].mechanism.domain
 
-    def stderr(self) -> FloatArray:
-        """The standard error of every answer; 0 where the invariants fix it."""
-        return np.sqrt(self.noise.cell_variance())
+    def _cell_figures(self) -> Figures:
+        return self.noise.cell_figures(self.query.shape)
 
-    def interval(
-        self,
-        level: float = 0.95,
-        *,
-        simultaneous: bool = False,
-        method: str = "exact",
-        inequalities: Inequalities | None = None,
-    ) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper limits, in the shape of the values, that cover the truth."""
-        return self.cells().interval(
-            level, simultaneous=simultaneous, method=method, inequalities=inequalities
-        )
-
-    def cells(self) -> Estimate:
-        """Every answer as an estimate."""
-        return self._estimate(
-            self.noise.cell_figures(self.query.shape),
-            self.values,
-            self.query.columns,
-            lambda known: self.feasible(known).of_answers(),
-        )
-
-    def estimate(self, weights: ArrayLike) -> Estimate:
-        """A weighted sum of the answers, or several along a leading axis of the weights."""
-        shape = self.query.shape
-        w = checked_weights(weights, shape)
-        rows = w[None] if w.shape == shape else w
-        figures = rows_apart(self.noise, rows, () if w.shape == shape else (len(rows),))
-        return self._estimate(
-            figures,
-            np.asarray(np.tensordot(w, self.values, len(shape))),
-            dict,
-            lambda known: self.feasible(known).of_weights(rows),
-        )
-
-    def margin(self, *names: str) -> Estimate:
-        """The total of every group of a margin, by the names of its levels."""
-        margin = self.domain.margin(*level_names(names))
-        exact = self.held.known(self.exact, margin)
-        if exact is None:
-            values = self.query.totals(self.values, margin)
-        else:
-            values = exact if self.query.grid == 1 else exact * float(self.query.grid)
-        figures = self.noise.margin_figures(margin, fixed=exact is not None)
-        shape = kept_shape(margin)
-        return self._estimate(
-            figures,
-            values.reshape(shape),
-            partial(margin_names, margin),
-            lambda known: self.feasible(known).of_margin(margin),
-            shape,
-        )
-
-    def feasible(self, inequalities: Inequalities) -> Feasible:
-        """The tables that all held figures and inequalities allow; no noise enters."""
-        capped = self.designs[0].capped
-        return inequalities.given(self.query, self.held, self.exact, capped=capped)
-
-    def ratio(self, numerator: ArrayLike, denominator: ArrayLike) -> Ratio:
-        """A ratio of two weighted sums of the answers."""
-        return ratio_of(self.noise, self.values, numerator, denominator)
-
-    def covariance(self, weights: ArrayLike) -> FloatArray:
-        """The covariance matrix of several weighted sums of the answers.
-
-        Under controlled rounding it is an upper bound, in the sense of matrices.
-        """
-        w = checked_weights(weights, self.query.shape)
-        return self.noise.covariance(w[None] if w.shape == self.query.shape else w)
+    def _margin_figures(self, margin: Margin, *, fixed: bool) -> Figures:
+        return self.noise.margin_figures(margin, fixed=fixed)
 
     def of_noise(self, drawn: Sequence[AnyArray]) -> FloatArray:
         """What the combination makes of one noise table for each release, all held values 0."""
         zeros = tuple(np.zeros_like(value) for value in self.exact)
         return _mixed(self.noise, drawn, self.held, zeros)
-
-    def where(self, **labels: Any) -> FloatArray:
-        """Weights for `estimate`: 1 for the cells with these labels, 0 elsewhere."""
-        return where(self.query, labels)
-
-    def _estimate(
-        self,
-        figures: Figures,
-        values: AnyArray,
-        labels: Callable[[], dict[str, AnyArray]],
-        limits: Callable[[Inequalities], Limits],
-        shape: tuple[int, ...] | None = None,
-    ) -> Estimate:
-        return Estimate(
-            figures=figures,
-            held=str(self.held),
-            labels=labels,
-            shape=shape,
-            values=values,
-            limits=limits,
-        )
 
     def __repr__(self) -> str:
         weights = ", ".join(f"{w:.3g}" for w in self.weights)

@@ -16,7 +16,6 @@ import numpy as np
 
 from subspacedp.arrays import ArrayLike, FloatArray
 from subspacedp.errors import ReleaseError
-from subspacedp.inference.combination import Combined
 from subspacedp.inference.results import (
     TestResult,
     check_counts,
@@ -28,7 +27,7 @@ from subspacedp.inference.results import (
 from subspacedp.mechanisms.error_laws import SumLaw
 from subspacedp.mechanisms.estimates import Estimate
 from subspacedp.mechanisms.figures import checked_weights
-from subspacedp.release import Release
+from subspacedp.release import Published
 
 __all__ = ["test_equal", "test_value"]
 
@@ -49,9 +48,7 @@ HOW = {
 
 
 @no_test
-def test_value(
-    release: Release | Combined, figure: ArrayLike | Estimate, value: float
-) -> TestResult:
+def test_value(release: Published, figure: ArrayLike | Estimate, value: float) -> TestResult:
     """Test that the true figure equals a value.
 
     Parameters
@@ -101,7 +98,7 @@ def test_value(
 
 @no_test
 def test_equal(
-    release: Release | Combined, first: ArrayLike, second: ArrayLike, *, sampling: str = "none"
+    release: Published, first: ArrayLike, second: ArrayLike, *, sampling: str = "none"
 ) -> TestResult:
     """Test that two figures are equal.
 
@@ -192,7 +189,7 @@ def _against_noise(
     )
 
 
-def _one_figure(release: Release | Combined, weights: ArrayLike) -> FloatArray:
+def _one_figure(release: Published, weights: ArrayLike) -> FloatArray:
     check_estimates(release, "A test")
     if isinstance(weights, Estimate):
         raise ReleaseError("Give the weights of a figure; an estimate has forgotten its own.")
@@ -202,7 +199,7 @@ def _one_figure(release: Release | Combined, weights: ArrayLike) -> FloatArray:
     return w
 
 
-def _weighted(release: Release | Combined, w: FloatArray) -> tuple[float, float]:
+def _weighted(release: Published, w: FloatArray) -> tuple[float, float]:
     """Σ wᵢ·answerᵢ and Σ |wᵢ·answerᵢ|."""
     terms = w * np.asarray(release.values, np.float64)
     return float(terms.sum()), float(np.abs(terms).sum())

@@ -19,7 +19,6 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, ArrayLike, FloatArray
 from subspacedp.errors import ReleaseError
-from subspacedp.inference.combination import Combined
 from subspacedp.inference.results import (
     check_estimates,
     check_variance,
@@ -31,7 +30,7 @@ from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.mechanisms.estimates import check_level
 from subspacedp.mechanisms.figures import checked_weights
 from subspacedp.queries import Query
-from subspacedp.release import Release
+from subspacedp.release import Published
 from subspacedp.tables import Margin
 
 __all__ = ["Regression", "regress"]
@@ -166,7 +165,7 @@ class Regression:
 
 
 def regress(
-    release: Release | Combined,
+    release: Published,
     X: Any,
     *,
     names: Sequence[str] | None = None,
@@ -293,7 +292,7 @@ class Outcome:
     rows: FloatArray | None = None  # weights of the answers
 
     @classmethod
-    def of(cls, release: Release | Combined, figures: Any) -> Outcome:
+    def of(cls, release: Published, figures: Any) -> Outcome:
         """The answers of a release, or the given figures of it."""
         check_estimates(release, "A regression")
         plain = noise_without_rounding(release)

@@ -15,11 +15,10 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, FloatArray
 from subspacedp.errors import ReleaseError
-from subspacedp.inference.combination import Combined
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.estimates import check_level
 from subspacedp.noise import ReleaseKeys
-from subspacedp.release import Design, Release
+from subspacedp.release import Design, Published
 
 __all__ = ["check_draws", "replicate_interval", "replicate_quantiles", "replicates"]
 
@@ -27,7 +26,7 @@ Statistic = Callable[[AnyArray], float]
 
 
 def replicates(
-    source: Release | Combined | Design, number: int, *, seed: int | None = None
+    source: Published | Design, number: int, *, seed: int | None = None
 ) -> Iterator[AnyArray]:
     """Independent draws of release minus truth, one after another.
 
@@ -62,14 +61,18 @@ def replicates(
     [[0, 0], [0, 0]]
     """
     check_draws(number, seed)
-    if isinstance(source, Combined):
-        several = [_mechanism(release) for release in source.releases]
-        return (
-            source.of_noise([_draw(m, _keys(m, seed, i, r)) for r, m in enumerate(several)])
-            for i in range(number)
-        )
-    mechanism = _mechanism(source)
-    return (_draw(mechanism, _keys(mechanism, seed, i)) for i in range(number))
+    if not isinstance(source, Published | Design):
+        raise ReleaseError(f"Replicates need a release or a mechanism; got {_a(source)}.")
+    for mechanism in source.designs:
+        if mechanism.declared is not None:
+            raise ReleaseError(
+                "The invariants of this release were imposed on another mechanism, whose noise law "
+                "is not known, so it has no replicates."
+            )
+    return (
+        source.of_noise([_draw(m, _keys(m, seed, i, r)) for r, m in enumerate(source.designs)])
+        for i in range(number)
+    )
 
 
 def check_draws(number: object, seed: object) -> None:
@@ -81,7 +84,7 @@ def check_draws(number: object, seed: object) -> None:
 
 
 def replicate_quantiles(
-    source: Release | Combined,
+    source: Published,
     statistic: Statistic,
     probabilities: Sequence[float] | float,
     number: int = 1000,
@@ -112,7 +115,7 @@ def replicate_quantiles(
 
 
 def replicate_interval(
-    release: Release | Combined,
+    release: Published,
     statistic: Statistic,
     level: float = 0.95,
     number: int = 1000,
@@ -166,11 +169,9 @@ def replicate_interval(
     return here - float(high) - slack, here - float(low) + slack
 
 
-def _moved(
-    source: Release | Combined, statistic: Statistic, number: int, seed: int | None
-) -> FloatArray:
+def _moved(source: Published, statistic: Statistic, number: int, seed: int | None) -> FloatArray:
     """T(values + noise*) − T(values), one per replicate."""
-    if not isinstance(source, Release | Combined):
+    if not isinstance(source, Published):
         raise ReleaseError(f"Replicates of a statistic need a release; got {_a(source)}.")
     values = np.asarray(source.values)
     here = _value(statistic, values)
@@ -185,18 +186,6 @@ def _value(statistic: Statistic, values: AnyArray) -> float:
             "The statistic must give one finite number for the values with noise added too."
         )
     return float(number.reshape(()))
-
-
-def _mechanism(source: Release | Design) -> Mechanism:
-    if not isinstance(source, Release | Design):
-        raise ReleaseError(f"Replicates need a release or a mechanism; got {_a(source)}.")
-    mechanism = source.mechanism
-    if mechanism.declared is not None:
-        raise ReleaseError(
-            "The invariants of this release were imposed on another mechanism, whose noise law is "
-            "not known, so it has no replicates."
-        )
-    return mechanism
 
 
 def _keys(mechanism: Mechanism, seed: int | None, place: int, release: int = 0) -> ReleaseKeys:

@@ -11,10 +11,9 @@ import numpy as np
 
 from subspacedp.arrays import FloatArray
 from subspacedp.errors import ReleaseError
-from subspacedp.inference.combination import Combined
 from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.queries import Query
-from subspacedp.release import Release
+from subspacedp.release import Published, Release
 
 __all__ = [
     "TestResult",
@@ -94,7 +93,7 @@ def scaled_tail(statistic: float, df: int, fourth: float) -> tuple[float, str]:
     return float(chdtrc(effective, statistic * effective / df)), how
 
 
-def noise_without_rounding(release: Release | Combined) -> JointNoise:
+def noise_without_rounding(release: Published) -> JointNoise:
     """The noise without controlled rounding, for which there are only bounds."""
     plain = tuple(mechanism.noise_before_rounding() for mechanism in release.designs)
     return release.noise.without_rounding(plain)
@@ -102,7 +101,7 @@ def noise_without_rounding(release: Release | Combined) -> JointNoise:
 
 def check_estimates(release: object, what: str) -> None:
     """Refuse what is neither a release nor several combined."""
-    if not isinstance(release, Release | Combined):
+    if not isinstance(release, Published):
         raise ReleaseError(f"{what} needs a release; got a {type(release).__name__}.")
 
 

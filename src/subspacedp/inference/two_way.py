@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from subspacedp.arrays import BoolArray, FloatArray
 from subspacedp.errors import ReleaseError
-from subspacedp.inference.combination import Combined
 from subspacedp.inference.replicates import check_draws, replicates
 from subspacedp.inference.results import (
     TestResult,
@@ -27,7 +26,7 @@ from subspacedp.inference.results import (
 )
 from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.queries import Query
-from subspacedp.release import Release
+from subspacedp.release import Published
 from subspacedp.tables import Domain
 
 __all__ = ["statistics", "test_homogeneity", "test_independence"]
@@ -41,7 +40,7 @@ MAX_BATCH_NUMBERS = 2**22  # numbers in one batch of statistics
 
 @no_test
 def test_independence(
-    release: Release | Combined,
+    release: Published,
     *,
     rows: str,
     columns: str,
@@ -97,7 +96,7 @@ def test_independence(
 
 @no_test
 def test_homogeneity(
-    release: Release | Combined,
+    release: Published,
     *,
     rows: str,
     columns: str,
@@ -124,7 +123,7 @@ def test_homogeneity(
 
 
 def _two_way(
-    release: Release | Combined,
+    release: Published,
     rows: str,
     columns: str,
     method: str,
@@ -163,7 +162,7 @@ def _two_way(
 class _TwoWay:
     """A two-way table of released totals, without the rows and columns known to be empty."""
 
-    release: Release | Combined
+    release: Published
     query: Query
     domain: Domain
     names: tuple[str, str]
@@ -173,7 +172,7 @@ class _TwoWay:
     roots: FloatArray  # rc × independent noise: its weights times κ₄¼; none where κ₄ is 0
 
     @classmethod
-    def of(cls, release: Release | Combined, rows: str, columns: str) -> _TwoWay:
+    def of(cls, release: Published, rows: str, columns: str) -> _TwoWay:
         check_estimates(release, "A test of a two-way table")
         query = release.query
         check_counts(query)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from subspacedp.release.folder_checks import verify_folder
     from subspacedp.release.folders import check_new_folder, new_folder
     from subspacedp.release.imposing import impose_on
-    from subspacedp.release.ratios import Ratio
-    from subspacedp.release.release import Release, where
+    from subspacedp.release.published import Published, Ratio, where
+    from subspacedp.release.release import Release
     from subspacedp.release.signature import read_private_key, sign_folder, write_digests
     from subspacedp.release.targets import LeastBudget, Price, least_budget
     from subspacedp.release.verify import Check, Verification
@@ -31,6 +31,7 @@ __all__ = [
     "ExpectedError",
     "LeastBudget",
     "Price",
+    "Published",
     "Ratio",
     "Release",
     "Verification",
@@ -67,8 +68,8 @@ __getattr__, __dir__ = on_first_use(
         "release.folder_checks": ["verify_folder"],
         "release.folders": ["check_new_folder", "new_folder"],
         "release.imposing": ["impose_on"],
-        "release.ratios": ["Ratio"],
-        "release.release": ["Release", "where"],
+        "release.published": ["Published", "Ratio", "where"],
+        "release.release": ["Release"],
         "release.signature": ["read_private_key", "sign_folder", "write_digests"],
         "release.targets": ["LeastBudget", "Price", "least_budget"],
         "release.verify": ["Check", "Verification"],

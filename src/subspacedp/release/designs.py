@@ -9,7 +9,7 @@ from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from subspacedp.arrays import ArrayLike, FloatArray, Int64Array
+from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.blocks.memory import available_memory
 from subspacedp.errors import BudgetError, InvariantError, ReleaseError, SubspaceDPError
 from subspacedp.invariants import (
@@ -72,6 +72,15 @@ class Design:
     def problem(self) -> Problem:
         """What was asked."""
         return self.mechanism.problem
+
+    @property
+    def designs(self) -> tuple[Mechanism, ...]:
+        """The mechanism, as the only one of a release."""
+        return (self.mechanism,)
+
+    def of_noise(self, drawn: Sequence[AnyArray]) -> AnyArray:
+        """What a draw of its noise makes of a release: the same."""
+        return drawn[0]
 
     @property
     def guarantee(self) -> Guarantee:

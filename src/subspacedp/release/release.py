@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from os import PathLike
@@ -11,29 +11,24 @@ from typing import Any
 
 import numpy as np
 
-from subspacedp.arrays import AnyArray, ArrayLike, FloatArray
+from subspacedp.arrays import AnyArray
 from subspacedp.blocks.stores import StoredValues, values_hash
-from subspacedp.errors import DomainError, ReleaseError
-from subspacedp.invariants import Feasible, HeldValues, Inequalities, Limits
+from subspacedp.errors import ReleaseError
+from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, Inequalities
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.error_laws import JointNoise
-from subspacedp.mechanisms.estimates import Accuracy, Estimate
-from subspacedp.mechanisms.figures import checked_weights, kept_shape, level_names
+from subspacedp.mechanisms.figures import Figures
 from subspacedp.problem import Guarantee
-from subspacedp.queries import Query, as_query
+from subspacedp.queries import Query
 from subspacedp.release.certificate import Distributed
 from subspacedp.release.facts import NO_FACTS, Facts
-from subspacedp.release.ratios import Ratio, ratio_of
+from subspacedp.release.published import Published
 from subspacedp.release.verify import Verification, verify_release
-from subspacedp.tables import Domain, Level, Margin, RowPlan
+from subspacedp.tables import Domain, Margin, RowPlan
 from subspacedp.tables.boxes import Box
 from subspacedp.tables.table import frame_from_columns
 
-__all__ = [
-    "Release",
-    "package_version",
-    "where",
-]
+__all__ = ["Release", "package_version"]
 
 
 @cache
@@ -64,7 +59,7 @@ class _Values:
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Release:
+class Release(Published):
     """Published values, the exact totals they keep, and the public design behind them.
 
     Parameters
@@ -145,6 +140,11 @@ class Release:
         return self.mechanism.domain
 
     @property
+    def held(self) -> HeldMargins | HeldMatrix:
+        """The invariants."""
+        return self.mechanism.held
+
+    @property
     def noise(self) -> JointNoise:
         """The joint law of values minus truth."""
         return self.mechanism.noise
@@ -155,97 +155,27 @@ class Release:
         return (self.mechanism,)
 
     @property
+    def declared_inequalities(self) -> Inequalities | None:
+        """What the design declares of the counts: what intervals use by default."""
+        return self.mechanism.problem.inequalities
+
+    @property
     def guarantee(self) -> Guarantee:
         """What the release promises."""
         return self.mechanism.guarantee
 
-    def stderr(self) -> FloatArray:
-        """The standard error of every cell; 0 where the invariants fix it."""
-        return np.sqrt(self.mechanism.noise.cell_variance())
+    def _cell_figures(self) -> Figures:
+        return self.mechanism.cell_figures()
 
-    def interval(
-        self,
-        level: float = 0.95,
-        *,
-        simultaneous: bool = False,
-        method: str = "exact",
-        inequalities: Inequalities | None = None,
-    ) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper limits, in the shape of the values, that cover the truth.
-
-        Parameters
-        ----------
-        level
-            The probability that an interval covers the true answer, at least.
-        simultaneous
-            Whether all intervals shall cover at once.
-        method
-            "exact": from the law of the noise; "normal": the usual approximation.
-        inequalities
-            What is publicly known of the counts beside what is held: `Inequalities(...)`; by
-            default what the design declares, which may be nothing.
-        """
-        return self.cells().interval(
-            level, simultaneous=simultaneous, method=method, inequalities=inequalities
-        )
-
-    def cells(self) -> Estimate:
-        """Every answer as an estimate."""
-        return self._estimate(
-            self.mechanism.accuracy(), self.values, lambda known: self.feasible(known).of_answers()
-        )
-
-    def estimate(self, weights: ArrayLike) -> Estimate:
-        """A weighted sum of the answers, or several along a leading axis of the weights.
-
-        Examples
-        --------
-        >>> import subspacedp as sdp
-        >>> domain = sdp.Domain([sdp.Axis("age", ["young", "old"]), sdp.Axis("sex", ["F", "M"])])
-        >>> mechanism = sdp.design(domain, sdp.hold("age"), sdp.PureDP(1.0))
-        >>> release = mechanism.release(sdp.Table([[30, 20], [10, 40]], domain), seed=1)
-        >>> release.estimate(release.where(sex="F"))
-        Estimate(36.5, standard error 2.79918)
-        >>> release.estimate(release.where(age="old"))
-        Estimate(50, standard error 0; fixed by the invariants (every age total), published exactly)
-        """
-        w = checked_weights(weights, self.mechanism.query.shape)
-        dimensions = len(self.mechanism.query.shape)
-        values = np.tensordot(w, np.asarray(self.values, np.float64), dimensions)
-        return self._estimate(
-            self.mechanism.accuracy(w),
-            np.asarray(values),
-            lambda known: self.feasible(known).of_weights(w.reshape(-1, *self.query.shape)),
-        )
-
-    def margin(self, *names: str) -> Estimate:
-        """The total of every group of a margin, by the names of its levels.
-
-        Figures have one dimension for every level that is named, in the order of the axes.
-        """
-        margin = self.mechanism.domain.margin(*level_names(names))
-        values: AnyArray | None = self.mechanism.held.known(self.exact, margin)
-        if values is None:
-            values = self._totals(margin)
-        elif self.query.grid != 1:  # held totals are whole numbers of its units
-            values = values * float(self.query.grid)
-        accuracy = self.mechanism.margin_accuracy(*margin.names)
-        return self._estimate(
-            accuracy,
-            values.reshape(kept_shape(margin)),
-            lambda known: self.feasible(known).of_margin(margin),
-        )
-
-    def feasible(self, inequalities: Inequalities) -> Feasible:
-        """The tables that the held figures and inequalities allow; nothing of the noise enters."""
-        mechanism = self.mechanism
-        return inequalities.given(self.query, mechanism.held, self.exact, capped=mechanism.capped)
+    def _margin_figures(self, margin: Margin, *, fixed: bool) -> Figures:
+        del fixed  # variances in closed form say so
+        return self.mechanism.margin_figures(margin)
 
     def _totals(self, margin: Margin) -> AnyArray:
         """The totals of a margin's groups; those of values in a store are added up in blocks."""
         if self.stored is None or self.query.workload is not None:
-            return self.query.totals(np.asarray(self.values), margin)
-        for held, known in self.mechanism.held.totals(self.exact):
+            return super()._totals(margin)
+        for held, known in self.held.totals(self.exact):
             if held == margin:  # no need to read the store
                 return known.astype(self.stored.dtype)
         whole = RowPlan((margin,))
@@ -253,41 +183,6 @@ class Release:
         for box, values in self.blocks_of_values():
             RowPlan((margin,), box).add_sums(values, totals)
         return whole.split(totals)[0]
-
-    def ratio(self, numerator: ArrayLike, denominator: ArrayLike) -> Ratio:
-        """A ratio of two weighted sums of the answers."""
-        return ratio_of(self.mechanism.noise, self.values, numerator, denominator)
-
-    def covariance(self, weights: ArrayLike) -> FloatArray:
-        """The covariance matrix of several weighted sums of the answers.
-
-        Under controlled rounding it is an upper bound, in the sense of matrices.
-        """
-        w = checked_weights(weights, self.mechanism.query.shape)
-        return self.mechanism.noise.covariance(
-            w[None] if w.shape == self.mechanism.query.shape else w
-        )
-
-    def where(self, **labels: Any) -> FloatArray:
-        """Weights for `estimate`: 1 for the cells with these labels, 0 elsewhere.
-
-        Axes and levels go by name, and several labels as a list:
-        `release.where(state="Texas", sex=["F", "M"])`.
-        """
-        return where(self.query, labels)
-
-    def _estimate(
-        self, accuracy: Accuracy, values: AnyArray, limits: Callable[[Inequalities], Limits]
-    ) -> Estimate:
-        return Estimate(
-            figures=accuracy.figures,
-            held=accuracy.held,
-            labels=accuracy.labels,
-            shape=accuracy.shape,
-            values=values,
-            limits=limits,
-            declared=self.mechanism.problem.inequalities,
-        )
 
     def blocks_of_values(self) -> Iterator[tuple[Box, AnyArray]]:
         """All values, flat in row-major order: in memory one block; a store is read in several."""
@@ -368,45 +263,3 @@ class Release:
 
     def _repr_html_(self) -> str | None:
         return None if self.stored is not None else self.cells().shown(repr(self)).html()
-
-
-# -------------------------------------------------------------- cells of a release by their labels
-
-
-def _is_label(value: object) -> bool:
-    return isinstance(value, (str, int, np.integer)) and not isinstance(value, bool)
-
-
-def where(about: Domain | Query, labels: dict[str, Any]) -> FloatArray:
-    """Weights 1 for the cells with given labels of axes or levels, 0 elsewhere.
-
-    For a workload the weights are those of one of its margins, the smallest that has the levels.
-    """
-    from difflib import get_close_matches
-
-    query = as_query(about)
-    domain = query.axes
-    if domain is None:
-        raise ReleaseError("The answers of this query have no axes.")
-    places = {level.name: (a, level) for a, axis in enumerate(domain.axes) for level in axis.named}
-    masks: list[tuple[int, Level, list[int]]] = []
-    for name, wanted in labels.items():
-        if name not in places:
-            known = ", ".join(f"`{lv.name}`" for axis in domain.axes for lv in axis.named)
-            near = get_close_matches(str(name), places, n=1)
-            hint = f"did you mean `{near[0]}`? There are" if near else "there are"
-            raise DomainError(f"There is no axis or level `{name}`; {hint} {known}.")
-        a, level = places[name]
-        several = isinstance(wanted, (list, tuple, set, frozenset, np.ndarray))
-        chosen = list(wanted) if several else [wanted]
-        groups = {label: g for g, label in enumerate(level.labels)}
-        unknown = [label for label in chosen if not _is_label(label) or label not in groups]
-        if unknown:
-            alike = [
-                label for label in groups if str(label).casefold() == str(unknown[0]).casefold()
-            ]
-            meant: list[Any] = alike or get_close_matches(str(unknown[0]), [*map(str, groups)], n=1)
-            hint = f"; did you mean {meant[0]!r}?" if meant else "."
-            raise DomainError(f"`{name}` has no label {unknown[0]!r}{hint}")
-        masks.append((a, level, [groups[label] for label in chosen]))
-    return query.selection(masks)
