@@ -85,8 +85,15 @@ class ControlledRounding(ABC):
         """10**decimals · noisy − R with C R = 10**decimals · r; may take the memory of `noisy`."""
 
     @abstractmethod
+    def _cell_variance(self) -> FloatArray:
+        """The variance that rounding adds to every answer, at most, where any is `needed`."""
+
     def variance(self, weights: AnyArray | None = None) -> Any:
         """The variance that rounding adds, at most: to every answer, or to one weighted sum."""
+        if weights is None:
+            return self._cell_variance() if self.needed else np.zeros(self.space.shape)
+        coefficients, unit_variances = self.coefficients(weights)
+        return float(coefficients**2 @ unit_variances)
 
     def group_variance(self, margin: Margin) -> FloatArray | None:
         """The same for the totals of a margin, where that is not left to each one's weights."""

@@ -213,20 +213,14 @@ class CrossingRounding(ControlledRounding):
             arranged = np.take(_cumulated_from(arranged, begins, a), run.group, axis=a)
         return np.asarray(arranged)
 
-    def variance(self, weights: AnyArray | None = None) -> Any:
-        """The variance that rounding adds, at most: to every cell, or to one weighted sum."""
-        if not self.needed:
-            return 0.0 if weights is not None else np.zeros(self.of.domain.shape)
-        if weights is not None:
-            v, unit = self.coefficients(weights)
-            return float(np.sum(v * v * unit))
+    def _cell_variance(self) -> FloatArray:
         out = np.zeros((int(np.prod(self._shape)), len(self.of.axis)))
         for part in self.fixed:
             out[part.positions] = part.basis.through * self.unit_variance
         out = out.reshape(*self._shape, -1)
         for a in range(len(self.axes)):
             out = out + self._before(out, a)
-        return self._to_domain(out) / self.step**2
+        return np.asarray(self._to_domain(out) / self.step**2)
 
     def coefficients(self, weights: AnyArray) -> tuple[FloatArray, FloatArray]:
         """What each rounding adds to a weighted sum of cells, and a bound on its variance."""
@@ -364,21 +358,26 @@ class CrossingRounding(ControlledRounding):
 
     def _before(self, values: Any, a: int) -> Any:
         """The entry before, and 0 where a group of the coarsest margin begins."""
-        out = np.zeros_like(values)
-        inside = np.flatnonzero(self._begins[a] != np.arange(len(self._begins[a])))
-        place: list[Any] = [slice(None)] * values.ndim
-        place[a] = inside
-        out[tuple(place)] = np.take(values, inside - 1, axis=a)
-        return out
+        inside = self._inside(a)
+        return _moved(values, inside - 1, inside, a)
 
     def _behind(self, values: Any, a: int) -> Any:
         """The entry behind, and 0 where a group of the coarsest margin ends."""
-        out = np.zeros_like(values)
-        inside = np.flatnonzero(self._begins[a] != np.arange(len(self._begins[a])))
-        place: list[Any] = [slice(None)] * values.ndim
-        place[a] = inside - 1
-        out[tuple(place)] = np.take(values, inside, axis=a)
-        return out
+        inside = self._inside(a)
+        return _moved(values, inside, inside - 1, a)
+
+    def _inside(self, a: int) -> Int64Array:
+        """The positions of a merged axis at which no group of the coarsest margin begins."""
+        return np.flatnonzero(self._begins[a] != np.arange(len(self._begins[a])))
+
+
+def _moved(values: Any, source: Int64Array, target: Int64Array, axis: int) -> Any:
+    """Entries of some places at others along one axis, and 0 elsewhere."""
+    out = np.zeros_like(values)
+    place: list[Any] = [slice(None)] * values.ndim
+    place[axis] = target
+    out[tuple(place)] = np.take(values, source, axis=axis)
+    return out
 
 
 def _cumulated_from(values: Any, begins: Int64Array, axis: int) -> Any:

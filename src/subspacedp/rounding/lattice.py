@@ -69,13 +69,9 @@ class MatrixRounding(ControlledRounding):
         words = dither.words(0, max(1, self.lattice.dimension))
         return noisy * self.step - self.lattice.apply(residual[0], words).reshape(noisy.shape)
 
-    def variance(self, weights: AnyArray | None = None) -> Any:
-        """The variance that rounding adds, at most: to every answer, or to one weighted sum."""
-        if not self.needed:
-            return 0.0 if weights is not None else np.zeros(self.space.shape)
-        flat = None if weights is None else np.asarray(weights, float).reshape(-1)
-        out = self.lattice.variance(flat, any_noise=not self.of_noise_alone) * (1 / self.step**2)
-        return out if weights is not None else out.reshape(self.space.shape)
+    def _cell_variance(self) -> FloatArray:
+        of_cells = self.lattice.variance(any_noise=not self.of_noise_alone) * (1 / self.step**2)
+        return np.asarray(of_cells.reshape(self.space.shape))
 
     def coefficients(self, weights: AnyArray) -> tuple[FloatArray, FloatArray]:
         """What each rounding adds to a weighted sum of answers, and a bound on its variance."""

@@ -138,27 +138,12 @@ class LevelRounding(MarginRounding):
             bool(np.array_equal(axis.order, np.arange(len(axis)))) for axis in self.axes
         )
 
-    def variance(self, weights: AnyArray | None = None) -> Any:
-        """The variance that rounding adds: to every cell, or to one weighted sum of cells."""
-        if weights is None:
-            return self.group_variance(self.held.domain.cells)
-        coefficients, variance = self.coefficients(weights)
-        return float(coefficients**2 @ variance)
-
-    def coefficients(self, weights: AnyArray) -> tuple[FloatArray, FloatArray]:
-        """What each rounding adds to a weighted sum of cells, and a bound on its variance."""
-        thrown = self._entry_variance > 0
-        return self._corners(weights)[thrown] / self.step, self._entry_variance[thrown]
+    def _cell_variance(self) -> FloatArray:
+        return self.group_variance(self.held.domain.cells)
 
     def rounding_counts(self, margin: Margin) -> Int64Array:
         """How many roundings enter the rounding of every group's total of a margin."""
         return corner_counts(self, margin)
-
-    def group_variance(self, margin: Margin) -> FloatArray:
-        """The variance that rounding adds to every group's total of a margin."""
-        return np.asarray(
-            self.rounding_counts(margin) * (self.unit_variance / self.step**2), np.float64
-        )
 
     @cached_property
     def _entry_variance(self) -> FloatArray:

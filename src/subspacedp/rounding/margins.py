@@ -135,18 +135,11 @@ class MarginRounding(ControlledRounding):
         """A residual in published steps."""
         return tuple(self._scaled(r) for r in residual)
 
-    def variance(self, weights: AnyArray | None = None) -> Any:
-        """The variance that rounding adds: to every cell, or to one weighted sum of cells."""
-        if not self.held.margins or not self.needed:
-            return 0.0 if weights is not None else np.zeros(self.held.domain.shape)
-        unit = 1.0 / self.step**2
-        if weights is None:
-            out = self._entry_variance
-            for a in range(out.ndim):
-                out = out + _shifted(out, a)
-            return self._to_domain(out) * unit
-        v = self._corners(weights)
-        return float(np.sum(v * v * self._entry_variance)) * unit
+    def _cell_variance(self) -> FloatArray:
+        out = self._entry_variance
+        for a in range(out.ndim):
+            out = out + _shifted(out, a)
+        return np.asarray(self._to_domain(out) * (1.0 / self.step**2))
 
     def group_variance(self, margin: Margin) -> FloatArray:
         """The variance that rounding adds, at most, to every total of any margin."""
@@ -160,7 +153,7 @@ class MarginRounding(ControlledRounding):
         The rounding part of Σ wᵢ·cellᵢ is Σ vⱼuⱼ; given the noise the uⱼ are independent, of mean
         zero, and each takes two values one apart.
         """
-        if not self.held.margins or not self.needed:
+        if not self.needed:
             return np.zeros(0), np.zeros(0)
         thrown = self._entry_variance > 0
         return self._corners(weights)[thrown] / self.step, self._entry_variance[thrown]
