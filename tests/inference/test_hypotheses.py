@@ -13,10 +13,10 @@ from tests.statistical import ALPHA, proportion_bounds
 import subspacedp as sdp
 from subspacedp.errors import DomainError, ReleaseError
 from subspacedp.inference import hypotheses, results
-from subspacedp.inference import two_way as by_two
+from subspacedp.inference import hypotheses as by_two
+from subspacedp.inference.hypotheses import statistics
 from subspacedp.inference.replicates import replicates
 from subspacedp.inference.results import TestResult
-from subspacedp.inference.two_way import statistics
 from subspacedp.noise import ReleaseKeys, draw
 from subspacedp.release import Release
 

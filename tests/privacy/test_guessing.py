@@ -12,7 +12,6 @@ from scipy.stats import norm
 
 from subspacedp.privacy import ZCDP, ApproxDP, GaussianDP, PureDP
 from subspacedp.privacy.budgets import Dominating
-from subspacedp.privacy.guessing import best_guess
 
 
 def right(p: np.ndarray, q: np.ndarray) -> float:
@@ -43,14 +42,14 @@ def divergence(p: np.ndarray, q: np.ndarray) -> float:
 def test_randomised_response_attains_it(epsilon, delta):
     pair = Dominating(loss=(Fraction(epsilon), Fraction(delta)))
     attained = right(*response(epsilon, delta))
-    assert attained <= best_guess(pair) <= attained * (1 + 1e-11)
+    assert attained <= pair.best_guess() <= attained * (1 + 1e-11)
 
 
 @pytest.mark.parametrize("mu", [0.01, 0.5, 2.0])
 def test_two_normal_laws_attain_it(mu):
     pair = GaussianDP(mu).dominating(1, stated=False)
     attained = norm.cdf(mu / 2)  # above half-way the farther law is the likelier one
-    assert attained * (1 - 1e-14) <= best_guess(pair) <= attained * (1 + 1e-11)
+    assert attained * (1 - 1e-14) <= pair.best_guess() <= attained * (1 + 1e-11)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -59,23 +58,23 @@ def test_no_pair_of_laws_passes_what_rho_allows(seed):
     p, q = random.dirichlet(np.ones(6), size=2)
     q = p + random.choice([0.02, 0.3, 0.9]) * (q - p)
     rho = divergence(p, q)
-    assert right(p, q) <= best_guess(Dominating(rho=Fraction(rho)))
+    assert right(p, q) <= Dominating(rho=Fraction(rho)).best_guess()
 
 
 def test_noise_that_is_known_to_be_normal_gives_the_smaller_figure():
     for budget in (ZCDP(0.1), ZCDP(2.0), ApproxDP(1.0, 1e-6)):
-        known = best_guess(budget.dominating(1, stated=False))
-        assert 0.5 < known < best_guess(budget.dominating(1, stated=True)) <= 1
+        known = budget.dominating(1, stated=False).best_guess()
+        assert 0.5 < known < budget.dominating(1, stated=True).best_guess() <= 1
 
 
 def test_wrong_twins_are_caught():
     """Half the ε, a δ that is forgotten, Pinsker's constant twice too small."""
-    assert best_guess(Dominating(loss=(Fraction(1, 2), Fraction(0)))) < right(*response(1.0, 0.0))
-    assert best_guess(Dominating(loss=(Fraction(1), Fraction(0)))) < right(*response(1.0, 0.1))
+    assert Dominating(loss=(Fraction(1, 2), Fraction(0))).best_guess() < right(*response(1.0, 0.0))
+    assert Dominating(loss=(Fraction(1), Fraction(0))).best_guess() < right(*response(1.0, 0.1))
     close = np.array([0.5, 0.5]), np.array([0.52, 0.48])
     assert right(*close) > (1 + math.sqrt(divergence(*close) / 8)) / 2
 
 
 def test_it_is_a_probability():
-    assert best_guess(PureDP(1e-9).dominating(1, stated=False)) > 0.5
-    assert best_guess(PureDP(700.0).dominating(1, stated=False)) == 1.0
+    assert PureDP(1e-9).dominating(1, stated=False).best_guess() > 0.5
+    assert PureDP(700.0).dominating(1, stated=False).best_guess() == 1.0

@@ -7,13 +7,17 @@ from subspacedp.lazy import on_first_use
 if TYPE_CHECKING:
     from subspacedp.inference.bias import BiasTrend, bias_trend
     from subspacedp.inference.combination import Combined, combine
-    from subspacedp.inference.hypotheses import test_equal, test_value
+    from subspacedp.inference.hypotheses import (
+        test_equal,
+        test_homogeneity,
+        test_independence,
+        test_value,
+    )
     from subspacedp.inference.likelihood import Likelihood
     from subspacedp.inference.nonnegative import NonNegativeTable, non_negative
     from subspacedp.inference.regression import Regression, regress
     from subspacedp.inference.replicates import replicate_interval, replicate_quantiles, replicates
     from subspacedp.inference.results import TestResult
-    from subspacedp.inference.two_way import test_homogeneity, test_independence
 
 __all__ = [
     "BiasTrend",
@@ -40,12 +44,16 @@ __getattr__, __dir__ = on_first_use(
     {
         "inference.bias": ["BiasTrend", "bias_trend"],
         "inference.combination": ["Combined", "combine"],
-        "inference.hypotheses": ["test_equal", "test_value"],
+        "inference.hypotheses": [
+            "test_equal",
+            "test_homogeneity",
+            "test_independence",
+            "test_value",
+        ],
         "inference.likelihood": ["Likelihood"],
         "inference.nonnegative": ["NonNegativeTable", "non_negative"],
         "inference.regression": ["Regression", "regress"],
         "inference.replicates": ["replicate_interval", "replicate_quantiles", "replicates"],
         "inference.results": ["TestResult"],
-        "inference.two_way": ["test_homogeneity", "test_independence"],
     },
 )

@@ -294,8 +294,10 @@ class MarginNullSpace(NullSpace):
         out = np.array(whole)
         for k, a in self.held.expansion.items():
             out -= a * outer(
-                LabelSpace(axis, (step,)).squared(asked)
-                for axis, step, asked in zip(self.domain.axes, k.steps, margin.steps, strict=True)
+                LabelSpace(axis, (step,)).squared(asked_step)
+                for axis, step, asked_step in zip(
+                    self.domain.axes, k.steps, margin.steps, strict=True
+                )
             )
         out[out < 1e-11 * whole] = 0.0  # rounding error of a difference that is zero
         return out

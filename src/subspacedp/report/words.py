@@ -11,7 +11,6 @@ from functools import singledispatch
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.microdata import SecondTable
 from subspacedp.privacy import Budget, Neighbours
-from subspacedp.privacy.guessing import best_guess
 from subspacedp.problem import Guarantee, Kind
 from subspacedp.queries import Cells, ClippedSums, Margins, Query
 from subspacedp.release import Release
@@ -98,7 +97,7 @@ def guess_words(release: Release) -> str:
     """How often the best guess about one person is right, at most; rounded up."""
     mechanism = release.mechanism
     pair = mechanism.budget.dominating(1, stated=mechanism.only_stated)
-    return f"{math.ceil(100 * best_guess(pair))} of 100"
+    return f"{math.ceil(100 * pair.best_guess())} of 100"
 
 
 def guess_means(release: Release) -> str:
