@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import BudgetError
+from subspacedp.mechanisms.marginals.curvature import best_by_curvature
 from subspacedp.mechanisms.marginals.descent import least_point
 from subspacedp.mechanisms.marginals.interactions import Interactions, Published, determines
 from subspacedp.mechanisms.marginals.measurement import table_information
@@ -61,6 +62,9 @@ NOTHING_MEASURED = (
 )
 LEAST_FINEST = 1e-4  # of the largest share of an interaction, where levels cross
 LEAST_LEVEL = 1e-6
+CROSSING_GAP = 5e-3  # proven, where levels cross
+SAMPLE = 6000  # labels that the search begins with
+MOST_CURVED = 512  # shares of which second derivatives are kept
 WORTH = 1e-3  # of a pure budget: a table with less is left out where it can be
 
 
@@ -161,14 +165,7 @@ def best_contrasts(
         raise BudgetError(NOTHING_MEASURED)
     start, possible = np.ones(len(errors.slots)), spending.possible()
     if objective != "targets":
-        best = best_shares(
-            lambda shares: goal(scaled, shares),
-            rows,
-            start,
-            spending.sticking_out,
-            possible=possible,
-            between=_between(errors),
-        )
+        best = _best_of_sum(goal, rows, spending, possible)
         return _trimmed(best, errors, spending)
     worst = least_worst(goal.worst(), rows, start, spending.sticking_out, possible)
     shares, others = worst.shares, untold(errors, weights)
@@ -176,6 +173,52 @@ def best_contrasts(
         beside = best_contrasts(errors, neighbours, "balanced", others)
         shares = (1 - SPARE) * shares + SPARE * beside.shares
     return _trimmed(BestShares(shares, worst.error, worst.bound), errors, spending)
+
+
+def _best_of_sum(
+    goal: Goal, rows: FloatArray, spending: Spending, possible: FloatArray | None
+) -> BestShares:
+    """Where levels cross with few looks at the error, if it is a sum over interactions."""
+    errors, scaled = goal.errors, goal.scaled()
+
+    def error(shares: FloatArray) -> tuple[float, FloatArray]:
+        return goal(scaled, shares)
+
+    number = len(errors.slots)
+    if errors.interactions.nested or goal.objective == "largest" or number > MOST_CURVED:
+        return best_shares(
+            error, rows, np.ones(number), spending.sticking_out, possible=possible,
+            between=_between(errors),
+        )  # fmt: skip
+    places = [(i, errors.places(i)) for i in errors.measured]
+    blocks = [np.concatenate([np.arange(w.start, w.stop) for _, w in at]) for _, at in places]
+    least = np.full(number, LEAST_LEVEL)
+    least[[w.start for i, at in places for level, w in at if level == i.finest]] = LEAST_FINEST
+
+    def best_from(
+        error: Callable[[FloatArray], tuple[float, FloatArray]],
+        start: FloatArray | None = None,
+        curved: FloatArray | None = None,
+    ) -> tuple[BestShares, FloatArray | None]:
+        return best_by_curvature(
+            error, rows, spending.sticking_out, blocks, least,
+            possible=possible, gap=CROSSING_GAP, start=start, curved=curved,
+        )  # fmt: skip
+
+    few = errors.of_sample(SAMPLE)
+    if few is None:
+        return best_from(error)[0]
+    sample, order = few
+
+    def nearly(shares: FloatArray) -> tuple[float, FloatArray]:
+        """The error of the sample: mean squared errors of both are about the same."""
+        value, slopes = Goal(sample, goal.objective, goal.weights)(scaled, shares[order])
+        out = np.empty(number)
+        out[order] = slopes
+        return value, out
+
+    near, curved = best_from(nearly)
+    return best_from(error, near.shares, curved)[0]
 
 
 def untold(errors: TableErrors, weights: FloatArray) -> FloatArray:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise, product
 from typing import Any
@@ -306,6 +306,34 @@ class Interactions:
         if isinstance(self.tree, Overlap):
             return self.tree
         raise ReleaseError(f"The levels of `{self.tree.axis.name}` nest.")
+
+    def of_labels(self, labels: Int64Array) -> Interactions:
+        """The same workload of a domain with some labels of the tree axis alone."""
+        axis = self.tree.axis
+        kept: dict[str, Any] = {
+            level.name: [None if c == level.groups else c for c in level.codes[labels].tolist()]
+            for level in axis.named[1:]
+        }
+        coarser = {level.name for level in axis.chain}
+        few = Axis(
+            axis.name,
+            range(len(labels)),
+            levels={name: codes for name, codes in kept.items() if name in coarser},
+            groupings={name: codes for name, codes in kept.items() if name not in coarser},
+        )
+        axes = [few if a == self.place else other for a, other in enumerate(self.domain.axes)]
+        domain = Domain(axes)
+
+        def same(margins: tuple[Margin, ...]) -> tuple[Margin, ...]:
+            return tuple(Margin(tuple(axes), m.steps) for m in margins)
+
+        return replace(
+            self,
+            domain=domain,
+            workload=same(self.workload),
+            held=same(self.held),
+            beside=same(self.beside),
+        )
 
     @cached_property
     def axes(self) -> tuple[AxisSteps, ...]:

@@ -313,6 +313,22 @@ class TableErrors:
             if interaction.finest != root
         ]
 
+    def of_sample(self, labels: int) -> tuple[TableErrors, Int64Array] | None:
+        """Errors of some labels alone, and where their shares are among those of all.
+
+        None where there are few labels, or what is measured of some is another thing.
+        """
+        inter = self.interactions
+        if len(inter.tree.axis) < 2 * labels:
+            return None
+        part = inter.of_labels(inter.tree.in_a_row(labels))
+        few = replace(self, interactions=part, regions=Regions(part, None))
+        place = {(i.steps, inter.tree.steps[lv]): s for s, (i, lv, _) in enumerate(self.slots)}
+        order = [place.get((i.steps, part.tree.steps[lv])) for i, lv, _ in few.slots]
+        if part.nested or sorted(s for s in order if s is not None) != list(range(len(place))):
+            return None
+        return few, np.array(order, np.int64)
+
     def spent(self) -> FloatArray:
         """What a record of each region spends of every share: one row per region.
 

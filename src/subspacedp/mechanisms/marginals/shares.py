@@ -24,7 +24,7 @@ from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.marginals.descent import least_point
 from subspacedp.mechanisms.marginals.simplex import covering_weights
 
-__all__ = ["NARROW", "WIDE", "BestShares", "best_shares", "proven_bound"]
+__all__ = ["NARROW", "WIDE", "BestShares", "best_shares", "least_price", "proven_bound"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -96,7 +96,7 @@ def best_shares(
             if sticking_out is not None:
                 more, most = sticking_out(np.exp(x))
             f, g = error(np.exp(x) / most)
-            price, cost = _least_price(known if possible is None else possible, g)
+            price, cost = least_price(known if possible is None else possible, g)
             bound = max(bound, f * f / price)
             if best is None or f < best.error:
                 best = BestShares(np.exp(x) / most, f, bound)
@@ -121,7 +121,7 @@ def proven_bound(
     It is computed from the shares alone, whoever chose them; 0 where it proves nothing.
     """
     value, slopes = error(shares)
-    price, _ = _least_price(np.unique(rows, axis=0), slopes)
+    price, _ = least_price(np.unique(rows, axis=0), slopes)
     return value * value / price if 0 < price < math.inf else 0.0
 
 
@@ -161,7 +161,7 @@ def _smooth(rows: FloatArray, b: FloatArray, sharpness: float) -> tuple[float, F
     return norm, ratio / np.maximum(spent, 1e-300) / whole * norm
 
 
-def _least_price(rows: FloatArray, g: FloatArray) -> tuple[float, FloatArray]:
+def least_price(rows: FloatArray, g: FloatArray) -> tuple[float, FloatArray]:
     """The least max_j (g_j/c_j) over c = λ·rows, and that c: a linear programme in price·λ."""
     weights = covering_weights(rows, g / float(g.max()))
     if weights is None:

@@ -162,6 +162,12 @@ class Places(Nodes):
     def orbits(self) -> OrbitsOfNodes:
         """Which nodes are alike."""
 
+    def in_a_row(self, number: int) -> Int64Array:
+        """So many labels that are neighbours in the chain of levels, from the middle."""
+        order = np.lexsort([level.codes for level in self.axis.chain])
+        first = (len(order) - number) // 2
+        return np.sort(order[first : first + number])
+
     def spread(self, values: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
         """Every node's value of a level from those of the orbits."""
         return self.orbits.spread(values, level)
