@@ -73,6 +73,7 @@ MOST_CELLS = 2 * 10**8  # figures made at once: 1.6 GB of float64, and several s
 MOST_STORED = 10**11  # figures of one release: 800 GB on disk
 AT_ONCE = 1 << 22  # cells of a table on disk that are summed at a time
 MAX_JOINT_CELLS = 10**7  # beyond, `auto` stays with noise on the cells, whose errors have few kinds
+MAX_CROSSED_LABELS = 20_000  # beyond, a split over classifications that cross takes too long here
 AUTO = "auto"
 
 
@@ -422,10 +423,12 @@ class CellsRelease(ReleaseSpecification):
     def _designed(self, domain: Domain, name: str | None) -> Design:
         if (name or self.mechanism_name) != AUTO or not self._for_tables:
             return super()._designed(domain, name)
-        grouping = next(
-            filter(None, map(self.table.grouped, (*self.margins, *self.table.hold))), ""
-        )
-        few = domain.size <= MAX_JOINT_CELLS and not grouping
+        crossed = {
+            axis for margin in (*self.margins, *self.table.hold)
+            for name, axis in self.table.groupings.items() if name in margin
+        }  # fmt: skip
+        labels = max((len(axis) for axis in domain.axes if axis.name in crossed), default=0)
+        few = domain.size <= MAX_JOINT_CELLS and labels <= MAX_CROSSED_LABELS
         options = self._arguments(domain, name)
         del options["mechanism"]
         chosen = compare_quick(
@@ -438,11 +441,11 @@ class CellsRelease(ReleaseSpecification):
         ).chosen  # fmt: skip
         if few:
             return chosen
-        if grouping:
-            words = f"Noise for the margins too knows levels that nest, and `{grouping}` does not."
-            return replace(chosen, why=f"{chosen.why} {words}")
+        most = f"{MAX_JOINT_CELLS:,} cells"
+        if domain.size <= MAX_JOINT_CELLS:
+            most = f"{MAX_CROSSED_LABELS:,} labels of an axis with groupings"
         words = (
-            f"Noise for the margins too is not looked at for more than {MAX_JOINT_CELLS:,} cells; "
+            f"Noise for the margins too is not looked at for more than {most}; "
             "`mechanism: marginals` asks for it."
         )
         return replace(chosen, why=f"{chosen.why} {words}")

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from tests.statistical import proportion_bounds
 import subspacedp as sdp
 from subspacedp.errors import DomainError, InvariantError, ReleaseError
 from subspacedp.mechanisms.marginals import MarginalsOptions
+from subspacedp.mechanisms.marginals import strategy as strategy_module
 from subspacedp.mechanisms.marginals.graph_smoother import GraphSmoother
 from subspacedp.mechanisms.marginals.interactions import Interactions
 from subspacedp.mechanisms.marginals.plan import Regions, TableErrors
@@ -340,6 +342,20 @@ def test_targets_of_groupings_are_met():
     tract = least.margin_accuracy("tract").margin_of_error(0.95).max() / 8.0
     assert max(district, tract) == pytest.approx(math.sqrt(worst), rel=0.08)
     assert min(district, tract) == pytest.approx(max(district, tract), rel=0.08)
+
+
+def test_targets_of_too_many_places_are_refused(monkeypatch):
+    monkeypatch.setattr(strategy_module, "MOST_PLACES", 7)
+    options = MarginalsOptions(margins=[["district"]], targets=[None, 5.0])
+    with pytest.raises(ReleaseError, match="at most 7 labels of `p`"):
+        sdp.design(DOMAIN, hold("state"), sdp.GaussianDP(1.0), mechanism=options)
+
+
+def test_a_pure_budget_is_not_split_where_one_table_does_better():
+    """Many tables of few cells: nearly all of ε on the cells, which tell the others."""
+    strategy = made((DOMAIN, [["tract"], ["district"], ["grid"]], None), "pure").mechanism.strategy
+    equal = replace(strategy, shares=(strategy_module.UNITS // 4,) * 4)
+    assert strategy.goal < 0.9 * equal.proved(made(CASES["free"], "pure").mechanism.problem)[0]
 
 
 def test_kinds_of_like_variance_are_taken_together(monkeypatch):

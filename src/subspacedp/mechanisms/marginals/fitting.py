@@ -53,8 +53,10 @@ Objective = Literal["balanced", "sum", "largest", "targets"]
 
 SHARP = 64.0  # of the smooth maximum over tables
 SPARE = 0.01  # of the budget: for tables without a target beside some that have one
+LITTLE = 0.02  # of all shares, for tables beside one that tells them
 STARTS = 3  # of the search for the best split of a pure budget
-WIDE_ROOTS, NARROW_ROOTS = (-14.0, 4.0), (-7.0, 2.0)  # the logarithms of shares of a pure budget
+WIDE_ROOTS = -14.0, 4.0  # the logarithms of shares of a pure budget
+ROOT_STEPS, ROOT_GAIN = 40, 1e-5  # of the search for them where levels cross
 PROVING = 10  # rows for every share, of those that spend the most: they prove a bound
 NOTHING_MEASURED = (
     "No person can change what would be measured: publish these margins as they are, or ask for "
@@ -378,14 +380,15 @@ def best_tables(
     # One table that tells all others, with all of ε: they are sums of its noisy totals.
     needed = np.array([level == interaction.finest for interaction, level, _ in errors.slots])
     nested = errors.interactions.nested
-    for t in np.flatnonzero(np.all(matrix[needed] > 0, axis=0)) if nested else ():
-        single = np.eye(len(tables))[t]
+    alone = [np.eye(len(tables))[t] for t in np.flatnonzero(np.all(matrix[needed] > 0, axis=0))]
+    for single in alone if nested else ():
         error = of_precision(single)[0]
         if error < least:
             best, least = single, error
-    for start in range(STARTS):
-        first = np.cbrt(relaxed.shares) if start == 0 else rng.random(len(tables)) + 0.1
-        shares, error = _search(of_precision, first, errors.interactions.nested)
+    at_random = [rng.random(len(tables)) + 0.1 for _ in range(STARTS - 1)]
+    nearly_alone = [np.maximum(single, LITTLE) for single in alone]
+    for first in (np.cbrt(relaxed.shares), *(at_random if nested else nearly_alone)):
+        shares, error = _search(of_precision, first, nested)
         if error < least:
             best, least = shares, error
     # A table that gets next to nothing is better not measured, unless nothing else tells it.
@@ -453,7 +456,12 @@ def _relaxed(
     if goal.objective == "targets":
         found = _least_worst_tables(goal.worst(matrix), start, pure=False)
         return of_precision, BestShares(found.shares, found.error, found.bound)
-    best = best_shares(of_precision, start[None], start, between=_between(errors))
+    if errors.interactions.nested or goal.objective == "largest":
+        return of_precision, best_shares(of_precision, start[None], start, between=_between(errors))
+    best, _ = best_by_curvature(
+        of_precision, start[None], lambda t: (start[None], float(t.sum())),
+        [np.arange(len(tables))], np.full(len(tables), LEAST_LEVEL), gap=CROSSING_GAP,
+    )  # fmt: skip
     return of_precision, best
 
 
@@ -472,15 +480,34 @@ def _on(
 def _search(
     of_precision: Callable[[FloatArray], tuple[float, FloatArray]], start: FloatArray, nested: bool
 ) -> tuple[FloatArray, float]:
-    """Log F(e²) + 2 log Σe, which no scale of the shares e changes."""
-    between = WIDE_ROOTS if nested else NARROW_ROOTS
+    """Log F(e²) + 2 log Σe, which no scale of the shares e changes.
 
-    def value(x: FloatArray) -> tuple[float, FloatArray]:
+    Where levels cross, with few looks: F is at most Σ g·p²/e², p the squares of the shares before,
+    and that is least for e in proportion to the cube roots.
+    """
+    if not nested:
+        e = start / start.sum()
+        value, slopes = of_precision(e * e)
+        for _ in range(ROOT_STEPS):
+            tried = np.cbrt(slopes * e**4)
+            tried = np.maximum(tried, WORTH * float(tried.max()))
+            tried /= tried.sum()
+            there, next_slopes = of_precision(tried * tried)
+            done = there > value * (1 - ROOT_GAIN)
+            if there < value:
+                e, value, slopes = tried, there, next_slopes
+            if done:
+                break
+        return e, value
+
+    def in_logarithms(x: FloatArray) -> tuple[float, FloatArray]:
         e = np.exp(x)
         f, g = of_precision(e * e)
         whole = float(e.sum())
         return math.log(f) + 2 * math.log(whole), 2 * e / whole - 2 * e * e * g / f
 
-    e = np.exp(least_point(value, np.log(start / start.sum()), between, gain=1e-11, slope=1e-5))
+    e = np.exp(
+        least_point(in_logarithms, np.log(start / start.sum()), WIDE_ROOTS, gain=1e-11, slope=1e-5)
+    )
     e /= e.sum()
     return np.asarray(e, np.float64), float(of_precision(e * e)[0])

@@ -58,6 +58,7 @@ UNITS = 1 << 40  # shares of tables are whole parts of the budget
 LEAST_UNIT = UNITS >> 20
 OBJECTIVES = ("balanced", "sum", "largest", "targets")
 MEASURED = ("contrasts", "tables")
+MOST_PLACES = 2000  # labels of an axis with classifications that cross, for targets
 GOAL_ROUNDING = 1e-6  # of a goal, computed again on another machine
 NORMAL_95 = 1.959963984540054  # standard deviations of a normal variable, 95 % within
 
@@ -566,7 +567,12 @@ def normal_variances(targets: Sequence[float | None]) -> tuple[float | None, ...
 
 
 def _check_targets(problem: Problem, inter: Interactions, workload: Margins) -> None:
-    """Refuse a target on what has no error."""
+    """Refuse a target on what has no error, and on more places than can be looked at one by one."""
+    if not inter.nested and len(inter.tree.axis) > MOST_PLACES:
+        raise ReleaseError(
+            f"Targets look at every place by itself where classifications cross, and take at most "
+            f"{MOST_PLACES:,} labels of `{inter.tree.axis.name}`; give weights instead."
+        )
     errors = errors_of(problem, inter, contrasts=False)
     for t, (margin, target) in enumerate(
         zip(workload.margins, workload.targets or (), strict=True)
