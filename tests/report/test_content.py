@@ -19,6 +19,7 @@ from subspacedp.errors import ReleaseError
 from subspacedp.microdata import SecondTable
 from subspacedp.release.facts import Facts, Replaced
 from subspacedp.report import PublishedColumn, PublishedFile, ReportNotes, write_report
+from subspacedp.report.page import _compiled, _environment
 from subspacedp.report.rows import CellErrors, KindErrors, cell_estimates, shown
 from subspacedp.report.words import belief_words, guess_words
 
@@ -258,6 +259,8 @@ def test_unknown_names_are_refused_in_one_sentence(release: sdp.Release) -> None
 def test_a_missing_library_is_one_sentence(
     release: sdp.Release, library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    _compiled.cache_clear()
+    _environment.cache_clear()
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(ReleaseError, match=r"`\w+` is not installed.*subspacedp\[publish\]"):
         write_report(release, title="Counties")

@@ -7,6 +7,8 @@ that cannot be written or encoded is lost, and changes nothing else.
 
 from __future__ import annotations
 
+import gc
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -30,6 +32,7 @@ __all__ = ["app", "main"]
 
 # Commands that spend nothing, and the one that says itself what it spent, once it has begun to.
 UNPAID = ("init", "plan", "audit", "verify", "report", "version", "release")
+MANY_OBJECTS = 100_000  # before garbage is looked for: what is imported is none, and many objects
 
 
 class _Commands(Commands):
@@ -466,6 +469,9 @@ def main() -> None:
     """Run the command; a bad input ends in one sentence and status 2."""
     forgive_output()
     end_by_signals()
+    gc.set_threshold(MANY_OBJECTS)
+    # To look for plugins of pydantic is to read the metadata of every installed package.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         app()
     except SubspaceDPError as error:

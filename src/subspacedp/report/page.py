@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
 from importlib.resources import files as package_files
 from typing import Any
@@ -227,24 +227,36 @@ def rendered(template: str, page: Any, *, style: str, script: str = "") -> str:
     1. It loads nothing, runs no script but this one, and its security policy forbids both.
     2. All words are shown as text, whatever is in them.
     """
+    allowed = f"style-src {source_digest(style)}; "
+    if script:
+        allowed += f"script-src {source_digest(script)}; img-src data:; "
+    policy = f"default-src 'none'; {allowed}base-uri 'none'; form-action 'none'"
+    context = {"page": page, "style": style, "script": script, "policy": policy}
+    return str(_compiled(template).render(context))
+
+
+@cache
+def _compiled(template: str) -> Any:
+    """A template, which takes longer to compile than to render."""
+    return _environment().from_string(template)
+
+
+@cache
+def _environment() -> Any:
+    """How templates are read; what they include and import is compiled once."""
     jinja2 = publishing("jinja2")
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=jinja2.FunctionLoader(template_text),  # what templates include and import
+        loader=jinja2.FunctionLoader(template_text),
     )
     environment.filters["share"] = share_words
     environment.filters["size"] = size_words
     environment.filters["link"] = link_to
     environment.globals["whole"] = publishing("markupsafe").Markup
-    allowed = f"style-src {source_digest(style)}; "
-    if script:
-        allowed += f"script-src {source_digest(script)}; img-src data:; "
-    policy = f"default-src 'none'; {allowed}base-uri 'none'; form-action 'none'"
-    context = {"page": page, "style": style, "script": script, "policy": policy}
-    return str(environment.from_string(template).render(context))
+    return environment
 
 
 def template_text(name: str, package: str = __package__) -> str:
