@@ -88,7 +88,7 @@ def test_error_is_never_above_projected_laplace_noise_where_only_enclosing_norm_
         mechanism, base = made(query, held, relation=relation)
         fitted = fitted_of(mechanism)
         assert type(fitted.norm_ball) is kind
-        assert not fitted.own
+        assert not fitted.is_hull
         assert fitted.bound
         assert fitted.price > 1
         limit = base.expected_error().total * (1 + 1e-9)
@@ -98,11 +98,11 @@ def test_error_is_never_above_projected_laplace_noise_where_only_enclosing_norm_
 def test_whole_numbers_are_kept_where_that_is_better_than_the_norm_ball_itself():
     domain = sdp.Domain([sdp.Axis("c", range(6), levels={"s": list("AABBBB")})])
     small, _ = made(domain, sdp.hold("s"), 0.5)
-    assert fitted_of(small).own
+    assert fitted_of(small).is_hull
     large, base = made(domain, sdp.hold("s"), 6.0)
     exact, _ = made(domain, sdp.hold("s"), 6.0, exact=True)
-    assert fitted_of(exact).own
-    assert not fitted_of(large).own
+    assert fitted_of(exact).is_hull
+    assert not fitted_of(large).is_hull
     errors = [m.expected_error().total for m in (large, exact, base)]
     assert min(errors) == errors[0]
     assert math.isclose(fitted_of(large).price, errors[0] / errors[1])
@@ -127,7 +127,7 @@ def test_error_of_prefix_sums_is_that_of_noise_on_the_cells():
     n = 20
     query = sdp.LinearQuery(np.tril(np.ones((n, n))))
     mechanism, base = made(query, None, relation=sdp.AddRemoveOne())
-    assert fitted_of(mechanism).own
+    assert fitted_of(mechanism).is_hull
     # Noise of variance 2 on each cell, on a fine grid: Σ_i 2i.
     assert math.isclose(mechanism.expected_error().total, n * (n + 1), rel_tol=1e-6)
     assert base.expected_error().total > 30 * mechanism.expected_error().total
@@ -194,7 +194,7 @@ def test_the_measurement_is_private_for_all_small_tables(name, monkeypatch):
         if not isinstance(design.law.norm_ball, Exchanges) or y.sum() == sum(here) == sum(there)
     )
     assert largest <= 1  # ε
-    if fitted_of(mechanism).own:
+    if fitted_of(mechanism).is_hull:
         assert largest == 1
 
 
@@ -308,13 +308,13 @@ def test_messages():
         with pytest.raises(SubspaceDPError, match="nothing"):
             made(query, held, relation=relation)
     zero_column = sdp.LinearQuery([[1, 0, 2], [3, 0, 1]])
-    assert fitted_of(made(zero_column, None, relation=sdp.AddRemoveOne())[0]).own
+    assert fitted_of(made(zero_column, None, relation=sdp.AddRemoveOne())[0]).is_hull
 
 
 def test_exact_true_is_refused_in_one_sentence_where_it_must_be():
     rows = sdp.Domain([sdp.Axis("c", range(40), levels={"s": [i // 4 for i in range(40)]})])
     mechanism, _ = made(rows, sdp.hold("s"))
-    assert not fitted_of(mechanism).own
+    assert not fitted_of(mechanism).is_hull
     assert fitted_of(mechanism).price > 1
     with pytest.raises(ReleaseError) as caught:
         made(rows, sdp.hold("s"), exact=True)
@@ -322,14 +322,14 @@ def test_exact_true_is_refused_in_one_sentence_where_it_must_be():
     assert text.startswith("`exact=True` asks for noise of the sensitivity polytope itself")
     assert text.count(". ") == 0
     mechanism, _ = made(rows, sdp.hold("s"), relation=sdp.AddRemoveOne(), exact=True)
-    assert fitted_of(mechanism).own
+    assert fitted_of(mechanism).is_hull
 
 
 def test_a_bound_a_cell_makes_the_norm_ball_one_around_the_true_one():
     relation = sdp.ReplaceOne(records=2, per_cell=1, exactly=True)
     mechanism, _ = made(line(4), sdp.hold(), relation=relation)
     fitted = fitted_of(mechanism)
-    assert not fitted.own
+    assert not fitted.is_hull
     assert fitted.bound
     assert 4 <= fitted.price < 6
     with pytest.raises(ReleaseError, match="only norm balls around it can be sampled exactly"):
@@ -345,7 +345,7 @@ def test_the_price_counts_that_a_larger_norm_ball_may_spread_less():
         return fitted_of(sdp.design(query, None, budget, neighbours=relation, mechanism="knorm"))
 
     free, bounded = fitted(), fitted(per_cell=1)
-    assert not free.own
+    assert not free.is_hull
     assert not free.bound  # priced by moments
     assert bounded.bound
     d = free.norm_ball.dimension
@@ -402,7 +402,7 @@ def test_an_enclosing_norm_ball_that_misses_a_vertex_is_refused():
         kept = np.delete(moves, lost, axis=0)
         refused = 0
         for norm_ball in (hull_of(kept), *enclosing(kept)):
-            twin = dataclasses.replace(design, fit=Fit(norm_ball=norm_ball, own=False))
+            twin = dataclasses.replace(design, fit=Fit(norm_ball=norm_ball, is_hull=False))
             if norm_ball.holds(moves[lost : lost + 1]):
                 twin.check_norm_ball()
                 continue
@@ -657,7 +657,7 @@ def test_what_is_rounded_off_is_paid_for_and_certificates_are_read_again():
         fitted = fitted_of(mechanism)
         assert mechanism.mechanism.basis.drop
         assert fitted.within > 1 + Fraction(1, 10**6)
-        assert not fitted.own
+        assert not fitted.is_hull
         assert math.isclose(fitted.price, float(fitted.within) ** 2)
         again = mechanism_from(json.loads(json.dumps(mechanism.mechanism.as_dict())))
         assert again.law == mechanism.mechanism.law

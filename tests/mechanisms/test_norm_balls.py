@@ -224,7 +224,7 @@ def test_what_can_be_sampled_is_taken_itself():
     for vectors, kind in cases:
         made = fit(vectors, ONE, exact=True)
         assert type(made.norm_ball) is kind
-        assert made.own
+        assert made.is_hull
         assert made.price == 1.0
         assert made.norm_ball.holds(vectors)
 
@@ -242,7 +242,7 @@ def test_random_vectors_lie_in_their_norm_ball_and_its_norm_is_that_of_the_hull(
 
 def test_otherwise_the_enclosing_norm_ball_has_a_price():
     made = fit(MANY, ONE)
-    assert not made.own
+    assert not made.is_hull
     assert made.bound
     assert made.price >= 1.0
     assert made.norm_ball.spread() == min(norm_ball.spread() for norm_ball in enclosing(MANY))
@@ -255,7 +255,7 @@ def test_the_bound_on_a_price_is_never_below_the_price(monkeypatch):
         vectors = rng.integers(-(2**20), 2**20, (3 * k, k)).tolist()
         vectors += (2**20 * np.eye(k, dtype=int)).tolist()
         exact = fit(vectors, Fraction(1, 10**6))
-        assert not exact.own
+        assert not exact.is_hull
         assert not exact.bound
         hull = hull_of(vectors)
         assert math.isclose(exact.price, exact.norm_ball.spread() / hull.spread(), rel_tol=1e-9)

@@ -397,7 +397,7 @@ class KNorm(Extended):
         """Whose noise it is, and at what price relative to the sensitivity polytope."""
         fitted = self.choice
         kind = fitted.norm_ball.as_dict()["body"]
-        if fitted.own:
+        if fitted.is_hull:
             return f"noise of the sensitivity polytope itself ({kind})"
         price = math.ceil(fitted.price * 1000 - 1e-6) / 1000
         most = "at most " if fitted.bound else ""
@@ -438,7 +438,7 @@ class KNorm(Extended):
         fit = self.choice
         norm_ball = {
             **fit.norm_ball.as_dict(),
-            "own": fit.own,
+            "own": fit.is_hull,
             "within": str(fit.within),
             "price": fit.price,
             "bound": fit.bound,
@@ -453,19 +453,19 @@ class KNorm(Extended):
             raise ReleaseError("what it measures is not what its mechanism measures.")
         basis = basis_from(data["basis"], problem) if "basis" in data else None
         stated = data["body"]
-        own, bound, price = stated["own"], stated["bound"], stated["price"]
+        is_hull, bound, price = stated["own"], stated["bound"], stated["price"]
         within = stated_fraction(stated["within"])
-        usable = isinstance(own, bool) and isinstance(bound, bool) and isinstance(price, float)
+        usable = isinstance(is_hull, bool) and isinstance(bound, bool) and isinstance(price, float)
         if not usable or not math.isfinite(price) or price <= 0 or within <= 0:
             raise ReleaseError("what is said of its norm ball is out of range.")
-        if own and (not 1 <= within <= 1 + OWN or price != 1.0 or bound):
+        if is_hull and (not 1 <= within <= 1 + OWN or price != 1.0 or bound):
             raise ReleaseError("the sensitivity polytope itself has no price.")
         norm_ball = norm_ball_from(
             stated, problem.query.size if basis is None else len(basis.weights)
         )
-        if own and isinstance(norm_ball, Ellipsoid) and norm_ball.dimension > 1:
+        if is_hull and isinstance(norm_ball, Ellipsoid) and norm_ball.dimension > 1:
             raise ReleaseError("an ellipsoid is no hull of what records change.")
-        fit = Fit(norm_ball=norm_ball, own=own, within=within, price=price, bound=bound)
+        fit = Fit(norm_ball=norm_ball, is_hull=is_hull, within=within, price=price, bound=bound)
         mechanism = cls(problem, basis=basis, fit=fit)
         mechanism.check_norm_ball()
         return mechanism
@@ -532,10 +532,10 @@ def with_norm_ball(mechanism: KNorm, *, exact: bool = False) -> KNorm:
             "one."
         )
     fitted = chosen.choice
-    if fitted.own:
+    if fitted.is_hull:
         one = fitted.norm_ball
         least = least_spread(one.dimension, one.log_volume)
-        fitted = replace(fitted, own=False, price=one.spread() / least)
+        fitted = replace(fitted, is_hull=False, price=one.spread() / least)
     elif not fitted.bound:
         fitted = replace(fitted, price=fitted.price * _smaller_spread(fitted.norm_ball.dimension))
     return _with(chosen, replace(fitted, price=relation.records**2 * fitted.price, bound=True))
@@ -564,14 +564,14 @@ def _chosen(mechanism: KNorm, *, exact: bool) -> KNorm:
             "Digits that add up need the projected mechanism here; publish real values "
             "(decimals=None) with the k-norm mechanism, or hold the grand total alone."
         )
-    if grouped is not None and grouped.own:
+    if grouped is not None and grouped.is_hull:
         return _with(mechanism, grouped)
     if (
         mechanism.query.is_histogram
         and mechanism.space.rank == 0
         and mechanism.neighbours.persons == 1
     ):
-        return _with(mechanism, Fit(norm_ball=_cross(mechanism), own=True))
+        return _with(mechanism, Fit(norm_ball=_cross(mechanism), is_hull=True))
     small = mechanism.space.dimension <= MOST_DIMENSIONS
     if grouped is not None and not small and not exact:
         return _best(_with(mechanism, grouped), _on_answers(mechanism))
@@ -625,7 +625,7 @@ def _widened(fitted: Fit, *, exact: bool) -> Fit:
             "this budget allows only wider noise is private; leave it out to use that."
         )
     price = fitted.price * float(within) ** 2
-    return replace(fitted, within=within, own=False, price=price)
+    return replace(fitted, within=within, is_hull=False, price=price)
 
 
 def _measured(mechanism: KNorm, bits: int) -> tuple[BasisStrategy, ObjectArray]:
@@ -699,7 +699,7 @@ def _on_answers(mechanism: KNorm) -> KNorm | None:
         return None
     relation = mechanism.neighbours
     within = Fraction(mechanism.query.sensitivity(relation).l1) / relation.records
-    return _with(mechanism, Fit(norm_ball=_cross(mechanism), own=False, within=within))
+    return _with(mechanism, Fit(norm_ball=_cross(mechanism), is_hull=False, within=within))
 
 
 def _best(first: KNorm, *others: KNorm | None) -> KNorm:
@@ -724,16 +724,16 @@ def _grouped(mechanism: KNorm) -> Fit | None:
         return None
     sizes = HeldGroups.of(held).sizes
     if len(sizes) == 1 and relation.keeps_total:
-        return Fit(norm_ball=Exchanges(mechanism.query.size), own=True)
+        return Fit(norm_ball=Exchanges(mechanism.query.size), is_hull=True)
     norm_ball = Deviations(sizes)
     if relation.persons == 1:
-        return Fit(norm_ball=norm_ball, own=True)
+        return Fit(norm_ball=norm_ball, is_hull=True)
     # Π(e_i − e_j) has a norm of at most 2. The hull of these holds every Π e_i, the mean of such
     # vectors over the j of another group, so that its volume is at least this norm ball's.
     least = least_spread(norm_ball.dimension, norm_ball.log_volume)
     return Fit(
         norm_ball=norm_ball,
-        own=False,
+        is_hull=False,
         within=Fraction(2),
         price=4 * norm_ball.spread() / least,
         bound=True,

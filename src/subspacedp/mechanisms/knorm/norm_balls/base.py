@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from subspacedp.mechanisms.error_laws.sums import Least, SumLaw
 from subspacedp.mechanisms.knorm.sampling import Proposal, Words, attempt
 from subspacedp.mechanisms.knorm.tails import Unimodal
 from subspacedp.problem import Problem
+from subspacedp.stated import stated_fraction, stated_whole
 
 if TYPE_CHECKING:
     from flint import arb
@@ -36,19 +37,26 @@ __all__ = [
     "NEAR_ONE",
     "NormBall",
     "Row",
+    "bounded",
     "check_widths",
     "distinct",
     "dot",
+    "listed",
     "log_product",
+    "row_of",
+    "rows_of",
     "scaled",
     "signed",
     "spanning",
+    "square_of",
+    "widths_of",
 ]
 
 Row = tuple[int, ...]
 HALF = Fraction(1, 2)
 NEAR_ONE = 1 + 1e-9  # floats that state a variance
 NEAR = 1e-9  # sums of positive floats are right to far better than this part
+MOST_WORK = 2e11  # k⁴ times the digits of an entry: what inverting a matrix of whole numbers takes
 
 
 def distinct(vectors: ArrayLike) -> ObjectArray:
@@ -99,6 +107,7 @@ class NormBall(ABC):
     2. `half_cell` is at least ‖u‖ for every u with entries of at most one half.
     """
 
+    body: ClassVar[str] = ""  # its name in plain data
     degree: ClassVar[int] = 1
     closed_form: ClassVar[bool] = False  # whether the discrete law is drawn without rejection
     positive_sums: ClassVar[bool] = False  # whether `lengths` adds up positive numbers alone
@@ -146,6 +155,11 @@ class NormBall(ABC):
     @abstractmethod
     def as_dict(self) -> dict[str, Any]:
         """The norm ball as plain data, exactly."""
+
+    @classmethod
+    @abstractmethod
+    def from_dict(cls, data: Mapping[str, Any], entries: int) -> Self:
+        """The norm ball of so many entries that a stranger's plain data state, bounded first."""
 
     @property
     def cover(self) -> NormBall:
@@ -280,3 +294,48 @@ def check_widths(widths: tuple[Fraction, ...]) -> None:
 def log_product(widths: tuple[Fraction, ...]) -> float:
     """Log Π 2w_i."""
     return math.fsum(math.log(2 * float(w)) for w in widths)
+
+
+# ------------------------------------------------------------- plain data of strangers, in pieces
+
+
+def listed(values: Any) -> Sequence[Any]:
+    """A list, and nothing else."""
+    if not isinstance(values, list | tuple):
+        raise ReleaseError("The description of a norm ball is not complete.")
+    return values
+
+
+def widths_of(data: Mapping[str, Any], entries: int) -> tuple[Fraction, ...]:
+    """A width for every entry."""
+    widths = listed(data["widths"])
+    if len(widths) != entries:
+        raise ReleaseError("The widths of a norm ball do not fit the answers.")
+    return tuple(map(stated_fraction, widths))
+
+
+def row_of(values: Any, entries: int) -> Row:
+    """A vector of whole numbers."""
+    if len(listed(values)) != entries:
+        raise ReleaseError("The vectors of a norm ball do not fit its dimension.")
+    return tuple(map(stated_whole, values))
+
+
+def rows_of(values: Any, entries: int) -> tuple[Row, ...]:
+    """Vectors of whole numbers."""
+    return tuple(row_of(row, entries) for row in listed(values))
+
+
+def square_of(values: Any, entries: int) -> tuple[Row, ...]:
+    """A square matrix that can be inverted in time."""
+    if len(listed(values)) != entries:
+        raise ReleaseError("The matrix of a norm ball does not fit its dimension.")
+    return bounded(rows_of(values, entries))
+
+
+def bounded(rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    """The rows, unless a matrix of them takes too long to invert."""
+    digits = max((len(str(x)) for row in rows for x in row), default=1)
+    if len(rows) ** 4 * digits > MOST_WORK:
+        raise ReleaseError("The matrix of a norm ball is too large.")
+    return rows

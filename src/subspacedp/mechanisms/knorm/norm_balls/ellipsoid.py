@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -15,9 +15,10 @@ from subspacedp.arrays import ArrayLike, FloatArray, ObjectArray
 from subspacedp.balls import ball, round_up
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.error_laws.sums import SumLaw
-from subspacedp.mechanisms.knorm.norm_balls.base import NEAR_ONE, NormBall, Row
+from subspacedp.mechanisms.knorm.norm_balls.base import NEAR_ONE, NormBall, Row, square_of
 from subspacedp.mechanisms.knorm.sampling import Proposal, Uniform, Words, exponential_total
 from subspacedp.mechanisms.knorm.tails import Radial
+from subspacedp.stated import stated_whole
 
 __all__ = ["Ellipsoid"]
 
@@ -29,6 +30,7 @@ class Ellipsoid(NormBall):
     factor: tuple[Row, ...]
     squared: int
 
+    body: ClassVar[str] = "ellipsoid"
     degree: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
@@ -129,7 +131,12 @@ class Ellipsoid(NormBall):
     def as_dict(self) -> dict[str, Any]:
         """F and s."""
         rows = [[str(x) for x in row] for row in self.factor]
-        return {"body": "ellipsoid", "factor": rows, "squared": str(self.squared)}
+        return {"body": self.body, "factor": rows, "squared": str(self.squared)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], entries: int) -> Self:
+        """F and s."""
+        return cls(square_of(data["factor"], entries), stated_whole(data["squared"]))
 
 
 @lru_cache(maxsize=8)

@@ -103,7 +103,7 @@ class Fit:
     ----------
     norm_ball
         K itself, or a norm ball around it.
-    own
+    is_hull
         Whether it is K itself.
     within
         Every change by one record lies in so many times the norm ball.
@@ -114,7 +114,7 @@ class Fit:
     """
 
     norm_ball: NormBall
-    own: bool
+    is_hull: bool
     within: Fraction = Fraction(1)
     price: float = 1.0
     bound: bool = False
@@ -148,13 +148,13 @@ def fit(
     points = spanning(vectors)
     known = _recognised(points)
     if known is not None and known.log_trials(rate) <= math.log(MOST_TRIALS):
-        return Fit(norm_ball=known, own=True)
+        return Fit(norm_ball=known, is_hull=True)
     k, corners = points.shape[1], 2 * len(points)
     hull = _hull_or_none(points)
     if hull is not None and hull.log_trials(rate) <= math.log(MOST_TRIALS):
-        return Fit(norm_ball=hull, own=True)
+        return Fit(norm_ball=hull, is_hull=True)
     if swaps is not None and swaps.log_trials(rate) <= math.log(MOST_TRIALS):
-        return Fit(norm_ball=swaps, own=True)
+        return Fit(norm_ball=swaps, is_hull=True)
     if exact:
         raise ReleaseError(
             "`exact=True` asks for noise of the sensitivity polytope itself, and one with "
@@ -166,10 +166,10 @@ def fit(
     around = [b for b in enclosing(points) if b.log_trials(rate) <= math.log(MOST_TRIALS)]
     norm_ball = min(around, key=lambda norm_ball: norm_ball.spread())
     if hull is not None:
-        return Fit(norm_ball=norm_ball, own=False, price=norm_ball.spread() / hull.spread())
+        return Fit(norm_ball=norm_ball, is_hull=False, price=norm_ball.spread() / hull.spread())
     largest = float(np.abs(points).max())
     least = largest**2 * least_spread(points.shape[1], _least_log_volume(points))
-    return Fit(norm_ball=norm_ball, own=False, price=norm_ball.spread() / least, bound=True)
+    return Fit(norm_ball=norm_ball, is_hull=False, price=norm_ball.spread() / least, bound=True)
 
 
 def hull_of(vectors: ArrayLike, cover: NormBall | None = None) -> Polytope:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix, MarginNullSpace
 from subspacedp.mechanisms.error_laws.simulated import draws_for, public_generator
 from subspacedp.mechanisms.error_laws.sums import SumLaw
-from subspacedp.mechanisms.knorm.norm_balls.base import NormBall, Row
+from subspacedp.mechanisms.knorm.norm_balls.base import NormBall, Row, listed
 from subspacedp.mechanisms.knorm.sampling import (
     START_BITS,
     Words,
@@ -98,6 +98,7 @@ class Exchanges(NormBall):
 
     cells: int
 
+    body: ClassVar[str] = "exchanges"
     closed_form: ClassVar[bool] = True
     on_answers: ClassVar[str] = "all answers at once, with noise that adds up to zero"
     adds_up: ClassVar[bool] = True
@@ -250,7 +251,14 @@ class Exchanges(NormBall):
 
     def as_dict(self) -> dict[str, Any]:
         """The number of cells."""
-        return {"body": "exchanges", "cells": self.cells}
+        return {"body": self.body, "cells": self.cells}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], entries: int) -> Self:
+        """The number of cells."""
+        if type(data["cells"]) is not int or data["cells"] != entries:
+            raise ReleaseError("The cells of a norm ball do not fit the answers.")
+        return cls(entries)
 
 
 @lru_cache(maxsize=256)
@@ -272,6 +280,7 @@ class Deviations(NormBall):
 
     groups: tuple[int, ...]
 
+    body: ClassVar[str] = "deviations"
     closed_form: ClassVar[bool] = True
     on_answers: ClassVar[str] = "the differences of answers within every held group, at once"
 
@@ -450,7 +459,15 @@ class Deviations(NormBall):
 
     def as_dict(self) -> dict[str, Any]:
         """The sizes of the groups."""
-        return {"body": "deviations", "groups": list(self.groups)}
+        return {"body": self.body, "groups": list(self.groups)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], entries: int) -> Self:
+        """The sizes of the groups."""
+        groups = listed(data["groups"])
+        if not all(type(size) is int for size in groups) or sum(groups) != entries:
+            raise ReleaseError("The groups of a norm ball do not fit the answers.")
+        return cls(tuple(groups))
 
 
 @lru_cache(maxsize=256)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
@@ -19,10 +19,19 @@ from subspacedp.balls import ball
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.error_laws.simulated import draws_for, public_generator
 from subspacedp.mechanisms.error_laws.sums import SumLaw
-from subspacedp.mechanisms.knorm.norm_balls.base import NEAR_ONE, NormBall, Row
+from subspacedp.mechanisms.knorm.norm_balls.base import (
+    NEAR_ONE,
+    NormBall,
+    Row,
+    bounded,
+    listed,
+    rows_of,
+    square_of,
+)
 from subspacedp.mechanisms.knorm.norm_balls.groups import Exchanges, random_ranks
 from subspacedp.mechanisms.knorm.sampling import Proposal, Uniform, Words, exponential_total
 from subspacedp.mechanisms.knorm.tails import exponential_sum
+from subspacedp.stated import stated_fraction
 
 if TYPE_CHECKING:
     from flint import arb
@@ -130,6 +139,8 @@ class SkewCross(LinearImage):
     corners: tuple[Row, ...]
     factor: Fraction = Fraction(1)
 
+    body: ClassVar[str] = "skew cross-polytope"
+
     def __post_init__(self) -> None:
         if {len(row) for row in self.corners} != {len(self.corners)} or self.factor <= 0:
             raise ReleaseError("A skew cross-polytope needs k corners in k dimensions.")
@@ -197,7 +208,12 @@ class SkewCross(LinearImage):
     def as_dict(self) -> dict[str, Any]:
         """The corners and the factor."""
         rows = [[str(x) for x in row] for row in self.corners]
-        return {"body": "skew cross-polytope", "corners": rows, "factor": str(self.factor)}
+        return {"body": self.body, "corners": rows, "factor": str(self.factor)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], entries: int) -> Self:
+        """The corners and the factor."""
+        return cls(square_of(data["corners"], entries), stated_fraction(data["factor"]))
 
 
 @dataclass(frozen=True)
@@ -213,6 +229,8 @@ class Swaps(LinearImage):
 
     kinds: tuple[Row, ...]
     apart: tuple[Row, ...] = ()
+
+    body: ClassVar[str] = "swaps"
 
     def __post_init__(self) -> None:
         lengths = {len(row) for row in (*self.kinds, *self.apart)}
@@ -312,10 +330,21 @@ class Swaps(LinearImage):
     def as_dict(self) -> dict[str, Any]:
         """The kinds and those apart."""
         return {
-            "body": "swaps",
+            "body": self.body,
             "kinds": [[str(x) for x in row] for row in self.kinds],
             "apart": [[str(x) for x in row] for row in self.apart],
         }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], entries: int) -> Self:
+        """The kinds and those apart."""
+        kinds, apart = listed(data["kinds"]), listed(data["apart"])
+        if len(kinds) - 1 + len(apart) != entries:
+            raise ReleaseError(
+                "The kinds of records of a norm ball of swaps do not fit its dimension."
+            )
+        rows = bounded(rows_of([*kinds, *apart], entries))
+        return cls(rows[: len(kinds)], rows[len(kinds) :])
 
 
 @lru_cache(maxsize=4)

@@ -7,11 +7,11 @@ exact, or states an error and no guarantee.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -19,8 +19,18 @@ from subspacedp.arrays import ArrayLike, FloatArray, ObjectArray
 from subspacedp.balls import ball
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.error_laws.sums import SumLaw
-from subspacedp.mechanisms.knorm.norm_balls.base import NEAR_ONE, NormBall, Row, dot, signed
+from subspacedp.mechanisms.knorm.norm_balls.base import (
+    NEAR_ONE,
+    NormBall,
+    Row,
+    dot,
+    listed,
+    row_of,
+    rows_of,
+    signed,
+)
 from subspacedp.mechanisms.knorm.tails import exponential_sum
+from subspacedp.stated import stated_whole
 
 if TYPE_CHECKING:
     from flint import arb
@@ -158,6 +168,8 @@ class Polytope(NormBall):
     corners: tuple[Row, ...]
     around: NormBall
 
+    body: ClassVar[str] = "polytope"
+
     def __post_init__(self) -> None:
         lengths = {len(a) for a, _ in self.facets} | {len(v) for v in self.corners}
         if lengths != {self.around.entries} or min((b for _, b in self.facets), default=0) <= 0:
@@ -267,8 +279,25 @@ class Polytope(NormBall):
     def as_dict(self) -> dict[str, Any]:
         """The facets, the corners and the cover."""
         return {
-            "body": "polytope",
+            "body": self.body,
             "facets": [{"normal": [str(x) for x in a], "offset": str(b)} for a, b in self.facets],
             "corners": [[str(x) for x in row] for row in self.corners],
             "cover": self.around.as_dict(),
         }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], entries: int) -> Self:
+        """The facets, the corners and the cover."""
+        from subspacedp.mechanisms.knorm.norm_balls import norm_ball_from  # which knows all kinds
+
+        stated, corners = listed(data["facets"]), rows_of(data["corners"], entries)
+        possible = most_facets(2 * len(corners), entries) if entries <= MOST_DIMENSIONS else 0
+        if not possible or possible > MOST_POSSIBLE_FACETS or not 0 < len(stated) <= MOST_FACETS:
+            raise ReleaseError("The polytope is too large for its facets to be computed.")
+        facets = tuple((row_of(f["normal"], entries), stated_whole(f["offset"])) for f in stated)
+        polytope = cls(facets, corners, norm_ball_from(data["cover"], entries))
+        if any(b != max(abs(dot(a, v)) for v in corners) for a, b in facets):
+            raise ReleaseError("A facet of the polytope does not touch its corners.")
+        if not polytope.tight:
+            raise ReleaseError("The polytope is larger than the hull of its corners.")
+        return polytope

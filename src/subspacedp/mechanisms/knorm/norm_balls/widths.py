@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from subspacedp.mechanisms.knorm.norm_balls.base import (
     Row,
     check_widths,
     log_product,
+    widths_of,
 )
 from subspacedp.mechanisms.knorm.sampling import (
     START_BITS,
@@ -51,6 +52,7 @@ class CrossPolytope(NormBall):
 
     widths: tuple[Fraction, ...]
 
+    body: ClassVar[str] = "cross-polytope"
     closed_form: ClassVar[bool] = True
     positive_sums: ClassVar[bool] = True
     on_answers: ClassVar[str] = "every answer, independently, before projection onto the null space"
@@ -136,7 +138,12 @@ class CrossPolytope(NormBall):
 
     def as_dict(self) -> dict[str, Any]:
         """The widths."""
-        return {"body": "cross-polytope", "widths": [str(w) for w in self.widths]}
+        return {"body": self.body, "widths": [str(w) for w in self.widths]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], entries: int) -> Self:
+        """The widths."""
+        return cls(widths_of(data, entries))
 
 
 @dataclass(frozen=True)
@@ -149,6 +156,7 @@ class Box(NormBall):
 
     widths: tuple[Fraction, ...]
 
+    body: ClassVar[str] = "box"
     positive_sums: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -255,7 +263,12 @@ class Box(NormBall):
 
     def as_dict(self) -> dict[str, Any]:
         """The widths."""
-        return {"body": "box", "widths": [str(w) for w in self.widths]}
+        return {"body": self.body, "widths": [str(w) for w in self.widths]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], entries: int) -> Self:
+        """The widths."""
+        return cls(widths_of(data, entries))
 
 
 @lru_cache(maxsize=4)
