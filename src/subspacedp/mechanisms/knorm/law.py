@@ -152,7 +152,7 @@ class KNormLaw:
             "family": self.family,
             "rate": str(self.rate),
             "variance": self.variance,
-            "body": self.norm_ball.as_dict()["body"],
+            "body": self.norm_ball.body,
             "mass": "P(z) proportional to exp(-rate * norm(z)), z any integer vector",
         }
 

@@ -59,7 +59,7 @@ from subspacedp.mechanisms.knorm.norm_balls.groups import HeldGroups
 from subspacedp.mechanisms.knorm.tails import Dominated
 from subspacedp.mechanisms.strategies import BasisStrategy
 from subspacedp.noise import DiscreteLaplace, Keystream, ReleaseKeys
-from subspacedp.privacy import Neighbours, PureDP
+from subspacedp.privacy import Budget, Neighbours
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.problem import Problem
 from subspacedp.queries import Query, Sensitivity
@@ -259,6 +259,10 @@ def independent_parts(
 
 OWN = Fraction(1, 10**6)  # by which rounding may widen the sensitivity polytope itself
 TOO_LITTLE = "The norm ball of the noise does not hold what one record changes: too little noise."
+NO_COLUMNS = (
+    "The k-norm mechanism needs to know what a record adds to the answers; a query of which only "
+    "the sensitivity is declared has no such columns."
+)
 TOO_SMALL = "The budget is too small for this mechanism's grid; use the projected mechanism."
 QUICK_ANSWERS, QUICK_COLUMNS, QUICK_CELLS = 32, 64, 16
 FREE = 1e-3  # of the others' size: noise in a direction that no replacement can change
@@ -297,12 +301,7 @@ class KNorm(Extended):
     @property
     def rate(self) -> Fraction:
         """ε over what all records of a person change, in multiples of the norm ball."""
-        if not isinstance(self.budget, PureDP):
-            raise BudgetError(
-                "The k-norm mechanism is for pure budgets: use PureDP(...), or another mechanism."
-            )
-        most = self.neighbours.records * self.choice.within
-        return exact_decimal(self.budget.epsilon) / most
+        return pure_epsilon(self.budget) / (self.neighbours.records * self.choice.within)
 
     @cached_property
     def law(self) -> KNormLaw:
@@ -396,7 +395,7 @@ class KNorm(Extended):
     def price_in_words(self) -> str:
         """Whose noise it is, and at what price relative to the sensitivity polytope."""
         fitted = self.choice
-        kind = fitted.norm_ball.as_dict()["body"]
+        kind = fitted.norm_ball.body
         if fitted.is_hull:
             return f"noise of the sensitivity polytope itself ({kind})"
         price = math.ceil(fitted.price * 1000 - 1e-6) / 1000
@@ -510,15 +509,9 @@ def with_norm_ball(mechanism: KNorm, *, exact: bool = False) -> KNorm:
     exact
         Refuse everything but K itself.
     """
-    if not isinstance(mechanism.budget, PureDP):
-        raise BudgetError(
-            "The k-norm mechanism is for pure budgets: use PureDP(...), or another mechanism."
-        )
+    pure_epsilon(mechanism.budget)
     if mechanism.query.record_kinds is None:
-        raise ReleaseError(
-            "The k-norm mechanism needs to know what a record adds to the answers; a query of "
-            "which only the sensitivity is declared has no such columns."
-        )
+        raise ReleaseError(NO_COLUMNS)
     chosen = _chosen(mechanism, exact=exact)
     chosen.check_norm_ball()
     relation = mechanism.neighbours
@@ -538,7 +531,9 @@ def with_norm_ball(mechanism: KNorm, *, exact: bool = False) -> KNorm:
         fitted = replace(fitted, is_hull=False, price=one.spread() / least)
     elif not fitted.bound:
         fitted = replace(fitted, price=fitted.price * _smaller_spread(fitted.norm_ball.dimension))
-    return _with(chosen, replace(fitted, price=relation.records**2 * fitted.price, bound=True))
+    return replace(
+        chosen, fit=replace(fitted, price=relation.records**2 * fitted.price, bound=True)
+    )
 
 
 def _smaller_spread(d: int) -> float:
@@ -550,40 +545,36 @@ def _smaller_spread(d: int) -> float:
     return (d + 1) * (d + 2) / 6
 
 
-def _with(mechanism: KNorm, fitted: Fit) -> KNorm:
-    return replace(mechanism, fit=fitted)
-
-
 def _chosen(mechanism: KNorm, *, exact: bool) -> KNorm:
     """What is measured, and the norm ball, for records without a bound per cell."""
     grouped = _grouped(mechanism)
     if grouped is not None and grouped.norm_ball.adds_up and not mechanism.capped:
-        return _with(mechanism, grouped)
+        return replace(mechanism, fit=grouped)
     if mechanism.decimals is not None:
         raise ReleaseError(
             "Digits that add up need the projected mechanism here; publish real values "
             "(decimals=None) with the k-norm mechanism, or hold the grand total alone."
         )
     if grouped is not None and grouped.is_hull:
-        return _with(mechanism, grouped)
+        return replace(mechanism, fit=grouped)
     if (
         mechanism.query.is_histogram
         and mechanism.space.rank == 0
         and mechanism.neighbours.persons == 1
     ):
-        return _with(mechanism, Fit(norm_ball=_cross(mechanism), is_hull=True))
+        return replace(mechanism, fit=Fit(norm_ball=_cross(mechanism), is_hull=True))
     small = mechanism.space.dimension <= MOST_DIMENSIONS
     if grouped is not None and not small and not exact:
-        return _best(_with(mechanism, grouped), _on_answers(mechanism))
+        return _best(replace(mechanism, fit=grouped), _on_answers(mechanism))
     try:
         shaped = _in_basis(mechanism, exact=exact or grouped is not None)
     except ReleaseError:
         if grouped is None or exact:
             raise
-        return _best(_with(mechanism, grouped), _on_answers(mechanism))
+        return _best(replace(mechanism, fit=grouped), _on_answers(mechanism))
     if exact:
         return shaped
-    others = [_on_answers(mechanism)] if grouped is None else [_with(mechanism, grouped)]
+    others = [_on_answers(mechanism)] if grouped is None else [replace(mechanism, fit=grouped)]
     return _best(shaped, *others)
 
 
@@ -593,7 +584,7 @@ def _in_basis(mechanism: KNorm, *, exact: bool) -> KNorm:
     The grid is 2**-30, or coarser where the noise would otherwise leave its range; for a query on
     a fine grid of its own, places of the product are rounded off instead.
     """
-    rate = exact_decimal(pure_epsilon(mechanism)) / mechanism.neighbours.records
+    rate = pure_epsilon(mechanism.budget) / mechanism.neighbours.records
     basis, moves = _measured(mechanism, MOST_BITS)
     size = float(np.abs(moves).max(initial=0))
     # The noise reaches about (k + 1)/rate times the norm ball.
@@ -611,7 +602,7 @@ def _in_basis(mechanism: KNorm, *, exact: bool) -> KNorm:
     fitted = fit(moves, rate, exact=exact, swaps=_swaps(basis, mechanism))
     if basis.drop:
         fitted = _widened(fitted, exact=exact)
-    return _with(replace(mechanism, basis=basis), fitted)
+    return replace(replace(mechanism, basis=basis), fit=fitted)
 
 
 def _widened(fitted: Fit, *, exact: bool) -> Fit:
@@ -699,7 +690,7 @@ def _on_answers(mechanism: KNorm) -> KNorm | None:
         return None
     relation = mechanism.neighbours
     within = Fraction(mechanism.query.sensitivity(relation).l1) / relation.records
-    return _with(mechanism, Fit(norm_ball=_cross(mechanism), is_hull=False, within=within))
+    return replace(mechanism, fit=Fit(norm_ball=_cross(mechanism), is_hull=False, within=within))
 
 
 def _best(first: KNorm, *others: KNorm | None) -> KNorm:
@@ -713,7 +704,7 @@ def _best(first: KNorm, *others: KNorm | None) -> KNorm:
     for other in others:
         if other is not None and (error := other.expected_error().total) < least:
             price = replace(other.choice, price=fitted.price * error / base, bound=fitted.bound)
-            best, least = _with(other, price), error
+            best, least = replace(other, fit=price), error
     return best
 
 
@@ -743,10 +734,7 @@ def _grouped(mechanism: KNorm) -> Fit | None:
 def measured_columns(basis: BasisStrategy, query: Query) -> ObjectArray:
     """What each kind of record adds to the measured integers, one per row, each once."""
     if query.contributions is None:
-        raise ReleaseError(
-            "The k-norm mechanism needs to know what a record adds to the answers; a query of "
-            "which only the sensitivity is declared has no such columns."
-        )
+        raise ReleaseError(NO_COLUMNS)
     records = used_columns(query.contributions)
     largest = int(np.abs(basis.weights).sum(axis=1).max()) * int(abs(records).max())
     if largest < 2**62:
@@ -778,11 +766,13 @@ def changes(basis: BasisStrategy, query: Query, relation: Neighbours) -> ObjectA
     return pairs if relation.keeps_total else np.concatenate([pairs, columns])
 
 
-def pure_epsilon(mechanism: KNorm) -> float:
-    """ε of a pure budget."""
-    if not isinstance(mechanism.budget, PureDP):
-        raise BudgetError("The k-norm mechanism is for pure budgets.")
-    return mechanism.budget.epsilon
+def pure_epsilon(budget: Budget) -> Fraction:
+    """ε of a pure budget, and no other."""
+    if not budget.pure:
+        raise BudgetError(
+            "The k-norm mechanism is for pure budgets: use PureDP(...), or another mechanism."
+        )
+    return exact_decimal(budget.amount)
 
 
 def cell_norm(norm_ball: NormBall) -> Fraction:
