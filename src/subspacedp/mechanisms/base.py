@@ -50,7 +50,7 @@ from subspacedp.noise import (
     ReleaseKeys,
     RoundedGaussian,
 )
-from subspacedp.privacy import Budget, Neighbours, PureDP
+from subspacedp.privacy import Budget, Neighbours
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.problem import Guarantee, Problem, kind_of
 from subspacedp.queries import Query, Sensitivity
@@ -91,8 +91,8 @@ def calibrated_law(budget: Budget, sensitivity: Sensitivity | Neighbours) -> Kno
     the sensitivity it gives to counts.
     """
     check_moved(sensitivity)
-    if isinstance(budget, PureDP):
-        return DiscreteLaplace(exact_decimal(budget.epsilon) / Fraction(sensitivity.l1))
+    if budget.pure:
+        return DiscreteLaplace(exact_decimal(budget.amount) / Fraction(sensitivity.l1))
     mu, squared = budget.gaussian_mu, Fraction(sensitivity.l2_squared)
     return RoundedGaussian(round_up(lambda: ball(squared).sqrt() / ball(mu)))
 

@@ -58,6 +58,11 @@ class Lookup(Protocol):
     def lookup(self, words: WordArray) -> tuple[Int64Array, Int64Array]:
         """The value for every word (a guess where it is open), and the places that are open."""
 
+    def compiled(
+        self, words: WordArray, weight: int, base: Int64Array, out: Int64Array
+    ) -> Int64Array | None:
+        """Write base + weight · values by a compiled loop; the open places, or None without one."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ThresholdTable:
@@ -74,6 +79,19 @@ class ThresholdTable:
         inside = np.minimum(place, len(self.thresholds) - 1)
         open_ = np.flatnonzero(self.thresholds[inside] == words)
         return place + self.first, open_
+
+    def compiled(
+        self, words: WordArray, weight: int, base: Int64Array, out: Int64Array
+    ) -> Int64Array:
+        """Write base + weight · values by a compiled loop; the open places."""
+        from subspacedp.noise.kernels import MOST_OPEN, add_values
+
+        guide, shift = self.guide
+        open_ = np.empty(MOST_OPEN, np.int64)
+        number = add_values(
+            words, self.thresholds, guide, np.uint64(shift), self.first, weight, base, out, open_
+        )
+        return open_[:number] if number <= MOST_OPEN else self.lookup(words)[1]
 
     @cached_property
     def guide(self) -> tuple[npt.NDArray[np.int32], int]:
@@ -176,6 +194,9 @@ class GaussianInversion:
         open_ = np.flatnonzero(np.abs(y - z) + slack >= 0.5)
         values = z.astype(np.int64)
         return np.where(upper, -values, values), open_
+
+    def compiled(self, words: WordArray, weight: int, base: Int64Array, out: Int64Array) -> None:
+        """There is no compiled loop."""
 
 
 # Each cell has 2**40 refinement words of its own; one is needed about once in 10**16 cells.
@@ -367,23 +388,12 @@ class _Part:
         kernel: bool,
     ) -> None:
         """Write base + weight · noise of cells whose words these are; `cell` has their numbers."""
-        if kernel and isinstance(self._lookup, ThresholdTable):
-            from subspacedp.noise.kernels import MOST_OPEN, add_values
-
-            guide, shift = self._lookup.guide
-            open_ = np.empty(MOST_OPEN, np.int64)
-            number = add_values(
-                words, self._lookup.thresholds, guide, np.uint64(shift), self._lookup.first,
-                self._weight, base, out, open_,
-            )  # fmt: skip
-            if not number:
-                return
-            places = open_[:number] if number <= MOST_OPEN else self._lookup.lookup(words)[1]
-        else:
+        places = self._lookup.compiled(words, self._weight, base, out) if kernel else None
+        if places is None:
             values, places = self._lookup.lookup(words)
             np.add(base, self._weight * values, out=out)
-            if not places.size:
-                return
+        if not places.size:
+            return
         guesses = self._lookup.lookup(words[places])[0]
         for i, guess in zip(places.tolist(), guesses.tolist(), strict=True):
             more = self._refinement(int(cell(i)))

@@ -94,6 +94,11 @@ class KnownLaw(ABC):
     states: ClassVar[Mapping[str, Any]] = {}  # its parameters in certificates, as JSON Schema
     nearly_normal: ClassVar[bool] = False  # a normal law of its variance is near it
 
+    @property
+    def known(self) -> KnownLaw | None:
+        """The law, as all of it is known."""
+        return self
+
     # ------------------------------------------------------------------ what sampling needs
 
     @property
@@ -333,6 +338,7 @@ class DeclaredNoise:
     description: str
     declared_variance: float | None = None
 
+    known: ClassVar[None] = None  # no more than the variance is
     family: ClassVar[str] = "declared"
     states: ClassVar[Mapping[str, Any]] = {"description": {"type": "string"}}
     excess: ClassVar[float] = 0.0

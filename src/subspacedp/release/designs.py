@@ -305,7 +305,7 @@ def design(
             capped=capped,
             inequalities=inequalities,
         ).chosen
-    options = mechanism if isinstance(mechanism, Options) else OPTIONS[str(mechanism)]()
+    options = OPTIONS[mechanism]() if isinstance(mechanism, str) else mechanism
     name = options.mechanism.name
     if workload and not options.mechanism.for_workloads:
         raise ReleaseError(

@@ -45,11 +45,11 @@ class _Values:
     def __get__(self, release: Release | None, owner: Any = None) -> AnyArray:
         if release is None:
             raise AttributeError("values")  # a field without a default
-        given: AnyArray | StoredValues = release.__dict__["_values"]
-        if not isinstance(given, StoredValues):
-            return given
+        stored = release.stored
+        if stored is None:
+            return release.__dict__["_values"]  # type: ignore[no-any-return]
         if "_read" not in release.__dict__:
-            array = given.array()
+            array = stored.array()
             array.setflags(write=False)
             release.__dict__["_read"] = array
         return release.__dict__["_read"]  # type: ignore[no-any-return]
