@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 
 import numpy as np
 
@@ -26,52 +26,24 @@ WIDEST = 1e-4  # of the largest deviation that keeps a target
 NEGLECTED = 3e-4  # of a tail: where bounded variables may be beyond their bound
 
 
-class _NormalAndRoundings:
-    """A normal variable, and perhaps roundings, within some distance of what a figure is off."""
-
-    deviation: float  # at least that of the normal variable
-    rounding: Rounding | None
-    step: float | None  # the figure is off by multiples of it; None when nothing is known
-
-    @cached_property
-    def _cell(self) -> float:
-        """The step of a lattice that is fine beside the noise and the roundings together."""
-        roundings = 0.0 if self.rounding is None else self.rounding.squared / 4
-        return math.sqrt(self.deviation**2 + roundings) / CELLS
-
-    @cached_property
-    def _on_lattice(self) -> WeightedSum:
-        """The normal variable rounded to a lattice, with the roundings."""
-        normal = RoundedGaussian(self.deviation / self._cell)
-        lattice = Part(normal, np.array([self._cell]), np.ones(1))
-        return WeightedSum(parts=(lattice,), rounding=self.rounding)
-
-    def _tail(self, distance: float, off: float) -> float:
-        """At least P(|S| ≥ distance), S within `off` of the normal variable and roundings."""
-        if self.step is not None:
-            distance = math.ceil(distance / self.step - 1e-6) * self.step
-        left = distance - off
-        if left <= 0:
-            return 1.0
-        if self.rounding is not None:
-            return self._on_lattice.tail(left - self._cell / 2)
-        return min(1.0, math.erfc(left / (self.deviation * math.sqrt(2.0))) * (1 + 1e-12))
-
-    def _margin_of_error(self, alpha: float, off: float) -> float:
-        """A q with P(|S| > q) ≤ alpha, S within `off` of the normal variable and roundings."""
-        if self.rounding is None:
-            return -normal_quantile(alpha / 2) * self.deviation * (1 + 1e-12) + off
-        # A normal variable is within half a step of its rounding to a lattice.
-        reached = self._on_lattice.margin_of_error(alpha) + self._cell / 2 + off
-        if self.step is None:
-            return reached
-        # P(|S| ≥ reached) ≤ alpha, and S is a multiple of the step: the last one below is enough.
-        return max(math.ceil(reached / self.step) - 1, 0) * self.step
+@lru_cache(maxsize=64)
+def _on_lattice(deviation: float, rounding: Rounding) -> tuple[WeightedSum, float]:
+    """A normal variable rounded to a lattice, with roundings; the lattice is fine beside both."""
+    cell = math.sqrt(deviation**2 + rounding.squared / 4) / CELLS
+    lattice = Part(RoundedGaussian(deviation / cell), np.array([cell]), np.ones(1))
+    return WeightedSum(parts=(lattice,), rounding=rounding), cell
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class NearNormal(_NormalAndRoundings):
+class NearNormal:
     """A variable within `off` of a normal one, or of a normal one and roundings.
+
+    Parameters
+    ----------
+    deviation
+        At least that of the normal variable.
+    step
+        The variable is a multiple of it; None when nothing is known.
 
     Guarantees
     ----------
@@ -86,15 +58,31 @@ class NearNormal(_NormalAndRoundings):
 
     def tail(self, distance: float) -> float:
         """At least P(|S| ≥ distance)."""
-        return self._tail(distance, self.off)
+        if self.step is not None:
+            distance = math.ceil(distance / self.step - 1e-6) * self.step
+        left = distance - self.off
+        if left <= 0:
+            return 1.0
+        if self.rounding is not None:
+            law, cell = _on_lattice(self.deviation, self.rounding)
+            return law.tail(left - cell / 2)
+        return min(1.0, math.erfc(left / (self.deviation * math.sqrt(2.0))) * (1 + 1e-12))
 
     def margin_of_error(self, alpha: float) -> float:
         """A q with P(|S| > q) ≤ alpha."""
-        return self._margin_of_error(alpha, self.off)
+        if self.rounding is None:
+            return -normal_quantile(alpha / 2) * self.deviation * (1 + 1e-12) + self.off
+        # A normal variable is within half a step of its rounding to a lattice.
+        law, cell = _on_lattice(self.deviation, self.rounding)
+        reached = law.margin_of_error(alpha) + cell / 2 + self.off
+        if self.step is None:
+            return reached
+        # P(|S| ≥ reached) ≤ alpha, and S is a multiple of the step: the last one below is enough.
+        return max(math.ceil(reached / self.step) - 1, 0) * self.step
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class NormalAndBounded(_NormalAndRoundings):
+class NormalAndBounded:
     """Rounded Gaussian noise of which only sums of squares are known, and perhaps roundings.
 
     Parameters
@@ -122,21 +110,21 @@ class NormalAndBounded(_NormalAndRoundings):
     step: float | None = None
     method: str = "conservative"
 
-    def _bounded(self, probability: float) -> float:
-        """What |D| exceeds with at most this probability."""
-        return math.sqrt(self.squared * math.log(2 / probability) / 2)
+    def _unless(self, probability: float) -> NearNormal:
+        """The law where |D| is no larger than it is but for this probability."""
+        bound = math.sqrt(self.squared * math.log(2 / probability) / 2)
+        return NearNormal(self.deviation, bound, self.rounding, self.step)
 
     def tail(self, distance: float) -> float:
         """At least P(|S| ≥ distance)."""
         given = [10.0**-k for k in (2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 30, 50, 80, 120, 200, 300)]
-        return min(1.0, min(self._tail(distance, self._bounded(p)) + p for p in given))
+        return min(1.0, min(self._unless(p).tail(distance) + p for p in given))
 
     def margin_of_error(self, alpha: float) -> float:
         """A q with P(|S| > q) ≤ alpha."""
         shares = [NEGLECTED] if self.rounding else [0.3, 0.2, 0.1, 0.05, 0.02, 0.01]
         return min(
-            self._margin_of_error(alpha * (1 - share), self._bounded(alpha * share))
-            for share in shares
+            self._unless(alpha * share).margin_of_error(alpha * (1 - share)) for share in shares
         )
 
 
