@@ -22,11 +22,11 @@ from subspacedp.inference.results import (
     TestResult,
     check_counts,
     check_estimates,
-    check_variance,
     no_test,
     scaled_tail,
 )
 from subspacedp.mechanisms.error_laws import JointNoise, SumLaw
+from subspacedp.mechanisms.error_laws.sums import check_variance
 from subspacedp.mechanisms.estimates import Estimate
 from subspacedp.mechanisms.figures import checked_weights
 from subspacedp.queries import Query

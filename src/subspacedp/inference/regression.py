@@ -21,12 +21,12 @@ from subspacedp.arrays import AnyArray, ArrayLike, FloatArray
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.results import (
     check_estimates,
-    check_variance,
     noise_without_rounding,
     sum_excess,
 )
 from subspacedp.invariants import NullSpace
 from subspacedp.mechanisms.error_laws import JointNoise
+from subspacedp.mechanisms.error_laws.sums import check_variance
 from subspacedp.mechanisms.estimates import check_level
 from subspacedp.mechanisms.figures import checked_weights
 from subspacedp.queries import Query

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
@@ -20,7 +19,6 @@ __all__ = [
     "check_counts",
     "check_estimates",
     "check_release",
-    "check_variance",
     "no_test",
     "noise_without_rounding",
     "scaled_tail",
@@ -117,13 +115,4 @@ def check_counts(query: Query) -> None:
     if not query.counts_records:
         raise ReleaseError(
             "This test is for counts of people; the answers of this release are not counts."
-        )
-
-
-def check_variance(variance: float) -> None:
-    """Refuse noise of which not even the variance is known."""
-    if not math.isfinite(variance):
-        raise ReleaseError(
-            "The noise of this release was declared without a variance, so nothing can be said "
-            "about its errors."
         )

@@ -44,7 +44,7 @@ __all__ = [
     "zeros",
 ]
 
-FEW_ROWS = 200  # whose dependencies are found exactly
+FEW_ROWS, FEW_ENTRIES = 200, 500_000  # of a matrix whose rank is computed exactly
 PIECE = 26  # bits of a piece of a whole number: times 27 of a coefficient they fit into 53
 MOST_TERMS = 1 << 20  # that are listed at a time, but for a single longer row
 
@@ -295,25 +295,27 @@ class HeldMatrix:
         return None
 
     def check_agreement(self, values: Sequence[ArrayLike]) -> None:
-        """C z = c must have a solution: exactly for whole numbers and few rows, else to 1e-9."""
+        """C z = c must have a solution: exactly for whole numbers and few entries, else to 1e-9."""
+        if not self.rows:
+            return
         wanted = np.asarray(values[0], np.float64)
         if self.empty is not None and np.any(wanted[self._equality_rows.stop :]):
             raise InvariantError("The exact values have someone in a cell known to be empty.")
-        self.space.lift((wanted,))
-        if not self.exact or self.rows > FEW_ROWS or np.any(wanted != np.rint(wanted)):
+        few = self.rows <= FEW_ROWS or self.rows * self.query.size <= FEW_ENTRIES
+        if not self.exact or not few or np.any(wanted != np.rint(wanted)):
+            self.space.lift((wanted,))
             return
         from flint import fmpz_mat
 
-        # Every combination of rows that vanishes must vanish on the values too.
-        matrix = [[int(v) for v in row] for row in self.matrix.toarray().T]
-        vanishing, number = fmpz_mat(matrix).nullspace()
-        whole = [int(v) for v in wanted]
-        for j in range(number):
-            if sum(int(vanishing[i, j]) * v for i, v in enumerate(whole)):
-                raise InvariantError(
-                    "The exact values contradict each other: no table has them all, because some "
-                    "rows of the invariants follow from others."
-                )
+        rows = self.matrix.toarray().tolist()
+        both = [
+            [*row, int(v)] for row, v in zip(rows, np.asarray(values[0]).reshape(-1), strict=True)
+        ]
+        if fmpz_mat(both).rank() != fmpz_mat(rows).rank():
+            raise InvariantError(
+                "The exact values contradict each other: no table has them all, because some "
+                "rows of the invariants follow from others."
+            )
 
     def residual(self, noisy: Int64Array, exact: HeldValues) -> HeldValues:
         """C·noisy − c."""
@@ -391,16 +393,7 @@ def hold_matrix(held: Held, query: Query) -> HeldMatrix:
     matrix = vstack(blocks, format="csr") if blocks else csr_array((0, query.size), dtype=np.int64)
     if empty is not None:
         where = np.flatnonzero(empty.reshape(-1))
-        keep = csr_array(
-            (np.ones(query.size - where.size, np.int64),
-             (np.flatnonzero(~empty.reshape(-1)), np.flatnonzero(~empty.reshape(-1)))),
-            shape=(query.size, query.size),
-        )  # fmt: skip
-        alone = csr_array(
-            (np.ones(where.size, np.int64), (np.arange(where.size), where)),
-            shape=(where.size, query.size),
-        )
-        matrix = vstack([csr_array(matrix @ keep), alone], format="csr")
+        matrix = with_empty_cells(matrix, where)
         labels.extend(f"empty cell {i}" for i in where)
         parts.append({"zeros": where.tolist()})
         words.append(f"{where.size} cells known to be empty")
@@ -412,6 +405,21 @@ def hold_matrix(held: Held, query: Query) -> HeldMatrix:
         words="; ".join(words) or "nothing",
         empty=empty,
     )
+
+
+def with_empty_cells(matrix: csr_array, empty: Int64Array) -> csr_array:
+    """The matrix without entries for cells known to be empty, and behind it a row for each."""
+    from scipy.sparse import csr_array, vstack
+
+    inhabited = np.ones(matrix.shape[1], matrix.dtype)
+    inhabited[empty] = 0
+    alone = csr_array(
+        (np.ones(empty.size, np.int64), (np.arange(empty.size), empty)),
+        shape=(empty.size, matrix.shape[1]),
+    )
+    out = csr_array(vstack([csr_array(matrix.multiply(inhabited)), alone], format="csr"))
+    out.eliminate_zeros()
+    return out
 
 
 def bind(held: Held, query: Query) -> HeldMargins | HeldMatrix:

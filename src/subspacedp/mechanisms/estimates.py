@@ -14,6 +14,7 @@ from subspacedp.arrays import AnyArray, BoolArray, FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import Inequalities, Limits
 from subspacedp.mechanisms.error_laws import SumLaw
+from subspacedp.mechanisms.error_laws.sums import check_variance
 from subspacedp.mechanisms.figures import Figures
 from subspacedp.special import normal_quantile
 from subspacedp.tables.showing import SHOWN, Shown, digits_for, number_text
@@ -119,11 +120,7 @@ class Accuracy:
             raise ReleaseError(f"`method` must be 'exact' or 'normal'; got {method!r}.")
         if method == "normal":
             return _normal_factor(min(2 * alpha, 1.0) if one_sided else alpha) * self._stderr
-        if not np.all(np.isfinite(self._stderr)):
-            raise ReleaseError(
-                "The noise of this release was declared without a variance, so nothing can be "
-                "said about its errors."
-            )
+        check_variance(self._stderr)
         loose, out = self._stderr > 0, np.zeros(self._stderr.shape)
         distinct, member = np.unique(self._classes()[loose], return_inverse=True)
         margin = _one_sided if one_sided else _two_sided
@@ -286,11 +283,7 @@ class Estimate(Accuracy):
             )
         if self.limits is None:
             raise ReleaseError("Nothing is known about which figures these inequalities bound.")
-        if not np.all(np.isfinite(self._stderr)):
-            raise ReleaseError(
-                "The noise of this release was declared without a variance, so nothing can be "
-                "said about its errors."
-            )
+        check_variance(self._stderr)
         limits, shape = self.limits(inequalities), self._stderr.shape
         return Limits(*(x.reshape(shape) for x in (limits.lower, limits.upper, limits.step)))
 

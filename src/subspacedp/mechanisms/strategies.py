@@ -215,17 +215,13 @@ class BasisStrategy:
         cls, space: NullSpace, bits: int, basis: ArrayLike | None = None
     ) -> BasisStrategy:
         """The strategy of an orthonormal basis of N, by default any."""
-        if space.size > LARGEST_BASIS:
-            raise ReleaseError(
-                f"This mechanism forms a basis, and {space.size:,} answers are more than "
-                f"{LARGEST_BASIS:,}; use the projected mechanism."
-            )
+        _check_size(space)
         columns = space.basis() if basis is None else np.asarray(basis, np.float64)
         if columns.shape != (space.size, space.dimension):
             raise InvariantError(
                 f"A basis must have the shape {(space.size, space.dimension)}; got {columns.shape}."
             )
-        inside = np.stack([space.project(c.reshape(space.shape)).reshape(-1) for c in columns.T])
+        inside = _projected(space, columns.T)
         if not np.allclose(inside, columns.T, rtol=0, atol=1e-9) or not np.allclose(
             columns.T @ columns, np.eye(space.dimension), rtol=0, atol=1e-9
         ):
@@ -239,11 +235,7 @@ class BasisStrategy:
         cls, space: NullSpace, rows: FloatArray, bits: int, reached: FloatArray | None = None
     ) -> BasisStrategy:
         """The strategy of any basis of N, or of what records reach in it, scaled to entries ≤ 1."""
-        if space.size > LARGEST_BASIS:
-            raise ReleaseError(
-                f"This mechanism forms a basis, and {space.size:,} answers are more than "
-                f"{LARGEST_BASIS:,}; use the projected mechanism."
-            )
+        _check_size(space)
         scaled = rows * (2.0**bits / float(np.abs(rows).max()))
         part = reached if len(rows) < space.dimension else None
         return cls(space, np.rint(scaled).astype(np.int64), bits, reached=part)
@@ -335,8 +327,7 @@ class BasisStrategy:
         Privacy does not rest on this, but that the release is unbiased does.
         """
         rows = self.weights * 2.0**-self.bits
-        shape = self.space.shape
-        inside = np.stack([self.space.project(r.reshape(shape)).reshape(-1) for r in rows])
+        inside = _projected(self.space, rows)
         slack = math.sqrt(rows.shape[1]) * 2.0**-self.bits + 1e-8
         if not float(np.abs(rows - inside).max()) <= slack:
             return False
@@ -350,10 +341,7 @@ class BasisStrategy:
     def back(self) -> FloatArray:
         """From measured coordinates (in units of 1) to answers: a basis of N again."""
         rows = self.weights * 2.0**-self.bits
-        inside = self.reached
-        if inside is None:
-            shape = self.space.shape
-            inside = np.stack([self.space.project(r.reshape(shape)).reshape(-1) for r in rows], 1)
+        inside = _projected(self.space, rows).T if self.reached is None else self.reached
         # Undo what putting the basis on the grid did inside N, so that it causes no bias there.
         return np.asarray(inside @ np.linalg.inv(rows @ inside), np.float64)
 
@@ -365,6 +353,19 @@ class BasisStrategy:
         """The integers that define what is measured."""
         drop = {"drop": self.drop} if self.drop else {}
         return {"bits": self.bits, **drop, "weights": self.weights.tolist()}
+
+
+def _check_size(space: NullSpace) -> None:
+    if space.size > LARGEST_BASIS:
+        raise ReleaseError(
+            f"This mechanism forms a basis, and {space.size:,} answers are more than "
+            f"{LARGEST_BASIS:,}; use the projected mechanism."
+        )
+
+
+def _projected(space: NullSpace, rows: AnyArray) -> FloatArray:
+    """Π_N of every row."""
+    return np.stack([space.project(row.reshape(space.shape)).reshape(-1) for row in rows])
 
 
 def _root_up(value: Fraction) -> Fraction:

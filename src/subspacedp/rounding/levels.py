@@ -28,7 +28,6 @@ from subspacedp.invariants import HeldMargins
 from subspacedp.rounding.controlled import WordSource
 from subspacedp.rounding.margins import MarginRounding, differences, round_entries
 from subspacedp.rounding.merged import MergedAxis, chain_of, fewest_classes, in_order
-from subspacedp.rounding.profiles import corner_counts
 from subspacedp.tables import Axis, Margin
 
 __all__ = ["Cumulation", "LevelRounding"]
@@ -140,10 +139,6 @@ class LevelRounding(MarginRounding):
 
     def _cell_variance(self) -> FloatArray:
         return self.group_variance(self.held.domain.cells)
-
-    def rounding_counts(self, margin: Margin) -> Int64Array:
-        """How many roundings enter the rounding of every group's total of a margin."""
-        return corner_counts(self, margin)
 
     @cached_property
     def _entry_variance(self) -> FloatArray:

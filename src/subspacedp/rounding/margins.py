@@ -141,11 +141,15 @@ class MarginRounding(ControlledRounding):
             out = out + _shifted(out, a)
         return np.asarray(self._to_domain(out) * (1.0 / self.step**2))
 
-    def group_variance(self, margin: Margin) -> FloatArray:
-        """The variance that rounding adds, at most, to every total of any margin."""
+    def rounding_counts(self, margin: Margin) -> Int64Array:
+        """How many roundings enter the rounding of every group's total of a margin."""
         from subspacedp.rounding.profiles import corner_counts  # which builds on this
 
-        return np.asarray(corner_counts(self, margin) * (self.unit_variance / self.step**2))
+        return corner_counts(self, margin)
+
+    def group_variance(self, margin: Margin) -> FloatArray:
+        """The variance that rounding adds, at most, to every total of any margin."""
+        return np.asarray(self.rounding_counts(margin) * (self.unit_variance / self.step**2))
 
     def coefficients(self, weights: AnyArray) -> tuple[FloatArray, FloatArray]:
         """What each rounding adds to a weighted sum of cells, and a bound on its variance.

@@ -224,9 +224,9 @@ def _programme(table: FloatArray, given: Linear, dither: FloatArray) -> Int64Arr
         rules = [LinearConstraint(equal, wanted, wanted)] if given.values.size else []
         if given.limits.size:
             rules.append(LinearConstraint(below, -np.inf, given.limits - given.below @ base))
-        found = milp(cost, integrality=np.ones(cost.size, np.int64), bounds=Bounds(low, high),
+        solution = milp(cost, integrality=np.ones(cost.size, np.int64), bounds=Bounds(low, high),
                      constraints=rules, options={"mip_rel_gap": NEAR})  # fmt: skip
-        return None if found.x is None else np.rint(found.x)
+        return None if solution.x is None else np.rint(solution.x)
 
     base = np.clip(np.floor(table + 1e-9), given.lower, given.upper)
     share = np.clip(table - base, 0.0, 1.0)

@@ -23,6 +23,7 @@ from subspacedp.mechanisms.error_laws.sums import (
     Rounding,
     SumLaw,
     WeightedSum,
+    check_variance,
     part,
 )
 from subspacedp.mechanisms.strategies import BasisStrategy, MarginStrategy
@@ -294,7 +295,11 @@ class JointNoise(ABC):
         inside = self.inside(w)
         if self._fixed(w, inside):
             return 0.0
-        coefficients, unit_variance = self.roundings(w)
+        return self._variance(inside, *self.roundings(w))
+
+    def _variance(
+        self, inside: FloatArray, coefficients: FloatArray, unit_variance: FloatArray
+    ) -> float:
         return self.each * float(np.vdot(inside, inside)) + float(coefficients**2 @ unit_variance)
 
     def covariance(self, rows: ArrayLike) -> FloatArray:
@@ -327,9 +332,7 @@ class JointNoise(ABC):
         if self._fixed(w, inside):
             return WeightedSum(parts=())
         coefficients, unit_variance = self.roundings(w)
-        variance = self.each * float(np.vdot(inside, inside)) + float(
-            coefficients**2 @ unit_variance
-        )
+        variance = self._variance(inside, coefficients, unit_variance)
         return self.law_from(self.parts(inside), coefficients, self._step(w), variance)
 
     def law_from(
@@ -337,11 +340,7 @@ class JointNoise(ABC):
     ) -> SumLaw:
         """The law of a weighted sum from its parts; by the variance alone where no law is known."""
         if not self.known:
-            if math.isnan(variance):
-                raise ReleaseError(
-                    "The noise of this release was declared without a variance, so nothing can be "
-                    "said about its errors."
-                )
+            check_variance(variance)
             return OnlyVariance(variance)
         rounding = Rounding.of(coefficients)
         return WeightedSum(parts=parts, rounding=rounding, step=step if rounding else None)
@@ -395,7 +394,7 @@ class NoiseModel(JointNoise):
     @cached_property
     def known_law(self) -> KnownLaw | None:
         """The law of the noise; None where only a variance was declared."""
-        return None if isinstance(self.law, DeclaredNoise) else self.law
+        return self.law.known
 
     @property
     def denominators(self) -> Int64Array | None:

@@ -25,6 +25,7 @@ from typing import Protocol
 import numpy as np
 
 from subspacedp.arrays import ArrayLike, FloatArray
+from subspacedp.errors import ReleaseError
 from subspacedp.noise.laws import KnownLaw
 from subspacedp.special import binomial_at_least, smooth_length
 
@@ -177,6 +178,15 @@ def _tails_below_one(most: int, points: int) -> FloatArray:
     s = np.arange(1, points) / points
     rows = np.maximum.accumulate([_equal_trials(k, s) for k in range(1, most + 1)], axis=0)
     return np.concatenate([np.ones((most, 1)), rows], axis=1)
+
+
+def check_variance(variance: ArrayLike) -> None:
+    """Refuse noise of which not even the variance is known."""
+    if not np.all(np.isfinite(variance)):
+        raise ReleaseError(
+            "The noise of this release was declared without a variance, so nothing can be said "
+            "about its errors."
+        )
 
 
 @dataclass(frozen=True)
