@@ -38,7 +38,7 @@ from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.mechanisms.figures import Figures
 from subspacedp.queries import Margins, Query
-from subspacedp.release import Published, Release
+from subspacedp.release import PublishedValues, Release
 from subspacedp.tables import Domain, Margin
 
 __all__ = ["Combined", "combine"]
@@ -127,7 +127,7 @@ def _mixed(
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Combined(Published):
+class Combined(PublishedValues):
     """The best estimate from several releases; made by `combine`.
 
     Parameters

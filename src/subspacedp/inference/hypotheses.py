@@ -30,7 +30,7 @@ from subspacedp.mechanisms.error_laws.sums import check_variance
 from subspacedp.mechanisms.estimates import Estimate
 from subspacedp.mechanisms.figures import checked_weights
 from subspacedp.queries import Query
-from subspacedp.release import Published
+from subspacedp.release import PublishedValues
 from subspacedp.tables import Domain
 
 __all__ = ["statistics", "test_equal", "test_homogeneity", "test_independence", "test_value"]
@@ -56,7 +56,7 @@ HOW = {
 
 
 @no_test
-def test_value(release: Published, figure: ArrayLike | Estimate, value: float) -> TestResult:
+def test_value(release: PublishedValues, figure: ArrayLike | Estimate, value: float) -> TestResult:
     """Test that the true figure equals a value.
 
     Parameters
@@ -106,7 +106,7 @@ def test_value(release: Published, figure: ArrayLike | Estimate, value: float) -
 
 @no_test
 def test_equal(
-    release: Published, first: ArrayLike, second: ArrayLike, *, sampling: str = "none"
+    release: PublishedValues, first: ArrayLike, second: ArrayLike, *, sampling: str = "none"
 ) -> TestResult:
     """Test that two figures are equal.
 
@@ -197,7 +197,7 @@ def _against_noise(
     )
 
 
-def _one_figure(release: Published, weights: ArrayLike) -> FloatArray:
+def _one_figure(release: PublishedValues, weights: ArrayLike) -> FloatArray:
     check_estimates(release, "A test")
     if isinstance(weights, Estimate):
         raise ReleaseError("Give the weights of a figure; an estimate has forgotten its own.")
@@ -207,7 +207,7 @@ def _one_figure(release: Published, weights: ArrayLike) -> FloatArray:
     return w
 
 
-def _weighted(release: Published, w: FloatArray) -> tuple[float, float]:
+def _weighted(release: PublishedValues, w: FloatArray) -> tuple[float, float]:
     """Σ wᵢ·answerᵢ and Σ |wᵢ·answerᵢ|."""
     terms = w * np.asarray(release.values, np.float64)
     return float(terms.sum()), float(np.abs(terms).sum())
@@ -228,7 +228,7 @@ def _number(value: float) -> float:
 
 @no_test
 def test_independence(
-    release: Published,
+    release: PublishedValues,
     *,
     rows: str,
     columns: str,
@@ -284,7 +284,7 @@ def test_independence(
 
 @no_test
 def test_homogeneity(
-    release: Published,
+    release: PublishedValues,
     *,
     rows: str,
     columns: str,
@@ -311,7 +311,7 @@ def test_homogeneity(
 
 
 def _two_way(
-    release: Published,
+    release: PublishedValues,
     rows: str,
     columns: str,
     method: str,
@@ -350,7 +350,7 @@ def _two_way(
 class _TwoWay:
     """A two-way table of released totals, without the rows and columns known to be empty."""
 
-    release: Published
+    release: PublishedValues
     query: Query
     domain: Domain
     names: tuple[str, str]
@@ -360,7 +360,7 @@ class _TwoWay:
     roots: FloatArray  # rc × independent noise: its weights times κ₄¼; none where κ₄ is 0
 
     @classmethod
-    def of(cls, release: Published, rows: str, columns: str) -> _TwoWay:
+    def of(cls, release: PublishedValues, rows: str, columns: str) -> _TwoWay:
         check_estimates(release, "A test of a two-way table")
         query = release.query
         check_counts(query)

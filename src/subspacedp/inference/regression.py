@@ -30,7 +30,7 @@ from subspacedp.mechanisms.error_laws.sums import check_variance
 from subspacedp.mechanisms.estimates import check_level
 from subspacedp.mechanisms.figures import checked_weights
 from subspacedp.queries import Query
-from subspacedp.release import Published
+from subspacedp.release import PublishedValues
 from subspacedp.tables import Margin
 
 __all__ = ["Regression", "regress"]
@@ -165,7 +165,7 @@ class Regression:
 
 
 def regress(
-    release: Published,
+    release: PublishedValues,
     X: Any,
     *,
     names: Sequence[str] | None = None,
@@ -292,7 +292,7 @@ class Outcome:
     rows: FloatArray | None = None  # weights of the answers
 
     @classmethod
-    def of(cls, release: Published, figures: Any) -> Outcome:
+    def of(cls, release: PublishedValues, figures: Any) -> Outcome:
         """The answers of a release, or the given figures of it."""
         check_estimates(release, "A regression")
         plain = noise_without_rounding(release)

@@ -18,7 +18,7 @@ from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.estimates import check_level
 from subspacedp.noise import ReleaseKeys
-from subspacedp.release import Design, Published
+from subspacedp.release import Design, PublishedValues
 
 __all__ = ["check_draws", "replicate_interval", "replicate_quantiles", "replicates"]
 
@@ -26,7 +26,7 @@ Statistic = Callable[[AnyArray], float]
 
 
 def replicates(
-    source: Published | Design, number: int, *, seed: int | None = None
+    source: PublishedValues | Design, number: int, *, seed: int | None = None
 ) -> Iterator[AnyArray]:
     """Independent draws of release minus truth, one after another.
 
@@ -61,7 +61,7 @@ def replicates(
     [[0, 0], [0, 0]]
     """
     check_draws(number, seed)
-    if not isinstance(source, Published | Design):
+    if not isinstance(source, PublishedValues | Design):
         raise ReleaseError(f"Replicates need a release or a mechanism; got {_a(source)}.")
     for mechanism in source.designs:
         if mechanism.declared is not None:
@@ -84,7 +84,7 @@ def check_draws(number: object, seed: object) -> None:
 
 
 def replicate_quantiles(
-    source: Published,
+    source: PublishedValues,
     statistic: Statistic,
     probabilities: Sequence[float] | float,
     number: int = 1000,
@@ -115,7 +115,7 @@ def replicate_quantiles(
 
 
 def replicate_interval(
-    release: Published,
+    release: PublishedValues,
     statistic: Statistic,
     level: float = 0.95,
     number: int = 1000,
@@ -169,9 +169,11 @@ def replicate_interval(
     return here - float(high) - slack, here - float(low) + slack
 
 
-def _moved(source: Published, statistic: Statistic, number: int, seed: int | None) -> FloatArray:
+def _moved(
+    source: PublishedValues, statistic: Statistic, number: int, seed: int | None
+) -> FloatArray:
     """T(values + noise*) − T(values), one per replicate."""
-    if not isinstance(source, Published):
+    if not isinstance(source, PublishedValues):
         raise ReleaseError(f"Replicates of a statistic need a release; got {_a(source)}.")
     values = np.asarray(source.values)
     here = _value(statistic, values)

@@ -12,7 +12,7 @@ from subspacedp.arrays import FloatArray
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.queries import Query
-from subspacedp.release import Published, Release
+from subspacedp.release import PublishedValues, Release
 
 __all__ = [
     "TestResult",
@@ -91,7 +91,7 @@ def scaled_tail(statistic: float, df: int, fourth: float) -> tuple[float, str]:
     return float(chdtrc(effective, statistic * effective / df)), how
 
 
-def noise_without_rounding(release: Published) -> JointNoise:
+def noise_without_rounding(release: PublishedValues) -> JointNoise:
     """The noise without controlled rounding, for which there are only bounds."""
     plain = tuple(mechanism.noise_before_rounding() for mechanism in release.designs)
     return release.noise.without_rounding(plain)
@@ -99,7 +99,7 @@ def noise_without_rounding(release: Published) -> JointNoise:
 
 def check_estimates(release: object, what: str) -> None:
     """Refuse what is neither a release nor several combined."""
-    if not isinstance(release, Published):
+    if not isinstance(release, PublishedValues):
         raise ReleaseError(f"{what} needs a release; got a {type(release).__name__}.")
 
 

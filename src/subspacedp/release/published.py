@@ -39,12 +39,12 @@ from subspacedp.queries import Query, as_query
 from subspacedp.special import normal_quantile
 from subspacedp.tables import Domain, Level, Margin
 
-__all__ = ["Published", "Ratio", "where"]
+__all__ = ["PublishedValues", "Ratio", "where"]
 
 CLOSE = 1e-5  # of a margin of error: how near an end of the interval of a ratio has to be
 
 
-class Published(ABC):
+class PublishedValues(ABC):
     """Published values with the joint law of their noise, and the figures that follow from them.
 
     Guarantees

@@ -22,7 +22,7 @@ from subspacedp.problem import Guarantee
 from subspacedp.queries import Query
 from subspacedp.release.certificate import Distributed
 from subspacedp.release.facts import NO_FACTS, Facts
-from subspacedp.release.published import Published
+from subspacedp.release.published import PublishedValues
 from subspacedp.release.verify import Verification, verify_release
 from subspacedp.tables import Domain, Margin, RowPlan
 from subspacedp.tables.boxes import Box
@@ -59,7 +59,7 @@ class _Values:
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Release(Published):
+class Release(PublishedValues):
     """Published values, the exact totals they keep, and the public design behind them.
 
     Parameters
