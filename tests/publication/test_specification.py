@@ -343,6 +343,20 @@ def test_any_text_is_read_or_told_in_one_error(text):
         assert str(error)  # noqa: PT017 - either way is fine
 
 
+@given(st.text(alphabet="ab:{}[]-#&|>'\"%, \n\t\\01.~", max_size=30))
+def test_what_both_can_read_means_the_same(text):
+    def read(loader):
+        with pytest.MonkeyPatch.context() as only:
+            only.setattr(yaml, "CSafeLoader", loader, raising=False)
+            try:
+                return load_yaml(text).data
+            except SpecificationError:
+                return None
+
+    quick, slow = read(getattr(yaml, "CSafeLoader", yaml.SafeLoader)), read(yaml.SafeLoader)
+    assert quick == slow or slow is None
+
+
 @given(
     st.one_of(
         st.text(min_size=1, max_size=8),
@@ -475,6 +489,13 @@ BLOCKS = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S
 
 def test_the_page_has_examples():
     assert len(BLOCKS) >= 4
+
+
+@pytest.mark.parametrize("text", [LONG, *BLOCKS], ids=range(len(BLOCKS) + 1))
+def test_libyaml_and_pyyaml_read_the_same(text, monkeypatch):
+    quick = load_yaml(text)
+    monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
+    assert load_yaml(text) == quick
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from tests.workbench.conftest import SPECIFICATION
 
 from subspacedp.publication import plan
 from subspacedp.release import verify_folder
@@ -99,8 +100,10 @@ def test_from_an_empty_page_to_a_verified_release(
     ]:
         tab.fill("#axis-name", name)
         tab.select_option("#axis-kind", kind)
-        tab.fill("#axis-labels", labels)
-        tab.fill("#axis-levels", levels)
+        field = {"list": "#axis-path", "labels": "#axis-labels", "bins": "#axis-bins"}[kind]
+        tab.fill(field, labels)
+        if kind == "list":
+            tab.fill("#axis-levels", levels)
         tab.click("#add-axis-button")
         expect(tab.locator(".axes")).to_contain_text(name)
     planned(tab)
@@ -176,6 +179,83 @@ def test_both_ways_between_form_and_yaml_with_errors_at_the_line(
         expect(yaml).not_to_have_value(before)
     expect(yaml).to_have_value(saved)
     planned(tab)
+
+
+@pytest.mark.parametrize("privacy", ["epsilon: 0.5", "rho: 0.02", "epsilon: 2, delta: 1e-6"])
+def test_wherever_the_slider_is_the_figures_are_those_of_the_command_line(
+    workbench: Any, opened: Opened, folder: Path, privacy: str
+) -> None:
+    path = folder / "publication.yaml"
+    path.write_text(SPECIFICATION.replace("epsilon: 0.5", privacy), "utf-8")
+    tab = opened(workbench("publication.yaml").address)
+    planned(tab)
+    slider = tab.locator("#slider")
+    for key in ("PageUp", "ArrowLeft", "PageDown"):
+        words = tab.locator("#amount-words").inner_text()
+        slider.press(key)
+        expect(tab.locator("#amount-words")).not_to_have_text(words)
+        expect(tab.locator("#facts")).to_contain_text(tab.locator("#amount-words").inner_text())
+        planned(tab)
+        tab.click("#save-top")
+        expect(tab.locator("#save-top")).to_be_disabled()
+        same_numbers(tab, path)
+
+
+def test_levels_groupings_dates_and_sums_have_controls_in_step_with_the_text(
+    workbench: Any, opened: Opened, folder: Path
+) -> None:
+    codes = (folder / "counties.csv").read_text("utf-8").splitlines()
+    districts = ["district", "N", "S", "N", "S", ""]
+    rows = [f"{line},{where}\n" for line, where in zip(codes, districts, strict=True)]
+    (folder / "counties.csv").write_text("".join(rows), "utf-8")
+    tab = opened(workbench("publication.yaml").address)
+    planned(tab)
+    yaml = tab.locator("#yaml")
+    tab.locator("#steps-1 summary").click()
+    tab.get_by_label("district, a column of the code list").select_option("groupings")
+    expect(yaml).to_have_value(re.compile(r"levels: \[state\], groupings: \[district\]"))
+    tab.get_by_role("button", name="district × sex: left out").click()
+    expect(yaml).to_have_value(re.compile(r"\[\[state, sex\], \[age\], \[district, sex\]\]"))
+    tab.get_by_role("button", name="district: left out", exact=True).click()
+    tab.get_by_role("button", name="district: published with noise", exact=True).first.click()
+    expect(yaml).to_have_value(re.compile(r"hold: \[\[state\], \[district\]\]"))
+    expect(tab.locator("[data-region=see]")).to_contain_text("district × sex")
+    planned(tab)
+    tab.click("#save-top")
+    same_numbers(tab, folder / "publication.yaml")
+
+    tab.select_option("#axis-kind", "dates")
+    expect(tab.locator("#axis-labels")).to_be_hidden()
+    tab.fill("#axis-name", "visited")
+    tab.select_option("#axis-by", "month")
+    tab.fill("#axis-first", "2023-01")
+    tab.fill("#axis-last", "2023-12")
+    tab.click("#add-axis-button")
+    expect(yaml).to_have_value(re.compile(r'visited: \{by: month, first: "2023-01"'))
+    tab.check("#coarser-quarter-4")
+    tab.get_by_role("button", name="quarter: left out", exact=True).click()
+    expect(yaml).to_have_value(re.compile(r"\[quarter\]\]"))
+    tab.select_option("#by-4", "hour")
+    expect(yaml).to_have_value(re.compile(r"visited: \{by: hour\}"))
+    yaml.fill(yaml.input_value().replace("{by: hour}", "{by: year, first: 2020, last: 2022}"))
+    expect(tab.locator("#first-4")).to_have_value("2020")
+    expect(tab.locator("#by-4")).to_have_value("year")
+
+    tab.locator("#add-sum-more summary").click()
+    for name, value in [("name", "income"), ("lower", "0"), ("upper", "9000"), ("share", "0.3")]:
+        tab.fill(f"#sum-{name}", value)
+    tab.press("#sum-share", "Enter")
+    expect(yaml).to_have_value(re.compile(r"sums: \{income: \{lower: 0, upper: 9000, share: 0.3"))
+    tab.fill("#sum-1-unit", "100")
+    tab.press("#sum-1-unit", "Tab")
+    expect(yaml).to_have_value(re.compile(r"share: 0.3, unit: 100"))
+    planned(tab)
+    expect(tab.locator("[data-region=see]")).to_contain_text("income")
+    tab.click("#remove-sum-1")
+    expect(yaml).not_to_have_value(re.compile("sums:"))
+    tab.click("#undo")
+    expect(yaml).to_have_value(re.compile("sums:"))
+    assert not Axe().run(tab).violations_count
 
 
 def test_reload_back_and_a_second_tab_lose_nothing(

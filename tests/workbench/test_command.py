@@ -17,7 +17,7 @@ from subspacedp.errors import ReleaseError
 from subspacedp.ledger import open_ledger
 from subspacedp.privacy import PureDP, ReplaceOne
 from subspacedp.workbench.draft import Draft
-from subspacedp.workbench.processes import Step
+from subspacedp.workbench.processes import NOT_BEGUN, Step
 from subspacedp.workbench.session import Session
 
 SLOW = 120.0  # seconds, on a busy machine
@@ -104,6 +104,17 @@ def test_a_release_that_is_stopped_spends_nothing_or_is_finished_at_no_cost(fold
     assert done["verified"]
     with open_ledger(folder / "budget.db") as ledger:
         assert ledger.totals("census").pure == pytest.approx(0.5)
+
+
+def test_a_step_that_is_stopped_before_it_began_says_so(folder):
+    said = []
+    step = Step(said.append, -1, "release", {"path": str(folder / "publication.yaml")})
+    step.stop()
+    step.wait(SLOW)
+    ((number, kind, part),) = said
+    assert (number, kind, part["sentence"]) == (-1, "refused", NOT_BEGUN)
+    assert step.last_words == [NOT_BEGUN]
+    assert not (folder / "release").exists()
 
 
 def test_a_ledger_that_is_locked_is_said_and_nothing_is_spent(folder):

@@ -142,11 +142,75 @@ def test_an_axis_goes_with_all_that_names_it_or_its_levels():
         ("labels", "codes/jobs.csv", {"labels": "codes/jobs.csv"}),
         ("bins", "0, 18, 65.5", {"bins": [0, 18, 65.5]}),
         ("list", "codes.CSV", {"labels": "codes.CSV"}),
+        ("bins", "1930-01-01, 1960-01-01", {"bins": ["1930-01-01", "1960-01-01"]}),
     ],
 )
 def test_a_line_of_labels_becomes_an_axis(kind, text, entry):
     new = after({"do": "add-axis", "name": "job", "kind": kind, "labels": text})
     assert new["axes"]["job"] == entry
+
+
+def step(name, role, axis="county", **form):
+    return {"do": "steps", "name": axis, "step": name, "role": role, **form}
+
+
+def test_a_column_of_the_code_list_becomes_a_level_or_a_grouping_or_nothing():
+    columns = ["district", "state", "nation"]  # those of most groups first
+    both, kept = edited(
+        SPECIFICATION, changes_of(data(), step("district", "groupings", order=columns))
+    )
+    assert kept
+    assert "# public lists" in both
+    assert data(both)["axes"]["county"]["groupings"] == ["district"]
+    assert TableKeys(data(both)).chains["county"] == ("county", "state", "district")
+    levels = after(step("district", "levels", order=columns), both)["axes"]["county"]
+    assert levels == {"labels": "counties.csv", "levels": ["district", "state"]}
+    gone = after(step("state", "", order=columns), both)
+    assert "levels" not in gone["axes"]["county"]
+    assert "hold" not in gone
+    assert gone["publish"]["margins"] == [["age"]]
+
+
+def test_groups_are_typed_beside_labels():
+    form = step("working", "groupings", axis="age", groups="no: 0-17, 65+; yes: 18-64")
+    age = after(form)["axes"]["age"]
+    assert age["groupings"] == {"working": {"no": ["0-17", "65+"], "yes": ["18-64"]}}
+    with pytest.raises(SpecificationError, match="each with its labels"):
+        after(step("working", "levels", axis="age", groups="0-17, 65+"))
+
+
+def test_dates_are_counted_by_a_period_that_can_be_changed():
+    form = {"do": "add-axis", "name": "day", "kind": "dates", "by": "month"}
+    text, _ = edited(
+        SPECIFICATION, changes_of(data(), form | {"first": "2023-04", "last": "2024-12"})
+    )
+    assert data(text)["axes"]["day"] == {"by": "month", "first": "2023-04", "last": "2024-12"}
+    for press in (
+        {"do": "dates", "name": "day", "key": "year", "value": True},
+        {"do": "dates", "name": "day", "key": "quarter", "value": True},
+        {"do": "margin", "names": ["quarter"], "state": "published"},
+    ):
+        text, _ = edited(text, changes_of(data(text), press))
+    assert data(text)["axes"]["day"]["levels"] == ["quarter", "year"]
+    quarters = after({"do": "dates", "name": "day", "key": "by", "value": "quarter"}, text)
+    assert quarters["axes"]["day"] == {
+        **{"by": "quarter", "first": "2023-Q1", "last": "2024-Q4"},
+        "levels": ["year"],
+    }
+    assert ["quarter"] not in quarters["publish"]["margins"]
+    hours = after({"do": "dates", "name": "day", "key": "by", "value": "hour"}, text)
+    assert hours["axes"]["day"] == {"by": "hour"}
+    years = after({"do": "dates", "name": "day", "key": "by", "value": "year"}, text)
+    assert years["axes"]["day"] == {"by": "year", "first": 2023, "last": 2024}
+
+
+def test_sums_come_are_changed_and_go():
+    form = {"do": "add-sum", "name": "income", "lower": "0", "upper": "200000", "share": "0.3"}
+    text, _ = edited(SPECIFICATION, changes_of(data(), form | {"unit": ""}))
+    assert data(text)["sums"] == {"income": {"lower": 0, "upper": 200000, "share": 0.3}}
+    unit = {"do": "set-sum", "name": "income", "key": "unit", "value": "100"}
+    assert after(unit, text)["sums"]["income"]["unit"] == 100
+    assert after({"do": "remove-sum", "name": "income"}, text) == data()
 
 
 def test_a_budget_is_said_another_way_with_about_the_same_noise():
@@ -172,6 +236,7 @@ def test_targets_are_set_and_taken_away():
 @pytest.mark.parametrize("value", [None, 3, "q", [], {}, [[1]], "-1e999"])
 def test_what_the_page_never_sends_is_refused_in_a_sentence_or_readable(control, value):
     names = ("names", "state", "value", "name", "size", "amount", "kind", "labels", "delta")
+    names += ("step", "role", "groups", "order", "key", "by", "first", "lower", "share")
     form = {"do": control, **dict.fromkeys(names, value)}
     said = ""
     try:

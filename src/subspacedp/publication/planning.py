@@ -359,7 +359,8 @@ def error_line(what: str, accuracy: Accuracy, beside: Accuracy | None = None) ->
         if kinds.law is None:
             every_law = False
         else:
-            variance_of_law.update(_spread(kinds.law[loose], kinds.variance[loose]))
+            ends = np.flatnonzero(loose)[kinds.ends_of_families(loose)]
+            variance_of_law.update(_spread(kinds.law[ends], kinds.variance[ends]))
     if most == 0.0:
         return ErrorLine(
             what=what,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
@@ -59,8 +60,7 @@ def load_yaml(text: str) -> Loaded:
     except ImportError:
         raise missing_extra() from None
     try:
-        events = iter(yaml.parse(text, Loader=yaml.SafeLoader))
-        builder = _Builder(events)
+        builder = _Builder(iter(_events(yaml, text)))
         data = builder.document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -78,6 +78,13 @@ def load_yaml(text: str) -> Loaded:
     if builder.faults:
         raise failure(builder.faults, loaded)
     return loaded
+
+
+def _events(yaml: Any, text: str) -> list[Any]:
+    """By libyaml, which is quicker, where PyYAML has it; what that refuses is PyYAML's to judge."""
+    with suppress(AttributeError, yaml.YAMLError):
+        return list(yaml.parse(text, Loader=yaml.CSafeLoader))
+    return list(yaml.parse(text, Loader=yaml.SafeLoader))
 
 
 class _Builder:
@@ -175,7 +182,7 @@ class _Builder:
 
 
 def _meaning(event: Any) -> tuple[Any, bool]:
-    plain = event.tag is None and event.style is None
+    plain = event.tag is None and not event.style
     return plain_scalar(event.value) if plain else (event.value, False)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from subspacedp.errors import SubspaceDPError
 from subspacedp.publication.advice import advise
 from subspacedp.publication.auditing import audit
+from subspacedp.publication.code_lists import read_rows
 from subspacedp.publication.faults import in_yaml
 from subspacedp.publication.planning import Plan, PlannedRelease, plan
 from subspacedp.publication.reading import load_yaml
@@ -68,11 +69,21 @@ def parts(asked: Asked) -> Iterator[Part]:
 def planned_view(planned: Plan) -> dict[str, Any]:
     """A plan, as `subspacedp plan --json` prints it, with words that a page has beside."""
     read = planned.specification
+    counts = {one.name for one in releases_of(read) if one.counts}
     return {
-        "releases": [_release_view(release) for release in planned.releases],
+        "releases": [
+            {**_release_view(release), "counts": release.name in counts}
+            for release in planned.releases
+        ],
         "waiting": list(planned.waiting),
         "worst": max(
-            (line.margin_of_error[1] for r in planned.releases for line in r.lines), default=0.0
+            (
+                line.margin_of_error[1]
+                for r in planned.releases
+                if r.name in counts
+                for line in r.lines
+            ),
+            default=0.0,
         ),
         "budget": _budget_words(planned),
         "account": None if read.document.budget is None else read.document.budget.account,
@@ -106,11 +117,27 @@ def _axes(read: Specification) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for table in read.tables:
         domain = public_domain(table)
+        axes = () if domain is None else domain.axes
         out[table.name if table.place else ""] = {
-            "axes": {} if domain is None else {a.name: _axis(a) for a in domain.axes},
+            "axes": {axis.name: {**_axis(axis), "columns": _columns(read, axis)} for axis in axes},
             "cells": None if domain is None else domain.size,
         }
     return out
+
+
+def _columns(read: Specification, axis: Axis) -> list[str]:
+    """The columns of a code list that can be levels or groupings, those of most groups first."""
+    entry = read.document.axes[axis.name]
+    if entry.code_list is None:
+        return []
+    header, rows = read_rows(read.folder / entry.code_list, "code list")
+    labels = axis.name if axis.name in header else header[0]
+    groups = {
+        column: len({row[at] for _, row in rows})
+        for at, column in enumerate(header)
+        if column not in (labels, entry.names)
+    }
+    return sorted(groups, key=lambda column: -groups[column])
 
 
 def _axis(axis: Axis) -> dict[str, Any]:

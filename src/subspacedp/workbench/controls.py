@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from itertools import combinations
 from pathlib import PurePosixPath
 from typing import Any
 
+from subspacedp.io.periods import COARSER, is_day
 from subspacedp.publication.advice import Change
 from subspacedp.publication.faults import SpecificationError
 from subspacedp.publication.reading import plain_scalar
@@ -27,6 +29,8 @@ DIALS: dict[str, tuple[str, float, float]] = {
     "mu": ("mu", 0.01, 10.0),
 }
 DELTA = 1e-9
+SUM_KEYS = {"lower": "The lower end", "upper": "The upper end", "unit": "The unit",
+            "share": "The share", "missing": "The value for rows without one"}  # fmt: skip
 
 
 class TableKeys:
@@ -67,6 +71,11 @@ class TableKeys:
         return _margins(self.section.get("hold"))
 
     @property
+    def sums(self) -> dict[str, Keys]:
+        """The sums beside the counts."""
+        return {str(name): _keys(one) for name, one in _keys(self.section.get("sums")).items()}
+
+    @property
     def publish(self) -> Keys:
         """The section `publish`, that of the table before that of all."""
         return {**_keys(self.data.get("publish")), **_keys(self.section.get("publish"))}
@@ -97,10 +106,12 @@ class TableKeys:
 
     def state(self, names: Sequence[str]) -> str:
         """Whether a margin is held, published with noise, or left out."""
-        wanted = frozenset(names)
-        if any(frozenset(one) == wanted for one in self.hold):
-            return STATES[2]
-        return STATES[1 if any(frozenset(one) == wanted for one in self.margins) else 0]
+        return self._states.get(frozenset(names), STATES[0])
+
+    @cached_property
+    def _states(self) -> dict[frozenset[str], str]:
+        out = dict.fromkeys(map(frozenset, self.margins), STATES[1])
+        return {**out, **dict.fromkeys(map(frozenset, self.hold), STATES[2])}
 
     def setting(self, name: str, value: Any) -> Change:
         """A key of `publish` of this table."""
@@ -273,11 +284,17 @@ def _account(data: Keys, form: Form) -> list[Change]:
 def _add_axis(data: Keys, form: Form) -> list[Change]:
     """An axis from its name and a line of labels, edges of numbers, or a path of a code list."""
     name, text = str(form.get("name", "")).strip(), str(form.get("labels", "")).strip()
-    if not name or not text:
+    kind, by = str(form.get("kind", "labels")), str(form.get("by", ""))
+    if not name or not (text or kind == "dates"):
         raise SpecificationError("An axis needs a name, and its labels or the path of a code list.")
     if name in _keys(data.get("axes")):
         raise SpecificationError(f"There is an axis `{name}` already; take another name.")
-    entry = {**_labels(text, str(form.get("kind", "labels"))), **_levels(form)}
+    if kind == "dates":
+        ends = {end: form[end] for end in ("first", "last") if form.get(end)}
+        years = ends if by in COARSER else {}
+        entry = {"by": by, **{end: _period(str(value).strip()) for end, value in years.items()}}
+    else:
+        entry = {**_labels(text, kind), **(_levels(form) if kind == "list" else {})}
     changes = [Change(key=("axes", name), value=entry)]
     table = TableKeys(data, form.get("table", ""))
     if table.place:
@@ -295,9 +312,17 @@ def _set_labels(data: Keys, form: Form) -> list[Change]:
 def _remove_axis(data: Keys, form: Form) -> list[Change]:
     """An axis goes with the margins that name it or its levels."""
     name = str(form["name"])
-    gone = set(TableKeys(data).chains.get(name, ())) | {name}
     changes = [Change(key=("axes", name), value=None)]
-    tables = data.get("tables")
+    changes += _unnamed(data, {*TableKeys(data).chains.get(name, ()), name})
+    for each, table in _keys(data.get("tables")).items():
+        axes = [axis for axis in table.get("axes") or () if axis != name]
+        changes.append(Change(key=("tables", each, "axes"), value=axes))
+    return changes
+
+
+def _unnamed(data: Keys, gone: set[str]) -> list[Change]:
+    """The margins of all tables without those that name what is gone."""
+    changes, tables = [], data.get("tables")
     for each in tables if isinstance(tables, Mapping) else ("",):
         table = TableKeys(data, each)
         hold = [one for one in table.hold if not gone & set(one)]
@@ -306,15 +331,108 @@ def _remove_axis(data: Keys, form: Form) -> list[Change]:
         entries = [one for one in table.entries if not gone & set(_names(one) or ())]
         if entries != table.entries:
             changes.append(table.setting("margins", entries or None))
-        if table.place:
-            axes = [axis for axis in table.section.get("axes") or () if axis != name]
-            changes.append(Change(key=(*table.place, "axes"), value=axes))
     return changes
 
 
+def _changed_axis(data: Keys, name: str, **keys: Any) -> list[Change]:
+    """An axis with other keys, and without margins of levels that it no longer has."""
+    changed = {**data, "axes": {**data["axes"], name: {**data["axes"][name], **keys}}}
+    gone = set(TableKeys(data).chains[name]) - set(TableKeys(changed).chains[name])
+    changes = [Change(key=("axes", name, key), value=value or None) for key, value in keys.items()]
+    return [*changes, *_unnamed(data, gone)]
+
+
+def _steps(data: Keys, form: Form) -> list[Change]:
+    """A level or grouping comes or goes: a column of the code list, or groups with their labels."""
+    name, step, role = (str(form[key]).strip() for key in ("name", "step", "role"))
+    if not step:
+        raise SpecificationError("A level or grouping needs a name.")
+    entry, groups = data["axes"][name], str(form.get("groups", "")).strip()
+    keys: dict[str, Any] = {}
+    for key in ("levels", "groupings"):
+        steps = entry.get(key)
+        listed = isinstance(steps, list) or (steps is None and not groups)
+        known = dict.fromkeys(steps) if listed and steps else dict(_keys(steps))
+        known.pop(step, None)
+        if key == role:
+            known[step] = _groups(groups) if groups else None
+        order = [one for one in form.get("order", ()) if one in known]
+        keys[key] = [*order, *(one for one in known if one not in order)] if listed else known
+    return _changed_axis(data, name, **keys)
+
+
+def _groups(text: str) -> dict[str, list[Any]]:
+    """Groups as they are typed: `north: a, b; south: c`."""
+    out = {}
+    for piece in text.split(";"):
+        group, sign, labels = piece.partition(":")
+        if piece.strip():
+            if not sign or not group.strip():
+                raise SpecificationError(
+                    "Groups are written as `north: a, b; south: c`: each with its labels."
+                )
+            out[group.strip()] = next(iter(_labels(labels, "inline").values()))
+    return out
+
+
+def _dates(data: Keys, form: Form) -> list[Change]:
+    """What dates are counted by, between which periods, and by which coarser ones too."""
+    name, key = str(form["name"]), str(form["key"])
+    entry, value = data["axes"][name], form["value"]
+    if key == "by":
+        return _changed_axis(data, name, **_periods(str(value), entry))
+    if key in ("first", "last"):
+        return _changed_axis(data, name, **{key: _period(str(value).strip())})
+    coarser = [one for one in entry.get("levels") or () if one != key]
+    ticked = [one for one in COARSER.get(entry["by"], ()) if one in coarser or one == key]
+    return _changed_axis(data, name, levels=ticked if value else coarser)
+
+
+def _periods(by: str, entry: Keys) -> dict[str, Any]:
+    """The same range of years by other periods; weekdays and hours have none."""
+    inside = {"year": ("", ""), "quarter": ("-Q1", "-Q4"), "month": ("-01", "-12")}.get(by)
+    keys: dict[str, Any] = {"first": None, "last": None}
+    for end, part in zip(keys, inside or (), strict=False):
+        if entry.get(end):
+            keys[end] = _period(str(entry[end])[:4] + part)
+    levels = [one for one in entry.get("levels") or () if one in COARSER.get(by, ())]
+    return {"by": by, **keys, "levels": levels}
+
+
+def _period(text: str) -> Any:
+    return int(text) if text.isdecimal() else text
+
+
+def _add_sum(data: Keys, form: Form) -> list[Change]:
+    """Sums of a value beside the counts."""
+    table, name = TableKeys(data, form.get("table", "")), str(form["name"]).strip()
+    if not name:
+        raise SpecificationError("Sums need the name of the column with the value.")
+    if name in table.sums:
+        raise SpecificationError(f"There are sums of `{name}` already.")
+    entry = {key: _number(form[key], words) for key, words in SUM_KEYS.items() if form.get(key)}
+    return [Change(key=(*table.place, "sums", name), value=entry)]
+
+
+def _set_sum(data: Keys, form: Form) -> list[Change]:
+    table, key, text = TableKeys(data, form.get("table", "")), str(form["key"]), str(form["value"])
+    place = (*table.place, "sums", str(form["name"]))
+    value = _number(text, SUM_KEYS[key]) if text.strip() else None
+    return [Change(key=(*place, key), value=value)]
+
+
+def _remove_sum(data: Keys, form: Form) -> list[Change]:
+    table, name = TableKeys(data, form.get("table", "")), str(form["name"])
+    others = {one: entry for one, entry in table.sums.items() if one != name}
+    return [Change(key=(*table.place, "sums"), value=others or None)]
+
+
 def _levels(form: Form) -> dict[str, Any]:
-    names = [name.strip() for name in str(form.get("levels", "")).split(",") if name.strip()]
-    return {"levels": names} if names else {}
+    listed = {
+        key: [name.strip() for name in str(form.get(key, "")).split(",") if name.strip()]
+        for key in ("levels", "groupings")
+    }
+    return {key: names for key, names in listed.items() if names}
 
 
 def _labels(text: str, kind: str) -> dict[str, Any]:
@@ -323,7 +441,8 @@ def _labels(text: str, kind: str) -> dict[str, Any]:
         return {"labels": text}
     pieces = [piece.strip() for piece in text.strip("[] ").split(",") if piece.strip()]
     if kind == "bins":
-        return {"bins": [_number(piece, "An edge") for piece in pieces]}
+        days = [piece.strip("\"'") for piece in pieces]
+        return {"bins": days if all(map(is_day, days)) else [_number(p, "An edge") for p in pieces]}
     values = [plain_scalar(piece)[0] for piece in pieces]
     whole = all(isinstance(v, int) and not isinstance(v, bool) for v in values)
     # Text stays as it was typed: `007` and `no` are labels here, not numbers or truths.
@@ -378,4 +497,9 @@ CONTROLS: dict[str, Callable[[Keys, Form], list[Change]]] = {
     "add-axis": _add_axis,
     "set-labels": _set_labels,
     "remove-axis": _remove_axis,
+    "steps": _steps,
+    "dates": _dates,
+    "add-sum": _add_sum,
+    "set-sum": _set_sum,
+    "remove-sum": _remove_sum,
 }

@@ -69,7 +69,8 @@ class _Text:
     def __init__(self, text: str) -> None:
         yaml: Any = import_module("yaml")
         self.text = text if text.endswith("\n") or not text else text + "\n"
-        self.root: Any = yaml.compose(self.text, Loader=yaml.SafeLoader)
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times quicker
+        self.root: Any = yaml.compose(self.text, Loader=loader)
 
     def changed(self, change: Change) -> str:
         path, value = change.key, change.value

@@ -11,6 +11,7 @@ from importlib.resources import files
 from itertools import combinations_with_replacement
 from typing import Any
 
+from subspacedp.io.periods import COARSER, PERIODS
 from subspacedp.mechanisms import OPTIONS
 from subspacedp.publication.faults import missing_extra
 from subspacedp.workbench.controls import DIALS, TableKeys, budget_of
@@ -208,6 +209,7 @@ def _design(session: Session, keys: Mapping[str, Any]) -> dict[str, Any]:
         "counts": counts if isinstance(counts, Mapping) else None,
         "persons": about.get("persons") if isinstance(about, Mapping) else None,
         "paying": keys.get("budget") if isinstance(keys.get("budget"), Mapping) else {},
+        "periods": PERIODS,
         "mechanisms": {name: MECHANISMS.get(name, "") for name in OPTIONS},
         "mechanism": table.section.get("mechanism") or keys.get("mechanism") or "auto",
     }
@@ -223,16 +225,28 @@ def _axis_row(name: str, entry: Mapping[str, Any], sizes: Mapping[str, Any]) -> 
     labels, bins = entry.get("labels"), entry.get("bins")
     listed = isinstance(labels, list) or isinstance(bins, list)
     pieces = labels if isinstance(labels, list) else bins if isinstance(bins, list) else []
-    told = ("labels", "bins", "levels")
+    told = ("labels", "bins", "levels", "groupings", "by", "first", "last")
+    roles = {
+        str(step): key for key in ("levels", "groupings") for step in _iterable(entry.get(key))
+    }
     return {
         "name": name,
         "known": known,
         "kind": "bins" if bins is not None else "list" if isinstance(labels, str) else "labels",
         "editable": listed or isinstance(labels, str),
         "value": labels if isinstance(labels, str) else ", ".join(map(str, pieces)),
-        "levels": known.get("levels") or dict.fromkeys([name, *(entry.get("levels") or ())]),
+        "roles": roles,
+        "groups": {step: (known.get("levels") or {}).get(step) for step in roles},
+        "columns": known.get("columns") or [],
+        "by": entry.get("by"),
+        "ends": {end: entry.get(end, "") for end in ("first", "last")},
+        "coarser": COARSER.get(str(entry.get("by"))),
         "others": {key: value for key, value in entry.items() if key not in told},
     }
+
+
+def _iterable(steps: Any) -> list[Any]:
+    return list(steps) if isinstance(steps, list | Mapping) else []
 
 
 def _matrix(
@@ -286,7 +300,7 @@ def _seen(session: Session) -> dict[str, Any]:
         )
     return {
         "releases": releases,
-        "against": "the kept design" if session.kept else "the design before",
+        "against": "the kept design" if session.kept else "the design before" if earlier else "",
         "most_lines": MOST_LINES,
         "decades": range(DECADES[0] - 1, DECADES[1] + 1),
         "axis": (10.0 ** (DECADES[0] - 1), 10.0 ** DECADES[1]),

@@ -27,6 +27,8 @@ SPAWN = multiprocessing.get_context("spawn")
 PAUSE = 0.25  # seconds in which a newer change spares the parts that take longer
 PATIENCE = 3.0  # seconds in which a process that was told to drop its work must have done so
 TOO_MUCH = "This takes more memory than there is; ask for fewer cells."
+UNEXPECTED = "It ended unexpectedly; the same step again goes on where it was."
+NOT_BEGUN = "Stopped before it began. Nothing was spent."
 ENDED = "The computation ended, perhaps for lack of memory; change something to try again."
 
 
@@ -181,6 +183,7 @@ class Step:
     def __init__(self, tell: Tell, number: int, what: str, arguments: dict[str, Any]) -> None:
         self._tell, self.number, self.what = tell, number, what
         self.last_words: list[str] = []  # of one that was stopped
+        self._stopped = False
         self._pipe, other = SPAWN.Pipe(duplex=False)
         self._process = SPAWN.Process(target=_carry_out, args=(other, number, what, arguments))
         self._process.start()
@@ -190,6 +193,7 @@ class Step:
 
     def stop(self) -> None:
         """Ask it to end; it tidies up, and says what became of what was paid."""
+        self._stopped = True
         if self._process.is_alive():
             self._process.terminate()
 
@@ -209,7 +213,8 @@ class Step:
                 self.last_words = [message[2]["sentence"], *message[2]["notes"]]
             self._tell(message)
         if last not in ("done", "refused"):
-            sentence = "It ended unexpectedly; the same step again goes on where it was."
+            sentence = NOT_BEGUN if self._stopped and not last else UNEXPECTED
+            self.last_words = [sentence]
             self._tell((self.number, "refused", {"sentence": sentence, "notes": [], "faults": []}))
 
 
@@ -221,6 +226,8 @@ def _carry_out(pipe: Connection, number: int, what: str, arguments: dict[str, An
             signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt
 
+    with suppress(OSError):
+        pipe.send((number, "begun", None))  # without this word it has done nothing
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
 

@@ -302,8 +302,10 @@ class Session:
         if self.work is not None and self.work.running:
             raise ReleaseError(f"{self.work.name} is under way; wait for it, or stop it.")
         if what == "look":
-            source = str(self.start) if self.start is not None else ""
-            arguments = {"source": source, "out": str(self.draft.path)}
+            source = self.start or Path()
+            if source.is_relative_to(Path.cwd()):
+                source = source.relative_to(Path.cwd())
+            arguments = {"source": str(source), "out": str(self.draft.path)}
             if not self.draft.saved and self.draft.at > 0:
                 raise ReleaseError("There is a design already; save it under another name first.")
         else:

@@ -13,6 +13,7 @@ from subspacedp.mechanisms.error_laws import Rounding
 from subspacedp.mechanisms.error_laws.near_normal import NormalAndBounded
 from subspacedp.mechanisms.error_laws.sums import WeightedSum, largest_tail
 from subspacedp.mechanisms.marginals import MarginalsOptions
+from subspacedp.publication.planning import error_line
 
 hold = sdp.hold
 PLAIN = oracle.plain(2, 3, 4)
@@ -46,6 +47,20 @@ def made(case, kind, decimals):
         query, held, budget, neighbours=relation, decimals=decimals,
         mechanism=MarginalsOptions(measured=what),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_range_of_a_table_is_that_of_all_its_laws(case, kind):
+    # Only the narrowest and the widest law of each kind of noise are worked out for it.
+    design = made(case, kind, 0)
+    for margin in design.mechanism.noise.workload.margins:
+        figures = design.margin_accuracy(*margin.names).figures
+        (kinds,) = figures.kinds()
+        loose = np.flatnonzero(kinds.variance > 0)
+        every = [figures.law(law).margin_of_error(0.05) for law in kinds.law[loose].tolist()]
+        line = error_line("", design.margin_accuracy(*margin.names))
+        assert line.margin_of_error == ((min(every), max(every)) if every else (0.0, 0.0))
 
 
 def published(mechanism):

@@ -125,7 +125,7 @@ def test_a_bound_where_kinds_cannot_be_listed(case, monkeypatch):
     shares = next(shares_at_random(errors))
     exact = spending_of(errors, relation).sticking_out(shares)[1]
     monkeypatch.setattr(spending, "MAX_PAIR_KINDS", 0)
-    bounded = spending_of(errors, relation)
+    bounded = spending_of(errors_of(case, relation), relation)
     assert bounded.sticking_out(shares)[1] >= exact * (1 - 1e-12)
     possible = bounded.possible()
     assert np.all(possible @ shares <= exact * (1 + 1e-9))  # means over pairs that exist

@@ -15,7 +15,7 @@ from itertools import combinations, product
 
 import numpy as np
 
-from subspacedp.arrays import FloatArray, Int64Array
+from subspacedp.arrays import BoolArray, FloatArray, Int64Array
 from subspacedp.invariants.margin_space import distinct_columns
 from subspacedp.rounding.margins import MarginRounding
 from subspacedp.rounding.merged import MergedAxis, ordered_groups
@@ -35,6 +35,16 @@ class Kinds:
     variance: FloatArray
     number: Int64Array
     law: Int64Array | None  # the same number means the same law; None: all have their own
+    family: Int64Array | None = None  # within one, a larger variance means a wider law
+
+    def ends_of_families(self, among: BoolArray) -> Int64Array:
+        """Among some kinds those with the narrowest and the widest laws of every family."""
+        if self.family is None:
+            return np.arange(int(np.count_nonzero(among)))
+        family = self.family[among]
+        order = np.lexsort((self.variance[among], family))
+        starts = np.diff(family[order], prepend=-1) != 0
+        return np.asarray(order[starts | np.append(starts[1:], True)], np.int64)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

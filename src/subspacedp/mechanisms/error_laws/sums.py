@@ -234,6 +234,16 @@ class _Tail:
     step: float | None = None  # where S itself lies on the points
 
 
+@dataclass(frozen=True, eq=False)
+class _Grid:
+    """The law of noise alone on a grid, before roundings."""
+
+    tail: _Tail
+    mass: FloatArray  # of the grid symmetric about 0
+    step: float
+    shift: int  # 1: mass stands for what lies up to one step above it, and is placed there
+
+
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class WeightedSum:
     """The law of S = Σ aᵢeᵢ + Σ vⱼuⱼ.
@@ -257,7 +267,18 @@ class WeightedSum:
     parts: Sequence[Part]
     rounding: Rounding | None = None
     step: float | None = None
-    _tails: dict[float, _Tail] = field(default_factory=dict, init=False)
+    _tails: dict[tuple[float, Rounding | None], _Tail] = field(default_factory=dict, init=False)
+    _grids: dict[tuple[float, ...], _Grid] = field(default_factory=dict, init=False)
+    _moments: dict[float, tuple[FloatArray, FloatArray]] = field(default_factory=dict, init=False)
+    _coarse: dict[float, tuple[WeightedSum, float]] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def _noise(self) -> WeightedSum:
+        """The noise alone: sums that differ by their roundings share it."""
+        if self.rounding is None:
+            return self
+        laws = ((p.variance, p.weights.tobytes(), p.counts.tobytes(), p.law) for p in self.parts)
+        return _noise_of(*sorted(laws, key=lambda law: law[:3]))
 
     @cached_property
     def variance(self) -> float:
@@ -272,16 +293,18 @@ class WeightedSum:
     @cached_property
     def lattice(self) -> float | None:
         """A step g of which all weights are multiples, when a few weights allow it."""
+        if self is not self._noise:
+            return self._noise.lattice
         weights = np.concatenate([p.weights for p in self.parts])
         if not 0 < weights.size <= 64:
             return None
-        least = float(weights.min())
-        ratios = [Fraction(float(w) / least).limit_denominator(10_000) for w in weights]
-        close = all(
-            abs(float(r) * least - w) <= 1e-10 * w for r, w in zip(ratios, weights, strict=True)
-        )
-        common = math.lcm(*(r.denominator for r in ratios)) if close else 0
-        return least / common if close and common <= 10**6 else None
+        least, common = float(weights.min()), 1
+        for w in weights.tolist():
+            ratio = Fraction(w / least).limit_denominator(10_000)
+            common = math.lcm(common, ratio.denominator)
+            if abs(float(ratio) * least - w) > 1e-10 * w or common > 10**6:
+                return None
+        return least / common
 
     @property
     def method(self) -> str:
@@ -331,17 +354,20 @@ class WeightedSum:
         return max(first, 0.0) * (1 + 1e-9) + 1e-9 * math.sqrt(self.variance)
 
     def _tail(self, alpha: float) -> _Tail:
-        table = self._tails.get(alpha)
+        key = (alpha, self.rounding)
+        table = self._noise._tails.get(key)
         if table is None:
             reach = self._far_enough(alpha)
             if self.lattice is not None and self._on_few_points(reach):
-                table = self._on_lattice(self.lattice / self._finer(reach), reach, alpha)
+                g = self.lattice / self._finer(reach)
+                table = self._rounded(self._noise._on_lattice(g, reach, alpha))
             else:
                 coarse, off = self._coarser(alpha)
-                table = coarse._smeared(coarse._far_enough(alpha), alpha)
+                grid = coarse._noise._smeared(coarse._far_enough(alpha), alpha)
+                table = coarse._rounded(grid)
                 if off:
                     table = _Tail(table.points + off, table.above + alpha * NEGLECTED)
-            self._tails[alpha] = table
+            self._noise._tails[key] = table
         return table
 
     def _finer(self, reach: float) -> int:
@@ -353,24 +379,36 @@ class WeightedSum:
 
     def _far_enough(self, alpha: float) -> float:
         """Beyond it the noise is with probability alpha·NEGLECTED, and all of S with alpha."""
-        reach = self._reach(alpha * NEGLECTED, rounding=False)
+        reach = self._noise._reach(alpha * NEGLECTED)
         return reach if self.rounding is None else max(reach, self._reach(alpha))
 
     # ------------------------------------------------------------------ the two ways to the law
 
-    def _on_lattice(self, g: float, reach: float, alpha: float) -> _Tail:
+    def _on_lattice(self, g: float, reach: float, alpha: float) -> _Grid:
         """The exact law on multiples of g, up to what lies beyond `reach`."""
-        n = smooth_length(2 * math.ceil(reach / g) + 2)
-        mass = np.fft.irfft(self._characteristic(np.arange(n // 2 + 1.0), lattice=(g, n)), n)
-        upper = np.maximum(mass[: n // 2 + 1], 0.0)
-        above = np.cumsum(upper[::-1])[::-1] + alpha * NEGLECTED + FLOAT_ERROR
-        points = np.arange(upper.size) * np.float64(g)
-        if self.rounding is None:
-            return _Tail(points, above, step=g)
-        both = np.concatenate([upper[:0:-1], upper])
-        return _Tail(points, self._rounded(both, above, g, shift=0))
+        if (g, reach, alpha) not in self._grids:
+            n = smooth_length(2 * math.ceil(reach / g) + 2)
+            mass = np.fft.irfft(self._characteristic(np.arange(n // 2 + 1.0), lattice=(g, n)), n)
+            upper = np.maximum(mass[: n // 2 + 1], 0.0)
+            above = np.cumsum(upper[::-1])[::-1] + alpha * NEGLECTED + FLOAT_ERROR
+            points = np.arange(upper.size) * np.float64(g)
+            both = np.concatenate([upper[:0:-1], upper])
+            self._grids[g, reach, alpha] = _Grid(_Tail(points, above, step=g), both, g, shift=0)
+        return self._grids[g, reach, alpha]
 
     def _coarser(self, alpha: float) -> tuple[WeightedSum, float]:
+        """The sum with coarser weights, and how far that may be off."""
+        noise = self._noise
+        if alpha not in noise._coarse:
+            noise._coarse[alpha] = noise._with_fewer_weights(alpha)
+        coarse, off = noise._coarse[alpha]
+        if coarse is noise:
+            return self, off
+        if self.rounding is not None:
+            coarse = WeightedSum(parts=coarse.parts, rounding=self.rounding, step=self.step)
+        return coarse, off
+
+    def _with_fewer_weights(self, alpha: float) -> tuple[WeightedSum, float]:
         """The sum with weights rounded to multiples of a step, and how far that may be off.
 
         Many weights of different sizes become a few. What rounding them leaves is a sum of noise
@@ -394,11 +432,12 @@ class WeightedSum:
             counts = np.bincount(place.reshape(-1), p.counts, whole.size).astype(np.float64)
             kept = whole > 0
             parts.append(Part(p.law, whole[kept] * step, counts[kept]))
-        coarser = WeightedSum(parts=parts, rounding=self.rounding, step=self.step)
-        return coarser, off
+        return WeightedSum(parts=tuple(parts)), off
 
-    def _smeared(self, reach: float, alpha: float) -> _Tail:
+    def _smeared(self, reach: float, alpha: float) -> _Grid:
         """The law of S + V on a grid; its tail at q bounds that of S at q + δ."""
+        if (reach, alpha) in self._grids:
+            return self._grids[reach, alpha]
         delta = SMEAR * math.sqrt(self.variance)
         period = 2 * (reach + delta)
         terms, rest = self._series(period, delta, alpha)
@@ -409,11 +448,11 @@ class WeightedSum:
         inside = np.fft.irfft(spectrum, n)[: x.size] + 2 * x / period  # P(|S + V| ≤ x)
         above = np.maximum.accumulate(((1 - inside) / 2)[::-1])[::-1]
         above = np.clip(above, 0.0, 0.5) + alpha * NEGLECTED + FLOAT_ERROR + rest
-        if self.rounding is not None:
-            mass = np.maximum(np.diff(above, append=0.0) * -1.0, 0.0)
-            both = np.concatenate([mass[::-1], mass])  # mass between grid points j and j + 1
-            above = self._rounded(both, above, period / n, shift=1)
-        return _Tail(x + delta, above)
+        mass = np.maximum(np.diff(above, append=0.0) * -1.0, 0.0)
+        both = np.concatenate([mass[::-1], mass])  # mass between grid points j and j + 1
+        grid = _Grid(_Tail(x + delta, above), both, period / n, shift=1)
+        self._grids[reach, alpha] = grid
+        return grid
 
     def _series(self, period: float, delta: float, alpha: float) -> tuple[FloatArray, float]:
         """Coefficients of P(|S + V| ≤ x), and a bound on the sum of those left out.
@@ -424,16 +463,16 @@ class WeightedSum:
         """
         small = alpha * NEGLECTED
         unit = 2 * np.pi / period
-        first = STRETCH // 4
-        while (rest := self._rest(first * unit, delta)) > small and first < 16 * STRETCH:
-            first *= 2
+        first, octaves = STRETCH // 4, self._octaves(STRETCH // 4 * unit, delta)
+        while (rest := float(octaves.sum())) > small and first < 16 * STRETCH:
+            first, octaves = 2 * first, octaves[1:]
         blocks = [self._terms(1, first, unit, delta)]
         if rest <= small:
             return blocks[0], rest
         # From here on V alone makes the rest small.
         last = UNIFORMS / (delta * unit) * (4 / small) ** (1 / UNIFORMS)
         last = min(MOST_FREQUENCIES, math.ceil(last / STRETCH) * STRETCH)
-        rest = self._rest(last * unit, delta)
+        rest = float(self._octaves(last * unit, delta).sum())
         starts = np.arange(first, last, STRETCH)
         bounds = self._bounds(starts * unit, (starts + STRETCH) * unit)
         for start, bound in zip(starts.tolist(), bounds.tolist(), strict=True):
@@ -450,12 +489,12 @@ class WeightedSum:
         smear = np.sinc(theta * delta / (np.pi * UNIFORMS)) ** UNIFORMS
         return 2 / (np.pi * k) * self._characteristic(theta) * smear
 
-    def _rest(self, theta: float, delta: float) -> float:
-        """Σ over the frequencies beyond θ of 2|φ|/(πk), octave by octave: each has Σ 1/k ≤ 1."""
+    def _octaves(self, theta: float, delta: float) -> FloatArray:
+        """2|φ|/(πk) of the frequencies beyond θ summed, by octaves: each has Σ 1/k ≤ 1."""
         t = np.asarray(theta * 2.0 ** np.arange(60), np.float64)
         smear = np.minimum(1.0, (UNIFORMS / (t * delta)) ** UNIFORMS)
         kept = int(np.argmax(smear < 1e-14)) + 1 if smear[-1] < 1e-14 else smear.size
-        return float(smear[:kept] @ self._bounds(t[:kept], 2 * t[:kept]))
+        return np.asarray(smear[:kept] * self._bounds(t[:kept], 2 * t[:kept]))
 
     def _bounds(self, lows: FloatArray, highs: FloatArray) -> FloatArray:
         """Bounds on |φ(θ)| for low ≤ θ ≤ high, by each weight's distance from its lattice."""
@@ -498,35 +537,38 @@ class WeightedSum:
                     p.law.multiply_characteristic(out, t, c)
         return out
 
-    def _rounded(self, mass: FloatArray, above: FloatArray, g: float, *, shift: int) -> FloatArray:
-        """Σ_y P(Y = y) · bound on P(rounding ≥ x − y), for x on the grid from 0 on.
-
-        `mass` is that of the grid symmetric about 0. With `shift` 1 its entries stand for what lies
-        up to one step above them, and are placed there.
-        """
-        rounding = self.rounding
+    def _rounded(self, noise: _Grid) -> _Tail:
+        """Σ_y P(Y = y) · bound on P(rounding ≥ x − y), for x on the grid of the noise."""
+        rounding, mass, g, above = self.rounding, noise.mass, noise.step, noise.tail.above
         if rounding is None:
-            return above
+            return noise.tail
         longest = min(mass.size, math.ceil(rounding.reach / g) + 1)
-        steps = (np.arange(longest + 1) - shift) * np.float64(g)
+        steps = (np.arange(longest + 1) - noise.shift) * np.float64(g)
         bound = rounding.tail(steps)
-        bound[0] = 0.0 if shift == 0 else 1.0  # what is at x or beyond counts in `above`
-        bound[:shift] = 0.0
+        bound[0] = 0.0 if noise.shift == 0 else 1.0  # what is at x or beyond counts in `above`
+        bound[: noise.shift] = 0.0
         n = smooth_length(mass.size + bound.size)
         spread = np.fft.irfft(np.fft.rfft(mass, n) * np.fft.rfft(bound, n), n)[mass.size // 2 :][
             : above.size
         ]
-        return np.minimum(1.0, above + np.maximum(spread, 0.0) + FLOAT_ERROR)
+        return _Tail(
+            noise.tail.points, np.minimum(1.0, above + np.maximum(spread, 0.0) + FLOAT_ERROR)
+        )
 
     # ----------------------------------------------------------------------- Chernoff's bound
 
-    def _log_moment(self, s: FloatArray, *, rounding: bool = True) -> FloatArray:
+    def _log_moment(self, s: FloatArray) -> FloatArray:
+        """Of the noise alone."""
         out = np.zeros(s.shape)
         for p in self.parts:
             out += p.counts @ p.law.log_moment(np.multiply.outer(p.weights, s))
-        if rounding and self.rounding is not None:
-            out += s**2 * self.rounding.squared / 8  # Hoeffding's lemma
         return out
+
+    def _exponents(self, s: FloatArray, of_noise: FloatArray) -> FloatArray:
+        """The logarithm of E e^{sS} at most, from that of the noise."""
+        if self.rounding is None:
+            return of_noise
+        return of_noise + s**2 * self.rounding.squared / 8  # Hoeffding's lemma
 
     def _slopes(self, scale: float) -> FloatArray:
         """Values of s to try, from far below scale/σ up to the end of the moments."""
@@ -543,13 +585,24 @@ class WeightedSum:
         top = min([top, *(0.995 * end for end in ends)])
         return top * np.array([0.3, 0.45, 0.6, 0.75, 0.85, 0.95, 1.0])
 
-    def _reach(self, alpha: float, *, rounding: bool = True) -> float:
+    def _reach(self, alpha: float) -> float:
         """An x with P(|S| > x) ≤ alpha, by Chernoff's bound."""
         log = math.log(2 / alpha)
-        s = self._slopes(math.sqrt(2 * log))
-        return float(np.min((self._log_moment(s, rounding=rounding) + log) / s))
+        if alpha not in self._noise._moments:
+            s = self._noise._slopes(math.sqrt(2 * log))
+            self._noise._moments[alpha] = s, self._noise._log_moment(s)
+        s, of_noise = self._noise._moments[alpha]
+        return float(np.min((self._exponents(s, of_noise) + log) / s))
 
     def _chernoff(self, x: float) -> float:
         """At least P(S ≥ x)."""
         s = self._slopes(x / math.sqrt(self.variance))
-        return math.exp(min(0.0, float(np.min(self._log_moment(s) - s * x))))
+        return math.exp(min(0.0, float(np.min(self._exponents(s, self._log_moment(s)) - s * x))))
+
+
+@lru_cache(maxsize=16)
+def _noise_of(*laws: tuple[float, bytes, bytes, KnownLaw]) -> WeightedSum:
+    """The sum of parts as they are told: totals of many tables have the same noise."""
+    return WeightedSum(
+        parts=[Part(law, np.frombuffer(w), np.frombuffer(c)) for _, w, c, law in laws]
+    )

@@ -331,7 +331,7 @@ class ExponentialSum(WeightedSum):
         with np.errstate(under="ignore"):
             return float(self.shares @ np.exp(-np.where(self._alone, logs, logs / 2) - other))
 
-    def _log_moment(self, s: FloatArray, *, rounding: bool = True) -> FloatArray:
+    def _log_moment(self, s: FloatArray) -> FloatArray:
         """E e^{sS}, the mean over both signs of the cones."""
         total = np.zeros(s.shape)
         for sign in (1.0, -1.0):

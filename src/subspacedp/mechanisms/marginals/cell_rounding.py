@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -359,6 +359,7 @@ class CellRounding(LevelRounding):
     """`LevelRounding` of an estimate: the table of cells, the first of its workload."""
 
     cut: Cut | None = field(default=None, kw_only=True)
+    counted: ClassVar[bool] = True  # the roundings of a total weigh alike
 
     @cached_property
     def by_subtree(self) -> SubtreeRounding | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,8 @@ class CrossingCellRounding(CrossingRounding):
     1. Integers with the held totals, whatever the dither; unbiased over it up to the rounding error
        of float64 (docs/proofs/crossing-digits.md, of any real table with these totals).
     """
+
+    counted: ClassVar[bool] = False
 
     def round_estimate(self, estimate: Estimate, dither: WordSource) -> Int64Array:
         """The cells in steps, with the held totals."""

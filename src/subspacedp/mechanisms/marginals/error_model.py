@@ -500,8 +500,11 @@ class TotalsOfMargin(MarginFigures):
 
     def kinds(self) -> Iterator[Kinds]:
         """Counted, none by itself."""
-        alike = self.noise.alike(self.margin)
-        yield Kinds(alike.variance, alike.number, np.arange(alike.number.size))
+        alike, rounding = self.noise.alike(self.margin), self.noise.rounding
+        family = None
+        if rounding is None or rounding.counted:
+            family = 2 * alike.noise_class + (alike.draws > 0)
+        yield Kinds(alike.variance, alike.number, np.arange(alike.number.size), family)
 
     def law(self, number: int) -> SumLaw:
         """That of its kind."""

@@ -516,6 +516,9 @@ class Interactions:
         """
         out = np.ones(())
         for axis, f, step, some in zip(self.axes, fine, steps, groups, strict=True):
+            if f == axis.top:
+                out = out[..., None]  # one group, all of it
+                continue
             factor = axis.path(f, step)[some]
             if step != axis.top:
                 factor = factor * axis.share(step)[axis.axis.parents(f, step)[some]]

@@ -665,26 +665,51 @@ class TableMeasurement(Measurement):
         for t, (table, law) in enumerate(zip(self.tables, self.laws, strict=True)):
             terms = [
                 (interaction.steps, weight)
-                for interaction, level in self._levels
-                if level == table.level and level in tree.get(interaction.steps, {})
-                for which, weight in self._mixing(interaction, level)
-                if which == t
+                for interaction, level, weight in self._told_by[t]
+                if level in tree.get(interaction.steps, {})
             ]
             if not terms:
                 continue
             rows = np.stack([weight * tree[steps][table.level] for steps, weight in terms])
             values, counts = _counted(rows, np.ones(rows.shape[1], bool))
             for a, (axis, step) in enumerate(zip(inter.axes, table.steps, strict=True)):
-                factors = np.stack(
-                    [_factor(axis, where.steps[a], groups[a], tau[a], step) for tau, _ in terms]
-                )
-                distinct, number = _counted(factors, axis.axis.step(step).sizes > 0)
+                if where.steps[a] == step == axis.top:
+                    continue  # all factors are 1 of one group
+                taus = tuple(tau[a] for tau, _ in terms)
+                distinct, number = self._factors(a, where.steps[a], groups[a], taus, step)
                 values = (values[:, :, None] * distinct[:, None, :]).reshape(len(terms), -1)
                 counts = np.multiply.outer(counts, number).reshape(-1)
             weights = values.sum(axis=0)
             if weights.any():
                 out.append(part(law, weights, counts))
         return tuple(out)
+
+    @cached_property
+    def _told_by(self) -> list[list[tuple[Interaction, int, float]]]:
+        """What every table tells: interactions and levels, and what it counts for."""
+        out: list[list[tuple[Interaction, int, float]]] = [[] for _ in self.tables]
+        for interaction, level in self._levels:
+            for t, weight in self._mixing(interaction, level):
+                out[t].append((interaction, level, weight))
+        return out
+
+    def _factors(
+        self, a: int, at: int, group: int, steps: tuple[int, ...], fine: int
+    ) -> tuple[FloatArray, FloatArray]:
+        """The distinct factors of some contrasts on an axis, and how often each occurs."""
+        key = (a, at, group, steps, fine)
+        if key not in self._known_factors:
+            axis = self.interactions.axes[a]
+            factors = {step: _factor(axis, at, group, step, fine) for step in set(steps)}
+            rows = np.stack([factors[step] for step in steps])
+            self._known_factors[key] = _counted(rows, axis.axis.step(fine).sizes > 0)
+        return self._known_factors[key]
+
+    @cached_property
+    def _known_factors(
+        self,
+    ) -> dict[tuple[int, int, int, tuple[int, ...], int], tuple[FloatArray, FloatArray]]:
+        return {}
 
     def parts(self, vector: FloatArray) -> tuple[Part, ...]:
         """One law per table."""

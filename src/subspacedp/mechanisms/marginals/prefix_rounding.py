@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,7 @@ class PrefixRounding:
     interactions: Interactions
     decimals: int
     total_known: bool = False
+    counted: ClassVar[bool] = True  # the roundings of a total weigh alike
 
     @property
     def step(self) -> int:
@@ -77,8 +78,18 @@ class PrefixRounding:
 
     # -------------------------------------------------------- where cumulative totals stand
 
+    @cached_property
+    def _borders(self) -> dict[tuple[int, ...], Int64Array]:
+        """What `_inner` and `_ends` have found, by what they were asked."""
+        return {}
+
     def _inner(self, a: int, step: int) -> Int64Array:
         """The nodes of an axis at a step that are not the last of their parent's."""
+        if (a, step) not in self._borders:
+            self._borders[a, step] = self._not_last(a, step)
+        return self._borders[a, step]
+
+    def _not_last(self, a: int, step: int) -> Int64Array:
         tree = self._axes[a]
         level = tree.steps.index(step)
         if level == tree.root:
@@ -88,6 +99,11 @@ class PrefixRounding:
 
     def _ends(self, a: int, step: int, fine: int) -> Int64Array:
         """Where, among the nodes of a finer step, those of `_inner` end."""
+        if (a, step, fine) not in self._borders:
+            self._borders[a, step, fine] = self._last_inside(a, step, fine)
+        return self._borders[a, step, fine]
+
+    def _last_inside(self, a: int, step: int, fine: int) -> Int64Array:
         tree = self._axes[a]
         coarse, level = tree.steps.index(step), tree.steps.index(fine)
         firsts = np.append(tree.starts[coarse][1:], len(tree.axis))
@@ -115,20 +131,30 @@ class PrefixRounding:
     def _ordered(self, table: npt.NDArray[Any], steps: Sequence[int]) -> npt.NDArray[Any]:
         """A table with the groups of every other axis in order, those without labels left out."""
         out = table
-        for a, (tree, s) in enumerate(zip(self._axes, steps, strict=True)):
-            groups = tree.groups[tree.steps.index(s)]
-            if len(groups) != out.shape[a + 1] or not np.array_equal(
-                groups, np.arange(len(groups))
-            ):
-                out = np.take(out, groups, axis=a + 1)
+        for a, s in enumerate(steps):
+            if (a, s) in self._moved:
+                tree = self._axes[a]
+                out = np.take(out, tree.groups[tree.steps.index(s)], axis=a + 1)
         return out
+
+    @cached_property
+    def _moved(self) -> set[tuple[int, int]]:
+        """Axes and steps where groups have no labels, or stand elsewhere in order."""
+        return {
+            (a, s)
+            for a, tree in enumerate(self._axes)
+            for s, groups in zip(tree.steps, tree.groups, strict=True)
+            if not np.array_equal(groups, np.arange(tree.axis.step(s).groups))
+        }
 
     def _restored(self, table: npt.NDArray[Any], steps: Sequence[int]) -> npt.NDArray[Any]:
         """The inverse of `_ordered`."""
         out = table
-        for a, (tree, s) in enumerate(zip(self._axes, steps, strict=True)):
-            level = tree.steps.index(s)
-            out = np.moveaxis(tree.scatter(np.moveaxis(out, a + 1, 0), level), 0, a + 1)
+        for a, s in enumerate(steps):
+            if (a, s) in self._moved:
+                tree = self._axes[a]
+                nodes = np.moveaxis(out, a + 1, 0)
+                out = np.moveaxis(tree.scatter(nodes, tree.steps.index(s)), 0, a + 1)
         return out
 
     # ------------------------------------------------------------------------ rounding
@@ -222,7 +248,7 @@ class PrefixRounding:
         grid = np.zeros(self._grid(level, steps), np.int64)
         for interaction, rows, places in self._places(level, steps):
             grid[places] = totals[interaction.steps][rows]
-        for a in range(grid.ndim):
+        for a in np.flatnonzero(np.array(grid.shape) > 1).tolist():
             grid = np.diff(grid, axis=a, prepend=0)
         return np.asarray(self._restored(grid, steps), np.int64)
 
@@ -248,8 +274,9 @@ class PrefixRounding:
         for interaction, rows, places in self._places(level, steps):
             drawn = self._drawn(interaction)[rows]
             grid[places] = drawn.reshape(-1, *(1,) * (grid.ndim - 1))
-        for a in range(grid.ndim):
-            grid = grid + np.insert(np.delete(grid, -1, axis=a), 0, 0, axis=a)
+        for a in np.flatnonzero(np.array(grid.shape) > 1).tolist():
+            along = np.moveaxis(grid, a, 0)
+            along[1:] += along[:-1]
         return np.asarray(self._restored(grid, steps), np.int64)
 
     def rounding_counts(self, margin: Margin) -> Int64Array:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from typing import Protocol
 
@@ -58,6 +58,7 @@ class Spending(Protocol):
         """Rows that changes spend on average, where the others are only bounds; else None."""
 
 
+@lru_cache(maxsize=2)  # choosing shares and proving how near they are to the best ask the same
 def spending_of(errors: TableErrors, neighbours: Neighbours) -> Spending:
     """The spending of one record of a person; those of several add up in length at most."""
     if neighbours.persons == 1:
@@ -188,6 +189,10 @@ class Replacements:
         axes of two labels, say, pairs that differ on both. A bound is proved from rows that spend
         every share.
         """
+        return self._first_rows
+
+    @cached_property
+    def _first_rows(self) -> FloatArray:
         if self.pairs.listable:
             most = self.sticking_out(np.ones(len(self.errors.slots)))[0]
             return most if np.all(most.max(axis=0) > 0) else np.concatenate([most, self._mixed])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import lru_cache
 from itertools import zip_longest
 from typing import Any
 
@@ -125,6 +126,9 @@ class MarginalsStrategy:
     goal: float | None
     bound: float | None
     allowed: tuple[float | None, ...] | None = None
+    _proofs: dict[Problem, tuple[float | None, float | None]] = field(
+        default_factory=dict, init=False
+    )
 
     @property
     def counted(self) -> FloatArray:
@@ -243,6 +247,11 @@ class MarginalsStrategy:
 
     def proved(self, problem: Problem) -> tuple[float | None, float | None]:
         """The goal that the shares reach and a bound for all shares, from nothing else."""
+        if problem not in self._proofs:
+            self._proofs[problem] = self._prove(problem)
+        return self._proofs[problem]
+
+    def _prove(self, problem: Problem) -> tuple[float | None, float | None]:
         errors, objective, weights = self.errors(problem), self.objective, self.counted
         if self.tables is None:
             shares = np.asarray(self.shares, np.float64)
@@ -464,12 +473,17 @@ def _counted(workload: Margins, allowed: Sequence[float | None] | None) -> Float
 
 def errors_of(problem: Problem, interactions: Interactions, *, contrasts: bool) -> TableErrors:
     """Errors of a design's tables as a function of shares."""
+    enters, known = constrained(problem, interactions), total_known(problem)
+    return _errors_of(interactions, contrasts, enters, known)
+
+
+@lru_cache(maxsize=4)  # shares are chosen, proved and measured from the same errors
+def _errors_of(
+    interactions: Interactions, contrasts: bool, enters: bool, known: bool
+) -> TableErrors:
     regions = Regions.of(interactions) if contrasts else Regions(interactions, None)
     return TableErrors(
-        interactions=interactions,
-        regions=regions,
-        constrained=constrained(problem, interactions),
-        total_known=total_known(problem),
+        interactions=interactions, regions=regions, constrained=enters, total_known=known
     )
 
 
@@ -586,7 +600,9 @@ def _check_targets(problem: Problem, inter: Interactions, workload: Margins) -> 
 
 def _with_goal(problem: Problem, strategy: MarginalsStrategy) -> MarginalsStrategy:
     goal, bound = strategy.proved(problem)
-    return replace(strategy, goal=goal, bound=bound)
+    out = replace(strategy, goal=goal, bound=bound)
+    out._proofs[problem] = goal, bound
+    return out
 
 
 def _table_scale(problem: Problem) -> float:

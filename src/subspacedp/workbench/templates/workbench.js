@@ -33,12 +33,13 @@
         active.value !== active.defaultValue ? active.value : null,
       start: active.selectionStart, end: active.selectionEnd,
     } : null;
-    const opened = [...region.querySelectorAll("details")].map((one) => one.open);
+    const opened = new Map([...region.querySelectorAll("details")].map((one, i) => [one.id || i, one.open]));
     const scrolled = [...region.querySelectorAll(".scroll, .chosen")].map(
       (one) => [one.scrollLeft, one.scrollTop]);
     region.innerHTML = html;
-    const details = region.querySelectorAll("details");
-    if (details.length === opened.length) details.forEach((one, i) => { one.open = opened[i]; });
+    region.querySelectorAll("details").forEach((one, i) => {
+      if (opened.has(one.id || i)) one.open = opened.get(one.id || i);
+    });
     region.querySelectorAll(".scroll, .chosen").forEach((one, i) => {
       if (scrolled[i]) [one.scrollLeft, one.scrollTop] = scrolled[i];
     });
@@ -101,9 +102,9 @@
       });
       if (form.do === "text" && yaml.value === form.text) typed = false;
       say(news.said);
-      if (form.do === "add-axis" && !news.said) {
-        document.querySelectorAll("#add-axis input[data-keep]").forEach((field) => {
-          if (field.value === form[field.name]) field.value = "";
+      if (/^(add-|steps$)/.test(form.do) && !news.said) {
+        document.querySelectorAll("form[data-do] input[data-keep]").forEach((field) => {
+          if (field.form.dataset.do === form.do && field.value === form[field.name]) field.value = "";
         });
       }
       show(news);
@@ -159,6 +160,7 @@
 
   document.addEventListener("change", (event) => {
     const field = event.target;
+    if (field.matches("#axis-kind")) kinds(field);
     if (field.matches("[data-slider]")) return;
     if (!field.matches("input[data-do], select[data-do]")) return;
     const value = field.type === "checkbox" ? field.checked : field.value;
@@ -279,6 +281,15 @@
     }
     const field = find("[data-find]", region);
     if (field && field.value) search(field);
+    if (find("#axis-kind", region)) kinds(find("#axis-kind", region));
+  }
+
+  // An axis is said in the words of its kind: fields of the others are put away, and not sent.
+  function kinds(choice) {
+    choice.form.querySelectorAll("[data-for]").forEach((one) => {
+      one.hidden = one.dataset.for !== choice.value;
+      for (const field of one.querySelectorAll("input, select")) field.disabled = one.hidden;
+    });
   }
 
   // Every word may be the beginning of an axis or level; each axis is taken once.
