@@ -8,7 +8,7 @@ from subspacedp.io import Column as SeenColumn
 from subspacedp.io import Seen, look, open_source
 from subspacedp.io.sources import source_fault
 from subspacedp.publication import SpecificationError, plan, read_specification, run
-from subspacedp.publication.column_names import quoted
+from subspacedp.publication.columns import quoted
 from subspacedp.publication.reading import load_yaml
 from subspacedp.publication.starter import starter as propose
 

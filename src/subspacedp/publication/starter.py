@@ -23,17 +23,19 @@ from subspacedp.io import look, open_source
 from subspacedp.io.inspect import MANY, Column, Seen, prefix_of
 from subspacedp.io.sources import source_fault
 from subspacedp.publication.checks import COLUMNS
-from subspacedp.publication.column_names import (
+from subspacedp.publication.columns import (
     AGE_WORDS,
     AREA_WORDS,
     ID_WORDS,
+    CountColumns,
+    counted_columns,
     free,
     has_word,
+    key_column,
     quoted,
     safe_name,
     unwritable,
 )
-from subspacedp.publication.counted_columns import CountColumns, counted_columns, key_column
 from subspacedp.publication.faults import SpecificationError
 from subspacedp.publication.schema import specification_schema
 from subspacedp.tables.domain import RESERVED
