@@ -229,7 +229,7 @@ def test_one_table(read, tmp_path):
     assert (table.name, specification.names, table.mechanism) == ("table", ("table",), "auto")
     assert specification.source == tmp_path / "persons.parquet"
     assert (specification.column("sex"), specification.column("age")) == ("SEX", "age")
-    query = table.sum_queries(domain)["income"]
+    query = table.clipped_value("income").sums(domain)
     assert (query.value, query.lower, query.upper, query.unit) == ("INC", 0, 200000, 100)
     assert repr(specification) == "Specification('publication.yaml', tables: table)"
     assert repr(table) == "TableSpecification('table', axes: county, sex, age)"
@@ -271,7 +271,7 @@ def test_several_tables(read, tmp_path):
     assert (county.publish.decimals, sex.publish.decimals) == (0, None)
     assert (county.mechanism, sex.mechanism) == ("auto", "projected")
     assert list(county.axes) == ["county", "sex"]
-    assert sex.sum_queries(sex.domain())["income"].value == "income"
+    assert sex.clipped_value("income").column == "income"
     assert specification.source == "postgresql://office@host/db"
     assert job.from_data == ("occupation",)
     domain = job.domain({"occupation": ["baker", "smith"]})
@@ -510,7 +510,8 @@ def test_the_examples_of_the_page_are_right(block, read, tmp_path):
         table.held().on(domain)
         for margin in table.margins:
             domain.margin(*margin)
-        table.sum_queries(domain)
+        for name in table.sums:
+            table.clipped_value(name).sums(domain)
         assert table.has_targets or table.budget()
         assert table.neighbours()
 

@@ -230,11 +230,6 @@ class Mechanism(ABC):
         """Of the numbers that are measured, in units of `unit`."""
         return self.query.sensitivity(self.neighbours)
 
-    @property
-    def stated_sensitivity(self) -> Sensitivity:
-        """That of the certificate."""
-        return self.sensitivity
-
     @cached_property
     def law(self) -> Any:
         """The law of the noise on every number that is measured, in units of `unit`."""

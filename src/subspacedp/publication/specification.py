@@ -43,7 +43,6 @@ from subspacedp.publication.faults import (
 from subspacedp.publication.public_figures import read_limits, relative_target
 from subspacedp.publication.reading import load_yaml, read_text
 from subspacedp.publication.schema import faults_of, scan
-from subspacedp.queries import ClippedSums
 from subspacedp.tables import Axis, Domain, Label
 
 try:
@@ -508,10 +507,6 @@ class TableSpecification:
             missing=entry.missing,
             where=self.specification.loaded.where((*self.place, "sums", of)),
         )
-
-    def sum_queries(self, domain: Domain) -> dict[str, ClippedSums]:
-        """The clipped sums as queries on the domain, by name."""
-        return {name: self.clipped_value(name).sums(domain) for name in self.sums}
 
     def _axis(self, name: str, entry: AxisEntry, known: Mapping[str, Sequence[Label]]) -> Axis:
         if entry.from_data:
