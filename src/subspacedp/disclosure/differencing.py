@@ -97,8 +97,7 @@ class Differencing:
             f"Differencing: {named} cross on `{self.axis}` and are both held. They cut it into "
             f"{self.atoms:,} atoms, {self.single:,} of a single label. "
         )
-        found = self.isolated + self.remainders
-        if not found:
+        if not self.isolated + self.remainders:
             return text + "No difference of held totals isolates one."
         text += (
             f"{_totals(self.isolated)} of atoms and {_totals(self.remainders)} of what a group has "
@@ -217,7 +216,7 @@ def differencing(
             table = np.moveaxis(flat.sum(lifted), place, 0).reshape(len(axis), -1)
             totals = np.zeros((len(atoms.sizes), table.shape[1]))
             np.add.at(totals, atom.reshape(-1), table)
-        found: list[tuple[int, tuple[str, ...], tuple[str, ...], Int64Array]] = [
+        disclosed: list[tuple[int, tuple[str, ...], tuple[str, ...], Int64Array]] = [
             (
                 int(atoms.sizes[at]),
                 tuple(atoms.name(side, int(code)) for side, code in enumerate(atoms.codes[:, at])),
@@ -226,14 +225,14 @@ def differencing(
             )
             for at in atoms.isolated.tolist()
         ]
-        isolated += len(found) * number
+        isolated += len(disclosed) * number
         for side, group, other, within, left in atoms.remainders():
             names = tuple(atoms.name(other, int(code)) for code in within)
             size = int(atoms.sizes[left].sum())
-            found.append((size, (atoms.name(side, group),), names, left))
+            disclosed.append((size, (atoms.name(side, group),), names, left))
             remainders += number
         beside = _beside(flat, place)
-        for size, whole, without, at in found:
+        for size, whole, without, at in disclosed:
             for column in range(number):
                 total = None
                 if totals is not None:

@@ -317,10 +317,10 @@ def atoms_in_words(mechanism: Mechanism) -> Iterator[str]:
     for axis in domain.axes:
         if not axis.crossing:
             continue
-        found = None
+        cuts = None
         if crossings is not None and crossings.axis is axis:
-            found = differencing(crossings, None, smallest_group=0, most=1)
-        if crossings is None or found is None:
+            cuts = differencing(crossings, None, smallest_group=0, most=1)
+        if crossings is None or cuts is None:
             one = int(np.count_nonzero(axis.atoms == 1))
             yield (
                 f"The groupings of `{axis.name}` and its levels cut it into {len(axis.atoms):,} "
@@ -331,9 +331,9 @@ def atoms_in_words(mechanism: Mechanism) -> Iterator[str]:
         steps = crossings.finest(crossings.margins)
         ((name, labels),) = smallest_atoms(axis, steps, 1)
         yield (
-            f"Held on `{axis.name}` are {' and '.join(f'`{n}`' for n in found.crossing)}, which "
-            f"cross: {found.atoms:,} atoms, the smallest, {name}, of "
-            f"{labels:,} label{'' if labels == 1 else 's'}. {found.isolated:,} of their totals "
+            f"Held on `{axis.name}` are {' and '.join(f'`{n}`' for n in cuts.crossing)}, which "
+            f"cross: {cuts.atoms:,} atoms, the smallest, {name}, of "
+            f"{labels:,} label{'' if labels == 1 else 's'}. {cuts.isolated:,} of their totals "
             "follow exactly from differences of held totals: `subspacedp audit` says which are "
             "small. Publishing one of these classifications instead of holding it avoids that."
         )

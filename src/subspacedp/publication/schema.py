@@ -196,54 +196,54 @@ def _path(loc: Sequence[str | int], data: Any) -> Place:
     for number, key in enumerate(loc):
         last = number == len(loc) - 1
         keyed = isinstance(data, Mapping)
-        found = key in data if keyed else isinstance(data, list | tuple) and isinstance(key, int)
-        if found or (last and keyed and key not in UNIONS):
+        there = key in data if keyed else isinstance(data, list | tuple) and isinstance(key, int)
+        if there or (last and keyed and key not in UNIONS):
             path.append(key)
-            data = data[key] if found else None
+            data = data[key] if there else None
     return tuple(path)
 
 
 def _phrase(kind: str, context: Mapping[str, Any], value: Any, text: str) -> str:
-    got = f"; got {shown(value)}"
+    given = f"; got {shown(value)}"
     match kind:
         case "missing":
             return "is missing"
         case "label" if isinstance(value, bool | float | datetime.date):
             return f"is not a label to YAML; put `{text}` in quotes"
         case "label":
-            return f"must be text or a whole number of 64 bits{got}"
+            return f"must be text or a whole number of 64 bits{given}"
         case "string_type" | "invalid_key" if isinstance(value, bool | int | float | datetime.date):
             return f"must be text; put `{text}` in quotes"
         case "string_type":
-            return f"must be text{got}"
+            return f"must be text{given}"
         case "string_too_short" | "too_short":
             least = context.get("min_length", 1)
             return "must not be empty" if least < 2 else f"must have at least {least} items"
         case "string_too_long":
-            return f"must have at most {context['max_length']} characters{got}"
+            return f"must have at most {context['max_length']} characters{given}"
         case "string_pattern_mismatch":
-            return f"must be one line of text{got}"
+            return f"must be one line of text{given}"
         case "int_type":
-            return f"must be a whole number{got}"
+            return f"must be a whole number{given}"
         case "float_type" | "finite_number":
-            return f"must be a finite number{got}"
+            return f"must be a finite number{given}"
         case "bool_type":
-            return f"must be true or false{got}"
+            return f"must be true or false{given}"
         case "tuple_type":
-            return f"must be a list, in brackets{got}"
+            return f"must be a list, in brackets{given}"
         case "dict_type" | "model_type":
-            return f"must be keys with values{got}"
+            return f"must be keys with values{given}"
         case "literal_error":
             options = re.findall(r"'([^']*)'", context["expected"])
             near = nearest(value, options) if isinstance(value, str) else None
             hint = f"; did you mean `{near}`?" if near else ""
-            return f"must be one of {', '.join(f'`{option}`' for option in options)}{got}{hint}"
+            return f"must be one of {', '.join(f'`{option}`' for option in options)}{given}{hint}"
         case "greater_than":
-            return f"must be above {context['gt']:g}{got}"
+            return f"must be above {context['gt']:g}{given}"
         case "greater_than_equal":
-            return f"must be at least {context['ge']:g}{got}"
+            return f"must be at least {context['ge']:g}{given}"
         case "less_than":
-            return f"must be below {context['lt']:g}{got}"
+            return f"must be below {context['lt']:g}{given}"
         case "less_than_equal":
-            return f"must be at most {context['le']:g}{got}"
-    return f"cannot be used{got}"
+            return f"must be at most {context['le']:g}{given}"
+    return f"cannot be used{given}"

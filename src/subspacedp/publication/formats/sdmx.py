@@ -102,8 +102,8 @@ class Dimension:
                 code = text if CODE.fullmatch(text) and text.casefold() not in taken else ""
                 attempt = 0
                 while not code:
-                    made = f"{_plain(level.name)}_{number}{'x' * attempt}"
-                    code = "" if made.casefold() in taken else made
+                    numbered = f"{_plain(level.name)}_{number}{'x' * attempt}"
+                    code = "" if numbered.casefold() in taken else numbered
                     attempt += 1
                 taken.add(code.casefold())
                 codes.append(code)

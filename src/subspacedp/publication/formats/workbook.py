@@ -153,7 +153,7 @@ class _Book:
         for i, (name, _) in enumerate(rows, 4):
             target = "internal:'{}'!A1".format(name.replace("'", "''"))
             sheet.write_url(i, 0, target, self.link, name)
-        told = [
+        elsewhere = [
             f"The {table.rows:,} figures by {table.words} are more than the {MOST_ROWS:,} rows "
             f"that a sheet has here; they are in the file {table.file or 'values.csv'}."
             for table in absent
@@ -161,8 +161,8 @@ class _Book:
         stored = self.content.release.stored
         if stored is not None:
             figures = self.content.release.query.size
-            told.append(f"The {figures:,} cells are in {STORES[stored.kind]}, without labels.")
-        for i, text in enumerate(told, len(rows) + 5):
+            elsewhere.append(f"The {figures:,} cells are in {STORES[stored.kind]}, without labels.")
+        for i, text in enumerate(elsewhere, len(rows) + 5):
             self._string(sheet, i, 0, text, self.book.add_format(self.font))
 
     def _notes(self) -> None:
