@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from subspacedp.arrays import AnyArray, ArrayLike
 
 __all__ = ["arrow_array", "arrow_table", "label_array", "numpy_array"]
 
 FEW = 1 << 16  # rows; for more, the import of pandas does not matter
 
 
-def arrow_array(array: npt.ArrayLike) -> Any:
+def arrow_array(array: ArrayLike) -> Any:
     """What `pyarrow.array` makes of an array."""
     import pyarrow as pa
 
@@ -34,14 +35,14 @@ def arrow_array(array: npt.ArrayLike) -> Any:
     return pa.array(values)
 
 
-def arrow_table(columns: Mapping[str, npt.ArrayLike]) -> Any:
+def arrow_table(columns: Mapping[str, ArrayLike]) -> Any:
     """What `pyarrow.table` makes of arrays."""
     import pyarrow as pa
 
     return pa.table({name: arrow_array(column) for name, column in columns.items()})
 
 
-def numpy_array(column: Any) -> npt.NDArray[Any]:
+def numpy_array(column: Any) -> AnyArray:
     """What `to_numpy` of an Arrow array, in one piece or several, gives; text is of type object."""
     import pyarrow as pa
 
@@ -68,7 +69,7 @@ def numpy_array(column: Any) -> npt.NDArray[Any]:
     return np.asarray(column.to_numpy())
 
 
-def label_array(column: Any) -> npt.NDArray[Any]:
+def label_array(column: Any) -> AnyArray:
     """A column of labels: as text, and empty for what is in no group, where some labels are.
 
     Real numbers are no labels, and stay what they are.

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
+
+from subspacedp.arrays import FloatArray
 
 __all__ = [
     "binomial_at_least",
@@ -18,8 +19,6 @@ __all__ = [
     "normal_quantile",
     "smooth_length",
 ]
-
-FloatArray = npt.NDArray[np.float64]
 
 FEW = 4096  # numbers that are worked out one by one
 SMALL_BINOMIAL = 64  # trials whose tails are added up term by term

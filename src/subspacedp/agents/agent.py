@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from subspacedp.agents.collect import Part
 from subspacedp.agents.dealer import DealtShare
@@ -18,12 +16,11 @@ from subspacedp.agents.record import Record, fingerprint
 from subspacedp.agents.secret import Secret
 from subspacedp.agents.share import Form, Share, rounding_of_sums
 from subspacedp.agents.totals import totals
+from subspacedp.arrays import AnyArray, ArrayLike, Int64Array
 from subspacedp.errors import DataError, ReleaseError, without_values
 from subspacedp.release.certificate import Trust
 
 __all__ = ["Privatised", "checked_answers", "privatize", "privatize_share"]
-
-Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +35,7 @@ class Privatised:
 def privatize(
     plan: AgentPlan,
     part: str,
-    data: npt.ArrayLike,
+    data: ArrayLike,
     secret: Secret,
     *,
     record: str | PathLike[str],
@@ -76,7 +73,7 @@ def privatize(
 def privatize_share(
     plan: AgentPlan,
     dealt: DealtShare,
-    data: npt.ArrayLike,
+    data: ArrayLike,
     *,
     record: str | PathLike[str] | None = None,
 ) -> Privatised:
@@ -116,10 +113,10 @@ def _part(
     )
 
 
-def checked_answers(plan: AgentPlan, part: str, data: npt.ArrayLike) -> Int64Array:
+def checked_answers(plan: AgentPlan, part: str, data: ArrayLike) -> Int64Array:
     """The confidential answers of a part, if they can be released; before any noise is drawn."""
     cells = plan.partition.cells(part)
-    array: npt.NDArray[Any] = without_values(
+    array: AnyArray = without_values(
         lambda: np.asarray(data), f"The data of part `{part}` must be an array of numbers"
     )
     if array.shape != (cells.size,):

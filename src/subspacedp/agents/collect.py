@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from subspacedp.agents.files import encode, read_numbers, write_new
 from subspacedp.agents.masked import reconstructed
 from subspacedp.agents.plan import AgentPlan
 from subspacedp.agents.share import rounding_of_sums
+from subspacedp.arrays import AnyArray, FloatArray, Int64Array
 from subspacedp.errors import AlteredError, ReleaseError
 from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.base import Mechanism
@@ -122,9 +121,7 @@ def _by_name(plan: AgentPlan, parts: Sequence[Part]) -> dict[str, Part]:
     return chosen
 
 
-def _put_together(
-    plan: AgentPlan, chosen: Mapping[str, Part]
-) -> tuple[npt.NDArray[Any], HeldValues]:
+def _put_together(plan: AgentPlan, chosen: Mapping[str, Part]) -> tuple[AnyArray, HeldValues]:
     """The values of all cells, and the held figures that they add up to."""
     mechanism = plan.mechanism
     flat = np.zeros(mechanism.query.size, np.int64 if mechanism.decimals == 0 else np.float64)
@@ -135,7 +132,7 @@ def _put_together(
     return _held(mechanism, flat.reshape(mechanism.query.shape))
 
 
-def _held(mechanism: Mechanism, values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], HeldValues]:
+def _held(mechanism: Mechanism, values: AnyArray) -> tuple[AnyArray, HeldValues]:
     """Read off c = C·release, in integers wherever the values allow it."""
     held, decimals = mechanism.held, mechanism.decimals
     if not held.exact:
@@ -155,7 +152,7 @@ def _held(mechanism: Mechanism, values: npt.NDArray[Any]) -> tuple[npt.NDArray[A
     return values, tuple(_int64(s // step) for s in sums)
 
 
-def _whole_sums(mechanism: Mechanism, values: npt.NDArray[np.float64]) -> HeldValues:
+def _whole_sums(mechanism: Mechanism, values: FloatArray) -> HeldValues:
     """The whole held figures of real values.
 
     A float64 less the nearest whole number is a float64: whole parts are summed as integers, so
@@ -174,7 +171,7 @@ def _whole_sums(mechanism: Mechanism, values: npt.NDArray[np.float64]) -> HeldVa
     return tuple(_int64(w + np.rint(r).astype(np.int64)) for w, r in pairs)
 
 
-def _int64(sums: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def _int64(sums: AnyArray) -> Int64Array:
     if np.any(np.abs(sums) >= MAX_TOTAL):
         raise AlteredError("The parts do not make a release: a held total is beyond 2**62.")
     return sums.astype(np.int64)
@@ -210,7 +207,7 @@ class Part:
     plan_digest: str
     trust: Trust
     noise_id: str
-    values: npt.NDArray[Any]
+    values: AnyArray
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the part; an existing file is left alone if it is the same, and refused if not."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from subspacedp.agents.files import encode, read_numbers
 from subspacedp.agents.masked import mask
@@ -19,6 +18,7 @@ from subspacedp.agents.record import record_beside
 from subspacedp.agents.secret import Secret
 from subspacedp.agents.share import Form, Share
 from subspacedp.agents.totals import totals
+from subspacedp.arrays import AnyArray
 from subspacedp.errors import ReleaseError
 from subspacedp.noise import ReleaseKeys
 from subspacedp.release import new_folder
@@ -127,7 +127,7 @@ def _encoded(plan: AgentPlan, name: str, noise_id: str, share: Share) -> bytes:
         "record_key": os.urandom(32).hex(),
         "cells": share.whole.size,
     }
-    arrays: list[npt.NDArray[Any]] = [share.whole]
+    arrays: list[AnyArray] = [share.whole]
     if share.fraction is not None and share.fraction.dtype == object:
         header["numerators"] = [str(n) for n in share.fraction]
     elif share.fraction is not None:
@@ -142,7 +142,7 @@ def read_share(path: str | PathLike[str]) -> DealtShare:
     try:
         form, cells = Form(header["form"]), int(header["cells"])
         whole = np.frombuffer(payload[: 8 * cells], "<i8").astype(np.int64)
-        fraction: npt.NDArray[Any] | None = None
+        fraction: AnyArray | None = None
         if "numerators" in header:
             fraction = np.array([int(n) for n in header["numerators"]], object)
         elif form not in (Form.STEPS, Form.MASK):

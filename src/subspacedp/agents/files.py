@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray
 from subspacedp.errors import AlteredError, ReleaseError
 
 __all__ = ["check_private", "encode", "read_numbers", "replace_file", "write_new"]
@@ -107,7 +107,7 @@ def check_private(handle: int, path: Path, what: str) -> None:
         )
 
 
-def encode(header: Mapping[str, Any], arrays: Sequence[npt.NDArray[Any]]) -> bytes:
+def encode(header: Mapping[str, Any], arrays: Sequence[AnyArray]) -> bytes:
     """A file of a header and its numbers."""
     payload = b"".join(np.ascontiguousarray(a, _kind(a)).tobytes() for a in arrays)
     text = json.dumps({**header, "sha256": _digest(header, payload)}, ensure_ascii=False)
@@ -145,7 +145,7 @@ def read_numbers(
     return header, payload
 
 
-def _kind(array: npt.NDArray[Any]) -> str:
+def _kind(array: AnyArray) -> str:
     return "<f8" if array.dtype.kind == "f" else "<i8"
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.agents.plan import AgentPlan
+from subspacedp.arrays import Int64Array
 from subspacedp.errors import AlteredError, ReleaseError
 from subspacedp.invariants import HeldValues
 from subspacedp.noise import Keystream, ReleaseKeys
@@ -22,8 +23,6 @@ from subspacedp.noise.words import KEY_BYTES
 from subspacedp.tables import MAX_TOTAL
 
 __all__ = ["contribution", "mask", "reconstructed"]
-
-Int64Array = npt.NDArray[np.int64]
 
 
 def contribution(plan: AgentPlan, part: str, answers: Int64Array) -> Int64Array:

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import Int64Array
 from subspacedp.errors import DomainError
 from subspacedp.tables import Domain, Label, Level
 
@@ -124,8 +124,6 @@ def _range(entry: Any) -> tuple[int, int] | None:
         return int(ends[0]), int(ends[1])
     return None
 
-
-Int64Array = npt.NDArray[np.int64]
 
 LONGEST_NAME = 100
 MOST_CELLS = 2**27  # of a table whose cells are counted one by one

@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from subspacedp.agents.plan import AgentPlan
+from subspacedp.arrays import Int64Array
 from subspacedp.errors import DataError
 from subspacedp.tables import MAX_TOTAL, Axis
 
 __all__ = ["answers_of_rows", "counted_column", "read_rows"]
-
-Int64Array = npt.NDArray[np.int64]
 
 
 def read_rows(path: Path) -> dict[str, list[Any]]:

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from subspacedp.agents.files import check_private, replace_file
 from subspacedp.agents.plan import AgentPlan
+from subspacedp.arrays import Int64Array
 from subspacedp.errors import ReleaseError
 
 __all__ = ["Record", "fingerprint", "record_beside"]
@@ -41,7 +41,7 @@ def record_beside(path: Path, content: bytes) -> Path:
     return path.resolve().with_name(f"subspacedp-{tag}.record")
 
 
-def fingerprint(key: bytes, plan: AgentPlan, part: str, answers: npt.NDArray[np.int64]) -> str:
+def fingerprint(key: bytes, plan: AgentPlan, part: str, answers: Int64Array) -> str:
     """HMAC-SHA-256 of plan, part and data; without the key it tells nothing of the data."""
     name = part.encode()
     message = hmac.new(key, digestmod=hashlib.sha256)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, Int64Array
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import Mixed
 from subspacedp.mechanisms.base import Mechanism
@@ -24,8 +23,6 @@ __all__ = [
     "denominators_at",
     "rounding_of_sums",
 ]
-
-Int64Array = npt.NDArray[np.int64]
 
 
 class Form(StrEnum):
@@ -53,9 +50,9 @@ class Share:
 
     form: Form
     whole: Int64Array
-    fraction: npt.NDArray[Any] | None
+    fraction: AnyArray | None
 
-    def add(self, answers: Int64Array, mechanism: Mechanism, cells: Int64Array) -> npt.NDArray[Any]:
+    def add(self, answers: Int64Array, mechanism: Mechanism, cells: Int64Array) -> AnyArray:
         """The published values of cells with these confidential answers.
 
         Guarantees
@@ -89,7 +86,7 @@ class Share:
         raise TypeError("a share is secret and is not pickled")
 
 
-def denominators_at(mechanism: Mechanism, cells: Int64Array) -> npt.NDArray[Any]:
+def denominators_at(mechanism: Mechanism, cells: Int64Array) -> AnyArray:
     """The public denominators of some cells when margins are held."""
     family = mechanism.held.family
     if family is None:

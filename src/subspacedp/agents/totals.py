@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from subspacedp.agents.partition import cells_of_product
 from subspacedp.agents.share import Form, Share
+from subspacedp.arrays import BoolArray, FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix, MarginNullSpace
 from subspacedp.invariants.matrix.components import connected
@@ -34,8 +35,6 @@ __all__ = [
     "separating",
     "totals",
 ]
-
-Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,7 +93,7 @@ def _of_matrix(
     return Totals(_near(noise[cells], lifted), needed.size)
 
 
-def _near(noise: Int64Array, lifted: npt.NDArray[np.float64]) -> Share:
+def _near(noise: Int64Array, lifted: FloatArray) -> Share:
     """Write noise − lifted as a whole number less a fraction: the difference alone, exactly.
 
     A float64 less the nearest whole number is a float64, so nothing is rounded here; and
@@ -173,14 +172,14 @@ def _doubt(rounding: MarginRounding) -> float:
     return float(2 * beta + 2.0**-50)
 
 
-def _mixed(region: Region, noise: Int64Array) -> tuple[Int64Array, npt.NDArray[np.int64]]:
+def _mixed(region: Region, noise: Int64Array) -> tuple[Int64Array, Int64Array]:
     """The total noise of a region as exact rationals."""
     table = noise.reshape(region.shape)
     total = region.space.lift_exact(region.space.held.sums(table)).rsub(table)
     return total.whole.reshape(-1), np.broadcast_to(total.numerator, table.shape).reshape(-1)
 
 
-def _floats(region: Region, noise: Int64Array) -> tuple[Int64Array, npt.NDArray[np.float64]]:
+def _floats(region: Region, noise: Int64Array) -> tuple[Int64Array, FloatArray]:
     """The total noise of a region in the arithmetic of the kernel for large tables.
 
     Its steps in their order (`subtract_rows_exactly`): terms that are the same along a row are
@@ -319,7 +318,7 @@ def regions_of(held: HeldMargins, cells: Int64Array, margin: Margin) -> Iterator
         yield Region(held, tuple(labels))
 
 
-def _products(touched: npt.NDArray[np.bool_]) -> Iterator[tuple[Int64Array, ...]]:
+def _products(touched: BoolArray) -> Iterator[tuple[Int64Array, ...]]:
     """A table of True and False as a disjoint union of products of indices."""
     if touched.ndim == 1:
         if touched.any():
@@ -337,7 +336,7 @@ def _products(touched: npt.NDArray[np.bool_]) -> Iterator[tuple[Int64Array, ...]
             yield (same, *rest)
 
 
-def connected_cells(held: HeldMatrix, cells: Int64Array) -> npt.NDArray[np.bool_]:
+def connected_cells(held: HeldMatrix, cells: Int64Array) -> BoolArray:
     """The cells that rows of C connect to some cells, as a mask; the cells themselves included."""
     near = np.zeros(held.query.size, bool)
     near[cells] = True

@@ -14,10 +14,8 @@ from subspacedp.errors import DomainError, ReleaseError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy as np
-    import numpy.typing as npt
-
     from subspacedp.agents import AgentPlan, Partition, Privatised
+    from subspacedp.arrays import Int64Array
     from subspacedp.publication import Specification
     from subspacedp.release import Design
     from subspacedp.tables import Domain
@@ -316,7 +314,7 @@ def noise_of_options(
     secret_file: Path | None,
     share: Path | None,
     record: Path | None,
-) -> tuple[str, Callable[[npt.NDArray[np.int64]], Privatised]]:
+) -> tuple[str, Callable[[Int64Array], Privatised]]:
     """The part's name, and what privatises its answers: a dealer's share, or the common secret."""
     from subspacedp.agents import privatize, privatize_share, read_secret, read_share
     from subspacedp.agents.partition import part_name

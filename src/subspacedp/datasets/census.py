@@ -17,8 +17,8 @@ from os import PathLike
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import Int64Array
 from subspacedp.errors import DataError
 from subspacedp.tables import Axis, Domain, Table
 
@@ -148,11 +148,11 @@ class OfficialDemonstration:
     """A table of 2010, and the same table as an official demonstration released it."""
 
     table: Table
-    released: npt.NDArray[np.int64]
+    released: Int64Array
     names: tuple[str, ...]
 
     @property
-    def errors(self) -> npt.NDArray[np.int64]:
+    def errors(self) -> Int64Array:
         """Released minus true."""
         return np.asarray(self.released - self.table.counts)
 
@@ -250,7 +250,7 @@ def _geoid(gisjoin: str) -> str:
     return gisjoin[1:3] + gisjoin[4:7] if len(gisjoin) == 8 else gisjoin
 
 
-def _whole(rows: list[dict[str, str]], column: str, name: str) -> npt.NDArray[np.int64]:
+def _whole(rows: list[dict[str, str]], column: str, name: str) -> Int64Array:
     try:
         return np.array([int(row[column]) for row in rows], np.int64)
     except (TypeError, ValueError, OverflowError) as fault:

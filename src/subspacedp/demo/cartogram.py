@@ -7,11 +7,10 @@ order of population, the smallest first, row by row.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, FloatArray, Int64Array
 from subspacedp.demo.page import Figure, signed
 from subspacedp.report.plots import ACCENT, GRID, SECOND, Plot, drawing, linear
 
@@ -40,10 +39,10 @@ SHADES = ((2.0, 1.0), (1.0, 0.7), (0.5, 0.42), (0.0, 0.18))
 
 
 def cartogram(
-    errors: npt.NDArray[np.float64],
-    counts: npt.NDArray[np.int64],
-    states: npt.NDArray[Any],
-    stderr: npt.NDArray[np.float64],
+    errors: FloatArray,
+    counts: Int64Array,
+    states: AnyArray,
+    stderr: FloatArray,
 ) -> Figure:
     """The error of every county, in multiples of its standard error."""
     columns = 1 + max(column for column, _ in PLACES.values())

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray
 from subspacedp.demo.page import OURS, PRACTICE, Figure, signed
 from subspacedp.demo.study import SlopeCounts, StateErrors
 from subspacedp.inference import BiasTrend
@@ -136,7 +136,7 @@ def california_figure(
     )
 
 
-def _quartiles(errors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _quartiles(errors: FloatArray) -> FloatArray:
     """Least, quarter, median, three quarters and most of every column."""
     return np.asarray(np.quantile(errors, [0, 0.25, 0.5, 0.75, 1], axis=0))
 

@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.datasets import (
     OfficialDemonstration,
     census2010,
@@ -40,8 +40,6 @@ __all__ = [
     "count_slopes",
 ]
 
-FloatArray = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
 StrArray = npt.NDArray[np.str_]
 Progress = Callable[[str], None]
 
@@ -55,7 +53,7 @@ class StateErrors:
     """The counties of a state in order of size, and their errors over some runs."""
 
     state: str
-    size: npt.NDArray[np.int64]
+    size: Int64Array
     codes: tuple[str, ...]
     errors: FloatArray  # runs × counties
     official: FloatArray | None = None  # of another release of the same counties
@@ -113,7 +111,7 @@ class CensusStudy:
         ranked = [str(names[at]) for at in np.argsort(-counties, kind="stable")]
         return [name for name in ranked if name != "IL"][:10]
 
-    def trend(self, values: npt.ArrayLike) -> BiasTrend:
+    def trend(self, values: ArrayLike) -> BiasTrend:
         """Slopes of one release in the states with more than five counties."""
         return bias_trend(np.asarray(values) - self.table.counts, self.table.counts, self.states)
 
@@ -244,9 +242,9 @@ class SlopeCounts:
 
 
 def count_slopes(
-    errors: Iterable[npt.NDArray[Any]],
-    size: npt.ArrayLike,
-    groups: npt.ArrayLike | None = None,
+    errors: Iterable[AnyArray],
+    size: ArrayLike,
+    groups: ArrayLike | None = None,
     *,
     level: float = 0.01,
 ) -> SlopeCounts:

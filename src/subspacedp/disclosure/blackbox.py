@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import ArrayLike, BoolArray, FloatArray, Int64Array
 from subspacedp.disclosure.moves import people, smallest_epsilon
 from subspacedp.errors import BudgetError, DataError, ReleaseError
 from subspacedp.privacy import PureDP
@@ -29,7 +29,6 @@ from subspacedp.tables import Table
 
 __all__ = ["Batched", "PrivacyLowerBound", "audit_privacy"]
 
-FloatArray = npt.NDArray[np.float64]
 Claim = tuple[float | None, Callable[[FloatArray], FloatArray] | None]  # ε, and what it is about
 MAX_DENSE_CELLS = 500  # of a table whose projector is formed
 
@@ -44,9 +43,9 @@ MAX_VALUES = 20_000  # a statistic with so few values is looked at value by valu
 class Batched:
     """A mechanism that makes many independent runs at once: `function(table, runs)`."""
 
-    function: Callable[[Any, int], npt.ArrayLike]
+    function: Callable[[Any, int], ArrayLike]
 
-    def outputs(self, data: Any, runs: int, seed: int | None, stage: int) -> npt.ArrayLike:
+    def outputs(self, data: Any, runs: int, seed: int | None, stage: int) -> ArrayLike:
         """All runs at once."""
         del seed, stage
         return self.function(data, runs)
@@ -71,7 +70,7 @@ class _Ours:
 
     design: Design
 
-    def outputs(self, data: Any, runs: int, seed: int | None, stage: int) -> npt.ArrayLike:
+    def outputs(self, data: Any, runs: int, seed: int | None, stage: int) -> ArrayLike:
         """One release per run."""
         if seed is None:
             return [self.design.release(data).values for _ in range(runs)]
@@ -103,7 +102,7 @@ def _runs_of(mechanism: Any) -> Batched | _Ours:
     return Batched(lambda data, runs: [mechanism(data) for _ in range(runs)])
 
 
-def _counts(data: Any) -> npt.NDArray[np.int64] | None:
+def _counts(data: Any) -> Int64Array | None:
     return data.counts if isinstance(data, Table) else None
 
 
@@ -155,7 +154,7 @@ class PrivacyLowerBound:
 
 
 def audit_privacy(
-    mechanism: Design | Batched | Callable[[Any], npt.ArrayLike],
+    mechanism: Design | Batched | Callable[[Any], ArrayLike],
     table: Any,
     neighbour: Any,
     *,
@@ -163,7 +162,7 @@ def audit_privacy(
     confidence: float = 0.99,
     delta: float = 0.0,
     seed: int | None = None,
-    events: Sequence[Callable[[FloatArray], npt.ArrayLike]] | None = None,
+    events: Sequence[Callable[[FloatArray], ArrayLike]] | None = None,
 ) -> PrivacyLowerBound:
     """Bound the privacy loss of a mechanism from below by running it.
 
@@ -237,7 +236,7 @@ def audit_privacy(
     )
 
 
-def _finite(outputs: npt.ArrayLike, runs: int) -> FloatArray:
+def _finite(outputs: ArrayLike, runs: int) -> FloatArray:
     array = np.asarray(outputs, np.float64)
     if array.shape[:1] != (runs,):
         raise ReleaseError(f"A batched mechanism must give one output for each of {runs:,} runs.")
@@ -315,7 +314,7 @@ class Event:
     threshold: float = 0.0
     above: bool = True
 
-    def holds(self, y: FloatArray) -> npt.NDArray[np.bool_]:
+    def holds(self, y: FloatArray) -> BoolArray:
         """In which of the runs it happened."""
         t = self.statistic(y)
         if self.values is not None:
@@ -326,7 +325,7 @@ class Event:
 def statistics_of(
     first: FloatArray, second: FloatArray, x: FloatArray | None, y: FloatArray | None,
     look: Callable[[FloatArray], FloatArray] | None,
-    further: Sequence[Callable[[FloatArray], npt.ArrayLike]],
+    further: Sequence[Callable[[FloatArray], ArrayLike]],
 ) -> list[tuple[str, Statistic]]:  # fmt: skip
     """Numbers of a run that may tell the tables apart; all found on the first half."""
     out: list[tuple[str, Statistic]] = []
@@ -371,7 +370,7 @@ def _all_answers(width: int) -> Statistic:
     return lambda y: np.asarray(np.round(np.round(y, 6) @ weights, 6))
 
 
-def _given(function: Callable[[FloatArray], npt.ArrayLike]) -> Statistic:
+def _given(function: Callable[[FloatArray], ArrayLike]) -> Statistic:
     def call(y: FloatArray) -> FloatArray:
         numbers = np.asarray(function(y), np.float64)
         if numbers.shape != (len(y),):
@@ -439,7 +438,7 @@ def _candidates(
     return out
 
 
-def _occurrences(values: FloatArray, of: FloatArray) -> npt.NDArray[np.int64]:
+def _occurrences(values: FloatArray, of: FloatArray) -> Int64Array:
     """How often each of some sorted values occurs."""
     ordered = np.sort(values)
     return np.asarray(

@@ -16,16 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import BoolArray, Int64Array
 from subspacedp.errors import InvariantError
 from subspacedp.invariants import Limits
 from subspacedp.tables import Domain, Margin
 
 __all__ = ["UNBOUNDED", "CellBounds", "closed_form", "junction", "shuttle"]
 
-Int64Array = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 Totals = Sequence[tuple[Margin, Int64Array]]
 
 UNBOUNDED = int(np.iinfo(np.int64).max)

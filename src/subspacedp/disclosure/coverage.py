@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import ArrayLike, FloatArray
 from subspacedp.disclosure.values import AnyHeld, PublishedInvariants, joined, published_invariants
 from subspacedp.errors import InvariantError
 from subspacedp.privacy import Neighbours
@@ -18,8 +18,6 @@ from subspacedp.rounding import rounding_of
 from subspacedp.tables import Domain
 
 __all__ = ["QuestionCoverage", "covers", "question_weights"]
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +74,7 @@ class QuestionCoverage(Coverage):
 def covers(
     domain: Domain,
     helds: AnyHeld | Sequence[AnyHeld],
-    weights: npt.ArrayLike | None = None,
+    weights: ArrayLike | None = None,
     *,
     neighbours: Neighbours,
     decimals: int | None = None,
@@ -120,7 +118,7 @@ def covers(
 def coverage(
     parts: Sequence[PublishedInvariants],
     whole: PublishedInvariants,
-    weights: npt.ArrayLike | None,
+    weights: ArrayLike | None,
     labels: dict[str, Any],
     neighbours: Neighbours,
     kind: Kind,
@@ -161,7 +159,7 @@ def weakest(kinds: Sequence[Kind]) -> Kind:
 
 
 def question_weights(
-    domain: Domain, weights: npt.ArrayLike | None, labels: dict[str, Any]
+    domain: Domain, weights: ArrayLike | None, labels: dict[str, Any]
 ) -> tuple[FloatArray, str]:
     """The weights of a question and the question in words."""
     if weights is not None and labels:

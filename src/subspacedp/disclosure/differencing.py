@@ -14,15 +14,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import BoolArray, FloatArray, Int64Array
 from subspacedp.invariants.crossing import Crossings
 from subspacedp.rounding.cycles import CycleBasis
 from subspacedp.tables import Axis, Level, Margin
 
 __all__ = ["Difference", "Differencing", "differencing", "smallest_atoms"]
 
-Int64Array = npt.NDArray[np.int64]
 NONE = "in none"
 
 
@@ -154,7 +153,7 @@ class _Atoms:
             alone &= atoms[row] != 1
         return np.flatnonzero(alone)
 
-    def _spanned(self, groups: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    def _spanned(self, groups: tuple[int, ...]) -> BoolArray:
         from subspacedp.invariants.matrix.null_space import MatrixNullSpace
 
         rows = [row == group for row, number in zip(self.codes, groups, strict=True)
@@ -187,7 +186,7 @@ def _only(fine: Int64Array, coarse: Int64Array, groups: int, others: int) -> Int
 
 def differencing(
     crossings: Crossings,
-    lifted: npt.NDArray[np.float64] | None,
+    lifted: FloatArray | None,
     *,
     smallest_group: int,
     most: int,

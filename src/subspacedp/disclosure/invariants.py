@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import ArrayLike
 from subspacedp.disclosure.bounds import CellBounds
 from subspacedp.disclosure.coverage import (
     QuestionCoverage,
@@ -137,12 +137,12 @@ class InvariantAudit:
         """How many cells the programs that were allowed did not reach."""
         return 0 if self.bounds is None else self.bounds.open
 
-    def covers(self, weights: npt.ArrayLike | None = None, **labels: Any) -> QuestionCoverage:
+    def covers(self, weights: ArrayLike | None = None, **labels: Any) -> QuestionCoverage:
         """Whether the invariants answer a question, given by weights or by labels."""
         answer = coverage(self.parts, self.whole, weights, labels, self.neighbours, self.kind)
         return replace(answer, free=False) if self.capped and self.rank else answer
 
-    def range_of(self, weights: npt.ArrayLike | None = None, **labels: Any) -> tuple[float, float]:
+    def range_of(self, weights: ArrayLike | None = None, **labels: Any) -> tuple[float, float]:
         """The least and the largest answer over all tables with the held values.
 
         By two linear programs over tables of real numbers, hence safe for whole ones too; the

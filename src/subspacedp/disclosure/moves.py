@@ -13,8 +13,8 @@ from itertools import combinations, product
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import BoolArray, Int64Array
 from subspacedp.balls import ball, round_up
 from subspacedp.invariants import HeldMargins, HeldMatrix
 from subspacedp.privacy import Budget, Composed, Neighbours, PureDP
@@ -23,8 +23,6 @@ from subspacedp.problem import Kind
 from subspacedp.tables import Domain, Label, Margin
 
 __all__ = ["Loss", "Move", "move_loss", "smallest_epsilon", "smallest_move"]
-
-Int64Array = npt.NDArray[np.int64]
 
 MAX_PROGRAM_CELLS = 3000  # cells of a table whose smallest move is searched for
 MAX_MOVE_SECONDS = 10.0
@@ -193,7 +191,7 @@ def unseparated_sets(domain: Domain, margins: Sequence[Margin]) -> list[tuple[in
 
 def random_corners(
     domain: Domain, chosen: Sequence[int], cells: Int64Array, rng: np.random.Generator
-) -> tuple[list[tuple[Int64Array, int]], npt.NDArray[np.bool_]]:
+) -> tuple[list[tuple[Int64Array, int]], BoolArray]:
     """For each cell the corners of a move through it, with their signs, and whether it has one."""
     first = merging(domain)
     place = np.unravel_index(cells, domain.shape)

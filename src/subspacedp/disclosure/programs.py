@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, FloatArray, Int64Array
 from subspacedp.disclosure.bounds import UNBOUNDED, CellBounds
 from subspacedp.disclosure.moves import random_corners, unseparated_sets
 from subspacedp.errors import InvariantError
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Programs", "Progress", "first_bounds", "program_bounds", "walk_of"]
 
-Int64Array = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
 MAX_INTEGER_SECONDS = 5.0  # for one program in whole numbers
@@ -44,7 +42,7 @@ class Programs:
     """Linear programs over all tables x ≥ 0 with C x = c, cells with a known count taken out."""
 
     matrix: csr_array
-    totals: npt.NDArray[Any]
+    totals: AnyArray
     lower: Int64Array  # flat
     upper: Int64Array
     walk: Walk | None = None  # shows cells to be wide from a table that was found
@@ -229,7 +227,7 @@ def program_bounds(
     )
 
 
-def first_bounds(matrix: csr_array, totals: npt.NDArray[Any]) -> tuple[Int64Array, Int64Array]:
+def first_bounds(matrix: csr_array, totals: AnyArray) -> tuple[Int64Array, Int64Array]:
     """Safe bounds from every row by itself: a row without negative entries bounds its cells."""
     n = matrix.shape[1]
     lower, upper = np.zeros(n, np.int64), np.full(n, np.inf)

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import Int64Array
 from subspacedp.disclosure.bounds import UNBOUNDED, CellBounds, closed_form, shuttle
 from subspacedp.disclosure.programs import Programs, Progress, first_bounds, program_bounds, walk_of
 from subspacedp.disclosure.values import PublishedInvariants
 from subspacedp.tables import Domain, Label
 
 __all__ = ["CellRange", "SmallTotal", "cell_bounds", "programs_of", "small_totals", "worst_cells"]
-
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +124,7 @@ def programs_of(part: PublishedInvariants) -> Programs:
     return Programs(matrix=bound.matrix, totals=values, lower=low, upper=high, walk=walk)
 
 
-def _nothing(domain: Domain) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _nothing(domain: Domain) -> tuple[Int64Array, Int64Array]:
     return np.zeros(domain.shape, np.int64), np.full(domain.shape, UNBOUNDED)
 
 

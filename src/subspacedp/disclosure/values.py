@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, Int64Array
 from subspacedp.errors import DomainError, InvariantError
 from subspacedp.invariants import (
     Held,
@@ -40,11 +40,11 @@ class PublishedInvariants:
     bound: HeldMargins | HeldMatrix
     values: HeldValues | None = None
 
-    def totals(self) -> list[tuple[Margin, npt.NDArray[np.int64]]]:
+    def totals(self) -> list[tuple[Margin, Int64Array]]:
         """The held margins with their totals; linear equalities are left out."""
         return [] if self.values is None else self.bound.totals(self.values)
 
-    def equalities(self) -> npt.NDArray[Any]:
+    def equalities(self) -> AnyArray:
         """The values of the linear equalities, in order."""
         return np.zeros(0, np.int64) if self.values is None else self.bound.equalities(self.values)
 
@@ -121,7 +121,7 @@ def joined(parts: Sequence[PublishedInvariants]) -> PublishedInvariants:
     bound = bind(statement, Cells(domain))
     if any(part.values is None for part in parts):
         return PublishedInvariants(domain=domain, held=statement, bound=bound)
-    known: dict[Margin, npt.NDArray[np.int64]] = {}
+    known: dict[Margin, Int64Array] = {}
     for part in parts:
         for margin, total in part.totals():
             twin = Margin(tuple(domain.axes), margin.steps)
@@ -166,7 +166,7 @@ def _shaped(bound: HeldMargins | HeldMatrix, values: Any) -> HeldValues:
     )
 
 
-def _numbers(array: Any, shape: tuple[int, ...], *, whole: bool) -> npt.NDArray[Any]:
+def _numbers(array: Any, shape: tuple[int, ...], *, whole: bool) -> AnyArray:
     try:
         out = np.asarray(array)
     except ValueError:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import Int64Array
 from subspacedp.arrow import numpy_array
 from subspacedp.errors import DataError, without_values
 from subspacedp.io.files import FIRST_LINE
@@ -262,11 +262,11 @@ def values(name: str, codes: Mapping[Label, int], dialect: str, cast: Callable[[
     return f"{name} AS (SELECT {label}, {code} FROM {listed})"  # noqa: S608 - escaped by sqlglot
 
 
-def read_whole(batches: Iterable[Any], names: Sequence[str]) -> dict[str, npt.NDArray[np.int64]]:
+def read_whole(batches: Iterable[Any], names: Sequence[str]) -> dict[str, Int64Array]:
     """The named columns of arrow batches as int64 arrays."""
     import pyarrow as pa
 
-    parts: dict[str, list[npt.NDArray[np.int64]]] = {name: [] for name in names}
+    parts: dict[str, list[Int64Array]] = {name: [] for name in names}
     for batch in batches:
         for name in names:
             # An engine's sum of integers may be a decimal; the cast refuses what does not fit.

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import Int64Array
 from subspacedp.errors import DataError, without_values
 from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, as_held
 from subspacedp.invariants.workload import hold_of_workload
@@ -26,7 +26,6 @@ from subspacedp.tables import Domain, Margin, MarginTables
 
 __all__ = ["TabulatedMargins", "tabulate_margins"]
 
-Int64Array = npt.NDArray[np.int64]
 Progress = Callable[[str], None]
 
 MOST_CELLS = 1 << 17  # of one GROUP BY, where a margin itself is not larger

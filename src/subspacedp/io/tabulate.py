@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import Int64Array
 from subspacedp.errors import DataError, DomainError, ReleaseError, without_values
 from subspacedp.io.bounding import checked_bounds, left_out, no_unit, unit_of
 from subspacedp.io.coding import (
@@ -36,7 +36,6 @@ __all__ = [
     "tabulate",
 ]
 
-Int64Array = npt.NDArray[np.int64]
 Progress = Callable[[str], None]
 AT_ONCE = 1 << 24  # cells of a file that are subtracted at a time
 _ALL, _LEFT_OUT = 0, 1
@@ -451,7 +450,7 @@ def _whole(source: Source, table: Any, name: str) -> Any:
 
 
 def _added(
-    parts: Iterable[dict[str, npt.NDArray[np.int64]]],
+    parts: Iterable[dict[str, Int64Array]],
     axes: Sequence[AxisColumn],
     out: CellTable,
     names: Sequence[str],

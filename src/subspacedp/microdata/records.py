@@ -11,16 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.arrow import arrow_array
 from subspacedp.queries import Query
 from subspacedp.release.label_columns import LabelColumns
 
 __all__ = ["WEIGHT", "record_tables", "write_records"]
-
-FloatArray = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
 
 WEIGHT = "calibration_weight"
 ROWS = 1 << 20  # at a time: one row group of a Parquet file

@@ -17,15 +17,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.release import Release
 from subspacedp.tables import Margin
 
 __all__ = ["CalibratedMargin", "Weights", "calibrate"]
-
-FloatArray = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
 
 DECIMALS = 9  # of a published weight
 MAX_STEPS = 5000

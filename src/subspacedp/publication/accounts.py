@@ -9,8 +9,8 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import ArrayLike
 from subspacedp.disclosure import QuestionCoverage
 from subspacedp.disclosure.coverage import coverage, kind_of_parts, weakest
 from subspacedp.disclosure.values import joined, published_invariants
@@ -225,7 +225,7 @@ def _counted_on(query: Query, held: Held) -> Domain | None:
 def account_covers(
     ledger: Ledger | str | PathLike[str],
     account: str,
-    weights: npt.ArrayLike | None = None,
+    weights: ArrayLike | None = None,
     **labels: Any,
 ) -> AccountCoverage:
     """Whether a question is protected, exposed or part of each, over all releases of an account.

@@ -11,8 +11,8 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray
 from subspacedp.disclosure.differencing import differencing, smallest_atoms
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.invariants.crossing import Crossings
@@ -402,7 +402,7 @@ def margins_of_kinds(accuracy: Accuracy) -> Iterator[tuple[int, float]]:
         yield from zip(kinds.number.tolist(), margins, strict=True)
 
 
-def _spread(laws: npt.NDArray[Any], variance: npt.NDArray[Any]) -> dict[int, float]:
+def _spread(laws: AnyArray, variance: AnyArray) -> dict[int, float]:
     """All different laws with their variances if they are few, or some over all variances."""
     distinct, first = np.unique(laws, return_index=True)
     if len(distinct) > EXACT_UP_TO:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import Int64Array
 from subspacedp.blocks.passes import Survey
 from subspacedp.blocks.sources import ArraySource
 from subspacedp.blocks.sources import Source as BlockSource
@@ -67,7 +67,6 @@ __all__ = [
     "tabulate_release",
 ]
 
-Int64Array = npt.NDArray[np.int64]
 Progress = Callable[[str], None]
 MOST_CELLS = 2 * 10**8  # figures made at once: 1.6 GB of float64, and several such are needed
 MOST_STORED = 10**11  # figures of one release: 800 GB on disk

@@ -10,11 +10,11 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray
 from subspacedp.blocks.stores import STORES
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.nonnegative import WHICH_TABLE
@@ -535,17 +535,17 @@ def check_comparison(designs: Mapping[str, Design]) -> None:
             )
 
 
-def _numbers(release: Release, data: Confidential) -> dict[str, npt.NDArray[Any]]:
+def _numbers(release: Release, data: Confidential) -> dict[str, AnyArray]:
     """The confidential figures, the released ones, and how far these are off."""
     mechanism, grid = release.mechanism, float(release.mechanism.query.grid)
     answers, full = data.arrays(mechanism.blocks().answers_shape)
 
-    def figures(answers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def figures(answers: AnyArray) -> AnyArray:
         # Totals of held margins that no figure shows come after those of the query.
         return answers.reshape(-1)[: mechanism.query.size] * grid
 
     without_noise = figures(answers)
-    columns: dict[str, npt.NDArray[Any]] = {"confidential": without_noise}
+    columns: dict[str, AnyArray] = {"confidential": without_noise}
     if mechanism.capped:
         columns["all_records"] = figures(full)
         if mechanism.space.rank:

@@ -13,8 +13,8 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import BoolArray, FloatArray
 from subspacedp.release import Release
 from subspacedp.report.charts import inline_svg
 from subspacedp.report.page import rendered, template_text
@@ -25,7 +25,6 @@ __all__ = ["Quality", "quality_report"]
 
 EDGES = (0, 1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 WIDTH, HEIGHT = 420, 220
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -57,11 +56,11 @@ class Quality:
         return self.estimates.value - self.truth
 
     @cached_property
-    def noisy(self) -> npt.NDArray[np.bool_]:
+    def noisy(self) -> BoolArray:
         """The figures that have noise."""
         return self.estimates.stderr > 0
 
-    def doubt(self, inside: npt.NDArray[np.bool_]) -> float:
+    def doubt(self, inside: BoolArray) -> float:
         """The standard error of the mean of some errors, by their joint law."""
         weights = inside.reshape(self.release.mechanism.query.shape) / inside.sum()
         return float(self.release.estimate(weights).stderr)
@@ -90,7 +89,7 @@ def size_rows(quality: Quality) -> list[SizeRow]:
     return [*rows, _row(quality, quality.noisy, "all with noise")]
 
 
-def _row(quality: Quality, inside: npt.NDArray[np.bool_], size: str) -> SizeRow:
+def _row(quality: Quality, inside: BoolArray, size: str) -> SizeRow:
     error, stderr = quality.error[inside], quality.estimates.stderr[inside]
     truth, limits = quality.truth[inside], quality.estimates.interval
     # Limits are rounded to 6 digits for reports: one that is met in its last bits is met.

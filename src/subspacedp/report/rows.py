@@ -16,8 +16,8 @@ from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, FloatArray, Int64Array
 from subspacedp.mechanisms.estimates import Estimate
 from subspacedp.mechanisms.figures import Figures
 from subspacedp.queries import Query
@@ -53,8 +53,6 @@ INTERVAL_LEVEL = 0.95
 MAX_SEPARATE_LAWS = 60  # computed one by one, some ten milliseconds each
 MAX_SWEEP_WORK = 1 << 24  # groups × cells, where each group's variance is a sweep over the table
 
-FloatArray = npt.NDArray[np.float64]
-
 THRESHOLDS = (0.05, 0.10, 0.30)
 CELLS_AT_A_TIME = 1 << 20
 
@@ -65,7 +63,7 @@ class LabelColumn:
 
     name: str
     texts: Sequence[str]
-    codes: npt.NDArray[np.int64]
+    codes: Int64Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +72,7 @@ class NumberColumn:
 
     name: str
     title: str
-    numbers: npt.NDArray[Any]
+    numbers: AnyArray
     digits: int
 
 
@@ -135,7 +133,7 @@ def in_script(text: str) -> str:
 
 
 def estimate_columns(
-    value: npt.NDArray[Any],
+    value: AnyArray,
     stderr: FloatArray,
     interval: tuple[FloatArray, FloatArray],
     decimals: int | None,
@@ -231,7 +229,7 @@ def held_rows(release: Release, most_bytes: int) -> Rows | None:
     """The figures that are published exactly; None where there are none, or too many."""
     held, exact = release.mechanism.held, release.exact
     blocks: list[tuple[str, list[str]]] = []
-    values: list[npt.NDArray[Any]] = []
+    values: list[AnyArray] = []
     for margin, totals in held.totals(exact):
         texts, places = _group_texts(margin)
         blocks.append((margin.title, texts))
@@ -254,7 +252,7 @@ def held_rows(release: Release, most_bytes: int) -> Rows | None:
     return rows if len(rows.embedded("").encode()) <= most_bytes else None
 
 
-def _group_texts(margin: Margin) -> tuple[list[str], npt.NDArray[np.int64]]:
+def _group_texts(margin: Margin) -> tuple[list[str], Int64Array]:
     """The labels of every group of a margin that has cells, each as one text."""
     labels, places = margin_labels(margin, coarser=False)
     texts = [
@@ -277,7 +275,7 @@ def _two_columns(blocks: Sequence[tuple[str, Sequence[str]]]) -> tuple[LabelColu
 
 def margin_labels(
     margin: Margin, *, coarser: bool = True
-) -> tuple[tuple[LabelColumn, ...], npt.NDArray[np.int64]]:
+) -> tuple[tuple[LabelColumn, ...], Int64Array]:
     """The labels of a margin's groups, with their coarser levels, and which groups have cells."""
     kept = np.flatnonzero(~margin.empty.reshape(-1))
     places = np.unravel_index(kept, margin.shape)
@@ -304,7 +302,7 @@ def answer_labels(query: Query) -> tuple[LabelColumn, ...]:
     return tuple(label_column(titles.get(name, name), column) for name, column in columns)
 
 
-def label_column(name: str, column: npt.NDArray[Any]) -> LabelColumn:
+def label_column(name: str, column: AnyArray) -> LabelColumn:
     """A column of labels by its distinct texts."""
     texts, codes = np.unique(column, return_inverse=True)
     return LabelColumn(name, [str(text) for text in texts.tolist()], codes.reshape(-1))
@@ -324,7 +322,7 @@ def _smaller_margins(release: Release) -> list[Margin]:
     return sorted(fitting, key=lambda m: -math.prod(m.shape))
 
 
-def error_digits(stderr: npt.NDArray[np.float64]) -> int:
+def error_digits(stderr: FloatArray) -> int:
     """Decimals that show about three figures of a typical standard error."""
     noisy = stderr[np.isfinite(stderr) & (stderr > 0)]
     if not noisy.size:
@@ -342,7 +340,7 @@ def shown(number: Any, digits: int) -> str:
     return text.removeprefix("-") if not text.strip("-0.,") else text
 
 
-def _plain(numbers: npt.NDArray[Any]) -> list[Any]:
+def _plain(numbers: AnyArray) -> list[Any]:
     """Numbers for JSON: null where unknown, and text where a browser would round."""
     if numbers.dtype.kind == "i":
         return [n if abs(n) < EXACT_IN_SCRIPT else str(n) for n in numbers.tolist()]
@@ -395,10 +393,10 @@ class Estimates:
     """
 
     family: Estimate
-    rows: npt.NDArray[np.int64] | None = None  # all of them, in order, if not given
+    rows: Int64Array | None = None  # all of them, in order, if not given
 
     @cached_property
-    def value(self) -> npt.NDArray[Any]:
+    def value(self) -> AnyArray:
         """The published values."""
         return self._chosen(np.asarray(self.family.value))
 
@@ -407,7 +405,7 @@ class Estimates:
         """Their standard errors."""
         return self._chosen(np.asarray(self.family.stderr, np.float64))
 
-    def _chosen(self, figures: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _chosen(self, figures: AnyArray) -> AnyArray:
         flat = np.ravel(figures)
         return flat if self.rows is None else flat[self.rows]
 
@@ -427,10 +425,10 @@ class Estimates:
             return unknown, unknown
         limits = self.family.interval(INTERVAL_LEVEL, method="exact" if self.exact else "normal")
         # Limits on a lattice are a few units in the last place off it; readers need not see that.
-        lower, upper = (np.round(self._chosen(np.asarray(limit)), 6) for limit in limits)
+        lower, upper = (self._chosen(np.round(np.asarray(limit), 6)) for limit in limits)
         return lower, upper
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Estimates:
+    def take(self, rows: Int64Array) -> Estimates:
         """Some of the rows, in the order asked for; their intervals stay the same."""
         of_family = rows if self.rows is None else self.rows[rows]
         return _Part(self.family, of_family, whole=self, places=rows)
@@ -441,7 +439,7 @@ class _Part(Estimates):
     """Rows of other estimates, which decide how intervals are found."""
 
     whole: Estimates = field(kw_only=True)
-    places: npt.NDArray[np.int64] = field(kw_only=True)
+    places: Int64Array = field(kw_only=True)
 
     @property
     def exact(self) -> bool:
@@ -626,7 +624,7 @@ class KindErrors(CellErrors):
     figures: Figures
 
     @cached_property
-    def _kinds(self) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+    def _kinds(self) -> tuple[FloatArray, Int64Array]:
         parts = [(kinds.variance, kinds.number) for kinds in self.figures.kinds()]
         variance, number = (np.concatenate(part) for part in zip(*parts, strict=True))
         order = np.argsort(variance, kind="stable")
@@ -665,11 +663,11 @@ class KindErrors(CellErrors):
         return self.stderr[self.stderr > 0]
 
 
-def _median(increasing: FloatArray, number: npt.NDArray[np.int64]) -> float:
+def _median(increasing: FloatArray, number: Int64Array) -> float:
     """The median of values that occur so many times."""
     return float(increasing[np.searchsorted(np.cumsum(number), number.sum() / 2)])
 
 
-def _bins(x: FloatArray, low: float, high: float, number: int) -> npt.NDArray[np.int64]:
+def _bins(x: FloatArray, low: float, high: float, number: int) -> Int64Array:
     width = max(high - low, 1e-9) / number
     return np.asarray(np.minimum((x - low) / width, number - 1), np.int64)

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray
 from subspacedp.release import Release
 from subspacedp.release.files import CSV, LEVEL, MARGINS, margin_stem
 from subspacedp.tables import Margin
@@ -50,13 +50,13 @@ class PublishedTable:
         return " by ".join(self.margin.names) or "the grand total"
 
     @cached_property
-    def labels(self) -> Mapping[str, npt.NDArray[Any]]:
+    def labels(self) -> Mapping[str, AnyArray]:
         """Columns that name the figures."""
-        names: Mapping[str, npt.NDArray[Any]] = self._estimate.names
+        names: Mapping[str, AnyArray] = self._estimate.names
         return names
 
     @cached_property
-    def numbers(self) -> Mapping[str, npt.NDArray[Any]]:
+    def numbers(self) -> Mapping[str, AnyArray]:
         """Value, standard error, and an interval where it can be had, by name."""
         columns = {
             "value": np.reshape(self._estimate.value, -1),
