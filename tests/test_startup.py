@@ -10,6 +10,9 @@ LIBRARIES = {
     *("cryptography", "flint", "narwhals", "numba", "numpy", "pandas", "polars", "pyarrow"),
     *("pydantic", "rich", "scipy", "sqlalchemy", "typer", "yaml"),
     *("altair", "duckdb", "ibis", "jinja2", "vl_convert"),
+    # engines that are not asked, each with a compiler and a grammar
+    *("ibis.backends.sql.compilers.bigquery", "ibis.backends.sql.compilers.postgres"),
+    *("ibis.backends.sql.dialects", "sqlglot.dialects.snowflake"),
     # slow parts of the standard library
     *("concurrent.futures", "email", "importlib.metadata", "importlib.resources", "socket"),
 }
@@ -119,6 +122,33 @@ def test_commands_load_what_they_use(folder, budget):
     assert command(folder, "release", f"{budget}.yaml") <= public | engine
     read = {*ours, "pyarrow", "flint", "socket"}
     assert command(folder, "verify", budget) <= read
+
+
+POSTPONED = """
+import sys
+from importlib import import_module
+from subspacedp.lazy import postpone
+postpone("ibis.backends.sql.compilers")
+import ibis
+assert "JOIN" in ibis.to_sql(ibis.table({"a": "int"}, name="t").cross_join(
+    ibis.table({"b": "int"}, name="u")), dialect="duckdb")
+assert "ibis.backends.sql.compilers.mysql" not in sys.modules
+import ibis.backends.sql.compilers as compilers
+one = compilers.duckdb.DuckDBCompiler
+assert not hasattr(compilers, "__wrapped__")
+assert "ibis.backends.sql.compilers.mysql" not in sys.modules
+from ibis.backends.sql.compilers import DuckDBCompiler, MySQLCompiler
+assert one is DuckDBCompiler and sys.modules["ibis.backends.sql.compilers"] is compilers
+assert ibis.backends.sql.compilers is compilers
+try:
+    compilers.none_such
+except AttributeError:
+    print()
+"""
+
+
+def test_a_package_that_is_postponed_is_the_same_package():
+    assert loaded_by(POSTPONED) >= {"ibis.backends.sql.compilers.postgres"}
 
 
 def test_what_was_loaded_is_seen():

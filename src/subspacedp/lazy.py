@@ -8,7 +8,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-__all__ = ["on_first_use"]
+__all__ = ["on_first_use", "postpone"]
 
 
 class _Package(ModuleType):
@@ -48,3 +48,33 @@ def on_first_use(
         return sorted({*vars(itself), *module_of})
 
     return load, listed
+
+
+def postpone(package: str) -> None:
+    """Let modules be imported from a library's package before the package itself is run.
+
+    It is run when it is asked for a name that is no module in it; whoever else imports it sees no
+    difference.
+    """
+    from importlib.util import find_spec, module_from_spec
+
+    if package in sys.modules:
+        return
+    spec = find_spec(package)
+    if spec is None or spec.loader is None:
+        return
+    itself, run = module_from_spec(spec), spec.loader.exec_module
+
+    def load(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if find_spec(f"{package}.{name}") is not None:
+            return import_module(f"{package}.{name}")
+        del itself.__dict__["__getattr__"]
+        run(itself)
+        return getattr(itself, name)
+
+    itself.__dict__["__getattr__"] = load
+    sys.modules[package] = itself
+    above, _, name = package.rpartition(".")
+    setattr(import_module(above), name, itself)

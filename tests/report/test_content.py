@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib.metadata
 import json
+import os
 import re
 import sys
 from dataclasses import replace
@@ -19,7 +21,7 @@ from subspacedp.errors import ReleaseError
 from subspacedp.microdata import SecondTable
 from subspacedp.release.facts import Facts, Replaced
 from subspacedp.report import PublishedColumn, PublishedFile, ReportNotes, write_report
-from subspacedp.report.page import _compiled, _environment
+from subspacedp.report.page import _environment, rendered
 from subspacedp.report.rows import CellErrors, KindErrors, cell_estimates, shown
 from subspacedp.report.words import belief_words, guess_words
 
@@ -259,11 +261,44 @@ def test_unknown_names_are_refused_in_one_sentence(release: sdp.Release) -> None
 def test_a_missing_library_is_one_sentence(
     release: sdp.Release, library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _compiled.cache_clear()
     _environment.cache_clear()
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(ReleaseError, match=r"`\w+` is not installed.*subspacedp\[publish\]"):
         write_report(release, title="Counties")
+
+
+def test_compiled_templates_are_kept_and_say_the_same(
+    release: sdp.Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read back, compiled anew as a text has changed, and where nothing can be kept."""
+    package = tmp_path / "subspacedp_pages"
+    (package / "templates").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    template = package / "templates" / "one.html"
+    template.write_text("{{ page }} & {{ style }}", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+
+    def page() -> str:
+        _environment.cache_clear()
+        return rendered("one.html", "<b>", style="x", package=package.name)
+
+    assert page() == "&lt;b&gt; & x"
+    (kept,) = (package / "templates" / "__pycache__").iterdir()
+    assert importlib.metadata.version("jinja2") in kept.name
+    written = kept.stat().st_mtime_ns
+    monkeypatch.setattr("jinja2.Environment.compile", lambda *_, **__: 1 / 0)
+    assert page() == "&lt;b&gt; & x"
+    assert kept.stat().st_mtime_ns == written
+    template.write_text("{{ style }}", "utf-8")
+    with pytest.raises(ZeroDivisionError):
+        page()
+    monkeypatch.undo()
+    monkeypatch.syspath_prepend(tmp_path)
+    kept.unlink()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert page() == "x"
+    assert not kept.exists()
 
 
 def test_hostile_labels_are_text_everywhere(hostile: sdp.Release) -> None:

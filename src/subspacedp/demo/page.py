@@ -71,7 +71,7 @@ def render(page: Page) -> str:
     2. All words are shown as text, whatever is in them.
     """
     style = f"{template_text('report.css')}\n{template_text('demonstration.css', __package__)}"
-    return rendered(template_text("demonstration.html", __package__), page, style=style)
+    return rendered("demonstration.html", page, style=style, package=__package__)
 
 
 OURS = Look(name=Projected.name, colour=ACCENT, shape="circle")

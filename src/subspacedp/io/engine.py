@@ -21,6 +21,7 @@ from subspacedp.arrays import Int64Array
 from subspacedp.arrow import numpy_array
 from subspacedp.errors import DataError, without_values
 from subspacedp.io.files import FIRST_LINE
+from subspacedp.lazy import postpone
 from subspacedp.tables import Label
 
 __all__ = ["Kind", "Source", "name_parts", "need", "read_whole", "rows_have"]
@@ -171,6 +172,7 @@ class Source(ABC):
 
     def _sql(self, expression: Any) -> str:
         ibis = need("ibis", "publish")
+        postpone("ibis.backends.sql.compilers")  # of twenty engines, each with its grammar
 
         return str(ibis.to_sql(expression, dialect=self.dialect))
 

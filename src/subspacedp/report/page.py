@@ -5,12 +5,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import import_module
+from importlib.metadata import version as installed
 from importlib.resources import files as package_files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -162,7 +166,7 @@ def write_report(
     ]
     page = Page(title.strip(), about, tuple(files) or default_files(), tuple(sections))
     style, script = template_text("report.css"), template_text("report.js")
-    return rendered(template_text("report.html"), page, style=style, script=script)
+    return rendered("report.html", page, style=style, script=script)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -219,8 +223,10 @@ def _check_margins(named: Mapping[str, Release], notes: ReportNotes) -> None:
         raise ReleaseError(f"`margins` names the release {unknown!r}; the page has {known}.")
 
 
-def rendered(template: str, page: Any, *, style: str, script: str = "") -> str:
-    """A page from its template, with a security policy that lets it load nothing.
+def rendered(
+    template: str, page: Any, *, style: str, script: str = "", package: str = __package__
+) -> str:
+    """A page from a package's template, with a security policy that lets it load nothing.
 
     Guarantees
     ----------
@@ -232,31 +238,40 @@ def rendered(template: str, page: Any, *, style: str, script: str = "") -> str:
         allowed += f"script-src {source_digest(script)}; img-src data:; "
     policy = f"default-src 'none'; {allowed}base-uri 'none'; form-action 'none'"
     context = {"page": page, "style": style, "script": script, "policy": policy}
-    return str(_compiled(template).render(context))
+    return str(_environment(package).get_template(template).render(context))
 
 
 @cache
-def _compiled(template: str) -> Any:
-    """A template, which takes longer to compile than to render."""
-    return _environment().from_string(template)
-
-
-@cache
-def _environment() -> Any:
-    """How templates are read; what they include and import is compiled once."""
+def _environment(package: str) -> Any:
+    """How the templates of a package are read, each compiled once."""
     jinja2 = publishing("jinja2")
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=jinja2.FunctionLoader(template_text),
+        loader=jinja2.FunctionLoader(lambda name: template_text(name, package)),
+        bytecode_cache=_compiled_before(package),
     )
     environment.filters["share"] = share_words
     environment.filters["size"] = size_words
     environment.filters["link"] = link_to
     environment.globals["whole"] = publishing("markupsafe").Markup
     return environment
+
+
+def _compiled_before(package: str) -> Any:
+    """Compiled templates beside their texts, as Python keeps modules; None where it may not.
+
+    To compile a template takes longer than to render it. One is known again by its text, and by
+    the versions of all that decide what it is compiled to.
+    """
+    kept = Path(str(package_files(package) / "templates")) / "__pycache__"
+    if sys.dont_write_bytecode or not os.access(kept.parent, os.W_OK):
+        return None
+    kept.mkdir(exist_ok=True)
+    versions = "-".join(map(installed, ("subspacedp", "jinja2")))
+    return publishing("jinja2").FileSystemBytecodeCache(str(kept), f"{versions}-%s.cache")
 
 
 def template_text(name: str, package: str = __package__) -> str:

@@ -163,4 +163,4 @@ def _bias_drawing(rows: Sequence[SizeRow]) -> str:
 def quality_report(title: str, releases: Sequence[Quality]) -> str:
     """A page for the curator: bias, error by true size, and how often intervals cover."""
     page = _Page(title, [_Part(one) for one in releases])
-    return rendered(template_text("quality.html"), page, style=template_text("report.css"))
+    return rendered("quality.html", page, style=template_text("report.css"))
