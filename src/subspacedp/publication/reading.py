@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from subspacedp.publication.faults import (
     missing_extra,
 )
 
-__all__ = ["load_yaml", "plain_scalar", "read_text"]
+__all__ = ["load_yaml", "plain_scalar", "read_text", "yaml_nodes"]
 
 DEEPEST = 16  # a specification nests seven deep; what nests deeper is something else
 TRUE = {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"}
@@ -55,10 +54,7 @@ def read_text(path: Path, what: str) -> str:
 
 def load_yaml(text: str) -> Loaded:
     """Plain data from YAML, or the first thing that is not plain."""
-    try:
-        yaml: Any = import_module("yaml")
-    except ImportError:
-        raise missing_extra() from None
+    yaml = _pyyaml()
     try:
         builder = _Builder(iter(_events(yaml, text)))
         data = builder.document()
@@ -78,6 +74,21 @@ def load_yaml(text: str) -> Loaded:
     if builder.faults:
         raise failure(builder.faults, loaded)
     return loaded
+
+
+def yaml_nodes(text: str) -> Any:
+    """The nodes of a text that `load_yaml` reads: where each value begins and ends."""
+    yaml = _pyyaml()
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times quicker
+    return yaml.compose(text, Loader=loader)
+
+
+def _pyyaml() -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise missing_extra() from None
+    return yaml
 
 
 def _events(yaml: Any, text: str) -> list[Any]:

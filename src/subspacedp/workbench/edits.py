@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from importlib import import_module
 from typing import Any
 
 from subspacedp.publication.advice import Change, yaml_of
 from subspacedp.publication.faults import SpecificationError
-from subspacedp.publication.reading import load_yaml
+from subspacedp.publication.reading import load_yaml, yaml_nodes
 
 __all__ = ["edited", "keys_of"]
 
@@ -67,10 +66,8 @@ class _Text:
     """A YAML text with its nodes: where each value begins and ends."""
 
     def __init__(self, text: str) -> None:
-        yaml: Any = import_module("yaml")
         self.text = text if text.endswith("\n") or not text else text + "\n"
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times quicker
-        self.root: Any = yaml.compose(self.text, Loader=loader)
+        self.root = yaml_nodes(self.text)
 
     def changed(self, change: Change) -> str:
         path, value = change.key, change.value

@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import json
-import math
-import re
-from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from itertools import combinations_with_replacement
 from typing import Any
 
-from subspacedp.io.periods import COARSER, PERIODS
-from subspacedp.mechanisms import OPTIONS
 from subspacedp.publication.faults import missing_extra
-from subspacedp.workbench.controls import DIALS, TableKeys, budget_of
+from subspacedp.workbench.accuracy import both_shown, errors_shown
+from subspacedp.workbench.form import design_shown
 from subspacedp.workbench.session import REGIONS, Session
+from subspacedp.workbench.wording import ends, figure, flowed, keys_shown, log_place, names_words
 
 __all__ = ["asset", "page", "regions", "report_style"]
 
-MATRIX_AXES = 24  # rows of the grid of margins; of more, margins are found by their names
-MOST_LINES = 30  # tables that are listed and drawn before "all of them"
-READABLE = (0.1, 0.3)  # of a count: a margin of error below the first is good, above the second bad
-DECADES = (1, 6)  # powers of ten on the axis of counts
-MECHANISMS = {
-    "projected": "the same noise on every cell, then moved to meet what is held",
-    "extended": "noise that already adds up to nothing along what is held",
-    "correlated": "Gaussian noise shaped to what is asked, inside what is left to protect",
-    "optimal": "the least Gaussian noise there is for what is asked",
-    "knorm": "noise shaped to what one person can change",
-    "marginals": "noise put where the published tables gain most from it",
-}
+# By region of the page: what it is filled in with beside the session.
+SHOWN = {"design": design_shown, "see": errors_shown, "side": both_shown}
 
 
 def asset(name: str) -> str:
@@ -61,33 +47,27 @@ def regions(session: Session, after: int) -> dict[str, str]:
 
 def _region(name: str, session: Session) -> str:
     keys, unread = session.keys
-    context: dict[str, Any] = {
-        "session": session,
-        "known": session.known,
-        "plan": session.known.plan,
-        "keys": keys,
-        "unread": unread,
-    }
-    if name == "design":
-        context |= _design(session, keys)
-    if name == "see" and session.known.plan is not None:
-        context |= _seen(session)
-    if name == "side" and session.kept is not None:
-        context |= {"both": _beside(session)}
-    return str(_template(f"{name}.html").render(context))
+    shown = SHOWN[name](session) if name in SHOWN else {}
+    return str(
+        _template(f"{name}.html").render(
+            session=session,
+            known=session.known,
+            plan=session.known.plan,
+            keys=keys,
+            unread=unread,
+            **shown,
+        )
+    )
 
 
 @cache
 def _environment() -> Any:
     try:
-        from jinja2 import Environment, PackageLoader
+        from jinja2 import Environment, FunctionLoader
     except ImportError:
         raise missing_extra() from None
     made = Environment(
-        loader=PackageLoader("subspacedp.workbench"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=FunctionLoader(asset), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     made.filters |= {
         "figure": figure,
@@ -108,244 +88,3 @@ def _template(name: str) -> Any:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-# ------------------------------------------------------------------------------------- in words
-
-
-def figure(value: float | None) -> str:
-    """A number as short as it can be read: three digits, or all before the point."""
-    if value is None:
-        return ""
-    size = abs(value)
-    if not math.isfinite(value):
-        return "unbounded"
-    if size == 0:
-        return "0"
-    if size >= 99.95:
-        return f"{value:,.0f}"
-    return f"{value:.3g}" if size >= 1e-3 else f"{value:.2e}"
-
-
-def names_words(names: Any) -> str:
-    """A margin by its names."""
-    return " × ".join(map(str, names)) or "grand total"
-
-
-def ends(pair: Any) -> str:
-    """From the least to the largest of a family."""
-    low, high = pair
-    if high == 0:
-        return "exact"
-    return f"± {figure(high)}" if high - low < 0.02 * high else f"± {figure(low)} to {figure(high)}"
-
-
-def keys_shown(sentence: str) -> Any:
-    """A sentence with its `keys` set as such; everything else in it is text."""
-    from markupsafe import Markup, escape
-
-    pieces = str(sentence).split("`")
-    if len(pieces) % 2 == 0:  # one that does not end is none
-        return escape(sentence)
-    marked = (
-        Markup("<code>{}</code>").format(piece) if number % 2 else escape(piece)
-        for number, piece in enumerate(pieces)
-    )
-    return Markup("").join(marked)
-
-
-def flowed(text: str) -> str:
-    """Text that was wrapped for a terminal: lines that go on are one; indented ones stay lines."""
-    return re.sub(r"(?<!\n)\n(?![\n ])", " ", text)
-
-
-def log_place(value: float, low: float, high: float, width: float) -> float:
-    """Where a value is on a logarithmic axis."""
-    share = (math.log10(max(value, low)) - math.log10(low)) / (math.log10(high) - math.log10(low))
-    return round(min(max(share, 0.0), 1.0) * width, 2)
-
-
-# -------------------------------------------------------------------------------------- design
-
-
-def _design(session: Session, keys: Mapping[str, Any]) -> dict[str, Any]:
-    table = TableKeys(keys, session.table)
-    sizes = (session.known.parts.get("axes") or session.before.parts.get("axes") or {}).get(
-        table.name, {"axes": {}, "cells": None}
-    )
-    budget = budget_of(keys, session.dial)
-    _, low, high = DIALS[budget["dial"]]
-    chains = table.chains
-    levels = [(axis, level) for axis, chain in chains.items() for level in chain]
-    prices = {
-        frozenset(price["margin"]): price
-        for release in (session.known.plan or {"releases": []})["releases"]
-        for price in (release.get("least_budget") or {}).get("prices", [])
-    }
-    published = [
-        {
-            "names": names,
-            "state": table.state(names),
-            "target": table.targets().get(frozenset(names)),
-            "price": prices.get(frozenset(names)),
-        }
-        for names in _distinct([*table.margins, *table.hold])
-    ]
-    tables = keys.get("tables")
-    about = keys.get("about")
-    data = keys.get("data") if isinstance(keys.get("data"), Mapping) else {}
-    counts = data.get("counts") if isinstance(data, Mapping) else None
-    return {
-        "table": table,
-        "tables": list(tables) if isinstance(tables, Mapping) else [],
-        "sizes": sizes,
-        "budget": {**budget, "low": low, "high": high},
-        "axes": [_axis_row(name, entry, sizes) for name, entry in table.axes.items()],
-        "matrix": _matrix(table, levels, sizes) if 0 < len(levels) <= MATRIX_AXES else None,
-        "levels": levels,
-        "published": published,
-        "privacy": keys.get("privacy") if isinstance(keys.get("privacy"), Mapping) else {},
-        "data": data,
-        "counts": counts if isinstance(counts, Mapping) else None,
-        "persons": about.get("persons") if isinstance(about, Mapping) else None,
-        "paying": keys.get("budget") if isinstance(keys.get("budget"), Mapping) else {},
-        "periods": PERIODS,
-        "mechanisms": {name: MECHANISMS.get(name, "") for name in OPTIONS},
-        "mechanism": table.section.get("mechanism") or keys.get("mechanism") or "auto",
-    }
-
-
-def _distinct(listed: list[list[str]]) -> list[list[str]]:
-    return list({frozenset(names): names for names in listed}.values())
-
-
-def _axis_row(name: str, entry: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """An axis as it is written, with what its domain states of it."""
-    known = sizes["axes"].get(name, {})
-    labels, bins = entry.get("labels"), entry.get("bins")
-    listed = isinstance(labels, list) or isinstance(bins, list)
-    pieces = labels if isinstance(labels, list) else bins if isinstance(bins, list) else []
-    told = ("labels", "bins", "levels", "groupings", "by", "first", "last")
-    roles = {
-        str(step): key for key in ("levels", "groupings") for step in _iterable(entry.get(key))
-    }
-    return {
-        "name": name,
-        "known": known,
-        "kind": "bins" if bins is not None else "list" if isinstance(labels, str) else "labels",
-        "editable": listed or isinstance(labels, str),
-        "value": labels if isinstance(labels, str) else ", ".join(map(str, pieces)),
-        "roles": roles,
-        "groups": {step: (known.get("levels") or {}).get(step) for step in roles},
-        "columns": known.get("columns") or [],
-        "by": entry.get("by"),
-        "ends": {end: entry.get(end, "") for end in ("first", "last")},
-        "coarser": COARSER.get(str(entry.get("by"))),
-        "others": {key: value for key, value in entry.items() if key not in told},
-    }
-
-
-def _iterable(steps: Any) -> list[Any]:
-    return list(steps) if isinstance(steps, list | Mapping) else []
-
-
-def _matrix(
-    table: TableKeys, levels: list[tuple[str, str]], sizes: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """The triangle of pairs of levels, single levels on its diagonal."""
-    number = {
-        level: groups for axis in sizes["axes"].values() for level, groups in axis["levels"].items()
-    }
-    rows: dict[int, dict[str, Any]] = {
-        i: {"name": level, "axis": axis, "top": axis == level, "cells": []}
-        for i, (axis, level) in enumerate(levels)
-    }
-    for i, j in combinations_with_replacement(range(len(levels)), 2):
-        (first, a), (second, b) = levels[i], levels[j]
-        if i != j and first == second:
-            rows[j]["cells"].append(None)  # a level says nothing beside a finer one of its axis
-            continue
-        names = [a] if i == j else [a, b]
-        groups = [number.get(name) for name in names]
-        known = math.prod(g for g in groups if g) if all(groups) else None
-        rows[j]["cells"].append({"names": names, "state": table.state(names), "figures": known})
-    return list(rows.values())
-
-
-# ----------------------------------------------------------------------------------------- see
-
-
-def _seen(session: Session) -> dict[str, Any]:
-    """What the errors are, with those of the kept design or of the one before."""
-    plan = session.known.plan or {"releases": []}
-    other = session.kept or (session.before if session.before.plan is not None else None)
-    earlier = _by_table(other.plan) if other is not None and other.plan is not None else {}
-    releases = []
-    for release in plan["releases"]:
-        lines = [
-            {**line, "before": earlier.get((release["name"], line["what"]))}
-            for line in release["errors"]
-        ]
-        loose = [line["margin_of_error_95"] for line in lines if line["margin_of_error_95"][1] > 0]
-        releases.append(
-            {
-                **release,
-                "lines": lines,
-                "figures": sum(line["figures"] for line in lines),
-                "exact": sum(line["published_exactly"] for line in lines),
-                "scale": _scale([e for pair in loose for e in pair]),
-                "worst": max((pair[1] for pair in loose), default=0.0),
-                "readable": [_readable(line) for line in lines[:MOST_LINES]],
-            }
-        )
-    return {
-        "releases": releases,
-        "against": "the kept design" if session.kept else "the design before" if earlier else "",
-        "most_lines": MOST_LINES,
-        "decades": range(DECADES[0] - 1, DECADES[1] + 1),
-        "axis": (10.0 ** (DECADES[0] - 1), 10.0 ** DECADES[1]),
-    }
-
-
-def _by_table(plan: Mapping[str, Any]) -> dict[tuple[str, str], tuple[float, float]]:
-    return {
-        (release["name"], line["what"]): line["margin_of_error_95"]
-        for release in plan["releases"]
-        for line in release["errors"]
-    }
-
-
-def _scale(values: list[float]) -> tuple[float, float]:
-    """Round ends of a logarithmic axis that all values fit on."""
-    if not values:
-        return 1.0, 10.0
-    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-    return 10.0**low, 10.0 ** max(high, low + 1)
-
-
-def _readable(line: Mapping[str, Any]) -> dict[str, Any]:
-    """From which counts on a table's worst figures are good, and from which they can be used."""
-    error = line["margin_of_error_95"][1]
-    return {"what": line["what"], "good": error / READABLE[0], "fair": error / READABLE[1]}
-
-
-def _beside(session: Session) -> dict[str, Any]:
-    """The kept design and this one, table by table."""
-    kept, now = session.kept, session.known
-    if kept is None or kept.plan is None:
-        return {}
-    before, after = _by_table(kept.plan), _by_table(now.plan or {"releases": []})
-    rows = []
-    for key in dict.fromkeys([*before, *after]):
-        one, two = before.get(key), after.get(key)
-        both = one is not None and two is not None and one[1] > 0 and two[1] > 0
-        rows.append(
-            {
-                "release": key[0],
-                "what": key[1],
-                "kept": one,
-                "now": two,
-                "ratio": two[1] / one[1] if both and one and two else None,
-            }
-        )
-    return {"kept": kept.plan, "now": now.plan, "rows": rows}
