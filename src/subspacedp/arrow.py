@@ -9,8 +9,6 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, ArrayLike
 
-__all__ = ["arrow_array", "arrow_table", "label_array", "numpy_array"]
-
 FEW = 1 << 16  # rows; for more, the import of pandas does not matter
 
 

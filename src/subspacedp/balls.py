@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["ball", "certain_compare", "certain_floor", "round_down", "round_up"]
-
 Quantity = Callable[[], "arb"]
 START_BITS = 128
 MAX_BITS = 1 << 15

@@ -8,8 +8,6 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-__all__ = ["on_first_use", "postpone"]
-
 
 class _Package(ModuleType):
     """A name that is also that of the module it is in stays the name, once that is imported."""

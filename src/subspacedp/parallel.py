@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, TypeVar, cast
 
-__all__ = ["compiled", "for_each", "kernel", "pieces", "thread_count"]
-
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -11,15 +11,6 @@ import numpy as np
 
 from subspacedp.arrays import FloatArray
 
-__all__ = [
-    "binomial_at_least",
-    "binomial_at_most",
-    "log_normal_below",
-    "log_sum_exp",
-    "normal_quantile",
-    "smooth_length",
-]
-
 FEW = 4096  # numbers that are worked out one by one
 SMALL_BINOMIAL = 64  # trials whose tails are added up term by term
 FAR = -30.0  # where the normal tail is its asymptotic series to a part in 10¹³

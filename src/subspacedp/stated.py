@@ -18,16 +18,6 @@ from typing import Any, NoReturn
 
 from subspacedp.errors import ReleaseError
 
-__all__ = [
-    "check_plain",
-    "first_difference",
-    "json_of",
-    "read_json",
-    "shown_text",
-    "stated_fraction",
-    "stated_whole",
-]
-
 MAX_BYTES = 1 << 28  # of a text
 MAX_CONTAINERS = 1 << 22  # lists and objects
 MAX_ITEMS = 1 << 26

@@ -504,8 +504,9 @@ def test_errors_are_one_sentence():
 def test_pytest_does_not_take_them_for_tests():
     assert TestResult.__test__ is False
     for module in (hypotheses, by_two):
-        for name in (n for n in module.__all__ if n.startswith("test")):
-            assert getattr(module, name).__test__ is False
+        taken = {name: value for name, value in vars(module).items() if name.startswith("test")}
+        assert taken
+        assert all(value.__test__ is False for value in taken.values())
     found = TestResult(statistic=1.5, df=2, pvalue=0.25, null="a null", method="a method")
     assert repr(found) == (
         "TestResult(statistic 1.5, df 2, p-value 0.25; null: a null; by a method)"

@@ -20,8 +20,6 @@ from subspacedp.arrays import AnyArray, ArrayLike, Int64Array
 from subspacedp.errors import DataError, ReleaseError, without_values
 from subspacedp.release.certificate import Trust
 
-__all__ = ["Privatised", "checked_answers", "privatize", "privatize_share"]
-
 
 @dataclass(frozen=True, eq=False)
 class Privatised:

@@ -23,11 +23,6 @@ from subspacedp.release.release import package_version
 from subspacedp.release.verify import recover, whole_steps
 from subspacedp.tables import MAX_TOTAL
 
-__all__ = [
-    "Part",
-    "collect",
-]
-
 NOT_WHOLE = (
     "The parts do not add up to whole held figures: a part was altered, or made with other noise."
 )

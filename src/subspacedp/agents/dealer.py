@@ -23,8 +23,6 @@ from subspacedp.errors import ReleaseError
 from subspacedp.noise import ReleaseKeys
 from subspacedp.release import new_folder
 
-__all__ = ["DealtShare", "deal", "read_share"]
-
 FORMAT = "subspacedp share 1"
 
 

@@ -21,8 +21,6 @@ import numpy as np
 from subspacedp.arrays import AnyArray
 from subspacedp.errors import AlteredError, ReleaseError
 
-__all__ = ["check_private", "encode", "read_numbers", "replace_file", "write_new"]
-
 LONGEST_HEADER = 1 << 24
 
 

@@ -22,8 +22,6 @@ from subspacedp.noise import Keystream, ReleaseKeys
 from subspacedp.noise.words import KEY_BYTES
 from subspacedp.tables import MAX_TOTAL
 
-__all__ = ["contribution", "mask", "reconstructed"]
-
 
 def contribution(plan: AgentPlan, part: str, answers: Int64Array) -> Int64Array:
     """(M x, C x) of one part's confidential answers alone, exactly; refused if sums could wrap."""

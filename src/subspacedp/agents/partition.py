@@ -14,14 +14,6 @@ from subspacedp.arrays import Int64Array
 from subspacedp.errors import DomainError
 from subspacedp.tables import Domain, Label, Level
 
-__all__ = [
-    "PartRule",
-    "Partition",
-    "cells_of_product",
-    "codes_of",
-    "part_name",
-]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PartRule:

@@ -22,8 +22,6 @@ from subspacedp.mechanisms.registry import mechanism_from
 from subspacedp.release.designs import Design
 from subspacedp.stated import check_plain, read_json
 
-__all__ = ["AgentPlan", "make_plan"]
-
 FORMAT = "subspacedp plan 1"
 MOST_NUMBERS = 1 << 27  # that all parts of a masked plan have together
 

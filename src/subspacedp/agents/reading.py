@@ -16,8 +16,6 @@ from subspacedp.arrays import Int64Array
 from subspacedp.errors import DataError
 from subspacedp.tables import MAX_TOTAL, Axis
 
-__all__ = ["answers_of_rows", "counted_column", "read_rows"]
-
 
 def read_rows(path: Path) -> dict[str, list[Any]]:
     """The columns of an agent's file; those of a text file as text."""

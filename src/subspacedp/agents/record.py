@@ -24,8 +24,6 @@ from subspacedp.agents.plan import AgentPlan
 from subspacedp.arrays import Int64Array
 from subspacedp.errors import ReleaseError
 
-__all__ = ["Record", "fingerprint", "record_beside"]
-
 FORMAT = "subspacedp record 1"
 
 

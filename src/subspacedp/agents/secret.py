@@ -14,8 +14,6 @@ from subspacedp.agents.plan import AgentPlan
 from subspacedp.errors import ReleaseError
 from subspacedp.noise import ReleaseKeys
 
-__all__ = ["VARIABLE", "Secret", "make_secret", "read_secret"]
-
 VARIABLE = "SUBSPACEDP_SECRET"
 SIZE = 32
 LONGEST = 4096  # bytes of a file that are looked at

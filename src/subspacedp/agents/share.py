@@ -17,13 +17,6 @@ from subspacedp.errors import ReleaseError
 from subspacedp.invariants import Mixed
 from subspacedp.mechanisms.base import Mechanism
 
-__all__ = [
-    "Form",
-    "Share",
-    "denominators_at",
-    "rounding_of_sums",
-]
-
 
 class Form(StrEnum):
     """How the total noise is written down."""

@@ -26,16 +26,6 @@ from subspacedp.rounding.merged import MergedAxis
 from subspacedp.tables import Axis, Domain, Margin, RowPlan
 from subspacedp.tables.rows import SCALAR
 
-__all__ = [
-    "LocalRounding",
-    "Region",
-    "Totals",
-    "connected_cells",
-    "regions_of",
-    "separating",
-    "totals",
-]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Totals:

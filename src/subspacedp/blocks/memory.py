@@ -8,8 +8,6 @@ from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.block_view import BlockView
 from subspacedp.parallel import thread_count
 
-__all__ = ["available_memory", "block_cells", "blocks_at_once", "memory_limit"]
-
 SMALLEST, LARGEST = 1 << 18, 1 << 22  # cells of a block
 LEAST_MEMORY = 1 << 28  # bytes that are taken where nothing else was said
 MOST_AT_ONCE = 1 << 29  # bytes for all blocks together on a machine of many processors

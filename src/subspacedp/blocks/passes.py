@@ -32,8 +32,6 @@ from subspacedp.tables.boxes import Box
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["BlockTags", "Survey", "carry_out", "survey"]
-
 Int64Array = npt.NDArray[np.int64]
 COUNTS, EVERYTHING = 0, 1  # which table a tag is of
 TAG = 16  # bytes

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Progress", "Reporter", "duration"]
-
 
 @dataclass(frozen=True)
 class Progress:

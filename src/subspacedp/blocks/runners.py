@@ -22,8 +22,6 @@ from subspacedp.tables.boxes import Box
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-__all__ = ["OnDask", "Runner", "Sum", "Task", "Threads", "WorkerKeys", "open_runner"]
-
 Int64Array = npt.NDArray[np.int64]
 Piece = tuple[int, Box]  # the number of a box among all, and the box
 TASKS = 4  # sums per thread of a cluster

@@ -17,8 +17,6 @@ from subspacedp.errors import DataError, ReleaseError
 from subspacedp.tables import MAX_TOTAL
 from subspacedp.tables.boxes import Box, inside
 
-__all__ = ["ArraySource", "NpySource", "ParquetSource", "Source", "ZarrSource", "open_source"]
-
 Int64Array = npt.NDArray[np.int64]
 AT_ONCE = 1 << 26  # bytes read or written at a time
 

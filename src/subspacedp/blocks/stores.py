@@ -25,16 +25,6 @@ from subspacedp.blocks.sources import AT_ONCE, NpyHeader, first_cell, read_into,
 from subspacedp.errors import DataError, ReleaseError
 from subspacedp.tables.boxes import Box, blocks, inside
 
-__all__ = [
-    "STORES",
-    "ArrayStore",
-    "Store",
-    "StoredValues",
-    "copy_store",
-    "open_store",
-    "values_hash",
-]
-
 STORES = {"npy": "values.npy", "parquet": "values", "zarr": "values.zarr"}
 READ = 1 << 22  # cells read at a time
 VALUE = "value"

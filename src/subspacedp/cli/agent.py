@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from subspacedp.release import Design
     from subspacedp.tables import Domain
 
-__all__ = ["agent_app"]
-
 agent_app = typer.Typer(
     help="A release by agents who never pool their data.", cls=Commands, no_args_is_help=True
 )

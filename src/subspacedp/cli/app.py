@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from subspacedp.publication import Publication
     from subspacedp.workbench.session import Session
 
-__all__ = ["app", "main"]
-
 # Commands that spend nothing, and the one that says itself what it spent, once it has begun to.
 UNPAID = ("init", "plan", "audit", "verify", "report", "version", "release")
 MANY_OBJECTS = 100_000  # before garbage is looked for: what is imported is none, and many objects

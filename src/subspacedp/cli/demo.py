@@ -21,8 +21,6 @@ from subspacedp.errors import ReleaseError
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["demo_app"]
-
 
 class _Demonstrations(Commands):
     """Commands, with one sentence for a name that is none of them."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from subspacedp.ledger import Entry, Ledger
     from subspacedp.privacy import Budget
 
-__all__ = ["ledger_app"]
-
 ledger_app = typer.Typer(
     help="Accounts that releases are paid from.", cls=Commands, no_args_is_help=True
 )

@@ -15,8 +15,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-__all__ = ["Commands", "Json"]
-
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
 
 

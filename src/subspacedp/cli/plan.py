@@ -13,8 +13,6 @@ from subspacedp.cli.terminal import indented, new_table, printer
 from subspacedp.publication.planning import ErrorLine, Plan, PlannedRelease
 from subspacedp.queries import block_name
 
-__all__ = ["print_plan"]
-
 MOST_LINES = 40
 
 

@@ -8,8 +8,6 @@ import sys
 from contextlib import suppress
 from typing import Any, TextIO
 
-__all__ = ["Stopped", "end_by_signals", "exit_status", "forgive_output"]
-
 
 class Stopped(KeyboardInterrupt):
     """A signal asked the process to end; everything is tidied up on its way out."""

@@ -15,16 +15,6 @@ if TYPE_CHECKING:
 
     from subspacedp.release import Check, Verification
 
-__all__ = [
-    "PATIENCE",
-    "checks_table",
-    "indented",
-    "new_table",
-    "print_json",
-    "printer",
-    "progress",
-]
-
 UNBOUNDED = 1 << 16  # columns; no line of ours is longer
 MANY = 12  # files of margins from which on they share a row
 PATIENCE = 2.0  # seconds after which a command that says nothing yet says what it does

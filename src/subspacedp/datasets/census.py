@@ -22,17 +22,6 @@ from subspacedp.arrays import Int64Array
 from subspacedp.errors import DataError
 from subspacedp.tables import Axis, Domain, Table
 
-__all__ = [
-    "OfficialDemonstration",
-    "census2010",
-    "census2010_housing",
-    "county_names",
-    "dallas2010",
-    "das_california2022",
-    "read_das",
-    "texas2010",
-]
-
 COUNTIES = "census2010_counties.csv"
 RACES = (
     "hispanic",

@@ -14,8 +14,6 @@ from subspacedp.arrays import AnyArray, FloatArray, Int64Array
 from subspacedp.demo.page import Figure, signed
 from subspacedp.report.plots import ACCENT, GRID, SECOND, Plot, drawing, linear
 
-__all__ = ["cartogram"]
-
 TILES = (
     "AK .  .  .  .  .  .  .  .  .  .  ME",
     ".  .  .  .  .  .  .  .  .  .  VT NH",

@@ -39,8 +39,6 @@ from subspacedp.release import (
 from subspacedp.report.page import publishing
 from subspacedp.tables import Table
 
-__all__ = ["EPSILON", "census"]
-
 EPSILON = 0.192  # the paper's: 4 in all × 0.16 for counties × 0.3 for populations
 TEN = ("The states with the most biased official errors", "The ten states with the most counties")
 SHOWN_STATE = "NH"  # ten counties: what fits on a screen

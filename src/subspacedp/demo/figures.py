@@ -13,14 +13,6 @@ from subspacedp.demo.study import SlopeCounts, StateErrors
 from subspacedp.inference import BiasTrend
 from subspacedp.report.plots import INK, Plot, bands, drawing, linear, short
 
-__all__ = [
-    "PAPER_NEGATIVE",
-    "boxes_figure",
-    "california_figure",
-    "counts_figure",
-    "states_figure",
-    "trend_figure",
-]
 SQUARES = "squares: official release"
 PAPER_NEGATIVE = 37  # of 48 slopes, in the demonstration files of November 2020
 

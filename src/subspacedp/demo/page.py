@@ -15,18 +15,6 @@ from subspacedp.report.charts import inline_svg
 from subspacedp.report.page import rendered, template_text
 from subspacedp.report.plots import ACCENT, INK, SECOND, Look, on_paper
 
-__all__ = [
-    "OURS",
-    "PRACTICE",
-    "TRUTH",
-    "Figure",
-    "Grid",
-    "Page",
-    "Part",
-    "render",
-    "signed",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:

@@ -30,16 +30,6 @@ from subspacedp.privacy import PureDP
 from subspacedp.release import Design, Release, design
 from subspacedp.tables import Table
 
-__all__ = [
-    "BOXED_RUNS",
-    "CensusStudy",
-    "HousingStudy",
-    "OfficialErrors",
-    "SlopeCounts",
-    "StateErrors",
-    "count_slopes",
-]
-
 StrArray = npt.NDArray[np.str_]
 Progress = Callable[[str], None]
 

@@ -27,8 +27,6 @@ from subspacedp.privacy import PureDP
 from subspacedp.release import Design
 from subspacedp.tables import Table
 
-__all__ = ["Batched", "PrivacyLowerBound", "audit_privacy"]
-
 Claim = tuple[float | None, Callable[[FloatArray], FloatArray] | None]  # ε, and what it is about
 MAX_DENSE_CELLS = 500  # of a table whose projector is formed
 

@@ -22,8 +22,6 @@ from subspacedp.errors import InvariantError
 from subspacedp.invariants import Limits
 from subspacedp.tables import Domain, Margin
 
-__all__ = ["UNBOUNDED", "CellBounds", "closed_form", "junction", "shuttle"]
-
 Totals = Sequence[tuple[Margin, Int64Array]]
 
 UNBOUNDED = int(np.iinfo(np.int64).max)

@@ -17,8 +17,6 @@ from subspacedp.release import where
 from subspacedp.rounding import rounding_of
 from subspacedp.tables import Domain
 
-__all__ = ["QuestionCoverage", "covers", "question_weights"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionCoverage(Coverage):

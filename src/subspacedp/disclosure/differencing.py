@@ -20,8 +20,6 @@ from subspacedp.invariants.crossing import Crossings
 from subspacedp.rounding.cycles import CycleBasis
 from subspacedp.tables import Axis, Level, Margin
 
-__all__ = ["Difference", "Differencing", "differencing", "smallest_atoms"]
-
 NONE = "in none"
 
 

@@ -50,8 +50,6 @@ from subspacedp.queries import Cells
 from subspacedp.release import Release
 from subspacedp.tables import Domain
 
-__all__ = ["InvariantAudit", "Linkage", "audit_invariants", "audit_releases"]
-
 MAX_LISTED = 20  # findings of each kind that are listed; all are counted
 
 

@@ -22,8 +22,6 @@ from subspacedp.privacy.numbers import decimal_above, exact_decimal, root_above,
 from subspacedp.problem import Kind
 from subspacedp.tables import Domain, Label, Margin
 
-__all__ = ["Loss", "Move", "move_loss", "smallest_epsilon", "smallest_move"]
-
 MAX_PROGRAM_CELLS = 3000  # cells of a table whose smallest move is searched for
 MAX_MOVE_SECONDS = 10.0
 MAX_RANDOM_MOVES = 1 << 16  # moves around empty cells that are tried before a search

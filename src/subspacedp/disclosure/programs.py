@@ -24,8 +24,6 @@ from subspacedp.tables import Domain, Margin
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["Programs", "Progress", "first_bounds", "program_bounds", "walk_of"]
-
 Progress = Callable[[int, int], None]
 
 MAX_INTEGER_SECONDS = 5.0  # for one program in whole numbers

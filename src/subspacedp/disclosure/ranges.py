@@ -14,8 +14,6 @@ from subspacedp.disclosure.programs import Programs, Progress, first_bounds, pro
 from subspacedp.disclosure.values import PublishedInvariants
 from subspacedp.tables import Domain, Label
 
-__all__ = ["CellRange", "SmallTotal", "cell_bounds", "programs_of", "small_totals", "worst_cells"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class CellRange:

@@ -24,8 +24,6 @@ from subspacedp.invariants import (
 from subspacedp.queries import Cells, Query, as_query
 from subspacedp.tables import Domain, Margin, Table
 
-__all__ = ["AnyHeld", "PublishedInvariants", "joined", "published_invariants", "stack"]
-
 AnyHeld = Held | LinearInvariants | StructuralZeros
 ON_CELLS = "Invariants are audited on the cells of a `Domain`, which count people"
 MAX_HELD_TOTAL = 2**56  # sums of a few dozen totals stay within 64 bits

@@ -16,8 +16,6 @@ from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.estimates import check_level
 
-__all__ = ["BiasTrend", "bias_trend"]
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class BiasTrend:

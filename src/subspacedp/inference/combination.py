@@ -41,8 +41,6 @@ from subspacedp.queries import Margins, Query
 from subspacedp.release import PublishedValues, Release
 from subspacedp.tables import Domain, Margin
 
-__all__ = ["Combined", "combine"]
-
 
 def combine(*releases: Release | Iterable[Release]) -> Combined:
     """Combine independent releases of the same answers into the best linear unbiased estimate.

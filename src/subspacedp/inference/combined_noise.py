@@ -26,9 +26,6 @@ from subspacedp.queries import Query
 from subspacedp.rounding import GroupProfiles
 from subspacedp.tables import Margin
 
-__all__ = ["MAX_DENSE_ANSWERS", "CombinedNoise", "DensePooling", "Projection", "UniformNoise"]
-
-
 MAX_SEPARATE_FIGURES = 20_000  # whose variances are worked out one by one
 
 

@@ -33,9 +33,6 @@ from subspacedp.queries import Query
 from subspacedp.release import PublishedValues
 from subspacedp.tables import Domain
 
-__all__ = ["statistics", "test_equal", "test_homogeneity", "test_independence", "test_value"]
-
-
 MIN_POISSON_VARIANCE = 8.0  # of a difference of cells, for the normal approximation
 MIN_TOTAL = 5.0  # of a row or a column, for the chi-square approximation ...
 MIN_TOTAL_OVER_STDERR = 2.0  # ... and in standard errors of its noise

@@ -25,9 +25,6 @@ from subspacedp.release import Release
 from subspacedp.release.verify import recover, whole_steps
 from subspacedp.tables import Margin, Table
 
-__all__ = ["Likelihood", "Shifted"]
-
-
 MAX_FROM_WHOLE = 0.1  # of a unit: how far recovered coordinates may be from whole numbers
 
 MAX_SUMS_AT_ONCE = 1 << 19  # sums over residuals held in memory

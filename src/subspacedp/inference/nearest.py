@@ -18,8 +18,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from scipy import sparse
 
-__all__ = ["Rows", "nearest"]
-
 FloatArray = npt.NDArray[np.float64]
 
 MAX_STEPS = 80

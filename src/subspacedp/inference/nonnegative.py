@@ -32,8 +32,6 @@ from subspacedp.release import Release
 from subspacedp.rounding.whole_tables import Linear, group_numbers, indicators, whole_table
 from subspacedp.tables import Margin
 
-__all__ = ["BiasOfSize", "NonNegativeTable", "non_negative"]
-
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 

@@ -33,9 +33,6 @@ from subspacedp.queries import Query
 from subspacedp.release import PublishedValues
 from subspacedp.tables import Margin
 
-__all__ = ["Regression", "regress"]
-
-
 MIN_SINGULAR_RATIO = 1e-10  # of X with columns of length one: smallest singular value over largest
 
 MAX_DENSE_FIGURES = 800  # figures whose covariance is taken apart

@@ -20,8 +20,6 @@ from subspacedp.mechanisms.estimates import check_level
 from subspacedp.noise import ReleaseKeys
 from subspacedp.release import Design, PublishedValues
 
-__all__ = ["check_draws", "replicate_interval", "replicate_quantiles", "replicates"]
-
 Statistic = Callable[[AnyArray], float]
 
 

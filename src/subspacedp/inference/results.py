@@ -14,18 +14,6 @@ from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.queries import Query
 from subspacedp.release import PublishedValues, Release
 
-__all__ = [
-    "TestResult",
-    "check_counts",
-    "check_estimates",
-    "check_release",
-    "no_test",
-    "noise_without_rounding",
-    "scaled_tail",
-    "sum_excess",
-]
-
-
 Function = TypeVar("Function", bound=Callable[..., object])
 
 

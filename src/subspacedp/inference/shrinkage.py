@@ -17,8 +17,6 @@ import numpy.typing as npt
 
 from subspacedp.mechanisms.error_laws import SumLaw
 
-__all__ = ["ErrorTable", "Errors", "Posterior", "Prior", "fit_prior", "posterior"]
-
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 

@@ -36,8 +36,6 @@ from subspacedp.tables import Axis, Domain, Margin, outer
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["CrossingKinds", "CrossingNullSpace", "Crossings", "HeldCrossing", "LabelSpace"]
-
 AT_ONCE = 1 << 22  # numbers in a block of right-hand sides
 FEW_TERMS = 1 << 12  # of the expansion over the other axes
 _Along = tuple[Int64Array, FloatArray, FloatArray, dict[tuple[int, ...], FloatArray]]

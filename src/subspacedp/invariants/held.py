@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from subspacedp.invariants.margin_space import MarginNullSpace
     from subspacedp.invariants.null_space import FreeContrasts
 
-__all__ = ["Held", "HeldMargins", "HeldValues", "as_held", "hold"]
-
 MOST_MEETS = 1 << 17  # of margins with what others have in common
 
 HeldValues = tuple[AnyArray, ...]  # integers, but for a real-valued C

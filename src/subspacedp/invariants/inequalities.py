@@ -26,8 +26,6 @@ from subspacedp.tables import Domain, Label, Margin
 if TYPE_CHECKING:
     from scipy import sparse
 
-__all__ = ["Feasible", "Inequalities", "Limits"]
-
 Limit = int | Mapping[Label, int] | Sequence[Any] | AnyArray
 
 MAX_ROUNDS = 50

@@ -14,15 +14,6 @@ import numpy as np
 from subspacedp.parallel import kernel
 from subspacedp.tables.kernels import group_of_row
 
-__all__ = [
-    "band_forms",
-    "band_of_inverse",
-    "eliminate",
-    "sparse_forms",
-    "subtract_rows",
-    "subtract_rows_exactly",
-]
-
 LARGEST = 2**30  # products of two such numbers, and their sums, stay within 63 bits
 
 

@@ -33,17 +33,6 @@ if TYPE_CHECKING:
     from subspacedp.invariants.crossing import CrossingNullSpace
     from subspacedp.invariants.matrix.null_space import GeneralNullSpace
 
-__all__ = [
-    "HeldMatrix",
-    "LinearInvariants",
-    "StructuralZeros",
-    "bind",
-    "held_from",
-    "hold_matrix",
-    "real_product",
-    "zeros",
-]
-
 FEW_ROWS, FEW_ENTRIES = 200, 500_000  # of a matrix whose rank is computed exactly
 PIECE = 26  # bits of a piece of a whole number: times 27 of a coefficient they fit into 53
 MOST_TERMS = 1 << 20  # that are listed at a time, but for a single longer row

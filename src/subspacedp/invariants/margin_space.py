@@ -17,8 +17,6 @@ from subspacedp.parallel import compiled, for_each
 from subspacedp.tables import Domain, Margin, RowPlan, margin_sums, outer
 from subspacedp.tables.boxes import Box
 
-__all__ = ["MarginNullSpace", "distinct_columns"]
-
 LiftParts = tuple[Int64Array, FloatArray]  # whole and fractional parts of its terms
 MAX_DENSE = 5000
 

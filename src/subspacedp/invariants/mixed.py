@@ -10,8 +10,6 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, FloatArray, Int64Array
 
-__all__ = ["Mixed", "centred_divmod", "lcm"]
-
 SAFE_BITS = 61
 
 

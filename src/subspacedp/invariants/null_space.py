@@ -14,18 +14,6 @@ from subspacedp.invariants.linear import HeldMatrix, LinearInvariants, Structura
 from subspacedp.queries import Query, as_query
 from subspacedp.tables import Domain, Margin
 
-__all__ = [
-    "FreeContrasts",
-    "GroupKinds",
-    "NullSpace",
-    "echelon_basis",
-    "null_space",
-    "scaled_question",
-    "share",
-    "space_of",
-]
-
-
 NOTHING = 1e-12  # of a squared length: what rounding error leaves of zero
 LEAST_PIVOT = 1e-9  # of a squared length: a column that earlier ones do not span
 

@@ -20,8 +20,6 @@ from subspacedp.tables.margin import sum_groups
 if TYPE_CHECKING:
     from subspacedp.invariants.null_space import FreeContrasts
 
-__all__ = ["HeldOfWorkload", "WorkloadSpace", "hold_of_workload"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class HeldOfWorkload(HeldMargins):

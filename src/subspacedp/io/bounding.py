@@ -14,8 +14,6 @@ from subspacedp.errors import DataError
 from subspacedp.io.engine import Kind, Source, need, rows_have
 from subspacedp.privacy import ReplaceOne
 
-__all__ = ["checked_bounds", "choice_key", "left_out", "no_unit", "unit_of"]
-
 _PURPOSE = b"subspacedp contributions v1"
 
 

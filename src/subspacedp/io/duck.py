@@ -21,8 +21,6 @@ from subspacedp.io.files import Scan, scan_of, shown_name, sql_text
 from subspacedp.io.foreign import ForeignFile, is_foreign, open_foreign
 from subspacedp.tables import Label
 
-__all__ = ["DuckSource"]
-
 _WHOLE = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"}
 _WHOLE |= {f"U{name}" for name in _WHOLE}
 _KINDS = {"FLOAT": Kind.REAL, "DOUBLE": Kind.REAL, "DATE": Kind.DATE, "BOOLEAN": Kind.BOOL}

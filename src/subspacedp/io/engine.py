@@ -24,8 +24,6 @@ from subspacedp.io.files import FIRST_LINE
 from subspacedp.lazy import postpone
 from subspacedp.tables import Label
 
-__all__ = ["Kind", "Source", "name_parts", "need", "read_whole", "rows_have"]
-
 T = TypeVar("T")
 
 NAME = "subspacedp_source"

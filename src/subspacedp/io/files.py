@@ -11,17 +11,6 @@ from pathlib import Path
 
 from subspacedp.errors import DataError
 
-__all__ = [
-    "FIRST_LINE",
-    "Scan",
-    "check_names",
-    "delimiter_of",
-    "is_csv",
-    "scan_of",
-    "shown_name",
-    "sql_text",
-]
-
 FIRST_LINE = "does its first line have the column names?"
 _LONGEST_HEADER = 1 << 20  # bytes
 _SIGNS = ",;\t|"

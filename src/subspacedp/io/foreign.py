@@ -17,8 +17,6 @@ from subspacedp.errors import DataError, without_values
 from subspacedp.io.engine import need
 from subspacedp.io.files import check_names
 
-__all__ = ["ForeignFile", "is_foreign", "is_list", "open_foreign"]
-
 SHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 PACKAGES = {
     ".sav": "read_sav",

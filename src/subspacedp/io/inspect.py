@@ -12,8 +12,6 @@ from subspacedp.io.coding import sum_of, whole_number
 from subspacedp.io.engine import Kind, Source, read_whole
 from subspacedp.tables import Label
 
-__all__ = ["Column", "Seen", "is_total", "labels_from_data", "look", "prefix_of"]
-
 # Text that another program would read as a number or a date. A leading zero means an identifier.
 _REAL = r"^-?(0|[1-9][0-9]{{0,17}})({}[0-9]{{1,30}})?([eE][+-]?[0-9]{{1,2}})?$"
 _READ_AS = {

@@ -24,8 +24,6 @@ from subspacedp.io.engine import Source, need, read_whole
 from subspacedp.queries import Margins
 from subspacedp.tables import Domain, Margin, MarginTables
 
-__all__ = ["TabulatedMargins", "tabulate_margins"]
-
 Progress = Callable[[str], None]
 
 MOST_CELLS = 1 << 17  # of one GROUP BY, where a margin itself is not larger

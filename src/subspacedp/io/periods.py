@@ -18,8 +18,6 @@ from typing import Any
 from subspacedp.errors import DataError, DomainError
 from subspacedp.io.engine import Kind, need
 
-__all__ = ["PERIODS", "Periods", "clock", "day_labels", "day_number", "is_day"]
-
 PERIODS = ("year", "quarter", "month", "weekday", "hour")
 COARSER = {"year": (), "quarter": ("year",), "month": ("quarter", "year")}
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")

@@ -12,8 +12,6 @@ from subspacedp.errors import DataError, without_values
 from subspacedp.io.engine import NAME, Kind, Source, name_parts, need, values
 from subspacedp.tables import Label
 
-__all__ = ["PostgresSource"]
-
 _KINDS = {
     **dict.fromkeys(("smallint", "integer", "bigint"), Kind.WHOLE),
     **dict.fromkeys(("real", "double precision"), Kind.REAL),

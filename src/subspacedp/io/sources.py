@@ -12,8 +12,6 @@ from subspacedp.io.engine import Source
 from subspacedp.io.postgres import PostgresSource
 from subspacedp.io.spark import SparkSource
 
-__all__ = ["READERS", "has_password", "is_path", "open_source", "source_fault"]
-
 READERS: tuple[type[Source], ...] = (PostgresSource, SparkSource, DuckSource)
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 # In an address; a specification is passed around, and is no place for one.

@@ -15,8 +15,6 @@ from subspacedp.io.engine import NAME, Kind, Source, need, values
 from subspacedp.io.files import is_csv
 from subspacedp.tables import Label
 
-__all__ = ["SparkSource"]
-
 _KINDS = {
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), Kind.WHOLE),
     **dict.fromkeys(("float", "double"), Kind.REAL),

@@ -30,12 +30,6 @@ from subspacedp.io.engine import Kind, Source, need, read_whole, rows_have
 from subspacedp.queries import ClippedSums
 from subspacedp.tables import MAX_TOTAL, Domain, Table
 
-__all__ = [
-    "ClippedValue",
-    "Tabulated",
-    "tabulate",
-]
-
 Progress = Callable[[str], None]
 AT_ONCE = 1 << 24  # cells of a file that are subtracted at a time
 _ALL, _LEFT_OUT = 0, 1

@@ -29,17 +29,6 @@ from subspacedp.privacy.composition import Composed, Spend, compose
 if TYPE_CHECKING:
     from sqlalchemy import Connection, RowMapping
 
-__all__ = [
-    "Book",
-    "add_limit",
-    "all_books",
-    "book_of",
-    "book_with",
-    "listed",
-    "write_list_seal",
-    "write_seal",
-]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Book:

@@ -22,8 +22,6 @@ from subspacedp.ledger.tables import ACCOUNTS, FORMAT, VERSION, Damage, list_sea
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
-__all__ = ["Database", "SqliteDatabase", "database_at"]
-
 T = TypeVar("T")
 PATIENCE = 60.0  # seconds to wait for a lock
 SETTLING = 0.5  # seconds in which a page is written to the end of a file

@@ -18,23 +18,6 @@ from subspacedp.privacy import Budget, Neighbours
 from subspacedp.privacy.composition import Composed, Spend
 from subspacedp.privacy.numbers import exact_decimal
 
-__all__ = [
-    "Account",
-    "Entry",
-    "Payment",
-    "State",
-    "as_text",
-    "certificate_digest",
-    "from_text",
-    "invariants_of",
-    "left_words",
-    "releases_words",
-    "spend_of",
-    "spent_words",
-    "totals_data",
-    "uncounted",
-]
-
 DELTAS = (1e-6, 1e-9)  # at which ε is stated
 
 T = TypeVar("T")

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
     from subspacedp.ledger.database import Database
 
-__all__ = ["Ledger", "Reservation", "invariant_texts", "open_ledger"]
-
 EXPORT = "subspacedp ledger 1"  # what an export looks like, which seals did not change
 
 

@@ -24,18 +24,6 @@ from subspacedp.errors import LedgerError
 if TYPE_CHECKING:
     from sqlalchemy import MetaData, Table
 
-__all__ = [
-    "ACCOUNTS",
-    "FORMAT",
-    "VERSION",
-    "Damage",
-    "list_seal",
-    "now",
-    "rows_seal",
-    "seal_name",
-    "tables",
-]
-
 FORMAT = "subspacedp ledger"
 VERSION = 2  # 1 had no seals
 

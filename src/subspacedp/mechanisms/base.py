@@ -60,8 +60,6 @@ from subspacedp.tables import Domain, Margin
 if TYPE_CHECKING:
     from subspacedp.mechanisms.knorm.law import KNormLaw
 
-__all__ = ["REAL_LIMIT", "ExpectedError", "Mechanism", "Options", "calibrated_law", "check_moved"]
-
 # Real values are rounded to float64: up to here by a thousandth of a unit, or of the noise.
 REAL_LIMIT = 2**43
 # Steps of published decimals must be told apart by float64, with room for a check to recompute.

@@ -30,8 +30,6 @@ from subspacedp.tables.boxes import Box, blocks
 if TYPE_CHECKING:
     from subspacedp.mechanisms.base import Mechanism
 
-__all__ = ["BlockView", "CountFacts", "OnePiece", "add_totals"]
-
 PIECE = 1 << 16  # cells looked at together: they stay in a core's cache from one step to the next
 
 

@@ -20,8 +20,6 @@ from subspacedp.privacy import ZCDP
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.problem import Problem
 
-__all__ = ["Discrete", "DiscreteOptions"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Discrete(Projected):

@@ -20,8 +20,6 @@ from subspacedp.special import normal_quantile
 from subspacedp.tables.showing import SHOWN, Shown, digits_for, number_text
 from subspacedp.tables.table import frame_from_columns
 
-__all__ = ["Accuracy", "Estimate", "check_level", "normal_margin"]
-
 JUDGED = 5  # laws that are worked out to judge a family of figures by
 INTERVAL_STEP = 1e-4  # standard errors: what ends of intervals are rounded outward to in files
 

@@ -27,8 +27,6 @@ from subspacedp.noise import Keystream, ReleaseKeys, RoundedGaussian, add_noise,
 from subspacedp.problem import Problem
 from subspacedp.queries import Sensitivity
 
-__all__ = ["Extended", "ExtendedOptions", "basis_from", "dropping"]
-
 ExtendedT = TypeVar("ExtendedT", bound="Extended")
 
 MOST_BITS = 30

@@ -19,9 +19,6 @@ from subspacedp.mechanisms.error_laws.sums import part
 from subspacedp.rounding import GroupProfiles, corner_counts
 from subspacedp.tables import Margin
 
-__all__ = ["EachApart", "Figures", "GroupTotals", "MarginFigures"]
-
-
 MOST_APART = 20_000
 MOST_WORK = 1 << 24  # figures × cells, where the law of each is a sweep over the table
 

@@ -28,8 +28,6 @@ from subspacedp.problem import Problem
 from subspacedp.queries import Query, as_query
 from subspacedp.tables import Domain
 
-__all__ = ["Imposed", "check_something_left", "held_values", "impose"]
-
 
 def impose(
     domain: Domain | Query,

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from subspacedp.invariants.margin_space import LiftParts
     from subspacedp.rounding.rows import RowRounding
 
-__all__ = ["Projected", "ProjectedBlocks", "ProjectedOptions"]
-
 PIECE = 1 << 20  # cells for which memory is had when noise is only summed
 CACHE = 1 << 16  # cells that stay in a core's cache from one step to the next
 

@@ -21,8 +21,6 @@ from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.problem import Problem
 from subspacedp.stated import check_plain, first_difference, shown_text
 
-__all__ = ["MECHANISMS", "OPTIONS", "default_name", "mechanism_from"]
-
 T = TypeVar("T")
 
 # A new mechanism is one line here: its name, and where its options are, which know its class.

@@ -26,9 +26,6 @@ from subspacedp.privacy import Neighbours
 from subspacedp.queries import Query, Sensitivity
 from subspacedp.queries.linear import exact_product, matrix_sensitivity, used_columns
 
-__all__ = ["BasisStrategy", "MarginStrategy"]
-
-
 LARGEST_BASIS = 2048
 MOST_PAIR_TYPES = 1 << 20
 MOST_DIFFERENCES = 1 << 28  # entries of differences of columns that are formed for Δ₁

@@ -17,8 +17,6 @@ from subspacedp.arrow import arrow_array
 from subspacedp.queries import Query
 from subspacedp.release.label_columns import LabelColumns
 
-__all__ = ["WEIGHT", "record_tables", "write_records"]
-
 WEIGHT = "calibration_weight"
 ROWS = 1 << 20  # at a time: one row group of a Parquet file
 MAX_CSV_RECORDS = 10_000_000  # beyond, text files are larger than anybody opens

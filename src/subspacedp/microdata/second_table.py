@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from subspacedp.inference import NonNegativeTable
     from subspacedp.inference.nonnegative import BiasOfSize
 
-__all__ = ["COUNT", "UNBIASED", "SecondTable", "check_second_table", "verify_folder"]
-
 FORMAT = "subspacedp second table 1"
 COUNT, UNBIASED = "non_negative_biased", "unbiased_value"
 MAX_RECORDS = 10**9

@@ -22,8 +22,6 @@ from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.release import Release
 from subspacedp.tables import Margin
 
-__all__ = ["CalibratedMargin", "Weights", "calibrate"]
-
 DECIMALS = 9  # of a published weight
 MAX_STEPS = 5000
 HELD = 1e4  # how much more a held total counts where not all totals can be met

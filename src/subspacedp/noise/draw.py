@@ -23,22 +23,6 @@ from subspacedp.noise.laws import IntegerLaw, NoiseLaw
 from subspacedp.noise.words import KeySource, Keystream, ReleaseKeys
 from subspacedp.parallel import compiled, for_each, pieces, thread_count
 
-__all__ = [
-    "QUANTILE_BOUND",
-    "CellNoise",
-    "GaussianInversion",
-    "Lookup",
-    "ThresholdTable",
-    "add_noise",
-    "draw",
-    "draw_each",
-    "lookup_of",
-    "noise_at",
-    "refine",
-    "threshold_table",
-    "words_at",
-]
-
 TOP = 2**64 - 1
 
 MoreWords = Callable[[int], int]  # k ↦ word k of the refinement of one cell

@@ -8,8 +8,6 @@ import numpy as np
 
 from subspacedp.parallel import kernel
 
-__all__ = ["MOST_OPEN", "add_values"]
-
 MOST_OPEN = 64  # room for words of one block that equal a threshold; about 1 in 10**16 does
 
 

@@ -29,18 +29,6 @@ if TYPE_CHECKING:
 
     from subspacedp.noise.shift_sums import GroupedCells
 
-__all__ = [
-    "DeclaredNoise",
-    "DigitDifference",
-    "DiscreteGaussian",
-    "DiscreteLaplace",
-    "IntegerLaw",
-    "KnownLaw",
-    "NoiseLaw",
-    "RoundedGaussian",
-]
-
-
 # Gaussian laws below it are sums over a few whole numbers, above it over a few periods.
 FEW_NUMBERS = 0.6
 LARGEST_SIGMA_TABLE = 1000.0  # a table of thresholds has some 18 σ entries

@@ -12,8 +12,6 @@ import numpy as np
 from subspacedp.arrays import BoolArray, FloatArray, Int64Array
 from subspacedp.noise.laws import REACH, KnownLaw
 
-__all__ = ["GroupedCells", "gaussian_shifts", "laplace_shifts"]
-
 
 @dataclass(frozen=True, eq=False)
 class GroupedCells:

@@ -16,8 +16,6 @@ import numpy as np
 
 from subspacedp.arrays import WordArray
 
-__all__ = ["KeySource", "Keystream", "ReleaseKeys"]
-
 KEY_BYTES = 32
 _CHUNK = 1 << 19  # bytes of zeros fed to the cipher at a time
 _ZEROS = memoryview(bytes(_CHUNK))

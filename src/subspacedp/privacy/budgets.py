@@ -22,19 +22,6 @@ from subspacedp.privacy.numbers import decimal_above, decimal_part, exact_decima
 if TYPE_CHECKING:
     from subspacedp.privacy.composition import Composed
 
-__all__ = [
-    "ZCDP",
-    "ApproxDP",
-    "Budget",
-    "Dominating",
-    "GaussianDP",
-    "PureDP",
-    "budget_from",
-    "budget_of_fields",
-    "factor_words",
-    "kinds_of_budgets",
-]
-
 GUESS_SLACK = 1e-12  # above the error of the few float64 operations of a best guess
 
 

@@ -31,8 +31,6 @@ from subspacedp.privacy.gaussian import delta_ball
 from subspacedp.privacy.neighbours import Neighbours, neighbours_from
 from subspacedp.privacy.numbers import decimal_above, exact_decimal, positive, root_above
 
-__all__ = ["Composed", "Spend", "compose", "gaussian_profile"]
-
 # Relative width at which a search for ε ends, on the private side: closed forms, and sums.
 EPSILON_WIDTH, MIXED_EPSILON_WIDTH = 1e-10, 1e-7
 # Where to convert a stated ρ, in units of √ρ above it; the best of them is taken.

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 LARGEST_EPSILON = 10**12  # its noise is 7e-7 of the sensitivity: nothing is left to protect
 
-__all__ = ["calibrate_gaussian", "delta_ball", "gaussian_delta", "largest_mu", "paper_constant"]
-
 
 def delta_ball(epsilon: Fraction, square: Fraction) -> Callable[[], arb]:
     """δ_μ(ε) as a ball, from μ² itself: its root is not rounded first."""

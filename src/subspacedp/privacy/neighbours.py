@@ -8,8 +8,6 @@ from typing import Any, ClassVar, Self
 
 from subspacedp.errors import BudgetError
 
-__all__ = ["AddRemoveOne", "Neighbours", "ReplaceOne", "neighbours_from"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Neighbours:

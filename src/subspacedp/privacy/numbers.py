@@ -10,16 +10,6 @@ import numpy as np
 
 from subspacedp.errors import BudgetError
 
-__all__ = [
-    "decimal_above",
-    "decimal_part",
-    "exact_decimal",
-    "exact_total",
-    "positive",
-    "root_above",
-    "shown",
-]
-
 
 def exact_decimal(value: float) -> Fraction:
     """The number a person reads: 0.192 means 192/1000, not the float nearest to it.

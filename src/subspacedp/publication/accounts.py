@@ -22,19 +22,6 @@ from subspacedp.queries import Query
 from subspacedp.release import rebuild_invariants
 from subspacedp.tables import Axis, Domain
 
-__all__ = [
-    "AccountCoverage",
-    "HeldTogether",
-    "account_covers",
-    "held_together",
-    "holds",
-    "named_domain",
-    "read_labels",
-    "shared_domain",
-    "union_domain",
-    "values_on",
-]
-
 LARGEST_UNION = 5 * 10**7  # cells; a question has a weight for each of them
 
 

@@ -32,8 +32,6 @@ from subspacedp.publication.specification import Specification, read_specificati
 from subspacedp.release import Design
 from subspacedp.tables import Domain
 
-__all__ = ["Advice", "Change", "advise", "drowned", "surely_drowned", "yaml_of"]
-
 SECONDS = 4.0  # of this process, after which no further alternative is designed
 MANY_CELLS = 16  # cells in a sum from which on a margin of its own is looked at
 WORTH_SAYING = 1.1  # times less squared error, or a margin of error narrower by its root

@@ -36,8 +36,6 @@ from subspacedp.release import Release
 from subspacedp.release.drawing import MAX_LABELLED
 from subspacedp.tables import Domain
 
-__all__ = ["TOGETHER", "WITH_ACCOUNT", "audit", "given_away"]
-
 Progress = Callable[[str], None]
 IN_A_REPORT = 20  # linear programs, where no closed form exists
 LARGEST_JOINT = 10**7  # cells of a domain that several tables are brought onto

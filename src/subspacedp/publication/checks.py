@@ -24,8 +24,6 @@ from subspacedp.tables.domain import RESERVED
 if TYPE_CHECKING:
     from subspacedp.publication.specification import Specification, TableSpecification
 
-__all__ = ["document_faults", "table_faults"]
-
 # Columns of further files, beside those of every release.
 COLUMNS = {
     **dict.fromkeys(("lower", "upper"), "margins"),

@@ -17,8 +17,6 @@ from subspacedp.publication.faults import SpecificationError, nearest
 from subspacedp.publication.reading import read_text
 from subspacedp.tables import Axis, Label
 
-__all__ = ["CodeList", "axis_of", "check_columns", "column_of", "read_code_list", "read_rows"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class CodeList:

@@ -10,20 +10,6 @@ from dataclasses import dataclass, field
 from subspacedp.io.inspect import Column, is_total, prefix_of
 from subspacedp.publication.reading import plain_scalar
 
-__all__ = [
-    "AGE_WORDS",
-    "AREA_WORDS",
-    "ID_WORDS",
-    "CountColumns",
-    "counted_columns",
-    "free",
-    "has_word",
-    "key_column",
-    "quoted",
-    "safe_name",
-    "unwritable",
-]
-
 ID_WORDS = {"id", "uuid", "guid", "pid", "ssn", "pin", "person", "respondent", "member", "patient"}
 AREA_WORDS = {"area", "block", "county", "district", "fips", "geo", "geoid", "place", "region"}
 AREA_WORDS |= {"state", "tract", "zip", "zone"}

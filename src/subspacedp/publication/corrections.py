@@ -18,8 +18,6 @@ from subspacedp.release.signature import SIGNATURE, SUCCESSOR, public_bytes, sig
 from subspacedp.release.successor import released_in
 from subspacedp.report.words import axes_words
 
-__all__ = ["Corrected", "corrected_by", "facts_of", "title_of"]
-
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 

@@ -47,21 +47,6 @@ from subspacedp.publication.fields import (
 from subspacedp.release.facts import LONGEST
 from subspacedp.tables import Label
 
-__all__ = [
-    "ROW",
-    "AxisEntry",
-    "Counts",
-    "Data",
-    "Document",
-    "Ledger",
-    "MarginEntry",
-    "Privacy",
-    "Publish",
-    "Sum",
-    "TableEntry",
-    "TablePublish",
-]
-
 FROM_DATA = "from-data"  # labels that are read off the data
 DASK = "dask"
 ROW = "row"  # every row is another person

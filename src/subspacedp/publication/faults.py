@@ -11,18 +11,6 @@ from typing import Any
 
 from subspacedp.errors import SubspaceDPError
 
-__all__ = [
-    "Fault",
-    "Loaded",
-    "Place",
-    "SpecificationError",
-    "failure",
-    "in_yaml",
-    "missing_extra",
-    "nearest",
-    "shown",
-]
-
 Place = tuple[str | int, ...]  # the keys and list positions that lead to a value
 
 

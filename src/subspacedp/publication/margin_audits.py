@@ -23,8 +23,6 @@ from subspacedp.problem import Kind
 from subspacedp.publication.accounts import named_domain, shared_domain, values_on
 from subspacedp.tables import Domain, Margin
 
-__all__ = ["MarginsAudit", "audit_margins"]
-
 LARGEST_NAMED = 10**6  # cells by the axes that held margins name
 LARGEST_MARGIN = 10**6  # cells of a published margin that is looked at by itself
 MOST_MARGINS = 200

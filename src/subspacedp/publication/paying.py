@@ -28,8 +28,6 @@ from subspacedp.publication.specification import Specification
 from subspacedp.release import Design, Release
 from subspacedp.release.targets import LeastBudget
 
-__all__ = ["PayingAccount", "check_least", "paying_account", "settle"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PayingAccount:

@@ -36,16 +36,6 @@ from subspacedp.tables import Domain
 if TYPE_CHECKING:
     from subspacedp.publication.advice import Advice
 
-__all__ = [
-    "ErrorLine",
-    "Plan",
-    "PlannedRelease",
-    "error_line",
-    "margins_of_kinds",
-    "plan",
-    "target_budget",
-]
-
 LEVEL = 0.95
 TRUSTED = (
     "The blocks are made on a Dask cluster, whose workers and scheduler get the keys of the noise "

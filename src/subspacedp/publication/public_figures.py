@@ -13,8 +13,6 @@ from subspacedp.publication.code_lists import check_columns, read_rows
 from subspacedp.publication.faults import SpecificationError
 from subspacedp.tables import Margin
 
-__all__ = ["read_figures", "read_limits", "relative_target"]
-
 VALUE = "value"  # the column of the figures, as in the files of a release
 WHAT = "file of public figures"
 

@@ -24,8 +24,6 @@ from subspacedp.publication.faults import (
     missing_extra,
 )
 
-__all__ = ["load_yaml", "plain_scalar", "read_text", "yaml_nodes"]
-
 DEEPEST = 16  # a specification nests seven deep; what nests deeper is something else
 TRUE = {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"}
 FALSE = {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"}

@@ -33,8 +33,6 @@ from subspacedp.release.files import load
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-__all__ = ["rehearse", "rehearse_draw"]
-
 REHEARSAL = "rehearsal"
 MAX_REHEARSED_FIGURES = 2_000_000  # writing more takes as long again as the release itself
 

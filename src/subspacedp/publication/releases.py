@@ -51,22 +51,6 @@ from subspacedp.release.targets import LeastBudget, least_budget
 from subspacedp.tables import Domain, Label, Margin, MarginTables, RowPlan, Table
 from subspacedp.tables.boxes import Box, blocks
 
-__all__ = [
-    "MOST_CELLS",
-    "CellsRelease",
-    "Confidential",
-    "MarginsRelease",
-    "Progress",
-    "ReleaseSpecification",
-    "SumsRelease",
-    "found_labels",
-    "in_one_piece",
-    "open_data",
-    "public_domain",
-    "releases_of",
-    "tabulate_release",
-]
-
 Progress = Callable[[str], None]
 MOST_CELLS = 2 * 10**8  # figures made at once: 1.6 GB of float64, and several such are needed
 MOST_STORED = 10**11  # figures of one release: 800 GB on disk

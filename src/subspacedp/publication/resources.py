@@ -19,8 +19,6 @@ from subspacedp.publication.releases import ReleaseSpecification, in_one_piece
 from subspacedp.release.drawing import LABELLED, store_kind
 from subspacedp.release.folders import check_room
 
-__all__ = ["Making", "check_publication_memory", "check_publication_room", "making_of", "memory_of"]
-
 # Measured, in bytes per figure: what is kept of it until the end, and what the widest step takes.
 COUNT, WITH_LABELS, ON_SHEETS = 8, 72, 2_000
 SECOND = 800  # of a table without negative values

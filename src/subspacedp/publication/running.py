@@ -51,8 +51,6 @@ from subspacedp.release.successor import note_successor
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-__all__ = ["Publication", "run"]
-
 Progress = Callable[[str], None]
 MUCH = 0.05  # of the records
 PUBLIC, PRIVATE = 0o755, 0o700

@@ -21,16 +21,6 @@ from typing import Any
 from subspacedp.publication.document import Document
 from subspacedp.publication.faults import Fault, Loaded, Place, missing_extra, nearest, shown
 
-__all__ = [
-    "faults_of",
-    "generated_schema",
-    "home_of",
-    "known_keys",
-    "scan",
-    "specification_schema",
-    "write_schema",
-]
-
 try:
     from pydantic.json_schema import GenerateJsonSchema
 except ImportError:

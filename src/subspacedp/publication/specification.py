@@ -50,8 +50,6 @@ try:
 except ImportError:
     raise missing_extra() from None
 
-__all__ = ["DataSpecification", "Specification", "TableSpecification", "read_specification"]
-
 ONLY = "table"  # the name of the table of a specification without `tables`
 COUNTS = "counts"  # the folder of the counts where sums stand beside them
 RELEASE = "release"  # the folder of a publication, if none is named

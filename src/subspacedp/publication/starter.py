@@ -40,8 +40,6 @@ from subspacedp.publication.faults import SpecificationError
 from subspacedp.publication.schema import specification_schema
 from subspacedp.tables.domain import RESERVED
 
-__all__ = ["Starter", "starter", "write_starter"]
-
 WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 PERSONS_PER_CELL = 10  # cells with fewer persons on average are mostly noise

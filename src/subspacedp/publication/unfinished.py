@@ -42,8 +42,6 @@ from subspacedp.release.folders import (
     write_durably,
 )
 
-__all__ = ["HeldPlace", "Plan", "hold_place", "scratch_folder", "sweep"]
-
 FORMAT = "subspacedp unfinished publication 2"
 PLAN, DRAWN, WRITING, COUNTS = "plan.json", "drawn", "drawn.writing", "counts"
 KEPT = {PLAN, KEY, DRAWN}

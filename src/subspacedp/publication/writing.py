@@ -40,8 +40,6 @@ from subspacedp.report.dataset import dataset
 from subspacedp.report.quality import Quality, quality_report
 from subspacedp.report.words import figure_words
 
-__all__ = ["check_comparison", "write_comparison", "write_rest"]
-
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 

@@ -17,8 +17,6 @@ from subspacedp.queries.linear import Query, Sensitivity, name_list
 from subspacedp.tables.domain import Domain
 from subspacedp.tables.table import Table, column_values, positions
 
-__all__ = ["ClippedSums", "GeneralQuery", "LocalEntries", "check_sensitivity"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GeneralQuery(Query):

@@ -31,8 +31,6 @@ MAX_DIFFERENCE_ENTRIES = 1 << 31  # entries of all differences of pairs of colum
 
 MAX_GRAM_ENTRIES = 1 << 25  # entries of a matrix whose columns are compared by their inner products
 
-__all__ = ["Cells", "LinearQuery", "Query", "Sensitivity", "as_query", "name_list", "stated_matrix"]
-
 
 @dataclass(frozen=True)
 class Sensitivity:

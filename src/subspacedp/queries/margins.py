@@ -21,9 +21,6 @@ from subspacedp.tables.margin import Margin, along
 from subspacedp.tables.margin_tables import MarginTables
 from subspacedp.tables.table import Table
 
-__all__ = ["Margins", "block_name"]
-
-
 MAX_ANSWERS = 2**31
 MAX_AXES = 60 if int(np.__version__.partition(".")[0]) > 1 else 30  # dimensions of an array
 COLUMN = "margin"

@@ -15,8 +15,6 @@ from subspacedp.stated import stated_fraction
 from subspacedp.tables.axis import Axis
 from subspacedp.tables.domain import Domain
 
-__all__ = ["query_from"]
-
 MAX_RANGE_LABELS = 1 << 27  # of an axis of numbers, where no values say how many there are
 MAX_RECORD_KINDS = 1 << 24  # kinds of records of a linear query
 

@@ -25,15 +25,6 @@ if TYPE_CHECKING:
     from subspacedp.mechanisms.base import Mechanism
     from subspacedp.release.release import Release
 
-__all__ = [
-    "FORMAT",
-    "Distributed",
-    "Trust",
-    "certificate",
-    "certificate_schema",
-    "certificate_text",
-]
-
 
 class Trust(StrEnum):
     """Who can take the noise out of the published parts."""

@@ -35,17 +35,6 @@ if TYPE_CHECKING:
     from subspacedp.blocks.progress import Progress
     from subspacedp.mechanisms.gaussian.optimality import Optimality
 
-__all__ = [
-    "LARGEST_SCALE",
-    "Compared",
-    "Comparison",
-    "Design",
-    "Judged",
-    "compare",
-    "compare_quick",
-    "design",
-]
-
 AUTO = "auto"
 ONLY = "{}: the one mechanism for margins by themselves."
 # Sums of noise of this scale over any table leave 64 bits with probability below exp(−2**13).

@@ -29,8 +29,6 @@ from subspacedp.tables.boxes import Box
 if TYPE_CHECKING:
     from subspacedp.release.designs import Design
 
-__all__ = ["MAX_LABELLED", "draw_to", "look_at", "open_data", "release_to", "store_kind"]
-
 MAX_LABELLED = 2_000_000  # figures that are published with their labels and standard errors
 LABELLED = "csv"  # rows with labels, as text and as Parquet
 SCRATCH = "npy"  # where workers of a cluster put figures that will have labels

@@ -15,8 +15,6 @@ from subspacedp.mechanisms.registry import MECHANISMS
 from subspacedp.noise import KnownLaw
 from subspacedp.release.certificate import certificate_text, design_digest
 
-__all__ = ["ERROR_MODEL", "error_model", "error_model_schema", "error_model_text", "same_model"]
-
 ERROR_MODEL = "error-model.json"
 FORMAT = "subspacedp error model 1"
 SAME = 1e-9  # of a number: machines differ in the last digits

@@ -14,8 +14,6 @@ from typing import Any
 
 from subspacedp.errors import ReleaseError
 
-__all__ = ["LONGEST", "NO_FACTS", "Facts", "Replaced"]
-
 LONGEST = 2_000  # signs of one fact
 UNREADABLE = "The certificate is not usable: the facts of its publication cannot be read."
 

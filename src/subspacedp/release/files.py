@@ -27,20 +27,6 @@ from subspacedp.release.signature import write_digests
 from subspacedp.release.verify import verify_release
 from subspacedp.stated import check_plain, first_difference, read_json, shown_text
 
-__all__ = [
-    "held_values",
-    "load",
-    "margin_stem",
-    "read_certificate",
-    "read_parquet",
-    "read_release",
-    "rebuild_invariants",
-    "same_column",
-    "save",
-    "write_files",
-    "write_margins",
-]
-
 CERTIFICATE, PARQUET, CSV = "certificate.json", "values.parquet", "values.csv"
 MARGINS = "margins"
 BIASED, RECORDS = "non-negative-biased", "synthetic-records"

@@ -49,8 +49,6 @@ from subspacedp.release.successor import check_successor, successor_words
 from subspacedp.release.verify import VALUES, Check, Verification, verify_release
 from subspacedp.stated import read_json
 
-__all__ = ["NAMES", "check_table", "verify_folder"]
-
 ROWS = (PARQUET, CSV)  # of values that are in no store
 FOLLOWING = (CERTIFICATE, ERROR_MODEL, MARGINS, *SECOND)
 DATASET = "dataset.jsonld"

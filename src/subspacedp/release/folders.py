@@ -11,22 +11,6 @@ from pathlib import Path
 
 from subspacedp.errors import ReleaseError
 
-__all__ = [
-    "KEY",
-    "check_new_folder",
-    "check_room",
-    "destroy_key",
-    "free_place",
-    "hold_folder",
-    "let_go",
-    "missing_folders",
-    "new_folder",
-    "set_modes",
-    "sync_folder",
-    "sync_tree",
-    "write_durably",
-]
-
 KEY = "key"  # the file with a release's key, while the release is not finished
 NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 PRIVATE = 0o700  # what a folder may grant at most

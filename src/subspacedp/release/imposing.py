@@ -20,8 +20,6 @@ from subspacedp.queries import Query, as_query
 from subspacedp.release.designs import Design
 from subspacedp.tables import Domain
 
-__all__ = ["impose_on"]
-
 
 def impose_on(
     domain: Domain | Query,

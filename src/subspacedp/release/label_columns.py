@@ -19,8 +19,6 @@ from subspacedp.arrow import arrow_array
 from subspacedp.queries import Query
 from subspacedp.tables import Domain, Margin
 
-__all__ = ["LabelColumns", "write_rows"]
-
 ROWS = 1 << 20  # at a time: one row group of a Parquet file
 
 

@@ -39,8 +39,6 @@ from subspacedp.queries import Query, as_query
 from subspacedp.special import normal_quantile
 from subspacedp.tables import Domain, Level, Margin
 
-__all__ = ["PublishedValues", "Ratio", "where"]
-
 CLOSE = 1e-5  # of a margin of error: how near an end of the interval of a ratio has to be
 
 

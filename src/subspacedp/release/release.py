@@ -28,8 +28,6 @@ from subspacedp.tables import Domain, Margin, RowPlan
 from subspacedp.tables.boxes import Box
 from subspacedp.tables.table import frame_from_columns
 
-__all__ = ["Release", "package_version"]
-
 
 @cache
 def package_version() -> str:

@@ -22,21 +22,6 @@ if TYPE_CHECKING:
         Ed25519PublicKey,
     )
 
-__all__ = [
-    "DIGESTS",
-    "SIGNATURE",
-    "SUCCESSOR",
-    "check_digests",
-    "check_signature",
-    "fingerprint",
-    "new_private_key",
-    "public_bytes",
-    "read_private_key",
-    "sign_folder",
-    "signer_of",
-    "write_digests",
-]
-
 SIGNATURE, DIGESTS = "signature.json", "digests.json"
 SUCCESSOR = "replaced-by.json"  # comes after the digests, and has a check of its own
 NAME = "signature"

@@ -25,8 +25,6 @@ from subspacedp.stated import json_of
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-__all__ = ["check_successor", "note_successor", "released_in", "successor_words"]
-
 FORMAT = "subspacedp successor 1"
 NAME = "successor"
 

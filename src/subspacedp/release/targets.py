@@ -23,8 +23,6 @@ from subspacedp.queries.margins import block_name
 from subspacedp.release.designs import LARGEST_SCALE, Design, design
 from subspacedp.tables import Domain
 
-__all__ = ["LeastBudget", "Price", "budget_reaching", "least_budget", "multiples_of"]
-
 LEAST, MOST = 1e-9, 100.0
 DIGITS = 6  # of the amount, rounded up
 START = 1e-3  # the amount that shares are first chosen for: small enough for any noise

@@ -23,14 +23,6 @@ from subspacedp.tables.rows import margin_sums
 if TYPE_CHECKING:
     from subspacedp.release.release import Release
 
-__all__ = [
-    "Check",
-    "KeptTotals",
-    "Verification",
-    "check_workload",
-    "verify_release",
-]
-
 VALUES = "values"
 SEEDED = "NOT FOR PUBLICATION: made from a chosen seed; whoever knows it can remove the noise."
 

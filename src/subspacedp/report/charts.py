@@ -23,16 +23,6 @@ from subspacedp.report.plots import (
 )
 from subspacedp.report.rows import THRESHOLDS, CellErrors, Estimates, error_digits, shown
 
-__all__ = [
-    "Chart",
-    "errors_chart",
-    "estimates_chart",
-    "histogram_chart",
-    "inline_svg",
-    "percent",
-    "tables_chart",
-]
-
 HERE, ALONE = "this release", "noise on the cells alone"
 WIDTH = 420  # of the whole drawing: readable on a phone, two beside each other on a desk
 HEIGHT = 240  # of what is inside the axes

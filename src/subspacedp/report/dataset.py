@@ -11,8 +11,6 @@ from subspacedp.release.facts import Facts
 from subspacedp.release.signature import DIGESTS, SIGNATURE
 from subspacedp.report.words import PublishedFile, figure_words
 
-__all__ = ["dataset", "link_to"]
-
 CONTEXT = {"@vocab": "https://schema.org/", "dct": "http://purl.org/dc/terms/"}
 TYPES = {
     "csv": "text/csv",

@@ -76,8 +76,6 @@ from subspacedp.report.words import (
 )
 from subspacedp.tables import Margin
 
-__all__ = ["rendered", "template_text", "write_report"]
-
 MAX_EMBEDDED_BYTES = 2_500_000  # bytes of rows in one page, shared by its releases
 ONLY_RELEASE = "release"  # the name of a release that was given by itself
 

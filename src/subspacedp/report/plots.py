@@ -13,26 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-__all__ = [
-    "ACCENT",
-    "FONT_SIZE",
-    "GRID",
-    "INK",
-    "SECOND",
-    "Axis",
-    "Look",
-    "Plot",
-    "bands",
-    "drawing",
-    "fitted",
-    "linear",
-    "logarithmic",
-    "on_paper",
-    "powers",
-    "short",
-    "text_width",
-]
-
 ACCENT, SECOND, INK, GRID = "#0072b2", "#d55e00", "#24292f", "#d0d7de"
 FONT_SIZE = 13
 TICK, GAP = 5, 8  # between an axis and its labels, and between those and its title

@@ -21,8 +21,6 @@ from subspacedp.report.page import rendered, template_text
 from subspacedp.report.plots import ACCENT, INK, bands, drawing, fitted, linear
 from subspacedp.report.rows import Estimates, cell_estimates, error_digits, shown
 
-__all__ = ["Quality", "quality_report"]
-
 EDGES = (0, 1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 WIDTH, HEIGHT = 420, 220
 

@@ -24,28 +24,6 @@ from subspacedp.queries import Query
 from subspacedp.release import Release
 from subspacedp.tables import Margin
 
-__all__ = [
-    "MAX_ROWS",
-    "THRESHOLDS",
-    "CellErrors",
-    "Estimates",
-    "KindErrors",
-    "LabelColumn",
-    "MarginError",
-    "Rows",
-    "answer_labels",
-    "cell_estimates",
-    "held_rows",
-    "in_script",
-    "margin_errors",
-    "margin_estimates",
-    "margin_labels",
-    "margin_rows",
-    "shown",
-    "table_rows",
-    "within_reach",
-]
-
 MAX_ROWS = 5_000
 EXACT_IN_SCRIPT = 2**53  # the largest whole numbers that a browser keeps apart
 

@@ -17,28 +17,6 @@ from subspacedp.release import Release
 from subspacedp.release.files import CERTIFICATE, CSV, PARQUET
 from subspacedp.tables import Level
 
-__all__ = [
-    "Fact",
-    "PublishedColumn",
-    "PublishedFile",
-    "ReportNotes",
-    "axes_words",
-    "belief_words",
-    "change_words",
-    "day_words",
-    "default_files",
-    "facts",
-    "facts_words",
-    "figure_words",
-    "guess_means",
-    "guess_words",
-    "kind_words",
-    "plain_noun",
-    "share_words",
-    "size_words",
-    "value_columns",
-]
-
 MAX_LISTED = 6  # margins in the headline, and axes in a title
 BELIEFS = (0.01, 0.1, 0.5)
 MONTHS = (

@@ -15,9 +15,6 @@ from subspacedp.invariants import HeldValues, NullSpace
 from subspacedp.queries.linear import sparse_data
 from subspacedp.tables import Margin
 
-__all__ = ["MOST_STATED", "NOISE_ALONE", "ControlledRounding", "WordSource", "rows_of"]
-
-
 MOST_STATED = 1_000  # answers whose roundings are found one by one, to be stated
 NOISE_ALONE = 1 / 6  # of a squared step: the variance of a rounding where noise alone is rounded
 

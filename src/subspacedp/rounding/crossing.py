@@ -27,8 +27,6 @@ from subspacedp.rounding.margins import LIMIT
 from subspacedp.rounding.merged import MergedAxis, fewest_merged_axes
 from subspacedp.tables import Axis, Domain, Margin
 
-__all__ = ["CrossingRounding"]
-
 MOST_PAIRS = 1 << 24  # of groups with positions, beside the crossing axis
 
 

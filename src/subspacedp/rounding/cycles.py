@@ -20,8 +20,6 @@ import numpy as np
 
 from subspacedp.arrays import Int64Array
 
-__all__ = ["CycleBasis"]
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class CycleBasis:

@@ -27,8 +27,6 @@ from subspacedp.rounding.controlled import ControlledRounding, WordSource
 if TYPE_CHECKING:
     from flint import fmpz_mat
 
-__all__ = ["LatticeRounding", "MatrixRounding", "kernel_basis"]
-
 Integers = AnyArray  # Python integers of any size
 LARGEST = 300  # cells
 MOST_BITS = 400  # of the volume of the row lattice; with LARGEST, set-up takes 4 s at most

@@ -30,8 +30,6 @@ from subspacedp.rounding.margins import MarginRounding, differences, round_entri
 from subspacedp.rounding.merged import MergedAxis, chain_of, fewest_classes, in_order
 from subspacedp.tables import Axis, Margin
 
-__all__ = ["Cumulation", "LevelRounding"]
-
 RUN = 256  # numbers that are added up before whole parts are taken off
 Steps = tuple[int, ...]
 Chain = tuple[Steps, ...]

@@ -27,8 +27,6 @@ from subspacedp.rounding.controlled import ControlledRounding, WordSource
 from subspacedp.rounding.merged import MergedAxis, fewest_merged_axes
 from subspacedp.tables import Margin, along, outer
 
-__all__ = ["MarginRounding"]
-
 LIMIT = 2**61
 SLAB = 1 << 20  # words fetched at a time
 

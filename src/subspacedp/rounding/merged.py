@@ -22,18 +22,6 @@ from subspacedp.arrays import BoolArray, Int64Array
 from subspacedp.tables import Domain, Margin, outer
 from subspacedp.tables.boxes import Box
 
-__all__ = [
-    "AxisPart",
-    "AxisRange",
-    "MergedAxis",
-    "Run",
-    "chain_of",
-    "fewest_classes",
-    "fewest_merged_axes",
-    "in_order",
-    "ordered_groups",
-]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run:

@@ -21,8 +21,6 @@ from subspacedp.rounding.margins import MarginRounding
 from subspacedp.rounding.merged import MergedAxis
 from subspacedp.tables import Margin, along, outer
 
-__all__ = ["GroupProfiles", "axis_borders", "corner_counts", "corners"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GroupProfiles:

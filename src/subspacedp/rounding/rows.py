@@ -27,8 +27,6 @@ from subspacedp.rounding.merged import AxisPart, AxisRange, ordered_groups
 from subspacedp.tables import outer
 from subspacedp.tables.boxes import Box
 
-__all__ = ["RowRounding", "round_rows"]
-
 SLAB = 1 << 16  # words fetched at a time
 LONGEST = 1 << 18  # positions of a merged axis whose tables are made at a time
 GAP = 1 << 11  # words that are fetched in vain rather than ask again

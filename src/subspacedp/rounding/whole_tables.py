@@ -20,9 +20,6 @@ from subspacedp.tables import Margin
 if TYPE_CHECKING:
     from scipy import sparse
 
-__all__ = ["Linear", "group_numbers", "indicators", "whole_table"]
-
-
 NEAR = 0.25  # where an integer programme stops: its gap, a share of what rounding costs
 NONE_FITS = (
     "No table of whole numbers without negative ones has the held figures and satisfies the "

@@ -19,8 +19,6 @@ import numpy as np
 from subspacedp.arrays import AnyArray, Int64Array
 from subspacedp.errors import DomainError
 
-__all__ = ["Axis", "Label", "Level"]
-
 Label = str | int
 MAX_LABELS = 2**33
 

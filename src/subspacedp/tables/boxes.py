@@ -11,8 +11,6 @@ import numpy as np
 
 from subspacedp.arrays import Int64Array
 
-__all__ = ["Box", "blocks", "inside"]
-
 
 @dataclass(frozen=True)
 class Box:

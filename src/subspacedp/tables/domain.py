@@ -15,8 +15,6 @@ from subspacedp.errors import DomainError
 from subspacedp.tables.axis import Axis, Label
 from subspacedp.tables.margin import Margin, along
 
-__all__ = ["Domain"]
-
 MAX_CELLS = 2**62
 RESERVED = ("value", "stderr")
 

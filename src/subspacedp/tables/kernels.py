@@ -6,8 +6,6 @@ from typing import Any
 
 from subspacedp.parallel import kernel
 
-__all__ = ["group_of_row", "sum_rows"]
-
 
 @kernel
 def group_of_row(number: Any, outer: Any, offsets: Any) -> Any:

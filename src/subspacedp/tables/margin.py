@@ -14,8 +14,6 @@ from subspacedp.arrays import AnyArray, BoolArray, Int64Array
 from subspacedp.errors import DomainError
 from subspacedp.tables.axis import Axis, Label, Level
 
-__all__ = ["Margin", "along", "sum_groups"]
-
 ArrayT = TypeVar("ArrayT", bound=AnyArray)
 
 

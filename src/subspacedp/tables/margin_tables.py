@@ -17,9 +17,6 @@ from subspacedp.tables.domain import Domain
 from subspacedp.tables.margin import Margin
 from subspacedp.tables.table import MAX_TOTAL
 
-__all__ = ["MarginTables", "all_meets", "meets_with", "steps_of"]
-
-
 Steps = npt.NDArray[np.int16]
 
 

@@ -21,9 +21,6 @@ from subspacedp.parallel import compiled, for_each, pieces
 from subspacedp.tables.boxes import Box
 from subspacedp.tables.margin import Margin
 
-__all__ = ["RowPlan", "margin_sums"]
-
-
 MIN_ROW_CELLS, ROW_CELLS = 64, 256  # merge axes into a row until it has so many cells
 PARTIAL_SUMS = 4  # partial sums are kept apart: fixed, so that results do not depend on threads
 SCALAR, VECTOR, CODED = 0, 1, 2

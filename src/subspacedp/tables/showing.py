@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["SHOWN", "Shown", "digits_for", "number_text"]
-
 SHOWN = 10  # rows
 MAX_DIGITS = 6
 

@@ -20,15 +20,6 @@ from subspacedp.tables.rows import margin_sums
 if TYPE_CHECKING:
     from subspacedp.tables.domain import Domain
 
-__all__ = [
-    "MAX_TOTAL",
-    "Table",
-    "column_values",
-    "counts_from_frame",
-    "frame_from_columns",
-    "positions",
-]
-
 
 def _eager(frame: Any) -> Any:
     import narwhals as nw

@@ -8,8 +8,6 @@ from typing import Any
 
 from subspacedp.workbench.session import Session
 
-__all__ = ["both_shown", "errors_shown"]
-
 MOST_LINES = 30  # tables that are listed and drawn before "all of them"
 READABLE = (0.1, 0.3)  # of a count: a margin of error below the first is good, above the second bad
 DECADES = (1, 6)  # powers of ten on the axis of counts

@@ -16,8 +16,6 @@ from subspacedp.publication.faults import in_yaml
 from subspacedp.publication.running import run
 from subspacedp.publication.starter import write_starter
 
-__all__ = ["STEPS"]
-
 Tell = Callable[[str], None]
 
 

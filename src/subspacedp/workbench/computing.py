@@ -25,8 +25,6 @@ from subspacedp.report.words import kind_words, person_words
 from subspacedp.tables import Axis
 from subspacedp.workbench.invented import MOST_FIGURES, simulated
 
-__all__ = ["Asked", "parts", "planned_view", "warm_up"]
-
 FEW_LABELS = 12  # of an axis, that are listed
 Part = tuple[str, Any]
 

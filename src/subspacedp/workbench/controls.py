@@ -14,8 +14,6 @@ from subspacedp.publication.advice import Change
 from subspacedp.publication.faults import SpecificationError
 from subspacedp.publication.reading import plain_scalar
 
-__all__ = ["CONTROLS", "DIALS", "Place", "TableKeys", "budget_of", "changes_of"]
-
 Place = tuple[str, ...]
 Keys = Mapping[str, Any]
 Form = Mapping[str, Any]

@@ -14,8 +14,6 @@ from pathlib import Path
 from subspacedp.errors import ReleaseError
 from subspacedp.publication.reading import read_text
 
-__all__ = ["NEW", "Draft"]
-
 NEW = """\
 # Every key is explained in the documentation under "specification".
 data: {source: records.csv, unit: row}

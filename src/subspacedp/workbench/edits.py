@@ -10,8 +10,6 @@ from subspacedp.publication.advice import Change, yaml_of
 from subspacedp.publication.faults import SpecificationError
 from subspacedp.publication.reading import load_yaml, yaml_nodes
 
-__all__ = ["edited", "keys_of"]
-
 WIDTH = 96
 # A key that is new stands behind those before it in this list.
 ORDER = (

@@ -12,8 +12,6 @@ from subspacedp.mechanisms import OPTIONS
 from subspacedp.workbench.controls import DIALS, TableKeys, budget_of
 from subspacedp.workbench.session import Session
 
-__all__ = ["design_shown"]
-
 MATRIX_AXES = 24  # rows of the grid of margins; of more, margins are found by their names
 MECHANISMS = {
     "projected": "the same noise on every cell, then moved to meet what is held",

@@ -18,8 +18,6 @@ from subspacedp.publication.planning import PlannedRelease, error_line
 from subspacedp.publication.releases import MarginsRelease, ReleaseSpecification
 from subspacedp.tables import Domain, Margin, MarginTables, Table
 
-__all__ = ["MOST_FIGURES", "simulated"]
-
 SEED = 1
 MOST_PERSONS = 200_000
 MOST_FIGURES = 500_000  # of a release that is simulated

@@ -13,8 +13,6 @@ from subspacedp.workbench.form import design_shown
 from subspacedp.workbench.session import REGIONS, Session
 from subspacedp.workbench.wording import ends, figure, flowed, keys_shown, log_place, names_words
 
-__all__ = ["asset", "page", "regions", "report_style"]
-
 # By region of the page: what it is filled in with beside the session.
 SHOWN = {"design": design_shown, "see": errors_shown, "side": both_shown}
 

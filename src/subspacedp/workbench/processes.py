@@ -18,8 +18,6 @@ from typing import Any
 from subspacedp.errors import SubspaceDPError
 from subspacedp.publication.faults import in_yaml
 
-__all__ = ["Designer", "Message", "Step", "refusal"]
-
 # What a process says: the number of the question, what kind of answer, and the answer.
 Message = tuple[int, str, Any]
 Tell = Callable[[Message], None]

@@ -32,8 +32,6 @@ except ImportError:
 
 from subspacedp.workbench.gate import Gate
 
-__all__ = ["News", "application", "bound", "serve"]
-
 HOST = "127.0.0.1"  # no other machine reaches it
 WAIT = 20.0  # seconds that a question for news is kept open
 REPORT_POLICY = "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"  # it states the rest

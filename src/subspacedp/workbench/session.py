@@ -21,8 +21,6 @@ from subspacedp.workbench.draft import Draft
 from subspacedp.workbench.edits import edited, keys_of
 from subspacedp.workbench.processes import Designer, Message, Step, refusal
 
-__all__ = ["REGIONS", "Known", "Session", "Work"]
-
 REGIONS = ("top", "design", "faults", "see", "more", "invented", "side", "carry")
 PARTS = {  # of an answer, and where on the page they are shown
     "axes": ("design",),

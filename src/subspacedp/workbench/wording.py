@@ -6,8 +6,6 @@ import math
 import re
 from typing import Any
 
-__all__ = ["ends", "figure", "flowed", "keys_shown", "log_place", "names_words"]
-
 
 def figure(value: float | None) -> str:
     """A number as short as it can be read: three digits, or all before the point."""

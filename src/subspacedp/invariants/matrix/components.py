@@ -14,9 +14,6 @@ from subspacedp.errors import InvariantError
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["Rows", "as_csr", "connected", "distinct", "peel", "used_columns"]
-
-
 EXACT = 2**53  # integers up to here are float64 numbers
 
 

@@ -16,30 +16,6 @@ import numpy as np
 from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.invariants.matrix.components import Rows, used_columns
 
-__all__ = [
-    "BAND_ENTRIES",
-    "CLEAR",
-    "TOLERANCE",
-    "Apply",
-    "Block",
-    "DenseBlock",
-    "SmallBlocks",
-    "band_order",
-    "banded_factors",
-    "banded_solver",
-    "conjugate_gradients",
-    "dense_factors",
-    "dense_gram",
-    "dense_solver",
-    "leverages",
-    "lower_band",
-    "norm",
-    "root_by_eigenvectors",
-    "root_by_singular_vectors",
-    "small_blocks",
-    "triangular",
-]
-
 TOLERANCE = 1e-10  # of singular values of unit rows, relative to the largest
 CLEAR = 1e-6  # eigenvalues of G above this share of the largest are far above rounding error
 ERROR = 10 * float(np.finfo(np.float64).eps)  # of a leverage, for each unit of condition

@@ -18,9 +18,6 @@ from subspacedp.invariants.matrix.gram import (
     triangular,
 )
 
-__all__ = ["UNKNOWN", "Ranks", "ranks_of"]
-
-
 COARSE = 1e-14  # of eigenvalues of G, where singular values are not affordable
 PRIVATE = 1e-3  # a real entry of a unit row below this is no column of its own
 PRIME = 2**61 - 1

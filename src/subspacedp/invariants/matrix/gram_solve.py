@@ -40,9 +40,6 @@ from subspacedp.invariants.matrix.gram import (
 )
 from subspacedp.invariants.matrix.gram_rank import UNKNOWN, Ranks
 
-__all__ = ["Dual", "IterativeBlock", "exact_leverages", "iterative_block", "least_leverages"]
-
-
 PROMISED = 1e-9  # the relative residual that counts as reached
 ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of |C| |v|: what C v is worth
 ROUNDS = 8  # of refinement

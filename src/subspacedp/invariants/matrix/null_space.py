@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from subspacedp.invariants.matrix.gram_rank import Ranks
     from subspacedp.invariants.matrix.gram_solve import Dual
 
-__all__ = ["GeneralNullSpace", "MatrixNullSpace"]
-
 MAX_DENSE = 5000
 RESIDUAL = 1e-9
 

@@ -34,17 +34,6 @@ from subspacedp.tables import Margin
 if TYPE_CHECKING:
     from subspacedp.mechanisms.figures import Figures
 
-__all__ = [
-    "Averaging",
-    "BasisNoise",
-    "JointNoise",
-    "MarginNoise",
-    "NoiseModel",
-    "Pooling",
-    "stated_law",
-    "stated_matrix",
-]
-
 
 class Pooling(ABC):
     """A linear estimate x̂ = x₀ + Σ_r T_r(y_r − A_r x₀) from releases y_r of A_r x.

@@ -22,9 +22,6 @@ from subspacedp.rounding.merged import MergedAxis, ordered_groups
 from subspacedp.rounding.profiles import GroupProfiles, axis_borders, corners
 from subspacedp.tables import Margin, outer
 
-__all__ = ["CellKinds", "Kinds", "TotalKinds", "figure_kinds"]
-
-
 PART = 1 << 20  # positions, or kinds of cells, at a time
 
 

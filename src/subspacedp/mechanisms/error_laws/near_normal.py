@@ -18,8 +18,6 @@ from subspacedp.mechanisms.error_laws.sums import Part, Rounding, SumLaw, Weight
 from subspacedp.noise.laws import RoundedGaussian
 from subspacedp.special import normal_quantile
 
-__all__ = ["NearNormal", "NormalAndBounded", "near_normal", "widest_normal"]
-
 NEAR = 0.002  # of a standard deviation: what rounding may move at most
 CELLS = 500.0  # a standard deviation in steps of the lattice that carries roundings
 WIDEST = 1e-4  # of the largest deviation that keeps a target

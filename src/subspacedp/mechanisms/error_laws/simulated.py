@@ -18,8 +18,6 @@ from subspacedp.noise.laws import KnownLaw
 from subspacedp.rounding import MarginRounding
 from subspacedp.special import binomial_at_most
 
-__all__ = ["MOST_CELLS", "Simulated", "SmallTable", "draws_for", "public_generator"]
-
 PUBLIC_KEY = 0x5EED_5DB  # fixed before anything was simulated with it, and never to be chosen
 UNSURE = 1e-12  # the probability that a bound fails, over keys
 MOST_NUMBERS = 2**21  # draws times entries

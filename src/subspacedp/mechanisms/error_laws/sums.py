@@ -29,9 +29,6 @@ from subspacedp.errors import ReleaseError
 from subspacedp.noise.laws import KnownLaw
 from subspacedp.special import binomial_at_least, smooth_length
 
-__all__ = ["Least", "OnlyVariance", "Part", "Rounding", "SumLaw", "WeightedSum", "part"]
-
-
 SMEAR = 0.002  # δ in standard deviations
 COARSE = 0.001  # what rounding of weights may move, in standard deviations
 UNIFORMS = 6  # V is a sum of so many uniform variables

@@ -36,16 +36,6 @@ from subspacedp.privacy import Neighbours
 from subspacedp.problem import Problem
 from subspacedp.queries import Query
 
-__all__ = [
-    "SPLITS",
-    "Block",
-    "Correlated",
-    "CorrelatedOptions",
-    "Decomposition",
-    "decompose",
-]
-
-
 SPLITS = ("equal", "best")
 TOLERANCE = 0.01  # of the ellipsoids: they only sort directions
 TIES = 0.01  # by which points are moved at most, so that axes of equal length are sorted

@@ -26,19 +26,6 @@ import numpy as np
 from subspacedp.arrays import ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import InvariantError
 
-__all__ = [
-    "BestCovariance",
-    "Coordinates",
-    "Metric",
-    "Pairs",
-    "Whitened",
-    "best_covariance",
-    "checked",
-    "distinct",
-    "pair_moment",
-    "trace_bound",
-]
-
 SMALLEST = 1e-11  # of the largest singular value: directions that no vector reaches
 GRADED = 1e4  # ratio of singular values beyond which M itself is not formed
 Progress = Callable[[int, float], None]

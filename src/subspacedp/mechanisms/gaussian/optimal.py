@@ -34,17 +34,6 @@ from subspacedp.mechanisms.strategies import BasisStrategy
 from subspacedp.problem import Problem
 from subspacedp.queries import Query
 
-__all__ = [
-    "Optimal",
-    "OptimalOptions",
-    "correlated_words",
-    "inside",
-    "quick_basis",
-    "with_free",
-    "with_rows",
-]
-
-
 BITS = 36  # of the grid of the basis
 TOLERANCE, FINE = 9e-4, 1e-5  # of the duality gap: for large and for small queries
 SMALL = 4096  # entries

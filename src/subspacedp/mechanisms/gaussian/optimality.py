@@ -25,8 +25,6 @@ from subspacedp.queries import Query
 if TYPE_CHECKING:
     from subspacedp.mechanisms.base import Mechanism
 
-__all__ = ["DualWeights", "Optimality", "inner_columns", "moved_alike", "optimality", "reached_by"]
-
 LARGEST = 1 << 24  # entries of a query for which the singular-value bound is computed
 MOST_ANSWERS = 2048
 LARGE_GAP = 0.1  # from here on a statement says that the bound may be what is far away

@@ -26,15 +26,6 @@ from subspacedp.mechanisms.gaussian.covariance import (
     trace_bound,
 )
 
-__all__ = [
-    "DENSE",
-    "all_at_once",
-    "best_covariance_of_pairs",
-    "centred",
-    "longest_pairs",
-    "spanning",
-]
-
 EXPONENTS = (5, 3, 2, 1)
 ROUNDS = 5000
 DENSE_ROUNDS = 150

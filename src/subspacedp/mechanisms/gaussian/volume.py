@@ -28,8 +28,6 @@ from subspacedp.mechanisms.gaussian.pairs import (
     spanning,
 )
 
-__all__ = ["SmallestEllipsoid", "smallest_ellipsoid", "smallest_ellipsoid_of_pairs"]
-
 STEPS = 100_000
 FRESH = 200  # steps between two inversions of X; rank-one updates collect rounding error
 WARM = 30  # multiplicative rounds before the steps

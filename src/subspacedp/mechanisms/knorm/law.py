@@ -27,9 +27,6 @@ from subspacedp.noise.words import ReleaseKeys
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["KNormLaw", "bounded", "summed"]
-
-
 STRIDE = 1 << 40  # words that belong to one draw
 MOST_SUMMED = 2e6  # integer vectors
 

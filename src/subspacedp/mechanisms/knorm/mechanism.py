@@ -67,15 +67,6 @@ from subspacedp.queries.linear import used_columns
 from subspacedp.rounding import ControlledRounding
 from subspacedp.stated import stated_fraction
 
-__all__ = [
-    "GroupedNoise",
-    "KNorm",
-    "KNormNoise",
-    "KNormOptions",
-    "independent_parts",
-    "weighted_sum",
-]
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class KNormNoise(JointNoise):

@@ -23,28 +23,6 @@ if TYPE_CHECKING:
 
     from subspacedp.mechanisms.knorm.norm_balls.base import NormBall
 
-__all__ = [
-    "START_BITS",
-    "Proposal",
-    "Uniform",
-    "Words",
-    "attempt",
-    "cube_series",
-    "drawn_level",
-    "exchange_series",
-    "exponential_total",
-    "floor",
-    "geometric",
-    "median_counts",
-    "median_sums",
-    "one_of",
-    "positive_counts",
-    "rounded",
-    "series_sums",
-    "settle",
-    "signs_within",
-]
-
 T = TypeVar("T")
 START_BITS = 160
 MOST_BITS = 1 << 15

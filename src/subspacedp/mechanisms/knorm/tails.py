@@ -31,18 +31,6 @@ from subspacedp.noise.laws import DiscreteLaplace
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = [
-    "Dominated",
-    "ExponentialSum",
-    "Radial",
-    "TotalLaw",
-    "Unimodal",
-    "above",
-    "chance_of",
-    "exponential_sum",
-    "given",
-]
-
 PIECES = 16_000  # of the law of a radius
 FARTHEST = 1e-18  # of a radius that is not cut into pieces
 POWERS = np.linspace(2.0, 60.0, 233)  # of the moments in a bound

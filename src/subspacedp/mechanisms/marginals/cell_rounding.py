@@ -26,8 +26,6 @@ from subspacedp.rounding.levels import Cumulation, LevelRounding
 from subspacedp.rounding.merged import MergedAxis
 from subspacedp.tables import Margin
 
-__all__ = ["Carried", "CellRounding", "Cut", "SubtreeRounding"]
-
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 Steps = tuple[int, ...]

@@ -31,8 +31,6 @@ from subspacedp.problem import Problem
 from subspacedp.queries import Cells, Margins
 from subspacedp.tables import Domain, Margin
 
-__all__ = ["TableComparison", "compare_tables", "nesting_cost"]
-
 FloatArray = npt.NDArray[np.float64]
 
 MAX_LABELS = 4096  # of an axis for which the cost of nested contrasts is computed

@@ -13,8 +13,6 @@ from subspacedp.rounding import CrossingRounding
 from subspacedp.rounding.controlled import WordSource
 from subspacedp.tables import Margin
 
-__all__ = ["CrossingCellRounding"]
-
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 

@@ -17,8 +17,6 @@ import numpy.typing as npt
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.marginals.shares import BestShares, least_price
 
-__all__ = ["best_by_curvature"]
-
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 

@@ -14,8 +14,6 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["least_point"]
-
 FloatArray = npt.NDArray[np.float64]
 
 MEMORY = 30  # steps whose change of the slope is remembered

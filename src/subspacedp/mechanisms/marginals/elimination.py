@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from subspacedp.parallel import kernel
 
-__all__ = ["factorised", "filled", "looked_up", "parents_of", "selected", "solved"]
-
 Int64Array = npt.NDArray[np.int64]
 Values = npt.NDArray[Any]
 

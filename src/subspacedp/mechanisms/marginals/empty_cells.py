@@ -23,8 +23,6 @@ import numpy.typing as npt
 from subspacedp.errors import ReleaseError
 from subspacedp.tables import Margin
 
-__all__ = ["EmptyCells"]
-
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 

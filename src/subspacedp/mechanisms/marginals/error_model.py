@@ -32,15 +32,6 @@ from subspacedp.mechanisms.marginals.tree import Tree
 from subspacedp.queries import Margins
 from subspacedp.tables import Margin
 
-__all__ = [
-    "AlikeTotals",
-    "AllTotals",
-    "MarginalsNoise",
-    "TotalsOfMargin",
-    "noise_by_orbit",
-    "totals_apart",
-]
-
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 

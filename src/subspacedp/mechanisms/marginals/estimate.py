@@ -14,8 +14,6 @@ from subspacedp.mechanisms.marginals.interactions import Interaction, Interactio
 from subspacedp.mechanisms.marginals.measurement import ByLevel, Measurement
 from subspacedp.mechanisms.marginals.tree import Places
 
-__all__ = ["Estimate", "without_noise"]
-
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 

@@ -34,20 +34,6 @@ from subspacedp.mechanisms.marginals.targets import (
 )
 from subspacedp.privacy import Neighbours
 
-__all__ = [
-    "Goal",
-    "Objective",
-    "TableSplit",
-    "best_contrasts",
-    "best_tables",
-    "bound_of_contrasts",
-    "bound_of_tables",
-    "least_goal",
-    "prices_of_contrasts",
-    "prices_of_tables",
-    "tables_of",
-]
-
 FloatArray = npt.NDArray[np.float64]
 Objective = Literal["balanced", "sum", "largest", "targets"]
 

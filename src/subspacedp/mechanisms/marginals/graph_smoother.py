@@ -34,8 +34,6 @@ from subspacedp.mechanisms.marginals.sparse_inverse import Inverse, Pattern
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["GraphSmoother", "GraphSystem"]
-
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 Pairs = tuple[FloatArray, FloatArray]  # of entries on the pattern and on the diagonal

@@ -28,14 +28,6 @@ from subspacedp.mechanisms.marginals.tree import Nodes, Places, Tree
 from subspacedp.tables import Axis, Domain, Margin, along
 from subspacedp.tables.margin import sum_groups
 
-__all__ = [
-    "AxisSteps",
-    "Interaction",
-    "Interactions",
-    "Published",
-    "determines",
-]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AxisSteps:

@@ -27,8 +27,6 @@ from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.marginals.interactions import Interactions
 from subspacedp.mechanisms.marginals.plan import TableErrors
 
-__all__ = ["LowerBound"]
-
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 

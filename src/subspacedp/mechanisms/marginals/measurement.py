@@ -31,8 +31,6 @@ from subspacedp.noise.words import KeySource
 from subspacedp.privacy import Neighbours
 from subspacedp.queries import Sensitivity
 
-__all__ = ["ContrastMeasurement", "Measurement", "TableMeasurement", "table_information"]
-
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 Totals = Callable[[int, tuple[int, ...]], Int64Array]  # exact totals by level and steps

@@ -62,8 +62,6 @@ from subspacedp.queries import Sensitivity
 from subspacedp.queries.margins import block_name
 from subspacedp.tables import Margin
 
-__all__ = ["Marginals"]
-
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 

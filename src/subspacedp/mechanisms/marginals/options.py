@@ -17,8 +17,6 @@ from subspacedp.privacy import Budget
 from subspacedp.problem import Problem
 from subspacedp.queries import Cells
 
-__all__ = ["MarginalsOptions", "with_budget"]
-
 LARGEST_SCALE = 2.0**40  # of noise in the units that are drawn
 SMALLEST_SCALE = 0.001  # of noise in units of the answers
 MAX_CELL_WEIGHT = 1e6

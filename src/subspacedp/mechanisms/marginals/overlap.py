@@ -15,8 +15,6 @@ from subspacedp.mechanisms.marginals.tree import ArrayT, OrbitsOfNodes, Places
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["Overlap"]
-
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]

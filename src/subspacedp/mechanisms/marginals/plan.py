@@ -14,8 +14,6 @@ from subspacedp.mechanisms.marginals.interactions import Interaction, Interactio
 from subspacedp.mechanisms.marginals.smoother import Smoother
 from subspacedp.parallel import for_each
 
-__all__ = ["LeastSquares", "Regions", "TableErrors"]
-
 LeastSquares = Smoother | GraphSmoother
 
 FloatArray = npt.NDArray[np.float64]

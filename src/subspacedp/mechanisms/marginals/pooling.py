@@ -26,8 +26,6 @@ from subspacedp.mechanisms.marginals.interactions import Interaction, Interactio
 from subspacedp.mechanisms.marginals.smoother import Smoother
 from subspacedp.tables import Margin
 
-__all__ = ["TreePooling", "averaging"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -29,8 +29,6 @@ from subspacedp.rounding.controlled import MOST_STATED, WordSource, rows_of
 from subspacedp.rounding.levels import cumulate
 from subspacedp.tables import Margin
 
-__all__ = ["PrefixRounding"]
-
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 

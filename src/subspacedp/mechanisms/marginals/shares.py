@@ -24,8 +24,6 @@ from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.marginals.descent import least_point
 from subspacedp.mechanisms.marginals.simplex import covering_weights
 
-__all__ = ["NARROW", "WIDE", "BestShares", "best_shares", "least_price", "proven_bound"]
-
 FloatArray = npt.NDArray[np.float64]
 
 GAP = 1e-3

@@ -7,8 +7,6 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["covering_weights"]
-
 FloatArray = npt.NDArray[np.float64]
 
 SMALL = 1 << 16  # entries of a tableau

@@ -25,8 +25,6 @@ import numpy.typing as npt
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.marginals.tree import Forest, Orbits, Tree
 
-__all__ = ["Smoother"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Inverse", "Pattern"]
-
 Int64Array = npt.NDArray[np.int64]
 Values = npt.NDArray[Any]
 Factor = tuple[Values, Values]

@@ -31,8 +31,6 @@ from subspacedp.mechanisms.marginals.interactions import Interaction, Interactio
 from subspacedp.mechanisms.marginals.plan import TableErrors
 from subspacedp.privacy import Neighbours
 
-__all__ = ["Spending", "spending_of"]
-
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]

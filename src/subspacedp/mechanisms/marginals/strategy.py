@@ -42,16 +42,6 @@ from subspacedp.queries import Margins, Sensitivity
 from subspacedp.queries.margins import block_name
 from subspacedp.tables import Margin
 
-__all__ = [
-    "MarginalsStrategy",
-    "errors_of",
-    "fit_marginals",
-    "held_margins",
-    "table_laws",
-    "total_known",
-    "whole_parts",
-]
-
 FloatArray = npt.NDArray[np.float64]
 MAX_JOINT_CELLS = 1 << 16  # of the table that tells all margins, for which pure noise is tried
 MAX_JOINT_AXES = 8

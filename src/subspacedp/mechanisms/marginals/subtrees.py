@@ -31,8 +31,6 @@ from subspacedp.tables.boxes import Box
 if TYPE_CHECKING:
     from subspacedp.mechanisms.marginals.mechanism import Marginals
 
-__all__ = ["Above", "Roots", "SubtreeBlocks", "cut_of"]
-
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 Steps = tuple[int, ...]

@@ -30,8 +30,6 @@ from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.marginals.plan import TableErrors
 from subspacedp.mechanisms.marginals.shares import EVEN, FLOOR
 
-__all__ = ["WorstFigures", "WorstShares", "least_worst", "worst_bound"]
-
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 

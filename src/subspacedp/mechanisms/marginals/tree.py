@@ -17,8 +17,6 @@ import numpy.typing as npt
 
 from subspacedp.tables import Axis
 
-__all__ = ["Forest", "Nodes", "Orbits", "OrbitsOfNodes", "Places", "Subtrees", "Tree"]
-
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 ArrayT = TypeVar("ArrayT", bound=npt.NDArray[Any])

@@ -22,8 +22,6 @@ from subspacedp.report import PublishedFile
 from subspacedp.report.words import figure_words
 from subspacedp.tables import Axis
 
-__all__ = ["DATA", "STRUCTURE", "write_sdmx"]
-
 DATA, STRUCTURE = "sdmx-data.csv", "sdmx-structure.xml"
 AGENCY, VERSION, NAME = "SUBSPACEDP", "1.0.0", "TABLE"
 TOTAL = "_T"

@@ -15,8 +15,6 @@ from subspacedp.release import Release
 from subspacedp.release.files import CSV, LEVEL, MARGINS, margin_stem
 from subspacedp.tables import Margin
 
-__all__ = ["LIMITS", "PublishedTable", "ReleaseTables", "published_tables"]
-
 LIMITS = ("lower", "upper")
 APART = 5_000  # figures, each with a law of its own, whose intervals are worked out one by one
 

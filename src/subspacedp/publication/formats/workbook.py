@@ -25,8 +25,6 @@ from subspacedp.report import PublishedFile
 from subspacedp.report.words import figure_words
 from subspacedp.tables.showing import digits_for
 
-__all__ = ["MOST_ROWS", "WORKBOOK", "sheet_names", "write_workbook"]
-
 WORKBOOK = "tables.xlsx"
 MOST_ROWS = (
     250_000  # of one table: a marked-up table is made in memory, and Excel ends at 1,048,576

@@ -32,26 +32,6 @@ from subspacedp.stated import stated_fraction, stated_whole
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = [
-    "HALF",
-    "NEAR_ONE",
-    "NormBall",
-    "Row",
-    "bounded",
-    "check_widths",
-    "distinct",
-    "dot",
-    "listed",
-    "log_product",
-    "row_of",
-    "rows_of",
-    "scaled",
-    "signed",
-    "spanning",
-    "square_of",
-    "widths_of",
-]
-
 Row = tuple[int, ...]
 HALF = Fraction(1, 2)
 NEAR_ONE = 1 + 1e-9  # floats that state a variance

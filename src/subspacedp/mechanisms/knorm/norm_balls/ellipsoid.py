@@ -20,8 +20,6 @@ from subspacedp.mechanisms.knorm.sampling import Proposal, Uniform, Words, expon
 from subspacedp.mechanisms.knorm.tails import Radial
 from subspacedp.stated import stated_whole
 
-__all__ = ["Ellipsoid"]
-
 
 @dataclass(frozen=True)
 class Ellipsoid(NormBall):

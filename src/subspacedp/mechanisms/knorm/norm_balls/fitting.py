@@ -16,8 +16,6 @@ from subspacedp.mechanisms.knorm.norm_balls.images import SkewCross, Swaps
 from subspacedp.mechanisms.knorm.norm_balls.polytope import Polytope
 from subspacedp.mechanisms.knorm.norm_balls.widths import Box, CrossPolytope
 
-__all__ = ["MOST_TRIALS", "Fit", "best_skew", "enclosing", "fit", "hull_of", "least_spread"]
-
 CROSS_ROUNDS = 300
 ELLIPSOID_BITS = 24
 MOST_SKEW = 64  # dimensions in which a skew cross-polytope is tried around more vectors

@@ -39,8 +39,6 @@ from subspacedp.problem import Problem
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["Deviations", "Exchanges", "HeldGroups", "random_ranks"]
-
 BITS = 256  # of sums whose ratios become floats
 
 

@@ -36,8 +36,6 @@ from subspacedp.stated import stated_fraction
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["LinearImage", "SkewCross", "Swaps"]
-
 
 class LinearImage(NormBall):
     """Σ_j h_j|λ_j|/2 for z = Σ_j λ_j v_j, the v_j whole vectors that determine the λ_j."""

@@ -35,8 +35,6 @@ from subspacedp.stated import stated_whole
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["MOST_DIMENSIONS", "Cones", "Polytope", "cones", "facets_of", "most_facets"]
-
 MOST_DIMENSIONS = 8
 MOST_FACETS = 20_000
 NEARLY = 1e-6  # on the boundary of a norm ball

@@ -39,8 +39,6 @@ from subspacedp.problem import Problem
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["Box", "CrossPolytope"]
-
 
 @dataclass(frozen=True)
 class CrossPolytope(NormBall):
