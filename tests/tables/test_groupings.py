@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import subspacedp as sdp
 from subspacedp.errors import DomainError
 from subspacedp.queries.stated import query_from
-from subspacedp.tables import RowPlan, margin_sums
+from subspacedp.tables import RowPlan, finest_of, margin_sums
 
 PLACE = sdp.Axis(
     "block", list("abcdef"), {"tract": [1, 1, 2, 3, 3, 3], "county": list("xxxyyy")},
@@ -75,6 +75,21 @@ def test_determines_is_what_the_groups_say(data):
     assert axis.determines(0, fine)
     assert axis.determines(fine, everything) == (None not in one)
     assert not axis.determines(everything, fine) or set(one) == {one[0]}
+
+
+def test_of_margins_with_the_same_groups_the_first_is_kept():
+    again = {"alike": list("xxxyyy"), "all": [0] * 6, "grid": list("NNNSSN")}
+    place = sdp.Axis("block", range(6), {"county": list("xxxyyy")}, groupings=again)
+    domain = sdp.Domain([sdp.Axis("sex", ["F", "M"]), place])
+    county, alike, everything, all_, grid, sex = (
+        domain.margin(*m) for m in (["county"], ["alike"], [], ["all"], ["grid"], ["county", "sex"])
+    )
+    assert finest_of((county, alike)) == (county,)
+    assert finest_of((everything, all_)) == (everything,)
+    assert finest_of((all_, alike, everything, grid, county)) == (alike, grid)
+    assert finest_of((county, all_, sex, alike)) == (sex,)
+    held = sdp.hold("county") & sdp.hold("alike") & sdp.hold("all")
+    assert held.on(domain).essential == (county,)
 
 
 def test_groupings_have_no_meet():

@@ -18,7 +18,7 @@ import numpy as np
 from subspacedp.arrays import BoolArray, FloatArray, Int64Array
 from subspacedp.invariants.crossing import Crossings
 from subspacedp.rounding.cycles import CycleBasis
-from subspacedp.tables import Axis, Level, Margin
+from subspacedp.tables import Axis, Level, Margin, finest_of
 
 NONE = "in none"
 
@@ -197,7 +197,7 @@ def differencing(
     every = crossings.finest(crossings.margins)
     sectors = [
         (steps, flat) for steps, terms in crossings.terms.items() if len(steps) > 1
-        for flat in _finest(list(terms))
+        for flat in finest_of(terms)
     ]  # fmt: skip
     if not sectors:
         return None
@@ -261,12 +261,6 @@ def differencing(
         small=None if lifted is None else small,
         findings=tuple(findings[:most]),
     )
-
-
-def _finest(margins: list[Margin]) -> list[Margin]:
-    return [
-        m for m in margins if not any(other != m and other.determines(m) for other in margins)
-    ]  # fmt: skip
 
 
 def _beside(flat: Margin, place: int) -> list[tuple[str, ...]]:

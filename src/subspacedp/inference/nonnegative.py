@@ -30,7 +30,7 @@ from subspacedp.inference.shrinkage import Errors, ErrorTable, Posterior, fit_pr
 from subspacedp.invariants import Feasible, Inequalities
 from subspacedp.release import Release
 from subspacedp.rounding.whole_tables import Linear, group_numbers, indicators, whole_table
-from subspacedp.tables import Margin
+from subspacedp.tables import Margin, finest_of
 
 FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
@@ -270,11 +270,7 @@ class _Fitting:
         for margin, total in mechanism.held.totals(self.release.exact):
             meet = margin if cells.determines(margin) else cells.meet(margin)
             told[meet] = np.asarray(margin.coarsen(np.asarray(total), meet), np.int64)
-        kept: list[Margin] = []
-        for m in told:
-            if not any(other.determines(m) for other in kept):  # of two alike, the first
-                kept = [other for other in kept if not m.determines(other)] + [m]
-        return [(m, told[m]) for m in kept]
+        return [(m, told[m]) for m in finest_of(told)]
 
     @cached_property
     def feasible(self) -> Feasible | None:

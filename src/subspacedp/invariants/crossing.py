@@ -31,7 +31,7 @@ from subspacedp.invariants.margin_space import distinct_columns
 from subspacedp.invariants.matrix.null_space import RESIDUAL, GeneralNullSpace, MatrixNullSpace
 from subspacedp.invariants.null_space import scaled_question, share
 from subspacedp.privacy import Neighbours
-from subspacedp.tables import Axis, Domain, Margin, outer
+from subspacedp.tables import Axis, Domain, Margin, finest_of, outer
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -98,13 +98,8 @@ class Crossings:
     @classmethod
     def of(cls, domain: Domain, margins: Sequence[Margin]) -> Crossings | None:
         """Those of some margins of a domain; None where none of them names a grouping."""
-        essential: list[Margin] = []
-        for m in margins:
-            if any(other.determines(m) for other in essential):
-                continue  # also where two determine each other: a grouping with a level's groups
-            essential = [other for other in essential if not m.determines(other)] + [m]
         axes = {a for m in margins for a in m.grouped_axes}
-        return cls(domain=domain, margins=tuple(essential), place=axes.pop()) if axes else None
+        return cls(domain=domain, margins=finest_of(margins), place=axes.pop()) if axes else None
 
     @property
     def axis(self) -> Axis:

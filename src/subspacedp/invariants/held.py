@@ -13,7 +13,7 @@ from subspacedp.arrays import AnyArray, ArrayLike, BoolArray, FloatArray, Int64A
 from subspacedp.errors import DomainError, InvariantError
 from subspacedp.privacy import Neighbours
 from subspacedp.queries import Cells, Query
-from subspacedp.tables import Domain, Margin, Table, margin_sums
+from subspacedp.tables import Domain, Margin, Table, finest_of, margin_sums
 
 if TYPE_CHECKING:
     from subspacedp.invariants.linear import HeldMatrix, LinearInvariants, StructuralZeros
@@ -172,10 +172,7 @@ class HeldMargins:
     @cached_property
     def essential(self) -> tuple[Margin, ...]:
         """The margins that no other held margin determines."""
-        return tuple(
-            m for m in self.margins
-            if not any(other != m and other.determines(m) for other in self.margins)
-        )  # fmt: skip
+        return finest_of(self.margins)
 
     @property
     def apart(self) -> tuple[Margin | None] | None:

@@ -2,7 +2,7 @@
 
 from subspacedp.tables.axis import Axis, Label, Level
 from subspacedp.tables.domain import Domain
-from subspacedp.tables.margin import Margin, along, outer
+from subspacedp.tables.margin import Margin, along, finest_of, outer
 from subspacedp.tables.margin_tables import MarginTables
 from subspacedp.tables.rows import RowPlan, margin_sums
 from subspacedp.tables.table import MAX_TOTAL, Table
@@ -18,6 +18,7 @@ __all__ = [
     "RowPlan",
     "Table",
     "along",
+    "finest_of",
     "margin_sums",
     "outer",
 ]

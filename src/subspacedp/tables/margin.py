@@ -181,6 +181,18 @@ class Margin:
         return f"Margin({' × '.join(self.names) or 'grand total'})"
 
 
+def finest_of(margins: Iterable[Margin]) -> tuple[Margin, ...]:
+    """The margins that no other one determines; of some with the same groups the first.
+
+    A level and a grouping that have the same groups determine each other.
+    """
+    kept: list[Margin] = []
+    for m in margins:
+        if not any(other.determines(m) for other in kept):
+            kept = [other for other in kept if not m.determines(other)] + [m]
+    return tuple(kept)
+
+
 def along(vector: AnyArray, axis: int, dimensions: int) -> AnyArray:
     """A vector as an array that broadcasts along one axis."""
     shape = [1] * dimensions
