@@ -132,9 +132,3 @@ def test_a_list_of_groups_may_have_empty_ones():
     assert axis.level("grid").sizes.tolist() == [0, 1, 0]
     with pytest.raises(DomainError, match="not in its list"):
         sdp.Axis("b", [1, 2], groupings={"grid": [None, "z"]}, groups={"grid": ["x"]})
-
-
-def test_a_workload_of_margins_takes_levels_alone():
-    with pytest.raises(DomainError, match="release cells, and take the grouping as sums"):
-        sdp.Margins(DOMAIN, [["grid"]])
-    sdp.Margins(DOMAIN, [["county"], ["sex"]])
