@@ -57,6 +57,17 @@ def test_shells_complete_the_verbs():
     assert set(done.stdout.split()) == {"verify", "version"}, done.stderr
 
 
+def test_groups_that_are_loaded_when_asked_are_found_by_name_and_by_nearly_that_name():
+    names = [line.split()[1:2] for line in CliRunner().invoke(app, ["--help"]).stdout.splitlines()]
+    places = [names.index([name]) for name in ("version", "demo", "ledger", "agent", "key")]
+    assert places == sorted(places)
+    for typed, meant in (("ledgr", "ledger"), ("aget", "agent"), ("pla", "plan")):
+        said = CliRunner().invoke(app, [typed]).stderr
+        assert f"Did you mean '{meant}'" in " ".join(said.split())
+    bare, asked = (CliRunner().invoke(app, ["key", *more]).stdout for more in ([], ["--help"]))
+    assert bare.split() == asked.split() != []
+
+
 def test_a_file_has_whole_lines(spec):
     shown = CliRunner().invoke(app, ["plan", str(spec)], env={"COLUMNS": "80"}).stdout
     assert any(len(line) > 200 for line in shown.splitlines())

@@ -46,6 +46,23 @@ def test_tails_are_the_bounds_of_clopper_and_pearson():
     assert draws_for(10**6) is None
 
 
+def test_the_same_small_table_is_drawn_once_and_another_law_anew():
+    """A publication is planned, written and verified; what is public is simulated once for it."""
+    domain = sdp.Domain([sdp.Axis("a", [1, 2, 3, 4]), sdp.Axis("b", ["x", "y"])])
+
+    def small(epsilon):
+        designed = sdp.design(domain, sdp.hold("b"), sdp.PureDP(epsilon), decimals=0)
+        return designed.mechanism.noise.small
+
+    first, again, other = (small(epsilon)._draws for epsilon in (1, 1, 2))
+    assert first[0] is again[0]
+    assert np.array_equal(first[1], again[1])
+    drawn = other[0][:, 0]
+    assert drawn is not first[0]
+    near = 2 * np.exp(-1) / (1 - np.exp(-1)) ** 2  # the variance at that budget
+    assert abs(drawn.var() / near - 1) < 0.05 < abs(first[0][:, 0].var() / near - 1)
+
+
 def centred(z, firsts):
     return tuple((np.array(z) - np.array(z)[firsts]).tolist())
 

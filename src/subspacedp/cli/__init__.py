@@ -1,5 +1,15 @@
 """The command line: thin; every verb is a file of its own."""
 
-from subspacedp.cli.app import main
+import gc
 
 __all__ = ["main"]
+
+MANY_OBJECTS = 1_000_000  # before garbage is looked for: what is imported is none, and many objects
+
+
+def main() -> None:
+    """Run the command; a bad input ends in one sentence and status 2."""
+    gc.set_threshold(MANY_OBJECTS)
+    from subspacedp.cli.app import main as run
+
+    run()

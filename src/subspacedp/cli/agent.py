@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from subspacedp.tables import Domain
 
 agent_app = typer.Typer(
-    help="A release by agents who never pool their data.", cls=Commands, no_args_is_help=True
+    name="agent",
+    help="A release by agents who never pool their data.",
+    cls=Commands,
+    no_args_is_help=True,
 )
 
 PlanFile = Annotated[Path, typer.Option("--plan", help="The public plan.")]

@@ -7,18 +7,15 @@ that cannot be written or encoded is lost, and changes nothing else.
 
 from __future__ import annotations
 
-import gc
 import os
 import shlex
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from subspacedp.cli.agent import agent_app
-from subspacedp.cli.demo import demo_app
-from subspacedp.cli.ledger import ledger_app
 from subspacedp.cli.parameters import Commands, Json
 from subspacedp.cli.standing import end_by_signals, exit_status, forgive_output
 from subspacedp.cli.terminal import PATIENCE, checks_table, indented, print_json, printer, progress
@@ -30,11 +27,25 @@ if TYPE_CHECKING:
 
 # Commands that spend nothing, and the one that says itself what it spent, once it has begun to.
 UNPAID = ("init", "plan", "audit", "verify", "report", "version", "release")
-MANY_OBJECTS = 100_000  # before garbage is looked for: what is imported is none, and many objects
+# Groups of commands, each in the module of its name, which is loaded when it is asked for.
+GROUPS = ("demo", "ledger", "agent", "key")
 
 
 class _Commands(Commands):
     """All commands; one that was stopped says so, and what became of what was paid."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Every name, in the order of the help."""
+        return list(dict.fromkeys((*super().list_commands(ctx), *GROUPS)))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command, or a group of them."""
+        if cmd_name not in self.commands:
+            # All groups for a name that is none of them: what is said suggests one that is near.
+            for name in (cmd_name,) if cmd_name in GROUPS else GROUPS:
+                module = import_module(f"subspacedp.cli.{name}")
+                self.add_command(typer.main.get_group(getattr(module, f"{name}_app")), name)
+        return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -52,11 +63,6 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(demo_app, name="demo", no_args_is_help=True)
-app.add_typer(ledger_app, name="ledger", no_args_is_help=True)
-app.add_typer(agent_app, name="agent", no_args_is_help=True)
-key_app = typer.Typer(help="The key that signs publications.", no_args_is_help=True)
-app.add_typer(key_app, name="key", no_args_is_help=True)
 
 
 def _print_version(wanted: bool = True) -> None:
@@ -380,24 +386,6 @@ def report(
     print(f"Wrote {out}")
 
 
-@key_app.callback()
-def _key() -> None:
-    """The key that signs publications."""
-
-
-@key_app.command()
-def new(
-    path: Annotated[Path, typer.Argument(help="The private key to write; it must not exist.")],
-) -> None:
-    """Make a new key: a private file that signs, and a public one beside it for readers."""
-    from subspacedp.release.signature import new_private_key
-
-    public, fingerprint = new_private_key(path)
-    print(f"Private key, for `publish: {{sign: {path}}}`: {path}")
-    print(f"Public key, for your readers: {public}")
-    print(f"Its fingerprint, to be published elsewhere too: {fingerprint}")
-
-
 @app.command()
 def workbench(
     start: Annotated[
@@ -467,7 +455,6 @@ def main() -> None:
     """Run the command; a bad input ends in one sentence and status 2."""
     forgive_output()
     end_by_signals()
-    gc.set_threshold(MANY_OBJECTS)
     # To look for plugins of pydantic is to read the metadata of every installed package.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:

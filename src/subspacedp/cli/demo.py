@@ -35,7 +35,10 @@ class _Demonstrations(Commands):
 
 
 demo_app = typer.Typer(
-    help="Demonstrations on public data that ship with the package.", cls=_Demonstrations
+    name="demo",
+    help="Demonstrations on public data that ship with the package.",
+    cls=_Demonstrations,
+    no_args_is_help=True,
 )
 
 

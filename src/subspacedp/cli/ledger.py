@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from subspacedp.privacy import Budget
 
 ledger_app = typer.Typer(
-    help="Accounts that releases are paid from.", cls=Commands, no_args_is_help=True
+    name="ledger", help="Accounts that releases are paid from.", cls=Commands, no_args_is_help=True
 )
 
 Where = Annotated[

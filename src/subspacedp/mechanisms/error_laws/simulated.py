@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -71,14 +71,27 @@ class Simulated:
     def margin_of_error(self, alpha: float) -> float:
         """The draw with so few beyond it that P(|S| > q) > alpha would be a wonder."""
         number = self.sizes.size
-        # P(Bin(number, alpha) ≤ beyond) ≤ UNSURE; the normal limit is a good first guess.
-        mean = number * alpha
-        beyond = min(math.floor(mean - 6.5 * math.sqrt(mean * (1 - alpha))), number - 1)
-        while beyond >= 0 and binomial_at_most(beyond, number, alpha) > UNSURE:
-            beyond -= 1
+        beyond = _beyond(number, alpha)
         if beyond < 0:
             return math.inf
         return float(self.sizes[number - 1 - beyond]) * (1 + 1e-9)
+
+
+@lru_cache
+def _beyond(number: int, alpha: float) -> int:
+    """The largest k with P(Bin(number, alpha) ≤ k) ≤ UNSURE; the normal limit is a first guess."""
+    mean = number * alpha
+    beyond = min(math.floor(mean - 6.5 * math.sqrt(mean * (1 - alpha))), number - 1)
+    while beyond >= 0 and binomial_at_most(beyond, number, alpha) > UNSURE:
+        beyond -= 1
+    return beyond
+
+
+@lru_cache(maxsize=1)  # a publication asks for the same again: planned, written and verified
+def _numbers(law: KnownLaw, draws: int, cells: int, roundings: int) -> tuple[FloatArray, ...]:
+    """Noise of every cell, and a number in [0, 1) for every rounding; public, as their key is."""
+    rng = public_generator()
+    return law.simulate(rng, (draws, cells)), rng.random((draws, roundings))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -107,11 +120,10 @@ class SmallTable:
     @cached_property
     def _draws(self) -> tuple[FloatArray, FloatArray]:
         """Noise of every cell, and up to what the roundings move."""
-        number = draws_for(self.plan.space.size) or 1
-        rng, shape = public_generator(), (number, self.plan.space.size)
-        noise = self.law.simulate(rng, shape)
+        cells = self.plan.space.size
+        noise, uniform = _numbers(self.law, draws_for(cells) or 1, cells, len(self.entries))
         exact = noise @ self.entries.T
-        return noise, np.floor(exact + rng.random(exact.shape)) - exact
+        return noise, np.floor(exact + uniform) - exact
 
     def law_of(self, inside: FloatArray, coefficients: FloatArray) -> Simulated:
         """The law of Σ aᵢeᵢ − Σ vⱼuⱼ."""

@@ -103,7 +103,7 @@ class AxisSteps:
 
     def equal(self) -> bool:
         """Whether at every step all parents have equally many groups."""
-        return all(len(np.unique(k[k > 0])) == 1 for k in self._siblings.values())
+        return all(len(set(k[k > 0].tolist())) == 1 for k in self._siblings.values())
 
     def path(self, fine: int, coarse: int) -> FloatArray:
         """The share of every fine group when a coarse total is split equally, step by step."""
