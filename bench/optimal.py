@@ -17,8 +17,11 @@ import numpy as np
 from bench.timing import Ratio, best_times
 from subspacedp import AddRemoveOne, ReplaceOne
 from subspacedp.mechanisms import decompose
-from subspacedp.mechanisms.gaussian.covariance import best_covariance
-from subspacedp.mechanisms.gaussian.pairs import best_covariance_of_pairs, longest_pairs
+from subspacedp.mechanisms.gaussian.covariance import (
+    best_covariance,
+    best_covariance_of_pairs,
+    longest_pairs,
+)
 from subspacedp.report.plots import (
     ACCENT,
     GRID,

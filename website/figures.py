@@ -26,8 +26,7 @@ def census_figures() -> list[Figure]:
     import numpy as np
 
     from subspacedp.datasets import county_names
-    from subspacedp.demo.cartogram import cartogram
-    from subspacedp.demo.figures import boxes_figure, california_figure, counts_figure
+    from subspacedp.demo.figures import boxes_figure, california_figure, cartogram, counts_figure
     from subspacedp.demo.study import CensusStudy
 
     study, names = CensusStudy(0.192, 1000), county_names()

@@ -10,7 +10,7 @@ import pytest
 import subspacedp as sdp
 from subspacedp.agents import AgentPlan, Part, Partition, Secret, collect, make_plan, privatize
 from subspacedp.agents import files as files_module
-from subspacedp.agents.reading import answers_of_rows
+from subspacedp.agents.agent import answers_of_rows
 from subspacedp.errors import AlteredError, DataError, DomainError, ReleaseError
 from subspacedp.release import Design
 

@@ -15,7 +15,7 @@ from subspacedp.demo.study import CensusStudy, HousingStudy, count_slopes
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.inference import replicates
 from subspacedp.release import verify_folder
-from subspacedp.report.page import _compiled, _environment
+from subspacedp.report.page import _environment
 
 FIGURES = {
     "every-county",
@@ -213,7 +213,6 @@ def test_bad_runs_are_refused(tmp_path, runs):
 
 @pytest.mark.parametrize("missing", ["jinja2"])
 def test_a_missing_library_names_the_extra(tmp_path, monkeypatch, missing):
-    _compiled.cache_clear()
     _environment.cache_clear()
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(SubspaceDPError, match=rf"`{missing}` is not .* subspacedp\[publish\]"):

@@ -11,9 +11,14 @@ from tests.strategies import examples, problems, seeds
 import subspacedp as sdp
 from subspacedp.disclosure import UNBOUNDED, audit_invariants
 from subspacedp.disclosure import values as held_values
-from subspacedp.disclosure.bounds import closed_form, junction, shuttle
-from subspacedp.disclosure.programs import walk_of
-from subspacedp.disclosure.ranges import cell_bounds, programs_of
+from subspacedp.disclosure.bounds import (
+    cell_bounds,
+    closed_form,
+    junction,
+    programs_of,
+    shuttle,
+    walk_of,
+)
 
 SMALL = {"max_axes": 3, "max_cells": 12, "max_labels": 4, "max_levels": 2}
 CUBE = sdp.Domain([sdp.Axis("a", range(2)), sdp.Axis("b", range(2)), sdp.Axis("c", range(3))])
@@ -47,7 +52,7 @@ def test_closed_forms_are_sharp(problem, seed):
 @given(problem=problems(min_margins=1, **SMALL), seed=seeds)
 def test_programs_agree_with_brute_force(problem, seed):
     """The same families by linear programs, every cell examined."""
-    from subspacedp.disclosure.programs import program_bounds
+    from subspacedp.disclosure.bounds import program_bounds
 
     domain, held = problem
     counts = small_counts(domain, seed)

@@ -274,7 +274,7 @@ class LookThenWrite(Reservation):
         from sqlalchemy import update
 
         from subspacedp.ledger.book import book_with, write_seal
-        from subspacedp.ledger.tables import tables
+        from subspacedp.ledger.database import tables
 
         if self.state is not before:
             raise LedgerError("No.")
@@ -461,7 +461,7 @@ def test_bad_arguments(ledger):
 def test_a_ledger_of_a_newer_version_is_left_alone(ledger, address):
     from sqlalchemy import update
 
-    from subspacedp.ledger.tables import tables
+    from subspacedp.ledger.database import tables
 
     def newer(con):
         con.execute(
@@ -482,7 +482,7 @@ def test_a_ledger_of_a_newer_version_is_left_alone(ledger, address):
 def test_an_altered_entry_is_told(ledger):
     from sqlalchemy import update
 
-    from subspacedp.ledger.tables import tables
+    from subspacedp.ledger.database import tables
 
     ledger.reserve("census", [spend(sdp.PureDP(0.1))])
     ledger._database.write(lambda con: con.execute(update(tables().spends).values(spend="{}")))

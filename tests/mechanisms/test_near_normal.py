@@ -7,8 +7,7 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from subspacedp.mechanisms.error_laws import Part, Rounding
-from subspacedp.mechanisms.error_laws.near_normal import near_normal
-from subspacedp.mechanisms.error_laws.sums import WeightedSum
+from subspacedp.mechanisms.error_laws.sums import WeightedSum, near_normal
 from subspacedp.noise import DiscreteLaplace, RoundedGaussian
 
 

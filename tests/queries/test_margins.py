@@ -8,7 +8,7 @@ from subspacedp.errors import DataError, DomainError, SubspaceDPError
 from subspacedp.privacy import AddRemoveOne, ReplaceOne
 from subspacedp.queries import Margins
 from subspacedp.tables import Axis, Domain, MarginTables, Table
-from subspacedp.tables.margin_tables import all_meets, meets_with, steps_of
+from subspacedp.tables.table import all_meets, meets_with, steps_of
 
 DOMAIN = oracle.unequal_levels()
 QUERY = Margins(DOMAIN, ["l", ["g", "b"], []], [1, 2, 0.5])

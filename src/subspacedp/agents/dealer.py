@@ -16,8 +16,7 @@ from subspacedp.agents.masked import mask
 from subspacedp.agents.plan import AgentPlan
 from subspacedp.agents.record import record_beside
 from subspacedp.agents.secret import Secret
-from subspacedp.agents.share import Form, Share
-from subspacedp.agents.totals import totals
+from subspacedp.agents.totals import Form, Share, totals
 from subspacedp.arrays import AnyArray
 from subspacedp.errors import ReleaseError
 from subspacedp.noise import ReleaseKeys

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.arrays import Int64Array
 from subspacedp.blocks.memory import block_cells
 from subspacedp.blocks.progress import Progress, Reporter
 from subspacedp.blocks.runners import Runner, Threads
@@ -32,7 +33,6 @@ from subspacedp.tables.boxes import Box
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-Int64Array = npt.NDArray[np.int64]
 COUNTS, EVERYTHING = 0, 1  # which table a tag is of
 TAG = 16  # bytes
 # What the passes cost, in passes like the one before it, until they have been measured.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.arrays import Int64Array
 from subspacedp.blocks.progress import Reporter
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.block_view import BlockView
@@ -22,7 +23,6 @@ from subspacedp.tables.boxes import Box
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-Int64Array = npt.NDArray[np.int64]
 Piece = tuple[int, Box]  # the number of a box among all, and the box
 TASKS = 4  # sums per thread of a cluster
 

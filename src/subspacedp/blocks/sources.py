@@ -13,11 +13,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.arrays import Int64Array
 from subspacedp.errors import DataError, ReleaseError
 from subspacedp.tables import MAX_TOTAL
 from subspacedp.tables.boxes import Box, inside
 
-Int64Array = npt.NDArray[np.int64]
 AT_ONCE = 1 << 26  # bytes read or written at a time
 
 

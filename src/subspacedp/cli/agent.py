@@ -144,7 +144,7 @@ def privatize(
 ) -> None:
     """Privatise one part; this needs the agent's own cells and the common secret, or a share."""
     from subspacedp.agents import AgentPlan
-    from subspacedp.agents.reading import answers_of_rows, counted_column, read_rows
+    from subspacedp.agents.agent import answers_of_rows, counted_column, read_rows
 
     agreed = AgentPlan.load(plan)
     name, add_noise = noise_of_options(

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from subspacedp.datasets import OfficialDemonstration, county_names, read_das
-from subspacedp.demo.cartogram import cartogram
 from subspacedp.demo.figures import (
     PAPER_NEGATIVE,
     boxes_figure,
     california_figure,
+    cartogram,
     counts_figure,
     states_figure,
     trend_figure,

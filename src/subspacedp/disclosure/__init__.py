@@ -6,7 +6,7 @@ from subspacedp.lazy import on_first_use
 
 if TYPE_CHECKING:
     from subspacedp.disclosure.blackbox import Batched, PrivacyLowerBound, audit_privacy
-    from subspacedp.disclosure.bounds import UNBOUNDED, CellBounds
+    from subspacedp.disclosure.bounds import UNBOUNDED, CellBounds, CellRange, SmallTotal
     from subspacedp.disclosure.coverage import QuestionCoverage, covers
     from subspacedp.disclosure.invariants import (
         InvariantAudit,
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
         audit_releases,
     )
     from subspacedp.disclosure.moves import Loss, Move, smallest_epsilon, smallest_move
-    from subspacedp.disclosure.ranges import CellRange, SmallTotal
     from subspacedp.disclosure.values import stack
 
 __all__ = [
@@ -43,7 +42,7 @@ __getattr__, __dir__ = on_first_use(
     __name__,
     {
         "disclosure.blackbox": ["Batched", "PrivacyLowerBound", "audit_privacy"],
-        "disclosure.bounds": ["CellBounds", "UNBOUNDED"],
+        "disclosure.bounds": ["CellBounds", "CellRange", "SmallTotal", "UNBOUNDED"],
         "disclosure.coverage": ["QuestionCoverage", "covers"],
         "disclosure.invariants": [
             "InvariantAudit",
@@ -52,7 +51,6 @@ __getattr__, __dir__ = on_first_use(
             "audit_releases",
         ],
         "disclosure.moves": ["Loss", "Move", "smallest_epsilon", "smallest_move"],
-        "disclosure.ranges": ["CellRange", "SmallTotal"],
         "disclosure.values": ["stack"],
     },
 )

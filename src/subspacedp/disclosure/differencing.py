@@ -17,7 +17,7 @@ import numpy as np
 
 from subspacedp.arrays import BoolArray, FloatArray, Int64Array
 from subspacedp.invariants.crossing import Crossings
-from subspacedp.rounding.cycles import CycleBasis
+from subspacedp.rounding.crossing import CycleBasis
 from subspacedp.tables import Axis, Level, Margin, finest_of
 
 NONE = "in none"

@@ -14,7 +14,17 @@ from typing import Any
 import numpy as np
 
 from subspacedp.arrays import ArrayLike
-from subspacedp.disclosure.bounds import CellBounds
+from subspacedp.disclosure.bounds import (
+    CellBounds,
+    CellRange,
+    Progress,
+    SmallTotal,
+    cell_bounds,
+    cell_range,
+    programs_of,
+    small_totals,
+    worst_cells,
+)
 from subspacedp.disclosure.coverage import (
     QuestionCoverage,
     coverage,
@@ -24,16 +34,6 @@ from subspacedp.disclosure.coverage import (
 )
 from subspacedp.disclosure.differencing import Differencing, differencing
 from subspacedp.disclosure.moves import Loss, Move, move_loss, smallest_move
-from subspacedp.disclosure.programs import Progress
-from subspacedp.disclosure.ranges import (
-    CellRange,
-    SmallTotal,
-    cell_bounds,
-    cell_range,
-    programs_of,
-    small_totals,
-    worst_cells,
-)
 from subspacedp.disclosure.values import (
     AnyHeld,
     PublishedInvariants,

@@ -16,11 +16,10 @@ if TYPE_CHECKING:
         hold_matrix,
         zeros,
     )
-    from subspacedp.invariants.margin_space import MarginNullSpace
+    from subspacedp.invariants.margin_space import HeldOfWorkload, MarginNullSpace, WorkloadSpace
     from subspacedp.invariants.matrix.null_space import GeneralNullSpace
     from subspacedp.invariants.mixed import Mixed
     from subspacedp.invariants.null_space import FreeContrasts, NullSpace, null_space, space_of
-    from subspacedp.invariants.workload import HeldOfWorkload, WorkloadSpace
 
 __all__ = [
     "Feasible",
@@ -63,10 +62,9 @@ __getattr__, __dir__ = on_first_use(
             "hold_matrix",
             "zeros",
         ],
-        "invariants.margin_space": ["MarginNullSpace"],
+        "invariants.margin_space": ["HeldOfWorkload", "MarginNullSpace", "WorkloadSpace"],
         "invariants.matrix.null_space": ["GeneralNullSpace"],
         "invariants.mixed": ["Mixed"],
         "invariants.null_space": ["FreeContrasts", "NullSpace", "null_space", "space_of"],
-        "invariants.workload": ["HeldOfWorkload", "WorkloadSpace"],
     },
 )

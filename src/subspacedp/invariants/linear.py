@@ -414,7 +414,7 @@ def with_empty_cells(matrix: csr_array, empty: Int64Array) -> csr_array:
 def bind(held: Held, query: Query) -> HeldMargins | HeldMatrix:
     """What an expression means on a query; margins alone keep their structure."""
     if query.workload is not None:
-        from subspacedp.invariants.workload import hold_of_workload  # which builds on this
+        from subspacedp.invariants.margin_space import hold_of_workload  # which builds on this
 
         return hold_of_workload(held, query.workload)
     if query.axes is not None and not held.linear and not held.zeros:

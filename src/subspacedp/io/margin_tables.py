@@ -17,7 +17,7 @@ import numpy as np
 from subspacedp.arrays import Int64Array
 from subspacedp.errors import DataError, without_values
 from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, as_held
-from subspacedp.invariants.workload import hold_of_workload
+from subspacedp.invariants.margin_space import hold_of_workload
 from subspacedp.io.bounding import checked_bounds, left_out, no_unit, unit_of
 from subspacedp.io.coding import AxisColumn, domain_of, error_of_rows, key_of, sum_of, with_cells
 from subspacedp.io.engine import Source, need, read_whole

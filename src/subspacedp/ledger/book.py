@@ -15,6 +15,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from subspacedp.errors import LedgerError
+from subspacedp.ledger.database import (
+    ACCOUNTS,
+    Damage,
+    list_seal,
+    now,
+    rows_seal,
+    seal_name,
+    tables,
+)
 from subspacedp.ledger.entries import (
     Account,
     Entry,
@@ -22,7 +31,6 @@ from subspacedp.ledger.entries import (
     as_text,
     from_text,
 )
-from subspacedp.ledger.tables import ACCOUNTS, Damage, list_seal, now, rows_seal, seal_name, tables
 from subspacedp.privacy import Budget, budget_from, neighbours_from
 from subspacedp.privacy.composition import Composed, Spend, compose
 

@@ -19,7 +19,7 @@ from subspacedp.ledger.book import (
     write_list_seal,
     write_seal,
 )
-from subspacedp.ledger.database import PATIENCE, Database, database_at
+from subspacedp.ledger.database import PATIENCE, VERSION, Database, database_at, now, tables
 from subspacedp.ledger.entries import (
     Account,
     Entry,
@@ -32,7 +32,6 @@ from subspacedp.ledger.entries import (
     totals_data,
     uncounted,
 )
-from subspacedp.ledger.tables import VERSION, now, tables
 from subspacedp.privacy import Budget, Neighbours
 from subspacedp.privacy.budgets import kinds_of_budgets
 from subspacedp.privacy.composition import Composed, Spend, compose

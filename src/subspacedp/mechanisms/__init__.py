@@ -18,7 +18,6 @@ from subspacedp.lazy import on_first_use
 
 if TYPE_CHECKING:
     from subspacedp.mechanisms.base import Mechanism, Options
-    from subspacedp.mechanisms.discrete import Discrete, DiscreteOptions
     from subspacedp.mechanisms.extended import Extended, ExtendedOptions
     from subspacedp.mechanisms.gaussian.correlated import (
         Correlated,
@@ -30,7 +29,12 @@ if TYPE_CHECKING:
     from subspacedp.mechanisms.impose import Imposed, impose
     from subspacedp.mechanisms.knorm.mechanism import KNorm, KNormOptions
     from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
-    from subspacedp.mechanisms.projected import Projected, ProjectedOptions
+    from subspacedp.mechanisms.projected import (
+        Discrete,
+        DiscreteOptions,
+        Projected,
+        ProjectedOptions,
+    )
     from subspacedp.mechanisms.registry import MECHANISMS, OPTIONS, default_name, mechanism_from
 
 __all__ = [
@@ -64,7 +68,6 @@ __getattr__, __dir__ = on_first_use(
     __name__,
     {
         "mechanisms.base": ["Mechanism", "Options"],
-        "mechanisms.discrete": ["Discrete", "DiscreteOptions"],
         "mechanisms.extended": ["Extended", "ExtendedOptions"],
         "mechanisms.gaussian.correlated": [
             "Correlated",
@@ -76,7 +79,7 @@ __getattr__, __dir__ = on_first_use(
         "mechanisms.impose": ["Imposed", "impose"],
         "mechanisms.knorm.mechanism": ["KNorm", "KNormOptions"],
         "mechanisms.marginals": ["Marginals", "MarginalsOptions"],
-        "mechanisms.projected": ["Projected", "ProjectedOptions"],
+        "mechanisms.projected": ["Discrete", "DiscreteOptions", "Projected", "ProjectedOptions"],
         "mechanisms.registry": ["MECHANISMS", "OPTIONS", "default_name", "mechanism_from"],
     },
 )

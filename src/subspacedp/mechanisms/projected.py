@@ -1,24 +1,39 @@
 """The projected Laplace and Gaussian mechanisms (the paper's Corollaries 17 and 14).
 
 release = noisy − lift(C·noisy − c), which equals A(x) + Π_N(noise), computed from integers.
+
+Its discrete twin has the law of OpenDP and of the United States Census Bureau: the normal density
+on the whole numbers, where the projected mechanism rounds a normal variable to them. Reconstruction
+is the same; law and calibration are its own.
 """
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from functools import lru_cache
+from fractions import Fraction
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from subspacedp.arrays import AnyArray, Int64Array
-from subspacedp.errors import ReleaseError
+from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.invariants import HeldValues, MarginNullSpace
-from subspacedp.mechanisms.base import Mechanism, Options
+from subspacedp.mechanisms.base import Mechanism, Options, check_moved
 from subspacedp.mechanisms.block_view import BlockView, OnePiece, no_totals, split_totals
-from subspacedp.noise import CellNoise, KeySource, Keystream, KnownLaw, ReleaseKeys, add_noise
+from subspacedp.noise import (
+    CellNoise,
+    DiscreteGaussian,
+    KeySource,
+    Keystream,
+    KnownLaw,
+    ReleaseKeys,
+    add_noise,
+)
 from subspacedp.parallel import compiled
+from subspacedp.privacy import ZCDP
+from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.problem import Problem
 from subspacedp.rounding import ControlledRounding, MarginRounding
 from subspacedp.tables import RowPlan
@@ -27,6 +42,7 @@ from subspacedp.tables.boxes import Box
 if TYPE_CHECKING:
     from subspacedp.invariants.margin_space import LiftParts
     from subspacedp.rounding.rows import RowRounding
+
 
 PIECE = 1 << 20  # cells for which memory is had when noise is only summed
 CACHE = 1 << 16  # cells that stay in a core's cache from one step to the next
@@ -248,3 +264,58 @@ class ProjectedOptions(Options):
     def fit(self, problem: Problem) -> Projected:
         """There is nothing to choose."""
         return Projected(problem)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Discrete(Projected):
+    """Discrete Gaussian noise on every answer; what would move a held total is taken out.
+
+    Guarantees
+    ----------
+    1. The measurement answers + noise is ρ-zero-concentrated private over all neighbours, with
+       σ² = Δ₂²/(2ρ) as a fraction (docs/proofs/discrete-gaussian.md). Nothing more is claimed: it
+       is composed by ρ, and not as Gaussian noise.
+    2. The variance of the noise is at most σ², where rounded Gaussian noise has about σ² + 1/12.
+    3. All else as for the projected mechanism.
+    """
+
+    name: ClassVar[str] = "discrete"
+    laws: ClassVar[tuple[type[DiscreteGaussian], ...]] = (DiscreteGaussian,)
+    only_stated: ClassVar[bool] = True
+    proofs: ClassVar[tuple[str, ...]] = ("discrete-gaussian.md", "guarantees.md", "digits.md")
+
+    @property
+    def proof(self) -> str:
+        """That of the discrete Gaussian law."""
+        return self.proofs[0]
+
+    @cached_property
+    def law(self) -> DiscreteGaussian:
+        """σ² = Δ₂²/(2ρ), without any rounding."""
+        check_moved(self.sensitivity)
+        if not isinstance(self.budget, ZCDP):
+            raise BudgetError(
+                f"The {self.name} mechanism is proven private for zero-concentrated budgets; give "
+                f"ZCDP(rho), or take the {Projected.name} mechanism."
+            )
+        rho = exact_decimal(self.budget.rho)
+        sigma_squared = Fraction(self.sensitivity.l2_squared) / (2 * rho)
+        if sigma_squared > DiscreteGaussian.LARGEST:
+            raise BudgetError(
+                f"The {self.name} mechanism draws noise with a sigma of at most "
+                f"{float(DiscreteGaussian.LARGEST) ** 0.5:,.0f}, and {self.budget} asks for "
+                f"{float(sigma_squared) ** 0.5:,.4g}; take the {Projected.name} mechanism, whose "
+                "error is then the same to six digits."
+            )
+        return DiscreteGaussian(sigma_squared)
+
+
+@dataclass(frozen=True)
+class DiscreteOptions(Options):
+    """Discrete Gaussian noise on every answer, for a zero-concentrated budget."""
+
+    mechanism: ClassVar[type[Mechanism]] = Discrete
+
+    def fit(self, problem: Problem) -> Discrete:
+        """There is nothing to choose."""
+        return Discrete(problem)

@@ -31,7 +31,7 @@ HOMES = {
     "optimal": ("gaussian.optimal", "OptimalOptions"),
     "knorm": ("knorm.mechanism", "KNormOptions"),
     "marginals": ("marginals", "MarginalsOptions"),
-    "discrete": ("discrete", "DiscreteOptions"),
+    "discrete": ("projected", "DiscreteOptions"),
 }
 
 

@@ -3,7 +3,7 @@
 Everything here is post-processing: a function of the published release alone.
 """
 
+from subspacedp.microdata.records import CalibratedMargin, Weights, calibrate
 from subspacedp.microdata.second_table import SecondTable, verify_folder
-from subspacedp.microdata.weights import CalibratedMargin, Weights, calibrate
 
 __all__ = ["CalibratedMargin", "SecondTable", "Weights", "calibrate", "verify_folder"]

@@ -22,8 +22,14 @@ import numpy as np
 from subspacedp.arrow import numpy_array
 from subspacedp.blocks.stores import values_hash
 from subspacedp.errors import ReleaseError, SubspaceDPError
-from subspacedp.microdata.records import MAX_CSV_RECORDS, WEIGHT, record_tables, write_records
-from subspacedp.microdata.weights import Weights, calibrate
+from subspacedp.microdata.records import (
+    MAX_CSV_RECORDS,
+    WEIGHT,
+    Weights,
+    calibrate,
+    record_tables,
+    write_records,
+)
 from subspacedp.release import Release, Verification
 from subspacedp.release import verify_folder as verify_release_folder
 from subspacedp.release.certificate import certificate_text

@@ -18,8 +18,7 @@ from subspacedp.queries.linear import Query, Sensitivity
 from subspacedp.tables.axis import Level
 from subspacedp.tables.domain import Domain
 from subspacedp.tables.margin import Margin, along
-from subspacedp.tables.margin_tables import MarginTables
-from subspacedp.tables.table import Table
+from subspacedp.tables.table import MarginTables, Table
 
 MAX_ANSWERS = 2**31
 MAX_AXES = 60 if int(np.__version__.partition(".")[0]) > 1 else 30  # dimensions of an array

@@ -17,8 +17,8 @@ from subspacedp.mechanisms.base import Mechanism
 from subspacedp.queries import Margins
 from subspacedp.tables import RowPlan
 from subspacedp.tables.boxes import Box
-from subspacedp.tables.margin_tables import all_meets, steps_of
 from subspacedp.tables.rows import margin_sums
+from subspacedp.tables.table import all_meets, steps_of
 
 if TYPE_CHECKING:
     from subspacedp.release.release import Release

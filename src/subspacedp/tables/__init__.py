@@ -3,9 +3,8 @@
 from subspacedp.tables.axis import Axis, Label, Level
 from subspacedp.tables.domain import Domain
 from subspacedp.tables.margin import Margin, along, finest_of, outer
-from subspacedp.tables.margin_tables import MarginTables
 from subspacedp.tables.rows import RowPlan, margin_sums
-from subspacedp.tables.table import MAX_TOTAL, Table
+from subspacedp.tables.table import MAX_TOTAL, MarginTables, Table
 
 __all__ = [
     "MAX_TOTAL",

@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subspacedp.errors import InvariantError
-from subspacedp.mechanisms.gaussian.covariance import best_covariance, trace_bound
-from subspacedp.mechanisms.gaussian.pairs import best_covariance_of_pairs
+from subspacedp.mechanisms.gaussian.covariance import (
+    best_covariance,
+    best_covariance_of_pairs,
+    trace_bound,
+)
 
 
 def differences(points):

@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subspacedp.errors import InvariantError
-from subspacedp.mechanisms.gaussian.volume import smallest_ellipsoid, smallest_ellipsoid_of_pairs
+from subspacedp.mechanisms.gaussian.correlated import (
+    smallest_ellipsoid,
+    smallest_ellipsoid_of_pairs,
+)
 
 RNG = np.random.default_rng(3)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import subspacedp as sdp
-from subspacedp.mechanisms.marginals import options
+from subspacedp.mechanisms.marginals import mechanism
 
 FLAT = sdp.Domain(
     [
@@ -43,7 +43,7 @@ def test_the_limit_is_met_and_not_exceeded(case, neighbours, most) -> None:
 
 
 def test_a_few_steps_were_not_enough(monkeypatch) -> None:
-    monkeypatch.setattr(options, "WEIGHT_STEPS", 0)
+    monkeypatch.setattr(mechanism, "WEIGHT_STEPS", 0)
     assert _ratio(CASES[0], 1.05, sdp.AddRemoveOne())[1] < 1.05 * (1 - 1e-3)
 
 

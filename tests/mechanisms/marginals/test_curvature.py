@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 import subspacedp as sdp
-from subspacedp.mechanisms.marginals import curvature, fitting
-from subspacedp.mechanisms.marginals.curvature import best_by_curvature
+from subspacedp.mechanisms.marginals import fitting, shares
 from subspacedp.mechanisms.marginals.fitting import Goal, best_contrasts
 from subspacedp.mechanisms.marginals.interactions import Interactions
 from subspacedp.mechanisms.marginals.plan import Regions, TableErrors
-from subspacedp.mechanisms.marginals.shares import best_shares
+from subspacedp.mechanisms.marginals.shares import best_by_curvature, best_shares
 from subspacedp.mechanisms.marginals.spending import spending_of
 
 ADD, REPLACE = sdp.AddRemoveOne(), sdp.ReplaceOne()
@@ -89,7 +88,7 @@ def test_the_model_is_minimised_under_its_rows():
         root = rng.normal(size=(6, 6))
         H, g = root @ root.T + 0.1 * np.eye(6), rng.normal(size=6) * 3
         rows, limits = rng.normal(size=(15, 6)), rng.random(15)
-        u = curvature._quadratic(H, g, rows, limits)
+        u = shares._quadratic(H, g, rows, limits)
         slack = limits - rows @ u
         assert slack.min() > -1e-6
         # No direction that the active rows allow lowers it: multipliers are not negative.

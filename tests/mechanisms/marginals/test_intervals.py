@@ -10,8 +10,7 @@ from tests import margin_oracle as oracle
 
 import subspacedp as sdp
 from subspacedp.mechanisms.error_laws import Rounding
-from subspacedp.mechanisms.error_laws.near_normal import NormalAndBounded
-from subspacedp.mechanisms.error_laws.sums import WeightedSum, largest_tail
+from subspacedp.mechanisms.error_laws.sums import NormalAndBounded, WeightedSum, largest_tail
 from subspacedp.mechanisms.marginals import MarginalsOptions
 from subspacedp.publication.planning import error_line
 

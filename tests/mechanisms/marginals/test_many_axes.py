@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import subspacedp as sdp
-from subspacedp.mechanisms.marginals.simplex import covering_weights
+from subspacedp.mechanisms.marginals.shares import covering_weights
 from subspacedp.mechanisms.registry import mechanism_from
 
 MIXED = [10, 8, 7, 4, 5, 2, 2, 2, 3, 10, 8, 11, 7, 8, 11, 9, 8, 7, 7, 11]
@@ -35,5 +35,5 @@ def test_a_bound_is_proved_for_all_pairs(sizes, held, neighbours):
 def test_what_a_tableau_loses_goes_to_another_solver(monkeypatch):
     rows, needed = np.array([[1.0, 2.0], [3.0, 1.0]]), np.array([1.0, 0.5])
     by_tableau = covering_weights(rows, needed)
-    monkeypatch.setattr("subspacedp.mechanisms.marginals.simplex.EXACT", -1.0)  # proves nothing
+    monkeypatch.setattr("subspacedp.mechanisms.marginals.shares.EXACT", -1.0)  # proves nothing
     assert np.allclose(covering_weights(rows, needed), by_tableau)

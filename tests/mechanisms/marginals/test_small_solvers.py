@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog, minimize
 
-from subspacedp.mechanisms.marginals import simplex
-from subspacedp.mechanisms.marginals.descent import least_point
-from subspacedp.mechanisms.marginals.simplex import covering_weights
+from subspacedp.mechanisms.marginals import shares
+from subspacedp.mechanisms.marginals.shares import covering_weights, least_point
 
 
 def rows_and_needs(seed):
@@ -30,7 +29,7 @@ def test_weights_cover_at_the_least_sum(seed, monkeypatch):
     assert np.all(weights >= 0)
     assert np.all(weights @ rows >= needed - 1e-9)
     assert weights.sum() == pytest.approx(highs.fun, rel=1e-9)
-    monkeypatch.setattr(simplex, "SMALL", 0)  # by SciPy, as for large programmes
+    monkeypatch.setattr(shares, "SMALL", 0)  # by SciPy, as for large programmes
     assert covering_weights(rows, needed).sum() == pytest.approx(highs.fun, rel=1e-9)
 
 

@@ -20,8 +20,7 @@ from subspacedp.queries.linear import sparse_data
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-    from subspacedp.invariants.matrix.gram_rank import Ranks
-    from subspacedp.invariants.matrix.gram_solve import Dual
+    from subspacedp.invariants.matrix.gram_solve import Dual, Ranks
 
 MAX_DENSE = 5000
 RESIDUAL = 1e-9
@@ -87,7 +86,7 @@ class MatrixNullSpace:
     @property
     def rank(self) -> int:
         """The dimension of R: how many independent figures are published exactly."""
-        from subspacedp.invariants.matrix.gram_rank import UNKNOWN
+        from subspacedp.invariants.matrix.gram_solve import UNKNOWN
 
         ranks = self._ranks.component
         if np.any(ranks == UNKNOWN):
@@ -223,7 +222,7 @@ class MatrixNullSpace:
 
     @cached_property
     def _ranks(self) -> Ranks:
-        from subspacedp.invariants.matrix.gram_rank import ranks_of
+        from subspacedp.invariants.matrix.gram_solve import ranks_of
 
         return ranks_of(self._rows)
 

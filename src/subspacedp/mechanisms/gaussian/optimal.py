@@ -20,7 +20,7 @@ from subspacedp.arrays import ArrayLike, FloatArray
 from subspacedp.errors import BudgetError, InvariantError, ReleaseError
 from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.mechanisms.extended import LARGEST_UNITS, Extended, ExtendedT, dropping
-from subspacedp.mechanisms.gaussian.covariance import best_covariance
+from subspacedp.mechanisms.gaussian.covariance import best_covariance, best_covariance_of_pairs
 from subspacedp.mechanisms.gaussian.optimality import (
     DualWeights,
     Optimality,
@@ -29,7 +29,6 @@ from subspacedp.mechanisms.gaussian.optimality import (
     reached_by,
     with_nothing,
 )
-from subspacedp.mechanisms.gaussian.pairs import best_covariance_of_pairs
 from subspacedp.mechanisms.strategies import BasisStrategy
 from subspacedp.problem import Problem
 from subspacedp.queries import Query

@@ -1,8 +1,7 @@
 """Margins at the levels of a tree: noise where it pays, combined by least squares."""
 
 from subspacedp.mechanisms.marginals.comparison import TableComparison, compare_tables
-from subspacedp.mechanisms.marginals.mechanism import Marginals
-from subspacedp.mechanisms.marginals.options import MarginalsOptions, with_budget
+from subspacedp.mechanisms.marginals.mechanism import Marginals, MarginalsOptions, with_budget
 from subspacedp.mechanisms.marginals.strategy import MarginalsStrategy
 
 __all__ = [

@@ -12,8 +12,8 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray
 from subspacedp.invariants import Held, bind
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.marginals.error_model import MarginalsNoise
@@ -30,8 +30,6 @@ from subspacedp.mechanisms.projected import Projected
 from subspacedp.problem import Problem
 from subspacedp.queries import Cells, Margins
 from subspacedp.tables import Domain, Margin
-
-FloatArray = npt.NDArray[np.float64]
 
 MAX_LABELS = 4096  # of an axis for which the cost of nested contrasts is computed
 MAX_CELLS = 10**6  # of a table whose margins are compared with those of noise on its cells

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.arrays import Int64Array
 from subspacedp.parallel import kernel
 
-Int64Array = npt.NDArray[np.int64]
 Values = npt.NDArray[Any]
 
 

@@ -20,11 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
 from subspacedp.tables import Margin
-
-FloatArray = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
 
 MAX_EMPTY_ENTRIES = 1 << 25  # of the covariances between all cells and the empty ones
 MAX_EMPTY_CELLS = 4096

@@ -11,13 +11,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.mechanisms.error_laws.joint import JointNoise, Pooling, stated_law
 from subspacedp.mechanisms.error_laws.kinds import Kinds
-from subspacedp.mechanisms.error_laws.near_normal import NormalAndBounded, near_normal
-from subspacedp.mechanisms.error_laws.sums import Part, Rounding, SumLaw, WeightedSum
+from subspacedp.mechanisms.error_laws.sums import (
+    NormalAndBounded,
+    Part,
+    Rounding,
+    SumLaw,
+    WeightedSum,
+    near_normal,
+)
 from subspacedp.mechanisms.figures import EachApart, Figures, MarginFigures
-from subspacedp.mechanisms.marginals.cell_rounding import CellRounding
-from subspacedp.mechanisms.marginals.crossing_rounding import CrossingCellRounding
+from subspacedp.mechanisms.marginals.cell_rounding import CellRounding, CrossingCellRounding
 from subspacedp.mechanisms.marginals.empty_cells import EmptyCells
 from subspacedp.mechanisms.marginals.interactions import (
     AxisSteps,
@@ -31,9 +37,6 @@ from subspacedp.mechanisms.marginals.prefix_rounding import ROUNDING_VARIANCE, P
 from subspacedp.mechanisms.marginals.tree import Tree
 from subspacedp.queries import Margins
 from subspacedp.tables import Margin
-
-Int64Array = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 
 MOST_KINDS = 1 << 10  # of totals with a variance of their own
 NEARLY_THE_SAME = 1e-3  # variances this near are taken together beyond that, as the largest

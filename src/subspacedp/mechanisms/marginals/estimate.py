@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.measurement import ByLevel, Measurement
 from subspacedp.mechanisms.marginals.tree import Places
-
-Int64Array = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

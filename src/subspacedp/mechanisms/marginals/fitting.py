@@ -11,9 +11,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray
 from subspacedp.errors import BudgetError
-from subspacedp.mechanisms.marginals.curvature import best_by_curvature
-from subspacedp.mechanisms.marginals.descent import least_point
 from subspacedp.mechanisms.marginals.interactions import Interactions, Published, determines
 from subspacedp.mechanisms.marginals.measurement import table_information
 from subspacedp.mechanisms.marginals.plan import TableErrors
@@ -22,7 +21,9 @@ from subspacedp.mechanisms.marginals.shares import (
     NARROW,
     WIDE,
     BestShares,
+    best_by_curvature,
     best_shares,
+    least_point,
     proven_bound,
 )
 from subspacedp.mechanisms.marginals.spending import Spending, spending_of
@@ -34,7 +35,6 @@ from subspacedp.mechanisms.marginals.targets import (
 )
 from subspacedp.privacy import Neighbours
 
-FloatArray = npt.NDArray[np.float64]
 Objective = Literal["balanced", "sum", "largest", "targets"]
 
 SHARP = 64.0  # of the smooth maximum over tables

@@ -25,8 +25,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.marginals.overlap import Overlap
 from subspacedp.mechanisms.marginals.sparse_inverse import Inverse, Pattern
@@ -34,8 +34,6 @@ from subspacedp.mechanisms.marginals.sparse_inverse import Inverse, Pattern
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-Int64Array = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 Pairs = tuple[FloatArray, FloatArray]  # of entries on the pattern and on the diagonal
 
 SMALL = 1e-100  # an imaginary step: a derivative without cancellation

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import DomainError, ReleaseError
 from subspacedp.mechanisms.marginals.overlap import Overlap
 from subspacedp.mechanisms.marginals.tree import Nodes, Places, Tree
@@ -175,9 +176,6 @@ class AxisSteps:
         up = self.above(step)
         return self.spread(self.sum_up(values, step, up, a), step, up, a)
 
-
-Int64Array = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 
 MAX_INTERACTIONS = 1 << 17
 

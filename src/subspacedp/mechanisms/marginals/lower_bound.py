@@ -21,14 +21,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.marginals.interactions import Interactions
 from subspacedp.mechanisms.marginals.plan import TableErrors
-
-FloatArray = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
 
 MAX_LABEL_KINDS = 512
 MAX_WORK = 1 << 31  # of all eigenvalue problems of one step

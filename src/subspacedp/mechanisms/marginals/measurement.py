@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.error_laws.sums import Part, part
 from subspacedp.mechanisms.marginals.interactions import (
@@ -31,8 +32,6 @@ from subspacedp.noise.words import KeySource
 from subspacedp.privacy import Neighbours
 from subspacedp.queries import Sensitivity
 
-Int64Array = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 Totals = Callable[[int, tuple[int, ...]], Int64Array]  # exact totals by level and steps
 ByLevel = dict[int, FloatArray]
 

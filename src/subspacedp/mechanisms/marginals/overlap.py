@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.arrays import BoolArray, FloatArray, Int64Array
 from subspacedp.errors import DomainError
 from subspacedp.mechanisms.marginals.tree import ArrayT, OrbitsOfNodes, Places
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-Int64Array = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 MOST_SHARED = 1 << 12  # sets of levels at which two labels can be together
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.mechanisms.marginals.graph_smoother import GraphSmoother, GraphSystem
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.smoother import Smoother
@@ -16,8 +16,6 @@ from subspacedp.parallel import for_each
 
 LeastSquares = Smoother | GraphSmoother
 
-FloatArray = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
 
 MAX_REGIONS = 12
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues
 from subspacedp.mechanisms.error_laws.joint import UNEQUAL, Averaging, Pooling
 from subspacedp.mechanisms.marginals.error_model import MarginalsNoise, noise_by_orbit
@@ -25,8 +26,6 @@ from subspacedp.mechanisms.marginals.estimate import without_noise
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.smoother import Smoother
 from subspacedp.tables import Margin
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def averaging(noises: tuple[MarginalsNoise, ...]) -> Averaging | None:

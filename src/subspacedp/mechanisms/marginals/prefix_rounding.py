@@ -22,15 +22,13 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.mechanisms.marginals.estimate import Estimate
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.tree import Tree
 from subspacedp.rounding.controlled import MOST_STATED, WordSource, rows_of
 from subspacedp.rounding.levels import cumulate
 from subspacedp.tables import Margin
-
-Int64Array = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 
 ROUNDING_VARIANCE = 0.25  # of a squared step: the largest variance of a rounding up or down
 

@@ -20,12 +20,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.marginals.tree import Forest, Orbits, Tree
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

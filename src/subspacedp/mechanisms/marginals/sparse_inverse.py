@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Int64Array = npt.NDArray[np.int64]
+from subspacedp.arrays import Int64Array
+
 Values = npt.NDArray[Any]
 Factor = tuple[Values, Values]
 

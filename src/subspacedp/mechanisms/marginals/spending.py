@@ -25,15 +25,11 @@ from itertools import product
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import BoolArray, FloatArray, Int64Array
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.plan import TableErrors
 from subspacedp.privacy import Neighbours
-
-FloatArray = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 MAX_PAIR_KINDS = 1 << 22  # on the other axes, all looked at for every level of the tree
 MAX_HALF = 1 << 25  # entries of a matrix of kinds and steps of half the axes

@@ -11,8 +11,8 @@ from itertools import zip_longest
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.invariants import HeldMargins
 from subspacedp.mechanisms.base import calibrated_law
@@ -42,7 +42,6 @@ from subspacedp.queries import Margins, Sensitivity
 from subspacedp.queries.margins import block_name
 from subspacedp.tables import Margin
 
-FloatArray = npt.NDArray[np.float64]
 MAX_JOINT_CELLS = 1 << 16  # of the table that tells all margins, for which pure noise is tried
 MAX_JOINT_AXES = 8
 UNITS = 1 << 40  # shares of tables are whole parts of the budget

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.block_view import BlockView
 from subspacedp.mechanisms.marginals.cell_rounding import Carried, Cut, SubtreeRounding
@@ -31,8 +32,6 @@ from subspacedp.tables.boxes import Box
 if TYPE_CHECKING:
     from subspacedp.mechanisms.marginals.mechanism import Marginals
 
-Int64Array = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 Steps = tuple[int, ...]
 
 MAX_SUBTREE_CELLS = 1 << 20  # of a subtree that is never cut, where the tree has such a level

@@ -24,14 +24,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.marginals.plan import TableErrors
 from subspacedp.mechanisms.marginals.shares import EVEN, FLOOR
-
-FloatArray = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
 
 TIGHT = 2e-4  # the gap at which the search ends
 MAX_STEPS = 60

@@ -15,10 +15,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.tables import Axis
 
-Int64Array = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 ArrayT = TypeVar("ArrayT", bound=npt.NDArray[Any])
 
 
