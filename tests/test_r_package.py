@@ -16,6 +16,7 @@ from subspacedp.release import verify_folder, write_margins
 from subspacedp.release.files import write_files
 from subspacedp.release.folders import new_folder
 from subspacedp.release.signature import write_digests
+from tests.blocks.tables import digest_of
 from tests.release.fitted import FITTED
 
 PACKAGE = Path(__file__).parents[1] / "r"
@@ -250,6 +251,30 @@ def test_a_store_of_numpy_is_read(tmp_path):
     )
     found = [int(line[0]) for line in run_r(script, tmp_path)]
     assert found == np.asarray(release.values).ravel().tolist()
+
+
+def test_digests_in_two_levels_are_checked(tmp_path):
+    """Of a folder, as it is and with one bit changed; and of a file of several chunks."""
+    design = FITTED["projected nothing held"]()
+    counts = np.arange(6).reshape(3, 2)
+    for name in ("release", "altered"):
+        design.release_to(tmp_path / name, counts, seed=1, store="npy")
+    with (tmp_path / "altered" / "values.npy").open("r+b") as file:
+        file.seek(130)
+        file.write(b"\x07")
+    content = np.random.default_rng(1).bytes(2 * 2**18 + 9)
+    (tmp_path / "large").write_bytes(content)
+    script = (
+        MARGINS.split("release <-", maxsplit=1)[0]
+        + """for (folder in c("release", "altered")) {
+  checks <- verify(folder)
+  cat(checks$ok[checks$check == "digests"], "\\n")
+}
+cat(tree_file("large"), "\\n")
+"""
+    )
+    lines = [line[0].strip() for line in run_r(script, tmp_path)]
+    assert lines == ["TRUE", "FALSE", digest_of(content, tree=True)]
 
 
 def test_of_another_store_there_are_standard_errors(tmp_path):

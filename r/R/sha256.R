@@ -12,6 +12,33 @@ sha256_file <- function(file) {
   sha256(readBin(file, "raw", file.size(file)))
 }
 
+sha256_raw <- function(bytes) {
+  if (exists("sha256sum", asNamespace("tools"), inherits = FALSE)) {
+    return(unname(get("sha256sum", asNamespace("tools"))(bytes = bytes)))
+  }
+  file <- tempfile()
+  on.exit(unlink(file))
+  writeBin(bytes, file)
+  sha256_file(file)
+}
+
+# Of a large table: SHA-256 of a byte 1 and the digests of chunks, each of a byte 0 and the chunk.
+tree_file <- function(file) {
+  input <- file(file, "rb")
+  on.exit(close(input))
+  leaves <- list(as.raw(1))
+  while (length(chunk <- readBin(input, "raw", 2^18))) {
+    leaf <- sha256_raw(c(as.raw(0), chunk))
+    leaves <- c(leaves, list(as.raw(strtoi(substring(leaf, 2 * 1:32 - 1, 2 * 1:32), 16))))
+  }
+  paste0("tree-1:", sha256_raw(unlist(leaves)))
+}
+
+# The digest of a file, of the kind that is stated of it.
+digest_file <- function(file, stated) {
+  if (startsWith(stated, "tree-1:")) tree_file(file) else sha256_file(file)
+}
+
 primes <- function(n) {
   out <- integer(0)
   k <- 2L

@@ -20,7 +20,7 @@ check_digests <- function(release) {
   if (length(missing)) {
     return(a_check("digests", FALSE, paste0("`", missing[1], "` is missing, or not listed")))
   }
-  found <- vapply(file.path(release$folder, names(stated)), sha256_file, "")
+  found <- mapply(digest_file, file.path(release$folder, names(stated)), stated)
   wrong <- names(stated)[found != stated]
   a_check("digests", !length(wrong), if (length(wrong)) paste0("`", wrong[1], "` was altered") else
     paste(length(stated), "files are as digests.json has them"))

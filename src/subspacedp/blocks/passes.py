@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from subspacedp.arrays import Int64Array
+from subspacedp.blocks.digests import Part, TreeHash, npy_header
 from subspacedp.blocks.memory import block_cells
 from subspacedp.blocks.progress import Progress, Reporter
 from subspacedp.blocks.runners import Runner, Threads
-from subspacedp.blocks.sources import Source
-from subspacedp.blocks.stores import Store, values_hash
+from subspacedp.blocks.sources import Source, first_cell
+from subspacedp.blocks.stores import Store
 from subspacedp.errors import DataError, ReleaseError
 from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.block_view import BlockView, CountFacts
@@ -227,22 +227,28 @@ class _First:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Values:
-    """The second pass over a piece: measured, reconstructed, and written."""
+    """The second pass over a piece: measured, reconstructed, written, and its share of the digest.
+
+    `header` has the bytes before the values, as `numpy.save` writes them.
+    """
 
     view: BlockView
     keys: KeySource
     reading: _Reading
     shared: Any
     store: Store
+    header: bytes
     flush: bool
 
-    def __call__(self, number: int, box: Box, room: Int64Array) -> npt.NDArray[Any]:
+    def __call__(self, number: int, box: Box, room: Int64Array) -> Part:
         counts = self.reading(number, box, room)
         values = self.view.values(self.shared, self.keys, box, counts)
         self.store.write(number, box, values)
         if self.flush:
             self.store.flush()
-        return values
+        data = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+        at = first_cell(box, self.view.mechanism.query.shape) * values.itemsize
+        return Part.of(data, len(self.header) + at)
 
 
 def carry_out(
@@ -256,6 +262,8 @@ def carry_out(
     progress: Callable[[Progress], None] | None = None,
 ) -> str:
     """Measure and reconstruct a table block by block into a store; the digest of all values.
+
+    Whoever makes a block computes the digests of its chunks; here they are put together.
 
     What was written is on disk once the caller has flushed the folder.
 
@@ -282,20 +290,20 @@ def carry_out(
     shared = view.shared(total, keys, surveyed.exact)
     report.begin("second pass")
     store.create(surveyed.boxes)
-    shape = view.mechanism.query.shape
-    digest = values_hash(shape, whole=view.mechanism.decimals == 0)
-    task = _Values(view, given, reading, shared, store, runner.remote)
+    shape, whole = view.mechanism.query.shape, view.mechanism.decimals == 0
+    header = npy_header(shape, "<i8" if whole else "<f8")
+    digest = TreeHash(header)
+    task = _Values(view, given, reading, shared, store, header, runner.remote)
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1) as beside:
         flushing: Future[None] = beside.submit(store.flush)
-        for (number, box), values in zip(pieces, runner.each(task, pieces), strict=True):
-            values = store.read(number, box) if values is None else values
-            digest.update(values.reshape(-1).view(np.uint8).data)
+        for (_, box), part in zip(pieces, runner.each(task, pieces), strict=True):
+            digest.join(part)
             report.add(box.size)
             if flushing.done():  # while the next blocks are computed
                 flushing.result()  # a disk that failed says so once, and to no later flush
                 flushing = beside.submit(store.flush)
         flushing.result()
     store.finish()
-    return str(digest.hexdigest())
+    return digest.hexdigest()

@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from subspacedp.arrays import Int64Array
 from subspacedp.blocks.progress import Reporter
@@ -21,7 +20,7 @@ from subspacedp.parallel import pieces as split
 from subspacedp.tables.boxes import Box
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
+    from concurrent.futures import ThreadPoolExecutor
 
 Piece = tuple[int, Box]  # the number of a box among all, and the box
 TASKS = 4  # sums per thread of a cluster
@@ -30,8 +29,8 @@ TASKS = 4  # sums per thread of a cluster
 class Task(Protocol):
     """Something to do with every piece; it can be pickled."""
 
-    def __call__(self, number: int, box: Box, room: Int64Array) -> npt.NDArray[Any] | None:
-        """Do a piece in the given memory; what is returned may be a view of it."""
+    def __call__(self, number: int, box: Box, room: Int64Array) -> Any:
+        """Do a piece in the given memory; what is returned is small, and no view of it."""
 
 
 class Sum(Protocol):
@@ -52,8 +51,8 @@ class Runner(Protocol):
     def sum(self, task: Sum, pieces: Sequence[Piece], report: Reporter) -> Any:
         """The total over all pieces; None where there are none."""
 
-    def each(self, task: Task, pieces: Sequence[Piece]) -> Iterator[npt.NDArray[Any] | None]:
-        """What the task returns for every piece, in order; valid until the next is asked for."""
+    def each(self, task: Task, pieces: Sequence[Piece]) -> Iterator[Any]:
+        """What the task returns for every piece, in order."""
 
     def keys(self, keys: ReleaseKeys, view: BlockView) -> KeySource:
         """The keys as those who do the pieces get them."""
@@ -93,21 +92,20 @@ class Threads:
             total = task.add(total, part[0])
         return total
 
-    def each(self, task: Task, pieces: Sequence[Piece]) -> Iterator[npt.NDArray[Any] | None]:
-        """In flight are one piece per thread and one whose result is being used."""
+    def each(self, task: Task, pieces: Sequence[Piece]) -> Iterator[Any]:
+        """Every thread has memory of its own."""
         longest = max(box.size for _, box in pieces)
-        waiting: deque[tuple[Future[Any], Int64Array]] = deque()
-        rooms = [np.empty(longest, np.int64) for _ in range(min(self._number + 1, len(pieces)))]
-        with _pool(self._number) as pool:
-            for number, box in pieces:
-                if not rooms:
-                    future, room = waiting.popleft()
-                    yield future.result()
-                    rooms.append(room)
-                room = rooms.pop()
-                waiting.append((pool.submit(task, number, box, room[: box.size]), room))
+        local = threading.local()
+
+        def work(number: int, box: Box) -> Any:
+            if not hasattr(local, "room"):
+                local.room = np.empty(longest, np.int64)
+            return task(number, box, local.room[: box.size])
+
+        with _pool(min(self._number, len(pieces))) as pool:
+            waiting = deque(pool.submit(work, number, box) for number, box in pieces)
             while waiting:
-                yield waiting.popleft()[0].result()
+                yield waiting.popleft().result()
 
 
 @contextmanager
@@ -174,15 +172,13 @@ class OnDask:
             self._client.cancel([future for future, _ in waiting])
         return total
 
-    def each(self, task: Task, pieces: Sequence[Piece]) -> Iterator[npt.NDArray[Any] | None]:
-        """Results stay on the workers; what is wanted of them is in files."""
+    def each(self, task: Task, pieces: Sequence[Piece]) -> Iterator[Any]:
+        """Values stay with the workers, in files."""
         shared = self._submit(_itself, task)
         waiting = deque(self._submit(_done, shared, number, box) for number, box in pieces)
         try:
             while waiting:
-                waiting[0].result()
-                waiting.popleft()
-                yield None
+                yield waiting.popleft().result()
         finally:
             self._client.cancel(list(waiting))
 
@@ -217,8 +213,8 @@ def _sum(task: Sum, pieces: Sequence[Piece]) -> Any:
     return total
 
 
-def _done(task: Task, number: int, box: Box) -> None:
-    task(number, box, _room(box.size))
+def _done(task: Task, number: int, box: Box) -> Any:
+    return task(number, box, _room(box.size))
 
 
 @contextmanager

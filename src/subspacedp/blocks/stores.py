@@ -5,8 +5,6 @@ Everything in a store must be a part of it: what another program would read alon
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import math
 import os
@@ -21,7 +19,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from subspacedp.blocks.sources import AT_ONCE, NpyHeader, first_cell, read_into, zarr_module
+from subspacedp.blocks.digests import npy_header
+from subspacedp.blocks.sources import AT_ONCE, NpyHeader, first_cell, zarr_module
 from subspacedp.errors import DataError, ReleaseError
 from subspacedp.tables.boxes import Box, blocks, inside
 
@@ -55,10 +54,6 @@ class Store(ABC):
     def write(self, number: int, box: Box, values: npt.NDArray[Any]) -> None:
         """Write the values of a box, flat; the same box may be written again."""
 
-    @abstractmethod
-    def read(self, number: int, box: Box) -> npt.NDArray[Any]:
-        """The values of a box that was written, flat."""
-
     def flush(self) -> None:  # noqa: B027 - most stores have nothing to do
         """Wait until what was written is on disk; here whoever has the folder does that."""
 
@@ -87,12 +82,8 @@ class ArrayStore(Store):
 
     def write(self, number: int, box: Box, values: npt.NDArray[Any]) -> None:
         """Copy the values to their place."""
-        self.read(number, box)[:] = values
-
-    def read(self, number: int, box: Box) -> npt.NDArray[Any]:
-        """The values of a box, which is a run of cells."""
         start = first_cell(box, self._shape)
-        return self.values.reshape(-1)[start : start + box.size]
+        self.values.reshape(-1)[start : start + box.size] = values
 
 
 class NpyStore(Store):
@@ -125,14 +116,6 @@ class NpyStore(Store):
             while data:
                 done = os.pwrite(file, data[:AT_ONCE], at)
                 data, at = data[done:], at + done
-
-    def read(self, number: int, box: Box) -> npt.NDArray[Any]:
-        """The values of a box."""
-        file, at = self._place(box)
-        out = np.empty(box.size, self._dtype)
-        if read_into(file, out, at) < out.nbytes:
-            raise ReleaseError(f"`{self._path}` is truncated.")
-        return out
 
     def flush(self) -> None:
         """Wait for the disk."""
@@ -189,10 +172,6 @@ class ParquetStore(Store):
             pq.write_table(table, file, use_dictionary=False)
         os.replace(scratch, self._path / PART.format(number))
 
-    def read(self, number: int, box: Box) -> npt.NDArray[Any]:
-        """The values of a box."""
-        return _read_part(self._path / PART.format(number), self._dtype)
-
     def finish(self) -> None:
         """No file is being written any more."""
         import shutil
@@ -221,10 +200,6 @@ class ZarrStore(Store):
             box.shape
         )
 
-    def read(self, number: int, box: Box) -> npt.NDArray[Any]:
-        """The values of a box."""
-        return _zarr_box(_open_zarr(self._path), box, self._path)
-
     def finish(self) -> None:
         """Remove files that are no chunks."""
         for file in self._path.rglob("*"):
@@ -252,7 +227,8 @@ class StoredValues:
     Parameters
     ----------
     sha256
-        The digest that they have, by the certificate or because they were just written.
+        The digest that they have, by the certificate or because they were just written: a tree, or
+        plain in releases of earlier versions.
     """
 
     kind: str
@@ -393,16 +369,3 @@ def _strays(path: Path, array: Any) -> Iterator[str]:
         within = known and all(int(number) < most for number, most in zip(at, grid, strict=False))
         if not within or file.is_dir() == (name == "zarr.json" or len(at) == len(grid)):
             yield name
-
-
-def npy_header(shape: tuple[int, ...], dtype: npt.DTypeLike) -> bytes:
-    """The bytes before the values in the `.npy` file that `numpy.save` writes for them."""
-    header = io.BytesIO()
-    facts = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(header, facts)
-    return header.getvalue()
-
-
-def values_hash(shape: tuple[int, ...], *, whole: bool) -> Any:
-    """SHA-256 of values as a `.npy` file of little-endian 64-bit numbers, to be updated."""
-    return hashlib.sha256(npy_header(shape, "<i8" if whole else "<f8"))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from subspacedp.arrow import numpy_array
-from subspacedp.blocks.stores import values_hash
+from subspacedp.blocks.digests import values_hash
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.microdata.records import (
     MAX_CSV_RECORDS,

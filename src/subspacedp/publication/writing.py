@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 import os
 import textwrap
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from subspacedp.arrays import AnyArray
+from subspacedp.blocks.digests import file_digest, is_tree
 from subspacedp.blocks.stores import STORES
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.nonnegative import WHICH_TABLE
@@ -130,7 +130,12 @@ def write_rest(
     (folder / "README.txt").write_text(
         _readme(title_of(specification), releases, files, signed=key is not None), "utf-8"
     )
-    described = [_with_digest(file, folder) for file in files]
+    known = {
+        f"{one.prefix}{name}": digest
+        for one in wanted
+        for name, digest in releases[one.name].file_digests.items()
+    }
+    described = [_with_digest(file, folder, known) for file in files]
     about = specification.document.about_text
     linked = dataset(title_of(specification), about, releases, described)
     text = json.dumps(linked, indent=1, ensure_ascii=False)
@@ -138,9 +143,9 @@ def write_rest(
     page = write_report(dict(releases), title=title_of(specification), notes=notes, files=described)
     (folder / "report.html").write_text(page, "utf-8")
     if key is None:
-        write_digests(folder)
+        write_digests(folder, known)
     else:
-        sign_folder(folder, key)
+        sign_folder(folder, key, known)
 
 
 def _remove_rest(
@@ -213,7 +218,7 @@ def _write_release(
             out.append(PublishedFile(name=f"{prefix}{BIASED}.txt", holds=NONE_FOUND))
     out += _write_formats(specification, wanted, release, folder)
     if wanted.folder:  # so that it can be verified by itself
-        write_digests(folder)
+        write_digests(folder, release.file_digests)
         out.append(
             PublishedFile(
                 name=f"{prefix}{DIGESTS}", holds="SHA-256 digests of this folder's files."
@@ -319,19 +324,13 @@ def _write_dictionary(
         writer.writerows(dict.fromkeys(rows))
 
 
-def _with_digest(file: PublishedFile, folder: Path) -> PublishedFile:
+def _with_digest(file: PublishedFile, folder: Path, known: Mapping[str, str]) -> PublishedFile:
+    """A file with its size and its plain digest; one with a tree is not read for that."""
     path = folder / file.name
     if not path.is_file():
         return file
-    with path.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
-    return PublishedFile(
-        name=file.name,
-        holds=file.holds,
-        size=path.stat().st_size,
-        sha256=digest,
-        columns=file.columns,
-    )
+    digest = "" if is_tree(known.get(file.name, "")) else file_digest(path)
+    return replace(file, size=path.stat().st_size, sha256=digest)
 
 
 def _notes(

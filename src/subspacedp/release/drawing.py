@@ -192,5 +192,5 @@ def release_to(
             surveyed=surveyed, seeded=seed is not None, store=kind, memory=memory,
             engine=engine, progress=progress,
         )  # fmt: skip
-        write_digests(scratch, known=drawn.stored.file_digests if drawn.stored else None)
+        write_digests(scratch, known=drawn.file_digests)
     return drawn.moved_to(Path(folder))

@@ -54,7 +54,7 @@ def save(release: Release, folder: str | PathLike[str]) -> None:
     """
     with new_folder(folder) as scratch:
         write_files(release, scratch)
-        write_digests(scratch)
+        write_digests(scratch, known=release.file_digests)
 
 
 def write_files(release: Release, folder: Path) -> None:

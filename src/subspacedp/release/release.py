@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from subspacedp.arrays import AnyArray
-from subspacedp.blocks.stores import StoredValues, values_hash
+from subspacedp.blocks.digests import values_hash
+from subspacedp.blocks.stores import StoredValues
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, Inequalities
 from subspacedp.mechanisms.base import Mechanism
@@ -108,13 +109,21 @@ class Release(PublishedValues):
 
     @cached_property
     def sha256(self) -> str:
-        """The SHA-256 digest of all values as a `.npy` file of little-endian 64-bit numbers."""
+        """The digest of all values as a `.npy` file of little-endian 64-bit numbers.
+
+        Of values in a store it is a tree of SHA-256 digests (docs/large-tables.md), else plain.
+        """
         if self.stored is not None:
             return self.stored.sha256
         digest = values_hash(self.values.shape, whole=self.whole)
         kind = "<i8" if self.whole else "<f8"
         digest.update(np.ascontiguousarray(self.values, kind).reshape(-1).view(np.uint8).data)
-        return str(digest.hexdigest())
+        return digest.hexdigest()
+
+    @property
+    def file_digests(self) -> dict[str, str]:
+        """Digests of files of a store, by their names, that follow from that of the values."""
+        return {} if self.stored is None else self.stored.file_digests
 
     @property
     def whole(self) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from subspacedp.blocks.digests import file_digest, is_tree
 from subspacedp.errors import ReleaseError
 from subspacedp.release.verify import Check
 from subspacedp.stated import json_of
@@ -106,7 +107,7 @@ def write_digests(folder: Path, known: Mapping[str, str] | None = None) -> None:
     """Write `digests.json`: the SHA-256 digest of every other file below.
 
     Whoever can alter a file can alter this one too: it finds accidents, and a signature finds more.
-    `known` has digests of large files that were computed while they were written.
+    `known` has digests of large files, trees, that were computed while they were written.
     """
     text = _digests_text(_digests(folder, DIGESTS, SUCCESSOR, known=known or {}))
     with (folder / DIGESTS).open("wb") as file:
@@ -124,7 +125,7 @@ def check_digests(folder: Path) -> Check:
         return Check("digests", False, f"{DIGESTS} cannot be read")
     # A signature may have been made afterwards; it has a check of its own.
     later = {SIGNATURE, SUCCESSOR} - set(stated)
-    wrong = _difference(stated, _digests(folder, DIGESTS, *later), DIGESTS)
+    wrong = _difference(stated, _digests(folder, DIGESTS, *later, stated=stated), DIGESTS)
     if not wrong and text != _digests_text(stated):
         wrong = f"{DIGESTS} has more, or other words, than digests"
     return Check("digests", not wrong, wrong or f"{len(stated)} files are as {DIGESTS} has them")
@@ -154,9 +155,14 @@ def _difference(stated: Mapping[str, str], present: Mapping[str, str], listed_in
     return f"`{name}` was altered" if name in stated else f"`{name}` is not in {listed_in}"
 
 
-def sign_folder(folder: Path, key: Ed25519PrivateKey) -> None:
-    """Write `signature.json`: the digest of every file below, and a signature of these."""
-    digests = _digests(folder, SIGNATURE, SUCCESSOR)
+def sign_folder(
+    folder: Path, key: Ed25519PrivateKey, known: Mapping[str, str] | None = None
+) -> None:
+    """Write `signature.json`: the digest of every file below, and a signature of these.
+
+    `known` is as for `write_digests`.
+    """
+    digests = _digests(folder, SIGNATURE, SUCCESSOR, known=known or {})
     text = _signature_text(public_bytes(key), digests, key.sign(_message(digests)))
     (folder / SIGNATURE).write_bytes(text.encode())
 
@@ -193,7 +199,7 @@ def check_signature(folder: Path, public_key: str | PathLike[str] | None = None)
         return Check(NAME, False, f"{SIGNATURE} cannot be read")
     if text != _signature_text(signer, files, signature):
         return Check(NAME, False, f"{SIGNATURE} has more, or other words, than a signature")
-    present = _digests(folder, SIGNATURE, *({SUCCESSOR} - set(files)))
+    present = _digests(folder, SIGNATURE, *({SUCCESSOR} - set(files)), stated=files)
     different = sorted(set(files.items()) ^ set(present.items()))
     if different:
         return Check(NAME, False, f"`{different[0][0]}` is not the file that was signed")
@@ -236,11 +242,17 @@ def _read_public_key(path: str | PathLike[str]) -> bytes:
 
 
 def _digests(
-    folder: Path, *without: str, known: Mapping[str, str] = MappingProxyType({})
+    folder: Path,
+    *without: str,
+    known: Mapping[str, str] = MappingProxyType({}),
+    stated: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """The digest of everything below by its name: files, and what else may lie in a folder."""
+    """The digest of everything below by its name: files, and what else may lie in a folder.
+
+    A file has a tree where one is stated of it, else a plain digest.
+    """
     return {
-        name: known.get(name) or _digest(path)
+        name: known.get(name) or _digest(path, tree=is_tree(stated.get(name, "")))
         for name, path in sorted((p.relative_to(folder).as_posix(), p) for p in folder.rglob("*"))
         if name not in without and not _has_entries(path)
     }
@@ -250,11 +262,10 @@ def _has_entries(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink() and any(path.iterdir())
 
 
-def _digest(path: Path) -> str:
+def _digest(path: Path, *, tree: bool) -> str:
     """A link to a folder, or to nothing, stands for its target's name."""
     if path.is_file():
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_digest(path, tree=tree)
     what = f"link to {path.readlink()}" if path.is_symlink() else "no file"
     return hashlib.sha256(what.encode()).hexdigest()
 

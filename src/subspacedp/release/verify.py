@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from subspacedp.arrays import AnyArray, BoolArray, FloatArray, Int64Array
-from subspacedp.blocks.stores import values_hash
+from subspacedp.blocks.digests import is_tree, values_hash
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, Mixed
 from subspacedp.mechanisms.base import Mechanism
@@ -101,7 +101,8 @@ def verify_release(release: Release, *, sha256: str | None = None) -> Verificati
 def _check_values(release: Release, kept: KeptTotals | None, sha256: str | None) -> Check:
     """One pass over all values: whether they are finite and the ones that were certified."""
     kind = "<i8" if release.whole else "<f8"
-    digest = values_hash(release.mechanism.query.shape, whole=release.whole)
+    shape, tree = release.mechanism.query.shape, sha256 is not None and is_tree(sha256)
+    digest = values_hash(shape, whole=release.whole, tree=tree)
     bad = number = 0
     words = "whole"
     for box, values in release.blocks_of_values():
