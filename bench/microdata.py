@@ -11,8 +11,7 @@ import numpy as np
 import subspacedp as sdp
 from bench.memory import peak_beyond
 from bench.timing import Ratio, best_times
-from subspacedp.microdata import calibrate
-from subspacedp.microdata.records import ROWS, write_records
+from subspacedp.microdata import ROWS, calibrate, write_records
 
 RUNS = 20
 RECORDS = 10**7

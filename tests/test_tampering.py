@@ -14,8 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import subspacedp as sdp
 from subspacedp.blocks.stores import STORES
 from subspacedp.errors import ReleaseError, SubspaceDPError
-from subspacedp.microdata import verify_folder
-from subspacedp.microdata.second_table import check_second_table
+from subspacedp.microdata import check_second_table, verify_folder
 from subspacedp.release import (
     Verification,
     folder_checks,

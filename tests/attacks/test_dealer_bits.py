@@ -22,7 +22,7 @@ from subspacedp.agents import (
     privatize_share,
     read_share,
 )
-from subspacedp.agents import masked as masked_module
+from subspacedp.agents import secret as secret_module
 from subspacedp.agents import totals as totals_module
 from subspacedp.agents.dealer import deal_with
 from subspacedp.invariants import HeldMatrix
@@ -178,12 +178,12 @@ def masks_of(plan, monkeypatch, noise, words):
     with monkeypatch.context() as patch:
         patch.setattr(type(plan.mechanism), "add_noise", measured)
         keys = FixedWords(words)
-        return {n: masked_module.mask(plan, keys, n)[0] for n in plan.partition.names}
+        return {n: secret_module.mask(plan, keys, n)[0] for n in plan.partition.names}
 
 
 def contributions(plan, x):
     names = plan.partition.names
-    return {n: masked_module.contribution(plan, n, x[plan.partition.cells(n)]) for n in names}
+    return {n: secret_module.contribution(plan, n, x[plan.partition.cells(n)]) for n in names}
 
 
 def uniform(rng, shape):
@@ -273,7 +273,7 @@ def test_every_part_and_number_has_words_of_its_own(monkeypatch):
 
     words = uniform(np.random.default_rng(3), (3, plan.numbers))
     for name in plan.partition.names[1:]:
-        masked_module.mask(plan, Watched(words), name)
+        secret_module.mask(plan, Watched(words), name)
     stretches = sorted(set(asked))
     assert len(stretches) == 3
     assert all(a[1] == b[0] for a, b in pairwise(stretches))

@@ -14,7 +14,8 @@ import pyarrow.parquet
 import pytest
 
 import subspacedp as sdp
-from subspacedp.microdata import SecondTable, records, second_table, verify_folder
+from subspacedp import microdata
+from subspacedp.microdata import SecondTable, verify_folder
 from subspacedp.release import verify_folder as verify_release_alone
 from subspacedp.release import write_digests, write_margins
 
@@ -64,16 +65,16 @@ def test_records_are_the_table(
     second: SecondTable, tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many rows as it counts, in pieces of any size; weighted they are the margins."""
-    monkeypatch.setattr(records, "ROWS", rows)
+    monkeypatch.setattr(microdata, "ROWS", rows)
     names = second.write(tmp_path)
     assert names[-2:] == ["synthetic-records.parquet", "synthetic-records.csv"]
     table = pyarrow.parquet.read_table(tmp_path / names[-2])
     text = pyarrow.csv.read_csv(tmp_path / names[-1])
-    assert table.column_names == ["county", "state", "sex", "age", records.WEIGHT]
+    assert table.column_names == ["county", "state", "sex", "age", microdata.WEIGHT]
     for name in table.column_names:
         assert table[name].to_pylist() == text[name].to_pylist()
     assert np.array_equal(counted(table), second.table.values)
-    weights = table[records.WEIGHT].to_numpy()
+    weights = table[microdata.WEIGHT].to_numpy()
     assert all(margin.met == margin.groups for margin in second.weights.margins)
     for names_of in MARGINS:
         wanted = second.release.margin(*names_of)
@@ -208,7 +209,7 @@ def test_an_altered_statement_does_not_verify(
     assert not verify_folder(folder).ok
 
 
-@pytest.mark.parametrize("name", second_table.SECOND)
+@pytest.mark.parametrize("name", microdata.SECOND)
 def test_a_file_that_is_gone(folder: Path, name: str) -> None:
     """The files of a second table come together."""
     (folder / name).unlink()
@@ -217,7 +218,7 @@ def test_a_file_that_is_gone(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\x00\xff", b"[1, 2]", b'{"records": 3}'])
-@pytest.mark.parametrize("name", second_table.SECOND)
+@pytest.mark.parametrize("name", microdata.SECOND)
 def test_what_is_no_such_file(folder: Path, name: str, content: bytes) -> None:
     """One failed check, and no other error."""
     (folder / name).write_bytes(content)
@@ -229,7 +230,7 @@ def test_layers_below_do_not_vouch_for_it(folder: Path) -> None:
     """The checks of a release alone cannot derive the table, and say so."""
     result = verify_release_alone(folder)
     failed = [check for check in result.checks if not check.ok]
-    assert {check.name for check in failed} == set(second_table.SECOND)
+    assert {check.name for check in failed} == set(microdata.SECOND)
     assert all("subspacedp.microdata.verify_folder" in check.detail for check in failed)
 
 
@@ -246,9 +247,9 @@ def test_a_table_of_another_release(folder: Path, tmp_path: Path) -> None:
 def test_many_records(second: SecondTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond a size no text file is written, and beyond another no records; both are said."""
     total = second.total
-    monkeypatch.setattr(second_table, "MAX_CSV_RECORDS", total - 1)
+    monkeypatch.setattr(microdata, "MAX_CSV_RECORDS", total - 1)
     assert "synthetic-records.csv" not in second.write(tmp_path)
-    monkeypatch.setattr(second_table, "MAX_RECORDS", total - 1)
+    monkeypatch.setattr(microdata, "MAX_RECORDS", total - 1)
     none = SecondTable(release=second.release, records=True, margins=MARGINS)
     assert none.write(tmp_path)[-1] == "non-negative-biased.json"
     assert "are not written" in none.statement["records"]["statement"]
@@ -262,11 +263,11 @@ def test_rows_are_streamed(tmp_path: Path) -> None:
     table, ones = np.full(100, 50_000), np.ones(100)
     tracemalloc.start()
     query = sdp.design(domain, None, sdp.PureDP(1.0)).mechanism.query
-    records.write_records(query, table, ones, parquet=tmp_path / "r.parquet", csv=None)
+    microdata.write_records(query, table, ones, parquet=tmp_path / "r.parquet", csv=None)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert pyarrow.parquet.read_metadata(tmp_path / "r.parquet").num_rows == 5_000_000
-    assert peak < 30 * records.ROWS * 8
+    assert peak < 30 * microdata.ROWS * 8
 
 
 def test_nobody_at_all(tmp_path: Path) -> None:

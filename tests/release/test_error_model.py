@@ -10,7 +10,7 @@ from tests.release.fitted import FITTED
 
 import subspacedp as sdp
 from subspacedp.release import verify_folder
-from subspacedp.release.error_model import (
+from subspacedp.release.certificate import (
     ERROR_MODEL,
     error_model,
     error_model_schema,

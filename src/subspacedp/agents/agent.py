@@ -18,10 +18,9 @@ import numpy as np
 
 from subspacedp.agents.collect import Part
 from subspacedp.agents.dealer import DealtShare
-from subspacedp.agents.masked import contribution, mask
 from subspacedp.agents.plan import AgentPlan
 from subspacedp.agents.record import Record, fingerprint
-from subspacedp.agents.secret import Secret
+from subspacedp.agents.secret import Secret, contribution, mask
 from subspacedp.agents.totals import Form, Share, rounding_of_sums, totals
 from subspacedp.arrays import AnyArray, ArrayLike, Int64Array
 from subspacedp.errors import DataError, ReleaseError, without_values

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from subspacedp.agents.files import encode, read_numbers, write_new
-from subspacedp.agents.masked import reconstructed
 from subspacedp.agents.plan import AgentPlan
+from subspacedp.agents.secret import reconstructed
 from subspacedp.agents.totals import rounding_of_sums
 from subspacedp.arrays import AnyArray, FloatArray, Int64Array
 from subspacedp.errors import AlteredError, ReleaseError

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from subspacedp.agents.files import encode, read_numbers
-from subspacedp.agents.masked import mask
 from subspacedp.agents.plan import AgentPlan
 from subspacedp.agents.record import record_beside
-from subspacedp.agents.secret import Secret
+from subspacedp.agents.secret import Secret, mask
 from subspacedp.agents.totals import Form, Share, totals
 from subspacedp.arrays import AnyArray
 from subspacedp.errors import ReleaseError

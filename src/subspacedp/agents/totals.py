@@ -127,7 +127,7 @@ def totals(mechanism: Mechanism, keys: ReleaseKeys, cells: Int64Array) -> Totals
     ----------
     1. What the projected mechanism adds to these cells, exactly, when it releases the whole table
        with the same keys (docs/proofs/agents.md). Others have no noise of a cell that could be
-       handed out: `subspacedp.agents.masked`.
+       handed out: `subspacedp.agents.secret`.
     2. Noise is computed for connected cells alone, but for the cases that the note names.
     """
     if mechanism.held.family is not None:

@@ -14,7 +14,7 @@ from subspacedp.blocks.memory import available_memory, block_cells, memory_limit
 from subspacedp.blocks.progress import duration
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.base import Mechanism
-from subspacedp.microdata.records import MAX_CSV_RECORDS
+from subspacedp.microdata import MAX_CSV_RECORDS
 from subspacedp.publication.releases import ReleaseSpecification, in_one_piece
 from subspacedp.release.drawing import LABELLED, store_kind
 from subspacedp.release.folders import check_room

@@ -18,9 +18,7 @@ from subspacedp.blocks.digests import file_digest, is_tree
 from subspacedp.blocks.stores import STORES
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.nonnegative import WHICH_TABLE
-from subspacedp.microdata import SecondTable
-from subspacedp.microdata.records import WEIGHT
-from subspacedp.microdata.second_table import COUNT, UNBIASED
+from subspacedp.microdata import COUNT, UNBIASED, WEIGHT, SecondTable
 from subspacedp.publication.auditing import given_away
 from subspacedp.publication.corrections import title_of
 from subspacedp.publication.formats import FORMATS, ReleaseTables, published_tables
@@ -28,8 +26,8 @@ from subspacedp.publication.releases import Confidential, Progress, ReleaseSpeci
 from subspacedp.publication.specification import Specification
 from subspacedp.queries.margins import COLUMN
 from subspacedp.release import Design, Release, sign_folder, write_margins
+from subspacedp.release.certificate import ERROR_MODEL
 from subspacedp.release.drawing import MAX_LABELLED
-from subspacedp.release.error_model import ERROR_MODEL
 from subspacedp.release.facts import Facts
 from subspacedp.release.files import BIASED, CERTIFICATE, CSV, PARQUET, RECORDS, margin_stem
 from subspacedp.release.folder_checks import DATASET

@@ -17,8 +17,13 @@ from subspacedp.invariants import Held, HeldMargins, HeldMatrix, HeldValues, hel
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.registry import UNREADABLE, mechanism_from
 from subspacedp.queries import Query, query_from
-from subspacedp.release.certificate import FORMAT, Distributed, certificate_text
-from subspacedp.release.error_model import ERROR_MODEL, error_model_text
+from subspacedp.release.certificate import (
+    ERROR_MODEL,
+    FORMAT,
+    Distributed,
+    certificate_text,
+    error_model_text,
+)
 from subspacedp.release.facts import Facts
 from subspacedp.release.folders import new_folder
 from subspacedp.release.label_columns import LabelColumns, write_rows

@@ -23,7 +23,7 @@ from subspacedp.arrow import arrow_array, label_array
 from subspacedp.blocks.stores import STORES
 from subspacedp.errors import AlteredError, ReleaseError
 from subspacedp.mechanisms.estimates import INTERVAL_STEP
-from subspacedp.release.error_model import ERROR_MODEL, error_model_text, same_model
+from subspacedp.release.certificate import ERROR_MODEL, error_model_text, same_model
 from subspacedp.release.files import (
     BIASED,
     CERTIFICATE,

@@ -168,9 +168,8 @@ def test_nothing_crosses_and_nothing_changes():
 
 def test_the_graph_gives_what_the_tree_gives():
     from subspacedp.mechanisms.marginals.graph_smoother import GraphSystem
-    from subspacedp.mechanisms.marginals.overlap import Overlap
     from subspacedp.mechanisms.marginals.smoother import Smoother
-    from subspacedp.mechanisms.marginals.tree import Tree
+    from subspacedp.mechanisms.marginals.tree import Overlap, Tree
 
     codes, coarse = [0, 0, 1, 1, 1, 2, 2, 3], [0, 0, 0, 0, 0, 1, 1, 1]
     axis = sdp.Axis("p", range(8), levels={"g": codes, "r": coarse})

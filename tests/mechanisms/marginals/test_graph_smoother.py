@@ -7,7 +7,7 @@ import pytest
 
 from subspacedp.mechanisms.marginals import sparse_inverse
 from subspacedp.mechanisms.marginals.graph_smoother import GraphSmoother, GraphSystem
-from subspacedp.mechanisms.marginals.overlap import Overlap
+from subspacedp.mechanisms.marginals.tree import Overlap
 from subspacedp.tables import Axis
 
 HELD = {"free": (), "state": (4,), "district": (3,), "both": (4, 3)}

@@ -7,7 +7,7 @@ import pytest
 from tests import margin_oracle as oracle
 
 import subspacedp as sdp
-from subspacedp.mechanisms.marginals.comparison import nesting_cost
+from subspacedp.mechanisms.marginals.lower_bound import nesting_cost
 from subspacedp.noise import Keystream, ReleaseKeys
 
 FIRST = sdp.Axis("l", range(7), levels={"g": [2, 0, 0, 1, 0, 1, 0]})

@@ -1,6 +1,6 @@
 """Margins at the levels of a tree: noise where it pays, combined by least squares."""
 
-from subspacedp.mechanisms.marginals.comparison import TableComparison, compare_tables
+from subspacedp.mechanisms.marginals.lower_bound import TableComparison, compare_tables
 from subspacedp.mechanisms.marginals.mechanism import Marginals, MarginalsOptions, with_budget
 from subspacedp.mechanisms.marginals.strategy import MarginalsStrategy
 

@@ -28,8 +28,8 @@ import numpy as np
 
 from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
-from subspacedp.mechanisms.marginals.overlap import Overlap
 from subspacedp.mechanisms.marginals.sparse_inverse import Inverse, Pattern
+from subspacedp.mechanisms.marginals.tree import Overlap
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

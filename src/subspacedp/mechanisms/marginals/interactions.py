@@ -24,8 +24,7 @@ import numpy.typing as npt
 
 from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import DomainError, ReleaseError
-from subspacedp.mechanisms.marginals.overlap import Overlap
-from subspacedp.mechanisms.marginals.tree import Nodes, Places, Tree
+from subspacedp.mechanisms.marginals.tree import Nodes, Overlap, Places, Tree
 from subspacedp.tables import Axis, Domain, Margin, along
 from subspacedp.tables.margin import sum_groups
 

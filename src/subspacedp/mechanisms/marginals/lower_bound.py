@@ -1,6 +1,7 @@
-"""What the error of no Gaussian noise is below, for margins over the levels of a tree.
+"""How good a design for margins is: what the error of no Gaussian noise is below, and comparisons.
 
-Any weights λ of records with sum one prove a bound (docs/proofs/marginals.md, Theorem 6):
+For margins over the levels of a tree, any weights λ of records with sum one prove a bound
+(docs/proofs/marginals.md, Theorem 6):
 
     Σ weight · squared error ≥ (Σ_τ d_τ tr (K_τ^½ Λ_τ K_τ^½)^½)² / (N μ²)
 
@@ -11,21 +12,41 @@ those that are alike on alike nodes and contrasts between alike siblings, so mat
 every kind of label and not for every label. Where neighbours replace a record, weights are those of
 pairs: two labels of the tree drawn by λ, or with some chance one label twice, and on every other
 axis two different groups with some chance.
+
+Errors are compared with those of noise on the cells alone, and of a tree, without data. One axis is
+treated exactly, as a tree. On every other one contrasts of a level are deviations from an equal
+split of the next coarser one, which for groups of unequal size is private and unbiased and not the
+best. How much it costs is said for the axis alone: the levels that are in use there, all counting
+the same, once as nested contrasts and once as a tree.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
-from subspacedp.mechanisms.marginals.interactions import Interactions
+from subspacedp.invariants import Held, bind
+from subspacedp.mechanisms.base import Mechanism
+from subspacedp.mechanisms.marginals.error_model import MarginalsNoise
+from subspacedp.mechanisms.marginals.fitting import alone, best_contrasts, best_tables
+from subspacedp.mechanisms.marginals.interactions import AxisSteps, Interactions
+from subspacedp.mechanisms.marginals.measurement import (
+    ContrastMeasurement,
+    Measurement,
+    TableMeasurement,
+)
 from subspacedp.mechanisms.marginals.plan import TableErrors
+from subspacedp.mechanisms.marginals.strategy import errors_of, table_laws, whole_parts
+from subspacedp.mechanisms.projected import Projected
+from subspacedp.problem import Problem
+from subspacedp.queries import Cells, Margins
+from subspacedp.tables import Domain, Margin
 
 MAX_LABEL_KINDS = 512
 MAX_WORK = 1 << 31  # of all eigenvalue problems of one step
@@ -294,3 +315,87 @@ def _trace(
     lengths = np.sqrt(values[kept] - SAFE * top * 0.5)
     turned = (vectors[:, kept] / np.sqrt(lengths)).T @ reach
     return float(lengths.sum()), np.asarray((turned**2).sum(axis=0))
+
+
+MAX_LABELS = 4096  # of an axis for which the cost of nested contrasts is computed
+MAX_CELLS = 10**6  # of a table whose margins are compared with those of noise on its cells
+
+
+@dataclass(frozen=True, eq=False)
+class TableComparison:
+    """Root mean squared errors of tables: here, and from noise on every cell alone."""
+
+    names: tuple[str, ...]
+    figures: tuple[int, ...]
+    here: FloatArray
+    cells_alone: FloatArray
+
+
+def compare_tables(mechanism: Mechanism) -> TableComparison | None:
+    """Every table that noise was designed for, with the same budget.
+
+    None where that was not for several tables, or where no table of cells exists.
+    """
+    problem, margins = mechanism.problem, mechanism.designed_for
+    if not margins or math.prod(mechanism.domain.shape) > MAX_CELLS:
+        return None
+    cells = Cells(mechanism.domain)
+    held = bind(mechanism.held.expression(), cells)
+    alone = Projected(replace(problem, query=cells, held=held, decimals=None))
+    return TableComparison(
+        names=tuple(m.title for m in margins),
+        figures=tuple(math.prod(m.shape) for m in margins),
+        here=np.array([_root_mean(mechanism, m) for m in margins]),
+        cells_alone=np.array([_root_mean(alone, m) for m in margins]),
+    )
+
+
+def _root_mean(mechanism: Mechanism, margin: Margin) -> float:
+    stderr = np.asarray(mechanism.margin_accuracy(*margin.names).stderr, np.float64)
+    return float(np.sqrt(np.mean(stderr**2)))
+
+
+def nesting_cost(problem: Problem, axis: AxisSteps, *, contrasts: bool) -> float | None:
+    """Squared error of nested contrasts over that of a tree on one axis; None if it is too long."""
+    if len(axis.axis) > MAX_LABELS:
+        return None
+    domain = Domain([axis.axis])
+    margins = tuple(Margin((axis.axis,), (step,)) for step in axis.steps[:-1])
+    workload = Margins(domain, [list(m.names) for m in margins])
+    one_axis = replace(
+        problem,
+        query=workload,
+        held=bind(Held(), workload),
+        decimals=None,
+        capped=False,
+    )
+    tree = errors_of(
+        one_axis, Interactions(domain=domain, workload=margins, held=()), contrasts=contrasts
+    )
+    counted = 1.0 / (alone(tree) * np.array([m.shape[0] for m in margins]))
+    nested = errors_of(
+        one_axis,
+        Interactions(domain=domain, workload=margins, held=(), with_tree=False),
+        contrasts=contrasts,
+    )
+    by_nesting, by_tree = (
+        _error(one_axis, errors, counted, contrasts=contrasts) for errors in (nested, tree)
+    )
+    return max(by_nesting / by_tree, 1.0)
+
+
+def _error(problem: Problem, errors: TableErrors, counted: FloatArray, *, contrasts: bool) -> float:
+    """The least sum of squared errors by weight that was found, as it comes out."""
+    measurement: Measurement
+    if contrasts:
+        best = best_contrasts(errors, problem.neighbours, "sum", counted)
+        measurement = ContrastMeasurement(errors, best.shares)
+    else:
+        split = best_tables(errors, "sum", counted, pure=problem.budget.pure)
+        laws = table_laws(problem, list(whole_parts(split.shares)))
+        measurement = TableMeasurement(errors, split.tables, laws)
+    inter = errors.interactions
+    workload = Margins(inter.domain, [list(m.names) for m in inter.workload])
+    noise = MarginalsNoise(workload=workload, measurement=measurement)
+    sums = [float(noise.margin_variance(m).sum()) for m in inter.workload]
+    return float(counted @ np.array(sums))

@@ -26,7 +26,6 @@ from subspacedp.mechanisms.error_laws.sums import Rounding, widest_normal
 from subspacedp.mechanisms.figures import Figures
 from subspacedp.mechanisms.gaussian.optimality import Optimality, moved_alike
 from subspacedp.mechanisms.marginals.cell_rounding import CellRounding, CrossingCellRounding, Cut
-from subspacedp.mechanisms.marginals.comparison import nesting_cost
 from subspacedp.mechanisms.marginals.empty_cells import EmptyCells
 from subspacedp.mechanisms.marginals.error_model import (
     AllTotals,
@@ -44,7 +43,7 @@ from subspacedp.mechanisms.marginals.fitting import (
     prices_of_tables,
 )
 from subspacedp.mechanisms.marginals.interactions import Interactions
-from subspacedp.mechanisms.marginals.lower_bound import LowerBound
+from subspacedp.mechanisms.marginals.lower_bound import LowerBound, nesting_cost
 from subspacedp.mechanisms.marginals.measurement import ByLevel, Measurement, Totals
 from subspacedp.mechanisms.marginals.prefix_rounding import PrefixRounding
 from subspacedp.mechanisms.marginals.strategy import (
