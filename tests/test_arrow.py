@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from subspacedp.arrow import FEW, arrow_array, arrow_table, numpy_array
+from subspacedp.arrow import FEW, arrow_array, arrow_table, numpy_array, whole_array
 
 ARRAYS = {
     "numbers": np.arange(5),
@@ -51,6 +51,34 @@ def test_a_column_comes_back(name):
         assert np.array_equal(found, wanted, equal_nan=found.dtype.kind == "f")
 
 
+WHOLE = {
+    "integers": pa.array([0, -1, 2**31 - 1, -(2**31)], pa.int32()),
+    "long": pa.array([0, -1, 2**63 - 1, -(2**63)]),
+    "unsigned": pa.array([0, 1, 2**63 - 1, 2], pa.uint64()),
+    "sums": pa.array([0, -1, 2**63 - 1, -(2**63)], pa.decimal128(38, 0)),
+    "tenths": pa.array([0, -1, 20, 3], pa.decimal128(38, 1)),
+    "real": pa.array([0.0, -1.0, 2.0**53, 3.0]),
+    "none": pa.array([], pa.decimal128(38, 0)),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_numbers_are_those_of_a_cast(name):
+    for column in (WHOLE[name], WHOLE[name][1:3], WHOLE[name][2:]):
+        found = whole_array(column)
+        assert found.dtype == np.int64
+        assert found.tolist() == column.cast(pa.int64()).to_pylist()
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 2**64, -(2**64), 10**37])
+def test_a_sum_that_does_not_fit_is_refused(number):
+    with pytest.raises(pa.ArrowInvalid):
+        whole_array(pa.array([1, number], pa.decimal128(38, 0)))
+    if number == 2**63:
+        with pytest.raises(pa.ArrowInvalid):
+            whole_array(pa.array([number], pa.uint64()))
+
+
 def test_a_table_has_its_columns():
     columns = {name: ARRAYS[name] for name in ("numbers", "text", "mixed")}
     assert arrow_table(columns).equals(pa.table(columns))
@@ -59,7 +87,7 @@ def test_a_table_has_its_columns():
 def test_pandas_is_not_loaded():
     code = """
 import sys, numpy as np
-from subspacedp.arrow import arrow_table, numpy_array
+from subspacedp.arrow import arrow_table, numpy_array, whole_array
 table = arrow_table({"a": np.arange(3), "b": np.array(["x", "y", "z"]), "c": np.ones(3)})
 [numpy_array(table[name]) for name in table.column_names]
 assert "pyarrow" in sys.modules and "pandas" not in sys.modules

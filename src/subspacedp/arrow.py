@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from subspacedp.arrays import AnyArray, ArrayLike
+from subspacedp.arrays import AnyArray, ArrayLike, Int64Array
 
 FEW = 1 << 16  # rows; for more, the import of pandas does not matter
 
@@ -65,6 +65,25 @@ def numpy_array(column: Any) -> AnyArray:
     if pa.types.is_string(kind):
         return np.array(column.to_pylist(), object)
     return np.asarray(column.to_numpy())
+
+
+def whole_array(column: Any) -> Int64Array:
+    """An Arrow array of whole numbers as int64; what does not fit raises `pyarrow.ArrowInvalid`.
+
+    An engine's sum of integers may be a decimal: 128 bits, whose upper half is the sign of the
+    lower one where the number fits. Other types are cast, which loads what computes on arrays.
+    """
+    import pyarrow as pa
+
+    kind = column.type
+    if not column.null_count and pa.types.is_signed_integer(kind):
+        return np.asarray(numpy_array(column), np.int64)
+    if not column.null_count and pa.types.is_decimal128(kind) and kind.scale == 0 and len(column):
+        halves = np.frombuffer(column.buffers()[1], np.int64).reshape(-1, 2)
+        low, high = halves[column.offset : column.offset + len(column)].T
+        if np.array_equal(high, low >> 63):
+            return np.array(low, np.int64)
+    return np.asarray(numpy_array(column.cast(pa.int64())), np.int64)
 
 
 def label_array(column: Any) -> AnyArray:

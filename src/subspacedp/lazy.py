@@ -48,11 +48,11 @@ def on_first_use(
     return load, listed
 
 
-def postpone(package: str) -> None:
+def postpone(package: str, *functions: str) -> None:
     """Let modules be imported from a library's package before the package itself is run.
 
     It is run when it is asked for a name that is no module in it; whoever else imports it sees no
-    difference.
+    difference. Whoever imports one of these functions gets one that runs the package when called.
     """
     from importlib.util import find_spec, module_from_spec
 
@@ -68,11 +68,20 @@ def postpone(package: str) -> None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if find_spec(f"{package}.{name}") is not None:
             return import_module(f"{package}.{name}")
-        del itself.__dict__["__getattr__"]
+        for each in ("__getattr__", *functions):
+            del itself.__dict__[each]
         run(itself)
         return getattr(itself, name)
 
+    def later(name: str) -> Callable[..., Any]:
+        def call(*given: Any, **named: Any) -> Any:
+            found = load(name) if "__getattr__" in itself.__dict__ else getattr(itself, name)
+            return found(*given, **named)
+
+        return call
+
     itself.__dict__["__getattr__"] = load
+    itself.__dict__.update({name: later(name) for name in functions})
     sys.modules[package] = itself
     above, _, name = package.rpartition(".")
     setattr(import_module(above), name, itself)

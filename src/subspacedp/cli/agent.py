@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from subspacedp.cli.lines import Indented
 from subspacedp.cli.parameters import Commands, Json
-from subspacedp.cli.terminal import checks_table, indented, print_json, printer
+from subspacedp.cli.terminal import checks_table, print_json, printer
 from subspacedp.errors import DomainError, ReleaseError
 
 if TYPE_CHECKING:
@@ -233,7 +234,7 @@ def collect(
             }
         )
     else:
-        printer().print(indented(checks_table(checked)))
+        printer().print(Indented(checks_table(checked)))
         print(f"{len(parts)} parts put together. {release.certificate()['stamp']}")
         print(f"Written: {out}")
     raise typer.Exit(0 if checked.ok else 1)

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from subspacedp.cli.lines import Indented, escape
 from subspacedp.cli.parameters import Commands, Json
 from subspacedp.cli.standing import end_by_signals, exit_status, forgive_output
-from subspacedp.cli.terminal import PATIENCE, checks_table, indented, print_json, printer, progress
+from subspacedp.cli.terminal import PATIENCE, checks_table, print_json, printer, progress
 from subspacedp.errors import ReleaseError, SubspaceDPError
+from subspacedp.lazy import postpone
 
 if TYPE_CHECKING:
     from subspacedp.publication import Publication
@@ -196,8 +198,6 @@ def release(
     as_json: Json = False,
 ) -> None:
     """Tabulate, add noise, and publish what a specification says; tables may have any size."""
-    from rich.markup import escape
-
     from subspacedp.microdata import verify_folder
     from subspacedp.publication import read_specification
     from subspacedp.publication.running import run
@@ -234,7 +234,7 @@ def release(
         print_json(_summary(publication, verified=checked.ok))
     else:
         console = printer()
-        console.print(indented(checks_table(checked)))
+        console.print(Indented(checks_table(checked)))
         if compare is not None:
             console.print(
                 f"[bold yellow]CONFIDENTIAL[/] comparison: {escape(str(compare))}", soft_wrap=True
@@ -292,8 +292,6 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Say what the held figures give away by themselves, before anything is released."""
-    from rich.markup import escape
-
     from subspacedp.publication.auditing import audit
 
     with progress() as tell:
@@ -322,8 +320,6 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Check a published release with its files alone."""
-    from rich.markup import escape
-
     from subspacedp.microdata import verify_folder
 
     if not folder.is_dir():
@@ -457,6 +453,7 @@ def main() -> None:
     end_by_signals()
     # To look for plugins of pydantic is to read the metadata of every installed package.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    postpone("importlib.metadata", "entry_points")
     try:
         app()
     except SubspaceDPError as error:

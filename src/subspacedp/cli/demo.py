@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from subspacedp.cli.lines import Indented, Table, escape
 from subspacedp.cli.parameters import Commands, Json
-from subspacedp.cli.terminal import (
-    checks_table,
-    indented,
-    new_table,
-    print_json,
-    printer,
-    progress,
-)
+from subspacedp.cli.terminal import checks_table, print_json, printer, progress
 from subspacedp.errors import ReleaseError
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 class _Demonstrations(Commands):
@@ -81,8 +72,6 @@ def census(
 
 
 def _print_census(results: dict[str, Any], out: Path) -> None:
-    from rich.markup import escape
-
     from subspacedp.release import verify_folder
 
     console = printer()
@@ -90,7 +79,7 @@ def _print_census(results: dict[str, Any], out: Path) -> None:
     def part(text: str, *paragraphs: Any) -> None:
         console.print(f"\n[bold]{text}[/]")
         for paragraph in paragraphs:
-            console.print(indented(paragraph))
+            console.print(Indented(paragraph))
 
     release, slopes, trend = results["release"], results["slopes"], results["trend"]
     runs = max(method["runs"] for method in slopes.values())
@@ -129,7 +118,7 @@ def _print_census(results: dict[str, Any], out: Path) -> None:
 
 def _errors_table(by_size: list[dict[str, Any]]) -> Table:
     headings = ("population from", "counties", "typical error expected", "seen", "mean error seen")
-    table = new_table(*headings, texts=0)
+    table = Table(*headings, numbers=range(5))
     for row in by_size:
         table.add_row(
             f"{row['from_population']:,}",
@@ -142,7 +131,7 @@ def _errors_table(by_size: list[dict[str, Any]]) -> Table:
 
 
 def _slopes_table(slopes: dict[str, Any]) -> Table:
-    table = new_table("method", "negative", "significant")
+    table = Table("method", "negative", "significant")
     for method, one in slopes.items():
         negative, significant = (f"{100 * one[k]:.1f} %" for k in ("negative", "significant"))
         table.add_row(method, negative, significant)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from subspacedp.cli.lines import Table, escape
 from subspacedp.cli.parameters import Commands, Json
-from subspacedp.cli.terminal import new_table, print_json, printer
+from subspacedp.cli.terminal import print_json, printer
 from subspacedp.errors import BudgetError, ReleaseError
 
 if TYPE_CHECKING:
@@ -89,8 +90,6 @@ def show(
     if as_json:
         print_json(data)
         return
-    from rich.markup import escape
-
     console = printer()
     for one in data["accounts"]:
         console.print(
@@ -98,7 +97,7 @@ def show(
             f"[bold]{escape(one['left'])}[/] left; {escape(one['neighbours']['name'])}, unit "
             f"{escape(one['unit'])}"
         )
-        table = new_table("spent", "")
+        table = Table("spent", "")
         for name, words in _ACCOUNTINGS.items():
             value = one["totals"][name]
             table.add_row(words, "[dim]not defined[/]" if value is None else _up(value))
@@ -123,13 +122,8 @@ def history(
     if as_json:
         print_json(entries)
         return
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 1), header_style="dim")
-    table.add_column("entry", justify="right")
-    for heading in ("reserved (UTC)", "state", "budget", "folder", "note"):
-        table.add_column(heading, overflow="fold")
+    headings = ("entry", "reserved (UTC)", "state", "budget", "folder", "note")
+    table = Table(*headings, numbers=[0], apart=1, fold=True)
     colours = {"committed": "green", "cancelled": "dim"}
     for entry in entries:
         linked = f"replaces {entry['replaces']}. " if entry["replaces"] is not None else ""

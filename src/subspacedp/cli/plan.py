@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
-from subspacedp.cli.terminal import indented, new_table, printer
+from subspacedp.cli.lines import Indented, Table, escape
+from subspacedp.cli.terminal import printer
 from subspacedp.publication.planning import ErrorLine, Plan, PlannedRelease
 from subspacedp.queries import block_name
 
@@ -28,13 +25,13 @@ def print_plan(planned: Plan) -> None:
         )
     console.print("\n[bold]Advice[/]")
     for one in planned.advice:
-        console.print(indented(f"• {escape(str(one))}"))
+        console.print(Indented(f"• {escape(str(one))}"))
     console.print("\n[dim]No data were opened, and no budget was spent.[/]")
 
 
-def _print(console: Console, release: PlannedRelease) -> None:
+def _print(console: Any, release: PlannedRelease) -> None:
     def print_indented(content: Any) -> None:
-        console.print(indented(content))
+        console.print(Indented(content))
 
     mechanism, number = release.design.mechanism, release.margins
     what = f"{mechanism.query.size:,} cells"
@@ -54,7 +51,7 @@ def _print(console: Console, release: PlannedRelease) -> None:
         print_indented(_targets(release))
     if release.compared:
         console.print()
-        other = new_table("mechanism", "total squared error")
+        other = Table("mechanism", "total squared error")
         for name, error in release.compared.items():
             chosen = " [green](chosen)[/]" if name == mechanism.name else ""
             other.add_row(name + chosen, f"{error:,.6g}")
@@ -71,7 +68,7 @@ def _print(console: Console, release: PlannedRelease) -> None:
 def _errors(lines: Sequence[ErrorLine]) -> Table:
     beside = any(line.cells_alone is not None for line in lines)
     headings = ["figures", "exact", "standard error", "margin of error (95 %)"]
-    table = new_table("error of", *headings, *(["with noise on cells"] if beside else []))
+    table = Table("error of", *headings, *(["with noise on cells"] if beside else []))
     for line in lines:
         row = [f"{line.figures:,}", f"{line.fixed:,}"]
         row += [_range(line.stderr), _range(line.margin_of_error)]
@@ -87,11 +84,11 @@ def _targets(release: PlannedRelease) -> Table:
     workload = release.design.mechanism.query.workload
     titles = {} if workload is None else {block_name(m): m.title for m in workload.margins}
     if least is None:
-        table = new_table("target of", "margin of error in multiples of it")
+        table = Table("target of", "margin of error in multiples of it")
         for name, multiple in release.multiples.items():
             table.add_row(escape(titles.get(name, name)), f"{multiple:.4g}")
         return table
-    table = new_table("target of", "at most ±", "reached", "price of a unit", "budget without it")
+    table = Table("target of", "at most ±", "reached", "price of a unit", "budget without it")
     for price in least.prices:
         row = [f"{price.target:,.4g}", f"{price.error:,.4g}", f"{price.price:.3g}"]
         title = domain.margin(*price.margin).title

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
+from subspacedp.cli.lines import Lines, Table, escape
+
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from subspacedp.release import Check, Verification
 
+AS_A_SCREEN = ("FORCE_COLOR", "TTY_COMPATIBLE")  # by which a pipe or a file may be one to rich
 UNBOUNDED = 1 << 16  # columns; no line of ours is longer
 MANY = 12  # files of margins from which on they share a row
 PATIENCE = 2.0  # seconds after which a command that says nothing yet says what it does
 
 
-def printer(*, stderr: bool = False) -> Console:
+def printer(*, stderr: bool = False) -> Console | Lines:
     """Where a command prints; lines are broken for a screen alone."""
+    stream = sys.stderr if stderr else sys.stdout
+    if not (stream.isatty() or any(name in os.environ for name in AS_A_SCREEN)):
+        return Lines(stderr=stderr)
     from rich.console import Console
 
-    out = Console(stderr=stderr, highlight=False)
+    out = Console(stderr=stderr, highlight=False, emoji=False)
     if not out.is_terminal:
         out.width = UNBOUNDED
     return out
@@ -35,22 +42,9 @@ def print_json(data: Any) -> None:
     print(json.dumps(data, ensure_ascii=False))
 
 
-def new_table(*headings: str, texts: int = 1) -> Table:
-    """A table without lines; its first columns are texts, and the others numbers."""
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2), header_style="dim")
-    for place, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if place < texts else "right")
-    return table
-
-
 def checks_table(result: Verification) -> Table:
     """The checks of a release as a table; many files of margins that hold share a row."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=None, show_header=False, padding=(0, 1))
+    table = Table("", "", "", numbers=(), apart=1)
     for check in _folded(result.checks):
         mark = "[green]ok[/]" if check.ok else "[bold red]FAIL[/]"
         table.add_row(mark, escape(check.name), f"[dim]{escape(check.detail)}[/]")
@@ -82,13 +76,6 @@ def _folder(check: Check) -> str:
     return f"{head}{below}"
 
 
-def indented(content: Any) -> Any:
-    """Text or a table, two columns to the right."""
-    from rich.padding import Padding
-
-    return Padding(content, (0, 0, 0, 2), expand=False)
-
-
 @contextmanager
 def progress(after: float = 0.0) -> Iterator[Callable[[str], None]]:
     """Lines on standard error that say what is being done; each stays when its step is over.
@@ -99,8 +86,6 @@ def progress(after: float = 0.0) -> Iterator[Callable[[str], None]]:
         with _late(after) as tell:
             yield tell
         return
-    from rich.markup import escape
-
     out = printer(stderr=True)
     with out.status("starting") as status:
 
@@ -123,7 +108,7 @@ def _late(after: float) -> Iterator[Callable[[str], None]]:
 
     def tell(sentence: str) -> None:
         nonlocal latest
-        latest = sentence.replace("[", "\\[")
+        latest = escape(sentence)
         if shown:
             show()
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from subspacedp.arrays import Int64Array
-from subspacedp.arrow import numpy_array
+from subspacedp.arrow import whole_array
 from subspacedp.errors import DataError, without_values
 from subspacedp.io.files import FIRST_LINE
 from subspacedp.lazy import postpone
@@ -264,16 +264,10 @@ def values(name: str, codes: Mapping[Label, int], dialect: str, cast: Callable[[
 
 def read_whole(batches: Iterable[Any], names: Sequence[str]) -> dict[str, Int64Array]:
     """The named columns of arrow batches as int64 arrays."""
-    import pyarrow as pa
-
     parts: dict[str, list[Int64Array]] = {name: [] for name in names}
     for batch in batches:
         for name in names:
-            # An engine's sum of integers may be a decimal; the cast refuses what does not fit.
-            column = batch.column(batch.schema.get_field_index(name))
-            if column.type != pa.int64():
-                column = column.cast(pa.int64())
-            parts[name].append(numpy_array(column))
+            parts[name].append(whole_array(batch.column(batch.schema.get_field_index(name))))
     empty = np.zeros(0, np.int64)
     return {name: np.concatenate([empty, *columns]) for name, columns in parts.items()}
 

@@ -14,7 +14,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +69,8 @@ def generated_schema() -> str:
 
 def specification_schema() -> str:
     """The JSON Schema of a specification, as text."""
+    from importlib.resources import files
+
     return (files("subspacedp.publication") / "specification.schema.json").read_text("utf-8")
 
 
