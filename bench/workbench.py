@@ -82,13 +82,14 @@ def _workbench(specification: dict[str, Any]) -> Iterator[Any]:
             with httpx.Client(
                 base_url=found[1], headers={"Origin": found[1]}, timeout=60
             ) as client:
-                client.get(found[0])
+                entrance = client.get(found[0]).raise_for_status().text
+                place = entrance.partition("url=")[2].partition('"')[0]
 
                 def ask(form: dict[str, Any] | None = None, after: int = 0) -> dict[str, Any]:
                     if form is not None:
-                        answer = client.post("/do", json={**form, "after": after})
+                        answer = client.post(f"{place}do", json={**form, "after": after})
                     else:
-                        answer = client.get(f"/news?after={after}")
+                        answer = client.get(f"{place}news?after={after}")
                     return dict(answer.raise_for_status().json())
 
                 news = ask()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -55,7 +57,7 @@ def opened(browser: Browser) -> Iterator[Opened]:
         tab.on("console", lambda message: wrong.append(message.text))
         tab.on("pageerror", lambda error: wrong.append(str(error)))
         tab.goto(address)
-        expect(tab).to_have_url(own[-1])
+        expect(tab).to_have_url(re.compile(re.escape(own[-1]) + r"[\w-]+/$"))
         return tab
 
     yield open_page
@@ -143,6 +145,7 @@ def test_from_an_empty_page_to_a_verified_release(
         tab.get_by_role("link", name="Open the report").click()
     expect(new.value.locator("h1")).to_be_visible()
     assert "What is protected" in new.value.content()
+    assert new.value.evaluate("self.origin") == "null"  # its scripts are not of the workbench
     tab.bring_to_front()
 
 
@@ -400,6 +403,60 @@ def test_data_that_changed_meanwhile_are_not_released(
     tab.click("#ask")
     tab.click("#release")
     expect(tab.locator("#published")).to_be_visible(timeout=PATIENCE)
+
+
+def test_another_port_of_this_machine_is_not_brought_the_cookie(
+    workbench: Any, browser: Browser
+) -> None:
+    """Another user of the machine may serve one; cookies do not tell ports apart."""
+    brought: list[str] = []
+
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            brought.append(self.headers.get("Cookie", ""))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None: ...
+
+    context = browser.new_context()
+    tab = context.new_page()
+    tab.goto(workbench("publication.yaml").address)
+    expect(tab.locator("#design")).to_be_visible()
+    assert context.cookies()
+    with HTTPServer(("127.0.0.1", 0), Other) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        other = context.new_page()
+        other.goto(f"http://127.0.0.1:{server.server_port}")
+        other.evaluate("fetch('/again', {credentials: 'include'})")
+        other.evaluate("fetch('/do', {credentials: 'include', method: 'GET'})")
+        server.shutdown()
+    context.close()
+    assert len(brought) >= 3
+    assert not any(brought)
+
+
+def test_nothing_of_the_data_is_in_addresses_logs_or_the_browsers_storage(
+    workbench: Any, opened: Opened, folder: Path
+) -> None:
+    running = workbench("publication.yaml")
+    tab = opened(running.address)
+    asked: list[str] = []
+    tab.on("request", lambda request: asked.append(request.url.removeprefix(tab.url)))
+    planned(tab)
+    tab.click("#audit")
+    expect(tab.locator(".work.confidential")).to_contain_text("Held exact")
+    tab.click("#ask")
+    tab.click("#release")
+    expect(tab.locator("#published")).to_be_visible()
+    assert asked
+    assert {re.sub(r"\d+$", "N", path) for path in asked} <= {"do", "news?after=N"}
+    kept = "[localStorage.length, sessionStorage.length, document.cookie, history.length]"
+    assert tab.evaluate(kept)[:3] == [0, 0, ""]
+    assert not tab.evaluate("caches.keys()")
+    assert not tab.evaluate("indexedDB.databases()")
+    _, said = running.stop()
+    assert said == "subspacedp: Stopped. Nothing was spent.\n"
 
 
 def test_figures_are_short() -> None:

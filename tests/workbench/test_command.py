@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -13,12 +15,9 @@ import pytest
 from tests.workbench.conftest import SPECIFICATION
 
 from subspacedp.cli.app import main
-from subspacedp.errors import ReleaseError
 from subspacedp.ledger import open_ledger
 from subspacedp.privacy import PureDP, ReplaceOne
-from subspacedp.workbench.draft import Draft
 from subspacedp.workbench.processes import NOT_BEGUN, Step
-from subspacedp.workbench.session import Session
 
 SLOW = 120.0  # seconds, on a busy machine
 
@@ -74,10 +73,15 @@ def test_only_this_machine_is_listened_to_and_the_address_is_not_in_any_argument
     assert said == "subspacedp: Stopped. Nothing was spent.\n"
 
 
+def of(folder: Path) -> dict:
+    """What a step is told: the text that the page shows, and where its files are."""
+    return {"text": (folder / "publication.yaml").read_text("utf-8"), "folder": str(folder)}
+
+
 def carried(folder: Path, what: str, **arguments: str) -> dict:
     """The last word of a step, as the page gets it."""
     told = []
-    step = Step(told.append, 1, what, {"path": str(folder / "publication.yaml"), **arguments})
+    step = Step(told.append, 1, what, {**of(folder), **arguments})
     step.wait(SLOW)
     return {"kind": told[-1][1], **told[-1][2]}
 
@@ -88,7 +92,7 @@ def test_a_release_that_is_stopped_spends_nothing_or_is_finished_at_no_cost(fold
     text = SPECIFICATION + "budget: {ledger: budget.db, account: census}\n"
     (folder / "publication.yaml").write_text(text, "utf-8")
     told: list = []
-    step = Step(told.append, 1, "release", {"path": str(folder / "publication.yaml")})
+    step = Step(told.append, 1, "release", of(folder))
     end = time.monotonic() + SLOW
     while not any(kind == "progress" for _, kind, _ in told) and time.monotonic() < end:
         time.sleep(0.01)
@@ -106,9 +110,54 @@ def test_a_release_that_is_stopped_spends_nothing_or_is_finished_at_no_cost(fold
         assert ledger.totals("census").pure == pytest.approx(0.5)
 
 
+def paid_by(folder: Path) -> float:
+    with open_ledger(folder / "budget.db") as ledger:
+        spent = ledger.totals("census").pure
+    return 0.0 if spent is None else float(spent)
+
+
+def accounted(folder: Path) -> None:
+    """The specification is paid for by an account."""
+    with open_ledger(folder / "budget.db") as ledger:
+        ledger.create("census", PureDP(5.0), ReplaceOne())
+    text = SPECIFICATION + "budget: {ledger: budget.db, account: census}\n"
+    (folder / "publication.yaml").write_text(text, "utf-8")
+
+
+def test_a_release_that_is_killed_after_it_paid_is_finished_at_no_further_cost(folder):
+    accounted(folder)
+    told: list = []
+    step = Step(told.append, 1, "release", of(folder))
+    plan = folder / ".release.publishing" / "plan.json"  # is there when the account pays
+    end = time.monotonic() + SLOW
+    while not plan.exists() and time.monotonic() < end:
+        time.sleep(0.0005)
+    while not paid_by(folder) and time.monotonic() < end:
+        time.sleep(0.0005)
+    os.kill(step._process.pid, signal.SIGKILL)
+    step.wait(SLOW)
+    assert paid_by(folder) == 0.5
+    done = carried(folder, "release")
+    assert done["kind"] == "done"
+    assert done["verified"]
+    assert paid_by(folder) == 0.5
+
+
+def test_of_two_workbenches_that_release_at_once_one_pays(folder):
+    accounted(folder)
+    told: list = [[], []]
+    steps = [Step(each.append, 1, "release", of(folder)) for each in told]
+    for step in steps:
+        step.wait(SLOW)
+    assert paid_by(folder) == 0.5
+    assert sorted(each[-1][1] for each in told) == ["done", "refused"]
+    assert carried(folder, "release")["kind"] == "refused"  # it is published
+    assert paid_by(folder) == 0.5
+
+
 def test_a_step_that_is_stopped_before_it_began_says_so(folder):
     said = []
-    step = Step(said.append, -1, "release", {"path": str(folder / "publication.yaml")})
+    step = Step(said.append, -1, "release", of(folder))
     step.stop()
     step.wait(SLOW)
     ((number, kind, part),) = said
@@ -133,18 +182,3 @@ def test_a_ledger_that_is_locked_is_said_and_nothing_is_spent(folder):
     assert said["sentence"].endswith(".")
     assert "budget.db" in said["sentence"] or "ledger" in said["sentence"]
     assert not (folder / "release").exists()
-
-
-def test_a_release_needs_the_question_for_this_very_text(folder):
-    session = Session(Draft(folder / "publication.yaml"))
-    with pytest.raises(ReleaseError, match="you were asked"):
-        session.do({"do": "step", "what": "release"})
-    session.known.parts["plan"] = {"releases": []}
-    session.do({"do": "ask"})
-    session.do({"do": "text", "text": SPECIFICATION.replace("0.5", "5.0")})
-    with pytest.raises(ReleaseError, match="Save"):
-        session.do({"do": "step", "what": "release"})
-    session.do({"do": "save"})
-    with pytest.raises(ReleaseError, match="you were asked"):
-        session.do({"do": "step", "what": "release"})
-    assert session.work is None

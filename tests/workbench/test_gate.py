@@ -43,10 +43,15 @@ class Browser:
         return asyncio.run(once())
 
     def get(self, path, **options):
-        return self.ask("GET", path, **options)
+        return self.ask("GET", self.inside(path), **options)
 
     def post(self, path, **options):
-        return self.ask("POST", path, **options)
+        return self.ask("POST", self.inside(path), **options)
+
+    def inside(self, path):
+        """Where the page has what is asked for."""
+        entrance = "token=" in path or not path.startswith("/")
+        return path if entrance else self.gate.place.removesuffix("/") + path
 
 
 def browser(gate, *, entered=True):
@@ -64,8 +69,11 @@ def test_the_token_gives_a_cookie_of_this_site_and_stays_in_no_address(gate):
     assert "HttpOnly" in cookie
     assert re.search("samesite=strict", cookie, re.I)
     assert gate.token not in cookie
-    assert 'content="0; url=/"' in answer.text
-    assert gate.token not in answer.text
+    assert f"Path={gate.place}" in cookie
+    assert f'content="0; url={gate.place}"' in answer.text
+    assert gate.token not in answer.text + gate.place
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert answer.headers["cache-control"] == "no-store"
     page = client.get("/")
     assert page.status_code == 200
     assert "Persons by county, sex and age" in page.text
@@ -81,6 +89,16 @@ def test_a_stranger_is_told_nothing(gate, path):
         assert "Persons" not in answer.text
     client.cookies.set(gate.cookie, "guessed")
     assert client.get(path).status_code == 403
+
+
+def test_who_has_the_cookie_but_not_the_place_is_told_nothing(gate):
+    client = browser(gate)
+    mine = client.cookies[gate.cookie]
+    for path in ("/", "/news", "/static/workbench.js", f"{gate.place[:-1]}x/", gate.place[:-1]):
+        answer = client.ask("GET", path, headers={"Cookie": f"{gate.cookie}={mine}"})
+        assert answer.status_code == 403
+        assert "Persons" not in answer.text
+    assert Gate(gate.app, HOST).place != gate.place
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ as something that a label cannot be, is an error that asks for quotes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
@@ -92,8 +92,20 @@ def _pyyaml() -> Any:
 def _events(yaml: Any, text: str) -> list[Any]:
     """By libyaml, which is quicker, where PyYAML has it; what that refuses is PyYAML's to judge."""
     with suppress(AttributeError, yaml.YAMLError):
-        return list(yaml.parse(text, Loader=yaml.CSafeLoader))
-    return list(yaml.parse(text, Loader=yaml.SafeLoader))
+        return list(_to_the_deepest(yaml.parse(text, Loader=yaml.CSafeLoader)))
+    return list(_to_the_deepest(yaml.parse(text, Loader=yaml.SafeLoader)))
+
+
+def _to_the_deepest(events: Iterable[Any]) -> Iterator[Any]:
+    """Events up to a depth that is refused: the time of a parser grows with its square."""
+    depth = 0
+    for event in events:
+        yield event
+        kind = type(event).__name__
+        depth += kind in {"SequenceStartEvent", "MappingStartEvent"}
+        depth -= kind in {"SequenceEndEvent", "MappingEndEvent"}
+        if depth > DEEPEST + 2:
+            return
 
 
 class _Builder:

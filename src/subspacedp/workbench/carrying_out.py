@@ -1,7 +1,7 @@
 """The steps that open the confidential data: look, dry run, audit, release. Each is asked for.
 
-They run in a process of their own, by the functions of the command line, from the file that was
-saved. What they return is confidential but for what a release has published.
+They run in a process of their own, by the functions of the command line, on the text that was saved
+and shown. What they return is confidential but for what a release has published.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Any
 from subspacedp.microdata import verify_folder
 from subspacedp.publication.auditing import audit
 from subspacedp.publication.faults import in_yaml
+from subspacedp.publication.reading import load_yaml
 from subspacedp.publication.running import run
+from subspacedp.publication.specification import Specification, read_specification
 from subspacedp.publication.starter import write_starter
 
 Tell = Callable[[str], None]
@@ -26,21 +28,26 @@ def _look(tell: Tell, *, source: str, out: str) -> dict[str, Any]:
     return {"written": [str(path) for path in written], "out": str(written[0])}
 
 
-def _dry_run(tell: Tell, *, path: str) -> dict[str, Any]:
+def _read(text: str, folder: str) -> Specification:
+    """The text that the page shows, whatever its file says by now."""
+    return read_specification(load_yaml(text), folder=folder)
+
+
+def _dry_run(tell: Tell, *, text: str, folder: str) -> dict[str, Any]:
     """All checks of a release; nothing is written and nothing spent."""
-    done = run(path, dry_run=True, progress=tell)
+    done = run(_read(text, folder), dry_run=True, progress=tell)
     return {"releases": list(done.designs), "notes": list(done.confidential_notes)}
 
 
-def _audit(tell: Tell, *, path: str) -> dict[str, Any]:
+def _audit(tell: Tell, *, text: str, folder: str) -> dict[str, Any]:
     """What the held figures give away, with their values."""
-    audits = audit(path, progress=tell)
+    audits = audit(_read(text, folder), progress=tell)
     return {"audits": {name: in_yaml(str(one)) for name, one in audits.items()}}
 
 
-def _release(tell: Tell, *, path: str) -> dict[str, Any]:
+def _release(tell: Tell, *, text: str, folder: str) -> dict[str, Any]:
     """Publish, and check what was written as a reader would."""
-    done = run(path, progress=tell)
+    done = run(_read(text, folder), progress=tell)
     if done.folder is None:
         return {}
     tell("checking what was published as a reader would")

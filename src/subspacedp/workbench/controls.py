@@ -87,7 +87,7 @@ class TableKeys:
     @property
     def margins(self) -> list[list[str]]:
         """The published margins."""
-        return _margins(map(_names, self.entries))
+        return _margins(list(map(_names, self.entries)))
 
     def targets(self) -> dict[frozenset[str], Any]:
         """By margin: the target that was written for it."""
@@ -456,9 +456,8 @@ def _names(entry: Any) -> Any:
 
 
 def _margins(listed: Any) -> list[list[str]]:
-    if listed is None or isinstance(listed, str | Mapping):
-        return []
-    return [[str(name) for name in one] for one in listed if isinstance(one, list | tuple)]
+    listed = listed if isinstance(listed, list) else []
+    return [[str(name) for name in one] for one in listed if isinstance(one, list)]
 
 
 def _is_number(value: Any) -> bool:

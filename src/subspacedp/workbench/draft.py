@@ -67,6 +67,12 @@ class Draft:
         """A new text. Quick changes by one control are one step back."""
         if len(text) > LARGEST:
             raise ReleaseError("The specification is too long; put long lists into code lists.")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ReleaseError(
+                "That has a character that no file can have; leave it out."
+            ) from None
         if text == self.text:
             return
         now, (last, when) = self._clock(), self._last

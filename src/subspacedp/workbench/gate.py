@@ -1,9 +1,11 @@
 """Who may speak to the page: the browser that got its address, from the page itself.
 
 The address that is opened has a random token. Whoever brings it gets a cookie that only this site's
-own requests carry; the token stays in no address of the page. Every request must name this very
-host, and every change must come from this very origin, so that neither another site in the same
-browser nor a name that resolves to this machine reaches anything.
+own requests carry; the token stays in no address of the page. The page lies below a random path,
+and the cookie with it: browsers bring cookies to every port of a host, and whoever serves another
+port of this machine would else be brought this one. Every request must name this very host, and
+every change must come from this very origin, so that neither another site in the same browser nor
+a name that resolves to this machine reaches anything.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ LARGEST = 5_000_000  # bytes of a request
 # A page that goes on by itself is of this site, so that its next request carries the cookie.
 ENTRANCE = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><title>subspacedp workbench</title>'
-    '<meta http-equiv="refresh" content="0; url=/"><p><a href="/">Open the workbench</a></p>'
+    '<link rel="icon" href="data:,">'
+    '<meta http-equiv="refresh" content="0; url={place}">'
+    '<p><a href="{place}">Open the workbench</a></p>'
 )
 STRANGER = (
     "This workbench answers only the browser that was given its address. Open the address that "
@@ -46,7 +50,8 @@ class Gate:
 
     Guarantees
     ----------
-    1. Without the token or the cookie nothing is answered but that it is refused.
+    1. Without the token or the cookie nothing is answered but that it is refused. The browser
+       brings the cookie to no other path than that of the page, which no other page is told.
     2. A request whose Host is not this server's own address is refused, and one that comes from
        another origin, or does not say from where it comes though it may change something.
     """
@@ -55,7 +60,8 @@ class Gate:
         self.app, self.host = app, host
         self.origin = f"http://{host}"
         self.token, self._pass = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
-        self.cookie = f"subspacedp-{host.rpartition(':')[2]}"  # cookies do not tell ports apart
+        self.cookie = f"subspacedp-{host.rpartition(':')[2]}"  # one for each of several workbenches
+        self.place = f"/{secrets.token_urlsafe(16)}/"
 
     @property
     def address(self) -> str:
@@ -75,12 +81,15 @@ class Gate:
             return
         token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if scope["method"] == "GET" and scope["path"] == "/" and _same(token, self.token):
-            response = HTMLResponse(ENTRANCE)
-            response.set_cookie(self.cookie, self._pass, path="/", httponly=True, samesite="strict")
+            response = HTMLResponse(ENTRANCE.format(place=self.place))
+            response.set_cookie(
+                self.cookie, self._pass, path=self.place, httponly=True, samesite="strict"
+            )
             await _with_headers(response)(scope, receive, send)
             return
         cookies = cookie_parser(headers.get("cookie", ""))
-        if not _same(cookies.get(self.cookie, ""), self._pass):
+        known = _same(cookies.get(self.cookie, ""), self._pass)
+        if not known or not scope["path"].startswith(self.place):
             await _with_headers(PlainTextResponse(STRANGER, 403))(scope, receive, send)
             return
 
@@ -97,7 +106,8 @@ class Gate:
                 ]
             await send(message)
 
-        await self.app(scope, receive, guarded)
+        inside = scope["path"][len(self.place) - 1 :]
+        await self.app({**scope, "path": inside, "raw_path": inside.encode()}, receive, guarded)
 
     def _refused(self, scope: Scope, headers: Headers) -> Response | None:
         if headers.getlist("host") != [self.host]:
@@ -107,7 +117,7 @@ class Gate:
         if origins != [self.origin] and (origins or changes):
             return PlainTextResponse("Other sites have no access to this workbench.", 403)
         site = headers.get("sec-fetch-site", "same-origin")
-        entering = scope["path"] == "/" and scope["method"] == "GET"
+        entering = scope["path"] in ("/", self.place) and scope["method"] == "GET"
         if site not in ("same-origin", "none") and not entering:
             return PlainTextResponse("Other sites have no access to this workbench.", 403)
         length = headers.get("content-length", "0")

@@ -34,7 +34,11 @@ from subspacedp.workbench.gate import Gate
 
 HOST = "127.0.0.1"  # no other machine reaches it
 WAIT = 20.0  # seconds that a question for news is kept open
-REPORT_POLICY = "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"  # it states the rest
+# It states the rest itself. Its scripts are of no site, so that none reaches the workbench.
+REPORT_POLICY = (
+    "sandbox allow-scripts allow-popups allow-downloads; frame-ancestors 'none'; base-uri 'none'; "
+    "form-action 'none'"
+)
 SENTENCE = "That could not be read."
 
 
@@ -113,7 +117,8 @@ def application(session: Session, news: News) -> Starlette:
         return Response(text, media_type=kind)
 
     async def latest(request: Request) -> Response:
-        after = int(request.query_params.get("after", "0"))
+        asked = request.query_params.get("after", "0")
+        after = int(asked) if asked.removeprefix("-").isdecimal() and len(asked) < 16 else 0
         await news.wait(lambda: session.version > after, WAIT)
         return JSONResponse(_news(session, after))
 
@@ -125,13 +130,11 @@ def application(session: Session, news: News) -> Starlette:
             said = ""
         except SubspaceDPError as error:
             said = in_yaml(str(error))
+        except OSError as error:
+            said = f"A file cannot be read or written: {error.strerror}."
         except (ValueError, TypeError, KeyError, AttributeError):
             return PlainTextResponse(SENTENCE, 400)
         return JSONResponse({**_news(session, after), "said": said})
-
-    async def nothing(request: Request) -> Response:
-        del request
-        return Response(status_code=204)
 
     async def report(request: Request) -> Response:
         folder = session.released
@@ -147,7 +150,6 @@ def application(session: Session, news: News) -> Starlette:
             Route("/news", latest),
             Route("/do", do, methods=["POST"]),
             Route("/report", report),
-            Route("/favicon.ico", nothing),
             Route("/static/{name:str}", style),
         ],
         lifespan=lifespan,

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from subspacedp.errors import ReleaseError, SubspaceDPError
-from subspacedp.io.sources import is_path
 from subspacedp.publication.advice import Change
+from subspacedp.publication.reading import read_text
 from subspacedp.workbench.computing import Asked
 from subspacedp.workbench.controls import TableKeys, changes_of
 from subspacedp.workbench.draft import Draft
 from subspacedp.workbench.edits import edited, keys_of
+from subspacedp.workbench.named_files import Look, look_of_data, look_of_lists
 from subspacedp.workbench.processes import Designer, Message, Step, refusal
 
 REGIONS = ("top", "design", "faults", "see", "more", "invented", "side", "carry")
@@ -47,6 +48,7 @@ class Known:
     parts: dict[str, Any] = field(default_factory=dict)
     refused: dict[str, Any] | None = None
     busy: bool = False
+    lists: Look = ()  # how the public lists looked by which it was computed
 
     @property
     def plan(self) -> dict[str, Any] | None:
@@ -81,12 +83,14 @@ class Session:
     Guarantees
     ----------
     1. Steps that open data are begun by their own control alone, from the saved file; a release
-       only after a question that names what it spends, for that very text.
+       only after a question that names what it spends, for that very text and question, and once.
+    2. A step works on the very text that the page shows; where the file, its lists or its data have
+       changed meanwhile, a release is refused.
     """
 
     def __init__(self, draft: Draft, start: Path | None = None) -> None:
         self.draft, self.start = draft, start
-        self.number = self.version = self._steps = 0
+        self.number = self.version = self._steps = self._questions = 0
         self.versions = dict.fromkeys(REGIONS, 0)
         self.known, self.before = Known(), Known()
         self.kept: Known | None = None
@@ -96,7 +100,7 @@ class Session:
         self.work: Work | None = None
         self.released: Path | None = None
         self.asking: dict[str, Any] | None = None
-        self.seen: Any = None  # how the data's file looked when a step last opened it
+        self.seen: Look | None = None  # how the data looked when a step last opened them
         self.ended = ""  # what a step that was stopped with the server said
         self.notice = ""
         if draft.recovered:
@@ -151,7 +155,10 @@ class Session:
         if self.known.plan is not None and self.known.text != self.draft.text:
             self.before = self.known
         parts = dict(self.known.parts) if self.known.text == self.draft.text else {}
-        self.known = Known(text=self.draft.text, busy=True, parts=parts)
+        lists = look_of_lists(self.keys[0], self.draft.path.parent)
+        if lists != self.known.lists:
+            parts = {}
+        self.known = Known(text=self.draft.text, busy=True, parts=parts, lists=lists)
         if self._designer is not None:
             asked = Asked(text=self.draft.text, folder=str(self.draft.path.parent), **self.invent)
             self._designer.ask(self.number, asked)
@@ -308,13 +315,13 @@ class Session:
                 raise ReleaseError("There is a design already; save it under another name first.")
         else:
             self._check_saved()
-            arguments = {"path": str(self.draft.path)}
+            arguments = {"text": self.draft.text, "folder": str(self.draft.path.parent)}
         if what == "release":
-            self._check_asked()
+            self._check_asked(form.get("question"))
         elif what not in STEP_NAMES:
             raise ReleaseError("The page asked for something that is not known; load it anew.")
         else:
-            self.seen = self._stamp()
+            self.seen = self._look_of_data()
         self.asking = None
         self._steps -= 1  # numbers that no design has
         self.work = Work(what, started=time.strftime("%H:%M"))
@@ -327,7 +334,9 @@ class Session:
         self._check_saved()
         if self.known.plan is None:
             raise ReleaseError("There is no plan of this specification yet; a release needs one.")
-        self.asking = {"text": self.draft.text}
+        self._check_lists()
+        self._questions += 1
+        self.asking = {"text": self.draft.text, "number": self._questions}
         self.touch("carry")
 
     def do_unask(self, form: Mapping[str, Any]) -> None:
@@ -359,37 +368,39 @@ class Session:
     def _check_saved(self) -> None:
         if not self.draft.saved:
             raise ReleaseError(NOT_SAVED)
-        if self.draft.path.read_text("utf-8-sig") != self.draft.text:
+        if read_text(self.draft.path, "specification") != self.draft.text:
             raise ReleaseError(
                 f"`{self.draft.path.name}` was changed on disk since it was saved here; take its "
                 "text or save again before you go on."
             )
 
-    def _check_asked(self) -> None:
-        if self.asking is None or self.asking["text"] != self.draft.text:
-            self.asking = None
-            raise ReleaseError("The design changed since you were asked; nothing was spent.")
-        if self.seen is not None and self._stamp() != self.seen:
-            self.asking, self.seen = None, None
-            self.touch("carry")
+    def _check_asked(self, question: Any) -> None:
+        asked, self.asking = self.asking, None
+        self.touch("carry")
+        if asked is None or asked != {"text": self.draft.text, "number": question}:
+            raise ReleaseError(
+                "The design changed since you were asked, or another tab has answered; nothing was "
+                "spent."
+            )
+        self._check_lists()
+        if self.seen is not None and self._look_of_data() != self.seen:
+            self.seen = None
             raise ReleaseError(
                 "The data file changed since it was last checked here; make a dry run of what it "
                 "is now. Nothing was spent."
             )
 
-    def _stamp(self) -> Any:
-        """Size and time of the data's file, to notice another one in its place."""
-        section = self.keys[0].get("data")
-        data = section if isinstance(section, Mapping) else {}
-        counts = data.get("counts")
-        address = counts.get("source") if isinstance(counts, Mapping) else data.get("source")
-        if not isinstance(address, str) or not is_path(address):
-            return None
-        try:
-            found = (self.draft.path.parent / Path(address).expanduser()).stat()
-        except OSError:
-            return None
-        return found.st_size, found.st_mtime_ns
+    def _check_lists(self) -> None:
+        if look_of_lists(self.keys[0], self.draft.path.parent) != self.known.lists:
+            self.asking = None
+            self._text_changed()
+            raise ReleaseError(
+                "A public list changed since this design was worked out; look at its errors as "
+                "they are now. Nothing was spent."
+            )
+
+    def _look_of_data(self) -> Look:
+        return look_of_data(self.keys[0], self.draft.path.parent)
 
     def _told_of_step(self, kind: str, part: Any) -> None:
         work = self.work

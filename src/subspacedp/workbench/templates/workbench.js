@@ -95,7 +95,7 @@
     sending = true;
     asked = Date.now();
     try {
-      const news = await ask("/do", {
+      const news = await ask("do", {
         method: "POST",
         headers: { "Content-Type": "application/json" },
         body: JSON.stringify({ ...form, after: version }),
@@ -134,13 +134,13 @@
   async function listen() {
     for (;;) {
       try {
-        show(await ask(`/news?after=${version}`));
+        show(await ask(`news?after=${version}`));
       } catch (error) {
         if (document.visibilityState === "hidden" || document.body.classList.contains("leaving")) return;
         say("The workbench has ended. What was not saved is in a copy beside the file; start it " +
           "again to go on.");
         await new Promise((done) => setTimeout(done, 2000));
-        try { await ask(`/news?after=0`); say(""); } catch (again) { /* still gone */ }
+        try { await ask(`news?after=0`); say(""); } catch (again) { /* still gone */ }
       }
     }
   }
@@ -235,7 +235,7 @@
   addEventListener("pagehide", () => {
     document.body.classList.add("leaving");
     if (typed) {
-      fetch("/do", {
+      fetch("do", {
         method: "POST", keepalive: true, credentials: "same-origin",
         headers: { "Content-Type": "application/json" },
         body: JSON.stringify({ do: "text", text: yaml.value, after: version }),
