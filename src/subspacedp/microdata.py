@@ -40,9 +40,8 @@ from subspacedp.queries import Query
 from subspacedp.release import Release, Verification
 from subspacedp.release import verify_folder as verify_release_folder
 from subspacedp.release.certificate import certificate_text
-from subspacedp.release.files import BIASED, RECORDS, SECOND
+from subspacedp.release.files import BIASED, RECORDS, SECOND, LabelColumns, write_rows
 from subspacedp.release.folder_checks import check_table
-from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.verify import Check
 from subspacedp.stated import read_json, shown_text
 from subspacedp.tables import Margin

@@ -18,7 +18,7 @@ from subspacedp.rounding import MarginRounding
 from subspacedp.rounding import rows as rounding
 from subspacedp.rounding.merged import AxisPart, ordered_groups
 from subspacedp.tables import RowPlan
-from subspacedp.tables.boxes import Box, blocks
+from subspacedp.tables.domain import Box, blocks
 
 
 @st.composite

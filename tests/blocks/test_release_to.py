@@ -536,7 +536,7 @@ def test_altered_values_and_certificates_are_found(tmp_path):
 
 def test_totals_that_wrap_64_bits_are_not_believed():
     from subspacedp.release.verify import _Totals
-    from subspacedp.tables.boxes import Box
+    from subspacedp.tables.domain import Box
 
     totals = _Totals(designed(sdp.hold("a")).mechanism.held)
     values = np.full(DOMAIN.shape, 2**62)

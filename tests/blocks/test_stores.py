@@ -14,7 +14,7 @@ from subspacedp.blocks.sources import open_source
 from subspacedp.blocks.stores import StoredValues, open_store
 from subspacedp.release import verify_folder
 from subspacedp.release.signature import DIGESTS, write_digests
-from subspacedp.tables.boxes import blocks
+from subspacedp.tables.domain import blocks
 
 CELLS = 9_900
 
@@ -412,7 +412,7 @@ def test_what_a_killed_worker_has_left_is_removed(tmp_path, kind):
 
 
 def test_blocks_of_several_sizes_are_no_chunks(tmp_path):
-    from subspacedp.tables.boxes import Box
+    from subspacedp.tables.domain import Box
 
     store = open_store("zarr", tmp_path, (5, 3), np.int64)
     with pytest.raises(sdp.SubspaceDPError, match="not of one size"):

@@ -166,8 +166,8 @@ WAYS = {
         "gram_solve.DENSE_ROWS": 1,
         "gram_solve.TRACE": -1.0,
     },
-    "elimination": {"gram_rank.FLINT_WORK": -1},
-    "modular": {"gram_rank.FLINT_EXACT": -1},
+    "elimination": {"gram_solve.FLINT_WORK": -1},
+    "modular": {"gram_solve.FLINT_EXACT": -1},
 }
 
 
@@ -402,11 +402,11 @@ def test_rank_of_real_rows_by_tolerance():
 def test_rank_by_random_vectors():
     C = scattered(300, 290, 12).toarray()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SUBSPACE + "gram_rank.DENSE_ROWS", 0)
+        patch.setattr(SUBSPACE + "gram_solve.DENSE_ROWS", 0)
         redundant = np.vstack([C[:100], C[:7] + C[7:14]]) / 3
         space = MatrixNullSpace(redundant)
         assert (space.rank, space.rank_method) == (100, "numerical, by random vectors")
-        patch.setattr(SUBSPACE + "gram_rank.PROBES", 3)
+        patch.setattr(SUBSPACE + "gram_solve.PROBES", 3)
         space = MatrixNullSpace(redundant)
         sentence = "The rank of 107 rows that share cells is out of reach; `project` and `lift` do"
         assert refused(lambda: space.rank).startswith(sentence)

@@ -8,8 +8,8 @@ import pytest
 
 import subspacedp as sdp
 from subspacedp.queries import Cells
-from subspacedp.release import label_columns
-from subspacedp.release.label_columns import LabelColumns, write_rows
+from subspacedp.release import files as release_files
+from subspacedp.release.files import LabelColumns, write_rows
 
 STATES = ["n", "n", "s", 'the "far" one', "s"]
 DOMAIN = sdp.Domain(
@@ -29,7 +29,7 @@ QUERIES = [
 @pytest.mark.parametrize("rows", [1, 13, 1 << 20])
 @pytest.mark.parametrize("query", QUERIES, ids=["cells", "margins", "linear"])
 def test_parts_make_the_same_files(query, rows, tmp_path, monkeypatch):
-    monkeypatch.setattr(label_columns, "ROWS", rows)
+    monkeypatch.setattr(release_files, "ROWS", rows)
     numbers = {"value": np.arange(query.size) - 3, "stderr": np.linspace(0, 2, query.size)}
     files = {"csv": tmp_path / "parts.csv", "parquet": tmp_path / "parts.parquet"}
     write_rows(LabelColumns.of_query(query), numbers, **files)

@@ -28,7 +28,7 @@ from subspacedp.mechanisms.block_view import BlockView, CountFacts
 from subspacedp.noise import KeySource, ReleaseKeys
 from subspacedp.noise.words import KEY_BYTES
 from subspacedp.parallel import thread_count
-from subspacedp.tables.boxes import Box
+from subspacedp.tables.domain import Box
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -17,7 +17,7 @@ from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.block_view import BlockView
 from subspacedp.noise import KeySource, Keystream, ReleaseKeys
 from subspacedp.parallel import pieces as split
-from subspacedp.tables.boxes import Box
+from subspacedp.tables.domain import Box
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

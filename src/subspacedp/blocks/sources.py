@@ -16,7 +16,7 @@ import numpy.typing as npt
 from subspacedp.arrays import Int64Array
 from subspacedp.errors import DataError, ReleaseError
 from subspacedp.tables import MAX_TOTAL
-from subspacedp.tables.boxes import Box, inside
+from subspacedp.tables.domain import Box, inside
 
 AT_ONCE = 1 << 26  # bytes read or written at a time
 

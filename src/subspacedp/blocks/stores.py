@@ -22,7 +22,7 @@ import numpy.typing as npt
 from subspacedp.blocks.digests import npy_header
 from subspacedp.blocks.sources import AT_ONCE, NpyHeader, first_cell, zarr_module
 from subspacedp.errors import DataError, ReleaseError
-from subspacedp.tables.boxes import Box, blocks, inside
+from subspacedp.tables.domain import Box, blocks, inside
 
 STORES = {"npy": "values.npy", "parquet": "values", "zarr": "values.zarr"}
 READ = 1 << 22  # cells read at a time

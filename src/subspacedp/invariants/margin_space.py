@@ -26,7 +26,7 @@ from subspacedp.invariants.null_space import (
 from subspacedp.parallel import compiled, for_each
 from subspacedp.queries import Margins
 from subspacedp.tables import Domain, Margin, RowPlan, margin_sums, outer
-from subspacedp.tables.boxes import Box
+from subspacedp.tables.domain import Box
 from subspacedp.tables.margin import sum_groups
 
 if TYPE_CHECKING:

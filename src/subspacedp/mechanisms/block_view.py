@@ -25,7 +25,7 @@ from subspacedp.errors import DataError, ReleaseError
 from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.noise.words import KeySource
 from subspacedp.tables import MAX_TOTAL, RowPlan
-from subspacedp.tables.boxes import Box, blocks
+from subspacedp.tables.domain import Box, blocks
 
 if TYPE_CHECKING:
     from subspacedp.mechanisms.base import Mechanism

@@ -37,7 +37,7 @@ from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.problem import Problem
 from subspacedp.rounding import ControlledRounding, MarginRounding
 from subspacedp.tables import RowPlan
-from subspacedp.tables.boxes import Box
+from subspacedp.tables.domain import Box
 
 if TYPE_CHECKING:
     from subspacedp.invariants.margin_space import LiftParts

@@ -49,7 +49,7 @@ from subspacedp.release.designs import Judged, compare_quick
 from subspacedp.release.drawing import LABELLED, MAX_LABELLED, look_at
 from subspacedp.release.targets import LeastBudget, least_budget
 from subspacedp.tables import Domain, Label, Margin, MarginTables, RowPlan, Table
-from subspacedp.tables.boxes import Box, blocks
+from subspacedp.tables.domain import Box, blocks
 
 Progress = Callable[[str], None]
 MOST_CELLS = 2 * 10**8  # figures made at once: 1.6 GB of float64, and several such are needed

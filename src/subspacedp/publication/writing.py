@@ -29,14 +29,21 @@ from subspacedp.release import Design, Release, sign_folder, write_margins
 from subspacedp.release.certificate import ERROR_MODEL
 from subspacedp.release.drawing import MAX_LABELLED
 from subspacedp.release.facts import Facts
-from subspacedp.release.files import BIASED, CERTIFICATE, CSV, PARQUET, RECORDS, margin_stem
+from subspacedp.release.files import (
+    BIASED,
+    CERTIFICATE,
+    CSV,
+    PARQUET,
+    RECORDS,
+    LabelColumns,
+    margin_stem,
+    write_rows,
+)
 from subspacedp.release.folder_checks import DATASET
-from subspacedp.release.label_columns import LabelColumns, write_rows
 from subspacedp.release.signature import DIGESTS, SIGNATURE, write_digests
 from subspacedp.report import PublishedColumn, PublishedFile, ReportNotes, write_report
-from subspacedp.report.dataset import dataset
 from subspacedp.report.quality import Quality, quality_report
-from subspacedp.report.words import figure_words
+from subspacedp.report.words import dataset, figure_words
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

@@ -24,7 +24,7 @@ from subspacedp.release.files import write_files
 from subspacedp.release.folders import check_room, new_folder
 from subspacedp.release.release import Release, package_version
 from subspacedp.release.signature import write_digests
-from subspacedp.tables.boxes import Box
+from subspacedp.tables.domain import Box
 
 if TYPE_CHECKING:
     from subspacedp.release.designs import Design

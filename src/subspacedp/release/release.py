@@ -26,7 +26,7 @@ from subspacedp.release.facts import NO_FACTS, Facts
 from subspacedp.release.published import PublishedValues
 from subspacedp.release.verify import Verification, verify_release
 from subspacedp.tables import Domain, Margin, RowPlan
-from subspacedp.tables.boxes import Box
+from subspacedp.tables.domain import Box
 from subspacedp.tables.table import frame_from_columns
 
 

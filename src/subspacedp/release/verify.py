@@ -16,7 +16,7 @@ from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, Mixed
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.queries import Margins
 from subspacedp.tables import RowPlan
-from subspacedp.tables.boxes import Box
+from subspacedp.tables.domain import Box
 from subspacedp.tables.rows import margin_sums
 from subspacedp.tables.table import all_meets, steps_of
 

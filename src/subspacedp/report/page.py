@@ -33,7 +33,6 @@ from subspacedp.report.charts import (
     histogram_chart,
     tables_chart,
 )
-from subspacedp.report.dataset import dataset, link_to
 from subspacedp.report.rows import (
     MAX_ROWS,
     CellErrors,
@@ -62,6 +61,7 @@ from subspacedp.report.words import (
     ReportNotes,
     belief_words,
     change_words,
+    dataset,
     default_files,
     facts,
     facts_words,
@@ -69,6 +69,7 @@ from subspacedp.report.words import (
     guess_means,
     guess_words,
     kind_words,
+    link_to,
     plain_noun,
     share_words,
     size_words,

@@ -20,7 +20,7 @@ import numpy as np
 
 from subspacedp.arrays import BoolArray, Int64Array
 from subspacedp.tables import Domain, Margin, outer
-from subspacedp.tables.boxes import Box
+from subspacedp.tables.domain import Box
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -25,7 +25,7 @@ from subspacedp.rounding.controlled import WordSource
 from subspacedp.rounding.margins import MarginRounding, check_whole, cumulated
 from subspacedp.rounding.merged import AxisPart, AxisRange, ordered_groups
 from subspacedp.tables import outer
-from subspacedp.tables.boxes import Box
+from subspacedp.tables.domain import Box
 
 SLAB = 1 << 16  # words fetched at a time
 LONGEST = 1 << 18  # positions of a merged axis whose tables are made at a time

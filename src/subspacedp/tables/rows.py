@@ -18,7 +18,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, Int64Array
 from subspacedp.parallel import compiled, for_each, pieces
-from subspacedp.tables.boxes import Box
+from subspacedp.tables.domain import Box
 from subspacedp.tables.margin import Margin
 
 MIN_ROW_CELLS, ROW_CELLS = 64, 256  # merge axes into a row until it has so many cells

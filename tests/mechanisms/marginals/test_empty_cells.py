@@ -9,7 +9,7 @@ import pytest
 
 import subspacedp as sdp
 from subspacedp.errors import DataError, InvariantError, ReleaseError
-from subspacedp.mechanisms.marginals import empty_cells
+from subspacedp.mechanisms.marginals import estimate
 from subspacedp.noise import Keystream, ReleaseKeys
 
 
@@ -156,6 +156,6 @@ def test_what_is_not_supported_says_what_to_write(monkeypatch) -> None:
         _design(sdp.LinearInvariants(np.ones((1, 36), int)))
     with pytest.raises(InvariantError, match="ask for the cells of the table"):
         sdp.design(sdp.Margins(_domain(), [["sex"]]), sdp.zeros(_empty()), sdp.ZCDP(0.1))
-    monkeypatch.setattr(empty_cells, "MAX_EMPTY_CELLS", 3)
+    monkeypatch.setattr(estimate, "MAX_EMPTY_CELLS", 3)
     with pytest.raises(ReleaseError, match="too many for the least squares"):
         _design(HELD["nothing"]())

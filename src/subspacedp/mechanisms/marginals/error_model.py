@@ -24,7 +24,7 @@ from subspacedp.mechanisms.error_laws.sums import (
 )
 from subspacedp.mechanisms.figures import EachApart, Figures, MarginFigures
 from subspacedp.mechanisms.marginals.cell_rounding import CellRounding, CrossingCellRounding
-from subspacedp.mechanisms.marginals.empty_cells import EmptyCells
+from subspacedp.mechanisms.marginals.estimate import EmptyCells
 from subspacedp.mechanisms.marginals.interactions import (
     AxisSteps,
     Interactions,

@@ -26,14 +26,13 @@ from subspacedp.mechanisms.error_laws.sums import Rounding, widest_normal
 from subspacedp.mechanisms.figures import Figures
 from subspacedp.mechanisms.gaussian.optimality import Optimality, moved_alike
 from subspacedp.mechanisms.marginals.cell_rounding import CellRounding, CrossingCellRounding, Cut
-from subspacedp.mechanisms.marginals.empty_cells import EmptyCells
 from subspacedp.mechanisms.marginals.error_model import (
     AllTotals,
     MarginalsNoise,
     TotalsOfMargin,
     totals_apart,
 )
-from subspacedp.mechanisms.marginals.estimate import Estimate
+from subspacedp.mechanisms.marginals.estimate import EmptyCells, Estimate
 from subspacedp.mechanisms.marginals.fitting import (
     SHARP,
     Goal,

@@ -27,7 +27,7 @@ from subspacedp.mechanisms.marginals.measurement import ByLevel
 from subspacedp.mechanisms.marginals.smoother import Smoother
 from subspacedp.mechanisms.marginals.tree import Forest, Subtrees, Tree
 from subspacedp.noise.words import KeySource
-from subspacedp.tables.boxes import Box
+from subspacedp.tables.domain import Box
 
 if TYPE_CHECKING:
     from subspacedp.mechanisms.marginals.mechanism import Marginals

@@ -5,9 +5,9 @@ from typing import Any
 
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.knorm.norm_balls.base import NormBall, scaled
-from subspacedp.mechanisms.knorm.norm_balls.ellipsoid import Ellipsoid
 from subspacedp.mechanisms.knorm.norm_balls.fitting import (
     MOST_TRIALS,
+    Ellipsoid,
     Fit,
     enclosing,
     fit,
