@@ -276,7 +276,7 @@ class Axis:
         if fine == coarse or fine == 0:
             return True
         if max(fine, coarse) < self.depth:
-            return fine < coarse
+            return fine < coarse or self._steps[fine].nonempty == self._steps[coarse].nonempty
         known = self._determined
         if (fine, coarse) not in known:
             one, other = self._steps[fine], self._steps[coarse]

@@ -39,6 +39,8 @@ PLACES = sdp.Axis(
         "district": [0, 0, 1, 1, 2, 2, 2, 1],
         "grid": [0, 1, 0, None, 1, 0, None, 1],
         "again": ["a", "b", "b", "c", "c", "c", "d", "d"],  # tracts by another name
+        "half": [0, None, 0, 1, 1, None, 1, 0],
+        "one": [0] * 8,
     },
 )
 SEX = sdp.Axis("b", range(3))
@@ -56,6 +58,9 @@ CASES = {
     "the same twice": (DOMAIN, [["again"], ["tract"], ["grid"]], hold("district")),
     "held twice": (DOMAIN, MARGINS, hold("again") & hold("tract")),
     "held twice, nested": (DOMAIN, [["tract"], ["b"]], hold("tract", "b") & hold("again", "b")),
+    "two with holes": (DOMAIN, MARGINS, hold("grid") & hold("half")),
+    "all in one group": (DOMAIN, [["one"], ["district"]], hold("one")),
+    "one group and nothing held": (DOMAIN, [["one"], ["grid", "b"]], None),
     "groupings alone": (DOMAIN, [["district"], ["grid", "b"]], hold("b")),
 }
 KINDS = {
@@ -344,6 +349,32 @@ def test_targets_of_groupings_are_met():
     tract = least.margin_accuracy("tract").margin_of_error(0.95).max() / 8.0
     assert max(district, tract) == pytest.approx(math.sqrt(worst), rel=0.08)
     assert min(district, tract) == pytest.approx(max(district, tract), rel=0.08)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("held", [hold("tract"), hold("again"), hold("district") & hold("again")])
+def test_targets_of_what_is_held_are_refused(held, kind):
+    """The cells get noise, and sums of them over tracts have none."""
+    options = MarginalsOptions(margins=[["tract"]], targets=[None, 5.0])
+    with pytest.raises(ReleaseError, match="published exactly"):
+        made((DOMAIN, None, held), kind, mechanism=options)
+
+
+def test_levels_that_several_held_ones_tell_together_buy_nothing():
+    """Their shares teach the search for the best ones rounding alone."""
+    axis = sdp.Axis(
+        "p", range(5),
+        groupings={"fine": [0, 0, 1, 2, 2], "pair": [0, 0, 1, 0, 0],
+                   "late": [None, None, None, 0, 1]},
+    )  # fmt: skip
+    a, b = (sdp.Axis(x, range(4), levels={x + x: [0, 0, 1, 1]}) for x in "ab")
+    held = hold("aa", "pair", "b") & hold("aa", "late", "b")
+    mechanism = MarginalsOptions()
+    design = sdp.design(
+        sdp.Domain([a, axis, b]), held, sdp.GaussianDP(1.0), mechanism=mechanism, decimals=2,
+        neighbours=sdp.ReplaceOne(records=2),
+    )  # fmt: skip
+    assert design.mechanism.gap() < 0.01
 
 
 def test_targets_of_too_many_places_are_refused(monkeypatch):

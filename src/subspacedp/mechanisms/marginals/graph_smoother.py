@@ -367,8 +367,8 @@ class GraphSmoother:
 
     @property
     def total_known(self) -> bool:
-        """Whether the root alone enters it without noise."""
-        return self.system.exact == (self.system.overlap.root,)
+        """Whether the root enters it without noise."""
+        return self.system.overlap.root in self.system.exact
 
     @property
     def projected(self) -> bool:

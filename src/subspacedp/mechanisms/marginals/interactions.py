@@ -484,7 +484,8 @@ class Interactions:
         out: list[int] = []
         for level in sorted({h.level for h in self.held_at if determines(h.steps, steps)}):
             if not any(self.tree.determines(fine, level) for fine in out):
-                out.append(level)
+                everything = self.tree.determines(self.tree.root, level)
+                out.append(self.tree.root if everything else level)
         return tuple(out)
 
     def below(self, steps: Sequence[int]) -> list[tuple[int, ...]]:

@@ -105,7 +105,7 @@ class TableErrors:
         root = self.interactions.tree.root
         return tuple(
             i for i in self.interactions.measured
-            if not (self.total_known and not self.interactions.kept(i.steps) and i.finest == root)
+            if not (self._root_known(i) and self.interactions.tree.determines(root, i.finest))
         )  # fmt: skip
 
     def _levels(self, interaction: Interaction) -> list[int]:
@@ -117,7 +117,7 @@ class TableErrors:
             for level in range(interaction.finest, len(tree))
             if tree.determines(interaction.finest, level)
             and not any(tree.determines(e, level) for e in exact)
-            and not (level == tree.root and self._root_known(interaction))
+            and not (tree.determines(tree.root, level) and self._root_known(interaction))
         ]
 
     def _root_known(self, interaction: Interaction) -> bool:
@@ -178,8 +178,8 @@ class TableErrors:
         exact, held = told, None
         if not self._constrains(interaction):
             exact, held = (), next(iter(told), None)
-        if self._root_known(interaction) and not exact:
-            exact = (tree.root,)
+        if self._root_known(interaction) and not any(tree.determines(e, tree.root) for e in exact):
+            exact = (*exact, tree.root)  # held classifications may leave labels out
         key = (measured, exact, held)
         if key not in self._systems:
             self._systems[key] = GraphSystem(

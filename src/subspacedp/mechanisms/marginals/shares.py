@@ -475,7 +475,9 @@ def _least_of_model(
     spent: Callable[[FloatArray], float],
 ) -> FloatArray:
     """The least point of the model, in parts of every share, under the rows that matter there."""
-    H = curved * np.outer(b, b) / f + STEADY * np.eye(len(b))
+    values, vectors = np.linalg.eigh(curved * np.outer(b, b) / f)
+    # What shares that buy nothing taught is rounding, of either sign.
+    H = (vectors * (np.maximum(values, 0.0) + STEADY)) @ vectors.T
     down = np.minimum(SHRINK, np.maximum(1.0 - floor / b, 0.0))
     for _ in range(MODEL_ROUNDS):
         rows = np.concatenate([known * b, -np.eye(len(b))])

@@ -128,7 +128,7 @@ class Pattern:
     def inverse(self, entries: Values, diagonal: Values) -> Inverse:
         """From the entries of the matrix on its pattern and its diagonal."""
         if self.dense:
-            whole = np.linalg.inv(self._matrix(entries, diagonal))
+            whole = _inverse_of(self._matrix(entries, diagonal))
             inner, on_diagonal = whole[self.rows, self.columns], whole.diagonal()
             return Inverse(self, inner, on_diagonal, (whole, whole[:0]))
         from subspacedp.mechanisms.marginals.elimination import selected
@@ -152,3 +152,10 @@ class Pattern:
         least = NOTHING * float(np.abs(diagonal).max(initial=0.0))
         pivots = self._factor(entries.astype(np.float64), diagonal, least)[1]
         return np.asarray(np.abs(pivots[self._when]) > 0)
+
+
+def _inverse_of(matrix: Values) -> Values:
+    """The inverse of a positive definite matrix, symmetric; an imaginary part moves it a little."""
+    root = np.linalg.inv(np.linalg.cholesky(matrix.real))
+    whole = root.T @ root
+    return whole - 1j * (whole @ matrix.imag @ whole) if np.iscomplexobj(matrix) else whole

@@ -192,6 +192,10 @@ class Places(Nodes):
 class Tree(Places, Forest):
     """The nodes of levels that nest, from the finest in use to the root."""
 
+    def determines(self, fine: int, coarse: int) -> bool:
+        """Whether every node of a coarse level consists of nodes of a fine one, or is one."""
+        return fine <= coarse or self.nodes(fine) == self.nodes(coarse)
+
     @cached_property
     def in_order(self) -> bool:
         """Whether the labels of every node are neighbours on the axis already."""
