@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
 Piece = tuple[int, Box]  # the number of a box among all, and the box
-TASKS = 4  # sums per thread of a cluster
+TASKS = 4  # runs of pieces per thread of a cluster
+LONGEST_RUN = 16  # pieces, which are done again where a worker is lost
 
 
 class Task(Protocol):
@@ -159,8 +160,7 @@ class OnDask:
     def sum(self, task: Sum, pieces: Sequence[Piece], report: Reporter) -> Any:
         """Every task adds up a run of pieces, so that few totals are in memory at a time."""
         shared = self._submit(_itself, task)
-        number = TASKS * max(1, sum(self._client.nthreads().values()))
-        runs = [pieces[lo:hi] for lo, hi in split(len(pieces), number)]
+        runs = self._runs(pieces, len(pieces))
         waiting = deque((self._submit(_sum, shared, run), run) for run in runs)
         total = None
         try:
@@ -173,14 +173,21 @@ class OnDask:
         return total
 
     def each(self, task: Task, pieces: Sequence[Piece]) -> Iterator[Any]:
-        """Values stay with the workers, in files."""
+        """Values stay with the workers, in files; every task does a run of pieces."""
         shared = self._submit(_itself, task)
-        waiting = deque(self._submit(_done, shared, number, box) for number, box in pieces)
+        runs = self._runs(pieces, LONGEST_RUN)
+        waiting = deque(self._submit(_done, shared, run) for run in runs)
         try:
             while waiting:
-                yield waiting.popleft().result()
+                yield from waiting.popleft().result()
         finally:
             self._client.cancel(list(waiting))
+
+    def _runs(self, pieces: Sequence[Piece], longest: int) -> list[Sequence[Piece]]:
+        """Runs of pieces, some for every thread: a task costs milliseconds of this process."""
+        number = TASKS * max(1, sum(self._client.nthreads().values()))
+        number = max(number, -(-len(pieces) // longest))
+        return [pieces[lo:hi] for lo, hi in split(len(pieces), number)]
 
     def _submit(self, function: Any, *arguments: Any) -> Any:
         """A task without a name that depends on its arguments.
@@ -213,8 +220,8 @@ def _sum(task: Sum, pieces: Sequence[Piece]) -> Any:
     return total
 
 
-def _done(task: Task, number: int, box: Box) -> Any:
-    return task(number, box, _room(box.size))
+def _done(task: Task, pieces: Sequence[Piece]) -> list[Any]:
+    return [task(number, box, _room(box.size)) for number, box in pieces]
 
 
 @contextmanager
