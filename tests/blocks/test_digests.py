@@ -228,6 +228,31 @@ def test_a_signature_covers_the_tree(tmp_path, released):
     assert "signature" in failed(folder)
 
 
+@pytest.mark.parametrize("plain", [False, True])
+def test_verification_reads_a_large_file_once(tmp_path, released, monkeypatch, plain):
+    """Values, list and signature have one digest; a plain one in the list is another."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from subspacedp.release import signature
+
+    folder = copied(released, tmp_path / "r")
+    write_digests(folder, {} if plain else sdp.load(folder).file_digests)
+    sign_folder(folder, Ed25519PrivateKey.generate(), sdp.load(folder).file_digests)
+    read, real = [], signature.file_digest
+    monkeypatch.setattr(
+        signature,
+        "file_digest",
+        lambda path, *, tree: read.append(path.name) or real(path, tree=tree),
+    )
+    assert verify_folder(folder).ok
+    assert read.count("values.npy") == plain
+    assert read.count("certificate.json") == 2
+    content = bytearray((folder / "values.npy").read_bytes())
+    content[-1] ^= 1
+    (folder / "values.npy").write_bytes(content)
+    assert {"digests", "signature", "values"} <= failed(folder)
+
+
 def test_a_plain_digest_of_a_large_file_is_one_too(tmp_path, released):
     """Lists that are made anew, or with `sha256sum`, need not know of trees."""
     folder = copied(released, tmp_path / "r")

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -98,16 +98,17 @@ def verify_folder(
         read_certificate(source)  # says what is wrong with it
     alone = homes == [source]
     parts = [(home, _verify_release_folder(home, second_table, alone=alone)) for home in homes]
-    kinds = _Kinds(source, {home: known for home, (_, known) in parts})
-    lists, signed = _check_lists(source, homes, public_key)
+    kinds = _Kinds(source, {home: one.names for home, one in parts})
+    digests = {home / name: d for home, one in parts for name, d in one.digests.items()}
+    lists, signed = _check_lists(source, homes, public_key, digests)
     checks = [*lists, *check_successor(source), *kinds.checks()]
-    for home, (result, _) in parts:
+    for home, one in parts:
         name = "" if home == source else f"{home.relative_to(source).as_posix()}: "
-        checks += [Check(f"{name}{c.name}", c.ok, c.detail) for c in result.checks]
+        checks += [Check(f"{name}{c.name}", c.ok, c.detail) for c in one.result.checks]
     unsigned = f"There is no {SIGNATURE}: whoever can alter a file can alter {DIGESTS} too."
     return Verification(
         tuple(checks),
-        next((result.stamp for _, (result, _) in parts if result.stamp), ""),
+        next((one.result.stamp for _, one in parts if one.result.stamp), ""),
         tuple(filter(None, (successor_words(source), *kinds.notes(), "" if signed else unsigned))),
     )
 
@@ -116,7 +117,10 @@ def verify_folder(
 
 
 def _check_lists(
-    source: Path, homes: Sequence[Path], public_key: str | PathLike[str] | None
+    source: Path,
+    homes: Sequence[Path],
+    public_key: str | PathLike[str] | None,
+    digests: Mapping[Path, str],
 ) -> tuple[list[Check], bool]:
     """Every list of digests, and whether a signature covers the whole folder."""
     checks: list[Check] = []
@@ -124,10 +128,16 @@ def _check_lists(
     for home in dict.fromkeys((source, *homes)):
         name = "" if home == source else f"{home.relative_to(source).as_posix()}: "
         whole_folder = []
+        known = {
+            path.relative_to(home).as_posix(): digest
+            for path, digest in digests.items()
+            if home in path.parents
+        }
         if os.path.lexists(home / SIGNATURE) or (home == source and public_key is not None):
-            whole_folder.append(check_signature(home, public_key if home == source else None))
+            key = public_key if home == source else None
+            whole_folder.append(check_signature(home, key, known))
         if os.path.lexists(home / DIGESTS):
-            whole_folder.append(check_digests(home))
+            whole_folder.append(check_digests(home, known))
         if whole_folder:
             listed.append(home)
         checks += [Check(f"{name}{c.name}", c.ok, c.detail) for c in whole_folder]
@@ -213,21 +223,31 @@ def _named(names: Sequence[str]) -> str:
 # ---------------------------------------------------------------------------------------- release
 
 
+class _Checked(NamedTuple):
+    """What was found of one release."""
+
+    result: Verification
+    names: Sequence[str]  # of the files that are derived
+    digests: Mapping[str, str]  # of files whose values were read, and are the certificate's
+
+
 def _verify_release_folder(
     home: Path, second_table: CheckSecond | None, *, alone: bool
-) -> tuple[Verification, tuple[str, ...]]:
-    """The checks of one release, and the names of the files that they derive."""
+) -> _Checked:
+    """The checks of one release."""
     try:
         release, _ = read_release(home)
         stored = release.stored
         values = ROWS if stored is None else (STORES[stored.kind],)
-        return _verify_one(home, release, second_table), (*FOLLOWING, *values)
+        result = _verify_one(home, release, second_table)
+        read = all(check.ok for check in result.checks if check.name == VALUES)
+        return _Checked(result, (*FOLLOWING, *values), release.file_digests if read else {})
     except AlteredError as error:
-        return Verification((Check(BELONG, False, str(error)),)), NAMES
+        return _Checked(Verification((Check(BELONG, False, str(error)),)), NAMES, {})
     except ReleaseError as error:
         if alone:
             raise
-        return Verification((Check(CERTIFICATE, False, str(error)),)), NAMES
+        return _Checked(Verification((Check(CERTIFICATE, False, str(error)),)), NAMES, {})
 
 
 def _verify_one(home: Path, release: Release, second_table: CheckSecond | None) -> Verification:

@@ -116,8 +116,11 @@ def write_digests(folder: Path, known: Mapping[str, str] | None = None) -> None:
         os.fsync(file.fileno())
 
 
-def check_digests(folder: Path) -> Check:
-    """Whether every file is as `digests.json` has it, and no other file is there."""
+def check_digests(folder: Path, known: Mapping[str, str] = MappingProxyType({})) -> Check:
+    """Whether every file is as `digests.json` has it, and no other file is there.
+
+    `known` has digests of large files that were computed a moment ago.
+    """
     try:
         text = _text(folder / DIGESTS)
         stated = _stated_files(json_of(text, DIGESTS))
@@ -125,7 +128,9 @@ def check_digests(folder: Path) -> Check:
         return Check("digests", False, f"{DIGESTS} cannot be read")
     # A signature may have been made afterwards; it has a check of its own.
     later = {SIGNATURE, SUCCESSOR} - set(stated)
-    wrong = _difference(stated, _digests(folder, DIGESTS, *later, stated=stated), DIGESTS)
+    wrong = _difference(
+        stated, _digests(folder, DIGESTS, *later, known=known, stated=stated), DIGESTS
+    )
     if not wrong and text != _digests_text(stated):
         wrong = f"{DIGESTS} has more, or other words, than digests"
     return Check("digests", not wrong, wrong or f"{len(stated)} files are as {DIGESTS} has them")
@@ -178,8 +183,12 @@ def _signature_text(public: bytes, files: Mapping[str, str], signature: bytes) -
     return json.dumps(data, indent=1) + "\n"
 
 
-def check_signature(folder: Path, public_key: str | PathLike[str] | None = None) -> Check:
-    """Whether the signature is right and covers every file as it is."""
+def check_signature(
+    folder: Path,
+    public_key: str | PathLike[str] | None = None,
+    known: Mapping[str, str] = MappingProxyType({}),
+) -> Check:
+    """Whether the signature is right and covers every file as it is; `known` as above."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -199,7 +208,8 @@ def check_signature(folder: Path, public_key: str | PathLike[str] | None = None)
         return Check(NAME, False, f"{SIGNATURE} cannot be read")
     if text != _signature_text(signer, files, signature):
         return Check(NAME, False, f"{SIGNATURE} has more, or other words, than a signature")
-    present = _digests(folder, SIGNATURE, *({SUCCESSOR} - set(files)), stated=files)
+    later = {SUCCESSOR} - set(files)
+    present = _digests(folder, SIGNATURE, *later, known=known, stated=files)
     different = sorted(set(files.items()) ^ set(present.items()))
     if different:
         return Check(NAME, False, f"`{different[0][0]}` is not the file that was signed")
@@ -249,10 +259,16 @@ def _digests(
 ) -> dict[str, str]:
     """The digest of everything below by its name: files, and what else may lie in a folder.
 
-    A file has a tree where one is stated of it, else a plain digest.
+    A file has a tree where one is stated of it, else a plain digest, or the one that is known.
     """
+
+    def digest_of(name: str, path: Path) -> str:
+        tree = is_tree(stated.get(name, known.get(name, "")))
+        found = known.get(name)
+        return _digest(path, tree=tree) if found is None or is_tree(found) != tree else found
+
     return {
-        name: known.get(name) or _digest(path, tree=is_tree(stated.get(name, "")))
+        name: digest_of(name, path)
         for name, path in sorted((p.relative_to(folder).as_posix(), p) for p in folder.rglob("*"))
         if name not in without and not _has_entries(path)
     }
