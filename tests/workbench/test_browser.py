@@ -261,6 +261,59 @@ def test_levels_groupings_dates_and_sums_have_controls_in_step_with_the_text(
     assert not Axe().run(tab).violations_count
 
 
+def test_weights_inequalities_and_wide_tables_have_controls_in_step_with_the_text(
+    workbench: Any, opened: Opened, folder: Path
+) -> None:
+    tab = opened(workbench("publication.yaml").address)
+    planned(tab)
+    yaml = tab.locator("#yaml")
+    tab.check("#weigh")
+    tab.fill("#weight-cells", "3")
+    tab.press("#weight-cells", "Tab")
+    expect(yaml).to_have_value(re.compile(r"weights: \[3, 1, 1\]"))
+    tab.get_by_role("button", name="county × sex: left out").click()
+    expect(yaml).to_have_value(re.compile(r"weights: \[3, 1, 1, 1\]"))
+    planned(tab)
+    tab.click("#save-top")
+    expect(tab.locator("#save-top")).to_be_disabled()
+    same_numbers(tab, folder / "publication.yaml")
+    tab.check("#known")
+    tab.locator("#add-known-more summary").click()
+    tab.fill("#at_most-what", "state sex")
+    tab.fill("#at_most-most", "2000")
+    tab.press("#at_most-most", "Enter")
+    expect(yaml).to_have_value(
+        re.compile(r"inequalities: \{at_most: \[\{margin: \[state, sex\], limit: 2000")
+    )
+    planned(tab)
+    expect(tab.locator("#at_most-most")).to_have_value("")
+    tab.click("#undo")
+    expect(tab.locator("#remove-limit-1")).to_have_count(0)
+    tab.click("#redo")
+    tab.click("#remove-limit-1")
+    expect(yaml).to_have_value(re.compile(r"inequalities: \{\}"))
+    tab.locator("#more-3 summary").click()
+    tab.fill("#title-3", "Age in years")
+    tab.press("#title-3", "Tab")
+    expect(yaml).to_have_value(re.compile(r"age: \{bins: \[0, 18, 65\], title: \"Age in years\"\}"))
+    tab.locator("#facts-more summary").click()
+    tab.fill("#creator", "An office")
+    tab.press("#creator", "Tab")
+    expect(yaml).to_have_value(re.compile(r"publication: \{creator: .?An office.?\}"))
+    planned(tab)
+    assert not Axe().run(tab).violations_count
+
+    tab.select_option("#data-kind", "counts")
+    expect(yaml).to_have_value(re.compile(r"data: \{counts: \{source: persons\.csv\}\}"))
+    tab.fill("#axis-name", "race")
+    tab.select_option("#axis-kind", "columns")
+    tab.fill("#axis-columns", "white: pop_white, other: pop_other")
+    tab.click("#add-axis-button")
+    expect(yaml).to_have_value(re.compile(r"race: \{columns: \{white: pop_white"))
+    planned(tab)
+    expect(tab.locator("#labels-4")).to_have_value("white: pop_white, other: pop_other")
+
+
 def test_reload_back_and_a_second_tab_lose_nothing(
     workbench: Any, opened: Opened, folder: Path
 ) -> None:

@@ -245,3 +245,106 @@ def test_what_the_page_never_sends_is_refused_in_a_sentence_or_readable(control,
         text, said = SPECIFICATION, str(error)
     assert keys_of(text)
     assert not said or said.endswith(".")
+
+
+WEIGHED = SPECIFICATION.replace("margins:", "weights: [1, 2, 3], margins:")
+
+
+@pytest.mark.parametrize(
+    ("form", "weights"),
+    [
+        ({"do": "margin", "names": ["sex"], "state": "published"}, [1, 2, 3, 1]),
+        ({"do": "margin", "names": ["sex", "state"], "state": "left out"}, [1, 3]),
+        ({"do": "remove-axis", "name": "age"}, [1, 2]),
+        ({"do": "cells", "value": "no"}, [2, 3]),
+        ({"do": "weight", "names": ["age"], "value": "0.5"}, [1, 2, 0.5]),
+        ({"do": "weight", "names": None, "value": "4"}, [4, 2, 3]),
+        ({"do": "pairs", "size": 1}, [1, 2, 3, 1, 1]),
+        ({"do": "target", "names": ["age"], "value": ""}, [1, 2, 3]),
+        ({"do": "weigh", "value": False}, None),
+    ],
+)
+def test_every_table_keeps_its_own_weight(form, weights):
+    """A table that comes or goes must not give its weight to another one."""
+    assert after(form, WEIGHED)["publish"].get("weights") == weights
+
+
+def test_weights_take_the_place_of_targets():
+    aimed = after({"do": "target", "names": ["age"], "value": "20"})
+    assert aimed["publish"]["margins"][1] == {"margin": ["age"], "error": 20}
+    text, _ = edited(
+        SPECIFICATION, changes_of(data(), {"do": "target", "names": ["age"], "value": "20"})
+    )
+    weighed = after({"do": "weigh", "value": True}, text)["publish"]
+    assert weighed["margins"] == [["state", "sex"], ["age"]]
+    assert weighed["weights"] == [1, 1, 1]
+
+
+def changed(*forms, text=SPECIFICATION):
+    for form in forms:
+        text, _ = edited(text, changes_of(data(text), form))
+    return text
+
+
+def test_what_everybody_knows_comes_and_goes():
+    known = {"do": "known", "value": True}
+    limit = {"do": "add-known", "key": "at_most", "what": "state, sex", "most": "2000"}
+    listed = {"do": "add-known", "key": "at_most", "what": "county", "most": "beds.csv"}
+    part = {"do": "add-known", "key": "part_of", "what": "F", "most": "M"}
+    assert data(changed(known))["inequalities"] == {}
+    text = changed(known, limit, listed, part)
+    assert data(text)["inequalities"] == {
+        "at_most": [
+            {"margin": ["state", "sex"], "limit": 2000},
+            {"margin": ["county"], "limit": "beds.csv"},
+        ],
+        "part_of": [["F", "M"]],
+    }
+    gone = changed({"do": "remove-known", "key": "at_most", "number": 0}, text=text)
+    assert [one["limit"] for one in data(gone)["inequalities"]["at_most"]] == ["beds.csv"]
+    assert "inequalities" not in data(changed({"do": "known", "value": False}, text=text))
+    with pytest.raises(SpecificationError, match="Say both"):
+        changed({**part, "what": " "})
+
+
+def test_a_wide_table_from_records():
+    text = changed(
+        {"do": "data-kind", "value": "counts"},
+        {"do": "add-axis", "name": "race", "kind": "columns", "labels": "a: pop_a, b"},
+        {"do": "value", "value": "number"},
+        {"do": "value", "value": ""},
+    )
+    assert data(text)["data"] == {"counts": {"source": "persons.csv"}}
+    assert data(text)["axes"]["race"] == {"columns": {"a": "pop_a", "b": "b"}}
+    form = {"do": "set-labels", "name": "race", "kind": "columns", "value": "a: x, c: z"}
+    assert data(changed(form, text=text))["axes"]["race"] == {"columns": {"a": "x", "c": "z"}}
+    back = data(changed({"do": "data-kind", "value": "records"}, text=text))
+    assert back["data"] == {"source": "persons.csv", "unit": "row"}
+
+
+@pytest.mark.parametrize(
+    ("form", "place", "value"),
+    [
+        (
+            {"do": "axis-key", "name": "age", "key": "title", "value": "Age"},
+            "axes age title",
+            "Age",
+        ),
+        ({"do": "axis-key", "name": "age", "key": "missing", "value": "9"}, "axes age missing", 9),
+        ({"do": "axis-key", "name": "sex", "key": "other", "value": "no"}, "axes sex other", "no"),
+        ({"do": "version", "value": "1.0"}, "publication version", "1.0"),
+        ({"do": "date", "value": "2026-01-31"}, "publication date", "2026-01-31"),
+        ({"do": "contact", "value": "a@b.org"}, "contact", "a@b.org"),
+        ({"do": "also", "key": "non_negative", "value": True}, "publish non_negative", True),
+        ({"do": "also", "key": "xlsx", "value": True}, "publish formats", ["xlsx"]),
+    ],
+)
+def test_single_keys_come_and_go(form, place, value):
+    def at(keys):
+        for name in place.split():
+            keys = keys.get(name) if keys else None
+        return keys
+
+    text = changed(form)
+    assert at(data(text)) == value
+    assert at(data(changed({**form, "value": ""}, text=text))) is None

@@ -31,6 +31,20 @@ SUM_KEYS = {"lower": "The lower end", "upper": "The upper end", "unit": "The uni
             "share": "The share", "missing": "The value for rows without one"}  # fmt: skip
 
 
+# By what readers are told of a publication: where it stands.
+FACTS: dict[str, Place] = {
+    "title": ("title",),
+    "contact": ("contact",),
+    **{key: ("publication", key) for key in ("creator", "licence", "version", "date")},
+}
+AXIS_KEYS = {
+    "title": "what readers see in place of the name",
+    "column": "the column of the data, if it has another name",
+    "missing": "the label of rows that have nothing here",
+    "other": "the label of rows whose value has no place here",
+}
+
+
 class TableKeys:
     """The keys of one table, in a specification that may still be wrong."""
 
@@ -102,6 +116,28 @@ class TableKeys:
         """Whether the cells are published, as it was written."""
         return self.publish.get("cells", True)
 
+    @property
+    def weighed(self) -> bool:
+        """Whether weights say what the error of each table counts for."""
+        return self.publish.get("weights") is not None
+
+    def weight(self, names: Sequence[str] | None) -> Any:
+        """What the error of a margin counts for; of the cells, if no names are given."""
+        return self._weights.get(None if names is None else frozenset(names), 1)
+
+    @cached_property
+    def _weights(self) -> dict[frozenset[str] | None, Any]:
+        listed = self.publish.get("weights")
+        cells = [None] if self.cells is not False else []
+        names = [*cells, *map(frozenset, self.margins)]
+        return dict(zip(names, listed, strict=False)) if isinstance(listed, list) else {}
+
+    @property
+    def inequalities(self) -> Keys | None:
+        """What is publicly known of the counts; None where nothing is said of it."""
+        known = self.section.get("inequalities")
+        return known if isinstance(known, Mapping) else None
+
     def state(self, names: Sequence[str]) -> str:
         """Whether a margin is held, published with noise, or left out."""
         return self._states.get(frozenset(names), STATES[0])
@@ -114,6 +150,22 @@ class TableKeys:
     def setting(self, name: str, value: Any) -> Change:
         """A key of `publish` of this table."""
         return Change(key=(*self.place, "publish", name), value=value)
+
+    def listing(self, entries: list[Any]) -> list[Change]:
+        """Other published margins, each with its weight if there are weights."""
+        if entries == self.entries:
+            return []
+        changes = [self.setting("margins", entries or None)]
+        return changes + (self.weighing(entries, self.cells) if self.weighed else [])
+
+    def weighing(
+        self, entries: list[Any], cells: Any, new: Mapping[frozenset[str] | None, Any] | None = None
+    ) -> list[Change]:
+        """Weights of these margins, and of the cells where they are published."""
+        known = {**self._weights, **(new or {})}
+        names: list[frozenset[str] | None] = [None] if cells is not False else []
+        names += [frozenset(map(str, _names(one) or ())) for one in entries]
+        return [self.setting("weights", [known.get(one, 1) for one in names] if entries else None)]
 
 
 def changes_of(data: Keys, form: Form) -> list[Change]:
@@ -183,9 +235,7 @@ def _margin(data: Keys, form: Form) -> list[Change]:
         listed = others
     elif state == STATES[2]:
         held = [*held, names]
-    changes = []
-    if listed != table.entries:
-        changes.append(table.setting("margins", listed or None))
+    changes = table.listing(listed)
     if held != table.hold:
         changes.append(Change(key=(*table.place, "hold"), value=held or None))
     return changes
@@ -196,7 +246,7 @@ def _all_pairs(data: Keys, form: Form) -> list[Change]:
     table, size = TableKeys(data, form.get("table", "")), int(form["size"])
     known = {frozenset(one) for one in table.margins}
     fresh = [list(pair) for pair in combinations(table.axes, size) if frozenset(pair) not in known]
-    return [table.setting("margins", [*table.entries, *fresh])]
+    return table.listing([*table.entries, *fresh])
 
 
 def _target(data: Keys, form: Form) -> list[Change]:
@@ -219,7 +269,66 @@ def _cells(data: Keys, form: Form) -> list[Change]:
     value = {"yes": None, "no": False}.get(str(form["value"]), form["value"])
     if value is None and table.place and _keys(data.get("publish")).get("cells") is False:
         value = True
-    return [table.setting("cells", value)]
+    changes = [table.setting("cells", value)]
+    return changes + (table.weighing(table.entries, value) if table.weighed else [])
+
+
+def _weigh(data: Keys, form: Form) -> list[Change]:
+    """Weights come, in the place of targets, or go."""
+    table = TableKeys(data, form.get("table", ""))
+    if not form["value"]:
+        return [table.setting("weights", None)]
+    entries = [_names(one) for one in table.entries]
+    return [table.setting("margins", entries), *table.weighing(entries, table.cells)]
+
+
+def _weight(data: Keys, form: Form) -> list[Change]:
+    table, names = TableKeys(data, form.get("table", "")), form["names"]
+    weights = {None if names is None else frozenset(names): _number(form["value"], "A weight")}
+    return table.weighing(table.entries, table.cells, weights)
+
+
+def _known(data: Keys, form: Form) -> list[Change]:
+    """Whether intervals use what is publicly known: that no count is negative, and limits."""
+    table = TableKeys(data, form.get("table", ""))
+    return [Change(key=(*table.place, "inequalities"), value={} if form["value"] else None)]
+
+
+def _add_known(data: Keys, form: Form) -> list[Change]:
+    """A public limit of a table's figures, or a label whose counts are part of another's."""
+    table, key = TableKeys(data, form.get("table", "")), str(form["key"])
+    first, second = (str(form[name]).strip() for name in ("what", "most"))
+    if not second or (key == "part_of" and not first):
+        raise SpecificationError("Say both: of what, and what it is at most.")
+    if key == "part_of":
+        entry: Any = [_label(first), _label(second)]
+    else:
+        names = first.replace("×", " ").replace(",", " ").split()
+        entry = {"margin": names, "limit": _label(second)}
+    listed = [*((table.inequalities or {}).get(key) or ()), entry]
+    return [Change(key=(*table.place, "inequalities", key), value=listed)]
+
+
+def _remove_known(data: Keys, form: Form) -> list[Change]:
+    table, key = TableKeys(data, form.get("table", "")), str(form["key"])
+    listed = list((table.inequalities or {})[key])
+    del listed[int(form["number"])]
+    return [Change(key=(*table.place, "inequalities", key), value=listed or None)]
+
+
+def _share(data: Keys, form: Form) -> list[Change]:
+    table, text = TableKeys(data, form.get("table", "")), str(form["value"]).strip()
+    value = _number(text, "A share of the budget") if text else None
+    return [Change(key=(*table.place, "share"), value=value)]
+
+
+def _also(data: Keys, form: Form) -> list[Change]:
+    """A second table, its records, or a further format of the files: written too, or not."""
+    table, key = TableKeys(data, form.get("table", "")), str(form["key"])
+    if key in ("non_negative", "records"):
+        return [table.setting(key, True if form["value"] else None)]
+    others = [one for one in table.publish.get("formats") or () if one != key]
+    return [table.setting("formats", [*others, key] if form["value"] else others or None)]
 
 
 def _decimals(data: Keys, form: Form) -> list[Change]:
@@ -260,6 +369,17 @@ def _source(data: Keys, form: Form) -> list[Change]:
     text = str(form["value"]).strip()
     counted = ("counts",) if "counts" in _keys(data.get("data")) else ()
     return [Change(key=("data", *counted, "source"), value=text or None)]
+
+
+def _counted(data: Keys, form: Form) -> list[Change]:
+    """Whether the data are records of people, or a table that was counted before."""
+    now = _keys(data.get("data"))
+    counts = _keys(now.get("counts"))
+    source, records = counts.get("source", now.get("source")), now.get("records")
+    entry: dict[str, Any] = {"source": source, "unit": now.get("unit", "row")}
+    if form["value"] == "counts":
+        entry = {"counts": {"source": source}}
+    return [Change(key=("data",), value={**entry, **({"records": records} if records else {})})]
 
 
 def _persons(data: Keys, form: Form) -> list[Change]:
@@ -303,8 +423,17 @@ def _add_axis(data: Keys, form: Form) -> list[Change]:
 
 def _set_labels(data: Keys, form: Form) -> list[Change]:
     name, kind = str(form["name"]), str(form["kind"])
-    entry = {k: v for k, v in _keys(data["axes"][name]).items() if k not in ("labels", "bins")}
+    given = ("labels", "bins", "columns")
+    entry = {k: v for k, v in _keys(data["axes"][name]).items() if k not in given}
     return [Change(key=("axes", name), value={**_labels(str(form["value"]), kind), **entry})]
+
+
+def _axis_key(data: Keys, form: Form) -> list[Change]:
+    """What readers see in place of a name, the column, and labels of what has no place."""
+    name, key, text = str(form["name"]), str(form["key"]), str(form["value"]).strip()
+    if key not in AXIS_KEYS or name not in data["axes"]:
+        raise KeyError(key)
+    return [Change(key=("axes", name, key), value=_label(text) if text else None)]
 
 
 def _remove_axis(data: Keys, form: Form) -> list[Change]:
@@ -327,8 +456,7 @@ def _unnamed(data: Keys, gone: set[str]) -> list[Change]:
         if hold != table.hold:
             changes.append(Change(key=(*table.place, "hold"), value=hold or None))
         entries = [one for one in table.entries if not gone & set(_names(one) or ())]
-        if entries != table.entries:
-            changes.append(table.setting("margins", entries or None))
+        changes += table.listing(entries)
     return changes
 
 
@@ -435,6 +563,10 @@ def _levels(form: Form) -> dict[str, Any]:
 
 def _labels(text: str, kind: str) -> dict[str, Any]:
     """What a line means: the path of a code list, edges, or labels between commas."""
+    if kind == "columns":
+        pairs = [piece.partition(":") for piece in text.strip("{} ").split(",") if piece.strip()]
+        named = {_label(one.strip()): (other or one).strip() for one, _, other in pairs}
+        return {"columns": named}
     if kind == "list" or (kind == "labels" and PurePosixPath(text).suffix.lower() == ".csv"):
         return {"labels": text}
     pieces = [piece.strip() for piece in text.strip("[] ").split(",") if piece.strip()]
@@ -445,6 +577,13 @@ def _labels(text: str, kind: str) -> dict[str, Any]:
     whole = all(isinstance(v, int) and not isinstance(v, bool) for v in values)
     # Text stays as it was typed: `007` and `no` are labels here, not numbers or truths.
     return {"labels": values if whole and [str(v) for v in values] == pieces else pieces}
+
+
+def _label(text: str) -> Any:
+    """A whole number where that is what was typed, else the text."""
+    value, _ = plain_scalar(text)
+    whole = isinstance(value, int) and not isinstance(value, bool) and str(value) == text
+    return value if whole else text
 
 
 def _keys(value: Any) -> dict[str, Any]:
@@ -484,8 +623,17 @@ CONTROLS: dict[str, Callable[[Keys, Form], list[Change]]] = {
     "mechanism": _mechanism,
     "neighbours": _neighbours,
     "records": _records,
-    "title": _text_at("title"),
-    "contact": _text_at("contact"),
+    **{key: _text_at(*place) for key, place in FACTS.items()},
+    "weigh": _weigh,
+    "weight": _weight,
+    "known": _known,
+    "add-known": _add_known,
+    "remove-known": _remove_known,
+    "share": _share,
+    "also": _also,
+    "data-kind": _counted,
+    "value": _text_at("data", "counts", "value"),
+    "axis-key": _axis_key,
     "source": _source,
     "unit": _text_at("data", "unit"),
     "to": _text_at("publish", "to"),

@@ -9,12 +9,13 @@ from typing import Any
 
 from subspacedp.io.periods import COARSER, PERIODS
 from subspacedp.mechanisms import OPTIONS
-from subspacedp.workbench.controls import DIALS, TableKeys, budget_of
+from subspacedp.workbench.controls import AXIS_KEYS, DIALS, FACTS, TableKeys, budget_of
 from subspacedp.workbench.session import Session
 
 MATRIX_AXES = 24  # rows of the grid of margins; of more, margins are found by their names
 MECHANISMS = {
     "projected": "the same noise on every cell, then moved to meet what is held",
+    "discrete": "the same with noise of whole numbers, for a budget in ρ",
     "extended": "noise that already adds up to nothing along what is held",
     "correlated": "Gaussian noise shaped to what is asked, inside what is left to protect",
     "optimal": "the least Gaussian noise there is for what is asked",
@@ -50,11 +51,20 @@ def design_shown(session: Session) -> dict[str, Any]:
     ]
     tables = keys.get("tables")
     about = keys.get("about")
+    facts = keys.get("publication")
+    known = table.inequalities or {}
     data = keys.get("data") if isinstance(keys.get("data"), Mapping) else {}
     counts = data.get("counts") if isinstance(data, Mapping) else None
     return {
         "table": table,
         "tables": list(tables) if isinstance(tables, Mapping) else [],
+        "facts": {
+            key: keys.get(key) if len(at) == 1 else _at(facts, key) for key, at in FACTS.items()
+        },
+        "axis_keys": AXIS_KEYS,
+        "limits": [one for one in _list(known.get("at_most")) if isinstance(one, Mapping)],
+        "wholes": [one for one in _list(known.get("part_of")) if len(_list(one)) == 2],
+        "formats": _list(table.publish.get("formats")),
         "sizes": sizes,
         "budget": {**budget, "low": low, "high": high},
         "axes": [_axis_row(name, entry, sizes) for name, entry in table.axes.items()],
@@ -67,9 +77,17 @@ def design_shown(session: Session) -> dict[str, Any]:
         "persons": about.get("persons") if isinstance(about, Mapping) else None,
         "paying": keys.get("budget") if isinstance(keys.get("budget"), Mapping) else {},
         "periods": PERIODS,
-        "mechanisms": {name: MECHANISMS.get(name, "") for name in OPTIONS},
+        "mechanisms": {name: MECHANISMS[name] for name in OPTIONS},
         "mechanism": table.section.get("mechanism") or keys.get("mechanism") or "auto",
     }
+
+
+def _at(section: Any, key: str) -> Any:
+    return section.get(key) if isinstance(section, Mapping) else None
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _distinct(listed: list[list[str]]) -> list[list[str]]:
@@ -79,17 +97,27 @@ def _distinct(listed: list[list[str]]) -> list[list[str]]:
 def _axis_row(name: str, entry: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
     """An axis as it is written, with what its domain states of it."""
     known = sizes["axes"].get(name, {})
-    labels, bins = entry.get("labels"), entry.get("bins")
-    listed = isinstance(labels, list) or isinstance(bins, list)
+    labels, bins, columns = entry.get("labels"), entry.get("bins"), entry.get("columns")
+    listed = isinstance(labels, list) or isinstance(bins, list) or isinstance(columns, Mapping)
     pieces = labels if isinstance(labels, list) else bins if isinstance(bins, list) else []
-    told = ("labels", "bins", "levels", "groupings", "by", "first", "last")
+    if isinstance(columns, Mapping):
+        pieces = [f"{label}: {column}" for label, column in columns.items()]
+    told = {"labels", "bins", "levels", "groupings", "by", "first", "last", "columns"}
+    told |= {key for key in AXIS_KEYS if not isinstance(entry.get(key), Mapping)}
     roles = {
         str(step): key for key in ("levels", "groupings") for step in _iterable(entry.get(key))
     }
     return {
         "name": name,
         "known": known,
-        "kind": "bins" if bins is not None else "list" if isinstance(labels, str) else "labels",
+        "kind": "columns"
+        if columns is not None
+        else "bins"
+        if bins is not None
+        else "list"
+        if isinstance(labels, str)
+        else "labels",
+        "texts": {key: entry[key] for key in AXIS_KEYS if key in entry and key in told},
         "editable": listed or isinstance(labels, str),
         "value": labels if isinstance(labels, str) else ", ".join(map(str, pieces)),
         "roles": roles,

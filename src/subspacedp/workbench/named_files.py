@@ -10,8 +10,6 @@ from typing import Any
 
 from subspacedp.io.sources import is_path
 
-__all__ = ["Look", "look_of_data", "look_of_lists"]
-
 # By file: which one it is, its size, and when it and its entry were last changed.
 Look = tuple[tuple[str, int, int, int, int], ...]
 
