@@ -10,13 +10,13 @@ import weakref
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Unpack
 
 import numpy as np
 
 from subspacedp.arrow import arrow_table
 from subspacedp.errors import DataError, without_values
-from subspacedp.io.engine import NAME, Kind, Source, name_parts, need
+from subspacedp.io.engine import NAME, Kind, Opening, Source, name_parts, need
 from subspacedp.io.files import Scan, scan_of, shown_name, sql_text
 from subspacedp.io.foreign import ForeignFile, is_foreign, open_foreign
 from subspacedp.tables import Label
@@ -102,20 +102,10 @@ class DuckSource(Source):
             self.code_names, self.titles = foreign.names, foreign.titles
 
     @classmethod
-    def at(
-        cls,
-        address: str,
-        table: str | None,
-        *,
-        base: Path | None,
-        memory: str | None,
-        scratch: Path | None,
-    ) -> Source:
+    def at(cls, address: str, table: str | None, **opening: Unpack[Opening]) -> Source:
         """Open an address; the arguments are those of `open_source`."""
-        path = Path(address).expanduser()
-        if base is not None:
-            path = base / path
-        return cls(path, table=table, memory=memory, scratch=scratch)
+        path = (opening["base"] or Path()) / Path(address).expanduser()
+        return cls(path, table=table, memory=opening["memory"], scratch=opening["scratch"])
 
     @classmethod
     def needs_table(cls, address: str) -> bool:

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
@@ -57,6 +57,14 @@ _IBIS = {
 }
 
 
+class Opening(TypedDict):
+    """The arguments of `open_source` that engines may need."""
+
+    base: Path | None
+    memory: str | None
+    scratch: Path | None
+
+
 class Source(ABC):
     """One table of confidential data in the engine that holds it.
 
@@ -96,15 +104,7 @@ class Source(ABC):
 
     @classmethod
     @abstractmethod
-    def at(
-        cls,
-        address: str,
-        table: str | None,
-        *,
-        base: Path | None,
-        memory: str | None,
-        scratch: Path | None,
-    ) -> Source:
+    def at(cls, address: str, table: str | None, **opening: Unpack[Opening]) -> Source:
         """Open an address; the arguments are those of `open_source`."""
 
     @classmethod

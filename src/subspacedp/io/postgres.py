@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from subspacedp.errors import DataError, without_values
-from subspacedp.io.engine import NAME, Kind, Source, name_parts, need, values
+from subspacedp.io.engine import NAME, Kind, Opening, Source, name_parts, need, values
 from subspacedp.tables import Label
 
 _KINDS = {
@@ -77,17 +77,9 @@ class PostgresSource(Source):
         super().__init__(f"{public} {table}", kinds)
 
     @classmethod
-    def at(
-        cls,
-        address: str,
-        table: str | None,
-        *,
-        base: Path | None,
-        memory: str | None,
-        scratch: Path | None,
-    ) -> Source:
+    def at(cls, address: str, table: str | None, **opening: Unpack[Opening]) -> Source:
         """Open an address; the arguments are those of `open_source`."""
-        del base, memory, scratch
+        del opening
         return cls(address, str(table))
 
     def _describe(self, table: str) -> dict[str, Kind]:

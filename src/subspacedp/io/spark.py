@@ -8,10 +8,10 @@ import warnings
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from subspacedp.errors import DataError, without_values
-from subspacedp.io.engine import NAME, Kind, Source, need, values
+from subspacedp.io.engine import NAME, Kind, Opening, Source, need, values
 from subspacedp.io.files import is_csv
 from subspacedp.tables import Label
 
@@ -75,18 +75,9 @@ class SparkSource(Source):
         super().__init__(f"{address} {table}", kinds)
 
     @classmethod
-    def at(
-        cls,
-        address: str,
-        table: str | None,
-        *,
-        base: Path | None,
-        memory: str | None,
-        scratch: Path | None,
-    ) -> Source:
+    def at(cls, address: str, table: str | None, **opening: Unpack[Opening]) -> Source:
         """Open an address; the arguments are those of `open_source`."""
-        del memory, scratch
-        return cls(address, str(table), base=base)
+        return cls(address, str(table), base=opening["base"])
 
     def _open(self, table: str, base: Path | None) -> Any:
         if not table.lower().endswith(".parquet") and "/" not in table:

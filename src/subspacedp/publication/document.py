@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -297,7 +298,7 @@ class AxisEntry(Section):
             raise said("must be another label than `missing`", "other")
         self._check_labels()
         self._check_levels()
-        self._check_groupings()
+        self._check_groups_of("groupings", "grouping", self.groupings)
         return self
 
     def _check_periods(self) -> None:
@@ -340,42 +341,28 @@ class AxisEntry(Section):
             seen.add(label)
 
     def _check_levels(self) -> None:
-        if self.levels is None:
+        if self.levels is None or self.periods is None:
+            self._check_groups_of("levels", "level", self.levels)
             return
-        if self.from_data:
-            raise said("needs labels that are known; `from-data` has none", "levels")
-        if self.periods is not None:
-            known = self.periods.coarser
-            if isinstance(self.levels, Mapping) or any(name not in known for name in self.levels):
-                wanted = f"must be coarser periods: {', '.join(known)}" if known else "has no place"
-                raise said(f"{wanted} with `by: {self.by}`", "levels")
-            if list(self.levels) != [name for name in known if name in self.levels]:
-                raise said("must have the finer period first, and each once", "levels")
-            return
-        if self.code_list is not None and isinstance(self.levels, Mapping):
-            raise said("must be a list of columns of the code list", "levels")
-        if self.code_list is None and not isinstance(self.levels, Mapping):
-            raise said("must give every level its groups, as the labels are listed here", "levels")
-        names = list(self.levels)
-        repeated = next((name for name in names if names.count(name) > 1), None)
-        if repeated is not None:
-            raise said(f"has the level `{repeated}` more than once", "levels")
+        known = self.periods.coarser
+        if isinstance(self.levels, Mapping) or any(name not in known for name in self.levels):
+            wanted = f"must be coarser periods: {', '.join(known)}" if known else "has no place"
+            raise said(f"{wanted} with `by: {self.by}`", "levels")
+        if list(self.levels) != [name for name in known if name in self.levels]:
+            raise said("must have the finer period first, and each once", "levels")
 
-    def _check_groupings(self) -> None:
-        if self.groupings is None:
+    def _check_groups_of(self, key: str, one: str, given: Levels | None) -> None:
+        if given is None:
             return
         if self.from_data:
-            raise said("needs labels that are known; `from-data` has none", "groupings")
-        if self.code_list is not None and isinstance(self.groupings, Mapping):
-            raise said("must be a list of columns of the code list", "groupings")
-        if self.code_list is None and not isinstance(self.groupings, Mapping):
-            raise said(
-                "must give every grouping its groups, as the labels are listed here", "groupings"
-            )
-        names = list(self.groupings)
-        repeated = next((name for name in names if names.count(name) > 1), None)
+            raise said("needs labels that are known; `from-data` has none", key)
+        if self.code_list is not None and isinstance(given, Mapping):
+            raise said("must be a list of columns of the code list", key)
+        if self.code_list is None and not isinstance(given, Mapping):
+            raise said(f"must give every {one} its groups, as the labels are listed here", key)
+        repeated = next((name for name, n in Counter([*given]).items() if n > 1), None)
         if repeated is not None:
-            raise said(f"has the grouping `{repeated}` more than once", "groupings")
+            raise said(f"has the {one} `{repeated}` more than once", key)
 
     @property
     def code_list(self) -> str | None:

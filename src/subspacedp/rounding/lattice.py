@@ -110,7 +110,9 @@ class LatticeRounding:
     Attributes
     ----------
     basis
-        B, cells by `dimension`: a reduced basis of the kernel lattice of C.
+        B, cells by `dimension`: a basis of all whole v with C v = 0, short and evenly spread over
+        the cells by lattice reduction (Lenstra, Lenstra, Lovász 1982) with δ = 0.99, then by steps
+        b_j ± b_k as long as they make the sum of squared cell variances smaller.
     denominators
         L, one for each basis vector: given whole noise, its coordinate is a multiple of 1/L.
 
@@ -263,37 +265,6 @@ class LatticeRounding:
     def __repr__(self) -> str:
         rows, cells = self.matrix.shape
         return f"LatticeRounding({rows} × {cells}, decimals={self.decimals})"
-
-
-def kernel_basis(matrix: Any) -> Int64Array:
-    """A basis of all whole vectors v with C v = 0, short and evenly spread over the cells.
-
-    Parameters
-    ----------
-    matrix
-        C, with whole entries; dense or scipy sparse, dependent rows allowed.
-
-    Returns
-    -------
-    Int64Array
-        Cells by dimension, one basis vector per column.
-
-    Guarantees
-    ----------
-    1. C B = 0, and every whole v with C v = 0 is B k for exactly one whole k.
-
-    Notes
-    -----
-    Lattice reduction (Lenstra, Lenstra, Lovász 1982) with δ = 0.99, then steps b_j ± b_k as long as
-    they make the sum of squared cell variances smaller.
-
-    Examples
-    --------
-    >>> B = kernel_basis([[2, 2, 2]])
-    >>> B.shape, [[2, 2, 2]] @ B
-    ((3, 2), array([[0, 0]]))
-    """
-    return _split(_whole(matrix))[1]
 
 
 def _whole(matrix: Any) -> Int64Array:
