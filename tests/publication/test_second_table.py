@@ -55,12 +55,17 @@ def test_readers_are_told(spec):
 
 
 def test_everything_follows_from_the_draw(spec, world):
-    """The same draw gives the same bytes, also where its values are written otherwise."""
+    """The same draw gives the same bytes, also where its values are written otherwise.
+
+    But for the digest of the values that were written.
+    """
     first, again = run(spec("one"), seed=5), run(spec("two"), seed=5)
     stored = run(spec("three", values="npy"), seed=5)
     for file in [*first.folder.glob("*-biased.*"), *first.folder.glob("synthetic-*")]:
         assert file.read_bytes() == (again.folder / file.name).read_bytes()
-        assert file.read_bytes() == (stored.folder / file.name).read_bytes()
+        apart = [one.release.sha256.encode() for one in (first, stored)]
+        kept = (stored.folder / file.name).read_bytes().replace(apart[1], apart[0])
+        assert file.read_bytes() == kept
     assert verify_folder(stored.folder).ok
     assert not json.loads((first.folder / "non-negative-biased.json").read_text())[
         "for_publication"

@@ -6,16 +6,18 @@ expects to be. It is computed from the release alone:
 
 1. a prior for every class of cells is fitted to the noisy counts, and gives posterior means m and
    probabilities of bands of size;
-2. the nearest table z ≥ 0 to m keeps what is held and the inequalities; sums over bands of size are
-   those that the model expects, and totals of many cells those of the release, nearly;
-3. controlled rounding makes whole numbers of it.
+2. m is mixed with the nearest table to the release itself, in shares that an estimate of the
+   squared error finds best, so that a model that does not fit does no harm;
+3. the nearest table z ≥ 0 to that keeps what is held and the inequalities; the sum of small counts
+   is that which the model expects, and totals of many cells those of the release, nearly;
+4. controlled rounding makes whole numbers of it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -25,9 +27,11 @@ import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.nearest import Rows, nearest
+from subspacedp.inference.replicates import drawn
 from subspacedp.inference.results import check_release
 from subspacedp.inference.shrinkage import Errors, ErrorTable, Posterior, fit_prior, posterior
 from subspacedp.invariants import Feasible, Inequalities
+from subspacedp.noise import ReleaseKeys
 from subspacedp.release import Release
 from subspacedp.rounding.whole_tables import Linear, group_numbers, indicators, whole_table
 from subspacedp.tables import Margin, finest_of
@@ -47,6 +51,10 @@ REGION = 50  # places that a region must have, on average, for shares of its own
 MOST_WISHES = 600  # totals that are pulled to the release's own
 SUM_SLACK = 2.0  # of the sum of small counts, beside 1 of a cell
 PRICE = 0.06  # of the squared error: what unbiased sums of small cells may cost
+MOST_PROBED = 20_000  # cells of a table whose squared error is estimated by moving the release
+PROBES, MOVE = 2, 0.5  # draws of noise that it is moved by, and what part of each
+DOUBT = 0.1  # of a covariance that is estimated so
+CHANCE = 0.01  # of it: what rounding by chance may cost, which keeps sums unbiased
 OWN_BETTER = 0.02  # of a cell's variance: what a total's noise may add to each of its cells
 LOOSE, LOOSEST = 300.0, 0.5  # slack of such a total, by that share, beside its number of cells
 
@@ -177,6 +185,8 @@ class NonNegativeTable:
         return f"NonNegativeTable(biased, of {self.release!r})"
 
 
+# What a release that is moved by noise has in common with itself.
+KNOWN_OF_DESIGN = ("cells", "vacant", "variance", "totals", "beyond", "errors", "_limits", "bands")
 WHICH_TABLE = (
     "Use this table where a negative number cannot be used: single cells, records, whatever must "
     "be a count. Use the unbiased values for sums, comparisons, intervals and tests."
@@ -407,7 +417,18 @@ class _Fitting:
 
     def fitted(self) -> _Fitted:
         """The table and what is expected of it."""
-        v, free = self.noisy, self.variance > 0
+        whole = whole_table(self._nearest(), self.cells, self.totals, self.beyond, self._dither())
+        return _Fitted(self.cells, whole, tuple(self._bias(whole)))
+
+    @cached_property
+    def free(self) -> npt.NDArray[np.bool_]:
+        """The cells that have noise."""
+        return self.variance > 0
+
+    @cached_property
+    def known(self) -> Posterior:
+        """What the release and the priors say of the cells that have noise."""
+        v, free = self.noisy, self.free
         log_mean, dispersion = np.zeros(self.size), np.ones(self.size)
         predictor, member = np.log(self.expected)[:, None], np.where(free, self.classes, -1)
         for number in range(int(member.max()) + 1):
@@ -415,50 +436,137 @@ class _Fitting:
             if of.size:
                 prior = fit_prior(v[of], predictor[of], self.errors[of])
                 log_mean[of], dispersion[of] = prior.log_mean(predictor[of]), prior.dispersion
-        known = posterior(v[free], log_mean[free], dispersion[free], self.errors[free], self.bands)
-        near = self._nearest(known, free)
-        whole = whole_table(near, self.cells, self.totals, self.beyond, self._dither())
-        return _Fitted(self.cells, whole, tuple(self._bias(whole, known, free)))
+        return posterior(v[free], log_mean[free], dispersion[free], self.errors[free], self.bands)
 
-    def _nearest(self, known: Posterior, free: npt.NDArray[np.bool_]) -> FloatArray:
+    @cached_property
+    def _limits(self) -> tuple[list[Rows], FloatArray, FloatArray]:
+        """What every table must meet: rows, and the least and the most of every cell."""
+        if self.beyond is not None:
+            rows = [Rows.of(self.beyond.equal, self.beyond.values)]
+            rows.append(Rows.of(self.beyond.below, self.beyond.limits, at_most=True))
+            return rows, self.beyond.lower, self.beyond.upper
+        rows = [
+            Rows.of(indicators(self.cells, m), t.reshape(-1).astype(np.float64))
+            for m, t in self.totals
+        ]
+        return rows, np.zeros(self.size), np.full(self.size, np.inf)
+
+    def _solved(self, middle: FloatArray, *more: Rows) -> FloatArray:
+        """The nearest table to some values that meets what it must, and more."""
+        rows, lower, upper = self._limits
+        weight = np.where(self.variance > 0, 1.0, 1e-9)
+        return nearest(middle, weight, Rows.stacked([*rows, *more], self.size), lower, upper)
+
+    @cached_property
+    def projected(self) -> FloatArray:
+        """The nearest table to the release, without any model."""
+        return self._solved(self.noisy)
+
+    @cached_property
+    def means(self) -> FloatArray:
+        """Posterior means, and what is known of the other cells."""
+        middle = np.maximum(self.noisy, 0.0)
+        middle[self.free] = self.known.mean
+        return middle
+
+    @cached_property
+    def modelled(self) -> FloatArray:
+        """The nearest table to the posterior means."""
+        return self._solved(self.means, *self.wishes)
+
+    def middle(self, share: float) -> FloatArray:
+        """Posterior means, and the nearest table to the release for what is left to it."""
+        return share * self.means + (1 - share) * self.projected
+
+    def both(self, share: float) -> tuple[FloatArray, FloatArray]:
+        """The nearest table to a mixture, and that with the sum of small counts tied."""
+        middle = self.middle(share)
+        plain = self.modelled if share == 1 else self._solved(middle, *self.wishes)
+        return plain, self._solved(middle, *self.wishes, self._small_sum)
+
+    @cached_property
+    def _probes(self) -> list[tuple[FloatArray, _Fitting, _Fitting]]:
+        """Noise that the mechanism draws anew, with the release moved by it both ways."""
+        if self.size > MOST_PROBED:
+            return []
+        query, mechanism = self.release.query, self.release.mechanism
+        noises = []
+        for number in range(PROBES):  # from public keys, so that a release has one table
+            noise = drawn(mechanism, ReleaseKeys.from_seed(self._seed, b"probe %d" % number))
+            of_cells = np.asarray(query.totals(noise, self.cells), np.float64).reshape(-1)
+            noises.append(np.where(self.vacant, 0.0, of_cells))
+        return [(e, self._moved(MOVE * e), self._moved(-MOVE * e)) for e in noises]
+
+    def _moved(self, by: FloatArray) -> _Fitting:
+        """The same with other noisy counts."""
+        out = _Fitting(self.release, self.inequalities)
+        same = {name: getattr(self, name) for name in KNOWN_OF_DESIGN}
+        out.__dict__.update(same, noisy=self.noisy + by)
+        return out
+
+    def _beside_truth(
+        self, at: FloatArray, along: Callable[[_Fitting], FloatArray]
+    ) -> tuple[float, float]:
+        """Σ (atᵢ − xᵢ)·alongᵢ for the true counts x, estimated from the release alone; its doubt.
+
+        With errors S of the noisy counts v it is Σ (atᵢ − vᵢ)·alongᵢ + Σ Sᵢ·alongᵢ. The mean of the
+        last is the covariance of a direction with the noise, which is seen by moving the release
+        (Stein 1981; Efron 2004); that is exact for normal noise alone.
+        """
+        moves = [e @ (along(up) - along(down)) / (2 * MOVE) for e, up, down in self._probes]
+        covariance = float(np.mean(moves))
+        return float((at - self.noisy) @ along(self)) + covariance, DOUBT * abs(covariance)
+
+    @cached_property
+    def share(self) -> float:
+        """Of the posterior means in the mixture: where its estimated squared error is least."""
+        between = self.modelled - self.projected
+        length = float(between @ between)
+        if not self._probes or length <= 1e-9:
+            return 1.0
+        loss, doubt = self._beside_truth(self.projected, lambda one: one.modelled - one.projected)
+        doubt += float(np.mean(self.variance))
+        return min(1.0, max(0.0, (doubt - loss) / length))
+
+    def _nearest(self) -> FloatArray:
         """The nearest real table, with the sum of small counts as unbiased as is cheap.
 
         Tied to what the model expects of it, the table goes as far that way as costs no more than
         a small share of the squared error that is to be expected anyway.
         """
-        beyond, size = self.beyond, self.size
-        middle = np.maximum(self.noisy, 0.0)
-        middle[free] = known.mean
-        lower, upper = np.zeros(size), np.full(size, np.inf)
-        if beyond is None:
-            rows = [
-                Rows.of(indicators(self.cells, m), t.reshape(-1).astype(np.float64))
-                for m, t in self.totals
-            ]
-        else:
-            lower, upper = beyond.lower, beyond.upper
-            rows = [Rows.of(beyond.equal, beyond.values)]
-            rows.append(Rows.of(beyond.below, beyond.limits, at_most=True))
-        rows += self._wishes()
-        weight = np.where(self.variance > 0, 1.0, 1e-9)
+        share = self.share
+        plain, tied = self.both(share)
+        length = float(np.sum((tied - plain) ** 2))
+        if not length:
+            return plain
+        across = 0.0
 
-        def solved(*more: Rows) -> FloatArray:
-            return nearest(middle, weight, Rows.stacked([*rows, *more], size), lower, upper)
+        def along(one: _Fitting) -> FloatArray:
+            plain, tied = one.both(share)
+            return tied - plain
 
-        plain = solved()
-        tied = solved(self._small_sum(known, free))
-        moved = float(np.sum((tied - plain) ** 2))
-        allowed = PRICE * float(known.variance.sum())
-        return plain + (tied - plain) * min(1.0, math.sqrt(allowed / moved) if moved else 1.0)
+        if self._probes:
+            found, doubt = self._beside_truth(plain, along)
+            across = max(0.0, found - doubt)
+        # The largest b ≤ 1 with b² length + 2 b across ≤ allowed.
+        allowed = PRICE * self._expected_error
+        far = (math.sqrt(across**2 + length * allowed) - across) / length
+        return plain + (tied - plain) * min(1.0, far)
 
-    def _small_sum(self, known: Posterior, free: npt.NDArray[np.bool_]) -> Rows:
+    @cached_property
+    def _small_sum(self) -> Rows:
         """Σ P(i is small)·zᵢ = Σ E[xᵢ; i is small]."""
         from scipy import sparse
 
-        probability, partial = known.below(self.bands.index(self._small))
+        probability, partial = self.known.below(self.bands.index(self._small))
         number = np.zeros(probability.size, np.int64)
-        row = sparse.csr_array((probability, (number, np.flatnonzero(free))), (1, self.size))
+        row = sparse.csr_array((probability, (number, np.flatnonzero(self.free))), (1, self.size))
         return Rows.of(row, np.array([float(partial.sum())]), SUM_SLACK)
+
+    @cached_property
+    def wishes(self) -> list[Rows]:
+        """Totals that are pulled to the release's own."""
+        return list(self._wishes())
 
     def _wishes(self) -> Iterator[Rows]:
         """Totals of the release itself, where their noise adds little to each of their cells."""
@@ -491,11 +599,9 @@ class _Fitting:
         by_size = sorted(dict.fromkeys(out), key=lambda m: math.prod(m.shape))
         return [margin for margin in by_size if margin != cells]
 
-    def _bias(
-        self, whole: Int64Array, known: Posterior, free: npt.NDArray[np.bool_]
-    ) -> Iterator[BiasOfSize]:
-        starts = np.searchsorted(self.bands, SIZES)
-        sums = known.sums(whole[free].astype(np.float64))
+    def _bias(self, whole: Int64Array) -> Iterator[BiasOfSize]:
+        starts, free = np.searchsorted(self.bands, SIZES), self.free
+        sums = self.known.sums(whole[free].astype(np.float64))
         cells, table, truth = (np.add.reduceat(of_band, starts) for of_band in sums)
         fixed = np.searchsorted(SIZES, self.noisy[~free], side="right") - 1
         cells = cells + np.bincount(np.maximum(fixed, 0), minlength=len(SIZES))
@@ -504,12 +610,24 @@ class _Fitting:
             bias = float((table[k] - truth[k]) / cells[k]) if cells[k] > 0 else 0.0
             yield BiasOfSize(least=least, below=below, cells=float(cells[k]), bias=bias)
 
+    @cached_property
+    def _expected_error(self) -> float:
+        """The sum of squared errors that is to be expected in any case."""
+        return float(self.known.variance.sum())
+
+    @cached_property
+    def _seed(self) -> int:
+        # Of the counts, however their release is stored.
+        digest = hashlib.sha256(b"table without negative values")
+        digest.update((self.noisy + 0.0).astype("<f8").tobytes())
+        return int.from_bytes(digest.digest(), "big")
+
     def _dither(self) -> FloatArray:
         """What decides roundings, from public numbers, so that a release has one table.
 
-        Less where noise is below a count or two, and rounding at random would be most of the error.
+        Less where noise is below a count or two: rounding by chance, with these at most w apart,
+        costs w²/12 more than to the nearest, which may be a small share of the error.
         """
-        digest = hashlib.sha256(b"table without negative values: " + self.release.sha256.encode())
-        random = np.random.default_rng(int.from_bytes(digest.digest(), "big"))
-        width = min(1.0, math.sqrt(float(np.mean(self.variance))) / 2)
+        random = np.random.default_rng(self._seed)
+        width = min(1.0, math.sqrt(12 * CHANCE * self._expected_error / self.size))
         return np.asarray(width * (random.random(self.size) - 0.5))

@@ -68,7 +68,7 @@ def replicates(
                 "is not known, so it has no replicates."
             )
     return (
-        source.of_noise([_draw(m, _keys(m, seed, i, r)) for r, m in enumerate(source.designs)])
+        source.of_noise([drawn(m, _keys(m, seed, i, r)) for r, m in enumerate(source.designs)])
         for i in range(number)
     )
 
@@ -199,7 +199,8 @@ def _keys(mechanism: Mechanism, seed: int | None, place: int, release: int = 0) 
     return ReleaseKeys.from_seed(seed, draw_context)
 
 
-def _draw(mechanism: Mechanism, keys: ReleaseKeys) -> AnyArray:
+def drawn(mechanism: Mechanism, keys: ReleaseKeys) -> AnyArray:
+    """One draw of release minus truth, from these keys."""
     zeros = mechanism.nothing()
     exact = mechanism.held.sums(zeros)
     noisy = mechanism.add_noise(zeros, keys)
