@@ -156,8 +156,17 @@ def test_three_that_cross_are_real_valued_or_refused_in_one_sentence():
         )
     with pytest.raises(InvariantError, match="hold two of them, or publish real values"):
         sdp.design(DOMAIN, three, sdp.PureDP(1.0), decimals=0)
-    with pytest.raises(ReleaseError, match="publish the grouping as sums of cells"):
-        sdp.design(DOMAIN, BOTH, sdp.PureDP(1.0), mechanism="marginals")
+
+
+@pytest.mark.parametrize("decimals", [None, 0])
+def test_two_that_cross_are_held_where_all_is_measured_together(decimals):
+    release = sdp.design(
+        DOMAIN, BOTH, sdp.PureDP(1.0), mechanism="marginals", decimals=decimals
+    ).release(TABLE, seed=1)
+    assert release.guarantee.kind == "G"
+    for names in BOTH.margins:
+        ours, true = (totals(DOMAIN, names, of) for of in (release.values, TABLE.counts))
+        assert np.array_equal(ours, true) if decimals == 0 else np.allclose(ours, true)
 
 
 def test_two_chains_that_cross_add_up_at_all_their_levels():

@@ -26,6 +26,11 @@ pytestmark = pytest.mark.skipif(
     reason="NO BROWSER: `chromium` is not on the path, so the report page was NOT tested in one.",
 )
 
+needs_pdftotext = pytest.mark.skipif(
+    shutil.which("pdftotext") is None,
+    reason="`pdftotext` is not on the path, so what the report prints was NOT tested.",
+)
+
 Opened = Callable[..., Page]
 
 
@@ -300,23 +305,25 @@ def test_a_phone_shows_the_value_first(opened: Opened) -> None:
     assert all(value[1] <= left and right <= 360 for left, right in places)
 
 
-def test_every_printed_page_of_a_table_has_its_header(opened: Opened, tmp_path: Path) -> None:
-    path = tmp_path / "page.pdf"
-    opened().pdf(path=path, format="A4", prefer_css_page_size=True)
-    pages = subprocess.run(
+def printed(tab: Page, path: Path) -> list[str]:
+    """The text of each page on paper."""
+    tab.pdf(path=path, format="A4", prefer_css_page_size=True)
+    return subprocess.run(
         ["pdftotext", "-layout", path, "-"], check=True, capture_output=True, text=True
     ).stdout.split("\f")
+
+
+@needs_pdftotext
+def test_every_printed_page_of_a_table_has_its_header(opened: Opened, tmp_path: Path) -> None:
+    pages = printed(opened(), tmp_path / "page.pdf")
     with_rows = [text for text in pages if re.search(r"IL county \d+ +IL +[FM] ", text)]
     assert len(with_rows) > 1
     assert all(re.search("county +state +sex +value", text) for text in with_rows)
 
 
+@needs_pdftotext
 def test_a_board_has_two_pages_and_the_rest_is_annex(opened: Opened, tmp_path: Path) -> None:
-    path = tmp_path / "page.pdf"
-    opened().pdf(path=path, format="A4", prefer_css_page_size=True)
-    pages = subprocess.run(
-        ["pdftotext", "-layout", path, "-"], check=True, capture_output=True, text=True
-    ).stdout.split("\f")
+    pages = printed(opened(), tmp_path / "page.pdf")
     assert "At a glance" in pages[0]
     assert "Estimates with their intervals" in pages[2]
     assert "Estimates with their intervals" not in pages[0] + pages[1]
