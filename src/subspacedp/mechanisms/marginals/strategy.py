@@ -520,6 +520,7 @@ def fit_marginals(
     counted = _counted(workload, allowed)
     if goal == "targets":
         _check_targets(problem, inter, workload)
+    shares: FloatArray | tuple[int, ...]
     if kind == "contrasts":
         if problem.budget.pure:
             raise BudgetError(
@@ -528,41 +529,32 @@ def fit_marginals(
         errors = errors_of(problem, inter, contrasts=True)
         best = best_contrasts(errors, problem.neighbours, goal, counted)
         unit = squared_budget(problem.budget, problem.neighbours)
-        return _with_goal(
-            problem,
-            MarginalsStrategy(
-                workload=workload,
-                interactions=inter,
-                shares=best.shares * unit,
-                tables=None,
-                constrained=constrained(problem, inter),
-                objective=goal,
-                goal=None,
-                bound=None,
-                allowed=allowed,
-            ),
-        )
-    errors = errors_of(problem, inter, contrasts=False)
-    split = best_tables(errors, goal, counted, pure=problem.budget.pure)
-    joint = with_joint_table(problem, inter) if measured is None else None
-    if joint is not None:
-        other = best_tables(errors_of(problem, joint, contrasts=False), goal, counted, pure=True)
-        if other.error < split.error * (1 - WORTH):
-            inter, split = joint, other
-    return _with_goal(
-        problem,
-        MarginalsStrategy(
-            workload=workload,
-            interactions=inter,
-            shares=whole_parts(split.shares),
-            tables=split.tables,
-            constrained=constrained(problem, inter),
-            objective=goal,
-            goal=None,
-            bound=None,
-            allowed=allowed,
-        ),
+        shares, tables = best.shares * unit, None
+    else:
+        errors = errors_of(problem, inter, contrasts=False)
+        split = best_tables(errors, goal, counted, pure=problem.budget.pure)
+        joint = with_joint_table(problem, inter) if measured is None else None
+        if joint is not None:
+            errors = errors_of(problem, joint, contrasts=False)
+            other = best_tables(errors, goal, counted, pure=True)
+            if other.error < split.error * (1 - WORTH):
+                inter, split = joint, other
+        shares, tables = whole_parts(split.shares), split.tables
+    fitted = MarginalsStrategy(
+        workload=workload,
+        interactions=inter,
+        shares=shares,
+        tables=tables,
+        constrained=constrained(problem, inter),
+        objective=goal,
+        goal=None,
+        bound=None,
+        allowed=allowed,
     )
+    proof = fitted.proved(problem)
+    out = replace(fitted, goal=proof[0], bound=proof[1])
+    out._proofs[problem] = proof
+    return out
 
 
 def normal_variances(targets: Sequence[float | None]) -> tuple[float | None, ...]:
@@ -588,13 +580,6 @@ def _check_targets(problem: Problem, inter: Interactions, workload: Margins) -> 
                 f"The margin `{block_name(margin)}` has a target, and is published exactly: what "
                 "is held fixes it, or no neighbouring change alters it; leave out its target."
             )
-
-
-def _with_goal(problem: Problem, strategy: MarginalsStrategy) -> MarginalsStrategy:
-    goal, bound = strategy.proved(problem)
-    out = replace(strategy, goal=goal, bound=bound)
-    out._proofs[problem] = goal, bound
-    return out
 
 
 def _table_scale(problem: Problem) -> float:

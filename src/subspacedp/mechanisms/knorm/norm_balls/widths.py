@@ -41,19 +41,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class CrossPolytope(NormBall):
-    """‖z‖ = Σ |z_i|/w_i: the hull of ±w_i e_i.
-
-    >>> CrossPolytope((Fraction(1), Fraction(2))).gauge((1, -1))
-    Fraction(3, 2)
-    """
+class _ByWidths(NormBall):
+    """A norm ball with a width for every entry."""
 
     widths: tuple[Fraction, ...]
-
-    body: ClassVar[str] = "cross-polytope"
-    closed_form: ClassVar[bool] = True
-    positive_sums: ClassVar[bool] = True
-    on_answers: ClassVar[str] = "every answer, independently, before projection onto the null space"
 
     def __post_init__(self) -> None:
         check_widths(self.widths)
@@ -62,6 +53,34 @@ class CrossPolytope(NormBall):
     def entries(self) -> int:
         """One per width."""
         return len(self.widths)
+
+    @cached_property
+    def reach(self) -> FloatArray:
+        """The widths."""
+        return np.array([float(w) for w in self.widths])
+
+    def as_dict(self) -> dict[str, Any]:
+        """The widths."""
+        return {"body": self.body, "widths": [str(w) for w in self.widths]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], entries: int) -> Self:
+        """The widths."""
+        return cls(widths_of(data, entries))
+
+
+@dataclass(frozen=True)
+class CrossPolytope(_ByWidths):
+    """‖z‖ = Σ |z_i|/w_i: the hull of ±w_i e_i.
+
+    >>> CrossPolytope((Fraction(1), Fraction(2))).gauge((1, -1))
+    Fraction(3, 2)
+    """
+
+    body: ClassVar[str] = "cross-polytope"
+    closed_form: ClassVar[bool] = True
+    positive_sums: ClassVar[bool] = True
+    on_answers: ClassVar[str] = "every answer, independently, before projection onto the null space"
 
     def gauge(self, z: Sequence[int]) -> Fraction:
         """Σ |z_i|/w_i."""
@@ -86,11 +105,6 @@ class CrossPolytope(NormBall):
     def lengths(self, points: FloatArray) -> FloatArray:
         """Σ |z_i|/w_i."""
         return np.asarray(np.abs(points) @ (1 / self.reach))
-
-    @cached_property
-    def reach(self) -> FloatArray:
-        """The widths."""
-        return np.array([float(w) for w in self.widths])
 
     @property
     def independent(self) -> tuple[Fraction, ...]:
@@ -134,36 +148,17 @@ class CrossPolytope(NormBall):
         fits = set(self.widths) == {Fraction(1)} and self.entries == query.size
         return fits and within * relation.records >= query.sensitivity(relation).l1
 
-    def as_dict(self) -> dict[str, Any]:
-        """The widths."""
-        return {"body": self.body, "widths": [str(w) for w in self.widths]}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any], entries: int) -> Self:
-        """The widths."""
-        return cls(widths_of(data, entries))
-
 
 @dataclass(frozen=True)
-class Box(NormBall):
+class Box(_ByWidths):
     """‖z‖ = max |z_i|/w_i.
 
     >>> Box((Fraction(1), Fraction(2))).gauge((1, -1))
     Fraction(1, 1)
     """
 
-    widths: tuple[Fraction, ...]
-
     body: ClassVar[str] = "box"
     positive_sums: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_widths(self.widths)
-
-    @property
-    def entries(self) -> int:
-        """One per width."""
-        return len(self.widths)
 
     @property
     def cube(self) -> bool:
@@ -196,11 +191,6 @@ class Box(NormBall):
     def lengths(self, points: FloatArray) -> FloatArray:
         """The largest |z_i|/w_i."""
         return np.asarray((np.abs(points) / self.reach).max(axis=1))
-
-    @cached_property
-    def reach(self) -> FloatArray:
-        """The widths."""
-        return np.array([float(w) for w in self.widths])
 
     def draw(self, rate: Fraction, words: Words) -> Row:
         """A cube: q^‖z‖ = (1 − q) Σ_{s ≥ ‖z‖} q^s, so s first, then z uniform in s·cube."""
@@ -258,15 +248,6 @@ class Box(NormBall):
     def continuous_noise(self) -> FloatArray | None:
         """Uniform in a box, times a gamma variable."""
         return box_noise(self.widths)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The widths."""
-        return {"body": self.body, "widths": [str(w) for w in self.widths]}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any], entries: int) -> Self:
-        """The widths."""
-        return cls(widths_of(data, entries))
 
 
 @lru_cache(maxsize=4)
