@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from tests.blocks.tables import digest_of
 
 import subspacedp as sdp
 from subspacedp.blocks import memory
@@ -128,8 +129,9 @@ def test_records_counted_to_files_give_what_memory_gives(
     assert hidden(tmp_path) == []
 
 
+@pytest.mark.parametrize("values", [None, "npy"])
 def test_folder_signature_and_entry_do_not_depend_on_blocks(
-    tmp_path, specification, several_blocks, monkeypatch
+    tmp_path, specification, several_blocks, monkeypatch, values
 ):
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -155,7 +157,9 @@ def test_folder_signature_and_entry_do_not_depend_on_blocks(
         home.mkdir()
         with open_ledger(home / "budget.db") as opened:
             opened.create("people", sdp.PureDP(2.0), sdp.ReplaceOne())
-        asked = specification(None, budget={"ledger": str(home / "budget.db"), "account": "people"})
+        asked = specification(
+            values, budget={"ledger": str(home / "budget.db"), "account": "people"}
+        )
         asked["publish"]["sign"] = str(tmp_path / "key.pem")
         run(asked, out=home / "r")
         published.append(files(home / "r"))
@@ -163,7 +167,9 @@ def test_folder_signature_and_entry_do_not_depend_on_blocks(
             (entry,) = opened.history("people")
         entries.append((entry.release_ids, entry.spends, entry.invariants, entry.digests))
     assert published[0] == published[1]
-    assert "signature.json" in published[0] or any("sign" in name for name in published[0])
+    signed = json.loads(published[0]["signature.json"])["files"]
+    stored = "values.csv" if values is None else "values.npy"
+    assert signed[stored] == digest_of(published[0][stored], tree=values is not None)
     assert entries[0] == entries[1]
 
 
@@ -253,6 +259,9 @@ def test_the_key_of_a_lost_draw_finishes_on_the_same_data_and_no_others(
     monkeypatch.setattr(ReleaseKeys, "fresh", interrupt)
     run(asked, out=tmp_path / "r", memory=SMALL)
     assert (tmp_path / "r" / "values.npy").read_bytes() == lost
+    certificate = json.loads((tmp_path / "r" / "certificate.json").read_bytes())
+    assert certificate["values"]["sha256"] == digest_of(lost, tree=True)
+    assert verify_folder(tmp_path / "r").ok
     assert states(tmp_path) == ["committed"]
     assert hidden(tmp_path) == []
 
