@@ -13,7 +13,7 @@ from tests.blocks.tables import COUNTS, PAIRS, designed, in_memory, same
 
 import subspacedp as sdp
 from subspacedp.blocks import passes
-from subspacedp.blocks.runners import WorkerKeys, open_runner
+from subspacedp.blocks.runners import OnDask, WorkerKeys, open_runner
 from subspacedp.noise import ReleaseKeys
 from subspacedp.release import verify_folder
 
@@ -65,6 +65,21 @@ def test_files_are_those_of_one_process(workers, tmp_path, table, case, store):
         )
     assert files[0] == files[1]
     assert verify_folder(tmp_path / "there").ok
+
+
+@pytest.mark.parametrize("number", [1, 7, 33, 2_400])
+def test_every_piece_is_in_one_run(number):
+    """Runs are in order, for every thread some, and short enough to be done again."""
+
+    class Client:
+        def nthreads(self):
+            return {"one": 1, "another": 2}
+
+    pieces = [(i, None) for i in range(number)]
+    runs = OnDask(Client())._runs(pieces, 16)
+    assert [piece for run in runs for piece in run] == pieces
+    assert len(runs) >= min(number, 3)
+    assert max(map(len, runs)) <= 16
 
 
 def test_an_address_names_the_scheduler(workers, tmp_path, table):
