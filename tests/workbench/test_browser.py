@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -423,6 +424,22 @@ def test_axe_finds_nothing_and_nothing_runs_off_the_page(
     assert found.violations_count == 0, found.generate_report()
     wide = tab.evaluate("document.documentElement.scrollWidth - innerWidth")
     assert wide <= 0
+
+
+def test_many_axes_run_off_no_phone(workbench: Any, opened: Opened, folder: Path) -> None:
+    names = [f"question{i}" for i in range(16)]
+    keys = {
+        "data": {"source": "none.csv", "unit": "row"},
+        "axes": {name: {"labels": list(range(30))} for name in names},
+        "privacy": {"rho": 0.4},
+        "publish": {"cells": False, "decimals": 0, "margins": [names[:2], names[1:3]]},
+    }
+    (folder / "publication.yaml").write_text(json.dumps(keys), "utf-8")
+    tab = opened(workbench("publication.yaml").address, width=390)
+    planned(tab)
+    assert tab.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    assert tab.locator(".axes").bounding_box()["height"] < 900
+    assert tab.locator("#facts strong").first.inner_text() == "ρ = 0.4"
 
 
 def test_starting_from_data_is_asked_for_and_confidential(

@@ -5,9 +5,13 @@ import json
 import pytest
 from tests.workbench.conftest import SPECIFICATION
 
+from subspacedp.errors import SubspaceDPError
+from subspacedp.mechanisms import OPTIONS
 from subspacedp.publication import plan
 from subspacedp.publication.faults import SpecificationError
 from subspacedp.workbench.computing import Asked, parts
+from subspacedp.workbench.form import MECHANISMS
+from subspacedp.workbench.processes import refusal
 
 GROUPINGS = """\
 data: {source: none.csv, unit: row}
@@ -71,8 +75,56 @@ def test_labels_in_no_group_are_counted_in_none(no_data):
     assert 0 < sum(row["before"] for row in invented["rows"]) < invented["persons"]
 
 
+CROSSING = """\
+data: {source: none.csv, unit: row}
+axes:
+  block:
+    labels: [a, b, c, d, e, f, g, h, i]
+    levels: {tract: {t: [a, b, c], u: [d, e, f], v: [g, h, i]}}
+    groupings:
+      school: {r: [a, d, g], s: [b, e, h], q: [c, f, i]}
+      health: {x: [a, e, i], y: [b, f, g], z: [c, d, h]}
+  sex: {labels: [F, M]}
+hold: [[tract]]
+privacy: {epsilon: 1.0}
+publish: {decimals: 0, margins: [[school]]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (CROSSING.replace("[[tract]]", "[[tract], [school], [health]]"), "hold two of them"),
+        (GROUPINGS.replace("[[school, sex]]", "[[school, tract]]"), "levels of one axis"),
+        (GROUPINGS.replace("margins:", "cells: false, margins:"), "which is a sum of cells"),
+    ],
+)
+def test_what_cannot_be_done_with_groupings_is_one_sentence(no_data, text, words):
+    with pytest.raises(SubspaceDPError, match=words) as refused:
+        list(parts(Asked(text=text, folder=str(no_data))))
+    said = refusal(refused.value)
+    assert said["sentence"].endswith(".")
+    assert [fault["sentence"] for fault in said["faults"]] == [said["sentence"]]
+
+
+def test_two_groupings_that_cross_are_held_exactly_and_their_differences_are_told(no_data):
+    text = CROSSING.replace("[[tract]]", "[[school, sex], [health, sex]]")
+    said = dict(parts(Asked(text=text, folder=str(no_data))))
+    exact = [
+        line["what"]
+        for line in said["plan"]["releases"][0]["errors"]
+        if line["margin_of_error_95"][1] == 0
+    ]
+    assert exact == ["school × sex (held)", "health × sex (held)", "school"]
+    assert "cross on `block`" in said["structure"]["table"]
+
+
 def test_every_fault_has_its_line(no_data):
     wrong = SPECIFICATION.replace("[[state]]", "[[stat]]").replace("[age]]", "[agee]]")
     with pytest.raises(SpecificationError) as refused:
         next(parts(Asked(text=wrong, folder=str(no_data))))
     assert [line for line, _ in refused.value.every] == [8, 10]
+
+
+def test_every_mechanism_is_said_in_words():
+    assert set(MECHANISMS) == set(OPTIONS)

@@ -216,6 +216,21 @@ def test_a_text_that_would_grow_or_never_end_is_refused_at_once(session, text):
     assert "cannot be read" not in page(session)
 
 
+def test_names_and_labels_are_text_on_the_page_whatever_they_look_like(session):
+    odd = "<img src=x onerror=alert(1)>'\">"
+    keys = keys_of(SPECIFICATION)
+    keys["title"] = odd
+    keys["axes"] = {odd: {"labels": [odd, "b"], "title": odd, odd: odd}}
+    keys["hold"] = [[odd]]
+    keys["inequalities"] = {"at_most": [{"margin": [odd], "limit": odd}], "part_of": [[odd, "b"]]}
+    session.do({"do": "text", "text": json.dumps(keys)})
+    session.known.refused = {"sentence": odd, "notes": [], "faults": [{"line": 1, "sentence": odd}]}
+    shown = page(session)
+    assert "&lt;img" in shown
+    assert "<img" not in shown
+    assert "onerror=alert(1)>" not in shown
+
+
 def test_a_text_that_no_file_can_have_is_not_taken(session):
     with pytest.raises(ReleaseError, match="no file can have"):
         session.do({"do": "text", "text": "title: \ud800\n"})

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from subspacedp.errors import SubspaceDPError
+from subspacedp.privacy import Budget
 from subspacedp.publication.advice import advise
 from subspacedp.publication.auditing import audit
 from subspacedp.publication.code_lists import read_rows
@@ -93,15 +94,20 @@ def planned_view(planned: Plan) -> dict[str, Any]:
 def _budget_words(planned: Plan) -> str:
     privacy = planned.specification.document.privacy
     if privacy.least is None:
-        return str(privacy.budget)
-    return " and ".join(str(release.design.mechanism.budget) for release in planned.releases)
+        return _short(privacy.budget)
+    return " and ".join(_short(release.design.mechanism.budget) for release in planned.releases)
+
+
+def _short(budget: Budget) -> str:
+    """A budget without the name of its kind, which the promise states."""
+    return str(budget).partition(" (")[0]
 
 
 def _release_view(release: PlannedRelease) -> dict[str, Any]:
     mechanism, guarantee = release.design.mechanism, release.design.guarantee
     return {
         **release.as_dict(),
-        "budget_words": str(mechanism.budget),
+        "budget_words": _short(mechanism.budget),
         "guarantee_name": guarantee.name,
         "kind_words": kind_words(guarantee.kind),
         "protects": person_words(guarantee.neighbours, capped=guarantee.capped),
@@ -166,7 +172,7 @@ def _invented(planned: Plan, asked: Asked) -> dict[str, Any] | None:
         **shown,
         "release": chosen.name,
         "releases": [one.name for one in known],
-        "budget": str(release.design.mechanism.budget),
+        "budget": _short(release.design.mechanism.budget),
     }
 
 
