@@ -4,12 +4,13 @@ import itertools
 import math
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from flint import arb, ctx, fmpq
 
 from subspacedp.errors import BudgetError
 from subspacedp.noise import DiscreteGaussian, DiscreteLaplace, RoundedGaussian
-from subspacedp.noise.laws import DigitDifference
+from subspacedp.noise.laws import SEARCHED, DigitDifference, _geometric
 
 RATES = [Fraction(1, 300), Fraction(1, 10), Fraction(24, 125), Fraction(1), Fraction(7, 2)]
 SIGMAS = [0.05, 0.3, 0.5, 1.0, 2.0, 3.0, 3.0000001, 10.0, 75.3]
@@ -25,6 +26,19 @@ DIGITS = [
 def _precision():
     with ctx.workprec(512):
         yield
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.3, 0.4054651, 0.4054652, 0.5, 1.0, 3.0, 40.0])
+def test_geometric_variables_are_those_of_numpy(rate):
+    """Simulated laws are public and frozen, so the draws must be the same, and what comes next."""
+    chance, shape = -math.expm1(-rate), (2000, 17)
+    assert (chance >= SEARCHED) == (rate > 0.40546510810)
+    ours, numpys = (np.random.Generator(np.random.Philox(key=7)) for _ in range(2))
+    for _ in range(2):
+        assert np.array_equal(_geometric(ours, chance, shape), numpys.geometric(chance, shape))
+    assert ours.random() == numpys.random()
+    assert not np.array_equal(_geometric(ours, chance, shape), numpys.geometric(0.99, shape))
+    assert _geometric(ours, chance, (0, 3)).shape == (0, 3)
 
 
 def number(value):

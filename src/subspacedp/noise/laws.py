@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # Gaussian laws below it are sums over a few whole numbers, above it over a few periods.
 FEW_NUMBERS = 0.6
+SEARCHED = 1 / 3  # the chance from which NumPy searches for a geometric variable
 LARGEST_SIGMA_TABLE = 1000.0  # a table of thresholds has some 18 σ entries
 SMOOTH = 1000.0  # σ from which a rounded normal law is a normal one to a part in 10**12
 REACH = 12.0  # standard deviations beyond which a sum over normal noise has nothing left
@@ -266,8 +267,8 @@ class DiscreteLaplace(KnownLaw):
     def simulate(self, rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
         """Differences of two geometric variables."""
         chance = -np.expm1(-float(self.rate))
-        noise = np.asarray(rng.geometric(chance, shape), np.float64)
-        noise -= rng.geometric(chance, shape)
+        noise = _geometric(rng, chance, shape)
+        noise -= _geometric(rng, chance, shape)
         return noise
 
     @property
@@ -317,6 +318,26 @@ class DiscreteLaplace(KnownLaw):
     def reach(self, spread: float, cells: int) -> int:
         """Beyond it the tail is below exp(−40); see docs/proofs/likelihood.md."""
         return math.ceil(spread + 40 / float(self.rate)) + 2 * cells
+
+
+def _geometric(rng: np.random.Generator, chance: float, shape: tuple[int, ...]) -> FloatArray:
+    """What `rng.geometric(chance, shape)` gives, to the last bit, and sooner where it is small.
+
+    NumPy searches from 1 on where the chance is at least 1/3: the first k with u ≤ P(X ≤ k). Its
+    sums are compared here with all u at once, of which there are less than 100 before they stay.
+    """
+    if chance < SEARCHED:
+        return np.asarray(rng.geometric(chance, shape), np.float64)
+    u = rng.random(shape)
+    found, largest = np.ones(shape, np.uint8), float(u.max(initial=0.0))
+    below = term = chance
+    while below < largest:
+        found += u > below
+        term *= 1.0 - chance
+        if below + term == below:
+            break
+        below += term
+    return found.astype(np.float64)
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,9 @@ from subspacedp.tables.domain import Box
 from subspacedp.tables.table import frame_from_columns
 
 
-@cache
 def package_version() -> str:
-    """The version that a certificate names."""
-    from importlib.metadata import version
-
-    return version("subspacedp")
+    """The version that a certificate names; metadata say the same, and take a parser of mail."""
+    return str(sys.modules[__name__.partition(".")[0]].__version__)
 
 
 class _Values:

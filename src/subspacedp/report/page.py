@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import import_module
-from importlib.metadata import version as installed
 from importlib.resources import files as package_files
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from subspacedp.queries import ClippedSums, Margins
 from subspacedp.release import Release, Verification
 from subspacedp.release.certificate import certificate_text
 from subspacedp.release.drawing import MAX_LABELLED
+from subspacedp.release.release import package_version
 from subspacedp.report.charts import (
     Chart,
     errors_chart,
@@ -263,14 +263,15 @@ def _compiled_before(package: str) -> Any:
     """Compiled templates beside their texts, as Python keeps modules; None where it may not.
 
     To compile a template takes longer than to render it. One is known again by its text, and by
-    the versions of all that decide what it is compiled to.
+    the version of the package, and when Jinja was installed.
     """
     kept = Path(str(package_files(package) / "templates")) / "__pycache__"
     if sys.dont_write_bytecode or not os.access(kept.parent, os.W_OK):
         return None
     kept.mkdir(exist_ok=True)
-    versions = "-".join(map(installed, ("subspacedp", "jinja2")))
-    return publishing("jinja2").FileSystemBytecodeCache(str(kept), f"{versions}-%s.cache")
+    jinja2 = publishing("jinja2")
+    versions = f"{package_version()}-{Path(jinja2.__file__).stat().st_mtime_ns:x}"
+    return jinja2.FileSystemBytecodeCache(str(kept), f"{versions}-%s.cache")
 
 
 def template_text(name: str, package: str = __package__) -> str:
