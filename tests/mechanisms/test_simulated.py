@@ -50,17 +50,18 @@ def test_the_same_small_table_is_drawn_once_and_another_law_anew():
     """A publication is planned, written and verified; what is public is simulated once for it."""
     domain = sdp.Domain([sdp.Axis("a", [1, 2, 3, 4]), sdp.Axis("b", ["x", "y"])])
 
-    def small(epsilon):
+    def law(epsilon, number=0):
         designed = sdp.design(domain, sdp.hold("b"), sdp.PureDP(epsilon), decimals=0)
-        return designed.mechanism.noise.small
+        small = designed.mechanism.noise.small
+        inside, coefficients = np.eye(8)[number].reshape(4, 2), np.zeros(len(small.entries))
+        return small.law_of(inside, coefficients)
 
-    first, again, other = (small(epsilon)._draws for epsilon in (1, 1, 2))
-    assert first[0] is again[0]
-    assert np.array_equal(first[1], again[1])
-    drawn = other[0][:, 0]
-    assert drawn is not first[0]
-    near = 2 * np.exp(-1) / (1 - np.exp(-1)) ** 2  # the variance at that budget
-    assert abs(drawn.var() / near - 1) < 0.05 < abs(first[0][:, 0].var() / near - 1)
+    first, again, neighbour, other = law(1), law(1), law(1, 3), law(2)
+    assert again is first
+    assert not np.array_equal(neighbour.sizes, first.sizes)
+    near = 2 * np.exp(-1) / (1 - np.exp(-1)) ** 2  # the variance of a cell's noise at twice the ε
+    far, reached = ((one.sizes**2).mean() / near - 1 for one in (first, other))
+    assert abs(reached) < 0.05 < far
 
 
 def centred(z, firsts):

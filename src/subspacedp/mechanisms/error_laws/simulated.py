@@ -87,13 +87,6 @@ def _beyond(number: int, alpha: float) -> int:
     return beyond
 
 
-@lru_cache(maxsize=1)  # a publication asks for the same again: planned, written and verified
-def _numbers(law: KnownLaw, draws: int, cells: int, roundings: int) -> tuple[FloatArray, ...]:
-    """Noise of every cell, and a number in [0, 1) for every rounding; public, as their key is."""
-    rng = public_generator()
-    return law.simulate(rng, (draws, cells)), rng.random((draws, roundings))
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class SmallTable:
     """Independent noise e of one law on the cells of a table, and its controlled rounding."""
@@ -117,15 +110,28 @@ class SmallTable:
             out -= np.maximum(turns - 1e-12, 0.0) / (np.pi * k) ** 2
         return np.asarray(np.maximum(out, 0.0) + 1e-12)
 
-    @cached_property
-    def _draws(self) -> tuple[FloatArray, FloatArray]:
-        """Noise of every cell, and up to what the roundings move."""
-        cells = self.plan.space.size
-        noise, uniform = _numbers(self.law, draws_for(cells) or 1, cells, len(self.entries))
-        exact = noise @ self.entries.T
-        return noise, np.floor(exact + uniform) - exact
-
     def law_of(self, inside: FloatArray, coefficients: FloatArray) -> Simulated:
         """The law of Σ aᵢeᵢ − Σ vⱼuⱼ."""
-        noise, moved = self._draws
-        return Simulated.of(noise @ inside.reshape(-1) - moved @ coefficients)
+        table = self.law, self.entries.shape, self.entries.tobytes()
+        return _law_of(table, inside.tobytes(), coefficients.tobytes())
+
+
+# A publication asks for the same when it is designed, written and verified. All of it is public:
+# the law, the weights, and draws whose key everybody knows.
+
+
+@lru_cache(maxsize=1)
+def _draws(law: KnownLaw, shape: tuple[int, int], entries: bytes) -> tuple[FloatArray, FloatArray]:
+    """Noise of every cell, and up to what the roundings move."""
+    rng = public_generator()
+    noise = law.simulate(rng, (draws_for(shape[1]) or 1, shape[1]))
+    exact = noise @ np.frombuffer(entries).reshape(shape).T
+    return noise, np.floor(exact + rng.random(exact.shape)) - exact
+
+
+@lru_cache(maxsize=64)
+def _law_of(
+    table: tuple[KnownLaw, tuple[int, int], bytes], inside: bytes, coefficients: bytes
+) -> Simulated:
+    noise, moved = _draws(*table)
+    return Simulated.of(noise @ np.frombuffer(inside) - moved @ np.frombuffer(coefficients))
