@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from subspacedp.invariants import HeldMargins, HeldMatrix
+from subspacedp.lazy import on_first_use
 from subspacedp.rounding.controlled import NOISE_ALONE, ControlledRounding
-from subspacedp.rounding.crossing import CrossingRounding
-from subspacedp.rounding.lattice import MatrixRounding
 from subspacedp.rounding.margins import MarginRounding
 from subspacedp.rounding.profiles import GroupProfiles, corner_counts
+
+if TYPE_CHECKING:
+    from subspacedp.rounding.crossing import CrossingRounding
+    from subspacedp.rounding.lattice import MatrixRounding
 
 __all__ = [
     "NOISE_ALONE",
@@ -19,6 +24,12 @@ __all__ = [
     "corner_counts",
     "rounding_of",
 ]
+
+# Where no margins alone are held, which takes more to be loaded.
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {"rounding.crossing": ["CrossingRounding"], "rounding.lattice": ["MatrixRounding"]},
+)
 
 
 def rounding_of(
@@ -33,6 +44,9 @@ def rounding_of(
         return None
     if held.family is not None:
         return MarginRounding(held.family.cell_space, decimals, unit_variance=unit_variance)
+    from subspacedp.rounding.crossing import CrossingRounding
+    from subspacedp.rounding.lattice import MatrixRounding
+
     matrix = held.as_matrix()
     if matrix.crossing_space is not None:
         return CrossingRounding(matrix.crossing_space, decimals, unit_variance=unit_variance)
