@@ -16,7 +16,7 @@ from html import escape
 ACCENT, SECOND, INK, GRID = "#0072b2", "#d55e00", "#24292f", "#d0d7de"
 FONT_SIZE = 13
 TICK, GAP = 5, 8  # between an axis and its labels, and between those and its title
-NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 NARROW, WIDE = frozenset(" .,:;'|!()[]{}ijltfrI-/\\"), frozenset("mwMW@%—…")
 
 Point = tuple[float, float]

@@ -1,18 +1,16 @@
 """Controlled rounding: published values that add up, unbiased, given the held values."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
-from subspacedp.invariants import HeldMargins, HeldMatrix
 from subspacedp.lazy import on_first_use
-from subspacedp.rounding.controlled import NOISE_ALONE, ControlledRounding
-from subspacedp.rounding.margins import MarginRounding
-from subspacedp.rounding.profiles import GroupProfiles, corner_counts
 
 if TYPE_CHECKING:
+    from subspacedp.rounding.choice import rounding_of
+    from subspacedp.rounding.controlled import NOISE_ALONE, ControlledRounding
     from subspacedp.rounding.crossing import CrossingRounding
     from subspacedp.rounding.lattice import MatrixRounding
+    from subspacedp.rounding.margins import MarginRounding
+    from subspacedp.rounding.profiles import GroupProfiles, corner_counts
 
 __all__ = [
     "NOISE_ALONE",
@@ -25,29 +23,14 @@ __all__ = [
     "rounding_of",
 ]
 
-# Where no margins alone are held, which takes more to be loaded.
 __getattr__, __dir__ = on_first_use(
     __name__,
-    {"rounding.crossing": ["CrossingRounding"], "rounding.lattice": ["MatrixRounding"]},
+    {
+        "rounding.choice": ["rounding_of"],
+        "rounding.controlled": ["NOISE_ALONE", "ControlledRounding"],
+        "rounding.crossing": ["CrossingRounding"],
+        "rounding.lattice": ["MatrixRounding"],
+        "rounding.margins": ["MarginRounding"],
+        "rounding.profiles": ["GroupProfiles", "corner_counts"],
+    },
 )
-
-
-def rounding_of(
-    held: HeldMargins | HeldMatrix, decimals: int | None, *, unit_variance: float = NOISE_ALONE
-) -> ControlledRounding | None:
-    """Controlled rounding: along merged axes for margins, by cycles where they cross, or a lattice.
-
-    None for real values. `unit_variance` bounds the variance of one randomised rounding:
-    1/6 where a residual is noise of ours alone, else 1/4.
-    """
-    if decimals is None:
-        return None
-    if held.family is not None:
-        return MarginRounding(held.family.cell_space, decimals, unit_variance=unit_variance)
-    from subspacedp.rounding.crossing import CrossingRounding
-    from subspacedp.rounding.lattice import MatrixRounding
-
-    matrix = held.as_matrix()
-    if matrix.crossing_space is not None:
-        return CrossingRounding(matrix.crossing_space, decimals, unit_variance=unit_variance)
-    return MatrixRounding(matrix.space, decimals, unit_variance=unit_variance)
