@@ -8,7 +8,7 @@ import pytest
 
 LIBRARIES = {
     *("cryptography", "flint", "narwhals", "numba", "numpy", "pandas", "polars", "pyarrow"),
-    "pyarrow.compute",
+    *("numpy.ma", "pyarrow.compute"),
     *("pydantic", "rich.console", "scipy", "sqlalchemy", "typer", "yaml"),
     *("altair", "duckdb", "ibis", "jinja2", "vl_convert"),
     # groups of commands that are not asked
@@ -24,6 +24,7 @@ LIBRARIES = {
         "email",
         "importlib.metadata._adapters",
         "importlib.resources",
+        "numpy.ma",
         "socket",
     ),
 }
@@ -131,6 +132,7 @@ def test_commands_load_what_they_use(folder, budget):
     engine = {
         "concurrent.futures",
         "importlib.resources",
+        "numpy.ma",
         "ibis",
         "duckdb",
         "pyarrow",

@@ -83,7 +83,7 @@ def whole_counts(values: npt.NDArray[Any], out: Int64Array) -> None:
     """Whole numbers of any type as int64."""
     if values.dtype.kind not in "iu" or values.size != out.size:
         raise DataError("A block of the table does not have a whole number for each of its cells.")
-    if np.ma.is_masked(values):
+    if np.any(getattr(values, "mask", False)):  # of a masked array; `np.ma` is not loaded for it
         raise DataError("Some counts are masked: missing.")
     if values.dtype == np.uint64 and values.size and int(values.max()) > MAX_TOTAL:
         raise DataError("The counts must sum to at most 2**62.")

@@ -202,7 +202,8 @@ class Table:
 
 
 def _whole_counts(counts: Any, domain: Domain) -> Int64Array:
-    if isinstance(counts, np.ma.MaskedArray):
+    masked = sys.modules.get("numpy.ma")  # nobody has a masked array who did not load it
+    if masked is not None and isinstance(counts, masked.MaskedArray):
         raise DataError("The counts must not be a masked array; fill what is masked first.")
     try:
         array = np.asarray(counts)

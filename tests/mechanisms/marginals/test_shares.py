@@ -8,8 +8,18 @@ from tests.mechanisms.marginals.test_spending import BOUNDED, CASES, RELATIONS, 
 import subspacedp as sdp
 from subspacedp.mechanisms.marginals import fitting
 from subspacedp.mechanisms.marginals.fitting import Goal, best_contrasts, best_tables
-from subspacedp.mechanisms.marginals.shares import GAP, best_shares
+from subspacedp.mechanisms.marginals.shares import GAP, best_shares, distinct_rows
 from subspacedp.mechanisms.marginals.spending import spending_of
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (40, 1), (200, 2), (50, 5), (0, 2)])
+def test_distinct_rows_are_those_of_numpy_in_its_order(shape):
+    rng = np.random.default_rng(0)
+    for rows in (rng.integers(-2, 3, shape), rng.integers(0, 3, shape) / 7):
+        found = distinct_rows(rows)
+        assert found.dtype == rows.dtype
+        assert found.tolist() == np.unique(rows, axis=0).tolist()
+        assert len(distinct_rows(rows.repeat(2, axis=0))) == len(found) <= len(rows)
 
 
 def problem(seed, size=4, shares=5, rows=3):

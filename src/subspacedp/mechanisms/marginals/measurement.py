@@ -310,7 +310,7 @@ class ContrastMeasurement(Measurement):
                 for s, _ in self._sigma(interaction, lv)
             ]
         )
-        return float(scales.min()), float(scales.max()), len(np.unique(scales))
+        return float(scales.min()), float(scales.max()), len(set(scales.tolist()))
 
     def largest_drawn(self) -> float:
         """Over all pieces."""

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from subspacedp.arrays import FloatArray, Int64Array
+from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
 
 GAP = 1e-3
@@ -61,6 +61,16 @@ class BestShares:
     def gap(self) -> float:
         """The error over the least possible is at most one more than this."""
         return self.error / self.bound - 1.0
+
+
+def distinct_rows(rows: ArrayLike) -> AnyArray:
+    """What `np.unique` gives along the first axis, sooner and without masked arrays."""
+    table = np.asarray(rows)
+    if not table.size:
+        return table[:1]
+    table = table[np.lexsort(table.T[::-1])]
+    new = (table[1:] != table[:-1]).any(axis=1)
+    return np.concatenate([table[:1], table[1:][new]])
 
 
 def best_shares(
@@ -92,7 +102,7 @@ def best_shares(
     between
         The logarithms of shares that are looked at.
     """
-    known = np.unique(rows, axis=0)
+    known = distinct_rows(rows)
     x = np.log(start / float((known @ start).max()))
     best: BestShares | None = None
     bound = 0.0
@@ -114,7 +124,7 @@ def best_shares(
         # A share that fell to nearly nothing while it was worth more than it costs starts again.
         worth = np.where(g > 0, g / np.maximum(cost, 1e-300), 0.0)
         x = np.where((worth > f * (1 + gap / 4)) & (x < REVIVED), REVIVED, x)
-        known = np.unique(np.concatenate([known, more]), axis=0)
+        known = distinct_rows(np.concatenate([known, more]))
     if best is None or not np.isfinite(best.error):
         raise ReleaseError("No split of the budget was found for this workload.")
     return BestShares(best.shares, best.error, bound)
@@ -128,7 +138,7 @@ def proven_bound(
     It is computed from the shares alone, whoever chose them; 0 where it proves nothing.
     """
     value, slopes = error(shares)
-    price, _ = least_price(np.unique(rows, axis=0), slopes)
+    price, _ = least_price(distinct_rows(rows), slopes)
     return value * value / price if 0 < price < math.inf else 0.0
 
 
@@ -404,12 +414,12 @@ def best_by_curvature(
     best, curved
         The shares, and the second derivatives there as far as they were learned.
     """
-    known = np.unique(rows, axis=0)
+    known = distinct_rows(rows)
 
     def spent(shares: FloatArray) -> float:
         nonlocal known
         more, most = sticking_out(shares)
-        known = np.unique(np.concatenate([known, more]), axis=0)
+        known = distinct_rows(np.concatenate([known, more]))
         return most
 
     def floor(shares: FloatArray) -> FloatArray:

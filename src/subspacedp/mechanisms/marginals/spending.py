@@ -29,6 +29,7 @@ import numpy as np
 from subspacedp.arrays import BoolArray, FloatArray, Int64Array
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.plan import TableErrors
+from subspacedp.mechanisms.marginals.shares import distinct_rows
 from subspacedp.privacy import Neighbours
 
 MAX_PAIR_KINDS = 1 << 22  # on the other axes, all looked at for every level of the tree
@@ -261,7 +262,7 @@ class AxisPairs:
                 [1.0 if s > finer else -1.0 / (number - 1) if s == finer else 0.0 for s in steps]
                 for number in ({int(k.min()), int(k.max())} if k.size else ())
             )
-        return np.unique(np.array(rows), axis=0)[::-1].copy()
+        return distinct_rows(rows)[::-1].copy()
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -286,7 +287,7 @@ class AxisPairs:
         if math.prod(self.shape) > MAX_PAIR_KINDS:
             return False
         sizes = [
-            math.prod(self.shape[half]) * len(np.unique(self._places[:, half], axis=0))
+            math.prod(self.shape[half]) * len(distinct_rows(self._places[:, half]))
             for half in self._cut
         ]
         return max(sizes) <= MAX_HALF

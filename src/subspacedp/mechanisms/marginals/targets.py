@@ -28,7 +28,7 @@ import numpy as np
 from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.marginals.plan import TableErrors
-from subspacedp.mechanisms.marginals.shares import EVEN, FLOOR
+from subspacedp.mechanisms.marginals.shares import EVEN, FLOOR, distinct_rows
 
 TIGHT = 2e-4  # the gap at which the search ends
 MAX_STEPS = 60
@@ -79,7 +79,7 @@ class WorstFigures:
                     else np.zeros(math.prod(len(g) for g in groups))
                     for i in self.errors.measured
                 ]
-                taken = np.unique(np.array(parts).T, axis=0)
+                taken = distinct_rows(np.array(parts).T)
                 out.append((t, where.level, taken / self.allowed[t]))
         return out
 
@@ -174,7 +174,7 @@ def least_worst(
         Whether rows spend the roots of shares instead: not convex, so what is found is the best
         near the start, and the bound holds there alone.
     """
-    known = np.unique(rows, axis=0)
+    known = distinct_rows(rows)
     b = start / sticking_out(start)[1]
     multiples = worst(b)
     order = np.argsort(-multiples, kind="stable")[:FEW]
@@ -199,7 +199,7 @@ def least_worst(
             more, most = sticking_out(b_next)
             known = np.concatenate([known, more])
             tried.append((b_next / most, worst(b_next / most)))
-        known = np.unique(known, axis=0)
+        known = distinct_rows(known)
         b, multiples = min(tried, key=lambda step: float(step[1].max()))
         if multiples.max() < best[1]:
             best = b, float(multiples.max())
@@ -217,7 +217,7 @@ def worst_bound(
     """
     multiples = worst(shares)
     which = np.flatnonzero(multiples > NEAR * multiples.max())
-    bound, prices = _bound(np.unique(rows, axis=0), multiples[which], worst.slopes(shares, which))
+    bound, prices = _bound(distinct_rows(rows), multiples[which], worst.slopes(shares, which))
     return bound, _by_table(worst, which, prices)
 
 
