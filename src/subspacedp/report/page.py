@@ -263,15 +263,16 @@ def _compiled_before(package: str) -> Any:
     """Compiled templates beside their texts, as Python keeps modules; None where it may not.
 
     To compile a template takes longer than to render it. One is known again by its text, and by
-    the version of the package, and when Jinja was installed.
+    the versions of all that decide what it is compiled to.
     """
     kept = Path(str(package_files(package) / "templates")) / "__pycache__"
     if sys.dont_write_bytecode or not os.access(kept.parent, os.W_OK):
         return None
     kept.mkdir(exist_ok=True)
-    jinja2 = publishing("jinja2")
-    versions = f"{package_version()}-{Path(jinja2.__file__).stat().st_mtime_ns:x}"
-    return jinja2.FileSystemBytecodeCache(str(kept), f"{versions}-%s.cache")
+    from importlib.metadata import version
+
+    versions = f"{package_version()}-{version('jinja2')}"
+    return publishing("jinja2").FileSystemBytecodeCache(str(kept), f"{versions}-%s.cache")
 
 
 def template_text(name: str, package: str = __package__) -> str:
