@@ -9,13 +9,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from tests.agents.conftest import SECRET, own, plan_of
 from tests.strategies import both_engines, using
 
 import subspacedp as sdp
 from subspacedp.agents import (
     AgentPlan,
     Partition,
-    Secret,
     collect,
     deal,
     make_plan,
@@ -30,28 +30,7 @@ from subspacedp.errors import ReleaseError
 from subspacedp.noise import DiscreteLaplace, Keystream, ReleaseKeys, RoundedGaussian, draw
 from subspacedp.noise.draw import noise_at, threshold_table, words_at
 
-SECRET = Secret(bytes(range(100, 132)))
 Z = 6.5  # two-sided probability of a normal variable beyond it: 8e-11
-
-
-def plan_of(decimals=0, epsilon=0.5, mechanism="projected"):
-    county = sdp.Axis("county", range(30), levels={"state": [i % 3 for i in range(30)]})
-    domain = sdp.Domain([county, sdp.Axis("sex", ["F", "M"])])
-    budget = sdp.PureDP(epsilon) if mechanism == "projected" else sdp.ZCDP(0.1)
-    made = sdp.design(
-        domain, sdp.hold("state") & sdp.hold("sex"), budget, decimals=decimals, mechanism=mechanism
-    )
-    return make_plan(made, Partition.by(domain, "state"))
-
-
-@pytest.fixture
-def plan():
-    return plan_of()
-
-
-def own(plan, name, seed=1):
-    cells = plan.partition.cells(name)
-    return np.random.default_rng(seed).integers(0, 60, plan.mechanism.query.size)[cells]
 
 
 # ------------------------------------------------------------------------------------------- words

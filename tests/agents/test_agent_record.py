@@ -12,13 +12,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.agents.conftest import SECRET, own, plan_of
 
 import subspacedp as sdp
 from subspacedp.agents import (
     Partition,
     Secret,
     deal,
-    make_plan,
     make_secret,
     privatize,
     privatize_share,
@@ -27,26 +27,6 @@ from subspacedp.agents import (
 )
 from subspacedp.agents.record import Record, record_beside
 from subspacedp.errors import ReleaseError, SubspaceDPError
-
-SECRET = Secret(bytes(range(100, 132)))
-
-
-def plan_of():
-    county = sdp.Axis("county", range(30), levels={"state": [i % 3 for i in range(30)]})
-    domain = sdp.Domain([county, sdp.Axis("sex", ["F", "M"])])
-    held = sdp.hold("state") & sdp.hold("sex")
-    mechanism = sdp.design(domain, held, sdp.PureDP(0.5), decimals=0)
-    return make_plan(mechanism, Partition.by(domain, "state"))
-
-
-@pytest.fixture
-def plan():
-    return plan_of()
-
-
-def own(plan, name, seed=1):
-    cells = plan.partition.cells(name)
-    return np.random.default_rng(seed).integers(0, 60, plan.mechanism.query.size)[cells]
 
 
 def test_other_data_for_the_same_part_are_refused(plan, tmp_path):

@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,6 @@ import yaml
 
 import subspacedp as sdp
 from subspacedp.agents import AgentPlan, Partition, make_plan, read_secret
-from subspacedp.cli.app import main
 from subspacedp.release import Design
 
 pytest.importorskip("pydantic", reason="the extra `publish` is not installed")
@@ -25,21 +25,10 @@ COUNTIES = {county: state for state, inside in STATES.items() for county in insi
 
 
 @pytest.fixture
-def call(tmp_path, monkeypatch, capsys):
-    """The command in this process: status, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
+def call(call, monkeypatch):
+    """`subspacedp agent`, without a secret in the environment."""
     monkeypatch.delenv("SUBSPACEDP_SECRET", raising=False)
-
-    def go(*arguments):
-        monkeypatch.setattr("sys.argv", ["subspacedp", "agent", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return stop.value.code or 0, out, err
-
-    return go
+    return partial(call, "agent")
 
 
 def write_specification(folder, **changes):

@@ -8,7 +8,6 @@ import shlex
 from collections import Counter
 
 import numpy as np
-from tests.cli.test_publication import call  # noqa: F401 - a fixture
 
 import subspacedp as sdp
 
@@ -70,7 +69,7 @@ ROWS = list(records())
 LAST = max(row["born"] for row in ROWS)
 
 
-def test_init_plan_release_verify_by_what_is_printed(call, tmp_path):  # noqa: F811
+def test_init_plan_release_verify_by_what_is_printed(call, tmp_path):
     with (tmp_path / "persons.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, ROWS[0])
         writer.writeheader()

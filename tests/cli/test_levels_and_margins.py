@@ -5,7 +5,6 @@ import json
 
 import pytest
 import yaml
-from tests.cli.test_publication import call  # noqa: F401 - a fixture
 
 pytest.importorskip("ibis", reason="the extra `publish` is not installed")
 
@@ -51,7 +50,7 @@ def spec(tmp_path):
 
 @pytest.mark.parametrize("privacy", [{"rho": 0.1}, {"epsilon": 1.0}])
 @pytest.mark.parametrize("extra", [LEVELS, MARGINS], ids=["levels", "margins"])
-def test_from_plan_to_report(call, spec, tmp_path, extra, privacy):  # noqa: F811
+def test_from_plan_to_report(call, spec, tmp_path, extra, privacy):
     path = spec(extra, privacy=privacy)
     status, out, _ = call("plan", path)
     assert status == 0
@@ -83,7 +82,7 @@ def test_from_plan_to_report(call, spec, tmp_path, extra, privacy):  # noqa: F81
 
 
 @pytest.mark.parametrize("extra", [LEVELS, MARGINS], ids=["levels", "margins"])
-def test_the_budget_for_a_target(call, spec, extra):  # noqa: F811
+def test_the_budget_for_a_target(call, spec, extra):
     path = spec(extra)
     status, out, _ = call("plan", path, "--target-error", 20, "--margin", "sex,age")
     assert status == 0
@@ -93,13 +92,13 @@ def test_the_budget_for_a_target(call, spec, extra):  # noqa: F811
     assert ("every cell" in out) == (extra is LEVELS)
 
 
-def test_a_margin_that_does_not_follow_is_one_sentence(call, spec):  # noqa: F811
+def test_a_margin_that_does_not_follow_is_one_sentence(call, spec):
     status, _, err = call("plan", spec(MARGINS), "--target-error", 20, "--margin", "county,age")
     assert status == 2
     assert "The margin `county × age` does not follow from the margins of the workload." in err
 
 
-def test_comparing_mechanisms(call, spec):  # noqa: F811
+def test_comparing_mechanisms(call, spec):
     plain = {"hold": [[]], "publish": {"decimals": 0}}
     status, out, _ = call("plan", spec(plain), "--compare")
     assert status == 0
@@ -112,7 +111,7 @@ def test_comparing_mechanisms(call, spec):  # noqa: F811
     assert "with noise on cells" in out
 
 
-def test_what_earlier_versions_had_is_refused_with_what_to_write(call, spec):  # noqa: F811
+def test_what_earlier_versions_had_is_refused_with_what_to_write(call, spec):
     status, _, err = call("plan", spec({**LEVELS, "mechanism": "hierarchical"}))
     assert status == 2
     assert "may no longer be `hierarchical`; write `mechanism: marginals`" in " ".join(err.split())
@@ -120,7 +119,7 @@ def test_what_earlier_versions_had_is_refused_with_what_to_write(call, spec):  #
 
 @pytest.mark.parametrize("extra", [LEVELS, MARGINS], ids=["levels", "margins"])
 @pytest.mark.parametrize("options", [(), ("--structure",), ("--json",)])
-def test_auditing(call, spec, extra, options):  # noqa: F811
+def test_auditing(call, spec, extra, options):
     status, out, _ = call("audit", spec(extra), *options)
     assert status == 0
     if "--json" in options:
@@ -129,7 +128,7 @@ def test_auditing(call, spec, extra, options):  # noqa: F811
         assert "1 person can change alone" in out
 
 
-def test_code_lists_whose_levels_do_not_nest(call, spec, tmp_path):  # noqa: F811
+def test_code_lists_whose_levels_do_not_nest(call, spec, tmp_path):
     axes = {**AXES, "county": {"labels": "counties.csv", "levels": ["state", "region"]}}
     path = spec(LEVELS, axes=axes)
     (tmp_path / "counties.csv").write_text("county,state,region\nc1,X,N\nc2,X,S\nc3,Y,S\n")

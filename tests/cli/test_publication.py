@@ -7,30 +7,11 @@ import stat
 import pytest
 import yaml
 
-from subspacedp.cli.app import main
 from subspacedp.publication import read_specification
 
 pytest.importorskip("ibis", reason="the extra `publish` is not installed")
 
 COUNTIES = ["c1", "c2", "c3"]
-
-
-@pytest.fixture
-def call(tmp_path, monkeypatch, capsys):
-    """The command in this process: status, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
-
-    def go(*arguments):
-        monkeypatch.setattr("sys.argv", ["subspacedp", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return stop.value.code or 0, out, err
-
-    return go
 
 
 @pytest.fixture

@@ -4,21 +4,13 @@ import math
 
 import numpy as np
 import pytest
+from tests.inference.test_margin_combination import DOMAIN, TABLE, WORKLOAD
 from tests.statistical import ALPHA, mean_p
 
 import subspacedp as sdp
 from subspacedp.errors import ReleaseError
 from subspacedp.inference import Likelihood, replicates
 
-DOMAIN = sdp.Domain(
-    [
-        sdp.Axis("county", range(7), levels={"state": list("AABBBBC")}),
-        sdp.Axis("race", ["x", "y", "z"]),
-        sdp.Axis("sex", ["F", "M"]),
-    ]
-)
-TABLE = sdp.Table(np.random.default_rng(4).poisson(40, DOMAIN.shape), DOMAIN)
-WORKLOAD = sdp.Margins(DOMAIN, [["county", "race"], ["state", "sex"], []])
 HELDS = {
     "nothing": None,
     "states": sdp.hold("state"),

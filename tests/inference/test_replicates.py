@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from tests.inference.test_combination import COUNTS, DOMAIN, GAUSS, LAPLACE
 from tests.statistical import (
     ALPHA,
     draws_to_tell,
@@ -18,17 +19,9 @@ import subspacedp as sdp
 from subspacedp.errors import ReleaseError
 from subspacedp.inference.replicates import replicate_interval, replicate_quantiles, replicates
 
-DOMAIN = sdp.Domain(
-    [
-        sdp.Axis("county", range(5), levels={"state": ["A", "A", "B", "B", "B"]}),
-        sdp.Axis("sex", ["F", "M"]),
-    ]
-)
-COUNTS = np.array([[13, 4], [0, 7], [25, 31], [2, 2], [9, 0]])
 EMPTY = np.zeros((5, 2), bool)
 EMPTY[1, 0] = True
 LINEAR = sdp.LinearInvariants([[1, 2, 0, 0, 1, 0, 0, 0, 1, 0], [0, 0, 1, 1, 1, 1, 0, 0, 0, 0]])
-LAPLACE, GAUSS = sdp.PureDP(0.7), sdp.GaussianDP(0.5)
 
 DESIGNS = {
     "nothing held": lambda: sdp.design(DOMAIN, None, LAPLACE),

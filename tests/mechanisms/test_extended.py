@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import dense
 from tests.privacy.exhaustion import changes, held_rows, neighbours, null_space_part, tables
+from tests.queries.test_linear import RELATIONS
 from tests.statistical import ALPHA, mean_p, z_limit
 from tests.strategies import problems
 
@@ -42,15 +43,6 @@ UNEQUAL = [
 ]
 LINE = sdp.Domain([sdp.Axis("c", range(6), levels={"s": list("ABBBCC"), "t": list("XXXXYY")})])
 SMALL_UNEQUAL = [UNEQUAL[3], (LINE, sdp.hold("s")), (LINE, sdp.hold("t"))]
-RELATIONS = [
-    sdp.ReplaceOne(),
-    sdp.AddRemoveOne(),
-    sdp.ReplaceOne(records=2),
-    sdp.ReplaceOne(records=2, exactly=True),
-    sdp.ReplaceOne(records=3, per_cell=1),
-    sdp.AddRemoveOne(records=2),
-    sdp.AddRemoveOne(records=3, per_cell=2),
-]
 
 
 def extended(domain, held, budget=GAUSS, *, basis=None, **arguments):
