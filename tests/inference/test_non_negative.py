@@ -246,6 +246,21 @@ def test_a_model_that_does_not_fit_does_little_harm(monkeypatch):
     assert beside_projection() > 1.12
 
 
+def test_what_the_error_is_estimated_to_be_is_right_on_average():
+    """Along the noisy counts themselves, where the estimate has no bias whatever the noise."""
+    table = small((6, 4), mean=9.0)
+    design = sdp.design(table.domain, sdp.hold("a"), sdp.PureDP(0.5))
+    truth, off, twin = table.counts.reshape(-1), [], []
+    for seed in range(200):
+        one = _Fitting(design.release(table, seed=seed), None)
+        estimate, _ = one._beside_truth(np.zeros(truth.size), lambda other: other.noisy)
+        off.append(estimate + truth @ one.noisy)
+        twin.append((truth - one.noisy) @ one.noisy)  # forgets that noise is in both
+    stderr = np.std(off, ddof=1) / np.sqrt(len(off))
+    assert abs(np.mean(off)) < 4 * stderr
+    assert abs(np.mean(twin)) > 8 * stderr
+
+
 def test_words_say_that_it_is_biased(runs):
     _, releases, found = runs
     assert found[0].describe().startswith("BIASED")

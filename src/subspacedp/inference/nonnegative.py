@@ -476,6 +476,8 @@ class _Fitting:
 
     def middle(self, share: float) -> FloatArray:
         """Posterior means, and the nearest table to the release for what is left to it."""
+        if share == 1:
+            return self.means
         return share * self.means + (1 - share) * self.projected
 
     def both(self, share: float) -> tuple[FloatArray, FloatArray]:
@@ -520,9 +522,11 @@ class _Fitting:
     @cached_property
     def share(self) -> float:
         """Of the posterior means in the mixture: where its estimated squared error is least."""
+        if not self._probes:
+            return 1.0
         between = self.modelled - self.projected
         length = float(between @ between)
-        if not self._probes or length <= 1e-9:
+        if length <= 1e-9:
             return 1.0
         loss, doubt = self._beside_truth(self.projected, lambda one: one.modelled - one.projected)
         doubt += float(np.mean(self.variance))
