@@ -426,6 +426,55 @@ def test_axe_finds_nothing_and_nothing_runs_off_the_page(
     assert wide <= 0
 
 
+def test_from_an_empty_page_to_a_release_by_keyboard_alone(
+    workbench: Any, opened: Opened, folder: Path
+) -> None:
+    tab = opened(workbench("--out", "mine.yaml").address)
+    keys, at = tab.keyboard, "document.activeElement.id"
+
+    def go(name: str, key: str = "Tab") -> None:
+        for _ in range(120):
+            if tab.evaluate(at) == name:
+                return
+            keys.press(key)
+        raise AssertionError(f"{name} cannot be reached")
+
+    go("axis-name")
+    keys.type("county")
+    go("axis-kind")
+    keys.type("a code")
+    go("axis-path")
+    keys.type("counties.csv")
+    go("axis-levels")
+    keys.type("state")
+    keys.press("Enter")
+    expect(tab.locator("#labels-1")).to_be_visible()
+    go("m-0-0")
+    go("m-1-1", "ArrowDown")
+    keys.press("Enter")
+    expect(tab.locator("#m-1-1")).to_have_class(re.compile("published"))
+    go("source")
+    keys.press("Control+a")
+    keys.type("persons.csv")
+    keys.press("Tab")
+    expect(tab.locator("#yaml")).to_have_value(re.compile("persons.csv"))
+    planned(tab)
+    keys.press("Control+s")
+    expect(tab.locator("#save-top")).to_be_disabled()
+    planned(tab)
+    go("dry-run")
+    keys.press("Enter")
+    expect(tab.locator("#work")).to_contain_text("The data fit")
+    assert tab.evaluate(at) == "work"  # where the answer is
+    go("ask", "Shift+Tab")
+    keys.press("Enter")
+    go("release")
+    keys.press("Enter")
+    expect(tab.locator("#published")).to_contain_text("Published and verified")
+    assert tab.evaluate(at) == "work"
+    assert verify_folder(folder / "release").ok
+
+
 def test_many_axes_run_off_no_phone(workbench: Any, opened: Opened, folder: Path) -> None:
     names = [f"question{i}" for i in range(16)]
     keys = {

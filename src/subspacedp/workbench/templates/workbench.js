@@ -8,7 +8,7 @@
   let sending = false; // one change at a time: the next one says the latest
   let waiting = null; // what is to be sent when the answer is there
   let asked = 0; // when the design was last asked for
-  let pressed = false; // a pointer is down: what it is on must not go away under it
+  let pressed = false; // a pointer or key is down: what it is on must not go away under it
   let held = {}; // regions that wait until it is let go
   const PATIENCE = 1500; // milliseconds after which a newer change drops one that takes long
 
@@ -57,7 +57,7 @@
           field.setSelectionRange(focus.start, focus.end);
         }
       } else if (active !== document.body) {
-        const near = find("button:not(:disabled), input:not(:disabled)", region);
+        const near = find("#work", region) || find("button:not(:disabled), input:not(:disabled)", region);
         if (near) near.focus({ preventScroll: true });
       }
     }
@@ -208,7 +208,8 @@
     if (event.target === yaml) { typed = true; clearTimeout(timer); timer = setTimeout(flush, 350); state(); }
   });
   addEventListener("pointerdown", () => { pressed = true; });
-  for (const end of ["pointerup", "pointercancel", "blur"]) {
+  addEventListener("keydown", (event) => { pressed ||= event.key === " "; }); // its key-up presses
+  for (const end of ["pointerup", "pointercancel", "keyup", "blur"]) {
     addEventListener(end, () => setTimeout(letGo)); // after the click that it makes
   }
   function letGo() {
@@ -261,12 +262,14 @@
     const step = ARROWS[event.key];
     if (!step) return;
     event.preventDefault();
-    const [, row, column] = square.id.split("-").map(Number);
-    for (let n = 1; n < 64; n += 1) {
-      const to = document.getElementById(`m-${row + n * step[0]}-${column + n * step[1]}`);
-      if (to) { rove(to); to.focus(); return; }
-      if (row + n * step[0] < 0 || column + n * step[1] < 0) return;
-    }
+    const place = (one) => one.id.split("-").slice(1).map(Number);
+    const [row, column] = place(square);
+    const far = (one) => Math.abs(place(one)[0] - row) + Math.abs(place(one)[1] - column) * 1000;
+    const [to] = [...square.closest("[data-matrix]").querySelectorAll(".square")].filter((one) => {
+      const [down, right] = [place(one)[0] - row, place(one)[1] - column];
+      return step[0] ? down * step[0] > 0 : down === 0 && right * step[1] > 0;
+    }).sort((one, other) => far(one) - far(other));
+    if (to) { rove(to); to.focus(); }
   }
   function rove(to) {
     to.closest("[data-matrix]").querySelectorAll(".square").forEach((one) => { one.tabIndex = -1; });
