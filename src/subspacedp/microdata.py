@@ -1,4 +1,4 @@
-"""What is made of a release beside it: a second table without negative values, and its records.
+"""What is made of a release beside it: a biased table without negative values, and records of it.
 
 A table without negative values is biased, so everything of it says so: the names of its files, its
 columns, and a statement beside them. All of it follows from the release alone, and is derived again
