@@ -19,7 +19,7 @@ from subspacedp.noise import Keystream
 
 RELATIONS = [sdp.AddRemoveOne(), sdp.ReplaceOne(), sdp.AddRemoveOne(records=2)]
 BUDGETS = [sdp.ZCDP(0.5), sdp.GaussianDP(1.0), sdp.PureDP(1.0)]
-CASES = 48
+SEEDS = range(48, 96)  # in some, what is held twice or with holes is decisive
 
 
 def places(rng):
@@ -112,7 +112,7 @@ def least_squares(design, vectors, deviations):
     return (np.eye(size) - np.linalg.pinv(C) @ C) @ estimate
 
 
-@pytest.mark.parametrize("seed", range(CASES))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_budget_estimates_and_errors_are_those_of_explicit_matrices(seed, monkeypatch):
     design = drawn(seed)
     if design is None:
