@@ -214,6 +214,18 @@ def test_every_alteration_is_caught(folder, alter):
     assert not verify_folder(folder).ok
 
 
+def test_errors_computed_elsewhere_may_differ_in_their_last_bits(folder):
+    certificate = json.loads((folder / "certificate.json").read_text("utf-8"))
+    stated = certificate["values"]["expected_squared_error"]
+    close, off = stated * (1 + 1e-13), stated * (1 + 1e-6)
+    edit_certificate(folder, set_at("values", "expected_squared_error", value=close))
+    assert close != stated
+    assert sdp.load(folder).verify().ok
+    edit_certificate(folder, set_at("values", "expected_squared_error", value=off))
+    with pytest.raises(AlteredError, match="expected_squared_error"):
+        sdp.load(folder)
+
+
 def test_a_key_that_comes_twice_is_refused(folder):
     path = folder / "certificate.json"
     text = path.read_text("utf-8")

@@ -167,6 +167,7 @@ ESSENTIAL = {
     "values": ("type", "expected_squared_error"),
 }
 LEVEL = 0.95  # of the intervals in files of margins
+SAME = 1e-9  # errors may differ in the last bits between machines, and between versions
 
 
 def save(release: Release, folder: str | PathLike[str]) -> None:
@@ -234,13 +235,20 @@ def _check_essentials(release: Release, source: Path) -> None:
     try:
         for part, keys in ESSENTIAL.items():
             for key in keys:
-                if stated[part].get(key) != fresh[part].get(key):
+                if not _same(stated[part].get(key), fresh[part].get(key)):
                     raise AlteredError(
                         f"`{source / CERTIFICATE}` was altered: `{part}.{key}` is not what its "
                         "design implies."
                     )
     except (AttributeError, KeyError, TypeError):
         raise ReleaseError(f"`{source / CERTIFICATE}` is not usable: a part is missing.") from None
+
+
+def _same(stated: Any, fresh: Any) -> bool:
+    """Whether a number or word is as computed, but for the last bits of floating point."""
+    if isinstance(stated, float) and isinstance(fresh, float):
+        return math.isclose(stated, fresh, rel_tol=SAME)
+    return bool(stated == fresh)
 
 
 def read_release(source: Path) -> tuple[Release, Any]:
@@ -395,8 +403,8 @@ def same_column(column: str, wanted: Any, present: Any) -> bool:
     numbers = {wanted.dtype.kind, present.dtype.kind} & set("iuf")
     if numbers and wanted.dtype.kind != present.dtype.kind:
         return False  # float64 does not tell whole numbers beyond 2**53 apart
-    if column == "stderr":  # standard errors may differ in the last bit between machines
-        return bool(np.allclose(wanted, present, rtol=1e-9, atol=0.0, equal_nan=True))
+    if column == "stderr":
+        return bool(np.allclose(wanted, present, rtol=SAME, atol=0.0, equal_nan=True))
     return bool(np.array_equal(wanted, present))
 
 

@@ -5,6 +5,7 @@ there, and least squares of these with explicit matrices.
 """
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -14,12 +15,15 @@ from tests.mechanisms.marginals.test_privacy import columns, limit
 
 import subspacedp as sdp
 from subspacedp.errors import InvariantError
-from subspacedp.mechanisms.marginals import MarginalsOptions
+from subspacedp.invariants.held import HeldMargins
+from subspacedp.mechanisms.marginals import MarginalsOptions, measurement
+from subspacedp.mechanisms.marginals.plan import TableErrors
 from subspacedp.noise import Keystream
 
 RELATIONS = [sdp.AddRemoveOne(), sdp.ReplaceOne(), sdp.AddRemoveOne(records=2)]
 BUDGETS = [sdp.ZCDP(0.5), sdp.GaussianDP(1.0), sdp.PureDP(1.0)]
-SEEDS = range(48, 96)  # in some, what is held twice or with holes is decisive
+HELD_TWICE, HELD_HOLES = [63, 64], [254, 289]  # where what is held twice or with holes is decisive
+SEEDS = [*range(48, 96), 164, 167, 323, *HELD_HOLES]
 
 
 def places(rng):
@@ -92,6 +96,21 @@ def rows_of(domain, names):
     return out
 
 
+def positions(design, monkeypatch):
+    """Where the integers of the sampler stand in the measurement; it takes them law by law."""
+    domain, inner, drawn_before = design.mechanism.domain, design.mechanism, []
+
+    def sampler(law, keys, start, base, out):
+        out[:] = np.arange(1, base.size + 1) + len(drawn_before)
+        drawn_before.extend([law] * base.size)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(measurement, "add_noise", sampler)
+        tags = inner.measure(sdp.Table(np.zeros(domain.shape, np.int64), domain), None)
+    assert sorted(tags[tags > 0]) == list(range(1, len(drawn_before) + 1))
+    return np.argsort(tags)[np.count_nonzero(tags == 0) :]
+
+
 def null_space(C):
     """Columns that span it."""
     _, values, rows = np.linalg.svd(C)
@@ -114,6 +133,37 @@ def least_squares(design, vectors, deviations):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_budget_estimates_and_errors_are_those_of_explicit_matrices(seed, monkeypatch):
+    agrees(seed, monkeypatch)
+
+
+@pytest.mark.parametrize("seed", HELD_TWICE)
+def test_held_classifications_with_the_same_groups_must_not_both_be_dropped(seed, monkeypatch):
+    def broken(self):
+        return tuple(
+            m for m in self.margins if not any(o != m and o.determines(m) for o in self.margins)
+        )
+
+    monkeypatch.setattr(HeldMargins, "essential", property(broken))
+    with pytest.raises(AssertionError):
+        agrees(seed, monkeypatch)
+
+
+@pytest.mark.parametrize("seed", HELD_HOLES)
+def test_a_known_grand_total_must_be_used_beside_held_classifications_with_holes(seed, monkeypatch):
+    whole = TableErrors._system
+
+    def broken(self, interaction, measured):
+        system = whole(self, interaction, measured)
+        told = tuple(e for e in system.exact if e in interaction.exact)
+        return replace(system, exact=told or system.exact)
+
+    monkeypatch.setattr(TableErrors, "_system", broken)
+    with pytest.raises(AssertionError):
+        agrees(seed, monkeypatch)
+
+
+def agrees(seed, monkeypatch):
+    """Compare the design of a seed with explicit matrices."""
     design = drawn(seed)
     if design is None:
         return
@@ -131,11 +181,9 @@ def test_budget_estimates_and_errors_are_those_of_explicit_matrices(seed, monkey
     noisy, exact = inner.measure(table, sdp_keys(seed)), inner.held.sums(answers)
     total = noisy[-1] if inner.total_measured else None
     found = inner.estimate_of(inner._contrasts(noisy), exact, total).table(0).ravel()
-    integers = noisy[:-1] if inner.total_measured else noisy
-    kept = integers[: len(laws)]
-    if len(integers) == len(laws):  # else some integers of a region without a share are not drawn
-        off = linear @ ((kept - vectors.T @ truth) / weighed.astype(float))
-        assert np.allclose(found, truth + off, rtol=0, atol=1e-9 * max(np.abs(off).max(), 1.0))
+    drawn_integers = noisy[positions(design, monkeypatch)]
+    off = linear @ ((drawn_integers - vectors.T @ truth) / weighed.astype(float))
+    assert np.allclose(found, truth + off, rtol=0, atol=1e-9 * max(np.abs(off).max(), 1.0))
 
     released = np.asarray(inner.reconstruct(noisy, exact, Keystream(bytes(32)))).ravel()
     for margin in inner.held.margins:

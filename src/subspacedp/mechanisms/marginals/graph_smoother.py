@@ -186,7 +186,9 @@ class GraphSystem:
         return [0, *accumulate(sizes)]
 
     def rows_of(self, level: int) -> slice:
-        """The rows of S of a level."""
+        """The rows of S of a level; of the root those of any level with all labels in one group."""
+        if level == self.overlap.root and level not in self.stacked:
+            level = next(lv for lv in self.stacked if self.overlap.determines(level, lv))
         number = self.stacked.index(level)
         return slice(self._starts[number], self._starts[number + 1])
 
@@ -437,7 +439,9 @@ class GraphSmoother:
     def _unmeasured(self, level: int) -> FloatArray:
         """The variances of a level without noise of its own: a solution for every node."""
         nodes = self.system.overlap.nodes(level)
-        return np.array([self._squares(self._weights(level, i)) for i in range(nodes)])
+        found = np.array([self._squares(self._weights(level, i)) for i in range(nodes)])
+        whole = self.system.overlap.sums(self.system.finest, level).sum(axis=1) / self._finest
+        return np.where(found > FIXED * whole, found, 0.0)
 
     def _weights(self, level: int, node: int) -> dict[int, FloatArray]:
         weights = np.zeros((self.system.overlap.nodes(level), 1))
