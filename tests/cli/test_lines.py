@@ -1,6 +1,8 @@
 """A file or a pipe gets what rich would write there, without rich."""
 
 import io
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -8,10 +10,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.markup import escape as escape_of_rich
 
-from subspacedp.cli import terminal
-from subspacedp.cli.lines import Indented, Lines, Table, cell_lines, escape
+import subspacedp as sdp
+from subspacedp.cli import lines, terminal
+from subspacedp.cli.app import app
+from subspacedp.cli.lines import Indented, Lines, Table, cell_lines, escape, visible
 
-SIGNS = st.sampled_from("[]\\/ab \n:#@=(±ε中e\u0301🙂\x07\r")
+SIGNS = st.sampled_from("[]\\/ab \n:#@=(±ε中e\u0301🙂\x07\r\t\x1b\x9b\u2028\u202e\ud800")
 TEXTS = st.text(st.one_of(SIGNS, st.characters(exclude_categories=["Cs", "Cc"])), max_size=12)
 
 
@@ -29,7 +33,7 @@ def ours(content):
 
 @given(TEXTS, st.booleans())
 def test_texts_are_those_of_rich(text, soft_wrap):
-    assert escape(text) == escape_of_rich(text)
+    assert escape(text) == escape_of_rich(visible(text))
     marked = f"[bold yellow]{escape(text)}[/] {escape(text)}[dim]b[/]"
     assert ours(marked) == by_rich(marked, soft_wrap=soft_wrap)
     assert ours(Indented(marked)) == by_rich(Indented(marked))
@@ -69,3 +73,57 @@ def test_labels_with_colons_stay_what_they_are_on_a_screen_too(monkeypatch, caps
     monkeypatch.setenv("FORCE_COLOR", "1")
     terminal.printer().print("a:smile:b", soft_wrap=soft_wrap)
     assert "a:smile:b" in capsys.readouterr().out
+
+
+HOSTILE = "evil\x1b[1A\x1b[2K\nok  all\r\t\x9b2J \u202etxt\u2028\ud800"
+SHOWN = r"evil\x1b[1A\x1b[2K\nok  all\r\t\x9b2J \u202etxt\u2028\ud800"
+
+
+def verified_with_a_hostile_name(tmp_path, capfdbinary, monkeypatch, *, screen):
+    domain = sdp.Domain([sdp.Axis("sex", ["F", "M"])])
+    design = sdp.design(domain, sdp.hold(), sdp.PureDP(1), mechanism="projected", decimals=0)
+    folder = tmp_path / "release"
+    design.release(sdp.Table([5, 7], domain)).save(folder)
+    (folder / "evil\x1b[1A\x1b[2K\nok  all").touch()
+    for name in terminal.AS_A_SCREEN:
+        monkeypatch.delenv(name, raising=False)
+    if screen:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setenv("COLUMNS", "300")
+    with pytest.raises(SystemExit) as end:
+        app(["verify", str(folder)])
+    assert end.value.code == 1
+    return capfdbinary.readouterr().out.decode()
+
+
+@pytest.mark.parametrize("screen", [False, True])
+def test_names_of_files_move_no_cursor_and_forge_no_line(
+    tmp_path, capfdbinary, monkeypatch, screen
+):
+    said = verified_with_a_hostile_name(tmp_path, capfdbinary, monkeypatch, screen=screen)
+    assert said.count(r"`evil\x1b[1A\x1b[2K\nok  all`") == 2
+    assert "\x1b[1A" not in said
+    assert not any(line.startswith("ok") for line in said.split("\n"))
+
+
+def test_a_twin_that_escapes_markup_alone_lets_a_name_erase_a_line(
+    tmp_path, capfdbinary, monkeypatch
+):
+    monkeypatch.setattr(lines, "visible", lambda text: text)
+    said = verified_with_a_hostile_name(tmp_path, capfdbinary, monkeypatch, screen=False)
+    assert "\x1b[1A\x1b[2K\nok  all" in said
+
+
+def test_letters_stay_and_controls_are_written_out():
+    assert visible(HOSTILE) == SHOWN
+    letters = "naïve\xa0中 🙂 e\u0301 \u200c \u2009 [red] \\x1b"
+    assert visible(letters) == letters
+
+
+def test_errors_are_one_line_whatever_they_quote():
+    name = "evil\x1b[1A\nok"
+    code = "from subspacedp.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "verify", name], capture_output=True, text=True, check=False
+    )
+    assert done.stderr == "subspacedp: There is no folder `evil\\x1b[1A\\nok`.\n"

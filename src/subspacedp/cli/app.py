@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from subspacedp.cli.lines import Indented, escape
+from subspacedp.cli.lines import Indented, escape, visible
 from subspacedp.cli.parameters import Commands, Json
 from subspacedp.cli.standing import end_by_signals, exit_status, forgive_output
 from subspacedp.cli.terminal import PATIENCE, checks_table, print_json, printer, progress
@@ -469,4 +469,4 @@ def _say(sentence: str, error: BaseException) -> None:
     from subspacedp.publication.faults import in_yaml
 
     notes = getattr(error, "__notes__", [])
-    typer.echo(f"subspacedp: {' '.join([in_yaml(sentence), *notes])}", err=True)
+    typer.echo(f"subspacedp: {visible(' '.join([in_yaml(sentence), *notes]))}", err=True)

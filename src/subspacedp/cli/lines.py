@@ -12,15 +12,25 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Indented", "Lines", "Table", "cell_lines", "escape"]
+__all__ = ["Indented", "Lines", "Table", "cell_lines", "escape", "visible"]
 
 TAG = re.compile(r"(\\*)(\[[a-z#/@][^[]*?\])")
-CONTROL = dict.fromkeys((7, 8, 11, 12, 13))  # bell and carriage, which move no text
+# What moves a cursor, begins a line or turns the order of letters; and what no output can encode.
+UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    """A text in which control characters are written out, as Python writes them.
+
+    Names of files and labels are whatever others wrote: none may erase a line of a command, or
+    forge one.
+    """
+    return UNSEEN.sub(lambda sign: sign[0].encode("unicode_escape").decode(), text)
 
 
 def escape(text: str) -> str:
     """A text that is no markup, as markup."""
-    marked = TAG.sub(r"\1\1\\\2", text)
+    marked = TAG.sub(r"\1\1\\\2", visible(text))
     return f"{marked}\\" if marked.endswith("\\") and not marked.endswith("\\\\") else marked
 
 
@@ -48,8 +58,7 @@ def _width(text: str) -> int:
 def cell_lines(content: Any) -> list[str]:
     """The lines of a text with markup, of a table, or of one of them indented."""
     if isinstance(content, str):
-        text = _plain(content).translate(CONTROL)
-        return [line.expandtabs() for line in text.split("\n")]
+        return _plain(content).split("\n")
     return list(content.lines())
 
 
