@@ -162,7 +162,12 @@ def test_groups_can_be_written_into_the_file(folder):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"publish": "{margins: [[gridd]], to: r/}"}, "did you mean `grid`"),
+        ({"publish": "{margins: [[gridd]], to: r/}"}, "not an axis, level or grouping here; did you mean `grid`"),
+        (
+            {"axes": "{block: {labels: blocks.csv, groupings: [grid], title: {gird: Squares}}, "
+             "sex: {labels: [F, M]}}", "hold": "[]"},
+            "not an axis, level or grouping here; did you mean `grid`",
+        ),
         ({"publish": "{margins: [[grid, school]], to: r/}"}, "levels of one axis, `block`"),
         ({"publish": "{cells: false, margins: [[grid]], to: r/}", "hold": "[]"}, "leave out"),
         ({"publish": "{margins: [{margin: [grid], error: 5}], to: r/}"}, "can have no target"),

@@ -132,3 +132,17 @@ def test_a_list_of_groups_may_have_empty_ones():
     assert axis.level("grid").sizes.tolist() == [0, 1, 0]
     with pytest.raises(DomainError, match="not in its list"):
         sdp.Axis("b", [1, 2], groupings={"grid": [None, "z"]}, groups={"grid": ["x"]})
+
+
+def test_a_misspelt_grouping_is_named():
+    with pytest.raises(
+        DomainError, match=r"no level or grouping `gird`; did you mean `grid`\? Its"
+    ):
+        DOMAIN.margin("gird")
+    release = sdp.design(DOMAIN, None, sdp.PureDP(1.0)).release(
+        sdp.Table(np.ones(DOMAIN.shape, np.int64), DOMAIN)
+    )
+    with pytest.raises(
+        DomainError, match=r"no axis, level or grouping `gird`; did you mean `grid`"
+    ):
+        release.where(gird="N")

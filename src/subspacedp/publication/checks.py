@@ -135,7 +135,8 @@ def _names(document: Document) -> Iterator[Fault]:
         for name in entry.titles(axis):
             if name not in (axis, *entry.above):
                 known = (axis, *entry.above)
-                yield Fault((*place, "title"), _no_such("axis or level", name, known))
+                kind = "axis, level or grouping" if entry.grouping_names else "axis or level"
+                yield Fault((*place, "title"), _no_such(kind, name, known))
         for name in (axis, *entry.above):
             title = entry.titles(axis).get(name, name)
             other = titles.setdefault(title, name)
@@ -407,7 +408,8 @@ def _margin(place: Place, margin: Sequence[str], table: TableSpecification) -> I
     axes = {name: axis for name, (axis, _) in table.levels.items()} | table.groupings
     for name in margin:
         if name not in axes:
-            yield Fault(place, _no_such("axis or level", name, axes))
+            kind = "axis, level or grouping" if table.groupings else "axis or level"
+            yield Fault(place, _no_such(kind, name, axes))
             continue
         axis = axes[name]
         if axis in used:

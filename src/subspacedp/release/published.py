@@ -261,7 +261,9 @@ def where(about: Domain | Query, labels: dict[str, Any]) -> FloatArray:
             known = ", ".join(f"`{lv.name}`" for axis in domain.axes for lv in axis.named)
             near = get_close_matches(str(name), places, n=1)
             hint = f"did you mean `{near[0]}`? There are" if near else "there are"
-            raise DomainError(f"There is no axis or level `{name}`; {hint} {known}.")
+            grouped = any(axis.crossing for axis in domain.axes)
+            kind = "axis, level or grouping" if grouped else "axis or level"
+            raise DomainError(f"There is no {kind} `{name}`; {hint} {known}.")
         a, level = places[name]
         several = isinstance(wanted, (list, tuple, set, frozenset, np.ndarray))
         chosen = list(wanted) if several else [wanted]

@@ -214,7 +214,11 @@ class Domain:
         near = get_close_matches(str(name), self._places, n=1)
         hint = f"; did you mean `{near[0]}`?" if near else "."
         known = ", ".join(f"`{known}`" for known in self._places)
-        return f"The domain has no level `{name}`{hint} Its levels are {known}."
+        grouped = any(axis.crossing for axis in self.axes)
+        one, all_ = (
+            ("level or grouping", "levels and groupings") if grouped else ("level", "levels")
+        )
+        return f"The domain has no {one} `{name}`{hint} Its {all_} are {known}."
 
     def __repr__(self) -> str:
         axes = ", ".join(

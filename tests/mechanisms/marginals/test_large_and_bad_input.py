@@ -2,6 +2,7 @@
 
 import itertools
 import tracemalloc
+from dataclasses import replace
 from functools import reduce
 from operator import and_
 
@@ -11,7 +12,7 @@ from tests import margin_oracle as oracle
 
 import subspacedp as sdp
 from subspacedp.errors import ReleaseError, SubspaceDPError
-from subspacedp.mechanisms.marginals import MarginalsOptions, measurement
+from subspacedp.mechanisms.marginals import MarginalsOptions, measurement, strategy
 
 PLAIN = oracle.plain(2, 3, 4)
 ZCDP = sdp.ZCDP(0.5)
@@ -183,3 +184,37 @@ def test_a_workload_that_does_not_fit_is_refused_at_design(monkeypatch):
     with pytest.raises(ReleaseError, match=r"27,000,000 figures takes about 1 GB.*, and 1 GB are"):
         sdp.design(sdp.Margins(domain, [["a", "b", "c"]]), sdp.hold(), sdp.ZCDP(0.1))
     assert sdp.design(sdp.Margins(domain, [["a", "b"]]), sdp.hold(), sdp.ZCDP(0.1))
+
+
+@pytest.mark.parametrize("relation", [sdp.AddRemoveOne(), sdp.ReplaceOne()], ids=["add", "replace"])
+@pytest.mark.parametrize("above", [[0] * 6, ["x", "x", "x", "y", "y", "z"]], ids=["one", "same"])
+def test_shares_of_levels_with_the_same_groups_are_read_as_in_earlier_versions(
+    above, relation, monkeypatch, tmp_path
+):
+    """These counted such levels apart, also where what is held tells them."""
+    axis = sdp.Axis("p", range(6), levels={"l": [0, 0, 0, 1, 1, 2], "m": above})
+    domain = sdp.Domain([axis, sdp.Axis("s", range(2))])
+    held = sdp.hold() if above[-1] == 0 else sdp.hold("l") & sdp.hold("m", "s")
+    table = sdp.Table(np.arange(5, 17).reshape(6, 2), domain)
+    now = strategy.interactions_of
+
+    def earlier(*given, **options):
+        return replace(now(*given, **options), alike=False)
+
+    def made():
+        options = MarginalsOptions(margins=[["l"], ["m"]])
+        return sdp.design(domain, held, ZCDP, neighbours=relation, mechanism=options, decimals=0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(strategy, "interactions_of", earlier)
+        old = made()
+        release = old.release(table)
+        release.save(tmp_path / "old")
+    assert len(old.mechanism.strategy.shares) > len(made().mechanism.strategy.shares)
+    read = sdp.load(tmp_path / "old")
+    assert read.verify().ok
+    assert np.array_equal(read.margin("l").stderr, release.margin("l").stderr)
+    stated = old.mechanism.fitted()["marginals"]
+    stated["shares"].append(0.0)
+    with pytest.raises(ReleaseError, match="not one for every interaction and level"):
+        strategy.MarginalsStrategy.from_dict(stated, old.mechanism.problem)

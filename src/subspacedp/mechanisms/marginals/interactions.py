@@ -220,6 +220,9 @@ class Interactions:
         Margins that may be measured although they are not published.
     with_held
         Whether the held margins may be measured too.
+    alike
+        Whether levels that nest and have the same groups determine each other. Certificates of
+        earlier versions have shares for each.
 
     Guarantees
     ----------
@@ -233,6 +236,7 @@ class Interactions:
     with_tree: bool = True
     beside: tuple[Margin, ...] = ()
     with_held: bool = False
+    alike: bool = True
 
     # ------------------------------------------------------------------------ the axes
 
@@ -275,7 +279,9 @@ class Interactions:
         if self.place is None:
             return Tree(Axis("all", ["all"]), (1,))
         axis = self._used[self.place]
-        return Overlap(axis.axis, axis.steps) if axis.crossing else Tree(axis.axis, axis.steps)
+        if axis.crossing:
+            return Overlap(axis.axis, axis.steps)
+        return Tree(axis.axis, axis.steps, self.alike)
 
     @property
     def nested(self) -> bool:

@@ -206,6 +206,7 @@ class MarginalsStrategy:
             if data["tables"] is not None:
                 raise ReleaseError("what it measures cannot be read.")
             shares = np.asarray(data["shares"], np.float64)
+            inter = _with_shares_for(problem, inter, shares)
         strategy = cls(
             workload=workload,
             interactions=inter,
@@ -271,10 +272,7 @@ class MarginalsStrategy:
         errors = self.errors(problem)
         if self.tables is None:
             shares = np.asarray(self.shares, np.float64)
-            usable = shares.shape == (len(errors.slots),) and bool(
-                np.all(np.isfinite(shares)) and np.all(shares >= 0)
-            )
-            if not usable:
+            if not (np.all(np.isfinite(shares)) and np.all(shares >= 0)):
                 raise ReleaseError("its shares of the budget are out of range.")
             spent = spending_of(errors, problem.neighbours).sticking_out(shares)[1]
             # The budget is 10⁻¹² above this; a tenth of that is for the rounding of shares.
@@ -429,6 +427,16 @@ def workload_for(
         named = [domain.margin(*names) for names in margins]
     rest = [m for m in named if m != cells]
     return Margins(domain, [cells, *rest], weights, targets)
+
+
+def _with_shares_for(problem: Problem, inter: Interactions, shares: FloatArray) -> Interactions:
+    """A certificate's workload taken apart as in its version, which its number of shares tells."""
+    for way in (inter, replace(inter, alike=False)):
+        if shares.shape == (len(errors_of(problem, way, contrasts=True).slots),):
+            return way
+    raise ReleaseError(
+        "its shares of the budget are not one for every interaction and level of its design."
+    )
 
 
 def _check_workload(problem: Problem, workload: Margins) -> None:

@@ -190,11 +190,19 @@ class Places(Nodes):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tree(Places, Forest):
-    """The nodes of levels that nest, from the finest in use to the root."""
+    """The nodes of levels that nest, from the finest in use to the root.
+
+    Parameters
+    ----------
+    alike
+        Whether levels with the same nodes determine each other.
+    """
+
+    alike: bool = True
 
     def determines(self, fine: int, coarse: int) -> bool:
         """Whether every node of a coarse level consists of nodes of a fine one, or is one."""
-        return fine <= coarse or self.nodes(fine) == self.nodes(coarse)
+        return fine <= coarse or (self.alike and self.nodes(fine) == self.nodes(coarse))
 
     @cached_property
     def in_order(self) -> bool:
