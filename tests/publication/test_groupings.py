@@ -162,7 +162,7 @@ def test_groups_can_be_written_into_the_file(folder):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"publish": "{margins: [[gridd]], to: r/}"}, "not an axis, level or grouping here; did you mean `grid`"),
+        ({"publish": "{margins: [[gridd]], to: r/}"}, "grouping here; did you mean `grid`"),
         (
             {"axes": "{block: {labels: blocks.csv, groupings: [grid], title: {gird: Squares}}, "
              "sex: {labels: [F, M]}}", "hold": "[]"},

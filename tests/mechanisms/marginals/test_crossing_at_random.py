@@ -4,6 +4,7 @@ From the definitions alone: what single records add to the integers that reach t
 there, and least squares of these with explicit matrices.
 """
 
+import json
 import math
 from dataclasses import replace
 from itertools import product
@@ -168,6 +169,8 @@ def agrees(seed, monkeypatch):
     if design is None:
         return
     inner, domain = design.mechanism, design.mechanism.domain
+    read = type(inner).from_dict(inner.problem, json.loads(json.dumps(inner.fitted())))
+    assert read.fitted() == inner.fitted()
     laws, vectors = columns(design, monkeypatch)
     assert spent(laws, vectors, inner) <= float(limit(inner.budget)) * (1 + 1e-12)
     of_contrasts = inner.strategy.tables is None

@@ -460,3 +460,18 @@ def test_vectors_of_records_in_no_group_are_shorter():
     own = vectors(errors, np.ones(len(errors.slots)))
     lengths = (own**2).sum(axis=1).reshape(8, 3)
     assert lengths[3].max() < lengths[0].min()
+
+
+def test_a_held_table_that_is_published_too_is_measured_once(tmp_path):
+    """Twice would cost twice, and no reader would take its shares."""
+    place = sdp.Axis(
+        "p", range(8), {"l": [0, 0, 0, 0, 1, 1, 1, 1]}, groupings={"g": [0, 0, 1, 1, 1, None, 2, 2]}
+    )
+    domain = sdp.Domain([place, sdp.Axis("s", range(2))])
+    design = sdp.design(
+        domain, sdp.hold("l"), sdp.PureDP(1.0), mechanism=sdp.Marginals(margins=[["l"], ["g"]])
+    )
+    tables = design.mechanism.strategy.tables
+    assert len(set(tables)) == len(tables) == 3
+    design.release(sdp.Table(np.ones(domain.shape, np.int64), domain)).save(tmp_path / "r")
+    assert sdp.load(tmp_path / "r").verify().ok

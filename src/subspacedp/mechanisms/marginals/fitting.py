@@ -337,10 +337,10 @@ class TableSplit:
 
 
 def tables_of(errors: TableErrors) -> tuple[Published, ...]:
-    """The tables that say something of what is not exact: published, or beside them."""
+    """The tables that say something of what is not exact: published, or beside them, each once."""
     inter = errors.interactions
     published = (p for t, p in enumerate(inter.published) if np.any(errors.mixing[t] > 0))
-    return (*published, *inter.measured_beside)
+    return tuple(dict.fromkeys((*published, *inter.measured_beside)))
 
 
 def best_tables(
