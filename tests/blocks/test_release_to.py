@@ -27,6 +27,7 @@ from subspacedp.mechanisms import projected
 from subspacedp.mechanisms.block_view import CountFacts
 from subspacedp.noise import CellNoise, Keystream, ReleaseKeys
 from subspacedp.release import drawing, verify_folder
+from subspacedp.tables.domain import Box
 
 HELD = {
     "pairs": PAIRS,
@@ -504,6 +505,29 @@ def test_results_come_in_order_and_memory_is_used_again():
     assert len(rooms) <= 3
 
 
+def done_for_nobody(number):
+    """Pieces that two threads do for somebody who asks for one result."""
+    pieces = list(enumerate(Box((at,), (at + 1,)) for at in range(number)))
+    done, last = [], threading.Event()
+
+    def task(piece, box, room):
+        done.append(piece)
+        if piece == number - 1:
+            last.set()
+
+    results = runners.Threads(2).each(task, pieces)
+    next(results)
+    last.wait(0.5)
+    results.close()
+    return len(done)
+
+
+def test_results_that_nobody_asks_for_are_few(monkeypatch):
+    assert done_for_nobody(2_000) <= 2 * runners.AHEAD
+    monkeypatch.setattr(runners, "AHEAD", 2_000)  # a twin that begins them all
+    assert done_for_nobody(2_000) == 2_000
+
+
 def test_no_file_stays_open(tmp_path):
     np.save(tmp_path / "table.npy", COUNTS)
     before = len(os.listdir("/proc/self/fd"))
@@ -536,7 +560,6 @@ def test_altered_values_and_certificates_are_found(tmp_path):
 
 def test_totals_that_wrap_64_bits_are_not_believed():
     from subspacedp.release.verify import _Totals
-    from subspacedp.tables.domain import Box
 
     totals = _Totals(designed(sdp.hold("a")).mechanism.held)
     values = np.full(DOMAIN.shape, 2**62)

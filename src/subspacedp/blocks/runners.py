@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Piece = tuple[int, Box]  # the number of a box among all, and the box
 TASKS = 4  # runs of pieces per thread of a cluster
+AHEAD = 8  # pieces per thread of this process that are done or waiting while one is asked for
 LONGEST_RUN = 16  # pieces, which are done again where a worker is lost
 
 
@@ -94,7 +95,7 @@ class Threads:
         return total
 
     def each(self, task: Task, pieces: Sequence[Piece]) -> Iterator[Any]:
-        """Every thread has memory of its own."""
+        """Every thread has memory of its own; results wait for whoever asks, a few at a time."""
         longest = max(box.size for _, box in pieces)
         local = threading.local()
 
@@ -104,7 +105,11 @@ class Threads:
             return task(number, box, local.room[: box.size])
 
         with _pool(min(self._number, len(pieces))) as pool:
-            waiting = deque(pool.submit(work, number, box) for number, box in pieces)
+            waiting = deque[Any]()
+            for number, box in pieces:
+                if len(waiting) >= AHEAD * self._number:
+                    yield waiting.popleft().result()
+                waiting.append(pool.submit(work, number, box))
             while waiting:
                 yield waiting.popleft().result()
 
