@@ -538,7 +538,12 @@ def _pieces(path: Path, query: Any, values: Any, second: SecondTable) -> Iterato
                 yield pa.Table.from_batches([batch])
         return
     one = next(record_tables(query, np.minimum(values, 0), second.weights.values))  # its schema
-    options = pyarrow.csv.ConvertOptions(column_types=one.schema)
+    options = pyarrow.csv.ConvertOptions(
+        column_types=one.schema,
+        null_values=[""],  # a label in no group; an empty label stands in quotes
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
     with pyarrow.csv.open_csv(path, convert_options=options) as reader:
         for batch in reader:
             yield pa.Table.from_batches([batch])

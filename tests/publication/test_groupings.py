@@ -3,11 +3,13 @@
 import csv
 import json
 
+import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
 import subspacedp as sdp
 from subspacedp.ledger import open_ledger
+from subspacedp.microdata import check_second_table
 from subspacedp.publication import audit, plan, read_specification, run
 from subspacedp.publication.accounts import account_covers
 from subspacedp.publication.faults import SpecificationError
@@ -159,6 +161,41 @@ def test_groups_can_be_written_into_the_file(folder):
     assert block.level("school").codes.tolist() == [0, 0, 1, 1, 1, 3, 2]
 
 
+def test_groupings_may_have_targets(folder):
+    (folder / "before.csv").write_text("school,value\nN,50\nM,30\nS,20\n")
+    margins = (
+        "[{margin: [school], relative: {error: 0.2, about: before.csv}}, "
+        "{margin: [grid, sex], error: 8}]"
+    )
+    run(
+        specification(
+            folder,
+            hold="[[county]]",
+            privacy="{rho: least}",
+            publish=f"{{decimals: 0, margins: {margins}, to: release/}}",
+        )
+    )
+    assert verify_folder(folder / "release").ok
+    release = sdp.load(folder / "release")
+    widths = {}
+    for names in (["school"], ["grid", "sex"]):
+        low, high = release.margin(*names).interval(0.95)
+        widths[names[0]] = np.max(high - low) / 2
+    assert widths["school"] <= 4
+    assert 7 <= widths["grid"] <= 8
+
+
+def test_records_of_labels_in_no_group_verify(folder):
+    publish = "{decimals: 0, non_negative: true, records: true, margins: [[school]], to: release/}"
+    run(specification(folder, hold="[[county]]", publish=publish))
+    lines = (folder / "release" / "synthetic-records.csv").read_text("utf-8")
+    assert verify_folder(folder / "release", second_table=check_second_table).ok
+    (folder / "release" / "synthetic-records.csv").write_text(lines.replace(",,", ",S,"), "utf-8")
+    checks = verify_folder(folder / "release", second_table=check_second_table).checks
+    told = {check.name: check.detail for check in checks if not check.ok}
+    assert told["synthetic-records.csv"] == "column `school` differs"
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -170,7 +207,11 @@ def test_groups_can_be_written_into_the_file(folder):
         ),
         ({"publish": "{margins: [[grid, school]], to: r/}"}, "levels of one axis, `block`"),
         ({"publish": "{cells: false, margins: [[grid]], to: r/}", "hold": "[]"}, "leave out"),
-        ({"publish": "{margins: [{margin: [grid], error: 5}], to: r/}"}, "can have no target"),
+        (
+            {"publish": "{margins: [{margin: [school], error: 5}], to: r/}",
+             "privacy": "{rho: least}"},
+            "published exactly",
+        ),
         ({"publish": "{non_negative: true, to: r/}"}, "needs held levels that nest"),
         (
             {"axes": "{block: {labels: blocks.csv, groupings: [schol]}, sex: {labels: [F, M]}}",

@@ -345,12 +345,6 @@ def _targets(table: TableSpecification) -> Iterator[Fault]:
             " on how many there are",
         )  # fmt: skip
     for i, entry in enumerate(table.publish.entries):
-        grouping = table.grouped(entry.margin)
-        if entry.has_target and grouping is not None:
-            yield Fault(
-                (*at("publish", "margins"), i),
-                f"names the grouping `{grouping}`, which can have no target; leave it out",
-            )
         known = all(_known(table, m) for m in (entry.margin, *table.hold))
         if (
             entry.has_target
