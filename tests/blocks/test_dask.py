@@ -3,6 +3,7 @@
 import os
 import pickle
 import signal
+import threading
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,10 +13,11 @@ import pytest
 from tests.blocks.tables import COUNTS, PAIRS, designed, in_memory, same
 
 import subspacedp as sdp
-from subspacedp.blocks import passes
+from subspacedp.blocks import passes, runners
 from subspacedp.blocks.runners import OnDask, WorkerKeys, open_runner
 from subspacedp.noise import ReleaseKeys
 from subspacedp.release import verify_folder
+from subspacedp.tables.domain import Box
 
 cluster = pytest.importorskip("distributed")
 dask = pytest.importorskip("dask")
@@ -209,6 +211,37 @@ def test_errors_of_workers_are_told_in_one_sentence(workers, tmp_path):
     np.save(tmp_path / "bad.npy", COUNTS - 1)
     with pytest.raises(sdp.SubspaceDPError, match="counts are negative"):
         designed().release_to(tmp_path / "out", tmp_path / "bad.npy", engine="dask")
+
+
+DONE, BEGUN = [], threading.Event()  # by workers of this process
+
+
+def fails_at_first(number, box, room):
+    if number:
+        DONE.append(number)
+        BEGUN.set()
+        time.sleep(0.05)
+    elif BEGUN.wait(30):
+        raise OSError(28, "No space left on device")
+
+
+def done_for_nobody(client):
+    """Pieces that are begun after the error was told, beside the one that a worker was at."""
+    DONE.clear()
+    BEGUN.clear()
+    pieces = [(i, Box((i,), (i + 1,))) for i in range(200)]
+    with pytest.raises(OSError, match="No space left"):
+        list(OnDask(client).each(fails_at_first, pieces))
+    time.sleep(0.2)
+    told = len(DONE)
+    time.sleep(0.4)
+    return len(DONE) - told
+
+
+def test_a_run_ends_when_another_has_failed(workers, monkeypatch):
+    assert done_for_nobody(workers) == 0
+    monkeypatch.setattr(runners, "_while_wanted", lambda pieces: pieces)
+    assert done_for_nobody(workers) > 0
 
 
 @pytest.mark.parametrize("protocol", ["tcp", "tls"])

@@ -220,13 +220,24 @@ def _itself(task: Any) -> Any:
 
 def _sum(task: Sum, pieces: Sequence[Piece]) -> Any:
     total = None
-    for number, box in pieces:
+    for number, box in _while_wanted(pieces):
         total = task(number, box, _room(box.size), total)
     return total
 
 
 def _done(task: Task, pieces: Sequence[Piece]) -> list[Any]:
-    return [task(number, box, _room(box.size)) for number, box in pieces]
+    return [task(number, box, _room(box.size)) for number, box in _while_wanted(pieces)]
+
+
+def _while_wanted(pieces: Sequence[Piece]) -> Iterator[Piece]:
+    """The pieces of a run; an error, which nobody sees, once it has been cancelled."""
+    worker: Any = import_module("distributed").get_worker()
+    key = worker.get_current_task()
+    for piece in pieces:
+        run = worker.state.tasks.get(key)
+        if run is None or run.state == "cancelled":
+            raise ReleaseError("This run was cancelled.")
+        yield piece
 
 
 @contextmanager
