@@ -1,6 +1,7 @@
 """A file or a pipe gets what rich would write there, without rich."""
 
 import io
+import json
 import subprocess
 import sys
 
@@ -127,3 +128,25 @@ def test_errors_are_one_line_whatever_they_quote():
         [sys.executable, "-c", code, "verify", name], capture_output=True, text=True, check=False
     )
     assert done.stderr == "subspacedp: There is no folder `evil\\x1b[1A\\nok`.\n"
+
+
+def audited(tmp_path, capsys):
+    spec = {
+        "data": {"source": "people.csv", "unit": "row"},
+        "axes": {"sex": {"labels": ["F\x1b[2J", "M"]}},
+        "hold": [],
+        "privacy": {"epsilon": 1.0},
+        "publish": {"to": "out"},
+    }
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    with pytest.raises(SystemExit):
+        app(["audit", str(tmp_path / "spec.json"), "--structure"])
+    return capsys.readouterr().out
+
+
+def test_results_quote_labels_without_their_controls(tmp_path, capsys, monkeypatch):
+    said = audited(tmp_path, capsys)
+    assert r"+1 in F\x1b[2J, -1 in M" in said
+    assert "\x1b" not in said
+    monkeypatch.setattr(terminal, "visible", lambda text: text)
+    assert "\x1b[2J" in audited(tmp_path, capsys)

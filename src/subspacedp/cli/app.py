@@ -19,7 +19,14 @@ import typer
 from subspacedp.cli.lines import Indented, escape, visible
 from subspacedp.cli.parameters import Commands, Json
 from subspacedp.cli.standing import end_by_signals, exit_status, forgive_output
-from subspacedp.cli.terminal import PATIENCE, checks_table, print_json, printer, progress
+from subspacedp.cli.terminal import (
+    PATIENCE,
+    checks_table,
+    print_json,
+    print_result,
+    printer,
+    progress,
+)
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.lazy import postpone
 
@@ -303,7 +310,7 @@ def audit(
     for name, one in audits.items():
         if len(audits) > 1:
             console.print(f"\n[bold]{escape(name)}[/]")
-        print(one)
+        print_result(one)
     if not structure:
         console.print(
             "\n[dim]Read from the held figures alone. They are confidential until they are "

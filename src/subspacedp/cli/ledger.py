@@ -13,7 +13,7 @@ import typer
 
 from subspacedp.cli.lines import Table, escape
 from subspacedp.cli.parameters import Commands, Json
-from subspacedp.cli.terminal import print_json, printer
+from subspacedp.cli.terminal import print_json, print_result, printer
 from subspacedp.errors import BudgetError, ReleaseError
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ def covers(
     if as_json:
         print_json(coverage.as_dict())
     else:
-        print(coverage)
+        print_result(coverage)
 
 
 def _limit(

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
-from subspacedp.cli.lines import Lines, Table, escape
+from subspacedp.cli.lines import Lines, Table, escape, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,6 +40,11 @@ def printer(*, stderr: bool = False) -> Console | Lines:
 def print_json(data: Any) -> None:
     """Print a result for programs."""
     print(json.dumps(data, ensure_ascii=False))
+
+
+def print_result(result: object) -> None:
+    """Print a result as it says itself, which may quote labels."""
+    print("\n".join(map(visible, str(result).split("\n"))))
 
 
 def checks_table(result: Verification) -> Table:
