@@ -90,6 +90,44 @@ def release_of(name):
     return design.release_with(keys, nothing, nothing, seeded=True)
 
 
+PLACE = sdp.Axis(
+    "block", list("abcdefgh"), levels={"county": list("xxxxyyyy")},
+    groupings={"school": ["N", "N", "M", "M", "M", None, "S", "S"], "grid": [1, 2] * 4},
+)  # fmt: skip
+CROSSED = sdp.Domain([PLACE, sdp.Axis("sex", ["F", "M"])])
+LEVELS = sdp.Marginals(margins=[["county"], ["school"], ["grid", "sex"]])
+
+
+@pytest.mark.parametrize(
+    ("held", "budget", "decimals"),
+    [
+        (sdp.hold("county"), sdp.ZCDP(0.3), None),
+        (sdp.hold("school"), sdp.PureDP(1.0), None),
+        (sdp.hold("school") & sdp.hold("grid"), sdp.ZCDP(0.3), 0),
+    ],
+)
+def test_levels_that_cross(tmp_path, held, budget, decimals, monkeypatch):
+    design = sdp.design(CROSSED, held, budget, mechanism=LEVELS, decimals=decimals)
+    release = design.release(sdp.Table(counts_on(CROSSED), CROSSED), seed=2)
+    release.save(tmp_path / "one")
+    weights = [release.where(grid=1), release.where(school="M", sex="F"), release.where(block="f")]
+    np.savetxt(tmp_path / "one.weights.csv", [w.ravel() for w in weights], delimiter=",")
+    *told, verified = run_r(COMPARE, tmp_path)
+    for w, (_, value, stderr, half, _) in zip(weights, told, strict=True):
+        estimate = release.estimate(w)
+        low, high = estimate.interval(0.95)
+        assert float(value) == pytest.approx(float(estimate.value), abs=1e-9)
+        assert float(stderr) == pytest.approx(float(estimate.stderr), rel=1e-9, abs=1e-9)
+        assert float(half) == pytest.approx(float(high - low) / 2, rel=0.3, abs=1e-6)
+    assert verified[-1] == "TRUE"
+    monkeypatch.setattr("subspacedp.mechanisms.marginals.error_model.MOST_STATED", 10)
+    release.save(tmp_path / "large")
+    shutil.rmtree(tmp_path / "one")
+    shutil.copy(tmp_path / "one.weights.csv", tmp_path / "large.weights.csv")
+    with pytest.raises(AssertionError, match="Levels cross in this large table"):
+        run_r(COMPARE, tmp_path)
+
+
 NAMES = [*WITH_DATA, *(name for name in FITTED if not name.startswith("imposed"))]
 
 COMPARE = r"""

@@ -20,6 +20,8 @@ noise_weights <- function(release, w) {
       matrix(as.numeric(unlist(noise$matrix$values)), length(w), byrow = TRUE), w
     )),
     interactions = interaction_weights(release, w),
+    unstated = stop("Levels cross in this large table: its standard errors are those in the files ",
+                    "of values and margins.", call. = FALSE),
     stop("This error model is of a kind that this version does not know.", call. = FALSE)
   )
 }

@@ -41,6 +41,7 @@ from subspacedp.tables import Margin
 MOST_KINDS = 1 << 10  # of totals with a variance of their own
 NEARLY_THE_SAME = 1e-3  # variances this near are taken together beyond that, as the largest
 OTHER_TOTAL = 0.25  # whole totals that differ by less are the same, but for the rounding of float64
+MOST_STATED = 1 << 18  # entries of a matrix that is stated where levels cross
 NO_VARIANCE = 1e-9  # of the variance before empty cells were imposed: less is rounding error
 
 
@@ -369,8 +370,19 @@ class MarginalsNoise(JointNoise):
         return self.measurement.parts(inside)
 
     def stated_noise(self) -> dict[str, Any]:
-        """Axes with the steps in use; for every interaction its precision and noise by level."""
+        """Axes with the steps in use; for every interaction its precision and noise by level.
+
+        Where levels cross there is no tree to go along: a matrix, or for larger tables no weights.
+        """
         inter = self.interactions
+        if not inter.nested:
+            integers = sum(
+                inter.tree.nodes(t.level) * self.measurement.width(t)
+                for t in self.measurement.measured
+            )
+            if self.workload.domain.size * integers <= MOST_STATED:
+                return super().stated_noise()
+            return {"kind": "unstated"} | stated_law(None, 1.0, self.each)
         empty = None if self.empty is None else self.empty.as_dict()
         return {
             "kind": "interactions",
