@@ -7,6 +7,7 @@ import pytest
 import subspacedp as sdp
 from subspacedp.errors import BudgetError, DomainError, ReleaseError
 from subspacedp.invariants import StructuralZeros
+from subspacedp.mechanisms.marginals import with_budget
 from subspacedp.mechanisms.marginals.spending import spending_of
 from subspacedp.mechanisms.marginals.targets import WorstFigures, worst_bound
 from subspacedp.release import Design
@@ -76,6 +77,19 @@ def test_a_pure_budget_meets_its_targets():
     least = sdp.least_budget(sdp.Margins(domain, margins, targets=targets), held, sdp.PureDP)
     assert worst(least.design) <= 1
     assert 0 < least.bound <= least.budget.epsilon
+
+
+@pytest.mark.parametrize("seed", [1, 4, 7])
+def test_whole_targets_of_whole_figures_are_met_by_the_target_itself(seed):
+    """An error of 4 is 4: with a hair more, budgets were those of an error of 3."""
+    domain, margins, targets, held = random_workload(seed)
+    query = sdp.Margins(domain, margins, targets=[float(round(t)) for t in targets])
+    least = sdp.least_budget(query, held, sdp.PureDP, decimals=0)
+    assert worst(least.design) == 1
+    assert all(price.error.is_integer() for price in least.prices)
+    fitted = least.design.mechanism
+    fewer = [with_budget(fitted, sdp.PureDP(least.epsilon * part)) for part in (0.97, 0.9, 0.8)]
+    assert min(worst(Design(mechanism)) for mechanism in fewer) > 1
 
 
 @pytest.mark.parametrize("relation", RELATIONS, ids=["add", "replace"])
