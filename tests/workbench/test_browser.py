@@ -408,6 +408,21 @@ def test_the_keyboard_alone_suffices(workbench: Any, opened: Opened, folder: Pat
     same_numbers(tab, folder / "publication.yaml")
 
 
+def test_a_table_that_was_found_keeps_the_focus_when_the_page_is_drawn_anew(
+    workbench: Any, opened: Opened
+) -> None:
+    tab = opened(workbench("publication.yaml").address)
+    planned(tab)
+    tab.locator("#find").fill("sta sex age")
+    tab.keyboard.press("Tab")
+    chosen = tab.evaluate("document.activeElement.textContent")
+    tab.evaluate("document.querySelector('#find').before = true")
+    tab.evaluate("document.querySelector('.matrix .square').click()")
+    expect(tab.locator("#find")).not_to_have_js_property("before", True)
+    assert chosen == "Publish state × sex × age"
+    assert tab.evaluate("document.activeElement.textContent") == chosen
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark"), (1900, "light")])
 def test_axe_finds_nothing_and_nothing_runs_off_the_page(
     workbench: Any, opened: Opened, scheme: str, width: int

@@ -47,6 +47,7 @@
       const field = document.getElementById(id);
       if (field) field.value = value;
     }
+    ready(region);
     if (focus) {
       const field = document.getElementById(focus.id);
       if (field && !field.disabled) {
@@ -61,7 +62,7 @@
         if (near) near.focus({ preventScroll: true });
       }
     }
-    ready(region);
+    enter(region);
   }
 
   function show(news) {
@@ -275,13 +276,17 @@
     to.closest("[data-matrix]").querySelectorAll(".square").forEach((one) => { one.tabIndex = -1; });
     to.tabIndex = 0;
   }
-  function ready(region) {
+  // The square that Tab comes to: the one that is focused, or the first.
+  function enter(region) {
     const matrix = find("[data-matrix]", region);
     if (matrix) {
       const inside = matrix.contains(document.activeElement) ? document.activeElement : null;
       const first = inside || find(".square", matrix);
       if (first) rove(first);
     }
+  }
+  // What a page draws by itself, before the focus returns to it.
+  function ready(region) {
     const field = find("[data-find]", region);
     if (field && field.value) search(field);
     if (find("#axis-kind", region)) kinds(find("#axis-kind", region));
@@ -318,6 +323,7 @@
       for (const [state, text] of [["published", `Publish ${names.join(" × ")}`], ["held", "hold"]]) {
         const button = document.createElement("button");
         button.type = "button";
+        button.id = `found-${state}-${key}`;
         button.textContent = text;
         if (state === "held") button.setAttribute("aria-label", `Hold ${names.join(" × ")} exactly`);
         button.dataset.do = "margin";
@@ -334,6 +340,6 @@
     find("#found").replaceChildren(...items);
   }
 
-  document.querySelectorAll("[data-region]").forEach(ready);
+  document.querySelectorAll("[data-region]").forEach((region) => { ready(region); enter(region); });
   listen();
 })();
