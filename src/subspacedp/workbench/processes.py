@@ -137,6 +137,8 @@ def _design(pipe: Connection, latest: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this one
     if hasattr(signal, "SIGUSR1"):
         signal.signal(signal.SIGUSR1, state.interrupt)
+    # The matrices of one change after another are small: a second thread would be waited for.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from subspacedp.workbench.computing import parts, warm_up
 
     warm_up()
