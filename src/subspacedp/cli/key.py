@@ -9,8 +9,6 @@ import typer
 
 from subspacedp.cli.parameters import Commands
 
-__all__ = ["key_app"]
-
 key_app = typer.Typer(
     name="key", help="The key that signs publications.", cls=Commands, no_args_is_help=True
 )

@@ -12,8 +12,6 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Indented", "Lines", "Table", "cell_lines", "escape", "visible"]
-
 TAG = re.compile(r"(\\*)(\[[a-z#/@][^[]*?\])")
 # What moves a cursor, begins a line or turns the order of letters; and what no output can encode.
 UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
