@@ -20,6 +20,7 @@ from subspacedp.release import verify_folder
 from subspacedp.tables.domain import Box
 
 cluster = pytest.importorskip("distributed")
+connect = pytest.importorskip("distributed.comm").connect
 dask = pytest.importorskip("dask")
 
 
@@ -263,13 +264,22 @@ def raising(error):
 def test_no_stranger_joins_a_local_cluster(monkeypatch):
     monkeypatch.setattr(cluster, "default_client", raising(ValueError))
     with open_runner("dask", 1) as runner:
-        address = runner._client.scheduler.address
-        assert runner._client.submit(sum, [1, 2]).result() == 3
-        with pytest.raises((OSError, TypeError)):
-            cluster.Client(address, timeout="2s", set_as_default=False)
-        plain = address.replace("tls://", "tcp://")
-        with pytest.raises((OSError, TypeError)):
-            cluster.Client(plain, timeout="2s", set_as_default=False)
+        client = runner._client
+        address = client.scheduler.address
+        assert client.submit(sum, [1, 2]).result() == 3
+
+        def join(address, **credentials):
+            comm = client.sync(connect, address, timeout=5, **credentials)
+            client.sync(comm.close)
+
+        join(address, **client.security.get_connection_args("client"))
+        with pytest.raises(TypeError, match="ssl_context"):
+            join(address)
+        with pytest.raises(OSError, match=r"handshake|[Cc]losed|reset|tcp"):
+            join(address.replace("tls://", "tcp://"))
+        strangers = cluster.security.Security.temporary()
+        with pytest.raises(OSError, match=r"certificate|tls"):
+            join(address, **strangers.get_connection_args("client"))
 
 
 def test_a_local_cluster_that_does_not_start_is_told_in_one_sentence(monkeypatch):

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 from rich.markup import escape as escape_of_rich
@@ -46,6 +46,7 @@ def test_texts_are_those_of_rich(text, soft_wrap):
     st.sets(st.integers(0, 2)),
     st.integers(1, 2),
 )
+@example([("", "", "0 ")], named=False, numbers={2}, apart=1)
 def test_tables_are_those_of_rich(rows, named, numbers, apart):
     headings = ("a", "wide ±", "[dim]c[/]") if named else ("", "", "")
     table = Table(*headings, numbers=numbers, apart=apart)

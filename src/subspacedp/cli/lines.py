@@ -61,9 +61,9 @@ def cell_lines(content: Any) -> list[str]:
 
 
 def _padded(lines: Sequence[str], width: int, *, right: bool = False) -> list[str]:
-    room = [" " * (width - _width(line)) for line in lines]
-    pairs = zip(room, lines, strict=True)
-    return [space + line if right else line + space for space, line in pairs]
+    if right:
+        return [" " * (width - _width(line)) + line for line in map(str.rstrip, lines)]
+    return [line + " " * (width - _width(line)) for line in lines]
 
 
 class Table:
