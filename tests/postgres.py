@@ -35,7 +35,7 @@ def postgres_folder(what: str, *locale: str) -> Iterator[Path]:
 
     def run(*command: object) -> None:
         subprocess.run(
-            [str(part) for part in command], check=True, cwd=folder, timeout=60,
+            [str(part) for part in command], check=True, cwd=folder, timeout=300,
             stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, **who,
         )  # fmt: skip
 

@@ -180,7 +180,7 @@ def run_r(folder, monkeypatch, change=lambda text: text):
     script.write_text(change("\n".join(blocks("r"))) + COLLECT, "utf-8")
     done = subprocess.run(
         ["Rscript", "--vanilla", "page.R"], cwd=folder, capture_output=True, text=True,
-        timeout=120, check=False,
+        timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     lines = [line.split(" ") for line in done.stdout.splitlines()]
@@ -336,7 +336,7 @@ def test_the_do_file_gives_the_margin(tmp_path):
     (script,) = re.findall(r'^```stata title="margins.do"\n(.*?)^```', PAGE.read_text("utf-8"),
                            re.M | re.S)  # fmt: skip
     (tmp_path / "margins.do").write_text(script, "utf-8")
-    subprocess.run([STATA, "-b", "do", "margins.do"], cwd=tmp_path, timeout=120, check=True)
+    subprocess.run([STATA, "-b", "do", "margins.do"], cwd=tmp_path, timeout=300, check=True)
     table = pd.read_csv(tmp_path / "stata-margin.csv")
     margin = release.margin("state", "sex").to_frame("pandas")
     both = margin.merge(table, on=["state", "sex"])

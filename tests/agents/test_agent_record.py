@@ -174,7 +174,7 @@ def test_of_several_processes_at_once_one_is_served(plan, tmp_path):
     while len(list(tmp_path.glob("ready-*"))) < 3:
         assert all(process.poll() is None for process in running)
     (tmp_path / "go").touch()
-    errors = [process.communicate(timeout=120)[1] for process in running]
+    errors = [process.communicate(timeout=300)[1] for process in running]
     assert len(list(tmp_path.glob("made-*.npy"))) == 1
     refused = [e for e in errors if "privatised before with other data" in e]
     assert len(refused) == 2
@@ -185,7 +185,7 @@ def test_a_crash_after_the_record_lets_the_same_data_through_and_no_others(plan,
     plan.save(tmp_path / "plan.json")
     (tmp_path / "go").touch()
     crashed = start(tmp_path, 3, "crash")
-    crashed.communicate(timeout=120)
+    crashed.communicate(timeout=300)
     assert crashed.returncode == 9
     assert not list(tmp_path.glob("made-*.npy"))
     with pytest.raises(ReleaseError, match="privatised before with other data"):

@@ -113,7 +113,7 @@ def test_whoever_waits_two_seconds_is_told_why(capsys):
     assert capsys.readouterr().err == ""
     with terminal.progress(0.01) as tell:
         tell("designing")
-        time.sleep(0.5)
+        time.sleep(2.0)
         tell("advising")
     assert [line.strip() for line in capsys.readouterr().err.splitlines()] == [
         "designing …",
@@ -145,7 +145,7 @@ def test_every_slow_step_says_what_it_does(tmp_path, monkeypatch, module, slow, 
     work = getattr(home, slow)
 
     def slowly(*given, **named):
-        time.sleep(0.5)
+        time.sleep(2.0)
         return work(*given, **named)
 
     monkeypatch.setattr(home, slow, slowly)

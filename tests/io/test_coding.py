@@ -279,7 +279,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path):
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "p.parquet"), str(scratch)]
-    subprocess.run(command, check=False, timeout=60)
+    subprocess.run(command, check=False, timeout=300)
     (left,) = scratch.iterdir()
     with open_source(tmp_path / "p.parquet", scratch=scratch):
         (mine,) = scratch.iterdir()

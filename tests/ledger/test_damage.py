@@ -69,7 +69,7 @@ def looked_at(path):
                 assert "\n" not in text
                 assert "Error" not in text
                 figures.append(None)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 60
 
     told(lambda ledger: ledger.totals("census").pure)
     told(lambda ledger: sum(s.budget.epsilon for e in ledger.history("census") if e.counts

@@ -97,7 +97,7 @@ def check_killed(address, folder, kills, seconds):
     began = time.monotonic()
     reservation = ledger.reserve("census", list(history[0].spends))
     reservation.cancel()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     assert len(ledger.invariants("census")) == len(history)
 
 

@@ -471,7 +471,7 @@ def test_the_verb_of_earlier_versions_says_what_to_write_now():
     done = subprocess.run(
         [sys.executable, "-c", "from subspacedp.cli import main; main()", "stream", "release", "x",
          "--store", "npy"],
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 2
     assert "`subspacedp release SPECIFICATION`" in done.stderr

@@ -152,7 +152,7 @@ def test_libreoffice_opens_it(written, tmp_path):
         ["soffice", "--headless", f"-env:UserInstallation=file://{tmp_path}/profile",
          "--convert-to", f"csv:Text - txt - csv (StarCalc):{EVERY_SHEET}",
          "--outdir", str(tmp_path), str(folder / WORKBOOK)],
-        capture_output=True, text=True, timeout=180, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     files = sorted(path.name for path in tmp_path.glob("*.csv"))

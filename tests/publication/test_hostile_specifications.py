@@ -11,7 +11,7 @@ from subspacedp.errors import SubspaceDPError
 from subspacedp.publication import plan, read_specification
 
 QUICK, MANY = 120, 5_000
-LONGEST = 10.0  # seconds for one specification
+LONGEST = 20.0  # seconds of a processor for one specification
 
 BASE = {
     "title": "Persons by county and sex",
@@ -86,12 +86,12 @@ def damaged(rng):
 def check(folder, text):
     path = folder / "publication.yaml"
     path.write_text(text, "utf-8", errors="replace")
-    started, sentence = time.monotonic(), None
+    started, sentence = time.process_time(), None
     try:
         plan(read_specification(path))
     except SubspaceDPError as error:
         sentence = str(error)
-    assert time.monotonic() - started < LONGEST
+    assert time.process_time() - started < LONGEST
     if sentence is None:
         return "planned"
     assert "Traceback" not in sentence

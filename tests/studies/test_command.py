@@ -15,7 +15,7 @@ def run(*arguments):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
 
 

@@ -66,7 +66,7 @@ class Running:
     def stop(self) -> tuple[int, str]:
         """Ctrl-C: the status, and what was said at the end."""
         self.process.send_signal(signal.SIGINT)
-        _, said = self.process.communicate(timeout=30)
+        _, said = self.process.communicate(timeout=300)
         return self.process.returncode, said
 
 
