@@ -399,10 +399,16 @@ def test_rank_of_real_rows_by_tolerance():
         assert np.abs([a, b, third] @ (space.lift([a, b, third] @ z) - z)).max() < 1e-9
 
 
+def test_hundreds_of_real_rows_have_their_rank_by_singular_values():
+    C = scattered(400, 390, 12).toarray()[:380] / 3
+    space = MatrixNullSpace(np.vstack([C, C[:7] + C[7:14]]))
+    assert (space.rank, space.rank_method) == (380, "numerical, relative tolerance 1e-10")
+
+
 def test_rank_by_random_vectors():
     C = scattered(300, 290, 12).toarray()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SUBSPACE + "gram_solve.DENSE_ROWS", 0)
+        patch.setattr(SUBSPACE + "gram_solve.SPECTRAL_ROWS", 0)
         redundant = np.vstack([C[:100], C[:7] + C[7:14]]) / 3
         space = MatrixNullSpace(redundant)
         assert (space.rank, space.rank_method) == (100, "numerical, by random vectors")

@@ -42,15 +42,15 @@ from subspacedp.invariants.matrix.gram import (
     triangular,
 )
 
+# Ranks
 COARSE = 1e-14  # of eigenvalues of G, where singular values are not affordable
 PRIVATE = 1e-3  # a real entry of a unit row below this is no column of its own
 PRIME = 2**61 - 1
-
 # What is affordable, each in a few seconds.
 ELIMINATION = 5 * 10**8  # entries combined
 FLINT_WORK = 2 * 10**7  # sum of cubes of rows that FLINT does before compiled code would load
 FLINT_EXACT, FLINT_MODULAR = 400, 3000  # rows of a square matrix
-DENSE_ROWS, DENSE_WORK = 2500, 3 * 10**10
+SPECTRAL_ROWS, SPECTRAL_WORK = 2500, 3 * 10**10  # by eigenvalues or singular values
 PROBES, ITERATIONS, PROBED = 32, 1000, 1e-6
 
 UNKNOWN = -1
@@ -60,6 +60,26 @@ NUMERICAL = f"numerical, relative tolerance {TOLERANCE:g}"
 NUMERICAL_COARSE = f"numerical, relative tolerance {COARSE**0.5:g}"
 NUMERICAL_PROBED = "numerical, by random vectors"
 METHODS = (EXACT, MODULAR, NUMERICAL, NUMERICAL_COARSE, NUMERICAL_PROBED)  # from certain to less so
+
+# Solutions
+PROMISED = 1e-9  # the relative residual that counts as reached
+ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of |C| |v|: what C v is worth
+ROUNDS = 8  # of refinement
+SMALL_ROWS, DENSE_ROWS = 32, 300  # components solved in stacks, and one by one
+TALL = 3 * 10**7  # entries of a component of few columns and many rows
+RESIDUAL = 1e-12  # what iterations aim at
+REACHED, REFINABLE = 1e-11, 1e-6  # what a trial has to come to, without a factor and with one
+FEW, SOME = 200, 100  # iterations that are cheaper than a factor; and those with one
+IMPATIENT, PATIENT = 50, 1000  # iterations without progress before giving up
+# What is affordable, each in a few seconds and a few hundred megabytes.
+GRAM_ENTRIES, GRAM_WORK = 4 * 10**7, 10**9
+BAND_WORK = 2 * 10**11
+FACTORED_ROWS = 5000
+LEVERAGE_ERROR = 1e-6  # what counts as exact, for each leverage
+TRACE = 1e-6  # and for their sum
+CHOLESKY_ROWS, EIGENVECTOR_ROWS = 3000, 1000
+INVERSE_WORK = 10**10
+POWERS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,12 +186,12 @@ def _real_rank(block: Any) -> tuple[int, str]:
     """The number of singular values of unit rows above the tolerance."""
     rows, columns = block.shape
     bound = min(rows, columns)
-    if bound > DENSE_ROWS:
+    if bound > SPECTRAL_ROWS:
         return _probed_rank(block if rows <= columns else block.T.tocsr())
     eigenvalues = np.linalg.eigvalsh(dense_gram(block if rows <= columns else block.T.tocsr()))
     if eigenvalues[0] >= CLEAR * eigenvalues[-1]:
         return bound, NUMERICAL
-    if rows * columns * bound <= DENSE_WORK:
+    if rows * columns * bound <= SPECTRAL_WORK:
         values = np.linalg.svd(triangular(block), compute_uv=False)
         return int(np.sum(values > TOLERANCE * values[0])), NUMERICAL
     return int(np.sum(eigenvalues > COARSE * eigenvalues[-1])), NUMERICAL_COARSE
@@ -206,29 +226,6 @@ def _probed_rank(block: Any) -> tuple[int, str]:
         if missing < len(outside):
             return rows - missing, NUMERICAL_PROBED
     return UNKNOWN, NUMERICAL_PROBED
-
-
-PROMISED = 1e-9  # the relative residual that counts as reached
-ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of |C| |v|: what C v is worth
-ROUNDS = 8  # of refinement
-SMALL_ROWS, DENSE_ROWS = 32, 300  # components solved in stacks, and one by one
-TALL = 3 * 10**7  # entries of a component of few columns and many rows
-
-RESIDUAL = 1e-12  # what iterations aim at
-REACHED, REFINABLE = 1e-11, 1e-6  # what a trial has to come to, without a factor and with one
-FEW, SOME = 200, 100  # iterations that are cheaper than a factor; and those with one
-IMPATIENT, PATIENT = 50, 1000  # iterations without progress before giving up
-
-# What is affordable, each in a few seconds and a few hundred megabytes.
-GRAM_ENTRIES, GRAM_WORK = 4 * 10**7, 10**9
-BAND_WORK = 2 * 10**11
-FACTORED_ROWS = 5000
-
-LEVERAGE_ERROR = 1e-6  # what counts as exact, for each leverage
-TRACE = 1e-6  # and for their sum
-CHOLESKY_ROWS, EIGENVECTOR_ROWS = 3000, 1000
-INVERSE_WORK = 10**10
-POWERS = 20
 
 
 class Dual:
