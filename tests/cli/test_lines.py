@@ -14,7 +14,7 @@ from rich.markup import escape as escape_of_rich
 import subspacedp as sdp
 from subspacedp.cli import lines, terminal
 from subspacedp.cli.app import app
-from subspacedp.cli.lines import Indented, Lines, Table, cell_lines, escape, visible
+from subspacedp.cli.lines import UNSEEN, Indented, Lines, Table, cell_lines, escape, visible
 
 SIGNS = st.sampled_from("[]\\/ab \n:#@=(±ε中e\u0301🙂\x07\r\t\x1b\x9b\u2028\u202e\ud800")
 TEXTS = st.text(st.one_of(SIGNS, st.characters(exclude_categories=["Cs", "Cc"])), max_size=12)
@@ -46,7 +46,7 @@ def test_texts_are_those_of_rich(text, soft_wrap):
     st.sets(st.integers(0, 2)),
     st.integers(1, 2),
 )
-@example([("", "", "0 ")], named=False, numbers={2}, apart=1)
+@example(rows=[("", "", "0 ")], named=False, numbers={2}, apart=1)
 def test_tables_are_those_of_rich(rows, named, numbers, apart):
     headings = ("a", "wide ±", "[dim]c[/]") if named else ("", "", "")
     table = Table(*headings, numbers=numbers, apart=apart)
@@ -151,3 +151,32 @@ def test_results_quote_labels_without_their_controls(tmp_path, capsys, monkeypat
     assert "\x1b" not in said
     monkeypatch.setattr(terminal, "visible", lambda text: text)
     assert "\x1b[2J" in audited(tmp_path, capsys)
+
+
+HOSTILE_ACCOUNT = "naïve \x9b2J\x7f\u202etxt\u2028\nForged."
+
+
+def ledger_says(capsys, tmp_path, verb, *options):
+    ledger = str(tmp_path / "ledger.db")
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        app(["ledger", verb, ledger, *options])
+    return capsys.readouterr().out
+
+
+def test_sentences_and_json_quote_names_without_their_controls(tmp_path, capsys, monkeypatch):
+    said = ledger_says(capsys, tmp_path, "create", HOSTILE_ACCOUNT, "--epsilon", "1")
+    assert visible(HOSTILE_ACCOUNT) in said
+    assert said.count("\n") == 1
+    for verb, *options in (["export"], ["show", "--json"]):
+        said = ledger_says(capsys, tmp_path, verb, *options)
+        assert json.loads(said)["accounts"][0]["name"] == HOSTILE_ACCOUNT
+        assert "naïve" in said
+        assert not UNSEEN.search(said.replace("\n", ""))
+    monkeypatch.setattr(terminal, "json_text", lambda data: json.dumps(data, ensure_ascii=False))
+    assert UNSEEN.search(ledger_says(capsys, tmp_path, "show", "--json"))
+
+
+def test_json_of_a_lone_surrogate_can_be_written_and_read():
+    said = terminal.json_text({"a": ["\ud800", "\n", "é"]}, indent=1)
+    assert json.loads(said.encode()) == {"a": ["\ud800", "\n", "é"]}

@@ -9,7 +9,7 @@ import typer
 
 from subspacedp.cli.lines import Indented
 from subspacedp.cli.parameters import Commands, Json
-from subspacedp.cli.terminal import checks_table, print_json, printer
+from subspacedp.cli.terminal import checks_table, print_json, printer, say
 from subspacedp.errors import DomainError, ReleaseError
 
 if TYPE_CHECKING:
@@ -85,19 +85,19 @@ def plan(
             }
         )
         return
-    print(f"Plan {agreed.plan_id}: {len(parts.names)} parts, {domain.size:,} cells.")
-    print(" ".join(agreed.mechanism.guarantee.sentences()))
+    say(f"Plan {agreed.plan_id}: {len(parts.names)} parts, {domain.size:,} cells.")
+    say(" ".join(agreed.mechanism.guarantee.sentences()))
     if agreed.masked:
-        print(
+        say(
             f"Every part will be {agreed.numbers:,} masked sums, as the {agreed.mechanism.name} "
             "mechanism measures sums over all cells: parts show values only when all are there."
         )
     ignored = left_out(read, table)
     if ignored:
         names = ", ".join(f"`{name}`" for name in ignored)
-        print(f"Not carried out by agents: {names}; in particular no account is charged.")
-    print(f"Digest for the agents to compare: {agreed.digest}")
-    print(f"Written: {out}")
+        say(f"Not carried out by agents: {names}; in particular no account is charged.")
+    say(f"Digest for the agents to compare: {agreed.digest}")
+    say(f"Written: {out}")
 
 
 @agent_app.command()
@@ -108,8 +108,8 @@ def secret(
     from subspacedp.agents import make_secret
 
     make_secret(out)
-    print(f"Written: {out}")
-    print("Give it to the agents, and to nobody else: it takes the noise out of every part.")
+    say(f"Written: {out}")
+    say("Give it to the agents, and to nobody else: it takes the noise out of every part.")
 
 
 @agent_app.command()
@@ -174,8 +174,8 @@ def privatize(
         return
     again = " again, from the same data" if privatised.again else ""
     source = "one record a row" if counted is None else f"counts of column `{counted}`"
-    print(f"Part `{name}`: {cells:,} cells privatised{again}; {source}.")
-    print(f"Written, to publish: {out}")
+    say(f"Part `{name}`: {cells:,} cells privatised{again}; {source}.")
+    say(f"Written, to publish: {out}")
 
 
 @agent_app.command()
@@ -199,9 +199,9 @@ def deal(
         shares = {name: str(out / f"{name}.share") for name in names}
         print_json({"noise_id": noise_id, "shares": shares})
         return
-    print(f"Dealt {len(names)} shares; the secret behind them is forgotten.")
-    print(f"Written: {out}")
-    print("Hand each agent its own share and no other, then delete the folder.")
+    say(f"Dealt {len(names)} shares; the secret behind them is forgotten.")
+    say(f"Written: {out}")
+    say("Hand each agent its own share and no other, then delete the folder.")
 
 
 @agent_app.command()
@@ -235,8 +235,8 @@ def collect(
         )
     else:
         printer().print(Indented(checks_table(checked)))
-        print(f"{len(parts)} parts put together. {release.certificate()['stamp']}")
-        print(f"Written: {out}")
+        say(f"{len(parts)} parts put together. {release.certificate()['stamp']}")
+        say(f"Written: {out}")
     raise typer.Exit(0 if checked.ok else 1)
 
 

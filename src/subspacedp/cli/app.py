@@ -26,6 +26,7 @@ from subspacedp.cli.terminal import (
     print_result,
     printer,
     progress,
+    say,
 )
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.lazy import postpone
@@ -122,10 +123,10 @@ def init(
     with progress(PATIENCE) as tell:
         tell("looking at the data")
         files = write_starter(source, out, table)
-    print(f"Wrote {', '.join(map(str, files))}.")
-    print("Labels in it were seen in the data: compare them with a public list before you publish.")
-    print("Its end says what was left out, and why; it is for you alone.")
-    print(f"Next: subspacedp plan {shlex.quote(str(out))}")
+    say(f"Wrote {', '.join(map(str, files))}.")
+    say("Labels in it were seen in the data: compare them with a public list before you publish.")
+    say("Its end says what was left out, and why; it is for you alone.")
+    say(f"Next: subspacedp plan {shlex.quote(str(out))}")
 
 
 @app.command()
@@ -166,7 +167,7 @@ def plan(
         chosen = next(one for one in read.tables if table in (None, one.name))
         every = "every figure" if chosen.margins_alone else "every cell"
         what = every if names is None else " × ".join(names) or "the grand total"
-        print(f"A margin of error of {target_error:g} (95 %) for {what} takes {budget}.")
+        say(f"A margin of error of {target_error:g} (95 %) for {what} takes {budget}.")
         return
     if margin is not None or table is not None:
         raise SpecificationError("`--margin` and `--table` are for `--target-error`; give it too.")
@@ -178,7 +179,7 @@ def plan(
         print_json(planned.as_dict())
         return
     print_plan(planned)
-    print(f"Next: subspacedp release {shlex.quote(str(specification))}")
+    say(f"Next: subspacedp release {shlex.quote(str(specification))}")
 
 
 @app.command()
@@ -227,8 +228,8 @@ def release(
         if as_json:
             print_json({"dry_run": True, "releases": list(publication.designs)})
             return
-        print(f"The data fit the specification: {', '.join(publication.designs)}.")
-        print("Nothing was written, and no budget was spent.")
+        say(f"The data fit the specification: {', '.join(publication.designs)}.")
+        say("Nothing was written, and no budget was spent.")
         return
     try:
         with progress(PATIENCE) as tell:
@@ -246,10 +247,10 @@ def release(
             console.print(
                 f"[bold yellow]CONFIDENTIAL[/] comparison: {escape(str(compare))}", soft_wrap=True
             )
-        print(f"Published: {folder}")
-        print(_cost(publication))
-        print(f"Open {folder / 'report.html'}")
-        print(f"Next: subspacedp verify {shlex.quote(str(folder))}")
+        say(f"Published: {folder}")
+        say(_cost(publication))
+        say(f"Open {folder / 'report.html'}")
+        say(f"Next: subspacedp verify {shlex.quote(str(folder))}")
     raise typer.Exit(0 if checked.ok else 1)
 
 
@@ -386,7 +387,7 @@ def report(
         out.write_text(page, "utf-8")
     except OSError as error:
         raise ReleaseError(f"Cannot write `{out}`: {error.strerror}.") from None
-    print(f"Wrote {out}")
+    say(f"Wrote {out}")
 
 
 @app.command()
@@ -414,7 +415,7 @@ def workbench(
     session = _session(start, out)
 
     def opened(address: str, entrance: str) -> None:
-        print(f"The workbench is at {address}")
+        say(f"The workbench is at {address}")
         print("It answers this machine alone. Stop it with Ctrl-C.", flush=True)
         if opens:
             webbrowser.open(entrance)

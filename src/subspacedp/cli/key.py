@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from subspacedp.cli.parameters import Commands
+from subspacedp.cli.terminal import say
 
 key_app = typer.Typer(
     name="key", help="The key that signs publications.", cls=Commands, no_args_is_help=True
@@ -27,6 +28,6 @@ def new(
     from subspacedp.release.signature import new_private_key
 
     public, fingerprint = new_private_key(path)
-    print(f"Private key, for `publish: {{sign: {path}}}`: {path}")
-    print(f"Public key, for your readers: {public}")
-    print(f"Its fingerprint, to be published elsewhere too: {fingerprint}")
+    say(f"Private key, for `publish: {{sign: {path}}}`: {path}")
+    say(f"Public key, for your readers: {public}")
+    say(f"Its fingerprint, to be published elsewhere too: {fingerprint}")

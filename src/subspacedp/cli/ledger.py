@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from enum import StrEnum
@@ -13,7 +12,7 @@ import typer
 
 from subspacedp.cli.lines import Table, escape
 from subspacedp.cli.parameters import Commands, Json
-from subspacedp.cli.terminal import print_json, print_result, printer
+from subspacedp.cli.terminal import json_text, print_json, print_result, printer, say
 from subspacedp.errors import BudgetError, ReleaseError
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def create(
     if as_json:
         print_json(new.as_dict())
         return
-    print(f"Account `{new.name}`: {new.limit}, for {new.neighbours} (unit: {new.unit}).")
+    say(f"Account `{new.name}`: {new.limit}, for {new.neighbours} (unit: {new.unit}).")
 
 
 @ledger_app.command()
@@ -151,7 +150,7 @@ def export(
 ) -> None:
     """Print or write everything as JSON: accounts, limits, entries, totals, invariants."""
     del as_json  # it is JSON in any case
-    text = json.dumps(_export(ledger, account), ensure_ascii=False, indent=1)
+    text = json_text(_export(ledger, account), indent=1)
     if out is None:
         print(text)
         return
@@ -164,7 +163,7 @@ def export(
         raise ReleaseError(f"`{out}` exists already; it is not overwritten.") from None
     except OSError as error:
         raise ReleaseError(f"Cannot write `{out}`: {error.strerror}.") from None
-    print(f"Wrote `{out}`.")
+    say(f"Wrote `{out}`.")
 
 
 Number = Annotated[int, typer.Argument(help="The number of the entry; `history` lists them.")]
@@ -237,7 +236,7 @@ def _counted(accounts: int, entries: int, as_json: bool, what: str) -> None:
         print_json({"accounts": accounts, "entries": entries})
     else:
         contents = f"{_plural(accounts, 'account')}, {_plural(entries, 'entry')}"
-        print(f"The ledger is {what}: {contents}.")
+        say(f"The ledger is {what}: {contents}.")
 
 
 def _plural(number: int, noun: str) -> str:
@@ -250,7 +249,7 @@ def _tell(ledger: Ledger, entry: Entry, as_json: bool, what: str) -> None:
         print_json(entry.as_dict())
         return
     left = ledger.left(entry.account)
-    print(f"Entry {entry.number} is {what}; account `{entry.account}` has {left} left.")
+    say(f"Entry {entry.number} is {what}; account `{entry.account}` has {left} left.")
 
 
 _ACCOUNTINGS = {

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
-from subspacedp.cli.lines import Lines, Table, escape, visible
+from subspacedp.cli.lines import UNSEEN, Lines, Table, escape, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,9 +37,20 @@ def printer(*, stderr: bool = False) -> Console | Lines:
     return out
 
 
+def json_text(data: Any, indent: int | None = None) -> str:
+    """A result for programs: letters as they are, what `visible` writes out as JSON escapes it."""
+    lines = json.dumps(data, ensure_ascii=False, indent=indent).split("\n")
+    return "\n".join(UNSEEN.sub(lambda sign: json.dumps(sign[0])[1:-1], line) for line in lines)
+
+
 def print_json(data: Any) -> None:
     """Print a result for programs."""
-    print(json.dumps(data, ensure_ascii=False))
+    print(json_text(data))
+
+
+def say(sentence: str) -> None:
+    """Print a sentence, which may quote a name that somebody else chose."""
+    print(visible(sentence))
 
 
 def print_result(result: object) -> None:
