@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import cached_property, update_wrapper
 from itertools import pairwise
 from typing import Any, TypeVar, cast
 
@@ -19,18 +20,38 @@ def compiled(cells: int) -> bool:
     return cells >= KERNEL_FROM
 
 
+class _Kernel:
+    """A function that is compiled when it is first called, with the kernels that it calls."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        update_wrapper(self, function)
+
+    def __call__(self, *given: Any) -> Any:
+        return self.compiled(*given)
+
+    @cached_property
+    def compiled(self) -> Any:
+        """The function for numba, in place of this one wherever its module names it."""
+        from numba import njit
+
+        names = self.function.__globals__
+        for name in self.function.__code__.co_names:
+            if isinstance(names.get(name), _Kernel):
+                names[name] = names[name].compiled
+        try:
+            return njit(cache=True, nogil=True)(self.function)
+        except RuntimeError:  # "no locator available": no folder takes the cache
+            return njit(nogil=True)(self.function)
+
+
 def kernel(function: F) -> F:
-    """A compiled loop that lets other threads run; its machine code is kept for the next process.
+    """A loop that is compiled when first called, and then lets other threads run.
 
-    Where nothing can be kept (an installation and a home that are read-only), it is compiled anew
-    in every process.
+    Its machine code is kept for the next process. Where nothing can be kept (an installation and a
+    home that are read-only), it is compiled anew in every process.
     """
-    from numba import njit
-
-    try:
-        return cast("F", njit(cache=True, nogil=True)(function))
-    except RuntimeError:  # "no locator available": no folder takes the cache
-        return cast("F", njit(nogil=True)(function))
+    return cast("F", _Kernel(function))
 
 
 def thread_count() -> int:

@@ -9,7 +9,7 @@ import pytest
 from flint import arb, ctx, fmpq, fmpz
 
 from subspacedp.noise import DiscreteGaussian, DiscreteLaplace, RoundedGaussian
-from subspacedp.noise.draw import ThresholdTable, refine, threshold_table
+from subspacedp.noise.draw import ThresholdTable, add_values, refine, threshold_table
 from subspacedp.noise.laws import DigitDifference, KnownLaw
 
 TOP = 2**64 - 1
@@ -128,7 +128,6 @@ def test_decided_words_are_decided_for_every_continuation(law):
 
 
 def test_the_compiled_lookup_agrees_around_every_threshold():
-    kernels = pytest.importorskip("subspacedp.noise.kernels")
     for law in LAWS:
         table = threshold_table(law)
         near = {w for t in table.thresholds.tolist() for w in (t - 1, t, t + 1) if 0 <= w <= TOP}
@@ -136,7 +135,7 @@ def test_the_compiled_lookup_agrees_around_every_threshold():
         guide, shift = table.guide
         base, out = np.full(words.size, 100), np.zeros(words.size, np.int64)
         open_ = np.empty(words.size, np.int64)
-        found = kernels.add_values(
+        found = add_values(
             words, table.thresholds, guide, np.uint64(shift), table.first, 7, base, out, open_
         )
         values, places = table.lookup(words)

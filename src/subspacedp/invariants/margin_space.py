@@ -28,6 +28,7 @@ from subspacedp.queries import Margins
 from subspacedp.tables import Domain, Margin, RowPlan, margin_sums, outer
 from subspacedp.tables.domain import Box
 from subspacedp.tables.margin import sum_groups
+from subspacedp.tables.rows import subtract_rows, subtract_rows_exactly
 
 if TYPE_CHECKING:
     from subspacedp.invariants.null_space import FreeContrasts
@@ -103,8 +104,6 @@ class MarginNullSpace(NullSpace):
 
     def _subtract_means(self, table: FloatArray) -> None:
         """Both sweeps compiled: sums of the margins, then Σ_k a_k (means of k) from every cell."""
-        from subspacedp.invariants.kernels import subtract_rows
-
         sums = margin_sums(table, self.held.essential)
         essential = HeldMargins(domain=self.domain, margins=self.held.essential)
         plan = self._rows
@@ -114,12 +113,8 @@ class MarginNullSpace(NullSpace):
         )
         flat = table.reshape(-1)
         for_each(
-            lambda stretch: subtract_rows(
-                flat, *stretch, plan.row, plan.outer, plan.offsets, plan.modes, plan.codes,
-                plan.bases, means,
-            ),
-            plan.fixed_parts(),
-        )  # fmt: skip
+            lambda stretch: subtract_rows(flat, *stretch, *plan.seen, means), plan.fixed_parts()
+        )
 
     @cached_property
     def _rows(self) -> RowPlan:
@@ -174,9 +169,10 @@ class MarginNullSpace(NullSpace):
         parts = self.lift_parts(residual)
         flat = noisy.reshape(-1)
         out = flat.view(np.float64) if overwrite else np.empty(flat.shape, np.float64)
+        plan = self._rows
         for_each(
-            lambda stretch: self._subtract(flat, out, parts, self._rows, stretch),
-            self._rows.fixed_parts(),
+            lambda stretch: subtract_rows_exactly(flat, out, *stretch, *plan.seen, *parts),
+            plan.fixed_parts(),
         )
         return out.reshape(noisy.shape)
 
@@ -198,33 +194,17 @@ class MarginNullSpace(NullSpace):
         flat = noisy.reshape(-1)
         out = flat.view(np.float64)
         plan = RowPlan(tuple(self.held.expansion), box)
-        self._subtract(flat, out, parts, plan, (0, plan.rows, 0, plan.row))
+        subtract_rows_exactly(flat, out, *plan.all, *plan.seen, *parts)
         return out.reshape(noisy.shape)
 
     def subtract_whole(self, noisy: Int64Array, parts: LiftParts, box: Box) -> None:
         """Noisy − lift(r) for a box, in place, where every value of the lift is a whole number."""
-        from subspacedp.invariants.kernels import subtract_rows
-
         plan = RowPlan(tuple(self.held.expansion), box)
         fractions = np.zeros(noisy.size)
         for table, values in zip((noisy.reshape(-1), fractions), parts, strict=True):
-            subtract_rows(
-                table, 0, plan.rows, 0, plan.row, plan.row, plan.outer, plan.offsets, plan.modes,
-                plan.codes, plan.bases, values,
-            )  # fmt: skip
+            subtract_rows(table, *plan.all, *plan.seen, values)
         # At most half for every term, so float64 tells which whole number they add up to.
         noisy += np.rint(fractions).astype(np.int64).reshape(noisy.shape)
-
-    def _subtract(
-        self, noisy: Any, out: Any, parts: LiftParts, plan: RowPlan,
-        stretch: tuple[int, int, int, int],
-    ) -> None:  # fmt: skip
-        from subspacedp.invariants.kernels import subtract_rows_exactly
-
-        subtract_rows_exactly(
-            noisy, out, *stretch, plan.row, plan.outer, plan.offsets, plan.modes, plan.codes,
-            plan.bases, *parts,
-        )  # fmt: skip
 
     @cached_property
     def _size_classes(self) -> tuple[list[Int64Array], dict[Margin, Int64Array]]:

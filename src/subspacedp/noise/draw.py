@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +21,10 @@ from subspacedp.arrays import Int64Array, WordArray
 from subspacedp.balls import certain_compare, certain_floor
 from subspacedp.noise.laws import IntegerLaw, NoiseLaw
 from subspacedp.noise.words import KeySource, Keystream, ReleaseKeys
-from subspacedp.parallel import compiled, for_each, pieces, thread_count
+from subspacedp.parallel import compiled, for_each, kernel, pieces, thread_count
 
 TOP = 2**64 - 1
+MOST_OPEN = 64  # room for words of one block that equal a threshold; about 1 in 10**16 does
 
 MoreWords = Callable[[int], int]  # k ↦ word k of the refinement of one cell
 
@@ -68,8 +69,6 @@ class ThresholdTable:
         self, words: WordArray, weight: int, base: Int64Array, out: Int64Array
     ) -> Int64Array:
         """Write base + weight · values by a compiled loop; the open places."""
-        from subspacedp.noise.kernels import MOST_OPEN, add_values
-
         guide, shift = self.guide
         open_ = np.empty(MOST_OPEN, np.int64)
         number = add_values(
@@ -91,6 +90,32 @@ class ThresholdTable:
         places = np.searchsorted(self.thresholds, leading, side="left")
         open_ = np.searchsorted(self.thresholds, last, side="right") != places
         return (2 * places + open_).astype(np.int32), 64 - bits
+
+
+@kernel
+def add_values(
+    words: Any, thresholds: Any, guide: Any, shift: Any, first: Any, weight: Any,
+    base: Any, out: Any, open_: Any,
+) -> Any:  # fmt: skip
+    """Write base + weight·value of each word to out; returns how many words need refinement.
+
+    The compiled twin of `ThresholdTable.lookup`: one guide step and a short scan per word. The
+    places of the first `MOST_OPEN` of those are written to `open_`.
+    """
+    number = 0
+    for i in range(words.size):
+        word = words[i]
+        known = np.int64(guide[word >> shift])
+        place = known >> 1
+        if known & 1:
+            while thresholds[place] < word:
+                place += 1
+            if thresholds[place] == word:
+                if number < open_.size:
+                    open_[number] = i
+                number += 1
+        out[i] = base[i] + weight * (first + place)
+    return number
 
 
 @lru_cache(maxsize=64)

@@ -15,6 +15,7 @@ import numpy as np
 
 from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.invariants.matrix.components import Rows, used_columns
+from subspacedp.parallel import kernel
 
 TOLERANCE = 1e-10  # of singular values of unit rows, relative to the largest
 CLEAR = 1e-6  # eigenvalues of G above this share of the largest are far above rounding error
@@ -335,3 +336,62 @@ def conjugate_gradients(
             inner, before = dot(rest, step), inner
             direction = step + inner / before * direction
     return kept, best, iteration
+
+
+@kernel
+def band_of_inverse(factor: Any) -> Any:
+    """The entries of (L Lᵀ)⁻¹ inside the band of L (Takahashi, Fagan and Chen 1973).
+
+    `factor[i, k]` is L[i + k, i], and the result has the same layout.
+    """
+    n, width = factor.shape
+    out = np.zeros_like(factor)
+    column = np.empty(width)
+    for i in range(n - 1, -1, -1):
+        last = min(width, n - i)
+        # Z[j, i] = −Σ_k L[k, i] Z[k, j] / L[i, i] for j > i, all k within the band.
+        column[:] = 0.0
+        for k in range(1, last):
+            weight, z = factor[i, k], out[i + k]
+            total = weight * z[0]
+            for j in range(1, last - k):
+                column[k + j] += weight * z[j]
+                total += factor[i, k + j] * z[j]
+            column[k] += total
+        total = 1.0 / factor[i, 0]
+        for j in range(1, last):
+            out[i, j] = -column[j] / factor[i, 0]
+            total -= factor[i, j] * out[i, j]
+        out[i, 0] = total / factor[i, 0]
+    return out
+
+
+@kernel
+def band_forms(starts: Any, rows: Any, data: Any, band: Any) -> Any:
+    """cᵀ Z c for every column c of a sparse matrix and the symmetric band matrix Z."""
+    out = np.zeros(starts.size - 1)
+    for c in range(out.size):
+        total = 0.0
+        for e in range(starts[c], starts[c + 1]):
+            total += data[e] * data[e] * band[rows[e], 0]
+            for f in range(starts[c], e):
+                low, high = min(rows[e], rows[f]), max(rows[e], rows[f])
+                total += 2.0 * data[e] * data[f] * band[low, high - low]
+        out[c] = total
+    return out
+
+
+@kernel
+def sparse_forms(starts: Any, rows: Any, data: Any, at: Any, columns: Any, values: Any) -> Any:
+    """cᵀ G c for every column c of a sparse matrix and G by sorted rows (`at`, `columns`)."""
+    out = np.zeros(starts.size - 1)
+    for c in range(out.size):
+        total = 0.0
+        for e in range(starts[c], starts[c + 1]):
+            first, last = at[rows[e]], at[rows[e] + 1]
+            for f in range(starts[c], starts[c + 1]):
+                k = first + np.searchsorted(columns[first:last], rows[f])
+                if k < last and columns[k] == rows[f]:
+                    total += data[e] * data[f] * values[k]
+        out[c] = total
+    return out

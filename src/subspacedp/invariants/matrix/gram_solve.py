@@ -8,6 +8,7 @@ found by peeling, exact elimination, FLINT, or singular values.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +27,8 @@ from subspacedp.invariants.matrix.gram import (
     Apply,
     Block,
     DenseBlock,
+    band_forms,
+    band_of_inverse,
     band_order,
     banded_factors,
     banded_solver,
@@ -39,13 +42,16 @@ from subspacedp.invariants.matrix.gram import (
     root_by_eigenvectors,
     root_by_singular_vectors,
     small_blocks,
+    sparse_forms,
     triangular,
 )
+from subspacedp.parallel import kernel
 
 # Ranks
 COARSE = 1e-14  # of eigenvalues of G, where singular values are not affordable
 PRIVATE = 1e-3  # a real entry of a unit row below this is no column of its own
 PRIME = 2**61 - 1
+LARGEST = 2**30  # products of two such numbers, and their sums, stay within 63 bits
 # What is affordable, each in a few seconds.
 ELIMINATION = 5 * 10**8  # entries combined
 FLINT_WORK = 2 * 10**7  # sum of cubes of rows that FLINT does before compiled code would load
@@ -130,8 +136,6 @@ def ranks_of(rows: Rows) -> Ranks:
 
 def _eliminated(core: Any, label: Int64Array) -> tuple[Int64Array, BoolArray, BoolArray]:
     """The rank of every core, those left undecided, and rows that depend on others."""
-    from subspacedp.invariants.kernels import eliminate
-
     rows, columns = core.shape
     of_column = np.zeros(columns, np.int64)
     of_column[core.indices] = np.repeat(label, np.diff(core.indptr))
@@ -226,6 +230,136 @@ def _probed_rank(block: Any) -> tuple[int, str]:
         if missing < len(outside):
             return rows - missing, NUMERICAL_PROBED
     return UNKNOWN, NUMERICAL_PROBED
+
+
+@kernel
+def _gcd(a: Any, b: Any) -> Any:
+    a, b = abs(a), abs(b)
+    while b:
+        a, b = b, a % b
+    return a
+
+
+@kernel
+def eliminate(
+    starts: Any, places: Any, data: Any, width: Any, order: Any, count: Any, budget: Any
+) -> Any:
+    """Which vectors of integers depend on vectors before them, in exact arithmetic.
+
+    Sparse fraction-free Gaussian elimination, a vector at a time. A pivot vector has zeros in the
+    pivot places of earlier ones, so a new vector is reduced by them in the order they were found.
+
+    Parameters
+    ----------
+    starts, places, data
+        The vectors: where each starts, and the place and value of every entry.
+    width
+        The length of a vector.
+    order
+        The order of the vectors, sparse ones first.
+    count
+        The number of entries at each place; pivots are taken where it is small.
+    budget
+        How many entries may be combined before giving up.
+
+    Returns
+    -------
+    tuple
+        For each vector 0: depends on others, 1: independent, 2: not decided, because a number left
+        its 30 bits or the budget is spent; and the pivot places, where the independent vectors are
+        independent too.
+    """
+    state = np.full(starts.size - 1, 2, np.uint8)
+    pivot_of = np.full(width, -1, np.int64)  # the pivot vector of each place
+    place_of = np.empty(starts.size - 1, np.int64)  # the pivot place of each of them
+    at = np.zeros(starts.size, np.int64)  # where they start in the pool
+    pool_places = np.empty(2 * places.size + 16, np.int64)
+    pool_data = np.empty(2 * places.size + 16, np.int64)
+    work = np.zeros(width, np.int64)
+    seen = np.zeros(width, np.bool_)
+    touched = np.empty(width, np.int64)
+    independent = 0
+    for i in order:
+        if budget < 0:
+            break
+        if independent == width:
+            state[i] = 0
+            continue
+        size, fits = 0, True
+        heap = [np.int64(-1)]
+        heap.clear()
+        for e in range(starts[i], starts[i + 1]):
+            p = places[e]
+            work[p], seen[p], touched[size] = data[e], True, p
+            size += 1
+            fits = fits and abs(data[e]) <= LARGEST
+            if pivot_of[p] >= 0:
+                heapq.heappush(heap, pivot_of[p])
+        while heap and fits:
+            k = heapq.heappop(heap)
+            value = work[place_of[k]]
+            if value == 0:
+                continue
+            pivot = pool_data[at[k]]
+            common = _gcd(value, pivot)
+            times, factor = pivot // common, value // common
+            budget -= at[k + 1] - at[k]
+            if times != 1:
+                budget -= size
+                for t in range(size):
+                    work[touched[t]] *= times
+            for e in range(at[k], at[k + 1]):
+                p = pool_places[e]
+                if not seen[p]:
+                    seen[p], touched[size] = True, p
+                    size += 1
+                    if pivot_of[p] >= 0:
+                        heapq.heappush(heap, pivot_of[p])
+                work[p] -= factor * pool_data[e]
+                fits = fits and abs(work[p]) <= LARGEST
+            if times != 1:
+                for t in range(size):
+                    fits = fits and abs(work[touched[t]]) <= LARGEST
+        if fits:
+            content, entries = np.int64(0), 0
+            for t in range(size):
+                if work[touched[t]] != 0:
+                    content = _gcd(work[touched[t]], content)
+                    entries += 1
+            state[i] = 1 if entries else 0
+            if entries:
+                best = np.int64(-1)
+                if at[independent] + entries > pool_data.size:
+                    more_places = np.empty(2 * pool_data.size + entries, np.int64)
+                    more_data = np.empty(2 * pool_data.size + entries, np.int64)
+                    more_places[: at[independent]] = pool_places[: at[independent]]
+                    more_data[: at[independent]] = pool_data[: at[independent]]
+                    pool_places, pool_data = more_places, more_data
+                end = at[independent]
+                for t in range(size):
+                    p = touched[t]
+                    if work[p] == 0:
+                        continue
+                    pool_places[end], pool_data[end] = p, work[p] // content
+                    # Small pivots keep numbers small, rare places keep vectors short.
+                    if best < 0 or (abs(pool_data[end]), count[p]) < (
+                        abs(pool_data[best]), count[pool_places[best]]
+                    ):  # fmt: skip
+                        best = end
+                    end += 1
+                first = at[independent]
+                p, value = pool_places[best], pool_data[best]
+                pool_places[best], pool_data[best] = pool_places[first], pool_data[first]
+                pool_places[first], pool_data[first] = p, value
+                if value < 0:
+                    for e in range(first, end):
+                        pool_data[e] = -pool_data[e]
+                pivot_of[p], place_of[independent] = independent, p
+                independent += 1
+                at[independent] = end
+        for t in range(size):
+            work[touched[t]], seen[touched[t]] = 0, False
+    return state, place_of[:independent]
 
 
 class Dual:
@@ -477,8 +611,6 @@ def _banded(block: Any, gram: Any) -> Iterator[tuple[FloatArray, float]]:
     wide = 4 * width > rows and rows <= CHOLESKY_ROWS
     if wide or rows * width > BAND_ENTRIES or rows * width**2 > INVERSE_WORK:
         return
-    from subspacedp.invariants.kernels import band_forms, band_of_inverse
-
     factor = next(banded_factors(lower_band(gram, place, width)), None)
     if factor is not None:
         columns = block.tocsc()
@@ -518,8 +650,6 @@ def least_leverages(block: Any, gram: Any | None) -> FloatArray:
     columns = block.tocsc()
     norm = np.add.reduceat(columns.data**2, columns.indptr[:-1])
     if gram is not None:
-        from subspacedp.invariants.kernels import sparse_forms
-
         form = sparse_forms(
             columns.indptr, columns.indices, columns.data, gram.indptr, gram.indices, gram.data
         )
