@@ -6,15 +6,14 @@ by whoever checks it.
 
 Records made from the table have a row for every person it counts. They are made a piece at a time,
 in the order of the cells, and never held together. Records counted with calibration weights add up
-to the unbiased margins. A table without negative values is biased, and so are sums of its records.
-Weights near 1 can take that out of chosen totals: of all weights w_i of cells with n_i records,
-those nearest 1,
+to the unbiased margins: of all weights w_i of cells with n_i records, those nearest 1,
 
     least Σ n_i (w_i − 1)²  with  Σ_{i in g} n_i w_i = t_g  for every group g of the margins,
 
 are w = 1 + Aᵀλ: linear calibration, as surveys use it (Deville and Särndal 1992).
 They may be negative. A group without records has no weighted total but 0; where such a group stands
 in the way of others, the weights come as near as weights can, by least squares in units of √n_g.
+Proofs: `docs/proofs/records.md`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Before anything is paid, every block is looked at and tagged (`survey`). The passes read each block
 again and compare it with its tag: the same noise on two tables tells their difference, so a table
-that changed is refused, whoever reads it and however often.
+that changed is refused, whoever reads it and however often. Proofs: `docs/proofs/blocks.md`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The null space of held margins, without a matrix.
 
 A workload's held margins leave open what the same algebra says, without a table of all cells.
+Proofs: `docs/proofs/structured-projection.md`.
 """
 
 from __future__ import annotations

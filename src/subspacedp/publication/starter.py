@@ -547,7 +547,7 @@ class _Proposing:
             f"privacy: {{{'epsilon: 1.0' if self._cells_fit else 'rho: 0.5'}, "
             "neighbours: replace-one}",
             "",
-            "# auto: the mechanism with the smallest expected error.",
+            "# auto: the mechanism with the narrowest 95 % intervals.",
             "mechanism: auto",
             "",
             *self._sums(),

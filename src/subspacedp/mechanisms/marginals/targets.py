@@ -13,7 +13,7 @@ solution is the next b₀, so F falls with every step.
 Bound and prices: with weights λ ≥ 0 of the figures and y ≥ 0 of the rows such that
 λ·(g_k) ≤ y·C, every b with C b ≤ 1 has F(b) ≥ (λ·f)²/(Σλ·Σy). (`shares` proves it for one convex
 error; Σλ_k f_k/Σλ is one, and at most F.) At the best shares equality holds, and the elasticity of
-the least budget to v_k is λ_k f_k/(λ·f).
+the least budget to v_k is λ_k f_k/(λ·f). Proofs: `docs/proofs/targets.md`.
 """
 
 from __future__ import annotations
