@@ -18,7 +18,7 @@ from tests.workbench.conftest import SPECIFICATION
 
 from subspacedp.publication import plan
 from subspacedp.release import verify_folder
-from subspacedp.workbench.wording import ends, figure
+from subspacedp.workbench.page import ends, figure
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PATIENCE = 60_000  # milliseconds, on a busy machine

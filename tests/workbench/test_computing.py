@@ -6,11 +6,9 @@ import pytest
 from tests.workbench.conftest import SPECIFICATION
 
 from subspacedp.errors import SubspaceDPError
-from subspacedp.mechanisms import OPTIONS
 from subspacedp.publication import plan
 from subspacedp.publication.faults import SpecificationError
 from subspacedp.workbench.computing import Asked, parts
-from subspacedp.workbench.form import MECHANISMS
 from subspacedp.workbench.processes import refusal
 
 GROUPINGS = """\
@@ -124,7 +122,3 @@ def test_every_fault_has_its_line(no_data):
     with pytest.raises(SpecificationError) as refused:
         next(parts(Asked(text=wrong, folder=str(no_data))))
     assert [line for line, _ in refused.value.every] == [8, 10]
-
-
-def test_every_mechanism_is_said_in_words():
-    assert set(MECHANISMS) == set(OPTIONS)

@@ -23,16 +23,38 @@ from subspacedp.stated import check_plain, first_difference, shown_text
 
 T = TypeVar("T")
 
-# A new mechanism is one line here: its name, and where its options are, which know its class.
+# A new mechanism is one entry here: where its options are, which know its class, and its idea.
 HOMES = {
-    "projected": ("projected", "ProjectedOptions"),
-    "extended": ("extended", "ExtendedOptions"),
-    "correlated": ("gaussian.correlated", "CorrelatedOptions"),
-    "optimal": ("gaussian.optimal", "OptimalOptions"),
-    "knorm": ("knorm.mechanism", "KNormOptions"),
-    "marginals": ("marginals", "MarginalsOptions"),
-    "discrete": ("projected", "DiscreteOptions"),
+    "projected": (
+        "projected.ProjectedOptions",
+        "the same noise on every cell, then moved to meet what is held",
+    ),
+    "extended": (
+        "extended.ExtendedOptions",
+        "noise that already adds up to nothing along what is held",
+    ),
+    "correlated": (
+        "gaussian.correlated.CorrelatedOptions",
+        "Gaussian noise shaped to what is asked, inside what is left to protect",
+    ),
+    "optimal": (
+        "gaussian.optimal.OptimalOptions",
+        "the least Gaussian noise there is for what is asked",
+    ),
+    "knorm": (
+        "knorm.mechanism.KNormOptions",
+        "noise shaped to what one person can change",
+    ),
+    "marginals": (
+        "marginals.MarginalsOptions",
+        "noise put where the published tables gain most from it",
+    ),
+    "discrete": (
+        "projected.DiscreteOptions",
+        "the same with noise of whole numbers, for a budget in ρ",
+    ),
 }
+IDEAS = {name: idea for name, (_, idea) in HOMES.items()}
 
 
 class _Loaded(MutableMapping[str, T]):
@@ -62,7 +84,7 @@ class _Loaded(MutableMapping[str, T]):
 
 
 def _options(name: str) -> type[Options]:
-    module, options = HOMES[name]
+    module, _, options = HOMES[name][0].rpartition(".")
     return cast("type[Options]", getattr(import_module(f"{__package__}.{module}"), options))
 
 

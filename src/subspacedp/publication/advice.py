@@ -390,7 +390,7 @@ class _Adviser:
             return
         if by_cells and table.mechanism != "auto":
             place = table.place_of("mechanism")
-            change = self._change(place, "marginals" if table.place else None)
+            change = self._change(place, "auto" if table.place else None)
             words = "The margin {who} is a sum of {cells:,} noisy cells, ± {before}; with noise "
             words += "designed for the margins too it has ± {after}"
             yield from self._compared(one, change, loose, words)

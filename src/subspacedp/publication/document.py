@@ -14,7 +14,7 @@ from subspacedp.io import bin_labels
 from subspacedp.io.foreign import is_list
 from subspacedp.io.periods import PERIODS, Periods, is_day
 from subspacedp.io.sources import HAS_PASSWORD, has_password, is_path, source_fault
-from subspacedp.mechanisms import OPTIONS
+from subspacedp.mechanisms.registry import OPTIONS, REPLACED
 from subspacedp.privacy import AddRemoveOne, Budget, Neighbours, ReplaceOne
 from subspacedp.privacy.budgets import budget_of_fields
 from subspacedp.problem import MAX_DECIMALS
@@ -637,8 +637,8 @@ def replaced(data: dict[str, Any]) -> None:
         "write `mechanism: marginals` (or leave it out), and under `publish: margins` the tables "
         "of the levels that count, such as [state, sex]"
     )
-    if data.get("mechanism") == "hierarchical":
-        raise said(f"may no longer be `hierarchical`; {now}", "mechanism")
+    if data.get("mechanism") in REPLACED:
+        raise said(f"may no longer be `{data['mechanism']}`; {now}", "mechanism")
     if "levels" in data:
         raise said(f"is no longer a key here; {now}", "levels")
     if "importance" in data:

@@ -1,17 +1,21 @@
-"""The text of a specification while it is worked on: its history and its file.
+"""The text of a specification while it is worked on: its history, its file, and those it names.
 
-A copy of what is not saved yet lies beside the file, for its owner alone.
+A copy of what is not saved yet lies beside the file, for its owner alone. How the files look that
+the text names is known, to notice others in their place.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from glob import glob
 from pathlib import Path
+from typing import Any
 
 from subspacedp.errors import ReleaseError
+from subspacedp.io.sources import is_path
 from subspacedp.publication.reading import read_text
 
 NEW = """\
@@ -24,6 +28,9 @@ publish: {decimals: 0, to: release/}
 ONE_STEP = 2.0  # seconds within which changes by one control are one step of the history
 MOST_STEPS = 500
 LARGEST = 4_000_000  # characters
+
+# By file: which one it is, its size, and when it and its entry were last changed.
+Look = tuple[tuple[str, int, int, int, int], ...]
 
 
 class Draft:
@@ -157,3 +164,44 @@ def _write(path: Path, text: str, mode: int) -> None:
         with suppress(OSError):
             scratch.unlink(missing_ok=True)
         raise ReleaseError(f"Cannot write `{path}`: {error.strerror}.") from None
+
+
+def look_of_data(keys: Mapping[str, Any], folder: Path) -> Look:
+    """How the data look: one file, all of a pattern, or all in a folder; none of an address."""
+    data = _keys(keys.get("data"))
+    address = _keys(data.get("counts")).get("source") or data.get("source")
+    if not isinstance(address, str) or not is_path(address):
+        return ()
+    return _look(_files(str(folder / Path(address).expanduser())))
+
+
+def look_of_lists(keys: Mapping[str, Any], folder: Path) -> Look:
+    """How the public lists look by which a design is worked out: codes and limits."""
+    tables = _keys(keys.get("tables")).values()
+    limits = [_keys(_keys(one).get("inequalities")).get("at_most") for one in (keys, *tables)]
+    named = [
+        *(_keys(entry).get("labels") for entry in _keys(keys.get("axes")).values()),
+        *(_keys(one).get("limit") for each in limits if isinstance(each, list) for one in each),
+    ]
+    return _look(folder / name for name in named if isinstance(name, str))
+
+
+def _look(paths: Iterable[Path]) -> Look:
+    looks = []
+    for path in paths:
+        with suppress(OSError, ValueError):  # such as a name that no file can have
+            of = path.stat()
+            looks.append((str(path), of.st_ino, of.st_size, of.st_mtime_ns, of.st_ctime_ns))
+    return tuple(looks)
+
+
+def _files(name: str) -> Iterator[Path]:
+    with suppress(OSError, ValueError):
+        for path in [Path(name)] if Path(name).exists() else map(Path, sorted(glob(name))):
+            yield path
+            if path.is_dir():
+                yield from sorted(path.rglob("*"))
+
+
+def _keys(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -8,20 +8,11 @@ from itertools import combinations_with_replacement
 from typing import Any
 
 from subspacedp.io.periods import COARSER, PERIODS
-from subspacedp.mechanisms import OPTIONS
+from subspacedp.mechanisms.registry import IDEAS
 from subspacedp.workbench.controls import AXIS_KEYS, DIALS, FACTS, TableKeys, budget_of
 from subspacedp.workbench.session import Session
 
 MATRIX_AXES = 24  # rows of the grid of margins; of more, margins are found by their names
-MECHANISMS = {
-    "projected": "the same noise on every cell, then moved to meet what is held",
-    "discrete": "the same with noise of whole numbers, for a budget in ρ",
-    "extended": "noise that already adds up to nothing along what is held",
-    "correlated": "Gaussian noise shaped to what is asked, inside what is left to protect",
-    "optimal": "the least Gaussian noise there is for what is asked",
-    "knorm": "noise shaped to what one person can change",
-    "marginals": "noise put where the published tables gain most from it",
-}
 
 
 def design_shown(session: Session) -> dict[str, Any]:
@@ -77,7 +68,7 @@ def design_shown(session: Session) -> dict[str, Any]:
         "persons": about.get("persons") if isinstance(about, Mapping) else None,
         "paying": keys.get("budget") if isinstance(keys.get("budget"), Mapping) else {},
         "periods": PERIODS,
-        "mechanisms": {name: MECHANISMS[name] for name in OPTIONS},
+        "mechanisms": IDEAS,
         "mechanism": table.section.get("mechanism") or keys.get("mechanism") or "auto",
     }
 

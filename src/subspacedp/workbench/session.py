@@ -17,9 +17,8 @@ from subspacedp.publication.advice import Change
 from subspacedp.publication.reading import read_text
 from subspacedp.workbench.computing import Asked
 from subspacedp.workbench.controls import TableKeys, changes_of
-from subspacedp.workbench.draft import Draft
+from subspacedp.workbench.draft import Draft, Look, look_of_data, look_of_lists
 from subspacedp.workbench.edits import edited, keys_of
-from subspacedp.workbench.named_files import Look, look_of_data, look_of_lists
 from subspacedp.workbench.processes import Designer, Message, Step, refusal
 
 REGIONS = ("top", "design", "faults", "see", "more", "invented", "side", "carry")
