@@ -1,5 +1,6 @@
 """What the documentation shows must run, and what it names must exist."""
 
+import json
 import os
 import re
 import shlex
@@ -248,6 +249,60 @@ def test_the_stations_of_one_number_are_those_of_a_run(tmp_path, monkeypatch, ca
         assert station in rest, station  # which moves on to it: the order counts
     backwards = iter(visited)
     assert not all(station in backwards for station in reversed(stations))
+
+
+# Passages with measured figures: a page, words of the row or paragraph, and entries of
+# bench/latest.json.
+MEASURED = [
+    ("README.md", "exact Laplace noise, one draw", "laplace_scale_10_"),
+    ("README.md", "| 10⁸ cells, three two-way margins", "release_integers_time"),
+    ("README.md", "the same from file to file", "blocks_"),
+    ("README.md", "the paper's campus table", "campus_speed"),
+    ("README.md", "best Gaussian noise for a 50 × 500", "optimal_speed"),
+    ("README.md", "its error, over 36 problems", "optimal_least_error"),
+    ("README.md", "10⁷ records counted", "bounded_tabulate_"),
+    ("README.md", "| 3,200 counties", "marginals_(design|release|memory|error)_"),
+    ("README.md", "| all 190 two-way margins", "marginals_pairs_"),
+    ("docs/benchmarks.md", "From file to file 10⁸ cells", "(blocks|dask)_"),
+    ("docs/benchmarks.md", "| design: shares of the budget", "crossing_measured_design"),
+    ("docs/benchmarks.md", "| release in whole numbers", "crossing_measured_release"),
+    ("docs/benchmarks.md", "| variances of all cells", "crossing_measured_memory"),
+    ("docs/groupings.md", "| 5,000 invented tracts", "crossing_texas"),
+    ("docs/groupings.md", "| 62,500 tracts", "crossing_million"),
+    ("docs/marginals.md", "Time and memory are linear", "marginals_"),
+]
+UNITS = {"ns": 1e-9, "ms": 1e-3, "s": 1.0, "MiB": 2.0**20, "GiB": 2.0**30, "times": 1.0, "×": 1.0}
+QUANTITY = re.compile(rf"([\d.,]*\d) ({'|'.join(UNITS)})(?!\w| \d)")  # not 3 × 4
+
+
+def quantities(text):
+    return [float(number.replace(",", "")) * UNITS[unit] for number, unit in QUANTITY.findall(text)]
+
+
+def off_what_was_measured(text, entries):
+    """The quantities in a text that are more than a fifth off every figure of the entries."""
+    known = [value for entry in entries for value in quantities(entry["note"])]
+    known += [entry["ratio"] * unit for entry in entries for unit in UNITS.values()]
+    for value in quantities(text):
+        if not any(abs(value - one) <= 0.2 * one for one in known):
+            yield value
+
+
+@pytest.mark.parametrize(("page", "words", "names"), MEASURED)
+def test_measured_figures_are_the_latest(page, words, names):
+    parts = re.split(r"\n\n|\n(?=\|)", (ROOT / page).read_text("utf-8"))
+    (passage,) = [part for part in parts if words in part]
+    latest = json.loads((ROOT / "bench" / "latest.json").read_text("utf-8"))
+    entries = [entry for name, entry in latest.items() if re.match(names, name)]
+    assert quantities(passage)
+    assert not list(off_what_was_measured(passage, entries)), "say it as bench/latest.json does"
+    twin = QUANTITY.sub(lambda found: f"3{found[1]} {found[2]}", passage)  # a digit before each
+    assert list(off_what_was_measured(twin, entries))
+
+
+def test_every_measured_row_of_the_readme_is_compared():
+    rows = (ROOT / "README.md").read_text("utf-8").split("## Measured")[1].split("\n\n")[1]
+    assert len(rows.splitlines()) - 2 == sum(page == "README.md" for page, _, _ in MEASURED)
 
 
 def test_every_mechanism_names_proofs_that_exist():
