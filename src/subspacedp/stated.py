@@ -27,6 +27,8 @@ MAX_DIGITS = 1000  # of a whole number that is written as text, and of either pa
 MAX_SENTENCE = 400  # characters of what is quoted of a file
 
 WHOLE = re.compile(rf"-?[0-9]{{1,{MAX_DIGITS}}}")
+# What moves a cursor, begins a line or turns the order of letters; and what no output can encode.
+UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 FRACTION = re.compile(rf"-?[0-9]{{1,{MAX_DIGITS}}}(/[0-9]{{1,{MAX_DIGITS}}})?")
 
 
@@ -172,6 +174,15 @@ def first_difference(stated: Any, implied: Any, at: str = "") -> str | None:
                 return place
         return None
     return None if type(stated) is type(implied) and stated == implied else at
+
+
+def visible(text: str) -> str:
+    """A text in which control characters are written out, as Python writes them.
+
+    Names of files and labels are whatever others wrote: none may erase a line of a command or of a
+    text that is read on a terminal, or forge one.
+    """
+    return UNSEEN.sub(lambda sign: sign[0].encode("unicode_escape").decode(), text)
 
 
 def shown_text(sentence: str) -> str:

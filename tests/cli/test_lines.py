@@ -14,7 +14,8 @@ from rich.markup import escape as escape_of_rich
 import subspacedp as sdp
 from subspacedp.cli import lines, terminal
 from subspacedp.cli.app import app
-from subspacedp.cli.lines import UNSEEN, Indented, Lines, Table, cell_lines, escape, visible
+from subspacedp.cli.lines import Indented, Lines, Table, cell_lines, escape
+from subspacedp.stated import UNSEEN, visible
 
 SIGNS = st.sampled_from("[]\\/ab \n:#@=(±ε中e\u0301🙂\x07\r\t\x1b\x9b\u2028\u202e\ud800")
 TEXTS = st.text(st.one_of(SIGNS, st.characters(exclude_categories=["Cs", "Cc"])), max_size=12)

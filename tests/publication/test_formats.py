@@ -2,9 +2,11 @@
 
 import csv
 import dataclasses
+import re
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
+import zipfile
 
 import numpy as np
 import openpyxl
@@ -15,7 +17,7 @@ from sdmx.reader.csv import Reader
 
 import subspacedp as sdp
 from subspacedp.errors import ReleaseError
-from subspacedp.publication import run
+from subspacedp.publication import formats, run
 from subspacedp.publication.formats import (
     FORMATS,
     ReleaseTables,
@@ -324,3 +326,30 @@ def test_groupings_and_titles_have_their_place(tmp_path):
     book = openpyxl.load_workbook(tmp_path / WORKBOOK)
     head, _ = rows_of(book[book.sheetnames[3]])
     assert [cell.value for cell in head][:3] == ["Place of work", "Square", "sex"]
+
+
+@pytest.mark.parametrize("sign", ["\x1b", "\x00", "\ufffe", "\uffff"])
+def test_signs_that_xml_cannot_hold_leave_whole_files(sign, tmp_path, monkeypatch):
+    axis = sdp.Axis("place", [f"a{sign}", "b"], levels={f"part{sign}": [f"x{sign}", "y"]})
+    domain = sdp.Domain([axis, sdp.Axis(f"se{sign}x", ["F", "M"])])
+    design = sdp.design(domain, sdp.hold("place"), sdp.PureDP(1.0), mechanism="projected")
+    release = design.release(sdp.Table([[4, 5], [6, 7]], domain), seed=1)
+    tables = published_tables(release, [[f"part{sign}"]], [["place"]], cells=True)
+    content = ReleaseTables(release=release, tables=tables, title=f"Pla{sign}ces")
+
+    def parsed(folder):
+        folder.mkdir()
+        for write in FORMATS.values():
+            write(content, folder)
+        ET.parse(folder / STRUCTURE)  # noqa: S314 - our own files
+        with zipfile.ZipFile(folder / WORKBOOK) as book:
+            for name in book.namelist():
+                ET.fromstring(book.read(name))  # noqa: S314 - our own files
+
+    parsed(tmp_path / "whole")
+    for module in (formats.sdmx, formats.workbook):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "NOT_IN_XML", re.compile("(?!)"))
+            if module is formats.sdmx or sign > "\x1f":
+                with pytest.raises(ET.ParseError):
+                    parsed(tmp_path / module.__name__)

@@ -6,8 +6,9 @@ import json
 import pytest
 
 import subspacedp as sdp
-from subspacedp.publication import SpecificationError, audit, plan, read_specification, run
+from subspacedp.publication import SpecificationError, audit, plan, read_specification, run, writing
 from subspacedp.release.folder_checks import verify_folder
+from subspacedp.stated import UNSEEN
 
 TITLES = {"county": "County of residence", "state": "State <2020>"}
 
@@ -82,3 +83,16 @@ def test_titles_that_cannot_be_used(world, title, words):
         read_specification(titled(world, title))
     assert words in str(caught.value)
     assert "title" in str(caught.value)
+
+
+def test_the_readme_moves_no_cursor(world, monkeypatch):
+    sign = "\x1b[2J\x9b1A\u202e"
+    path = world.yaml(title=f"Persons{sign}\nof Texas", publication={"creator": sign})
+    run(path, out=world.folder / "release")
+    said = (world.folder / "release" / "README.txt").read_text("utf-8")
+    assert said.startswith("Persons\\x1b[2J\\x9b1A\\u202e\nof Texas\n")
+    assert "Published by: \\x1b[2J" in said
+    assert not UNSEEN.search(said.replace("\n", ""))
+    monkeypatch.setattr(writing, "visible", lambda text: text)
+    run(path, out=world.folder / "twin")
+    assert "\x1b[2J" in (world.folder / "twin" / "README.txt").read_text("utf-8")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from subspacedp.cli.lines import Indented, escape, visible
+from subspacedp.cli.lines import Indented, escape
 from subspacedp.cli.parameters import Commands, Json
 from subspacedp.cli.standing import end_by_signals, exit_status, forgive_output
 from subspacedp.cli.terminal import (
@@ -30,6 +30,7 @@ from subspacedp.cli.terminal import (
 )
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.lazy import postpone
+from subspacedp.stated import visible
 
 if TYPE_CHECKING:
     from subspacedp.publication import Publication

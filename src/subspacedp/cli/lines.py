@@ -12,18 +12,9 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from subspacedp.stated import visible
+
 TAG = re.compile(r"(\\*)(\[[a-z#/@][^[]*?\])")
-# What moves a cursor, begins a line or turns the order of letters; and what no output can encode.
-UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def visible(text: str) -> str:
-    """A text in which control characters are written out, as Python writes them.
-
-    Names of files and labels are whatever others wrote: none may erase a line of a command, or
-    forge one.
-    """
-    return UNSEEN.sub(lambda sign: sign[0].encode("unicode_escape").decode(), text)
 
 
 def escape(text: str) -> str:

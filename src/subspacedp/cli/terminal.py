@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
-from subspacedp.cli.lines import UNSEEN, Lines, Table, escape, visible
+from subspacedp.cli.lines import Lines, Table, escape
+from subspacedp.stated import UNSEEN, visible
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -44,6 +44,7 @@ from subspacedp.release.signature import DIGESTS, SIGNATURE, write_digests
 from subspacedp.report import PublishedColumn, PublishedFile, ReportNotes, write_report
 from subspacedp.report.quality import Quality, quality_report
 from subspacedp.report.words import dataset, figure_words
+from subspacedp.stated import visible
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -450,7 +451,7 @@ def _readme(
         ),
         "",
     ]
-    return "\n".join(parts)
+    return "\n".join(visible(line) for part in parts for line in part.split("\n"))
 
 
 def _on_known(releases: Mapping[str, Release]) -> list[str]:

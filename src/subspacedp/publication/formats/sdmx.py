@@ -17,7 +17,12 @@ from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 
-from subspacedp.publication.formats.tables import LIMITS, PublishedTable, ReleaseTables
+from subspacedp.publication.formats.tables import (
+    LIMITS,
+    NOT_IN_XML,
+    PublishedTable,
+    ReleaseTables,
+)
 from subspacedp.report import PublishedFile
 from subspacedp.report.words import figure_words
 from subspacedp.tables import Axis
@@ -272,5 +277,5 @@ def _urn(kind: str, name: str) -> str:
 
 
 def _name(words: str) -> str:
-    plain = "".join(c if c >= " " or c in "\t\n" else " " for c in words)
-    return f'<com:Name xml:lang="en">{escape(plain)}</com:Name>'
+    plain = escape(NOT_IN_XML.sub(" ", words))
+    return f'<com:Name xml:lang="en">{plain}</com:Name>'

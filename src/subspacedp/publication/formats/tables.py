@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,7 @@ from subspacedp.release.files import CSV, LEVEL, MARGINS, margin_stem
 from subspacedp.tables import Margin
 
 LIMITS = ("lower", "upper")
+NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 APART = 5_000  # figures, each with a law of its own, whose intervals are worked out one by one
 
 

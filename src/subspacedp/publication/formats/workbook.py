@@ -19,7 +19,12 @@ import numpy as np
 
 from subspacedp.blocks.stores import STORES
 from subspacedp.errors import ReleaseError
-from subspacedp.publication.formats.tables import LIMITS, PublishedTable, ReleaseTables
+from subspacedp.publication.formats.tables import (
+    LIMITS,
+    NOT_IN_XML,
+    PublishedTable,
+    ReleaseTables,
+)
 from subspacedp.release.files import LEVEL
 from subspacedp.report import PublishedFile
 from subspacedp.report.words import figure_words
@@ -34,7 +39,7 @@ LONGEST_NAME = 31  # of a sheet
 LONGEST_HEAD = 255  # of a column of a marked-up table
 WIDE = 90  # characters of a column of words
 LINE = 16.0  # points
-FORBIDDEN = re.compile(r"[\[\]:*?/\\\x00-\x1f]")
+FORBIDDEN = re.compile(rf"[\[\]:*?/\\]|{NOT_IN_XML.pattern}")
 # The same release makes the same bytes, so no clock is read.
 CREATED = datetime.datetime(2000, 1, 1)
 ESTIMATE, EXACT = "[e]", "[h]"
@@ -316,7 +321,7 @@ def distinct_heads(heads: Sequence[str]) -> list[str]:
     out: list[str] = []
     taken: set[str] = set()
     for number, head in enumerate(heads, 1):
-        plain = " ".join(head.split())[: LONGEST_HEAD - 10] or "column"
+        plain = " ".join(NOT_IN_XML.sub(" ", head).split())[: LONGEST_HEAD - 10] or "column"
         if plain.casefold() in taken:
             plain = f"{plain} ({number})"
         taken.add(plain.casefold())
