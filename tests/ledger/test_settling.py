@@ -8,7 +8,14 @@ from tests.ledger.test_command import run as command
 
 import subspacedp as sdp
 from subspacedp.errors import SubspaceDPError
-from subspacedp.ledger import LedgerError, Reservation, State, certificate_digest, open_ledger
+from subspacedp.ledger import (
+    LedgerError,
+    Reservation,
+    State,
+    certificate_digest,
+    open_ledger,
+    spend_of,
+)
 from subspacedp.privacy import ReplaceOne
 from subspacedp.privacy.composition import Spend
 from subspacedp.publication import run
@@ -86,21 +93,38 @@ def test_only_what_was_paid_for_is_settled(ledger, publish, tmp_path):
         settle(ledger, first, dear)
     other = publish("other", 0.5)
     settle(ledger, first, cheap)
-    with pytest.raises(LedgerError, match=f"Entry {first} has paid for release"):
+    with pytest.raises(LedgerError, match="is not what entry 3 has paid for: an id"):
         settle(ledger, ledger.history("people")[-1].number, cheap)
+    nameless = ledger.reserve("people", [spend_of(sdp.Release.load(cheap).mechanism)])
+    nameless.drawing()
+    with pytest.raises(LedgerError, match=f"Entry {first} has paid for release"):
+        settle(ledger, nameless.number, cheap)
+    nameless.cancel(declared="a test")
     values = other / "values.csv"
     values.write_text(values.read_text("utf-8").replace("1", "2"), "utf-8")
     with pytest.raises(SubspaceDPError, match="does not pass `subspacedp verify`"):
-        settle(ledger, ledger.history("people")[-1].number, other)
+        settle(ledger, 3, other)
     with pytest.raises(LedgerError, match="has no entry 99"):
         settle(ledger, 99, dear)
     reserved = ledger.reserve("people", [TENTH])
     with pytest.raises(LedgerError, match="is not what entry"):
         settle(ledger, reserved.number, dear)
     assert [entry.state.value for entry in ledger.history("people")] == [
-        "committed", "drawing", "drawing", "reserved",
+        "committed", "drawing", "drawing", "cancelled", "reserved",
     ]  # fmt: skip
     assert second == 2
+
+
+def test_an_unpaid_release_takes_no_entry_of_another(ledger, publish, tmp_path):
+    """Of the same budget and invariants: what the entry pays for could never be finished then."""
+    paid = publish("paid")
+    spec = yaml.safe_load((tmp_path / "paid.yaml").read_text("utf-8"))
+    del spec["budget"]
+    (tmp_path / "unpaid.yaml").write_text(yaml.safe_dump(spec, sort_keys=False), "utf-8")
+    run(tmp_path / "unpaid.yaml", out=tmp_path / "unpaid")
+    with pytest.raises(LedgerError, match="is not what entry 1 has paid for: an id"):
+        settle(ledger, 1, tmp_path / "unpaid")
+    assert settle(ledger, 1, paid).state is State.COMMITTED
 
 
 def test_a_reservation_is_cancelled(ledger, tmp_path):

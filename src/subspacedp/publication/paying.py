@@ -194,7 +194,7 @@ def settle(ledger: Ledger | str | PathLike[str], number: int, folder: str | Path
     Guarantees
     ----------
     1. Every check of the folder holds, and its releases are those that the entry paid for: as many,
-       each with the spend and the invariants that were reserved.
+       each with the id, the spend and the invariants that were reserved, as far as they were.
     2. No budget is taken or given back.
     """
     from subspacedp.microdata import verify_folder
@@ -215,20 +215,22 @@ def settle(ledger: Ledger | str | PathLike[str], number: int, folder: str | Path
             f"{len(waiting)}; nothing was settled."
         )
     order: list[tuple[Path, Release]] = []
-    for spend, text in zip(entry.spends, entry.invariants, strict=True):
+    for spend, text, settled in zip(entry.spends, entry.invariants, entry.release_ids, strict=True):
         held = None if text is None else json.loads(text)
         paid = next(
             (
                 one
                 for one in waiting
-                if spend_of(one[1].mechanism) == spend and _holds(one[1], held)
+                if settled in (None, one[1].release_id)
+                and spend_of(one[1].mechanism) == spend
+                and _holds(one[1], held)
             ),
             None,
         )
         if paid is None:
             raise LedgerError(
-                f"`{source}` is not what entry {number} has paid for: a budget, a neighbour "
-                "relation or what is held differs. Nothing was settled."
+                f"`{source}` is not what entry {number} has paid for: an id, a budget, a "
+                "neighbour relation or what is held differs. Nothing was settled."
             )
         waiting.remove(paid)
         order.append(paid)
