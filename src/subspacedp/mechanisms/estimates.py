@@ -20,6 +20,7 @@ from subspacedp.special import normal_quantile
 from subspacedp.tables.showing import SHOWN, Shown, digits_for, number_text
 from subspacedp.tables.table import frame_from_columns
 
+CARRIED = 2.0**53  # below it float64 has every whole number
 JUDGED = 5  # laws that are worked out to judge a family of figures by
 INTERVAL_STEP = 1e-4  # standard errors: what ends of intervals are rounded outward to in files
 
@@ -262,13 +263,8 @@ class Estimate(Accuracy):
         return _plain(ends[0]), _plain(ends[1])
 
     def _ends(self, half: FloatArray, method: str) -> tuple[FloatArray, FloatArray]:
-        values = np.asarray(self.values, np.float64)
-        if self.figures.whole and method == "exact":
-            half = np.floor(half + 1e-6)
-            return values - half, values + half
-        # Values of float64 are rounded; an end on a lattice must not lose its point to that.
-        half = np.where(half > 0, half + 4 * np.spacing(np.abs(values)), 0.0)
-        return values - half, values + half
+        whole = self.figures.whole and method == "exact"
+        return _ends_of(np.asarray(self.values, np.float64), half, whole=whole)
 
     def _open(self, limits: Limits) -> BoolArray:
         """The figures that neither the noise nor the limits leave fixed."""
@@ -321,8 +317,8 @@ class Estimate(Accuracy):
             else:
                 if known is None:
                     half = self.figures.law(int(classes[i])).margin_of_error(alpha)
-                    half = math.floor(half + 1e-6) if self.figures.whole else half
-                    lower, upper = value - half, value + half
+                    ends = _ends_of(np.float64(value), half, whole=self.figures.whole)
+                    lower, upper = map(float, ends)
                 else:
                     lower, upper = (float(np.reshape(end, -1)[i]) for end in known)
                 step = 10.0**-value_digits  # ends are rounded outward
@@ -353,6 +349,20 @@ class Estimate(Accuracy):
     def __repr__(self) -> str:
         value = f"{self.value:,.10g}, " if self.values.size == 1 and self.values.ndim == 0 else ""
         return f"Estimate({value}{self._about()})"
+
+
+def _ends_of(values: Any, half: Any, *, whole: bool) -> tuple[Any, Any]:
+    """Values less and plus margins of error; whole ends for whole figures, as far as float64 goes.
+
+    Values of float64 are rounded: an end on a lattice must not lose its point to that, nor an exact
+    figure beyond what float64 carries.
+    """
+    rounding, carried = 4 * np.spacing(np.abs(values)), np.abs(values) + half < CARRIED
+    if whole:
+        half = np.floor(half + 1e-6) + np.where(carried, 0.0, rounding)
+    else:
+        half = np.where((half > 0) | ~carried, half + rounding, 0.0)
+    return values - half, values + half
 
 
 def _two_sided(law: SumLaw, alpha: float) -> float:
