@@ -138,19 +138,19 @@ def draw_picture(root: Path) -> str:
     d = Drawing(900, 300, "A table before and after: every cell has noise, every total is exact")
 
     def show(x: float, name: str, values: list[list[int]], noisy: bool) -> None:
-        d.text(x + 259, 34, name, anchor="middle", bold=True, size=16)
+        d.text(x + 259, 34, name, anchor="middle", bold=True, size=18)
         for j, label in enumerate([*columns, "total"]):
-            d.text(x + 136 + 82 * j, 66, label, anchor="middle", size=12, colour=GREY)
+            d.text(x + 136 + 82 * j, 66, label, anchor="middle", size=13, colour=GREY)
         for i, label in enumerate([*rows, "total"]):
             y = 78 + 42 * i
-            d.text(x + 86, y + 24, label, anchor="end", size=13, colour=GREY)
+            d.text(x + 86, y + 24, label, anchor="end", size=14, colour=GREY)
             for j in range(4):
                 total = i == 3 or j == 3
                 fill = PALE_BLUE if total else PALE_ORANGE if noisy else PALE_GREY
                 line = BLUE if total else ORANGE if noisy else GREY
                 d.box(x + 98 + 82 * j, y, 76, 36, fill=fill, line=line)
                 d.text(
-                    x + 136 + 82 * j, y + 24, f"{values[i][j]:,}", anchor="middle", size=16,
+                    x + 136 + 82 * j, y + 24, f"{values[i][j]:,}", anchor="middle", size=18,
                     bold=total, colour="#00558a" if total else INK,
                 )  # fmt: skip
 
@@ -163,8 +163,8 @@ def draw_picture(root: Path) -> str:
     show(468, "published, ε = 0.5", after, noisy=True)
     d.arrow((444, 160), (478, 160))
     stderr = f"{release.stderr().max():.1f}"
-    d.text(98, 272, "blue: held totals, the same on both sides, to the last person", size=13)
-    d.text(566, 272, f"orange: noise, no bias, standard error {stderr}", size=13)
+    d.text(98, 272, "blue: held totals, the same on both sides", size=15)
+    d.text(566, 272, f"orange: noise, no bias, standard error {stderr}", size=15)
     return d.svg()
 
 
