@@ -7,7 +7,6 @@ of every group in every building over the day.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from studies.campus_people import BUILDINGS, HOURS, k_means, presence, simulate
+from subspacedp.frozen import frozen
 from subspacedp.invariants import Held, hold
 from subspacedp.privacy import ApproxDP, GaussianDP, Neighbours, ReplaceOne, Spend, compose
 from subspacedp.release import Design, design
@@ -115,7 +115,7 @@ def day_price(neighbours: Neighbours, sigma: float = 1.0) -> float:
     return compose([spend]).epsilon(DELTA)
 
 
-@dataclass(frozen=True)
+@frozen
 class Quantiles:
     """The 5 %, 50 % and 95 % quantiles."""
 
@@ -133,7 +133,7 @@ class Quantiles:
         return f"{self.median:.4f} ({self.low:.3f}, {self.high:.3f})"
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class RunErrors:
     """The errors of many runs, in units of the noise before it was projected.
 

@@ -6,14 +6,13 @@ stands in this file and is public; a seed decides the rest. Nobody real is in it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 from scipy.cluster.vq import kmeans, vq
 from scipy.spatial.distance import cdist
 
 from subspacedp.errors import DataError
+from subspacedp.frozen import frozen
 
 __all__ = [
     "BUILDINGS",
@@ -42,7 +41,7 @@ CHANGES = ("h", "b", "c", "v", ".")
 FloatArray = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Kind:
     """One kind of person: how common, where they live and work, and how their day may look.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from studies.topdown import OneLevel, TopDown
+from subspacedp.frozen import frozen
 from subspacedp.inference import non_negative, replicates
 from subspacedp.invariants import hold
 from subspacedp.privacy import PureDP
@@ -36,7 +36,7 @@ SECOND = "second table"  # beside the projected one: without negative values, ma
 NEIGHBOURS = 50  # places that follow each other, whose cells of one class are added up
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@frozen(eq=False, kw_only=True)
 class Outcome:
     """What one method does to the cells of every class."""
 
@@ -51,7 +51,7 @@ class Outcome:
     negative: float  # share of released cells below zero
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@frozen(eq=False, kw_only=True)
 class Comparison:
     """All methods on one table."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from os import PathLike
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from subspacedp.demo.page import OURS, Figure, Grid, Page, Part, render
 from subspacedp.errors import ReleaseError, SubspaceDPError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import Held, LinearInvariants, hold
 from subspacedp.mechanisms import CorrelatedOptions
 from subspacedp.privacy import ApproxDP, Budget, PureDP
@@ -47,7 +47,7 @@ LAWS: dict[Budget, str] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Example:
     """A query and what is held of its answers."""
 
@@ -139,7 +139,7 @@ EXAMPLES = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class GalleryRow:
     """One mechanism on one query.
 

@@ -10,11 +10,11 @@ approximate sampler.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.frozen import frozen
 from subspacedp.invariants import Held, LinearInvariants, hold
 from subspacedp.privacy import AddRemoveOne, PureDP
 from subspacedp.release import design
@@ -119,7 +119,7 @@ def two_margins(epsilon: float, rows: int) -> float:
     return float(at_zero[0] / at_zero[1])
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Beside:
     """Mean squared errors per cell in one problem at one ε: of noise on the lattice and of ours."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -25,6 +24,7 @@ from studies.solvers import (
 )
 from subspacedp.datasets import dallas2010, texas2010
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.inference import replicates
 from subspacedp.invariants import Held, hold
 from subspacedp.mechanisms.base import Mechanism
@@ -64,7 +64,7 @@ def places_of_texas(counties: Sequence[str] | None = None, tracts: int | None = 
     return Table(counts, Domain([place, *texas.domain.axes[1:]]))
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class NoisyTable:
     """A measured table: its margin, its noisy totals, the variance of their noise."""
 
@@ -191,7 +191,7 @@ def _rows(margin: Margin, cells: FloatArray, shape: tuple[int, ...]) -> FloatArr
 # ------------------------------------------------------------------------------------ the study
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@frozen(eq=False, kw_only=True)
 class LevelStudy:
     """Errors of releases of the same table with the same budget; the data are public."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -27,6 +26,7 @@ from subspacedp.demo.census import EPSILON
 from subspacedp.demo.page import OURS, PRACTICE, Figure, Grid, Page, Part, render, signed
 from subspacedp.demo.study import SEED, CensusStudy, SlopeCounts, count_slopes
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.inference import replicates
 from subspacedp.invariants import hold
 from subspacedp.privacy import PureDP
@@ -64,7 +64,7 @@ def slower_runs(runs: int) -> int:
     return max(2, runs // 20)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class PracticeStudy:
     """Our release and today's practice on public tables; `runs` is how often slopes are counted."""
 

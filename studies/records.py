@@ -10,12 +10,13 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from subspacedp.frozen import frozen
 from subspacedp.release import Design
 
 __all__ = [
@@ -90,7 +91,7 @@ def phone_records() -> Path:
     return DATA / "movr_hangzhou_100users.csv.gz"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Case:
     """Records of one kind: their specification, and bounds to compare; the first one is published.
 
@@ -133,7 +134,7 @@ CASES = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Trial:
     """What one bound costs: root mean squares over the cells, beside the table of all records.
 

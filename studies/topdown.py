@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
@@ -27,6 +26,7 @@ from studies.solvers import (
     round_with_total,
 )
 from subspacedp.errors import BudgetError
+from subspacedp.frozen import frozen
 from subspacedp.inference import replicates
 from subspacedp.invariants import hold
 from subspacedp.privacy import PureDP
@@ -39,7 +39,7 @@ FloatArray = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Shares:
     """How the budget is split: the cells of the whole, the totals of places, the cells of places.
 
@@ -58,7 +58,7 @@ class Shares:
             raise BudgetError("Shares of a budget must be positive and add up to 1.")
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class OneLevel:
     """The cells measured with the whole budget, made non-negative and whole.
 
@@ -92,7 +92,7 @@ class OneLevel:
             yield self.finish(np.asarray(truth + noise, np.float64), total) - truth
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class TopDown:
     """Level by level; the first axis of the domain are the places.
 

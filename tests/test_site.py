@@ -11,12 +11,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 from pkgutil import resolve_name
 
+import griffe
 import pytest
 from playwright.sync_api import sync_playwright
 from website.drawings import DRAWINGS, WAY, layers
 from website.figures import figures
 from website.hooks import MARK, public_names
-from website.parameters import split_names
+from website.parameters import Frozen, split_names
 
 import subspacedp
 
@@ -124,6 +125,15 @@ def test_only_parameters_are_split():
     assert split_names("One line.") == "One line."
 
 
+def test_the_reference_knows_the_parameters_of_frozen_classes():
+    known = griffe.load(
+        "subspacedp.tables.margin",
+        search_paths=[str(ROOT / "src")],
+        extensions=griffe.load_extensions(Frozen()),
+    )
+    assert [one.name for one in known["Margin"].parameters] == ["self", "axes", "steps"]
+
+
 def test_every_layer_that_people_use_has_a_page():
     inside = {
         "arrays",
@@ -133,6 +143,7 @@ def test_every_layer_that_people_use_has_a_page():
         "cli",
         "demo",
         "ellipsoids",
+        "frozen",
         "lazy",
         "parallel",
         "special",

@@ -1,4 +1,7 @@
-"""Parameters that share a paragraph of a docstring get one each in the reference.
+"""What the reference has to be told about parameters.
+
+Parameters that share a paragraph of a docstring get one each in the reference, and classes that
+`subspacedp.frozen` makes have the parameters that `dataclasses` would give them.
 
 NumPy's style allows `low, high` before one description. The parser then gives all of them the type
 and the default of the first; with a paragraph for each they have their own.
@@ -42,3 +45,18 @@ class SplitNames(griffe.Extension):
         """Split shared paragraphs before anybody parses them."""
         if obj.docstring is not None:
             obj.docstring.value = split_names(obj.docstring.value)
+
+
+class Frozen(griffe.Extension):
+    """Called by the reference for every class it reads."""
+
+    def on_class_instance(self, *, cls: griffe.Class, **_: Any) -> None:
+        """Say that `@frozen` is `@dataclass`, whose parameters it works out by itself."""
+        known = griffe.ExprName("dataclasses.dataclass")
+        for decorator in cls.decorators:
+            if decorator.callable_path == "subspacedp.frozen.frozen":
+                cls.labels.add("dataclass")
+                if isinstance(decorator.value, griffe.ExprCall):
+                    decorator.value.function = known
+                else:
+                    decorator.value = known

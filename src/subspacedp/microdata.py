@@ -23,7 +23,6 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -35,6 +34,7 @@ from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.arrow import arrow_array, numpy_array
 from subspacedp.blocks.digests import values_hash
 from subspacedp.errors import ReleaseError, SubspaceDPError
+from subspacedp.frozen import frozen
 from subspacedp.queries import Query
 from subspacedp.release import Release, Verification
 from subspacedp.release import verify_folder as verify_release_folder
@@ -111,7 +111,7 @@ HELD = 1e4  # how much more a held total counts where not all totals can be met
 MET = 1e-6  # of a total, or of 1 if that is more: what rounded weights may be off
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class CalibratedMargin:
     """How near weighted totals of a margin are to its unbiased ones.
 
@@ -145,7 +145,7 @@ class CalibratedMargin:
         }
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class Weights:
     """The weight of a record of every cell.
 
@@ -285,7 +285,7 @@ SYNTHETIC = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class SecondTable:
     """A release's table without negative values, and the records made of it.
 

@@ -19,13 +19,13 @@ import hashlib
 import json
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from subspacedp.arrays import ArrayLike
 from subspacedp.errors import AlteredError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import (
     FreeContrasts,
     HeldMargins,
@@ -52,7 +52,7 @@ NAMES: dict[Kind, str] = {
 }
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+@frozen(eq=False, kw_only=True, repr=False)
 class Problem:
     """What will be published, what is held, and what is promised.
 
@@ -152,7 +152,7 @@ def _axis_digest(axis: Axis) -> str:
     return out.hexdigest()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Coverage:
     """How much of one linear question is protected.
 
@@ -185,7 +185,7 @@ class Coverage:
         )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+@frozen(eq=False, kw_only=True, repr=False)
 class Guarantee:
     """What a release promises: a kind, a budget, a neighbour relation, and a subspace.
 

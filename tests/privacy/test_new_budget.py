@@ -1,7 +1,6 @@
 """A budget of a new kind is one class: Rényi differential privacy at one order, written here."""
 
 import json
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
@@ -11,6 +10,7 @@ import pytest
 import subspacedp as sdp
 from subspacedp.balls import ball, round_down
 from subspacedp.errors import BudgetError
+from subspacedp.frozen import frozen
 from subspacedp.ledger import LimitError, open_ledger, spend_of
 from subspacedp.privacy import Budget, budgets
 from subspacedp.privacy.budgets import Dominating
@@ -19,7 +19,7 @@ from subspacedp.privacy.numbers import decimal_above, exact_decimal
 DOMAIN = sdp.Domain([sdp.Axis("a", ["x", "y", "z"])])
 
 
-@dataclass(frozen=True)
+@frozen
 class RenyiDP(Budget):
     """(α, ε)-Rényi differential privacy; buys Gaussian noise with αμ²/2 = ε."""
 

@@ -2,7 +2,6 @@
 
 import copy
 import json
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -15,6 +14,7 @@ import subspacedp as sdp
 from subspacedp.agents import AgentPlan, Partition, make_plan
 from subspacedp.agents.plan import _digest
 from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms import extended, registry
 from subspacedp.mechanisms.extended import Extended
 from subspacedp.mechanisms.knorm.norm_balls import NORM_BALLS, Box
@@ -201,7 +201,7 @@ def test_a_stray_basis_is_refused():
     assert outcome({**stray_basis(), "basis": plain(honest)["basis"]}) is None
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Strayed(Projected):
     """Noise on every cell, for the sensitivity of whatever basis stands beside it."""
 

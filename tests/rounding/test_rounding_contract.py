@@ -8,13 +8,13 @@ fails.
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from tests.statistical import ALPHA
 
 import subspacedp as sdp
+from subspacedp.frozen import frozen
 from subspacedp.invariants import as_held, bind
 from subspacedp.rounding import (
     ControlledRounding,
@@ -57,7 +57,7 @@ CROSSING = {
 EQUALITIES = sdp.LinearInvariants([[1, 1, 1, 0, 0, 0], [0, 0, 2, 1, 1, 3]])
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class OfCorrection(LevelRounding):
     """`LevelRounding` as mechanisms use it: the whole correction is rounded, not its groups."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from io import TextIOWrapper
 from os import PathLike
 from pathlib import Path
@@ -24,11 +23,12 @@ from subspacedp.agents.secret import Secret, contribution, mask
 from subspacedp.agents.totals import Form, Share, rounding_of_sums, totals
 from subspacedp.arrays import AnyArray, ArrayLike, Int64Array
 from subspacedp.errors import DataError, ReleaseError, without_values
+from subspacedp.frozen import frozen
 from subspacedp.release.certificate import Trust
 from subspacedp.tables import MAX_TOTAL, Axis
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Privatised:
     """A part, for how many cells noise was computed, and whether it was made before."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from subspacedp.agents.secret import reconstructed
 from subspacedp.agents.totals import rounding_of_sums
 from subspacedp.arrays import AnyArray, FloatArray, Int64Array
 from subspacedp.errors import AlteredError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.release import Release
@@ -179,7 +179,7 @@ FORMAT = "subspacedp part 1"
 TYPES = {"int64": "<i8", "float64": "<f8"}
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class Part:
     """One agent's published values, and which plan and noise they are of.
 

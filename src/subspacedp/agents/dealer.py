@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,14 @@ from subspacedp.agents.secret import Secret, mask
 from subspacedp.agents.totals import Form, Share, totals
 from subspacedp.arrays import AnyArray
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.noise import ReleaseKeys
 from subspacedp.release import new_folder
 
 FORMAT = "subspacedp share 1"
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class DealtShare:
     """One part's share of the noise, as a dealer made it. Its agent's alone.
 

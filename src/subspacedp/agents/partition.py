@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -12,10 +11,11 @@ import numpy as np
 
 from subspacedp.arrays import Int64Array
 from subspacedp.errors import DomainError
+from subspacedp.frozen import frozen
 from subspacedp.tables import Domain, Label, Level
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class PartRule:
     """Which cells a part has: those with some labels, or some by number.
 
@@ -126,7 +126,7 @@ def part_name(name: str) -> str:
     return unicodedata.normalize("NFC", name)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Partition:
     """Parts by name. Public.
 

@@ -8,7 +8,6 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 from subspacedp.agents.files import write_new
 from subspacedp.agents.partition import Partition
 from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.registry import mechanism_from
 from subspacedp.release.designs import Design
@@ -26,7 +26,7 @@ FORMAT = "subspacedp plan 1"
 MOST_NUMBERS = 1 << 27  # that all parts of a masked plan have together
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class AgentPlan:
     """Domain, invariants, budget, mechanism and parts of one distributed release. Public.
 

@@ -13,7 +13,6 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from subspacedp.agents.files import check_private, replace_file
 from subspacedp.agents.plan import AgentPlan
 from subspacedp.arrays import Int64Array
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 
 FORMAT = "subspacedp record 1"
 
@@ -49,7 +49,7 @@ def fingerprint(key: bytes, plan: AgentPlan, part: str, answers: Int64Array) -> 
     return message.hexdigest()
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Record:
     """An owner-only file of fingerprints, beside the secret or the share that they are keyed by."""
 

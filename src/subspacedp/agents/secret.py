@@ -13,7 +13,6 @@ import base64
 import binascii
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from subspacedp.agents.files import check_private, write_new
 from subspacedp.agents.plan import AgentPlan
 from subspacedp.arrays import Int64Array
 from subspacedp.errors import AlteredError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldValues
 from subspacedp.noise import Keystream, ReleaseKeys
 from subspacedp.noise.words import KEY_BYTES
@@ -35,7 +35,7 @@ LONGEST = 4096  # bytes of a file that are looked at
 DISTINCT = 8  # fewer different bytes in 32 random ones: probability below 1e-40
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Secret:
     """256 secret bits. Whoever has them can take the noise out of every published part.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, reduce
 
@@ -19,6 +18,7 @@ import numpy.typing as npt
 from subspacedp.agents.partition import cells_of_product
 from subspacedp.arrays import AnyArray, BoolArray, FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldMargins, HeldMatrix, MarginNullSpace, Mixed
 from subspacedp.invariants.matrix.components import connected
 from subspacedp.invariants.mixed import centred_divmod
@@ -41,7 +41,7 @@ class Form(StrEnum):
     MASK = "mask"  # whole numbers to be added to a part's sums, not to its cells
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Share:
     """The total noise of some cells. Secret: with it the published figures show the data.
 
@@ -112,7 +112,7 @@ def rounding_of_sums(mechanism: Mechanism, largest: float) -> float:
     return mechanism.held.largest_row * largest * 2.0**-52
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Totals:
     """A share, and for how many cells noise was computed to make it."""
 
@@ -283,7 +283,7 @@ def _floats(region: Region, noise: Int64Array) -> tuple[Int64Array, FloatArray]:
 # -------- which cells' noise an agent needs: the groups of the invariants that its own cells touch
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Region:
     """A product of labels that is a union of classes of connected cells."""
 
@@ -313,7 +313,7 @@ class Region:
         return MarginNullSpace(HeldMargins(domain=domain, margins=margins, counts=self.held.counts))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class LocalRounding(MarginRounding):
     """The rounding of a whole table's digits, restricted to a region of it."""
 

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import hashlib
 import io
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from subspacedp.frozen import frozen
 
 CHUNK = 1 << 18  # bytes
 TREE = "tree-1:"
@@ -39,7 +40,7 @@ class Hash(Protocol):
         """The digest as text."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Part:
     """Some consecutive bytes of a file, and the digests of the chunks that are whole in them.
 

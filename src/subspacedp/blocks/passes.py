@@ -23,6 +23,7 @@ from subspacedp.blocks.runners import Runner, Threads
 from subspacedp.blocks.sources import Source, first_cell
 from subspacedp.blocks.stores import Store
 from subspacedp.errors import DataError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.block_view import BlockView, CountFacts
 from subspacedp.noise import KeySource, ReleaseKeys
@@ -67,7 +68,7 @@ class BlockTags:
         return "BlockTags(key hidden)"
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class Survey:
     """What is known of confidential tables after they were looked at once. Confidential.
 
@@ -164,7 +165,7 @@ class _Looked:
     tags: dict[int, bytes]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class _Look:
     """Reads a piece of every table: facts, held totals of the last one, and a tag of each."""
 
@@ -189,7 +190,7 @@ class _Look:
         return _Looked(facts, totals, total.tags | other.tags)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class _Reading:
     """Reads pieces of the table that is measured, if they are those of its survey."""
 
@@ -209,7 +210,7 @@ class _Reading:
         return room
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class _First:
     """The first pass over a piece."""
 
@@ -225,7 +226,7 @@ class _First:
         return self.view.add(total, other)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class _Values:
     """The second pass over a piece: measured, reconstructed, written, and its share of the digest.
 

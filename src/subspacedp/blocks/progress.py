@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from subspacedp.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Progress:
     """A moment of a release: public figures only.
 

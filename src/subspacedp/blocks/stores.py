@@ -12,7 +12,6 @@ import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,6 +21,7 @@ import numpy.typing as npt
 from subspacedp.blocks.digests import npy_header
 from subspacedp.blocks.sources import AT_ONCE, NpyHeader, first_cell, zarr_module
 from subspacedp.errors import DataError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.tables.domain import Box, blocks, inside
 
 STORES = {"npy": "values.npy", "parquet": "values", "zarr": "values.zarr"}
@@ -220,7 +220,7 @@ def open_store(kind: str, folder: Path, shape: tuple[int, ...], dtype: npt.DType
 # ------------------------------------------------------------------------------------ read back
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@frozen(eq=False, kw_only=True)
 class StoredValues:
     """Values that are on disk and read when asked for.
 

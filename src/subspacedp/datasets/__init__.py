@@ -11,7 +11,6 @@ with totals. The tables have one cell for every person: those under 18 are `pop`
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy as np
 
 from subspacedp.arrays import Int64Array
 from subspacedp.errors import DataError
+from subspacedp.frozen import frozen
 from subspacedp.tables import Axis, Domain, Table
 
 __all__ = [
@@ -143,7 +143,7 @@ def _table(file: str, place: str, above: str, digits: int) -> Table:
     return Table(np.stack([everybody - adults, adults], axis=-1), domain)
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class OfficialDemonstration:
     """A table of 2010, and the same table as an official demonstration released it."""
 

@@ -7,16 +7,16 @@ is drawn has one colour, one mark and one dash everywhere, so that a figure can 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms import Projected
 from subspacedp.report.charts import inline_svg
 from subspacedp.report.page import rendered, template_text
 from subspacedp.report.plots import ACCENT, INK, SECOND, Look, on_paper
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Grid:
     """A small table, as text."""
 
@@ -26,7 +26,7 @@ class Grid:
     texts: int = 1  # so many columns, the first ones, are text
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Part:
     """A section: its words, then its facts, figures and tables, then closing words."""
 
@@ -39,7 +39,7 @@ class Part:
     closing: Sequence[str] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Page:
     """What a reader opens."""
 
@@ -67,7 +67,7 @@ PRACTICE = Look(name="post-processed", colour=SECOND, shape="square", dash="6,3"
 TRUTH = Look(name="truth", colour=INK, shape="triangle-up", dash="2,2")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Figure:
     """A drawing as a file and as part of a page, with what it shows in words and numbers.
 

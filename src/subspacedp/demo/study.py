@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -24,6 +24,7 @@ from subspacedp.datasets import (
 )
 from subspacedp.demo.page import Grid
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.inference import BiasTrend, bias_trend, replicates
 from subspacedp.invariants import LinearInvariants, hold
 from subspacedp.privacy import PureDP
@@ -38,7 +39,7 @@ SEED = 2010  # of everything that is simulated, so that figures can be made agai
 SHOWN = 5  # counties of Illinois, at even steps in order of size
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@frozen(eq=False, kw_only=True)
 class StateErrors:
     """The counties of a state in order of size, and their errors over some runs."""
 
@@ -49,7 +50,7 @@ class StateErrors:
     official: FloatArray | None = None  # of another release of the same counties
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class CensusStudy:
     """County populations of 2010 with state totals held, simulated; the data are public.
 
@@ -142,7 +143,7 @@ class CensusStudy:
         return beside.boxed("CA"), beside.put_beside(self._in_order("CA", near))
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class OfficialErrors:
     """The errors of a release by the Census Bureau, county by county beside ours."""
 
@@ -181,7 +182,7 @@ class OfficialErrors:
         return [state for state in ranked if state != "IL"][:10]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@frozen(eq=False, kw_only=True)
 class SlopeCounts:
     """How many slopes of every run were negative, and how many significant."""
 
@@ -262,7 +263,7 @@ def count_slopes(
     )
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class HousingStudy:
     """People and housing units by county, with two kinds of invariants of the 2020 Census."""
 

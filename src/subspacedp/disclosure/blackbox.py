@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ import numpy as np
 from subspacedp.arrays import ArrayLike, BoolArray, FloatArray, Int64Array
 from subspacedp.disclosure.moves import people, smallest_epsilon
 from subspacedp.errors import BudgetError, DataError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.privacy import PureDP
 from subspacedp.release import Design
 from subspacedp.tables import Table
@@ -37,7 +37,7 @@ MAX_THRESHOLDS = 200
 MAX_VALUES = 20_000  # a statistic with so few values is looked at value by value
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Batched:
     """A mechanism that makes many independent runs at once: `function(table, runs)`."""
 
@@ -62,7 +62,7 @@ class Batched:
             return None
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class _Ours:
     """A mechanism of ours, with what it promises."""
 
@@ -104,7 +104,7 @@ def _counts(data: Any) -> Int64Array | None:
     return data.counts if isinstance(data, Table) else None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class PrivacyLowerBound:
     """What the outputs prove about ε.
 
@@ -301,7 +301,7 @@ def _whole(name: str, value: Any, least: int) -> int:
     return value
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@frozen(eq=False, kw_only=True)
 class Event:
     """An event of one run, and under which table it is the likelier one."""
 

@@ -29,6 +29,7 @@ from subspacedp.arrays import AnyArray, BoolArray, FloatArray, Int64Array
 from subspacedp.disclosure.moves import random_corners, unseparated_sets
 from subspacedp.disclosure.values import PublishedInvariants
 from subspacedp.errors import InvariantError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import Limits
 from subspacedp.tables import Domain, Label, Margin
 
@@ -42,7 +43,7 @@ UNBOUNDED = int(np.iinfo(np.int64).max)
 MAX_SHUTTLE_ROUNDS = 50
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+@frozen(eq=False, kw_only=True, repr=False)
 class CellBounds:
     """The range of every cell over all tables of counts with the held values.
 
@@ -470,7 +471,7 @@ def walk_of(domain: Domain, margins: Sequence[Margin]) -> Walk:
     return walk
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class CellRange:
     """One cell and the counts that are possible there; `upper` is None where nothing bounds it."""
 
@@ -503,7 +504,7 @@ class CellRange:
         return f"{name}: {self.lower:,} to {self.upper:,}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class SmallTotal:
     """A held total so small that it says much about the few people it counts."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from subspacedp.arrays import ArrayLike, FloatArray
 from subspacedp.disclosure.values import AnyHeld, PublishedInvariants, joined, published_invariants
 from subspacedp.errors import InvariantError
+from subspacedp.frozen import frozen
 from subspacedp.privacy import Neighbours
 from subspacedp.problem import Coverage, Kind, kind_of
 from subspacedp.release import where
@@ -18,7 +19,7 @@ from subspacedp.rounding import rounding_of
 from subspacedp.tables import Domain
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class QuestionCoverage(Coverage):
     """How much of one linear question the invariants publish.
 

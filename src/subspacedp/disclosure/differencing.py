@@ -9,13 +9,13 @@ Where one of these is nothing, the other is published exactly, however few peopl
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from subspacedp.arrays import BoolArray, FloatArray, Int64Array
+from subspacedp.frozen import frozen
 from subspacedp.invariants.crossing import Crossings
 from subspacedp.rounding.crossing import CycleBasis
 from subspacedp.tables import Axis, Level, Margin, finest_of
@@ -23,7 +23,7 @@ from subspacedp.tables import Axis, Level, Margin, finest_of
 NONE = "in none"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Difference:
     """A total that follows from held totals of crossing groups, though no held margin has it."""
 
@@ -53,7 +53,7 @@ class Difference:
         return f"{text} ({size})" + ("" if self.total is None else f": exactly {self.total:,}")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@frozen(eq=False, kw_only=True)
 class Differencing:
     """What differences of held totals isolate.
 
@@ -113,7 +113,7 @@ def _totals(number: int) -> str:
     return "1 total" if number == 1 else f"{number:,} totals"
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class _Atoms:
     """The atoms of some classifications of an axis."""
 

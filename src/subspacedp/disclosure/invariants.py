@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,7 @@ from subspacedp.disclosure.values import (
     stack,
 )
 from subspacedp.errors import BudgetError, InvariantError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import Held, HeldValues, Inequalities, space_of
 from subspacedp.invariants.crossing import Crossings
 from subspacedp.privacy import Budget, Neighbours
@@ -53,7 +54,7 @@ from subspacedp.tables import Domain
 MAX_LISTED = 20  # findings of each kind that are listed; all are counted
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+@frozen(eq=False, kw_only=True, repr=False)
 class InvariantAudit:
     """What the invariants say by themselves; `str()` is a report, `as_dict()` plain data.
 
@@ -407,7 +408,7 @@ def _cells(number: int) -> str:
     return "1 cell is" if number == 1 else f"{number:,} cells are"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Linkage:
     """What several releases fix together that none of them fixes alone.
 

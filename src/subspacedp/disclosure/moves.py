@@ -7,7 +7,6 @@ axes that no held margin tells apart all at once. Proofs: docs/proofs/disclosure
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, product
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 
 from subspacedp.arrays import BoolArray, Int64Array
 from subspacedp.balls import ball, round_up
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldMargins, HeldMatrix
 from subspacedp.privacy import Budget, Composed, Neighbours, PureDP
 from subspacedp.privacy.numbers import decimal_above, exact_decimal, root_above, shown
@@ -28,7 +28,7 @@ MAX_RANDOM_MOVES = 1 << 16  # moves around empty cells that are tried before a s
 MAX_MOVED_RECORDS = 1000  # records of one cell in a move that is searched for
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Move:
     """A smallest change of a table that keeps every invariant.
 
@@ -67,7 +67,7 @@ class Move:
         return f"{who} every invariant as it is; for example {shown_cells}{more}."
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Loss:
     """What noise on the counts may show of a move, to somebody who knows the invariants.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from subspacedp.arrays import AnyArray, Int64Array
 from subspacedp.errors import DomainError, InvariantError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import (
     Held,
     HeldMargins,
@@ -29,7 +29,7 @@ ON_CELLS = "Invariants are audited on the cells of a `Domain`, which count peopl
 MAX_HELD_TOTAL = 2**56  # sums of a few dozen totals stay within 64 bits
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+@frozen(eq=False, kw_only=True, repr=False)
 class PublishedInvariants:
     """What one release holds exact, and the values it publishes for it."""
 

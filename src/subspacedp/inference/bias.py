@@ -8,16 +8,15 @@ errors on the logarithm of the population.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.estimates import check_level
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class BiasTrend:
     """Slopes of errors on log size, one per group, and how many of them point the same way."""
 

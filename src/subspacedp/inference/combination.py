@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from subspacedp.arrays import AnyArray, FloatArray
 from subspacedp.errors import InvariantError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.inference.combined_noise import (
     MAX_DENSE_ANSWERS,
     CombinedNoise,
@@ -124,7 +124,7 @@ def _mixed(
     return noise.pooling.mix(scaled, held, exact) * grid
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class Combined(PublishedValues):
     """The best estimate from several releases; made by `combine`.
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from subspacedp.arrays import AnyArray, FloatArray, Int64Array
 from subspacedp.errors import InvariantError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, NullSpace
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.error_laws import JointNoise, SumLaw
@@ -33,7 +34,7 @@ MAX_DENSE_ANSWERS = 2000  # answers, where covariances have to be matrices
 RELATIVE_ZERO_VARIANCE = 1e-10  # of the largest variance: a direction that is known exactly
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class CombinedNoise(JointNoise):
     """Combined estimate minus truth: Σ_r T_r ξ_r, the releases' noises ξ_r independent.
 
@@ -184,7 +185,7 @@ class CombinedNoise(JointNoise):
         return EachApart(self, shape, weights)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Projection(Pooling):
     """Π_N Σ ω_r y_r + lift(c): for noise alike in all directions of each null space N_r ⊇ N."""
 
@@ -205,7 +206,7 @@ class Projection(Pooling):
         return held.space.imposed(mixed, exact)
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class UniformNoise(CombinedNoise):
     """The same where noise is alike in all directions: one projection serves all releases."""
 
@@ -284,7 +285,7 @@ def _joined(pairs: Iterable[tuple[FloatArray, FloatArray]]) -> tuple[FloatArray,
     return np.concatenate(coefficients), np.concatenate(variances)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class PooledFigures(Figures):
     """Figures with one law for all that have one law in every release."""
 
@@ -314,7 +315,7 @@ class PooledFigures(Figures):
         return self.noise.law_of(self.weights(int(self._numbered[0][int(number)])))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class CombinedTotals(Figures):
     """The totals of a margin's groups where all releases hold margins: one law per class."""
 
@@ -367,7 +368,7 @@ class CombinedTotals(Figures):
         return self.noise.law_from(parts, np.concatenate(coefficients), None, variance)
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class DensePooling(Pooling):
     """The maps of generalised least squares, as matrices.
 

@@ -11,12 +11,12 @@ from replicates that draw counts and noise anew. Derivations: `docs/proofs/infer
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from subspacedp.arrays import AnyArray, ArrayLike, BoolArray, FloatArray
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.inference.replicates import check_draws, replicates
 from subspacedp.inference.results import (
     TestResult,
@@ -343,7 +343,7 @@ def _two_way(
     return TestResult(statistic, df, (1 + larger) / (number + 1), null, how)
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class _TwoWay:
     """A two-way table of released totals, without the rows and columns known to be empty."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from subspacedp.arrays import ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.inference.results import check_release
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import KnownLaw
@@ -30,7 +30,7 @@ MAX_FROM_WHOLE = 0.1  # of a unit: how far recovered coordinates may be from who
 MAX_SUMS_AT_ONCE = 1 << 19  # sums over residuals held in memory
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Likelihood:
     """Log P(release | truth), for candidate truths that have the held values.
 
@@ -340,7 +340,7 @@ def no_shift(shift: FloatArray | None) -> None:
         raise ReleaseError("This likelihood needs no `shift`; leave it out.")
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Measured(Law):
     """The measurement itself is recovered from the release."""
 
@@ -357,7 +357,7 @@ class Measured(Law):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Normal(Law):
     """A normal density with the covariance of the noise, on the space that noise fills."""
 
@@ -376,7 +376,7 @@ class Normal(Law):
         return log + self.mechanism.space.dimension * math.log(grid)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Shifted(Law):
     """The law of release and shift together, where the sum over shifts has no closed form."""
 
@@ -409,7 +409,7 @@ class Shifted(Law):
         return float(np.sum(logs))
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class ByGroup(Law):
     """Noise on every answer, and one margin held: independent groups."""
 
@@ -460,7 +460,7 @@ class Groups(ByGroup):
         return out.reshape(layout.shape)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class RoundedGroups(ByGroup):
     """Controlled rounding, values in steps: a sum over the group's residual and all roundings.
 

@@ -9,11 +9,12 @@ steps, with λ ≤ 0 where a row is an inequality.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+
+from subspacedp.frozen import frozen
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -27,7 +28,7 @@ MAX_DENSE = 2_000  # rows whose equations are solved at once; more by conjugate 
 GOAL = 1e-6  # of a right-hand side, or of a unit
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Rows:
     """Rows A z = t, or ≤ t; a slack s > 0 makes a wish of an equation."""
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.inference.nearest import Rows, nearest
 from subspacedp.inference.replicates import drawn
 from subspacedp.inference.results import check_release
@@ -98,7 +98,7 @@ def non_negative(release: Release, *, inequalities: Inequalities | None = None) 
     return NonNegativeTable(release, inequalities).values
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class BiasOfSize:
     """What the model expects of the cells of one band of size."""
 
@@ -116,7 +116,7 @@ class BiasOfSize:
         return f"{self.least:,}" if last == self.least else f"{self.least:,}–{last:,}"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class NonNegativeTable:
     """`non_negative(release)` with what is known of it.
 
@@ -193,7 +193,7 @@ WHICH_TABLE = (
 )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class _Fitted:
     """The table, flat, the margin whose cells it has, and the expected bias."""
 
@@ -202,7 +202,7 @@ class _Fitted:
     bias: tuple[BiasOfSize, ...]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class _Fitting:
     """One release on its way to a table without negative values."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, ArrayLike, FloatArray
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.inference.results import (
     check_estimates,
     noise_without_rounding,
@@ -43,7 +43,7 @@ MIN_PVALUE = 1e-12  # less than this is not told apart
 NORMAL_FROM_SHAPE = 100.0  # from this shape on noise is normal
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class Regression:
     """Coefficients with standard errors that count the noise, and the naive ones beside them.
 
@@ -277,7 +277,7 @@ def _share(residual: float, total: float) -> float:
     return min(1.0, max(0.0, 1 - residual / total)) if total > 0 else math.nan
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class Outcome:
     """Figures of a release, and the covariance of linear combinations of them."""
 
@@ -413,7 +413,7 @@ def solution(
     return weighted.T @ weighted, np.asarray(A)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class ResidualSpread:
     """What the residuals say of σ²: sums of squares of independent contrasts.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 import numpy as np
 
 from subspacedp.arrays import FloatArray
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.queries import Query
 from subspacedp.release import PublishedValues, Release
@@ -17,7 +17,7 @@ from subspacedp.release import PublishedValues, Release
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
-@dataclass(frozen=True)
+@frozen
 class TestResult:
     """The result of a test.
 

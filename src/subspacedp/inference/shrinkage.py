@@ -9,12 +9,12 @@ release is used, and everything here is post-processing of it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.error_laws import SumLaw
 
 FloatArray = npt.NDArray[np.float64]
@@ -30,7 +30,7 @@ LOG_MEANS = (-12.0, 40.0)  # of prior means
 AT_ONCE = 1 << 12  # kinds of cells looked at together
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class ErrorTable:
     """P(S within half a unit of y) for the error S of a count, from the tails of its law."""
 
@@ -60,7 +60,7 @@ class ErrorTable:
         return np.asarray(np.where(y < 0, 1.0 - value, value))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Errors:
     """The laws of the errors of many counts: a few tables, and which one every count has."""
 
@@ -76,7 +76,7 @@ class Errors:
         return np.array([table.deviation for table in self.tables])[self.which]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Prior:
     """Negative binomial counts: log mean = level + Σ powerⱼ·predictorⱼ, and a dispersion."""
 
@@ -89,7 +89,7 @@ class Prior:
         return np.asarray(np.clip(self.level + predictors @ self.powers, *LOG_MEANS))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class _Candidates:
     """Whole numbers that stand for all: each by itself while small, then ever farther apart."""
 
@@ -198,7 +198,7 @@ def fit_prior(noisy: FloatArray, predictors: FloatArray, errors: Errors) -> Prio
     return Prior(float(found[0] - centre @ powers), powers, float(np.exp(found[-1])))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Posterior:
     """What noisy counts and their priors say of the true ones.
 

@@ -17,7 +17,7 @@ labels as edges.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ import numpy as np
 
 from subspacedp.arrays import ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import InvariantError
+from subspacedp.frozen import frozen
 from subspacedp.invariants.held import HeldValues
 from subspacedp.invariants.linear import HeldMatrix
 from subspacedp.invariants.margin_space import distinct_columns
@@ -41,7 +42,7 @@ FEW_TERMS = 1 << 12  # of the expansion over the other axes
 _Along = tuple[Int64Array, FloatArray, FloatArray, dict[tuple[int, ...], FloatArray]]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+@frozen(eq=False, kw_only=True, repr=False)
 class HeldCrossing(HeldMatrix):
     """Held margins of which some name groupings, as one sparse matrix with its structure."""
 
@@ -77,7 +78,7 @@ class HeldCrossing(HeldMatrix):
         )
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class Crossings:
     """Which classifications of one axis are held, for what along the other axes.
 
@@ -164,7 +165,7 @@ class Crossings:
         raise InvariantError("No held margin knows these totals.")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class LabelSpace:
     """The span of the groups of some classifications of an axis, in the space of its labels.
 
@@ -333,7 +334,7 @@ def _rows(matrix: Any) -> Iterator[Any]:
         yield matrix[[i]]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class CrossingNullSpace(GeneralNullSpace):
     """N = {v : C v = 0} for held margins whose classifications of one axis cross.
 
@@ -470,7 +471,7 @@ def _shared(of: Crossings, margin: Margin, flat: Margin) -> FloatArray:
     return np.asarray(outer(factors))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class CrossingKinds:
     """The groups of a margin that crossing classifications treat alike, and what is left of each.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, ArrayLike, BoolArray, FloatArray, Int64Array
 from subspacedp.errors import DomainError, InvariantError
+from subspacedp.frozen import frozen
 from subspacedp.privacy import Neighbours
 from subspacedp.queries import Cells, Query
 from subspacedp.tables import Domain, Margin, Table, finest_of, margin_sums
@@ -25,7 +25,7 @@ MOST_MEETS = 1 << 17  # of margins with what others have in common
 HeldValues = tuple[AnyArray, ...]  # integers, but for a real-valued C
 
 
-@dataclass(frozen=True)
+@frozen
 class Held:
     """What is to be held exact: margins by the names of their levels, and any linear equality.
 
@@ -124,7 +124,7 @@ def hold(*names: str) -> Held:
     return Held((tuple(names),))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+@frozen(eq=False, kw_only=True, repr=False)
 class HeldMargins:
     """A family of margins on a domain: the invariant matrix C, never formed.
 

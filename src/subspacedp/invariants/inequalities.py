@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, FloatArray
 from subspacedp.errors import DomainError, InvariantError
+from subspacedp.frozen import frozen
 from subspacedp.invariants.held import HeldMargins, HeldValues
 from subspacedp.invariants.linear import HeldMatrix
 from subspacedp.queries import Query
@@ -33,7 +33,7 @@ MAX_CHECKED = 10**7  # answers whose limits are all worked out before a release
 MAX_EXACT = 2.0**52  # sums of float64 beyond it may be rounded
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Limits:
     """lower ≤ figure ≤ upper for every figure, ∞ where nothing bounds one.
 
@@ -45,7 +45,7 @@ class Limits:
     step: FloatArray
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class Inequalities:
     """What is publicly known of a table of counts beside what is held; counts are never negative.
 
@@ -217,7 +217,7 @@ class Inequalities:
         return f"Inequalities({self})"
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class Feasible:
     """The tables of counts that have the held values and satisfy the inequalities.
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, ArrayLike, BoolArray, FloatArray, Int64Array
 from subspacedp.errors import DataError, InvariantError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants.held import Held, HeldMargins, HeldValues
 from subspacedp.privacy import Neighbours
 from subspacedp.queries import Query
@@ -38,7 +38,7 @@ PIECE = 26  # bits of a piece of a whole number: times 27 of a coefficient they 
 MOST_TERMS = 1 << 20  # that are listed at a time, but for a single longer row
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class LinearInvariants:
     """Hold C·answers exact, for any matrix C.
 
@@ -110,7 +110,7 @@ class LinearInvariants:
         return f"LinearInvariants({self.matrix.shape[0]} rows on {self.matrix.shape[1]} answers)"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class StructuralZeros:
     """Cells that are publicly known to be empty: they stay zero and take no noise."""
 
@@ -141,7 +141,7 @@ def zeros(mask: ArrayLike) -> Held:
     return StructuralZeros(mask).alone()
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class HeldMatrix:
     """Invariants of any kind on the answers of a query, as one sparse matrix C.
 

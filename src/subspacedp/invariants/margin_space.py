@@ -7,7 +7,6 @@ Proofs: `docs/proofs/structured-projection.md`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import InvariantError
+from subspacedp.frozen import frozen
 from subspacedp.invariants.held import Held, HeldMargins, HeldValues
 from subspacedp.invariants.mixed import Mixed, centred_divmod, lcm
 from subspacedp.invariants.null_space import (
@@ -39,7 +39,7 @@ LiftParts = tuple[Int64Array, FloatArray]  # whole and fractional parts of its t
 MAX_DENSE = 5000
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class MarginNullSpace(NullSpace):
     """N = {v : C v = 0} for a family of held margins.
 
@@ -356,7 +356,7 @@ def distinct_columns(rows: Int64Array) -> tuple[Int64Array, Int64Array]:
     return rows[:, first], code
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+@frozen(eq=False, kw_only=True, repr=False)
 class HeldOfWorkload(HeldMargins):
     """Margins held exact while the margins of a workload are published.
 
@@ -434,7 +434,7 @@ def hold_of_workload(held: Held, query: Margins) -> HeldOfWorkload:
     )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class WorkloadSpace(FreeContrasts):
     """The free contrasts of a workload, in place of a null space of all cells.
 

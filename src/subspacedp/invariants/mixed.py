@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 from subspacedp.arrays import AnyArray, FloatArray, Int64Array
+from subspacedp.frozen import frozen
 
 SAFE_BITS = 61
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Mixed:
     """`whole + numerator / denominator` with 0 ≤ numerator < denominator in every cell.
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 from subspacedp.errors import DataError, DomainError
+from subspacedp.frozen import frozen
 from subspacedp.io.engine import Kind, Source, need, rows_have
 from subspacedp.io.periods import Periods, clock, day_labels, day_number, is_day
 from subspacedp.tables import Axis, Domain, Label
@@ -36,7 +36,7 @@ class RowFault(IntEnum):
     UNREADABLE = 3
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class AxisColumn:
     """An axis and where its labels stand in the source. Public.
 

@@ -6,10 +6,10 @@ import contextlib
 import csv
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from subspacedp.errors import DataError
+from subspacedp.frozen import frozen
 
 FIRST_LINE = "does its first line have the column names?"
 _LONGEST_HEADER = 1 << 20  # bytes
@@ -17,7 +17,7 @@ _SIGNS = ",;\t|"
 PACKED = {".gz": "gzip", ".zst": "zstd"}
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Scan:
     """How files are read.
 

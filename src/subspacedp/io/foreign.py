@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from subspacedp.errors import DataError, without_values
+from subspacedp.frozen import frozen
 from subspacedp.io.engine import need
 from subspacedp.io.files import check_names
 
@@ -31,7 +32,7 @@ ROWS = 1 << 17  # at a time
 EXACT = 2.0**53
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class ForeignFile:
     """A table of such a file. Its rows are confidential; the rest is what the file says of them.
 

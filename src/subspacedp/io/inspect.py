@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from subspacedp.errors import DataError, without_values
+from subspacedp.frozen import frozen
 from subspacedp.io.coding import sum_of, whole_number
 from subspacedp.io.engine import Kind, Source, read_whole
 from subspacedp.tables import Label
@@ -24,7 +25,7 @@ _READ_AS = {
 MANY = 50  # a column with more distinct values may name persons
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@frozen(kw_only=True, repr=False)
 class Column:
     """What a column looks like. Confidential: it is read off the data.
 
@@ -86,7 +87,7 @@ class Column:
         return f"Column({self.name!r}, {self.kind}, contents hidden)"
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@frozen(kw_only=True, repr=False)
 class Seen:
     """What a source looks like. Confidential, as its columns are.
 

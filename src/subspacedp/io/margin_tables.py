@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from subspacedp.arrays import Int64Array
 from subspacedp.errors import DataError, without_values
+from subspacedp.frozen import frozen
 from subspacedp.invariants import Held, LinearInvariants, StructuralZeros, as_held
 from subspacedp.invariants.margin_space import hold_of_workload
 from subspacedp.io.bounding import checked_bounds, left_out, no_unit, unit_of
@@ -30,7 +30,7 @@ MOST_CELLS = 1 << 17  # of one GROUP BY, where a margin itself is not larger
 PLACES = 10  # decimal digits of a code in the text that names a cell
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class TabulatedMargins:
     """Tables of the margins of a workload. Confidential: nothing of them is shown.
 
@@ -164,7 +164,7 @@ def _kept(margin: Margin) -> list[int]:
     return [a for a, level in enumerate(margin.levels) if level.name]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class _Counting:
     """The statements of one tabulation."""
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 from subspacedp.errors import DataError, DomainError
+from subspacedp.frozen import frozen
 from subspacedp.io.engine import Kind, need
 
 PERIODS = ("year", "quarter", "month", "weekday", "hour")
@@ -34,7 +34,7 @@ _FORMS = {
 _SIZES = {"year": 1, "quarter": 4, "month": 12}
 
 
-@dataclass(frozen=True)
+@frozen
 class Periods:
     """The periods that rows are counted by, from the first to the last. Public.
 

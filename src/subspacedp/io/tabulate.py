@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 
 from subspacedp.arrays import Int64Array
 from subspacedp.errors import DataError, DomainError, ReleaseError, without_values
+from subspacedp.frozen import frozen
 from subspacedp.io.bounding import checked_bounds, left_out, no_unit, unit_of
 from subspacedp.io.coding import (
     AxisColumn,
@@ -35,7 +35,7 @@ AT_ONCE = 1 << 24  # cells of a file that are subtracted at a time
 _ALL, _LEFT_OUT = 0, 1
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class Tabulated:
     """What a source holds, cell by cell. Confidential: nothing of it is shown.
 
@@ -486,7 +486,7 @@ def _added(
 # ------------------ a number of every record, clipped to a public range and rounded to whole units
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class ClippedValue:
     """Which value to sum, and the public range that bounds what one record adds.
 

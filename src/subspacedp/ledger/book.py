@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from subspacedp.errors import LedgerError
+from subspacedp.frozen import frozen
 from subspacedp.ledger.database import (
     ACCOUNTS,
     Damage,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, RowMapping
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@frozen(eq=False, kw_only=True)
 class Book:
     """All rows of one account, as they were sealed."""
 

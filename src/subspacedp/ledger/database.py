@@ -22,13 +22,13 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from subspacedp.errors import DamageError, LedgerError, SubspaceDPError
+from subspacedp.frozen import frozen
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, MetaData, Table
@@ -44,7 +44,7 @@ class Damage(Exception):  # noqa: N818 - a message between files, which no calle
     """What was noticed, within a transaction; the database raises it as a `DamageError`."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Tables:
     """All tables. Rows are added; of existing ones only what is said here ever changes.
 

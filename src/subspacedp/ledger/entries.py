@@ -6,13 +6,13 @@ import hashlib
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
 from subspacedp.errors import LedgerError, SubspaceDPError
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.privacy import Budget, Neighbours
 from subspacedp.privacy.composition import Composed, Spend
@@ -42,7 +42,7 @@ class State(StrEnum):
         }[self]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Account:
     """What releases of one data set are paid from.
 
@@ -75,7 +75,7 @@ class Account:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Entry:
     """One reservation and what became of it: the releases that it pays for, in order.
 
@@ -132,7 +132,7 @@ class Entry:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Payment:
     """What an entry cost its account, in the account's terms.
 

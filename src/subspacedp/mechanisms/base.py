@@ -12,7 +12,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -22,6 +22,7 @@ import numpy as np
 from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.balls import ball, round_up
 from subspacedp.errors import BudgetError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import (
     FreeContrasts,
     HeldMargins,
@@ -66,7 +67,7 @@ REAL_LIMIT = 2**43
 STEP_LIMIT = 2**51
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class ExpectedError:
     """Mean squared error, from the mechanism alone; rounding of digits included.
 
@@ -123,7 +124,7 @@ class Options(ABC):
         return None
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Mechanism(ABC):
     """How a problem is solved: what is measured, with which noise, and what is made of it.
 

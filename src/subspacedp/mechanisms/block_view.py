@@ -14,7 +14,6 @@ pieces may be done in any order, by threads, processes or machines.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, Int64Array
 from subspacedp.errors import DataError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.noise.words import KeySource
 from subspacedp.tables import MAX_TOTAL, RowPlan
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 PIECE = 1 << 16  # cells looked at together: they stay in a core's cache from one step to the next
 
 
-@dataclass(frozen=True)
+@frozen
 class CountFacts:
     """What must be known of counts before anything is released of them. Confidential.
 
@@ -101,7 +101,7 @@ def check_filled(filled: int) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class BlockView(ABC):
     """A mechanism piece by piece.
 

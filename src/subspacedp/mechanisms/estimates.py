@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, BoolArray, FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import Inequalities, Limits
 from subspacedp.mechanisms.error_laws import SumLaw
 from subspacedp.mechanisms.error_laws.sums import check_variance
@@ -42,7 +42,7 @@ def check_level(level: float) -> float:
     return float(level)
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class Accuracy:
     """How far figures may be from the truth; known before any data are touched.
 
@@ -212,7 +212,7 @@ class Accuracy:
         return text
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class Estimate(Accuracy):
     """One figure or many, computed from a release."""
 

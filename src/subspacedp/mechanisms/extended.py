@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, Self, TypeVar
@@ -18,6 +18,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import BudgetError, DataError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldValues, space_of
 from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.mechanisms.error_laws import BasisNoise, JointNoise, MarginNoise
@@ -36,7 +37,7 @@ VISIBLE = 0.05  # of the scale of the noise on a coordinate
 LARGEST_UNITS = 2.0**38  # noise scale in units of the grid: coarser grids for small budgets
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Extended(Mechanism):
     """Noise on the answers' part in the null space.
 
@@ -282,7 +283,7 @@ def basis_from(data: Mapping[str, Any], problem: Problem) -> BasisStrategy:
     return basis
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class ExtendedOptions(Options):
     """Noise inside the null space, for the sensitivity that is left there.
 

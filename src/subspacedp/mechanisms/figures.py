@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import DomainError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants.null_space import GroupKinds
 from subspacedp.mechanisms.error_laws import JointNoise, MarginNoise, NoiseModel, SumLaw
 from subspacedp.mechanisms.error_laws.kinds import CellKinds, Kinds, TotalKinds, figure_kinds
@@ -53,7 +54,7 @@ class Figures(ABC):
         yield Kinds(variance, np.ones(variance.size, np.int64), self.classes().reshape(-1))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class EachApart(Figures):
     """Figures with weights of any kind; each has a law of its own."""
 
@@ -97,7 +98,7 @@ class EachApart(Figures):
         return self.noise.law_of(self.weights(number))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class TotalsApart(EachApart):
     """The totals of a margin's groups where margins are held and cells have noise of several laws.
 
@@ -140,7 +141,7 @@ class MarginFigures(Figures):
         return self.noise.grid == 1.0
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class GroupTotals(MarginFigures):
     """The totals of a margin's groups where margins are held: closed forms, however many cells."""
 
@@ -227,7 +228,7 @@ class GroupTotals(MarginFigures):
         return self.noise.law_from(parts, np.full(roundings, step), self.noise.grid, variance)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class CrossingTotals(EachApart):
     """The totals of a margin's groups where classifications cross, and those alike are known."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import InvariantError, ReleaseError, without_values
+from subspacedp.frozen import frozen
 from subspacedp.invariants import (
     Held,
     HeldMargins,
@@ -123,7 +124,7 @@ def _is_list_of_arrays(exact: Any) -> bool:
     return isinstance(exact, list | tuple) and len(exact) == 1 and np.ndim(exact[0]) > 0
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Imposed(Mechanism):
     """Invariants imposed on another mechanism's output.
 

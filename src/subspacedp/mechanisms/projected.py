@@ -10,7 +10,6 @@ is the same; law and calibration are its own.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,6 +18,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, Int64Array
 from subspacedp.errors import BudgetError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldValues, MarginNullSpace
 from subspacedp.mechanisms.base import Mechanism, Options, check_moved
 from subspacedp.mechanisms.block_view import BlockView, OnePiece, no_totals, split_totals
@@ -48,7 +48,7 @@ PIECE = 1 << 20  # cells for which memory is had when noise is only summed
 CACHE = 1 << 16  # cells that stay in a core's cache from one step to the next
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Projected(Mechanism):
     """Integer noise on every count; the part of it that would move a held total is taken out.
 
@@ -183,7 +183,7 @@ class ProjectedBlocks(BlockView):
         return shared.subtract(counts, box, keys.stream("dither"))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Correction:
     """lift(residual), or the rounded one, for any box of cells.
 
@@ -255,7 +255,7 @@ def _zeros(size: int) -> Int64Array:
     return out
 
 
-@dataclass(frozen=True)
+@frozen
 class ProjectedOptions(Options):
     """Noise on every answer, projected onto the null space of the invariants."""
 
@@ -266,7 +266,7 @@ class ProjectedOptions(Options):
         return Projected(problem)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Discrete(Projected):
     """Discrete Gaussian noise on every answer; what would move a held total is taken out.
 
@@ -310,7 +310,7 @@ class Discrete(Projected):
         return DiscreteGaussian(sigma_squared)
 
 
-@dataclass(frozen=True)
+@frozen
 class DiscreteOptions(Options):
     """Discrete Gaussian noise on every answer, for a zero-concentrated budget."""
 

@@ -11,7 +11,6 @@ Measuring Π_N A(x) instead of A(x) needs noise for Δ(Π_N A) only. Two ways to
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import InvariantError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants.margin_space import MarginNullSpace
 from subspacedp.invariants.null_space import NullSpace
 from subspacedp.privacy import Neighbours
@@ -32,7 +32,7 @@ MOST_DIFFERENCES = 1 << 28  # entries of differences of columns that are formed 
 HALF = 18  # bits of the lower half of a weight
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class MarginStrategy:
     """Π_N·answers for held margins, each entry in steps of one over its public denominator."""
 
@@ -170,7 +170,7 @@ class MarginStrategy:
         return [*((i, i, 0) for i in range(len(sizes))), *different]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class BasisStrategy:
     """Coordinates of the answers in a basis of N, the basis put on a public grid of 2**-bits.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Any, Protocol
@@ -19,6 +18,7 @@ import numpy.typing as npt
 
 from subspacedp.arrays import Int64Array, WordArray
 from subspacedp.balls import certain_compare, certain_floor
+from subspacedp.frozen import frozen
 from subspacedp.noise.laws import IntegerLaw, NoiseLaw
 from subspacedp.noise.words import KeySource, Keystream, ReleaseKeys
 from subspacedp.parallel import compiled, for_each, kernel, pieces, thread_count
@@ -49,7 +49,7 @@ class Lookup(Protocol):
         """Write base + weight · values by a compiled loop; the open places, or None without one."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class ThresholdTable:
     """t_z for z = first, first + 1, …, increasing from 0 to 2⁶⁴ − 1."""
 
@@ -176,7 +176,7 @@ def _least_reaching(law: IntegerLaw, level: Fraction, guess: int) -> int:
     return high
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class GaussianInversion:
     """Words to rounded Gaussian values, where σ is so large that a table had some 18 σ entries.
 

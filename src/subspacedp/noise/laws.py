@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -22,6 +21,7 @@ import numpy as np
 from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.balls import ball, round_up
 from subspacedp.errors import BudgetError
+from subspacedp.frozen import frozen
 from subspacedp.special import log_normal_below, log_sum_exp
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class KnownLaw(ABC):
 FRACTION: Mapping[str, Any] = {"type": "string", "pattern": "^[0-9]+(/[0-9]+)?$"}
 
 
-@dataclass(frozen=True)
+@frozen
 class DiscreteLaplace(KnownLaw):
     """P(Z = z) ∝ exp(−rate·|z|), the two-sided geometric law.
 
@@ -340,7 +340,7 @@ def _geometric(rng: np.random.Generator, chance: float, shape: tuple[int, ...]) 
     return found.astype(np.float64)
 
 
-@dataclass(frozen=True)
+@frozen
 class DeclaredNoise:
     """The noise of a mechanism that is not ours: only what its owner says is known of it."""
 
@@ -372,7 +372,7 @@ class DeclaredNoise:
         }
 
 
-@dataclass(frozen=True)
+@frozen
 class DigitDifference:
     """D − D' for two independent digits with P(d) ∝ exp(−rate·d), 0 ≤ d < base."""
 
@@ -411,7 +411,7 @@ class DigitDifference:
         return value
 
 
-@dataclass(frozen=True)
+@frozen
 class RoundedGaussian(KnownLaw):
     """The integer nearest to a normal variable of standard deviation `sigma`.
 
@@ -548,7 +548,7 @@ class RoundedGaussian(KnownLaw):
         return z, mass
 
 
-@dataclass(frozen=True)
+@frozen
 class DiscreteGaussian(KnownLaw):
     """P(Z = z) ∝ exp(−z²/2σ²): the normal density on the whole numbers, and not rounded to them.
 

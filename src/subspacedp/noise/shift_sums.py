@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from subspacedp.arrays import BoolArray, FloatArray, Int64Array
+from subspacedp.frozen import frozen
 from subspacedp.noise.laws import REACH, KnownLaw
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class GroupedCells:
     """The cells of a table group by group, those of a group together."""
 

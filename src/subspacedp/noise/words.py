@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from subspacedp.arrays import WordArray
+from subspacedp.frozen import frozen
 
 KEY_BYTES = 32
 _CHUNK = 1 << 19  # bytes of zeros fed to the cipher at a time
@@ -71,7 +71,7 @@ class KeySource(Protocol):
         """The keystream of one purpose: noise, refinement or dither."""
 
 
-@dataclass(frozen=True, repr=False, eq=False)
+@frozen(repr=False, eq=False)
 class ReleaseKeys:
     """The master key of one release and the subkeys derived from it.
 

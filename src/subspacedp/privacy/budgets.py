@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from subspacedp.balls import ball, round_down, round_up
 from subspacedp.errors import BudgetError
+from subspacedp.frozen import frozen
 from subspacedp.privacy.gaussian import largest_mu
 from subspacedp.privacy.numbers import decimal_above, decimal_part, exact_decimal, positive, shown
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 GUESS_SLACK = 1e-12  # above the error of the few float64 operations of a best guess
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Dominating:
     """The pair of laws that dominates a release; one of the three is given.
 
@@ -67,7 +68,7 @@ class Dominating:
         return min(1.0, (1 + distance) / 2 * (1 + GUESS_SLACK))
 
 
-@dataclass(frozen=True)
+@frozen
 class Budget(ABC):
     """Base of the budgets. The first field is the amount; the others stay as they are."""
 
@@ -173,7 +174,7 @@ class Budget(ABC):
         """What the size of the budget means, in one sentence."""
 
 
-@dataclass(frozen=True)
+@frozen
 class PureDP(Budget):
     """ε-differential privacy; buys Laplace noise.
 
@@ -216,7 +217,7 @@ class PureDP(Budget):
         return f"ε = {shown(self.epsilon)}"
 
 
-@dataclass(frozen=True)
+@frozen
 class ApproxDP(Budget):
     """(ε, δ)-differential privacy; buys Gaussian noise, calibrated by its exact trade-off."""
 
@@ -289,7 +290,7 @@ class ApproxDP(Budget):
         return f"ε = {shown(self.epsilon)}, δ = {shown(self.delta)}"
 
 
-@dataclass(frozen=True)
+@frozen
 class ZCDP(Budget):
     """ρ-zero-concentrated differential privacy; buys Gaussian noise with Δ₂²/(2σ²) = ρ."""
 
@@ -332,7 +333,7 @@ class ZCDP(Budget):
         return f"ρ = {shown(self.rho)} (zero-concentrated)"
 
 
-@dataclass(frozen=True)
+@frozen
 class GaussianDP(Budget):
     """μ-Gaussian differential privacy; buys Gaussian noise with Δ₂/σ = μ."""
 

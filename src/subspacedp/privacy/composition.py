@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -26,6 +25,7 @@ import numpy as np
 from subspacedp.arrays import FloatArray
 from subspacedp.balls import certain_compare, round_up
 from subspacedp.errors import BudgetError
+from subspacedp.frozen import frozen
 from subspacedp.privacy.budgets import Budget, budget_from
 from subspacedp.privacy.gaussian import delta_ball
 from subspacedp.privacy.neighbours import Neighbours, neighbours_from
@@ -43,7 +43,7 @@ MAX_GRID_POINTS = 1 << 17  # ... and at most
 MAX_MESH = 0.05  # of the grid's own spread to that of the losses
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Spend:
     """What one release spent.
 
@@ -112,7 +112,7 @@ def _cell_bound(neighbours: Neighbours) -> int:
     return neighbours.per_cell or neighbours.records
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Composed:
     """What releases spent together, under every accounting; made by `compose`.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from subspacedp.errors import BudgetError
+from subspacedp.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Neighbours:
     """Common part of the two relations: how many records a person may have, and where.
 
@@ -79,7 +80,7 @@ class Neighbours:
         return f"one person's records, {counted}, {self.done}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class ReplaceOne(Neighbours):
     """One person's records are exchanged for others (the paper's relation).
 
@@ -129,7 +130,7 @@ class ReplaceOne(Neighbours):
         return f"one person's {_records(self, exactly=self.keeps_total)} replaced by others"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class AddRemoveOne(Neighbours):
     """One person's records are added or removed.
 

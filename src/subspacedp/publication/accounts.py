@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from os import PathLike
 from typing import Any
 
@@ -15,6 +15,7 @@ from subspacedp.disclosure import QuestionCoverage
 from subspacedp.disclosure.coverage import coverage, kind_of_parts, weakest
 from subspacedp.disclosure.values import joined, published_invariants
 from subspacedp.errors import DomainError, InvariantError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import Held, HeldValues
 from subspacedp.ledger import Ledger, open_ledger
 from subspacedp.problem import Kind
@@ -25,7 +26,7 @@ from subspacedp.tables import Axis, Domain
 LARGEST_UNION = 5 * 10**7  # cells; a question has a weight for each of them
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class HeldTogether:
     """What the count releases of an account hold, on the union of their axes."""
 
@@ -41,7 +42,7 @@ class HeldTogether:
         return {level.name for axis in self.domain.axes for level in axis.named}
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class AccountCoverage(QuestionCoverage):
     """How much of one question the count releases of an account publish together.
 

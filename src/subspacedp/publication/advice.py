@@ -11,7 +11,7 @@ import math
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from subspacedp.errors import SubspaceDPError
+from subspacedp.frozen import frozen
 from subspacedp.ledger.entries import left_words, spend_of, spent_words
 from subspacedp.mechanisms.estimates import Accuracy
 from subspacedp.privacy import Budget, Neighbours
@@ -48,7 +49,7 @@ Names = tuple[str, ...]
 Kinds = Sequence[tuple[int, float]]  # how many figures have which margin of error
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Change:
     """One key of a specification and its new value; None to leave the key out."""
 
@@ -90,7 +91,7 @@ class Change:
         return f"{verb} `{self.write}`{under}{line}."
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Advice:
     """One sentence with its figures, and the line to change where there is one."""
 
@@ -122,7 +123,7 @@ def advise(planned: Plan) -> Iterator[Advice]:
     yield from adviser.alternatives()
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class _Trial:
     """One release as one specification designs it; `names` None stands for its cells."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -19,6 +19,7 @@ from subspacedp.disclosure.coverage import weakest
 from subspacedp.disclosure.moves import Loss, Move, move_loss, smallest_move, unseparated_sets
 from subspacedp.disclosure.values import published_invariants
 from subspacedp.errors import InvariantError, SubspaceDPError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import Held, HeldMargins, HeldValues
 from subspacedp.ledger import open_ledger
 from subspacedp.mechanisms.base import Mechanism
@@ -53,7 +54,7 @@ LISTED = 20
 NARROW = SMALLEST = 2
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+@frozen(eq=False, kw_only=True, repr=False)
 class MarginsAudit:
     """What held margins say by themselves; `str()` is a report, `as_dict()` plain data.
 
@@ -361,7 +362,7 @@ TOGETHER = "together"
 WITH_ACCOUNT = "together with what the account holds already"
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class _Part:
     """What one table holds, for an audit of several; the values are confidential at first."""
 

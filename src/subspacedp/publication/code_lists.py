@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from subspacedp.errors import DomainError
+from subspacedp.frozen import frozen
 from subspacedp.io import AxisColumn
 from subspacedp.io.files import delimiter_of
 from subspacedp.io.foreign import is_foreign, open_foreign
@@ -18,7 +18,7 @@ from subspacedp.publication.reading import read_text
 from subspacedp.tables import Axis, Label
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class CodeList:
     """A public list of labels and, for every level, the group of each of them.
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from subspacedp.frozen import frozen
 from subspacedp.io.inspect import Column, is_total, prefix_of
 from subspacedp.publication.reading import plain_scalar
 
@@ -69,7 +70,7 @@ def safe_name(name: str) -> str:
     return safe or "column"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class CountColumns:
     """The columns that hold the counts: one, or the side of a wide table."""
 

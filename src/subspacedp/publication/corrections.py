@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from datetime import date
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.ledger import Entry
 from subspacedp.publication.paying import PayingAccount
 from subspacedp.publication.specification import Specification
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Corrected:
     """A publication that another one takes the place of.
 

@@ -6,10 +6,11 @@ import datetime
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from subspacedp.errors import SubspaceDPError
+from subspacedp.frozen import frozen
 
 Place = tuple[str | int, ...]  # the keys and list positions that lead to a value
 
@@ -55,7 +56,7 @@ def in_yaml(sentence: str) -> str:
     return sentence
 
 
-@dataclass(frozen=True)
+@frozen
 class Fault:
     """One thing that is wrong: the place, and a phrase that follows the place's name."""
 
@@ -64,7 +65,7 @@ class Fault:
     rank: int = 1  # the lowest is told first
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Loaded:
     """Plain data, with the line and the text of the values in the file they came from."""
 

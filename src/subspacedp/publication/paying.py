@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.ledger import (
     Entry,
     Ledger,
@@ -29,7 +29,7 @@ from subspacedp.release import Design, Release
 from subspacedp.release.targets import LeastBudget
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class PayingAccount:
     """An account of a ledger, and what its releases protect."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ import numpy as np
 from subspacedp.arrays import AnyArray
 from subspacedp.disclosure.differencing import differencing, smallest_atoms
 from subspacedp.errors import ReleaseError, SubspaceDPError
+from subspacedp.frozen import frozen
 from subspacedp.invariants.crossing import Crossings
 from subspacedp.mechanisms import OPTIONS, Mechanism, default_name
 from subspacedp.mechanisms.estimates import Accuracy, normal_margin
@@ -46,7 +47,7 @@ EXACT_UP_TO = 64  # figures with a law each; of more, margins of error are those
 OF_MORE = 4  # with the least, the largest and variances between
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class ErrorLine:
     """The error of a family of figures: what they are, how many, how far off."""
 
@@ -69,7 +70,7 @@ class ErrorLine:
         }
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class PlannedRelease:
     """One release of a plan."""
 
@@ -127,7 +128,7 @@ class PlannedRelease:
         return 0 if workload is None else len(workload.margins)
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class Plan:
     """What a specification would publish, and how far off it would be."""
 

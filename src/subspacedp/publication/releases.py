@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,6 +23,7 @@ from subspacedp.blocks.sources import ArraySource
 from subspacedp.blocks.sources import Source as BlockSource
 from subspacedp.blocks.sources import open_source as open_blocks
 from subspacedp.errors import DataError, InvariantError, ReleaseError, SubspaceDPError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import Held, HeldValues, Inequalities
 from subspacedp.io import (
     AxisColumn,
@@ -60,7 +61,7 @@ MAX_CROSSED_LABELS = 20_000  # beyond, a split over classifications that cross t
 AUTO = "auto"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Counted:
     """The data of one release, as the engine counted them; a path for a table on disk.
 
@@ -76,7 +77,7 @@ class Counted:
         return "Counted(hidden)"
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class Confidential:
     """The data of one release, looked at once; nothing of them is shown.
 
@@ -110,7 +111,7 @@ class Confidential:
         return "Confidential(hidden)"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class ReleaseSpecification(ABC):
     """One release of a specification.
 
@@ -354,7 +355,7 @@ class ReleaseSpecification(ABC):
         return Counted(tabulated.bounded, everything, tabulated.dropped, tabulated.records)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class CellsRelease(ReleaseSpecification):
     """Every cell of a table, and margins beside them."""
 
@@ -440,7 +441,7 @@ class CellsRelease(ReleaseSpecification):
         return any(frozenset(names) not in known for names in self.margins)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class MarginsRelease(ReleaseSpecification):
     """Margins alone: noise is designed for exactly these, and no table of cells is built."""
 
@@ -518,7 +519,7 @@ class MarginsRelease(ReleaseSpecification):
             )
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class SumsRelease(ReleaseSpecification):
     """Clipped sums of a value beside the counts of a table; nothing is held of them."""
 

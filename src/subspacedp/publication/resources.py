@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from subspacedp.blocks.memory import available_memory, block_cells, memory_limit
 from subspacedp.blocks.progress import duration
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.microdata import MAX_CSV_RECORDS
 from subspacedp.publication.releases import ReleaseSpecification, in_one_piece
@@ -32,7 +32,7 @@ SECOND_SECONDS, TIMES_MADE = 1.5e-5, 3  # a second table: rehearsed, published, 
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(|k|M|G|T)(|i?B)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Making:
     """How one release is made, and about what that takes; nothing confidential.
 

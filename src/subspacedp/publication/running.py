@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from subspacedp.blocks.passes import Survey
 from subspacedp.blocks.progress import Progress as BlockProgress
 from subspacedp.errors import InvariantError, ReleaseError, SubspaceDPError
+from subspacedp.frozen import frozen
 from subspacedp.ledger import Payment, Reservation, State
 from subspacedp.publication.corrections import Corrected, corrected_by, facts_of
 from subspacedp.publication.paying import PayingAccount, paying_account
@@ -57,7 +57,7 @@ PUBLIC, PRIVATE = 0o755, 0o700
 COMPARISON = "comparison"
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class Publication:
     """What a run made: the releases by name, and the folder they are in.
 
@@ -192,7 +192,7 @@ def run(
             return go_on(job, place, comparison)
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class _Job:
     """What one call of `run` was asked to do; nothing confidential."""
 
@@ -245,7 +245,7 @@ class _Job:
         return report
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class _Data:
     """The designs and the confidential answers of all releases."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from functools import cached_property
 from os import PathLike
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from subspacedp.errors import DomainError, InvariantError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import Held, Inequalities
 from subspacedp.io import ClippedValue
 from subspacedp.io.sources import is_path
@@ -221,7 +222,7 @@ def _loaded(source: Any) -> tuple[Path | None, Loaded]:
     return path, loaded
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class DataSpecification:
     """Where the confidential data are, and how persons are counted in them.
 
@@ -292,7 +293,7 @@ class DataSpecification:
         )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class Specification:
     """What is to be published, from which data, and under which promise. Public but for the data.
 
@@ -386,7 +387,7 @@ class Specification:
         return f"Specification({name}tables: {', '.join(self.names)})"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class TableSpecification:
     """One table of a specification, and the library objects that it asks for.
 

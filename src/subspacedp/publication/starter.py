@@ -14,11 +14,12 @@ import os
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import combinations, product
 from pathlib import Path
 
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.io import look, open_source
 from subspacedp.io.inspect import MANY, Column, Seen, prefix_of
 from subspacedp.io.sources import source_fault
@@ -53,7 +54,7 @@ AGE_BINS = "[0, 5, 18, 25, 45, 65, 85]"
 MISSING, OTHER = "not stated", "all other"
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@frozen(kw_only=True, repr=False)
 class Starter:
     """A proposal. Confidential: it was made by looking at the data.
 
@@ -69,7 +70,7 @@ class Starter:
     code_lists: Mapping[str, str]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class _Proposal:
     """An axis: its comments, its name, the inside of its braces, its labels and levels."""
 

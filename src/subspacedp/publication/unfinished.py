@@ -27,6 +27,7 @@ from pathlib import Path
 
 from subspacedp.blocks.passes import Survey
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.noise import ReleaseKeys
 from subspacedp.release.files import CERTIFICATE
 from subspacedp.release.folders import (
@@ -53,7 +54,7 @@ def scratch_folder(target: Path) -> Path:
     return target.parent / f".{target.name}.publishing"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Plan:
     """What is about to be drawn: nothing confidential.
 

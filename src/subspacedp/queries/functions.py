@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -12,13 +11,14 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, Int64Array
 from subspacedp.errors import BudgetError, DataError, DomainError, without_values
+from subspacedp.frozen import frozen
 from subspacedp.privacy.neighbours import Neighbours
 from subspacedp.queries.linear import Query, Sensitivity, name_list
 from subspacedp.tables.domain import Domain
 from subspacedp.tables.table import Table, column_values, positions
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class GeneralQuery(Query):
     """Any function of the data, with sensitivities that *you* declare.
 
@@ -123,7 +123,7 @@ class GeneralQuery(Query):
         return f"GeneralQuery({self.number} answers, declared sensitivities)"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class ClippedSums(Query):
     """Sums of a value over person records, cell by cell; each value clipped to a public range.
 
@@ -284,7 +284,7 @@ def _move(
     return number == 0
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class LocalEntries(Query):
     """The identity query of local differential privacy: one whole number per person.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, FloatArray, Int64Array
 from subspacedp.errors import DataError, DomainError
+from subspacedp.frozen import frozen
 from subspacedp.privacy.neighbours import Neighbours
 from subspacedp.tables.axis import Level
 from subspacedp.tables.domain import Domain
@@ -32,7 +32,7 @@ MAX_DIFFERENCE_ENTRIES = 1 << 31  # entries of all differences of pairs of colum
 MAX_GRAM_ENTRIES = 1 << 25  # entries of a matrix whose columns are compared by their inner products
 
 
-@dataclass(frozen=True)
+@frozen
 class Sensitivity:
     """Safe bounds on what a neighbouring change does to integer answers: Δ₁ and Δ₂²."""
 
@@ -179,7 +179,7 @@ class Query(ABC):
         return data
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Cells(Query):
     """Every cell of a table: the histogram itself."""
 
@@ -251,7 +251,7 @@ class Cells(Query):
         return repr(self.domain)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class LinearQuery(Query):
     """Linear questions A·histogram of a table.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, FloatArray, Int64Array
 from subspacedp.errors import DataError, DomainError
+from subspacedp.frozen import frozen
 from subspacedp.privacy.neighbours import Neighbours
 from subspacedp.queries.linear import Query, Sensitivity
 from subspacedp.tables.axis import Level
@@ -30,7 +30,7 @@ def block_name(margin: Margin) -> str:
     return " × ".join(margin.names) or "total"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Margins(Query):
     """The totals of several margins of one domain, as one vector of answers.
 

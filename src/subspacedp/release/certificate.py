@@ -15,11 +15,11 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.registry import MECHANISMS
 from subspacedp.noise import QUANTILE_BOUND, KnownLaw
@@ -56,7 +56,7 @@ APPROXIMATE = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Distributed:
     """A release put together from the parts of several agents.
 

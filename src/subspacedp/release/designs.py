@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.blocks.memory import available_memory
 from subspacedp.errors import BudgetError, InvariantError, ReleaseError, SubspaceDPError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import (
     Held,
     Inequalities,
@@ -44,7 +45,7 @@ SMALLEST_SCALE = 0.001
 DESIGN_BYTES = 40  # per figure of a workload, whose variances are all computed at design
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Design:
     """A mechanism fitted to a problem, ready to release; nothing here depends on data.
 
@@ -459,7 +460,7 @@ def _a(value: object) -> str:
 WORTH_WHILE = 1.005  # times narrower intervals: what a less plain mechanism must gain to be taken
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Judged:
     """Whose intervals decide: the answers, or tables that are published with them.
 
@@ -505,7 +506,7 @@ class Judged:
         return f"in {how} over the {len(self.tables)} published tables"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Compared:
     """One mechanism: its errors, or one sentence that says why it does not apply."""
 
@@ -525,7 +526,7 @@ class Compared:
         return math.inf if self.design is None else self.judged.width(self.design)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Comparison:
     """Mechanisms for one question, the plainest first."""
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import date
 from typing import Any
 
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 
 LONGEST = 2_000  # signs of one fact
 UNREADABLE = "The certificate is not usable: the facts of its publication cannot be read."
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Replaced:
     """An earlier release that is no longer to be used.
 
@@ -44,7 +45,7 @@ class Replaced:
         return {name: text for name, text in known.items() if text}
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Facts:
     """What is said of a publication beside its figures; every part may be empty.
 

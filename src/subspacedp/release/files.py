@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from subspacedp.arrays import AnyArray, BoolArray, Int64Array
 from subspacedp.arrow import arrow_array, arrow_table, label_array, numpy_array
 from subspacedp.blocks.stores import STORES, StoredValues, copy_store
 from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import Held, HeldMargins, HeldMatrix, HeldValues, held_from
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.registry import UNREADABLE, mechanism_from
@@ -43,7 +43,7 @@ from subspacedp.tables import Domain, Margin
 ROWS = 1 << 20  # at a time: one row group of a Parquet file
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class LabelColumns:
     """The labels of rows in row-major order of a shape.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, ArrayLike, FloatArray
 from subspacedp.errors import DomainError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import (
     Feasible,
     HeldMargins,
@@ -280,7 +280,7 @@ def where(about: Domain | Query, labels: dict[str, Any]) -> FloatArray:
     return query.selection(masks)
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class Ratio:
     """Numerator over denominator, both linear in the answers.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -16,6 +16,7 @@ from subspacedp.arrays import AnyArray
 from subspacedp.blocks.digests import values_hash
 from subspacedp.blocks.stores import StoredValues
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, Inequalities
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.error_laws import JointNoise
@@ -55,7 +56,7 @@ class _Values:
         release.__dict__["_values"] = values
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class Release(PublishedValues):
     """Published values, the exact totals they keep, and the public design behind them.
 

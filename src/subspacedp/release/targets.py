@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from subspacedp.arrays import FloatArray
 from subspacedp.errors import BudgetError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import Held, Inequalities, LinearInvariants, StructuralZeros
 from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.mechanisms.estimates import check_level
@@ -30,7 +31,7 @@ LEVEL = 0.95  # of the intervals that targets are of
 FREE = 1e-6  # of elasticity: a target with less is met anyway
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Price:
     """One target: what it is, what is reached, and what it costs.
 
@@ -55,7 +56,7 @@ class Price:
         }
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class LeastBudget:
     """The least budget that meets all targets, and the design that does.
 

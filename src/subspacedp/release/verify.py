@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import numpy as np
 from subspacedp.arrays import AnyArray, BoolArray, FloatArray, Int64Array
 from subspacedp.blocks.digests import is_tree, values_hash
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, Mixed
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.queries import Margins
@@ -27,7 +27,7 @@ VALUES = "values"
 SEEDED = "NOT FOR PUBLICATION: made from a chosen seed; whoever knows it can remove the noise."
 
 
-@dataclass(frozen=True)
+@frozen
 class Check:
     """One check: what was looked at, whether it holds, and what was found."""
 
@@ -39,7 +39,7 @@ class Check:
         return f"{'ok  ' if self.ok else 'FAIL'} {self.name}: {self.detail}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Verification:
     """All checks of a release, and what a reader must be told although every check holds.
 

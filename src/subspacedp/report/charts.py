@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 
 import numpy as np
 
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.marginals import TableComparison
 from subspacedp.report.plots import (
     ACCENT,
@@ -31,7 +31,7 @@ SEEN = 0.02  # an interval shorter than this share of its axis is not seen
 NAME_SPACE = re.compile(r' xmlns="[^"]*"')  # needless inside of HTML
 
 
-@dataclass(frozen=True)
+@frozen
 class Chart:
     """A drawing, what it shows in words, and its figures."""
 

@@ -9,7 +9,6 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import import_module
 from importlib.resources import files as package_files
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from subspacedp.errors import DomainError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.marginals import compare_tables
 from subspacedp.microdata import SecondTable
 from subspacedp.queries import ClippedSums, Margins
@@ -168,7 +168,7 @@ def write_report(
     return rendered("report.html", page, style=style, script=script)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Page:
     """What the template is given."""
 
@@ -296,7 +296,7 @@ def source_digest(text: str) -> str:
     return f"'sha256-{digest}'"
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class Section:
     """What the page says about one release.
 
@@ -642,7 +642,7 @@ class Section:
         return answer_labels(query), self.cells, "question" if query.axes is None else "cell"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Table:
     """A table that can be searched, sorted, turned and saved."""
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
+from subspacedp.frozen import frozen
+
 ACCENT, SECOND, INK, GRID = "#0072b2", "#d55e00", "#24292f", "#d0d7de"
 FONT_SIZE = 13
 TICK, GAP = 5, 8  # between an axis and its labels, and between those and its title
@@ -31,7 +33,7 @@ SHAPES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Look:
     """What a thing looks like wherever it is drawn: colour, mark and dash, to be told in grey."""
 
@@ -41,7 +43,7 @@ class Look:
     dash: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Axis:
     """One direction of a plot: where values lie, from 0 to 1, and what is written along it.
 

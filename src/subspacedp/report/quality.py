@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
 from subspacedp.arrays import BoolArray, FloatArray
+from subspacedp.frozen import frozen
 from subspacedp.release import Release
 from subspacedp.report.charts import inline_svg
 from subspacedp.report.page import rendered, template_text
@@ -25,7 +25,7 @@ EDGES = (0, 1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 WIDTH, HEIGHT = 420, 220
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class Quality:
     """A release beside what it protects, figure by figure.
 
@@ -64,7 +64,7 @@ class Quality:
         return float(self.release.estimate(weights).stderr)
 
 
-@dataclass(frozen=True)
+@frozen
 class SizeRow:
     """The figures of one true size: how many, and how far off."""
 
@@ -112,7 +112,7 @@ def _words(low: float, high: float) -> str:
     return "0" if high == 1 else f"{low:,.0f} to below {high:,.0f}"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class _Page:
     title: str
     parts: Sequence[_Part]

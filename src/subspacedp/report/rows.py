@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import pairwise, product
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from subspacedp.arrays import AnyArray, FloatArray, Int64Array
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.estimates import Estimate
 from subspacedp.mechanisms.figures import Figures
 from subspacedp.queries import Query
@@ -35,7 +36,7 @@ THRESHOLDS = (0.05, 0.10, 0.30)
 CELLS_AT_A_TIME = 1 << 20
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class LabelColumn:
     """One column of labels: its distinct texts, and which of them each row has."""
 
@@ -44,7 +45,7 @@ class LabelColumn:
     codes: Int64Array
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class NumberColumn:
     """One column of numbers, the words above it, and the decimals it is shown with."""
 
@@ -54,7 +55,7 @@ class NumberColumn:
     digits: int
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class Rows:
     """A table of figures with labels.
 
@@ -325,7 +326,7 @@ def _plain(numbers: AnyArray) -> list[Any]:
     return [x if math.isfinite(x) else None for x in numbers.tolist()]
 
 
-@dataclass(frozen=True)
+@frozen
 class MarginError:
     """One margin: how many figures, how many of them exact, and how far off the others are."""
 
@@ -363,7 +364,7 @@ def _range_of(numbers: FloatArray, digits: int) -> str:
     return " to ".join(dict.fromkeys(limits)) or "0"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Estimates:
     """Some rows of a family of estimates.
 
@@ -412,7 +413,7 @@ class Estimates:
         return _Part(self.family, of_family, whole=self, places=rows)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class _Part(Estimates):
     """Rows of other estimates, which decide how intervals are found."""
 
@@ -453,7 +454,7 @@ def _kinds(figures: Figures) -> int:
     return int(np.unique(figures.classes()).size)
 
 
-@dataclass(frozen=True)
+@frozen
 class Share:
     """How many cells have a relative standard error below a threshold."""
 
@@ -462,7 +463,7 @@ class Share:
     share: float
 
 
-@dataclass(frozen=True)
+@frozen
 class SizeClass:
     """The cells whose published value lies in one range."""
 
@@ -473,7 +474,7 @@ class SizeClass:
     relative: float  # median
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class CellErrors:
     """Relative standard errors of the cells: standard error over max(published value, 1).
 
@@ -592,7 +593,7 @@ class CellErrors:
         ]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class KindErrors(CellErrors):
     """How exact the cells of a table are that is too large to look at cell by cell.
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import date
 from functools import singledispatch
 from typing import Any
 from urllib.parse import quote
 
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.microdata import SecondTable
 from subspacedp.privacy import Budget, Neighbours
@@ -49,7 +50,7 @@ KINDS: dict[Kind, str] = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Fact:
     """One line of the headline: a short answer, and what it means."""
 
@@ -157,7 +158,7 @@ def figure_words(mechanism: Mechanism) -> str:
     return words
 
 
-@dataclass(frozen=True)
+@frozen
 class _QueryWords:
     """What the answers of a query are called: one number, its unit, and what it is."""
 
@@ -388,7 +389,7 @@ def share_words(share: float) -> str:
     return f"{tenths:g} %" if tenths in (0.0, 100.0) else f"{tenths:.1f} %"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class PublishedColumn:
     """One column of a published file, for the data dictionary."""
 
@@ -398,7 +399,7 @@ class PublishedColumn:
     unit: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class PublishedFile:
     """One file of a release folder.
 
@@ -423,7 +424,7 @@ class PublishedFile:
     columns: Sequence[PublishedColumn] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class ReportNotes:
     """What a release does not know about itself. Every field may be left empty.
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from subspacedp.arrays import AnyArray, FloatArray, Int64Array, WordArray
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldValues, NullSpace
 from subspacedp.queries.linear import sparse_data
 from subspacedp.tables import Margin
@@ -26,7 +27,7 @@ class WordSource(Protocol):
         """Words `start` to `start + count - 1`."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class ControlledRounding(ABC):
     """How noisy answers become multiples of 10**-decimals with the exact held values.
 

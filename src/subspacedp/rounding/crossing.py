@@ -19,7 +19,6 @@ and a label in no group on either side is one by itself.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from functools import cached_property, reduce
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
@@ -29,6 +28,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, FloatArray, Int64Array, WordArray
 from subspacedp.errors import InvariantError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants.crossing import CrossingNullSpace, Crossings
 from subspacedp.invariants.held import HeldValues
 from subspacedp.rounding.controlled import ControlledRounding, WordSource
@@ -37,7 +37,7 @@ from subspacedp.rounding.merged import MergedAxis, fewest_merged_axes
 from subspacedp.tables import Axis, Domain, Margin
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class CycleBasis:
     """A lattice basis of {v whole : all totals of v are zero}, for labels in up to two groups.
 
@@ -259,7 +259,7 @@ def _peeled(
 MOST_PAIRS = 1 << 24  # of groups with positions, beside the crossing axis
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class _Fixed:
     """The positions beside the crossing axis where the same held margins have ends."""
 
@@ -268,7 +268,7 @@ class _Fixed:
     basis: CycleBasis
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class CrossingRounding(ControlledRounding):
     """Rounding in bases of short cycles, cumulated along the other axes (`crossing.py`).
 

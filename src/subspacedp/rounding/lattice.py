@@ -11,7 +11,7 @@ How much noise that adds is a matter of the basis, so short and evenly spread ve
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array, WordArray
 from subspacedp.errors import InvariantError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldValues
 from subspacedp.invariants.matrix.null_space import GeneralNullSpace
 from subspacedp.queries.linear import sparse_data
@@ -37,7 +38,7 @@ ATTEMPTS = 2
 INSTEAD = "publish real values (decimals=None), or hold margins"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class MatrixRounding(ControlledRounding):
     """Random rounding in a reduced basis of the kernel lattice of C (`lattice.py`)."""
 
@@ -96,7 +97,7 @@ class MatrixRounding(ControlledRounding):
         )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class LatticeRounding:
     """How a lifted residual of general invariants is rounded to multiples of 10**-decimals.
 

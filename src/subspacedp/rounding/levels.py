@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from subspacedp.arrays import AnyArray, FloatArray, Int64Array
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldMargins
 from subspacedp.rounding.controlled import WordSource
 from subspacedp.rounding.margins import MarginRounding, differences, round_entries
@@ -49,7 +49,7 @@ class _LevelAxis(MergedAxis):
         return super().order
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class LevelRounding(MarginRounding):
     """How a real correction is rounded to multiples of 10**-decimals, keeping its held sums.
 
@@ -174,7 +174,7 @@ def cumulate(values: FloatArray, axis: int) -> tuple[Int64Array, FloatArray]:
     return np.moveaxis(out, -1, axis), np.moveaxis(sums, -1, axis)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Cumulation:
     """The merged axes along which published totals collect few roundings.
 
@@ -350,7 +350,7 @@ class Cumulation:
         return {}
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class _Loops:
     """The loops over one member of a merged axis: `_Loops` of profiles, summed over groups."""
 

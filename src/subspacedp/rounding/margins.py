@@ -11,7 +11,6 @@ are, and no dither is drawn for them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -19,6 +18,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, BoolArray, FloatArray, Int64Array, WordArray
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.invariants.margin_space import MarginNullSpace
 from subspacedp.invariants.mixed import centred_divmod
@@ -31,7 +31,7 @@ LIMIT = 2**61
 SLAB = 1 << 20  # words fetched at a time
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class MarginRounding(ControlledRounding):
     """How a lifted residual is rounded to multiples of 10**-decimals.
 

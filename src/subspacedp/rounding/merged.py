@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 
 from subspacedp.arrays import BoolArray, Int64Array
+from subspacedp.frozen import frozen
 from subspacedp.tables import Domain, Margin, outer
 from subspacedp.tables.domain import Box
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Run:
     """A level of a merged axis after ordering: every group is a run of neighbours."""
 
@@ -33,7 +34,7 @@ class Run:
     place: Int64Array  # (n,) 1 … size, the position's place in its run
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class MergedAxis:
     """Several axes of a domain taken as one.
 
@@ -171,7 +172,7 @@ def ordered_groups(axis: MergedAxis, margin: Margin) -> tuple[Int64Array, Int64A
     return ids[order], sizes[order]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class AxisRange:
     """Positions of a merged axis in ascending order, some of them there for their successor.
 
@@ -185,7 +186,7 @@ class AxisRange:
     inside: tuple[tuple[Int64Array, Int64Array, Int64Array], ...]  # by level: run, place, size
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class AxisPart:
     """The labels of a box on a merged axis.
 

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property, reduce
 
 import numpy as np
 
 from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import InvariantError
+from subspacedp.frozen import frozen
 from subspacedp.invariants.margin_space import MarginNullSpace, distinct_columns
 from subspacedp.rounding.margins import MarginRounding
 from subspacedp.rounding.merged import MergedAxis
 from subspacedp.tables import Margin, along, outer
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class GroupProfiles:
     """The groups of a margin, sorted into classes of equal sizes.
 
@@ -192,7 +192,7 @@ def axis_borders(plan: MarginRounding, margin: Margin, axis: MergedAxis) -> Int6
     return out
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class _Loops:
     """The loops over one member of a merged axis, and the groups of a margin that they meet."""
 

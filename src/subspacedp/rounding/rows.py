@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from subspacedp.arrays import AnyArray, BoolArray, FloatArray, Int64Array, WordArray
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldValues
 from subspacedp.invariants.mixed import centred_divmod
 from subspacedp.parallel import for_each, kernel, pieces, thread_count
@@ -255,7 +256,7 @@ def round_rows(
 SLICE, THIN = 1 << 17, 32  # entries of a slice, and positions not worth cutting further
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class _Tables:
     """What the kernel knows of the lists of positions, one per merged axis."""
 

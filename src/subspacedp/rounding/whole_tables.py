@@ -8,13 +8,13 @@ columns are right too, which they always can. Anything else is an integer progra
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.tables import Margin
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ NONE_FITS = (
 )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Linear:
     """C z = c and G z ≤ h on the cells of a table, with limits of the cells themselves."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -18,12 +17,13 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, Int64Array
 from subspacedp.errors import DomainError
+from subspacedp.frozen import frozen
 
 Label = str | int
 MAX_LABELS = 2**33
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class Level:
     """A partition of an axis' labels into groups.
 
@@ -90,7 +90,7 @@ class Level:
         return f"Level({self.name!r}, {self.groups} groups)"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Axis:
     """Labels along one direction of a table, with nested coarser levels and groupings beside them.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, Int64Array
 from subspacedp.errors import DomainError
+from subspacedp.frozen import frozen
 from subspacedp.tables.axis import Axis, Label
 from subspacedp.tables.margin import Margin, along
 
@@ -20,7 +20,7 @@ MAX_CELLS = 2**62
 RESERVED = ("value", "stderr")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Domain:
     """The axes of a table. Public: nothing in it may depend on confidential data.
 
@@ -239,7 +239,7 @@ def _sorted_labels(values: Sequence[Label]) -> list[Label]:
     return sorted(distinct, key=lambda label: (isinstance(label, str), label))
 
 
-@dataclass(frozen=True)
+@frozen
 class Box:
     """The cells with positions `lower` to `upper - 1` on every axis.
 

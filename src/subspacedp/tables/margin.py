@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import product
 from typing import Any, TypeVar
@@ -12,12 +11,13 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, BoolArray, Int64Array
 from subspacedp.errors import DomainError
+from subspacedp.frozen import frozen
 from subspacedp.tables.axis import Axis, Label, Level
 
 ArrayT = TypeVar("ArrayT", bound=AnyArray)
 
 
-@dataclass(frozen=True, repr=False)
+@frozen(repr=False)
 class Margin:
     """One level or grouping on every axis of a domain; margins are equal when their steps are.
 

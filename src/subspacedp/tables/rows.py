@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from subspacedp.arrays import AnyArray, Int64Array
+from subspacedp.frozen import frozen
 from subspacedp.parallel import compiled, for_each, kernel, pieces
 from subspacedp.tables.domain import Box
 from subspacedp.tables.margin import Margin
@@ -27,7 +27,7 @@ SCALAR, VECTOR, CODED = 0, 1, 2
 Rows = tuple[int, Int64Array, Int64Array, Int64Array, Int64Array, Int64Array]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class RowPlan:
     """How several margins of one domain see the rows of its tables, or of a box of cells.
 

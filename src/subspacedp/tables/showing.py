@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 import numpy as np
+
+from subspacedp.frozen import frozen
 
 SHOWN = 10  # rows
 MAX_DIGITS = 6
@@ -31,7 +32,7 @@ def number_text(value: Any, digits: int | None) -> str:
     return f"{number:,.{digits}f}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Shown:
     """The first rows of a table as text, under one line that says what it is.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import numpy.typing as npt
 
 from subspacedp.arrays import AnyArray, Int64Array
 from subspacedp.errors import DataError
+from subspacedp.frozen import frozen
 from subspacedp.tables.axis import Axis, Label
 from subspacedp.tables.domain import Domain
 from subspacedp.tables.margin import Margin
@@ -135,7 +135,7 @@ def frame_from_columns(columns: dict[str, Any], backend: str | None = None) -> A
 MAX_TOTAL = 2**62
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Table:
     """Non-negative whole counts in the shape of a domain.
 
@@ -260,7 +260,7 @@ def _exact_sum(counts: Int64Array) -> int:
 Steps = npt.NDArray[np.int16]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class MarginTables:
     """Counts of records by margin, for a domain whose table is too large to hold.
 

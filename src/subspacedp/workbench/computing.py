@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from subspacedp.errors import SubspaceDPError
+from subspacedp.frozen import frozen
 from subspacedp.privacy import Budget
 from subspacedp.publication.advice import advise
 from subspacedp.publication.auditing import audit
@@ -38,7 +38,7 @@ publish: {decimals: 0, margins: [[a], [b, c]]}
 """
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Asked:
     """A design to be looked at: its text, and which invented table is to be shown."""
 

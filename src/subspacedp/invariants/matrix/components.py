@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, FloatArray, Int64Array, WordArray
 from subspacedp.errors import InvariantError
+from subspacedp.frozen import frozen
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -66,7 +66,7 @@ def _dense(matrix: Any) -> AnyArray:
         raise InvariantError("An invariant matrix must have real numbers as entries.") from None
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Rows:
     """The rows of C that matter: unit norm, none zero, no copies, component after component.
 

@@ -8,12 +8,12 @@ G⁺; the others have Cholesky factors, banded where rows can be so ordered, and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from subspacedp.arrays import FloatArray, Int64Array
+from subspacedp.frozen import frozen
 from subspacedp.invariants.matrix.components import Rows, used_columns
 from subspacedp.parallel import kernel
 
@@ -107,7 +107,7 @@ def leverages(block: Any, root: FloatArray) -> FloatArray:
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class DenseBlock:
     """One component with a dense factor."""
 
@@ -137,7 +137,7 @@ class DenseBlock:
         return ERROR * (condition**2 if condition**2 * CLEAR <= 1 else condition)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class SmallBlocks:
     """Many small components: their pseudo-inverses as one sparse matrix."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from subspacedp.arrays import BoolArray, FloatArray, Int64Array
 from subspacedp.errors import InvariantError
+from subspacedp.frozen import frozen
 from subspacedp.invariants.matrix.components import Rows, connected, peel, used_columns
 from subspacedp.invariants.matrix.gram import (
     BAND_ENTRIES,
@@ -88,7 +88,7 @@ INVERSE_WORK = 10**10
 POWERS = 20
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Ranks:
     """The rank of every component, UNKNOWN where it is out of reach."""
 
@@ -462,7 +462,7 @@ class Way(NamedTuple):
     enough: float  # the residual of a trial
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class IterativeBlock:
     """One component solved by iteration.
 

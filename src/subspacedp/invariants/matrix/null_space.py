@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import InvariantError
+from subspacedp.frozen import frozen
 from subspacedp.invariants.held import HeldValues
 from subspacedp.invariants.linear import HeldMatrix
 from subspacedp.invariants.matrix.components import Rows, as_csr, used_columns
@@ -269,7 +269,7 @@ class MatrixNullSpace:
         return f"MatrixNullSpace({self.rows:,} invariants of {self.size:,} cells)"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class GeneralNullSpace(NullSpace):
     """N = {v : C v = 0} for any C, in the shape of the answers.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, MarginNullSpace, NullSpace
 from subspacedp.mechanisms.error_laws.kinds import CellKinds
 from subspacedp.mechanisms.error_laws.simulated import MOST_CELLS, SmallTable
@@ -72,7 +72,7 @@ class Pooling(ABC):
         """The estimate from released values, in units of the query's grid."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Averaging(Pooling):
     """Σ ω_r y_r with Σ ω_r = 1: for covariances that are multiples of one another."""
 
@@ -349,7 +349,7 @@ class JointNoise(ABC):
         return left <= self.nothing * whole
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class NoiseModel(JointNoise):
     """Release minus truth: Π_N e with independent noise e, plus digit rounding.
 
@@ -510,7 +510,7 @@ class NoiseModel(JointNoise):
         return self.law.excess
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class MarginNoise(NoiseModel):
     """The same where margins are held: closed forms for totals of any margin."""
 
@@ -689,7 +689,7 @@ class MarginNoise(NoiseModel):
         return self.figures_of(self.space.domain.cells)
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class BasisNoise(JointNoise):
     """Release minus truth: B e, with independent noise e on the coordinates of a basis B of N."""
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, product
 
 import numpy as np
 
 from subspacedp.arrays import BoolArray, FloatArray, Int64Array
+from subspacedp.frozen import frozen
 from subspacedp.invariants.margin_space import distinct_columns
 from subspacedp.rounding.margins import MarginRounding
 from subspacedp.rounding.merged import MergedAxis, ordered_groups
@@ -25,7 +25,7 @@ from subspacedp.tables import Margin, outer
 PART = 1 << 20  # positions, or kinds of cells, at a time
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Kinds:
     """Some kinds of figures: their variance, how many figures there are, and their law."""
 
@@ -44,7 +44,7 @@ class Kinds:
         return np.asarray(order[starts | np.append(starts[1:], True)], np.int64)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class _Positions:
     """The kinds of positions of a merged axis."""
 
@@ -56,7 +56,7 @@ class _Positions:
     entries: Int64Array  # (levels, entries) size of the run over what it shares with the place
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class CellKinds:
     """The kinds of cells of a table under controlled rounding.
 
@@ -247,7 +247,7 @@ class CellKinds:
         return self._profiles.member(b) * stride
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class TotalKinds:
     """The kinds of groups of a margin of a table under controlled rounding.
 

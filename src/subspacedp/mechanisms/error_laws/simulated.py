@@ -8,12 +8,12 @@ from the law itself. Proof: `docs/proofs/intervals.md`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
 
 from subspacedp.arrays import FloatArray
+from subspacedp.frozen import frozen
 from subspacedp.noise.laws import KnownLaw
 from subspacedp.rounding import MarginRounding
 from subspacedp.special import binomial_at_most
@@ -36,7 +36,7 @@ def draws_for(entries: int) -> int | None:
     return None if entries > MOST_ENTRIES else min(2**16, MOST_NUMBERS // max(entries, 1))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Simulated:
     """A variable of which independent draws are known.
 
@@ -87,7 +87,7 @@ def _beyond(number: int, alpha: float) -> int:
     return beyond
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class SmallTable:
     """Independent noise e of one law on the cells of a table, and its controlled rounding."""
 

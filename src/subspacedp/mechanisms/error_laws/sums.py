@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Protocol
@@ -31,6 +31,7 @@ import numpy as np
 
 from subspacedp.arrays import ArrayLike, FloatArray
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.noise.laws import KnownLaw, RoundedGaussian
 from subspacedp.special import binomial_at_least, normal_quantile, smooth_length
 
@@ -64,7 +65,7 @@ class SumLaw(Protocol):
         """A q with P(|S| > q) ≤ alpha."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Part:
     """Independent noise of one law, with positive weights and how often each occurs."""
 
@@ -100,7 +101,7 @@ def part(law: KnownLaw, weights: ArrayLike, occurring: FloatArray | None = None)
     return Part(law, distinct, np.bincount(place.reshape(-1), occurring[used]).astype(np.float64))
 
 
-@dataclass(frozen=True)
+@frozen
 class Rounding:
     """Σ vⱼuⱼ: given the noise, independent, of mean zero, each u within one step of 0.
 
@@ -193,7 +194,7 @@ def check_variance(variance: ArrayLike) -> None:
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class OnlyVariance:
     """Noise of which only the variance is known: Chebyshev's inequality."""
 
@@ -209,7 +210,7 @@ class OnlyVariance:
         return math.sqrt(self.variance / alpha)
 
 
-@dataclass(frozen=True)
+@frozen
 class Least:
     """The least of several valid bounds; the first names the method."""
 
@@ -229,7 +230,7 @@ class Least:
         return min(bound.margin_of_error(alpha) for bound in self.bounds)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class _Tail:
     """P(S ≥ points[j]) ≤ above[j], for points in equal steps from 0 on."""
 
@@ -238,7 +239,7 @@ class _Tail:
     step: float | None = None  # where S itself lies on the points
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class _Grid:
     """The law of noise alone on a grid, before roundings."""
 
@@ -248,7 +249,7 @@ class _Grid:
     shift: int  # 1: mass stands for what lies up to one step above it, and is placed there
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class WeightedSum:
     """The law of S = Σ aᵢeᵢ + Σ vⱼuⱼ.
 
@@ -628,7 +629,7 @@ def _on_lattice(deviation: float, rounding: Rounding) -> tuple[WeightedSum, floa
     return WeightedSum(parts=(lattice,), rounding=rounding), cell
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class NearNormal:
     """A variable within `off` of a normal one, or of a normal one and roundings.
 
@@ -675,7 +676,7 @@ class NearNormal:
         return max(math.ceil(reached / self.step) - 1, 0) * self.step
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class NormalAndBounded:
     """Rounded Gaussian noise of which only sums of squares are known, and perhaps roundings.
 

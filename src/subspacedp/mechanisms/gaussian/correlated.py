@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -26,6 +25,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, ArrayLike, FloatArray
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.mechanisms.extended import Extended
 from subspacedp.mechanisms.gaussian.covariance import (
@@ -57,7 +57,7 @@ WARM = 30  # multiplicative rounds before the steps
 MOST = 2  # pairs a point that join at first; each time twice as many
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class SmallestEllipsoid:
     """An ellipsoid around ±points and the proof of how small it is.
 
@@ -231,7 +231,7 @@ TOLERANCE = 0.01  # of the ellipsoids: they only sort directions
 TIES = 0.01  # by which points are moved at most, so that axes of equal length are sorted
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Block:
     """Orthonormal directions as columns, and how far one neighbouring change reaches in them."""
 
@@ -247,7 +247,7 @@ class Block:
         return f"Block(dimension {self.dimension}, radius {self.radius:.4g})"
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Decomposition:
     """The paper's U₁, …, U_k with their radii.
 
@@ -287,7 +287,7 @@ class Decomposition:
         )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Correlated(Extended):
     """Spherical noise block by block, in blocks of directions of like size.
 
@@ -365,7 +365,7 @@ def _radius(points: FloatArray, *, pairs: bool) -> float:
     return math.sqrt(float(np.einsum("ij,ij->j", points, points).max()))
 
 
-@dataclass(frozen=True)
+@frozen
 class CorrelatedOptions(Options):
     """Noise block by block, the paper's appendix algorithm; Gaussian budgets.
 

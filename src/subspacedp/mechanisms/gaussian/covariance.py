@@ -25,13 +25,13 @@ is weighed, and pairs that stick out of the ellipsoid join it until none does
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.arrays import ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import InvariantError
+from subspacedp.frozen import frozen
 
 SMALLEST = 1e-11  # of the largest singular value: directions that no vector reaches
 GRADED = 1e4  # ratio of singular values beyond which M itself is not formed
@@ -41,7 +41,7 @@ EXPONENTS = (3.0, 2.0, 1.0)  # of the update: the next one when the dual value f
 ROUNDS = 5000
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Metric:
     """M^½ of some weights: `half` H with HᵀH = M^{-½}, and `trace` = tr M^½.
 
@@ -52,7 +52,7 @@ class Metric:
     trace: float
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Coordinates:
     """V = span · diag(scales) · turned, `turned` with orthonormal rows."""
 
@@ -89,7 +89,7 @@ class Coordinates:
         return Metric(vectors.T / np.sqrt(roots)[:, None], float(roots.sum()))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Whitened(Coordinates):
     """The same vectors without their scales, in the metric of volumes: X⁻¹ in place of M^{-½}."""
 
@@ -123,7 +123,7 @@ def distinct(V: FloatArray) -> Int64Array:
     return np.sort(first).astype(np.int64)
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class BestCovariance:
     """A covariance and the proof of how good it is.
 

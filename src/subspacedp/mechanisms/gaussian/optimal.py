@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from subspacedp.arrays import ArrayLike, FloatArray
 from subspacedp.errors import BudgetError, InvariantError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.mechanisms.extended import LARGEST_UNITS, Extended, ExtendedT, dropping
 from subspacedp.mechanisms.gaussian.covariance import best_covariance, best_covariance_of_pairs
@@ -41,7 +42,7 @@ QUICK_ANSWERS, QUICK_COLUMNS = 400, 2000
 LARGEST_MATRIX = 1 << 25  # entries of what the optimisation forms
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Optimal(Extended):
     """Correlated noise with nearly the least total error of all Gaussian noise.
 
@@ -89,7 +90,7 @@ class Optimal(Extended):
         return replace(super().from_dict(problem, data), dual=dual)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class OptimalOptions(Options):
     """Correlated noise of least total error, with a proof; Gaussian budgets.
 
@@ -134,7 +135,7 @@ def correlated_words(mechanism: Extended) -> str:
     )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Inside:
     """What neighbouring changes do inside the null space, in coordinates that suit the error.
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import BudgetError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import NullSpace
 from subspacedp.mechanisms.gaussian.covariance import trace_bound
 from subspacedp.privacy import Neighbours
@@ -30,7 +30,7 @@ MOST_ANSWERS = 2048
 LARGE_GAP = 0.1  # from here on a statement says that the bound may be what is far away
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class DualWeights:
     """Weights that prove a lower bound, and what the error of each answer counts for.
 
@@ -95,7 +95,7 @@ class DualWeights:
         return cls(weights=every, importance=importance)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Optimality:
     """A design's squared error beside a lower bound for all Gaussian noise.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,6 +17,7 @@ import numpy as np
 from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.balls import ball
 from subspacedp.errors import BudgetError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.knorm.norm_balls import MOST_TRIALS, NormBall
 from subspacedp.mechanisms.knorm.sampling import Words
 from subspacedp.noise.draw import draw
@@ -31,7 +31,7 @@ STRIDE = 1 << 40  # words that belong to one draw
 MOST_SUMMED = 2e6  # integer vectors
 
 
-@dataclass(frozen=True)
+@frozen
 class KNormLaw:
     """P(z) ∝ exp(−rate·‖z‖) for the norm of a norm ball.
 

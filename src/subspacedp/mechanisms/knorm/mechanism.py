@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -19,6 +19,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array, ObjectArray
 from subspacedp.errors import BudgetError, InvariantError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.mechanisms.error_laws import JointNoise, NoiseModel
@@ -68,7 +69,7 @@ from subspacedp.rounding import ControlledRounding
 from subspacedp.stated import stated_fraction
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class KNormNoise(JointNoise):
     """Release minus truth: B z, z with a k-norm law.
 
@@ -146,7 +147,7 @@ class KNormNoise(JointNoise):
         return weighted_sum(self.law, flat, self.variance(w))
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class GroupedNoise(JointNoise):
     """Release minus truth: Π_N z for k-norm noise on counts, of one variance in every group.
 
@@ -260,7 +261,7 @@ FREE = 1e-3  # of the others' size: noise in a direction that no replacement can
 MOST_VECTORS = 50_000  # pairs of kinds of records
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class KNorm(Extended):
     """Noise in the shape of the sensitivity polytope.
 
@@ -771,7 +772,7 @@ def cell_norm(norm_ball: NormBall) -> Fraction:
     return max(norm_ball.half_cell, norm_ball.cover.half_cell)
 
 
-@dataclass(frozen=True)
+@frozen
 class KNormOptions(Options):
     """Noise in the shape of what one person can change; pure budgets.
 

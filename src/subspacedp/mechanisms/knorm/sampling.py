@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 from subspacedp.balls import ball
+from subspacedp.frozen import frozen
 from subspacedp.noise.words import Keystream
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ def median_sums(n: int, rate: Fraction, bits: int) -> tuple[arb, ...]:
     return tuple(accumulate(ball(c) * odds**t for t, c in enumerate(median_counts(n))))
 
 
-@dataclass(frozen=True)
+@frozen
 class Proposal:
     """x uniform in level·norm ball, the level with density ∝ level^k exp(−rate·level)."""
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ import numpy as np
 
 from subspacedp.arrays import BoolArray, FloatArray
 from subspacedp.balls import ball, round_down
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.error_laws.sums import FLOAT_ERROR, SMALLEST, SumLaw, WeightedSum, part
 from subspacedp.noise.laws import DiscreteLaplace
 
@@ -41,7 +41,7 @@ DIGITS = 8  # of the largest slope, to which slopes are taken
 NEGLECTED = 1e-30  # of a tail: exponentials so large that rounding of slopes would count for more
 
 
-@dataclass(frozen=True)
+@frozen
 class Dominated:
     """S within `shift` of a variable, its law at most `factor` times that variable's."""
 
@@ -63,7 +63,7 @@ class Dominated:
         return self.law.margin_of_error(alpha / self.factor) + self.shift
 
 
-@dataclass(frozen=True)
+@frozen
 class Unimodal:
     """A symmetric variable with log-concave density, of which only the variance is known.
 
@@ -99,7 +99,7 @@ def _log_moments() -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return np.asarray(gammaln(POWERS + 1) - POWERS / 2 * math.log(2))
 
 
-@dataclass(frozen=True)
+@frozen
 class Radial:
     """reach·R·u/rate: R a sum of k + 1 exponentials, u one coordinate of a point in the unit ball.
 
@@ -183,7 +183,7 @@ def above(n: int, m: int, rate: Fraction, chance: float) -> FloatArray | None:
     return np.cumsum(mass[::-1])[::-1] + error
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class TotalLaw:
     """A whole symmetric variable times a step."""
 
@@ -240,7 +240,7 @@ def _unit_sum(shares: bytes, slopes: bytes, apart: bytes) -> ExponentialSum:
     return ExponentialSum(parts=(), shares=p / p.sum(), slopes=y, apart=a)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Scaled:
     """A variable times a positive factor, up to a shift and with next to no exceptions."""
 
@@ -262,7 +262,7 @@ class Scaled:
         return self.factor * self.law.margin_of_error(alpha) + self.shift
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class ExponentialSum(WeightedSum):
     """S = Σ_j y_sj E_j with probability p_s, plus Σ_i ±a_i E_i; symmetric as a whole.
 

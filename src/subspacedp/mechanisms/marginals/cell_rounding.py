@@ -13,7 +13,7 @@ Where held classifications cross, `CrossingRounding` rounds the estimate.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.arrays import FloatArray, Int64Array
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.marginals.estimate import Estimate
 from subspacedp.mechanisms.marginals.tree import Subtrees, Tree
@@ -35,7 +36,7 @@ Steps = tuple[int, ...]
 BITS = 36  # of the fraction of a step: sums of 2**27 of them stay below 2**62
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Cut:
     """Where a tree on the first axis is cut into subtrees, each with its labels side by side."""
 
@@ -48,7 +49,7 @@ class Cut:
         return self.tree.steps[self.level]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class HeldEntries:
     """Cumulative totals that a held margin determines, in steps."""
 
@@ -58,7 +59,7 @@ class HeldEntries:
     totals: Int64Array  # runs first, then one dimension for each of these
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Carried:
     """Real cumulative sums at the ends of all segments, and those that held totals determine."""
 
@@ -68,7 +69,7 @@ class Carried:
     inside: tuple[HeldEntries, ...]  # of margins with several runs in a segment
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Segments:
     """The segments of a merged axis, in its order."""
 
@@ -89,7 +90,7 @@ class Segments:
         return np.argsort(self.order)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class SubtreeRounding:
     """The rounding of a table of cells, for any run of subtrees by itself.
 
@@ -354,7 +355,7 @@ class SubtreeRounding:
         return out.reshape(stop - start, *shape)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class CellRounding(LevelRounding):
     """`LevelRounding` of an estimate: the table of cells, the first of its workload."""
 
@@ -431,7 +432,7 @@ def _put_held(held: Sequence[HeldEntries], segments: Int64Array, rows: Int64Arra
         rows[np.ix_(hit, *entries.lines)] = entries.totals[at[hit]]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class CrossingCellRounding(CrossingRounding):
     """`CrossingRounding` of an estimate: the table of cells, the first of its workload.
 

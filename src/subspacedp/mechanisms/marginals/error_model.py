@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.arrays import FloatArray, Int64Array
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.error_laws.joint import JointNoise, Pooling, stated_law
 from subspacedp.mechanisms.error_laws.kinds import Kinds
 from subspacedp.mechanisms.error_laws.sums import (
@@ -45,7 +46,7 @@ MOST_STATED = 1 << 18  # entries of a matrix that is stated where levels cross
 NO_VARIANCE = 1e-9  # of the variance before empty cells were imposed: less is rounding error
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class AlikeTotals:
     """The totals of a margin, sorted into kinds with one error law each."""
 
@@ -72,7 +73,7 @@ class AlikeTotals:
         return np.where(self.apart > 0, self.apart + rounding, 0.0)
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class MarginalsNoise(JointNoise):
     """Independent noise on what is measured, through least squares, plus controlled rounding.
 
@@ -489,7 +490,7 @@ def noise_by_orbit(
     return out
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class TotalsOfMargin(MarginFigures):
     """The totals of one margin; those of alike nodes and groups share a law."""
 
@@ -517,7 +518,7 @@ class TotalsOfMargin(MarginFigures):
         return self.noise.total_law(self.margin, int(number))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class AllTotals(Figures):
     """Every answer of a workload, margin after margin."""
 

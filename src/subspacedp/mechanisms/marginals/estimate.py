@@ -13,7 +13,6 @@ its empty cells.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +21,7 @@ import numpy.typing as npt
 
 from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.measurement import ByLevel, Measurement
@@ -29,7 +29,7 @@ from subspacedp.mechanisms.marginals.tree import Places
 from subspacedp.tables import Margin
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class Estimate:
     """Real-valued tables that agree with each other and with the held totals.
 
@@ -124,7 +124,7 @@ MAX_EMPTY_CELLS = 4096
 NO_VARIANCE = 1e-11  # of the largest: a combination of empty cells with less is exact
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class EmptyCells:
     """What knowing that cells are empty does to an estimate of all cells.
 

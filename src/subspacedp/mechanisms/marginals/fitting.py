@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from subspacedp.arrays import FloatArray
 from subspacedp.errors import BudgetError
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.marginals.interactions import Interactions, Published, determines
 from subspacedp.mechanisms.marginals.measurement import table_information
 from subspacedp.mechanisms.marginals.plan import TableErrors
@@ -56,7 +57,7 @@ MOST_CURVED = 512  # shares of which second derivatives are kept
 WORTH = 1e-3  # of a pure budget: a table with less is left out where it can be
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Goal:
     """What the errors of the published tables count for.
 
@@ -326,7 +327,7 @@ def _not_too_little(errors: TableErrors, shares: FloatArray) -> FloatArray:
     return out
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class TableSplit:
     """Shares of a budget over whole tables, their error, and a lower bound for any split."""
 

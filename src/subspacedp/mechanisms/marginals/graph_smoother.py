@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ import numpy as np
 
 from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.marginals.sparse_inverse import Inverse, Pattern
 from subspacedp.mechanisms.marginals.tree import Overlap
 
@@ -42,7 +42,7 @@ NO_INFORMATION = 1e-300
 FIXED = 1e-11  # of a variance before its figure is known: what is left is the rounding of 0
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Figures:
     """Figures of a level as entries, ordered by figure and row.
 
@@ -88,7 +88,7 @@ class Figures:
         return np.maximum(one, other), np.minimum(one, other)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Moments:
     """Σ v vᵀ over the figures of levels on the pattern of C, as a polynomial in R.
 
@@ -135,7 +135,7 @@ class Moments:
         return on_pairs, on_diagonal
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class GraphSystem:
     """What of the least squares does not depend on precisions.
 
@@ -335,7 +335,7 @@ class GraphSystem:
         return Moments.of(self)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class GraphSmoother:
     """Least squares for one interaction on levels that cross.
 

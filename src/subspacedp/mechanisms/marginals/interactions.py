@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise, product
 from typing import Any
@@ -24,12 +24,13 @@ import numpy.typing as npt
 
 from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import DomainError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.marginals.tree import Nodes, Overlap, Places, Tree
 from subspacedp.tables import Axis, Domain, Margin, along
 from subspacedp.tables.margin import sum_groups
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class AxisSteps:
     """The steps of an axis that some margin uses, finest first; the last is all in one.
 
@@ -179,7 +180,7 @@ class AxisSteps:
 MAX_INTERACTIONS = 1 << 17
 
 
-@dataclass(frozen=True)
+@frozen
 class Published:
     """A margin as a level of the tree and steps on the other axes."""
 
@@ -187,7 +188,7 @@ class Published:
     steps: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Interaction:
     """Contrasts of some steps on the other axes, and where they occur.
 
@@ -207,7 +208,7 @@ class Interaction:
         return self.exact[0] if self.exact else None
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class Interactions:
     """The interactions of a workload, and how margins are made of their contrasts.
 

@@ -24,13 +24,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import Held, bind
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.marginals.error_model import MarginalsNoise
@@ -63,7 +64,7 @@ DIFFERENT = (
 SAFE = 1e-10  # of the largest eigenvalue: less is rounding error and is left out of the bound
 
 
-@dataclass(frozen=True)
+@frozen
 class _Block:
     """Functions of one kind on the labels under a node: which kinds of labels, and how often."""
 
@@ -76,7 +77,7 @@ class _Block:
     kept: tuple[int, ...]  # the other axes with contrasts
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class LowerBound:
     """The bound for given weights of tables, with weights of records that make it large.
 
@@ -321,7 +322,7 @@ MAX_LABELS = 4096  # of an axis for which the cost of nested contrasts is comput
 MAX_CELLS = 10**6  # of a table whose margins are compared with those of noise on its cells
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class TableComparison:
     """Root mean squared errors of tables: here, and from noise on every cell alone."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.error_laws.sums import Part, part
 from subspacedp.mechanisms.marginals.interactions import (
     AxisSteps,
@@ -229,7 +229,7 @@ class Measurement(ABC):
         return found
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class ContrastMeasurement(Measurement):
     """Rounded Gaussian noise on the contrasts of every interaction at some levels.
 
@@ -467,7 +467,7 @@ class ContrastMeasurement(Measurement):
         return tuple(out)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class TableMeasurement(Measurement):
     """Noise on every total of some tables.
 

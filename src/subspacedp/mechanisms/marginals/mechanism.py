@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import Any, ClassVar, Self
@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import BudgetError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldMargins, HeldValues
 from subspacedp.mechanisms.base import REAL_LIMIT, Mechanism, Options
 from subspacedp.mechanisms.block_view import BlockView, OnePiece
@@ -65,7 +66,7 @@ from subspacedp.tables import Margin
 ALPHA = 0.05  # targets are of 95 % intervals
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Marginals(Mechanism):
     """Noise at the levels and interactions of a workload, combined by least squares.
 
@@ -560,7 +561,7 @@ LIMIT_REACHED = 5e-3  # of what cells may lose: the weight is found when they lo
 LEAST_BEYOND = 1e-9
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class MarginalsOptions(Options):
     """What noise is designed for, and how.
 

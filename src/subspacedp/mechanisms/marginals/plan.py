@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from subspacedp.arrays import FloatArray, Int64Array
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.marginals.graph_smoother import GraphSmoother, GraphSystem
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.smoother import Smoother
@@ -20,7 +21,7 @@ LeastSquares = Smoother | GraphSmoother
 MAX_REGIONS = 12
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Regions:
     """Parts of the tree with shares of their own: those of one held level, alike ones together.
 
@@ -69,7 +70,7 @@ class Regions:
         ]
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class TableErrors:
     """Mean squared errors of the published tables, as a function of shares of the squared budget.
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.arrays import FloatArray
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues
 from subspacedp.mechanisms.error_laws.joint import UNEQUAL, Averaging, Pooling
 from subspacedp.mechanisms.marginals.error_model import MarginalsNoise, noise_by_orbit
@@ -48,7 +48,7 @@ def averaging(noises: tuple[MarginalsNoise, ...]) -> Averaging | None:
     return Averaging(tuple(p / math.fsum(precision) for p in precision))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class TreePooling(Pooling):
     """One tree smoother for every interaction, under all that is held.
 

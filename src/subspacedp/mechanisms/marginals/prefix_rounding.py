@@ -15,7 +15,6 @@ parent; those of interaction τ are as many as τ has contrasts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -23,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.arrays import FloatArray, Int64Array
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.marginals.estimate import Estimate
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.tree import Tree
@@ -33,7 +33,7 @@ from subspacedp.tables import Margin
 ROUNDING_VARIANCE = 0.25  # of a squared step: the largest variance of a rounding up or down
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class PrefixRounding:
     """How the tables of a workload are rounded to multiples of 10**-decimals.
 

@@ -28,12 +28,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 
 GAP = 1e-3
 SHARPNESS = (16.0, 256.0, 4096.0)  # of the smooth maximum over rows
@@ -46,7 +46,7 @@ WIDE = math.log(FLOOR) - 4.0, 30.0
 NARROW = -14.0, 4.0  # where far apart shares would leave float64
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class BestShares:
     """Shares that spend at most one, their error, and a proof of how good they are.
 

@@ -8,7 +8,6 @@ References: Davis, Direct Methods for Sparse Linear Systems, chapter 4; Takahash
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.arrays import Int64Array
+from subspacedp.frozen import frozen
 from subspacedp.parallel import kernel
 
 Values = npt.NDArray[Any]
@@ -25,7 +25,7 @@ WHOLE = 256  # matrices of at most so many rows are inverted whole
 NOTHING = 1e-9  # of the largest diagonal: what a row that depends on others leaves over
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Inverse:
     """The inverse on the pattern of a matrix, on its diagonal, and solutions with it."""
 
@@ -46,7 +46,7 @@ class Inverse:
         return float(np.log(self.factor[1]).sum())
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Pattern:
     """Where a symmetric matrix has entries off its diagonal: pairs, the larger index the row.
 

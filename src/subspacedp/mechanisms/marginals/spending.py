@@ -19,7 +19,6 @@ a grouping spends none of its shares.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
 from typing import Protocol
@@ -27,6 +26,7 @@ from typing import Protocol
 import numpy as np
 
 from subspacedp.arrays import BoolArray, FloatArray, Int64Array
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.plan import TableErrors
 from subspacedp.mechanisms.marginals.shares import distinct_rows
@@ -61,7 +61,7 @@ def spending_of(errors: TableErrors, neighbours: Neighbours) -> Spending:
     return Replacements(errors, single=not errors.total_known)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class SingleRecords:
     """A record comes or goes: it spends all shares of its region."""
 
@@ -83,7 +83,7 @@ class SingleRecords:
         return rows, float((rows @ shares).max()) * (1 + (shares.size + 4) * 2.0**-52)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Replacements:
     """A record is replaced by another; with `single` also by nothing."""
 
@@ -226,7 +226,7 @@ class Replacements:
         return 4.0 * (2 * len(self.pairs.axes) + 3 * len(self.errors.slots) + 8) * 2.0**-53
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class AxisPairs:
     """All kinds of pairs of records on the other axes that some interaction uses."""
 

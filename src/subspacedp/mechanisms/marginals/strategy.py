@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import zip_longest
@@ -14,6 +14,7 @@ import numpy as np
 
 from subspacedp.arrays import FloatArray
 from subspacedp.errors import BudgetError, ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldMargins
 from subspacedp.mechanisms.base import calibrated_law
 from subspacedp.mechanisms.marginals.fitting import (
@@ -54,7 +55,7 @@ GOAL_ROUNDING = 1e-6  # of a goal, computed again on another machine
 NORMAL_95 = 1.959963984540054  # standard deviations of a normal variable, 95 % within
 
 
-@dataclass(frozen=True)
+@frozen
 class ManyScales:
     """One family of laws with several scales, in units of the answers."""
 
@@ -83,7 +84,7 @@ class ManyScales:
         return {**self.largest.as_dict(), "scales": scales}
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class MarginalsStrategy:
     """Noise at several levels of a tree and on several interactions, each with its share.
 

@@ -11,7 +11,6 @@ drawn by place in the tree, and no sum of real numbers crosses the border of a p
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.arrays import FloatArray, Int64Array
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.block_view import BlockView
 from subspacedp.mechanisms.marginals.cell_rounding import Carried, Cut, SubtreeRounding
@@ -64,7 +64,7 @@ def cut_of(mechanism: Marginals) -> Cut | None:
     return Cut(tree, level) if fits else None
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Roots:
     """What pieces hand on of their roots, by the first of them. Confidential.
 
@@ -92,7 +92,7 @@ class Roots:
         return np.concatenate([self.estimates[first][steps] for first in pieces])
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Above:
     """What pieces need to know of what stands above their roots, by interaction.
 

@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.marginals.plan import TableErrors
 from subspacedp.mechanisms.marginals.shares import EVEN, FLOOR, distinct_rows
 
@@ -40,7 +40,7 @@ FASTER = 10.0  # by what the gap shall fall in a step
 OVER = (1.0, 1.9)  # steps to try, in multiples of the one to the next solution
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class WorstFigures:
     """The variances of all kinds of figures of some tables, in multiples of what is allowed.
 
@@ -139,7 +139,7 @@ class WorstFigures:
         return shares if self.matrix is None else np.asarray(self.matrix @ shares)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class WorstShares:
     """Shares that spend at most one, the largest multiple they reach, and a bound for all shares.
 

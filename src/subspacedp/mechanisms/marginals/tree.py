@@ -8,7 +8,6 @@ labels are left out. Where levels and groupings cross, the nodes know which cont
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,6 +16,7 @@ import numpy.typing as npt
 
 from subspacedp.arrays import BoolArray, FloatArray, Int64Array
 from subspacedp.errors import DomainError
+from subspacedp.frozen import frozen
 from subspacedp.tables import Axis
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Forest(Nodes):
         return np.asarray(above, np.int64)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Places(Nodes):
     """The nodes of some levels and groupings of an axis, all of its labels among them.
 
@@ -188,7 +188,7 @@ class Places(Nodes):
         return out
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Tree(Places, Forest):
     """The nodes of levels that nest, from the finest in use to the root.
 
@@ -250,7 +250,7 @@ class Tree(Places, Forest):
         return Orbits(self)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Subtrees(Forest):
     """Neighbouring nodes of one level of a tree, with everything below them.
 
@@ -307,7 +307,7 @@ class OrbitsOfNodes(ABC):
         return np.take(values, self.of_node[level], axis=0)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Orbits(OrbitsOfNodes):
     """Nodes of a tree that some symmetry takes to each other: variances are the same for all.
 
@@ -391,7 +391,7 @@ class Orbits(OrbitsOfNodes):
 MOST_SHARED = 1 << 12  # sets of levels at which two labels can be together
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Overlap(Places):
     """The nodes of levels and groupings of which some cross.
 
@@ -536,7 +536,7 @@ class Overlap(Places):
         return np.asarray(table.T @ table)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class EachApart(OrbitsOfNodes):
     """No two nodes are taken to be alike: what crosses them tells them apart."""
 

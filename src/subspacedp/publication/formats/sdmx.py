@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 
+from subspacedp.frozen import frozen
 from subspacedp.publication.formats.tables import (
     LIMITS,
     NOT_IN_XML,
@@ -81,7 +81,7 @@ def write_sdmx(content: ReleaseTables, folder: Path) -> list[PublishedFile]:
     ]
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class Dimension:
     """An axis as a dimension with a code list."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from subspacedp.arrays import AnyArray
+from subspacedp.frozen import frozen
 from subspacedp.release import Release
 from subspacedp.release.files import CSV, LEVEL, MARGINS, margin_stem
 from subspacedp.tables import Margin
@@ -21,7 +21,7 @@ NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 APART = 5_000  # figures, each with a law of its own, whose intervals are worked out one by one
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class PublishedTable:
     """One table: the cells, or the totals of one margin.
 
@@ -74,7 +74,7 @@ class PublishedTable:
         return self.release.margin(*self.margin.names)
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@frozen(eq=False, repr=False, kw_only=True)
 class ReleaseTables:
     """All tables of one release, and the words around them.
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -21,6 +20,7 @@ import numpy as np
 from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, ObjectArray
 from subspacedp.balls import ball
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldMargins, HeldMatrix
 from subspacedp.mechanisms.error_laws.simulated import Simulated
 from subspacedp.mechanisms.error_laws.sums import Least, SumLaw
@@ -77,7 +77,7 @@ def scaled(points: ObjectArray) -> FloatArray:
     return np.asarray(points / int(np.abs(points).max()), np.float64)
 
 
-@dataclass(frozen=True)
+@frozen
 class NormBall(ABC):
     """The unit ball of a norm on integer vectors.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Self
@@ -14,6 +13,7 @@ import numpy as np
 from subspacedp.arrays import ArrayLike, FloatArray, ObjectArray
 from subspacedp.balls import ball, round_up
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.error_laws.sums import SumLaw
 from subspacedp.mechanisms.knorm.norm_balls.base import (
     NEAR_ONE,
@@ -31,7 +31,7 @@ from subspacedp.mechanisms.knorm.tails import Radial
 from subspacedp.stated import stated_whole
 
 
-@dataclass(frozen=True)
+@frozen
 class Ellipsoid(NormBall):
     """‖z‖² = |F z|²/s for a whole matrix F and a whole number s."""
 
@@ -234,7 +234,7 @@ def best_skew(points: ObjectArray) -> tuple[SkewCross, ...]:
     return (SkewCross(rough.corners, Fraction(math.ceil(over * 2**20), 2**20)),)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Fit:
     """The norm ball that noise is drawn for, and what it costs.
 

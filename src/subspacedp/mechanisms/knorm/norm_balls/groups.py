@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
@@ -16,6 +15,7 @@ import numpy as np
 from subspacedp.arrays import AnyArray, FloatArray, Int64Array
 from subspacedp.balls import ball
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldMargins, HeldMatrix, MarginNullSpace
 from subspacedp.mechanisms.error_laws.simulated import draws_for, public_generator
 from subspacedp.mechanisms.error_laws.sums import SumLaw
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 BITS = 256  # of sums whose ratios become floats
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class HeldGroups:
     """Cells group after group, where one margin determines all that are held.
 
@@ -83,7 +83,7 @@ class HeldGroups:
         return self.placed(flat[self.order] - first)
 
 
-@dataclass(frozen=True)
+@frozen
 class Exchanges(NormBall):
     """‖z‖ = Σ|z_i|/2 on vectors that add up to zero: the hull of all e_i − e_j.
 
@@ -264,7 +264,7 @@ def _chance_of_zero_sum(norm_ball: Exchanges, rate: Fraction) -> float:
     return chance_of(norm_ball.normaliser(rate), rate / 2, norm_ball.cells)
 
 
-@dataclass(frozen=True)
+@frozen
 class Deviations(NormBall):
     """‖z‖ = Σ_g Σ_{i in g} |z_i − median of g|, for vectors up to a constant in every group.
 

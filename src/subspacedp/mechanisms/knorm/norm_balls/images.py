@@ -6,7 +6,6 @@ import math
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import accumulate
@@ -17,6 +16,7 @@ import numpy as np
 from subspacedp.arrays import ArrayLike, FloatArray, ObjectArray
 from subspacedp.balls import ball
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.error_laws.simulated import draws_for, public_generator
 from subspacedp.mechanisms.error_laws.sums import SumLaw
 from subspacedp.mechanisms.knorm.norm_balls.base import (
@@ -126,7 +126,7 @@ def _inverted(columns: Sequence[Sequence[int]], dependent: str) -> tuple[list[li
     return [[int(x) for x in row] for row in inverse.tolist()], int(common)
 
 
-@dataclass(frozen=True)
+@frozen
 class SkewCross(LinearImage):
     """The hull of ±v_1 … ±v_k for independent whole vectors, times a factor.
 
@@ -214,7 +214,7 @@ class SkewCross(LinearImage):
         return cls(square_of(data["corners"], entries), stated_fraction(data["factor"]))
 
 
-@dataclass(frozen=True)
+@frozen
 class Swaps(LinearImage):
     """The hull of all v_i − v_j, and of ±f_l, for whole vectors without a common direction.
 

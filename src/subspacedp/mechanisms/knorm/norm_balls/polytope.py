@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -18,6 +17,7 @@ import numpy as np
 from subspacedp.arrays import ArrayLike, FloatArray, ObjectArray
 from subspacedp.balls import ball
 from subspacedp.errors import ReleaseError
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.error_laws.sums import SumLaw
 from subspacedp.mechanisms.knorm.norm_balls.base import (
     NEAR_ONE,
@@ -41,7 +41,7 @@ NEARLY = 1e-6  # on the boundary of a norm ball
 MOST_POSSIBLE_FACETS = 1_000_000  # as many could be asked for before they are counted
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Cones:
     """The hull cut into simplices from the origin to its boundary."""
 
@@ -141,7 +141,7 @@ def _lowest(column: Any) -> Row:
     return tuple(v // common for v in whole)
 
 
-@dataclass(frozen=True)
+@frozen
 class Polytope(NormBall):
     """‖z‖ = max_j |a_j·z|/b_j, the hull of given vectors and their opposites by its facets.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -13,6 +12,7 @@ import numpy as np
 
 from subspacedp.arrays import FloatArray
 from subspacedp.balls import ball
+from subspacedp.frozen import frozen
 from subspacedp.mechanisms.error_laws.simulated import draws_for, public_generator
 from subspacedp.mechanisms.knorm.norm_balls.base import (
     HALF,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from flint import arb
 
 
-@dataclass(frozen=True)
+@frozen
 class _ByWidths(NormBall):
     """A norm ball with a width for every entry."""
 
@@ -69,7 +69,7 @@ class _ByWidths(NormBall):
         return cls(widths_of(data, entries))
 
 
-@dataclass(frozen=True)
+@frozen
 class CrossPolytope(_ByWidths):
     """‖z‖ = Σ |z_i|/w_i: the hull of ±w_i e_i.
 
@@ -149,7 +149,7 @@ class CrossPolytope(_ByWidths):
         return fits and within * relation.records >= query.sensitivity(relation).l1
 
 
-@dataclass(frozen=True)
+@frozen
 class Box(_ByWidths):
     """‖z‖ = max |z_i|/w_i.
 
