@@ -82,7 +82,7 @@ def test_init_plan_release_verify_by_what_is_printed(call, tmp_path):
         verbs.append(arguments[0])
         following = re.search(r"^Next: (.*)$", out, re.MULTILINE)
         command = following and following[1]
-    assert verbs == ["init", "plan", "release", "verify"]
+    assert verbs == ["init", "plan", "audit", "release", "verify"]
 
     proposed = (tmp_path / "publication.yaml").read_text("utf-8")
     public, _, confidential = proposed.partition("# Seen in the data, without any protection")

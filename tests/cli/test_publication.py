@@ -217,6 +217,33 @@ def test_release_verify_and_report(call, spec, tmp_path):
     assert "exists already" in err
 
 
+def test_what_comes_next_is_what_can_be_done(call, spec, tmp_path):
+    assert f"Next: subspacedp audit {spec}\n" in call("plan", spec)[1]
+    assert f"Next: subspacedp release {spec}\n" in call("audit", spec)[1]
+    spec.write_text(spec.read_text("utf-8") + "budget: {ledger: b.db, account: a}\n", "utf-8")
+    status, out, _ = call("plan", spec)
+    assert status == 0
+    assert f"`subspacedp ledger create {tmp_path / 'b.db'} ACCOUNT` makes one" in out
+    assert "Next: " not in out
+
+
+def test_an_existing_folder_is_refused_before_anything_is_designed(call, spec, monkeypatch):
+    account = "budget: {ledger: budget.db, account: a}\n"
+    spec.write_text(spec.read_text("utf-8") + account, "utf-8")
+    assert call("ledger", "create", "budget.db", "a", "--epsilon", "9")[0] == 0
+    status, _, err = call("release", spec)
+    assert status == 0, err
+    assert "designing" in err
+
+    def designed(*_, **__):
+        raise AssertionError("a release was designed")
+
+    monkeypatch.setattr("subspacedp.publication.running._designs_of", designed)
+    status, _, err = call("release", spec)
+    assert status == 2
+    assert "never overwrites one; name another." in err
+
+
 def test_a_specification_in_another_folder_named_by_a_relative_path(call, spec, tmp_path):
     (tmp_path / "deep").mkdir()
     for name in ("publication.yaml", "persons.csv"):

@@ -128,6 +128,26 @@ def test_equivalents_and_odds():
     assert odds.figures["guess"] == pytest.approx(0.75)
 
 
+@pytest.mark.parametrize("privacy", [{"epsilon": "least"}, {"rho": "least"}])
+def test_what_the_least_budget_means_is_said_of_the_budget_that_was_found(privacy):
+    margins = {"one": [{"margin": ["sex"], "error": 30}, ["age"]]}
+    margins["other"] = [{"margin": ["state"], "error": 20}]
+    axes = {"one": ["age", "sex"], "other": ["county", "sex"]}
+    tables = {
+        name: {"axes": axes[name], "publish": {"cells": False, "margins": margins[name]}}
+        for name in axes
+    }
+    document = spec(privacy=privacy, tables=tables)
+    planned = plan(document)
+    found = sum(release.least.budget.amount for release in planned.releases)
+    advised = {one.topic: one for one in planned.advice}
+    if "epsilon" in privacy:
+        assert advised["odds"].figures["odds"] == pytest.approx(math.exp(found))
+        assert "noise" not in advised  # with the same ε, which is not asked for
+    else:
+        assert advised["equivalents"].sentence.startswith(f"{sdp.ZCDP(round(found, 12))} is ε = ")
+
+
 @pytest.mark.parametrize("sizes", [(12,), (4, 3)])
 def test_the_share_of_drowned_figures_is_that_of_drawn_tables(sizes):
     generator = np.random.default_rng(7)

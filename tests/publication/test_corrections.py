@@ -61,7 +61,8 @@ def check_of(folder, name, **options):
 
 def test_facts_are_in_certificate_readme_report_and_catalogue_entry(office):
     folder, specification = office
-    run(specification(), out=folder / "r")
+    words = {"about": "All\nresidents.", "contact": "office@example.org"}
+    run(specification(**words), out=folder / "r")
     stated = certificate(folder / "r")
     today = date.today().isoformat()
     assert stated["publication"] == {
@@ -74,6 +75,8 @@ def test_facts_are_in_certificate_readme_report_and_catalogue_entry(office):
     readme = (folder / "r" / "README.txt").read_text("utf-8")
     for line in ("Published by: The Office", f"Date: {today}", "Version: 1.0", "Licence: CC-BY-4"):
         assert line in readme
+    assert "\nAll residents.\n" in readme
+    assert "\nQuestions to: office@example.org\n" in readme
     linked = json.loads((folder / "r" / "dataset.jsonld").read_text("utf-8"))
     assert (linked["@type"], linked["datePublished"]) == ("Dataset", today)
     for part in linked["distribution"]:

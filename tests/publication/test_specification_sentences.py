@@ -185,6 +185,7 @@ WRONG = [
     ("records", "1e-6", "1", "`privacy.delta` (line 10) must be below 1; got 1."),
     ("records", "1e-6", "0", "`privacy.delta` (line 10) must be above 0; got 0."),
     ("records", "0.192", "-0.192", "`privacy.epsilon` (line 10) must be above 0; got -0.192."),
+    ("records", "  county", "\tcounty", "The specification is not valid YAML at line 3, column 1: a tab; YAML is indented with spaces."),
     ("records", "0.192", ".inf", "`privacy.epsilon` (line 10) is a number or a date to YAML; put `.inf` in quotes."),
     ("records", "exactly: false", "exactly: true", "`privacy.exactly` (line 10) cannot be true with `unit: person_id` and several `records`: those who have fewer stay as they are; leave it out."),
     ("records", "replace-one, exactly", "add-remove, exactly", "`privacy.exactly` (line 10) is for `neighbours: replace-one`."),

@@ -474,6 +474,16 @@ def test_all_published_margins_are_in_one_table_those_asked_for_first(release: s
     assert "state × sex 6 0" in words(page)
 
 
+def test_the_contents_are_in_the_order_of_the_page(
+    release: sdp.Release, large: sdp.Release
+) -> None:
+    for one in (release, large):
+        text = write_report(one, title="T")
+        linked = re.findall(r'<li><a href="#([^"]+)">', text)
+        assert linked == sorted(linked, key=lambda name: text.index(f' id="{name}"'))
+        assert "held" in linked
+
+
 def test_exact_figures_are_all_there(release: sdp.Release, page: str) -> None:
     (data,) = embedded(page, "held")
     (value,) = data["numbers"]

@@ -94,6 +94,15 @@ def test_any_label_makes_a_drawing():
     assert "<script" not in svg
 
 
+def test_names_that_are_cut_stay_apart():
+    names = ["Relation to the householder", "Relation to the householder × Sex", "Sex"]
+    shown = [name for _, name in bands(names, most=120).ticks]
+    assert len(set(shown)) == 3
+    assert shown[2] == "Sex"
+    assert all("…" in name and name[:4] == "Rela" for name in shown[:2])
+    assert [name for _, name in bands(names[:1], most=120).ticks] == ["Relation to the…"]
+
+
 def test_the_same_figures_give_the_same_text():
     def drawn():
         plot = Plot(x=linear(0, 3), y=powers([1, 100], "y"), width=200, height=100, title="t")

@@ -57,6 +57,7 @@ def test_the_page_has_the_figures_of_the_plan_without_data(no_data, text, privac
 
 def test_held_figures_of_invented_people_stay_exact(no_data):
     text = SPECIFICATION.replace("margins: [", "margins: [[state], ")
+    assert dict(parts(Asked(text=text, folder=str(no_data))))["invented"]["names"] != ["state"]
     asked = Asked(text=text, folder=str(no_data), margin=("state",))
     invented = dict(parts(asked))["invented"]
     assert invented["names"] == ["state"]

@@ -127,7 +127,7 @@ def init(
     say(f"Wrote {', '.join(map(str, files))}.")
     say("Labels in it were seen in the data: compare them with a public list before you publish.")
     say("Its end says what was left out, and why; it is for you alone.")
-    say(f"Next: subspacedp plan {shlex.quote(str(out))}")
+    say(f"Next: subspacedp plan {_quoted(out)}")
 
 
 @app.command()
@@ -180,7 +180,9 @@ def plan(
         print_json(planned.as_dict())
         return
     print_plan(planned)
-    say(f"Next: subspacedp release {shlex.quote(str(specification))}")
+    if not any(one.figures.get("refused") for one in planned.advice):
+        tells = any(one.design.guarantee.kind != "plain" for one in planned.releases)
+        say(f"Next: subspacedp {'audit' if tells else 'release'} {_quoted(specification)}")
 
 
 @app.command()
@@ -251,8 +253,13 @@ def release(
         say(f"Published: {folder}")
         say(_cost(publication))
         say(f"Open {folder / 'report.html'}")
-        say(f"Next: subspacedp verify {shlex.quote(str(folder))}")
+        say(f"Next: subspacedp verify {_quoted(folder)}")
     raise typer.Exit(0 if checked.ok else 1)
+
+
+def _quoted(path: Path) -> str:
+    """A path as a shell takes it."""
+    return shlex.quote(str(path))
 
 
 def _cost(publication: Publication) -> str:
@@ -318,6 +325,7 @@ def audit(
             "\n[dim]Read from the held figures alone. They are confidential until they are "
             "published, and so is this.[/]"
         )
+        say(f"Next: subspacedp release {_quoted(specification)}")
 
 
 @app.command()

@@ -207,8 +207,8 @@ class InvariantAudit:
     def _what(self) -> list[str]:
         together = " together" if len(self.parts) > 1 else ""
         out = [
-            f"Held exact{together}: {self.whole.bound} ({self.rank:,} independent figures of "
-            f"{self.cells:,})."
+            f"Held exact{together}: {self.whole.bound} ({self.rank:,} independent "
+            f"figure{'' if self.rank == 1 else 's'} of {self.cells:,})."
         ]
         if self.free:
             out.append(f"No neighbouring change can alter {' and '.join(self.free)}: free of cost.")

@@ -181,7 +181,7 @@ class DuckSource(Source):
             return None
         text = str(error)
         if "not utf-8 encoded" in text:
-            return "a row is not UTF-8 text"
+            return "a row is not UTF-8 text; save the file in that encoding"
         if "Maximum line size" in text:
             return "a row is too long, or a quote is not closed"
         number = "1 field" if fields == 1 else f"{fields} fields"

@@ -409,7 +409,9 @@ class SqliteDatabase(Database):
             raise LedgerError(f"`{self.shown}` is a folder, not a ledger.")
         if not self.path.exists():
             raise LedgerError(
-                f"There is no ledger `{self.shown}`; `subspacedp ledger create` makes one."
+                f"There is no ledger `{self.shown}`; "
+                f"`subspacedp ledger create {self.shown} ACCOUNT` makes one, with a limit such as "
+                "`--epsilon 2`."
             )
         if self.path.stat().st_nlink > 1:
             raise LedgerError(

@@ -179,13 +179,21 @@ class _Adviser:
     def __init__(self, planned: Plan) -> None:
         self.specification: Specification = planned.specification
         self.document = self.specification.document
-        self.budget: Budget = self.document.privacy.budget
         self.wanted = releases_of(self.specification)
         designs = {release.name: release.design for release in planned.releases}
         self.designs = designs
+        self.budget = self._budget()
         self.seconds = planned.seconds
         self.start = time.process_time()
         self.unseen = 0
+
+    def _budget(self) -> Budget:
+        """The budget of the whole; of the least that meets targets, what all releases take."""
+        privacy = self.document.privacy
+        if privacy.least is None:
+            return privacy.budget
+        spent = privacy.budget.spent(compose(self.spends))
+        return privacy.budget if spent is None else privacy.budget.with_amount(spent)
 
     @cached_property
     def now(self) -> dict[str, _Trial]:
@@ -326,7 +334,7 @@ class _Adviser:
             if self.now:
                 yield Advice(
                     topic="time",
-                    sentence="Alternatives are not designed for tables of this size.",
+                    sentence="No alternatives were designed, as one takes long at this size.",
                 )
             return
         for one in self.now.values():
@@ -442,6 +450,8 @@ class _Adviser:
     def _other_noise(self) -> Iterator[Advice]:
         """Gaussian noise for a pure budget, or Laplace noise for an (ε, δ): whichever is less."""
         privacy = self._given("privacy")
+        if self.document.privacy.least is not None:
+            return  # another kind of budget has another least
         if self.budget.pure:
             value = {"epsilon": privacy["epsilon"], "delta": self._delta()}
             value |= {k: v for k, v in privacy.items() if k not in value}

@@ -146,8 +146,9 @@ class MarginsAudit:
     def _what(self) -> list[str]:
         words = str(_bound(self.domain, self.held))
         out = [
-            f"Held exact: {words} ({self.rank:,} independent figures of a table with "
-            f"{_many(self.domain.size)} cells, which is never built)."
+            f"Held exact: {words} ({self.rank:,} independent "
+            f"figure{'' if self.rank == 1 else 's'} of a table with {_many(self.domain.size)} "
+            "cells, which is never built)."
         ]
         if self.free:
             out.append(f"No neighbouring change can alter {' and '.join(self.free)}: free of cost.")

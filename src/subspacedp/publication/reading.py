@@ -60,6 +60,8 @@ def load_yaml(text: str) -> Loaded:
         mark = error.problem_mark or error.context_mark
         at = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         reason = error.problem or error.context or "it cannot be parsed"
+        if r"'\t'" in reason:
+            reason = "a tab; YAML is indented with spaces"
         raise SpecificationError(
             f"The specification is not valid YAML{at}: {reason}.",
             line=mark.line + 1 if mark else None,

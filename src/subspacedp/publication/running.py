@@ -492,16 +492,19 @@ def _published_before(job: _Job) -> Publication | None:
         return None
     try:
         releases = {one.name: load(job.target / one.folder) for one in job.wanted}
-        designs = _designs_of(job, releases)
     except (SubspaceDPError, OSError):
-        return None
-    contexts = {name: release.mechanism.context for name, release in releases.items()}
-    if contexts != _contexts(designs):
         return None
     ids = [release.release_id for release in releases.values()]
     paid = None if job.account is None else job.account.entry_for(ids)
     waiting = (paid is not None and paid.state is State.DRAWING) or _to_tell(job, releases)
     if (job.account is not None and paid is None) or (not waiting and job.compare is None):
+        return None  # before designs, which take long
+    try:
+        designs = _designs_of(job, releases)
+    except (SubspaceDPError, OSError):
+        return None
+    contexts = {name: release.mechanism.context for name, release in releases.items()}
+    if contexts != _contexts(designs):
         return None
     if job.dry_run:
         return Publication(releases={}, designs=designs, folder=None)
@@ -543,6 +546,7 @@ def _read_data(job: _Job, place: HeldPlace, tag_keys: Mapping[str, bytes] | None
     for one in job.wanted:
         domain = public_domain(one.table)
         if domain is not None:
+            job.tell(f"designing {one.name}")
             designs[one.name] = one.design(domain)
     job.check(designs)
     answers: dict[str, Confidential] = {}
@@ -580,6 +584,7 @@ def _designs_of(job: _Job, releases: Mapping[str, Release]) -> dict[str, Design]
         domain = public_domain(one.table, known)
         if domain is None:
             raise ReleaseError(f"The release `{one.name}` does not have the axes asked for.")
+        job.tell(f"designing {one.name}")
         designs[one.name] = one.design(domain)
     return designs
 

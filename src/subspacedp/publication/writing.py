@@ -134,7 +134,7 @@ def write_rest(
     )
     _write_dictionary(files, wanted, releases, folder / DICTIONARY)
     (folder / "README.txt").write_text(
-        _readme(title_of(specification), releases, files, signed=key is not None), "utf-8"
+        _readme(specification, releases, files, signed=key is not None), "utf-8"
     )
     known = {
         f"{one.prefix}{name}": digest
@@ -363,7 +363,7 @@ def _notes(
         second_tables={
             one.name: second[one.name] for one in wanted if f"{one.prefix}{BIASED}.csv" in written
         },
-        signature="All files are signed; `subspacedp verify` checks them." if signed else "",
+        signature="All files are signed; subspacedp verify checks them." if signed else "",
         margins={one.name: [list(m) for m in one.margins] for one in wanted if one.margins},
     )
 
@@ -387,15 +387,18 @@ def _contributions(specification: Specification, release: Release) -> str:
 
 
 def _readme(
-    title: str,
+    specification: Specification,
     releases: Mapping[str, Release],
     files: Sequence[PublishedFile],
     *,
     signed: bool,
 ) -> str:
     """The text of `README.txt`: what a data user needs."""
+    title, about = title_of(specification), specification.document.about_text
     parts = [title, "=" * min(WIDTH, len(title)), ""]
-    parts += _facts_lines(next(iter(releases.values())).facts)
+    parts += [_wrapped(about), ""] if about else []
+    contact = specification.document.contact or ""
+    parts += _facts_lines(next(iter(releases.values())).facts, contact)
     if any(release.seeded for release in releases.values()):
         parts += ["NOT FOR PUBLICATION: made from a chosen seed.", ""]
     for name, release in releases.items():
@@ -469,11 +472,12 @@ def _on_known(releases: Mapping[str, Release]) -> list[str]:
     return lines
 
 
-def _facts_lines(facts: Facts) -> list[str]:
-    """Who publishes it, when, on what terms, and instead of what."""
+def _facts_lines(facts: Facts, contact: str) -> list[str]:
+    """Who publishes it and answers questions, when, on what terms, and instead of what."""
     replaces = ", ".join(one.release_id for one in facts.replaces)
     stated = {
         "Published by": facts.creator,
+        "Questions to": contact,
         "Date": facts.date,
         "Version": facts.version,
         "Licence": facts.licence,

@@ -72,7 +72,10 @@ def free_place(folder: str | PathLike[str]) -> Path:
         name = target.name[:40].encode("utf-8", "backslashreplace").decode()
         raise ReleaseError(f"No folder can be named `{name}`: {error}.") from None
     if taken:
-        raise ReleaseError(f"The folder `{target}` exists already; a release never overwrites one.")
+        raise ReleaseError(
+            f"The folder `{target}` exists already, and a release never overwrites one; name "
+            "another."
+        )
     if broken is not None:
         raise ReleaseError(f"Cannot write to `{broken}`: it is a link to nothing.")
     if any(path.name == ".." for path in (target, *missing)):

@@ -36,6 +36,10 @@ def read_private_key(path: str | PathLike[str]) -> Ed25519PrivateKey:
 
     try:
         key = load_pem_private_key(Path(path).read_bytes(), password=None)
+    except FileNotFoundError:
+        raise ReleaseError(
+            f"There is no key `{path}`; `subspacedp key new {path}` makes one."
+        ) from None
     except OSError as error:
         raise ReleaseError(f"Cannot read the key `{path}`: {error.strerror}.") from None
     except TypeError:

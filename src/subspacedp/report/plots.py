@@ -126,7 +126,7 @@ def bands(names: Sequence[str], *, title: str = "", slope: int = 0, most: float 
     count = max(len(names), 1)
     return Axis(
         place=lambda value: (value + 0.5) / count,
-        ticks=[(at, _cut(name, most)) for at, name in enumerate(names)],
+        ticks=list(enumerate(_cut(names, most))),
         title=title,
         grid=False,
         slope=slope,
@@ -459,12 +459,28 @@ def _round_step(span: float, number: int) -> float:
     return next(step for step in (power, 2 * power, 5 * power, 10 * power) if step >= 0.75 * raw)
 
 
-def _cut(text: str, most: float) -> str:
+def _cut(names: Sequence[str], most: float) -> list[str]:
+    """Names at most so wide, without their ends, or without their middles where ends differ.
+
+    >>> _cut(["Relation to householder", "Relation to householder × Sex"], 120)
+    ['Relatio…eholder', 'Relatio…er × Sex']
+    """
+    cut = [_shortened(name, most, end=0.0) for name in names]
+    if len(set(cut)) == len(set(names)):
+        return cut
+    return [_shortened(name, most, end=0.5) for name in names]
+
+
+def _shortened(text: str, most: float, *, end: float) -> str:
+    """A text at most so wide; of what is kept, this part is of its end."""
     if text_width(text) <= most:
         return text
-    while text and text_width(text) + FONT_SIZE > most:
-        text = text[:-1]
-    return text.rstrip() + "…"
+    for kept in range(len(text) - 1, -1, -1):
+        last = round(kept * end)
+        head, tail = text[: kept - last], text[len(text) - last :]
+        if text_width(head) + text_width(tail) + FONT_SIZE <= most:
+            break
+    return f"{head.rstrip()}…{tail.lstrip()}"
 
 
 def _legend(keys: Sequence[Look]) -> str:

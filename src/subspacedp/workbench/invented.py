@@ -37,7 +37,7 @@ def simulated(
 ) -> dict[str, Any]:
     """One published table of invented people, before and after noise at this budget.
 
-    `names` is the margin to show; a published one of readable size, if not given.
+    `names` is the margin to show; a published one with noise, of readable size, if not given.
     """
     mechanism = planned.design.mechanism
     if mechanism.query.size > MOST_FIGURES:
@@ -109,7 +109,9 @@ def _chosen(wanted: ReleaseSpecification, domain: Domain, names: Sequence[str] |
     if names is not None and tuple(names) in choices:
         return tuple(names)
     sizes = {one: math.prod(domain.margin(*one).shape) for one in choices}
+    held = {frozenset(one) for one in wanted.held.margins}
     readable = [one for one in choices if sizes[one] <= MOST_TILES**2] or choices[:1]
+    readable = [one for one in readable if frozenset(one) not in held] or readable
     return max(readable, key=lambda one: sizes[one])
 
 
